@@ -15,6 +15,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/plan/levels.hpp>
@@ -36,6 +37,7 @@
 #include "command_line.hpp"
 #include "plan_fit.hpp"
 #include "plan_ranks.hpp"
+#include "plan_time.hpp"
 #include "program.hpp"
 #include "serial_program.hpp"
 
@@ -70,6 +72,14 @@ can be planned anywhere.
                            80GiB; each as the --set options that make the deck so
   --any-precision          with --fit: other precision.gather and precision.reduce, too
   --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
+
+  --time MACHINE.yaml      show, instead, how long a step takes on the machine that a file
+                           describes, such as machines/h100-infiniband.yaml: with a range, what
+                           each stream does, where the time goes, what would help
+  --sweep ranks=8,64,512   with --time: on each of these numbers of ranks
+  --scaling weak|strong    with --sweep: weak, the global batch grows with the ranks, from the
+                           deck's on the fewest (default), or strong, it stays
+  --csv                    with --sweep: as CSV. --json also goes with --time, --svg with --sweep
 
 Rates for the estimate of time; the defaults are about a GPU's. For CPU cores give the rate of the
 matrix product that ostrakon-bench kernels prints:
@@ -130,6 +140,10 @@ struct CommandLine {
   bool fits = false;  // --fit
   plan::Room room;
   bool any_precision = false;
+  std::string machine;     // --time
+  std::vector<int> sweep;  // --sweep ranks=
+  apps::Scaling scaling = apps::Scaling::weak;
+  bool csv = false;
   bool has_rates = false;  // any of the following is given
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
@@ -156,6 +170,20 @@ double positive_number(const std::string& option, const std::string& value) {
   require(read.kind == config::Value::Kind::number && read.number > 0.0 && read.number <= 1e15,
           option, " ", value, ": expected a number above 0, at most 1e15");
   return read.number;
+}
+
+/// "ranks=8,64,512".
+std::vector<int> swept_ranks(const std::string& value) {
+  const std::string key = "ranks=";
+  require(value.rfind(key, 0) == 0, "--sweep ", value, ": expected ranks=, then numbers of ranks");
+  std::vector<int> ranks;
+  std::size_t begin = key.size();
+  while (begin <= value.size()) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    ranks.push_back(positive("--sweep ranks", value.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return ranks;
 }
 
 std::int64_t bytes(const std::string& option, const std::string& value) {
@@ -188,11 +216,16 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.any_precision = true;
       continue;
     }
+    if (argument == "--csv") {
+      line.csv = true;
+      continue;
+    }
     // "--ranks 8" or "--ranks=8"
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
                 option == "--svg" || option == "--fit" || option == "--host-bytes" ||
+                option == "--time" || option == "--sweep" || option == "--scaling" ||
                 option == "--gflops" || option == "--gigabytes-per-second" ||
                 option == "--copy-gigabytes-per-second" || option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
@@ -213,6 +246,13 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.fits = true;
       line.room.device_bytes = bytes(option, value);
     }
+    if (option == "--time") line.machine = value;
+    if (option == "--sweep") line.sweep = swept_ranks(value);
+    if (option == "--scaling") {
+      require(value == "weak" || value == "strong", "--scaling ", value,
+              ": expected weak or strong");
+      line.scaling = value == "weak" ? apps::Scaling::weak : apps::Scaling::strong;
+    }
     if (option == "--host-bytes") line.room.host_bytes = bytes(option, value);
     if (option == "--gflops") line.gflops = positive_number(option, value);
     if (option == "--gigabytes-per-second")
@@ -225,6 +265,17 @@ CommandLine parse(const apps::Arguments& arguments) {
   for (const char* option : {"--gflops", "--gigabytes-per-second", "--copy-gigabytes-per-second",
                              "--host-gigabytes-per-second"})
     line.has_rates = line.has_rates || given.count(option) > 0;
+  require(!line.machine.empty() || line.sweep.empty(), "--sweep goes with --time only");
+  require(!line.sweep.empty() || (given.count("--scaling") == 0 && !line.csv),
+          given.count("--scaling") > 0 ? "--scaling" : "--csv", " goes with --sweep only");
+  require(line.sweep.empty() || given.count("--ranks") == 0,
+          "--ranks and --sweep ranks= both say on how many ranks; expected one of them");
+  require(line.machine.empty() || !line.has_rates,
+          "--time takes rates from its file; leave out --gflops and the like");
+  require(line.machine.empty() || !line.fits, "--time and --fit don't go together");
+  require(line.machine.empty() || line.svg.empty() || !line.sweep.empty(),
+          "--svg draws the plan, or what --sweep shows; leave out --time or add --sweep");
+  require(!line.csv || !line.json, "--csv and --json: expected one of them");
   require(line.fits || given.count("--host-bytes") == 0, "--host-bytes goes with --fit only");
   require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
   require(!line.fits || line.svg.empty(), "--svg draws one plan; --fit shows many");
@@ -312,9 +363,41 @@ void show_submissions(const config::Settings& settings, const model::Model& mode
             << " waits of a stream for another\n";
 }
 
+/// Ranks of a node of the machine: as given, as the deck says, or as the machine has.
+int ranks_of_machine(const config::Settings& settings, const CommandLine& line,
+                     const simulate::Machine& machine) {
+  if (line.ranks_per_node > 0) return line.ranks_per_node;
+  return static_cast<int>(settings.ranks_per_node > 0 ? settings.ranks_per_node
+                                                      : machine.ranks_per_node);
+}
+
+void show_time(config::Settings settings, CommandLine line) {
+  const simulate::Machine machine =
+      config::read_machine(apps::read_file(line.machine), line.machine);
+  line.ranks_per_node = ranks_of_machine(settings, line, machine);
+  settings.ranks_per_node = 0;
+  if (line.sweep.empty()) {
+    const int on_node =
+        line.ranks_per_node > 0 ? std::min(line.ranks_per_node, line.ranks) : line.ranks;
+    apps::show_time(apps::plan_step(std::move(settings), line.ranks, on_node), machine, line.json,
+                    std::cout);
+  } else {
+    const apps::SweepFormat format = line.json  ? apps::SweepFormat::json
+                                     : line.csv ? apps::SweepFormat::csv
+                                                : apps::SweepFormat::table;
+    std::string svg;
+    apps::show_sweep(settings, line.sweep, line.ranks_per_node, line.scaling, machine, format,
+                     std::cout, line.svg.empty() ? nullptr : &svg);
+    if (!line.svg.empty()) write_file(line.svg, svg);
+  }
+  std::cout << std::flush;
+  require(std::cout.good(), "the output can't be written");
+}
+
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
+  if (!line.machine.empty()) return show_time(std::move(settings), line);
   const int ranks_per_node = place_ranks(settings, line);
   if (line.fits) {
     apps::FitRequest request;

@@ -699,6 +699,66 @@ void BlockUnit<T>::describe() {
   description_.backward[rest].flops = backward;
   description_.forward.back().flops = forward;
   description_.forward.back().recompute_flops = recompute;
+  describe_work(scores, rest);
+}
+
+/// The same of KernelWork. `scores`: operations of queries times keys; `rest`: the phase of
+/// backward with attention.
+template <class T>
+void BlockUnit<T>::describe_work(double scores, int rest) {
+  const auto rows = [&](std::int64_t columns, double kernels = 1.0) {
+    return plan::row_work(static_cast<double>(bytes_of<T>(sizes_.rows * columns)), kernels);
+  };
+  const auto product = [&](std::int64_t inputs, std::int64_t outputs) {
+    return plan::product_work(
+        2.0 * static_cast<double>(sizes_.rows) * static_cast<double>(inputs * outputs), inputs,
+        outputs);
+  };
+  const auto attend = [&](double times) {
+    return plan::attention_work(times * scores, attention_.head_width);
+  };
+  const auto gradient = [&](const Linear& layer) {
+    return layer.weight.trained() ? product(layer.inputs, layer.outputs) : plan::KernelWork();
+  };
+  const std::int64_t of_heads = has_head_norms() ? 4 * rotated_width() : 2 * rotated_width();
+  const plan::KernelWork qkv = product(qkv_.inputs, qkv_.outputs),
+                         out = product(out_.inputs, out_.outputs);
+  const plan::KernelWork attention =
+      qkv + out + rows(2 * sizes_.width) + rows(of_heads) + attend(2.0);
+  const plan::KernelWork residual = rows(2 * sizes_.width);
+  plan::KernelWork forward = attention + residual + feed_forward_->forward_work();
+  plan::KernelWork recompute = attention + residual + feed_forward_->recompute_work();
+  plan::KernelWork backward = qkv + out + rows(of_heads) + rows(2 * sizes_.width) +
+                              rows(4 * sizes_.width, 2.0) +
+                              attend(recompute_.attention ? 7.0 : 5.0);
+  plan::KernelWork of_mlp = feed_forward_->backward_work();
+  if (defers_) {
+    const plan::KernelWork deferred = feed_forward_->parameter_work();
+    description_.backward.back().work = gradient(out_) + gradient(qkv_) + deferred;
+    of_mlp += -1.0 * deferred;
+  } else {
+    backward += gradient(out_) + gradient(qkv_);
+  }
+  if (leaf_.parts > 1) {
+    const plan::KernelWork to_kv = product(sizes_.width, kv_width()),
+                           to_queries = product(sizes_.width, sizes_.q_width);
+    const plan::KernelWork of_out = defers_ ? plan::KernelWork() : gradient(out_);
+    const plan::KernelWork last = to_kv + to_queries;
+    description_.forward[0].work = description_.forward[0].recompute_work = to_kv;
+    description_.forward[1].work = description_.forward[1].recompute_work = to_queries;
+    forward += -1.0 * qkv;
+    recompute += -1.0 * qkv;
+    description_.backward[1].work = of_mlp;
+    if (!defers_) description_.backward[3].work = of_out;
+    description_.backward[last_of_input(defers_)].work =
+        last + (defers_ ? plan::KernelWork() : gradient(qkv_));
+    backward += -1.0 * (qkv + of_out + (defers_ ? plan::KernelWork() : gradient(qkv_)));
+  } else {
+    backward += of_mlp;
+  }
+  description_.backward[rest].work = backward;
+  description_.forward.back().work = forward;
+  description_.forward.back().recompute_work = recompute;
 }
 
 template class BlockUnit<float>;

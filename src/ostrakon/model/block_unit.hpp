@@ -113,6 +113,7 @@ class BlockUnit final : public Unit<T> {
   void lay_out_backward();
   void lay_out_deferred();
   void describe();
+  void describe_work(double scores, int rest);
 
   /// The last phase of backward of sequences in parts, without what is deferred.
   static constexpr int last_of_input(bool defers) { return defers ? 3 : 4; }

@@ -7,6 +7,23 @@
 
 namespace ostrakon::model {
 
+// In the order of what forward and backward call.
+template <class T>
+void DenseFeedForward<T>::count_rows() {
+  const auto bytes = [&](std::int64_t columns) {
+    return static_cast<double>(bytes_of<T>(rows_ * columns));
+  };
+  const std::int64_t width = up_.inputs, up = up_.outputs, inner = down_.inputs;
+  const plan::KernelWork norm = plan::row_work(bytes(2 * width));
+  const plan::KernelWork activate = plan::row_work(bytes(up + inner));
+  auto& work = this->work_;
+  work.forward += norm + activate + plan::row_work(bytes(2 * width));  // the last: y = x
+  if (!(recompute_.mlp && recompute_.norms)) work.recompute += norm;
+  if (recompute_.mlp || up_.weight.trained()) work.backward += norm;
+  if (down_.weight.trained()) work.backward += activate;
+  work.backward += plan::row_work(bytes(2 * up + inner)) + plan::row_work(bytes(4 * width), 2.0);
+}
+
 /// y = x + activation(norm(x) Wup^T) Wdown^T; without y, as much of it as is saved.
 template <class T>
 void DenseFeedForward<T>::forward(const Exec& exec, const FeedForwardCall<T>& call) const {
@@ -102,8 +119,9 @@ DenseFeedForward<T>::DenseFeedForward(const DecoderSettings& settings, const Lea
   lay_out_saved();
   lay_out_forward();
   lay_out_backward();
-  this->flops_.add(up_, rows_, true, recompute.mlp);
-  this->flops_.add(down_, rows_, false, false);
+  this->count(up_, rows_, true, recompute.mlp);
+  this->count(down_, rows_, false, false);
+  count_rows();
   for (const Linear& layer : {up_, down_})
     this->sizes_.sum_elements =
         std::max(this->sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));

@@ -21,6 +21,9 @@ class DenseFeedForward final : public FeedForward<T> {
  private:
   using Compute = compute_t<T>;
 
+  /// What kernels without products read and write.
+  void count_rows();
+
   /// What forward computes for backward.
   struct Activations {
     NormStatistics<T> norm;  // (rows) each

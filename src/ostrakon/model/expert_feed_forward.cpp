@@ -404,11 +404,11 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
       this->sizes_.sum_elements =
           std::max(this->sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
   };
-  this->flops_.add(gate_, rows_, true, false);
+  this->count(gate_, rows_, true, false);
   if (has_shared()) {
     add_sums(shared_);
-    this->flops_.add(shared_.up, rows_, true, recompute.mlp);
-    this->flops_.add(shared_.down, rows_, false, false);
+    this->count(shared_.up, rows_, true, recompute.mlp);
+    this->count(shared_.down, rows_, false, false);
   }
   // Rows are evenly divided over experts for this, as far as they can be.
   const std::int64_t all = copies(rows_);
@@ -417,8 +417,8 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     const std::int64_t rows = (e + 1) * all / router_.experts - e * all / router_.experts;
     ++e;
     add_sums(mlp);
-    this->flops_.add(mlp.up, rows, true, recompute.mlp);
-    this->flops_.add(mlp.down, rows, false, false);
+    this->count(mlp.up, rows, true, recompute.mlp);
+    this->count(mlp.down, rows, false, false);
   }
 }
 

@@ -487,6 +487,17 @@ void ExpertUnit<T>::describe() {
     const auto part = static_cast<double>(rounds);
     description_.forward[p].flops = (product(up) + product(down)) / part;
     description_.backward[p].flops = (description_.gradient_flops + product(up)) / part;
+    // Activation; in backward once more, and its gradient. Each expert has products of its own.
+    const auto experts = static_cast<double>(experts_.size()) / part;
+    const auto work_of = [&](const Linear& layer) {
+      return experts * plan::product_work(product(layer) / static_cast<double>(experts_.size()),
+                                          layer.inputs, layer.outputs);
+    };
+    const double activate =
+        static_cast<double>(bytes_of<T>(border_.assignments() * (up.outputs + down.inputs))) / part;
+    description_.forward[p].work = work_of(up) + work_of(down) + plan::row_work(activate, experts);
+    description_.backward[p].work =
+        3.0 * work_of(up) + 2.0 * work_of(down) + plan::row_work(2.5 * activate, 2.0 * experts);
   }
 }
 

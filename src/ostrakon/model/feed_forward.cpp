@@ -9,15 +9,28 @@ namespace ostrakon::model {
 /// A product of (m, k) and (k, n) takes 2 m n k, and each of forward's has two in backward, by
 /// either factor, unless that is frozen.
 template <class T>
-void FeedForward<T>::Flops::add(const Linear& layer, std::int64_t rows, bool saved,
-                                bool computed_again) {
+void FeedForward<T>::count(const Linear& layer, std::int64_t rows, bool saved,
+                           bool computed_again) {
   const double product =
       2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);
-  forward += product;
-  if (saved && !computed_again) recompute += product;
-  gradient += layer.weight.trained() ? 2.0 * product : product;
-  parameters += layer.weight.trained() ? product : 0.0;
-  if (computed_again) again += product;
+  const plan::KernelWork one = plan::product_work(product, layer.inputs, layer.outputs);
+  const bool trained = layer.weight.trained();
+  flops_.forward += product;
+  work_.forward += one;
+  if (saved && !computed_again) {
+    flops_.recompute += product;
+    work_.recompute += one;
+  }
+  flops_.gradient += trained ? 2.0 * product : product;
+  work_.backward += trained ? 2.0 * one : one;
+  if (trained) {
+    flops_.parameters += product;
+    work_.parameters += one;
+  }
+  if (computed_again) {
+    flops_.again += product;
+    work_.backward += one;
+  }
 }
 
 template <class T>

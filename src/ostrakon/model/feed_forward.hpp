@@ -67,6 +67,12 @@ class FeedForward {
   /// Of these, those of parameters.
   double parameter_flops() const { return flops_.parameters; }
   double again_flops() const { return flops_.again; }
+  /// Of all of forward; of one that only saves; of all of backward, and of these what
+  /// backward_parameters does.
+  const plan::KernelWork& forward_work() const { return work_.forward; }
+  const plan::KernelWork& recompute_work() const { return work_.recompute; }
+  const plan::KernelWork& backward_work() const { return work_.backward; }
+  const plan::KernelWork& parameter_work() const { return work_.parameters; }
 
  protected:
   struct Sizes {
@@ -76,13 +82,17 @@ class FeedForward {
   };
   struct Flops {
     double forward = 0.0, recompute = 0.0, gradient = 0.0, parameters = 0.0, again = 0.0;
-
-    /// A layer that computes `rows` rows; `saved`: backward reads its output.
-    void add(const Linear& layer, std::int64_t rows, bool saved, bool computed_again);
   };
+  struct Work {
+    plan::KernelWork forward, recompute, backward, parameters;
+  };
+
+  /// Counts the products of a layer that computes `rows` rows; `saved`: backward reads its output.
+  void count(const Linear& layer, std::int64_t rows, bool saved, bool computed_again);
 
   Sizes sizes_;
   Flops flops_;
+  Work work_;
 };
 
 /// The one that the settings describe. `parameters`: of the block, laid out.

@@ -66,7 +66,17 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   forward.flops = 2.0 * static_cast<double>(rows_ * width_) * static_cast<double>(vocabulary_);
   // By both factors, unless the weight is frozen; and the logits.
   description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * forward.flops;
-  backward.flops = description_.gradient_flops + (leaf.sums_by_leaf() ? 2.0 : 1.0) * forward.flops;
+  const double logits = leaf.sums_by_leaf() ? 2.0 : 1.0;  // how often they are computed
+  backward.flops = description_.gradient_flops + logits * forward.flops;
+  // Norm; logits are read for the loss, and read and written for their gradients.
+  const auto rows = [&](std::int64_t bytes, double kernels) {
+    return plan::row_work(static_cast<double>(rows_ * bytes), kernels);
+  };
+  const std::int64_t norm = 2 * bytes_of<T>(width_), loss = bytes_of<Compute>(vocabulary_);
+  const plan::KernelWork product = plan::product_work(forward.flops, width_, vocabulary_);
+  forward.work = product + rows(norm, 1.0) + rows(loss, 1.0);
+  backward.work = (weight_.trained() ? 2.0 : 1.0) * product + logits * (product + rows(loss, 1.0)) +
+                  rows(loss + bytes_of<T>(vocabulary_), 1.0) + rows(3 * norm, 3.0);
   description_.sums_tied_apart = leaf.sums_by_leaf() && description_.tied_gradients;
 }
 

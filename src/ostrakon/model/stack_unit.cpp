@@ -76,6 +76,8 @@ void append(plan::Phases& all, const plan::Phases& more, bool in_one) {
   one.workspace_bytes = std::max(one.workspace_bytes, more.front().workspace_bytes);
   one.flops += more.front().flops;
   one.recompute_flops += more.front().recompute_flops;
+  one.work += more.front().work;
+  one.recompute_work += more.front().recompute_work;
 }
 
 /// Notes that `phases` of `unit`, from `first` on, are computed in the one phase of all, or behind
@@ -106,6 +108,7 @@ void StackUnit<T>::describe_phases() {
     if (i + 1 < units_.size())
       for (plan::Phase& phase : forward) {
         phase.recompute_flops = phase.flops;
+        phase.recompute_work = phase.work;
         phase.recomputes = true;
         phase.writes_output = false;
       }

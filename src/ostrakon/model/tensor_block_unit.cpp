@@ -1077,9 +1077,33 @@ void TensorBlockUnit<T>::describe() {
   const auto chunks = static_cast<double>(sizes_.chunks);
   const bool in_parts = leaf_.parts > 1;
   const double to_queries = product(outputs_of(qkv_, 0, sizes_.queries));
-  const auto set = [](plan::Phase& phase, double flops, double recompute) {
+  // A phase with attention has that of its operations, and rotary embedding; others have products
+  // of as many rows as a chunk. Norms and activations belong to the phase that reads them.
+  const auto bytes = [&](double columns) {
+    return rows * columns * static_cast<double>(bytes_of<T>(1));
+  };
+  const auto width = static_cast<double>(sizes_.width);
+  const plan::KernelWork of_norm = plan::row_work(bytes(2.0 * width) / chunks);
+  const plan::KernelWork activate =
+      plan::row_work(bytes(static_cast<double>(up_.outputs + down_.inputs)) / chunks);
+  const plan::KernelWork rotary = plan::row_work(bytes(2.0 * static_cast<double>(qkv_.outputs)));
+  // A product of a chunk's rows.
+  const auto work_of = [&](const Linear& layer) {
+    return plan::product_work(product(layer) / chunks, layer.inputs, layer.outputs);
+  };
+  const auto gradient_work = [&](const Linear& layer) {
+    return layer.weight.trained() ? chunks * work_of(layer) : plan::KernelWork();
+  };
+  const plan::KernelWork queries_work = work_of(outputs_of(qkv_, 0, sizes_.queries));
+  const auto attend = [&](double times) {
+    return plan::attention_work(times * scores, attention_.head_width);
+  };
+  const auto set = [](plan::Phase& phase, double flops, double recompute,
+                      const plan::KernelWork& work) {
     phase.flops = flops;
     phase.recompute_flops = recompute;
+    phase.work = work;
+    if (recompute > 0.0) phase.recompute_work = work;
   };
   for (std::size_t p = 0; p < forward_tasks_.size(); ++p) {
     plan::Phase& phase = description_.forward[p];
@@ -1087,23 +1111,25 @@ void TensorBlockUnit<T>::describe() {
     const double out = product(out_) / chunks;
     switch (forward_tasks_[p].step) {
       case Step::project:
-        set(phase, project / chunks, project / chunks);
+        set(phase, project / chunks, project / chunks,
+            work_of(qkv_) + (in_parts ? -1.0 * queries_work : plan::KernelWork()) + of_norm);
         break;
       case Step::queries:
-        set(phase, to_queries / chunks, to_queries / chunks);
+        set(phase, to_queries / chunks, to_queries / chunks, queries_work);
         break;
       case Step::attend:
-        set(phase, 2.0 * scores + out, 2.0 * scores + out);
+        set(phase, 2.0 * scores + out, 2.0 * scores + out, work_of(out_) + rotary + attend(2.0));
         break;
       case Step::out:
-        set(phase, out, out);
+        set(phase, out, out, work_of(out_));
         break;
       case Step::route:
-        set(phase, router_->forward_flops(), router_->recompute_flops());
+        set(phase, router_->forward_flops(), router_->recompute_flops(), router_->forward_work());
         break;
       case Step::mlp:
         set(phase, (product(up_) + product(down_)) / chunks,
-            recompute_.mlp ? 0.0 : product(up_) / chunks);
+            recompute_.mlp ? 0.0 : product(up_) / chunks,
+            work_of(up_) + work_of(down_) + activate + of_norm);
         break;
       default:
         break;
@@ -1130,6 +1156,21 @@ void TensorBlockUnit<T>::describe() {
     if (step == Step::out) flops = gradient(out_);
     if (step == Step::project) flops = product(qkv_) + (in_one ? gradient(qkv_) : 0.0);
     if (step == Step::qkv) flops = gradient(qkv_);
+    plan::KernelWork& work = description_.backward[p].work;
+    const auto all = [&](const Linear& layer) { return chunks * work_of(layer); };
+    if (step == Step::middle && router_) work = router_->backward_work();
+    if (step == Step::again) work = all(up_) + of_norm;
+    if (step == Step::mlp)
+      work = (recompute_.mlp && in_one ? 2.0 : 1.0) * all(up_) + all(down_) + gradient_work(down_) +
+             (in_one ? gradient_work(up_) : plan::KernelWork()) + 2.0 * activate + of_norm;
+    if (step == Step::up) work = gradient_work(outputs_of(up_, first, last));
+    if (step == Step::attend)
+      work = all(out_) + rotary + attend(recompute_.attention ? 7.0 : 5.0) +
+             (in_one ? gradient_work(out_) : plan::KernelWork());
+    if (step == Step::out) work = gradient_work(out_);
+    if (step == Step::project)
+      work = all(qkv_) + (in_one ? gradient_work(qkv_) : plan::KernelWork()) + 3.0 * of_norm;
+    if (step == Step::qkv) work = gradient_work(qkv_);
   }
 }
 

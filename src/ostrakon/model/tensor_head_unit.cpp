@@ -70,6 +70,20 @@ TensorHeadUnit<T>::TensorHeadUnit(const DecoderSettings& settings, LeafShape lea
   description_.gradient_flops = (weight_.trained() ? 2.0 : 1.0) * flops;
   description_.backward[statistics].flops = flops;
   description_.backward[gradients].flops = flops + description_.gradient_flops;
+  const auto rows = static_cast<double>(leaf.rows());
+  const double words = rows * static_cast<double>(leaf.own_pieces() * piece_words_);
+  const double of_norm = rows * static_cast<double>(2 * bytes_of<T>(width_));
+  const plan::KernelWork product =
+      plan::product_work(flops, width_, leaf.own_pieces() * piece_words_);
+  const plan::KernelWork of_logits =
+      product + plan::row_work(words * static_cast<double>(bytes_of<compute_t<T>>(1))) +
+      plan::row_work(of_norm);
+  description_.forward[statistics].work = of_logits;
+  description_.backward[statistics].work = of_logits;
+  description_.backward[gradients].work =
+      of_logits + (weight_.trained() ? 2.0 : 1.0) * product +
+      plan::row_work(words * static_cast<double>(bytes_of<T>(1)));
+  description_.backward.back().work = plan::row_work(2.0 * of_norm, 2.0);
   description_.sums_tied_apart = leaf.sums_by_leaf() && description_.tied_gradients;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/plan/axes.hpp>
+#include <ostrakon/plan/kernel_work.hpp>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,8 @@ struct Phase {
   /// Of a forward's: whether it leaves anything in `saved`, for backward or for later phases. See
   /// recomputed_phases.
   bool recomputes = true;
+  KernelWork work = {};            ///< for simulated times alone; 0 is fine without
+  KernelWork recompute_work = {};  ///< as recompute_flops
 };
 
 /// One after the other.

@@ -133,7 +133,9 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
                                : -1;
     Action& action = builder.emit(kind, Stream::compute, task.unit, task.micro_batch);
     if (phases.size() > 1) action.phase = p;
-    action.flops = kind == Kind::recompute ? phase.recompute_flops : phase.flops;
+    const bool recomputes = kind == Kind::recompute;
+    action.flops = recomputes ? phase.recompute_flops : phase.flops;
+    action.work = recomputes ? phase.recompute_work : phase.work;
     const bool is_last = p == computed.back(), writes_output = is_last || phase.writes_output;
     use(action, works_in, {is_first, is_last, writes_output, output_begun});
     output_begun = output_begun || writes_output;

@@ -6,6 +6,7 @@
 #include <ostrakon/base/short_vector.hpp>
 #include <ostrakon/plan/axes.hpp>
 #include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/kernel_work.hpp>
 #include <ostrakon/plan/layout.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/plan/purpose.hpp>
@@ -254,6 +255,7 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
   std::int64_t elements = 0;  ///< that it is about: gathered or scattered over the span, or read
   std::int64_t element_bytes = 0;  ///< of those, as they are sent
   double flops = 0.0;
+  KernelWork work;  ///< of forward, recompute, backward: Phase::work
   /// Gather: the one flat parameter that it is about; where what it gathers is a part of what the
   /// buffer will hold, what that part is divided over: see StepPlan::gathered. Without a buffer of
   /// the part that each rank gives it is in place. Copies and `optimize`: the one of which they

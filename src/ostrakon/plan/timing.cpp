@@ -11,13 +11,6 @@
 namespace ostrakon::plan {
 namespace {
 
-/// What actions take time of. Those that use the same at the same time share it.
-enum Resource { device, inside_nodes, across_nodes, uploads, downloads, host };
-constexpr int resources = 6;
-
-/// Seconds of each resource that an action takes if it is alone.
-using ResourceSeconds = std::array<double, resources>;
-
 /// A place in the plans of all stages.
 struct Place {
   int stage = -1;
@@ -50,10 +43,8 @@ std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*
 
 class Simulation {
  public:
-  /// `links`: of each stage.
-  Simulation(const std::vector<const StepPlan*>& stages, const std::vector<Links>& links,
-             const Rates& rates)
-      : links_(links), rates_(rates), partners_(match_messages(stages)) {
+  Simulation(const std::vector<const StepPlan*>& stages, const Costs& costs)
+      : costs_(costs), is_inline_(costs.is_inline()), partners_(match_messages(stages)) {
     for (const StepPlan* plan : stages) {
       StageRun& stage = stages_.emplace_back();
       stage.plan = plan;
@@ -90,7 +81,7 @@ class Simulation {
     bool is_running = false;
     int resource = resources;  ///< that the running action uses; `resources`: none, it is received
     double left = 0.0;         ///< seconds of it, alone
-    ResourceSeconds work{};    ///< of the running action
+    ResourceSeconds work;      ///< of the running action
   };
   struct StageRun {
     const StepPlan* plan = nullptr;
@@ -100,9 +91,11 @@ class Simulation {
     Timing timing;
   };
 
-  static Lane& lane_of(StageRun& stage, int action) {
-    return stage.lanes[static_cast<std::size_t>(
-        stage.plan->actions[static_cast<std::size_t>(action)].stream)];
+  /// Messages go on while a rank computes, whatever it does with its streams.
+  Lane& lane_of(StageRun& stage, int action) const {
+    const Stream stream = action_of(stage, action).stream;
+    const bool is_apart = !is_inline_ || stream == Stream::send || stream == Stream::receive;
+    return stage.lanes[static_cast<std::size_t>(is_apart ? stream : Stream::compute)];
   }
   static const Action& action_of(const StageRun& stage, int action) {
     return stage.plan->actions[static_cast<std::size_t>(action)];
@@ -111,22 +104,6 @@ class Simulation {
     return partners_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(action)];
   }
   StageRun& stage(int index) { return stages_[static_cast<std::size_t>(index)]; }
-
-  ResourceSeconds work_of(int stage, const Action& action) const {
-    const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)].plan;
-    const Links& links = links_[static_cast<std::size_t>(stage)];
-    ResourceSeconds work{};
-    if (action.empty_if_even) return work;
-    work[device] = action.flops / rates_.flops;
-    work[inside_nodes] =
-        static_cast<double>(links.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;
-    work[across_nodes] =
-        static_cast<double>(links.bytes_across_nodes(action)) / rates_.bytes_across_nodes;
-    work[action.kind == Kind::copy_to_device ? uploads : downloads] =
-        static_cast<double>(copied_bytes(action)) / rates_.bytes_copied;
-    work[host] = static_cast<double>(bytes_on_host(plan, action)) / rates_.bytes_on_host;
-    return work;
-  }
 
   /// Whether an action is the next on its stream, which is free, and need wait for nothing here.
   bool is_ready(const StageRun& stage, const Lane& lane) const {
@@ -146,7 +123,8 @@ class Simulation {
     if (kind == Kind::receive) return false;
     if (kind == Kind::clip && !own.begins_sums && stages_.size() > 1) {
       for (StageRun& other : stages_) {
-        const Lane& clipping = other.lanes[static_cast<std::size_t>(action_of(own, action).stream)];
+        const Lane& clipping = other.lanes[static_cast<std::size_t>(
+            is_inline_ ? Stream::compute : action_of(own, action).stream)];
         if (!is_ready(other, clipping) ||
             action_of(other, clipping.queue[clipping.next]).kind != Kind::clip)
           return false;
@@ -178,7 +156,7 @@ class Simulation {
     StageRun& own = stage(index);
     const int action = lane.queue[lane.next];
     own.timing.begins[static_cast<std::size_t>(action)] = now_;
-    lane.work = work_of(index, action_of(own, action));
+    lane.work = costs_.seconds(index, action_of(own, action));
     lane.is_running = true;
     if (const Place there = partner(index, action); there.stage >= 0) {
       StageRun& other = stage(there.stage);
@@ -192,11 +170,10 @@ class Simulation {
 
   /// Continues with the first resource from `resource` on that the running action uses, or ends it.
   void use_from(int index, Lane& lane, int resource) {
-    while (resource < resources && !(lane.work[static_cast<std::size_t>(resource)] > 0.0))
-      ++resource;
+    while (resource < resources && !(lane.work[static_cast<Resource>(resource)] > 0.0)) ++resource;
     if (resource < resources) {
       lane.resource = resource;
-      lane.left = lane.work[static_cast<std::size_t>(resource)];
+      lane.left = lane.work[static_cast<Resource>(resource)];
       return;
     }
     const Place there = partner(index, lane.queue[lane.next]);
@@ -220,64 +197,127 @@ class Simulation {
     return false;
   }
 
-  static std::array<int, resources> users_of(const StageRun& stage) {
-    std::array<int, resources> users{};
-    for (const Lane& lane : stage.lanes)
-      if (uses_something(lane)) ++users[static_cast<std::size_t>(lane.resource)];
-    return users;
-  }
+  /// Of each resource, how many actions of a stage use it.
+  class Users {
+   public:
+    explicit Users(const StageRun& stage) {
+      for (const Lane& lane : stage.lanes) {
+        if (!uses_something(lane)) continue;
+        ++counts_[static_cast<std::size_t>(lane.resource)];
+        const bool communicates = plan::communicates(action_of(stage, lane.queue[lane.next]).kind);
+        communicates_ = communicates_ || communicates;
+        computes_ = computes_ ||
+                    (!communicates && static_cast<Resource>(lane.resource) == Resource::device);
+      }
+    }
+
+    bool computes() const { return computes_; }
+    bool communicates() const { return communicates_; }
+    bool any(Resource resource) const { return of(resource) > 0; }
+    /// By how much longer than alone each of them takes.
+    double factor(Resource resource, double slowdown) const {
+      if (resource == Resource::latency) return 1.0;
+      const bool is_slowed = resource == Resource::device && communicates_;
+      return of(resource) * (is_slowed ? 1.0 + slowdown : 1.0);
+    }
+
+   private:
+    int of(Resource resource) const { return counts_[static_cast<std::size_t>(resource)]; }
+
+    std::array<int, resources> counts_{};
+    bool computes_ = false, communicates_ = false;
+  };
 
   /// To the next moment at which an action is done with a resource.
   void advance() {
     double seconds = std::numeric_limits<double>::infinity();
-    std::vector<std::array<int, resources>> users;
+    std::vector<Users> users;
     for (const StageRun& stage : stages_) {
-      users.push_back(users_of(stage));
+      users.emplace_back(stage);
       for (const Lane& lane : stage.lanes)
         if (uses_something(lane))
-          seconds =
-              std::min(seconds, lane.left * users.back()[static_cast<std::size_t>(lane.resource)]);
+          seconds = std::min(seconds, lane.left * factor(users.back(), lane));
     }
     now_ += seconds;
     std::vector<std::pair<int, Lane*>> done;
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-      const std::array<int, resources>& used = users[s];
+      const Users& used = users[s];
       Timing& timing = stages_[s].timing;
-      (used[device] > 0                                   ? timing.computing
-       : used[inside_nodes] > 0 || used[across_nodes] > 0 ? timing.exposed_communication
-       : used[host] > 0                                   ? timing.exposed_host
-       : used[uploads] > 0 || used[downloads] > 0         ? timing.exposed_copies
-                                                          : timing.waiting) += seconds;
+      (used.computes()                                                ? timing.computing
+       : used.communicates()                                          ? timing.exposed_communication
+       : used.any(Resource::host)                                     ? timing.exposed_host
+       : used.any(Resource::uploads) || used.any(Resource::downloads) ? timing.exposed_copies
+                                                                      : timing.waiting) += seconds;
       for (Lane& lane : stages_[s].lanes) {
         if (!uses_something(lane)) continue;
-        const int sharing = used[static_cast<std::size_t>(lane.resource)];
-        if (lane.left * sharing <= seconds)
+        const double longer = factor(used, lane);
+        if (lane.left * longer <= seconds)
           done.emplace_back(static_cast<int>(s), &lane);
         else
-          lane.left -= seconds / sharing;
+          lane.left -= seconds / longer;
       }
     }
     for (const auto& [s, lane] : done) use_from(s, *lane, lane->resource + 1);
   }
+  double factor(const Users& users, const Lane& lane) const {
+    return users.factor(static_cast<Resource>(lane.resource), slowdown_);
+  }
 
-  const std::vector<Links>& links_;
-  const Rates& rates_;
+  const Costs& costs_;
+  const double slowdown_ = costs_.slowdown();
+  const bool is_inline_;
   const std::vector<std::vector<Place>> partners_;
   std::vector<StageRun> stages_;
   double now_ = 0.0;
 };
 
+/// Costs that are in proportion to what an action is about.
+class RateCosts : public Costs {
+ public:
+  RateCosts(const std::vector<const StepPlan*>& stages, const std::vector<Links>& links,
+            const Rates& rates)
+      : stages_(stages), links_(links), rates_(rates) {}
+
+  ResourceSeconds seconds(int stage, const Action& action) const override {
+    const Links& links = links_[static_cast<std::size_t>(stage)];
+    ResourceSeconds seconds;
+    if (action.empty_if_even) return seconds;
+    seconds[Resource::device] = action.flops / rates_.flops;
+    seconds[Resource::inside_nodes] =
+        static_cast<double>(links.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;
+    seconds[Resource::across_nodes] =
+        static_cast<double>(links.bytes_across_nodes(action)) / rates_.bytes_across_nodes;
+    seconds[action.kind == Kind::copy_to_device ? Resource::uploads : Resource::downloads] =
+        static_cast<double>(copied_bytes(action)) / rates_.bytes_copied;
+    const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)];
+    seconds[Resource::host] =
+        static_cast<double>(bytes_on_host(plan, action)) / rates_.bytes_on_host;
+    return seconds;
+  }
+
+ private:
+  const std::vector<const StepPlan*>& stages_;
+  const std::vector<Links>& links_;
+  const Rates& rates_;
+};
+
 }  // namespace
 
+std::vector<Timing> simulate_times(const std::vector<const StepPlan*>& stages, const Costs& costs) {
+  return Simulation(stages, costs).run();
+}
+
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates) {
-  return Simulation({&plan}, {links}, rates).run().front();
+  const std::vector<const StepPlan*> plans{&plan};
+  const std::vector<Links> all{links};
+  return simulate_times(plans, RateCosts(plans, all, rates)).front();
 }
 
 std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
                                    const Rates& rates) {
   std::vector<Links> links;
   for (const StepPlan* plan : stages) links.emplace_back(*plan, ranks_per_node);
-  return Simulation(stages, links, rates).run();
+  return simulate_times(stages, RateCosts(stages, links, rates));
 }
 
 }  // namespace ostrakon::plan

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/plan/traffic.hpp>
 #include <vector>
@@ -16,6 +17,39 @@ struct Rates {
   double bytes_on_host = 12e9;  ///< arrays that the host processes, each counted once
 };
 
+/// What actions take time of. Those that use the same one at the same time share it equally, but
+/// `latency`, which each has for itself.
+enum class Resource { device, latency, inside_nodes, across_nodes, uploads, downloads, host };
+constexpr int resources = 7;
+
+/// Seconds of each resource that an action takes, one after the other, where it is alone.
+class ResourceSeconds {
+ public:
+  double& operator[](Resource resource) { return seconds_[static_cast<std::size_t>(resource)]; }
+  double operator[](Resource resource) const {
+    return seconds_[static_cast<std::size_t>(resource)];
+  }
+
+ private:
+  std::array<double, resources> seconds_{};
+};
+
+/// How long actions take on a machine.
+class Costs {
+ public:
+  virtual ~Costs() = default;
+
+  /// `stage`: whose plan has the action, in the order of the plans that are simulated.
+  virtual ResourceSeconds seconds(int stage, const Action& action) const = 0;
+
+  /// By how much longer the device computes while a collective or a message of the rank runs: 0.1
+  /// is 10 % longer.
+  virtual double slowdown() const { return 0.0; }
+
+  /// Whether a rank runs one action at a time, in plan order (runtime.streams: inline).
+  virtual bool is_inline() const { return false; }
+};
+
 /// When each action of a step runs, in seconds from the begin of the step.
 struct Timing {
   std::vector<double> begins, ends;  ///< of each action
@@ -28,16 +62,16 @@ struct Timing {
   double waiting = 0.0;                ///< for other stages: its part of the bubble
 };
 
-/// A list schedule: each action begins as soon as its stream is free and all that it waits for has
-/// ended, and takes as long as its floating-point operations, the bytes that it sends inside and
-/// across nodes, copies, or processes on the host, one after the other, need at `rates`. Those that
-/// run at the same time share a link between ranks equally. All else takes no time. Throws
-/// std::logic_error where an action waits for what can't come before it. Time in proportion to the
-/// number of actions and waits.
-Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates);
+/// A list schedule of stages of a pipeline, a plan each, or of one plan: each action begins as soon
+/// as its stream is free and all that it waits for has ended; a message when both of its stages are
+/// there, and the step's sums when all are. Throws std::logic_error where an action waits for what
+/// can't come before it. Time in proportion to the number of actions and waits.
+std::vector<Timing> simulate_times(const std::vector<const StepPlan*>& stages, const Costs& costs);
 
-/// The same for stages of a pipeline, a plan each, which run together: a message begins when both
-/// of its stages are there, and the step's sums are made when all are.
+/// The same at `rates`: an action takes as long as its floating-point operations, the bytes that it
+/// sends inside and across nodes, copies, or processes on the host, one after the other, need. All
+/// else takes no time.
+Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates);
 std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
                                    const Rates& rates);
 

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// ostrakon-plan --time, --sweep: step times on a machine that is described by a file.
+#include "plan_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/train/make_trainer.hpp>
+#include <ostream>
+
+#include "plan_ranks.hpp"
+
+namespace ostrakon::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using simulate::Prediction;
+
+template <class... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+  char line[256];
+  std::snprintf(line, sizeof line, format, arguments...);
+  return line;
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 1.0) return print("%.4g s", seconds);
+  if (seconds >= 1e-3) return print("%.4g ms", 1e3 * seconds);
+  return print("%.4g us", 1e6 * seconds);
+}
+
+using NamedFactors = std::vector<std::pair<const char*, double>>;
+
+NamedFactors list(const simulate::Factors& factors) {
+  return {{"recomputation", factors.recomputation},
+          {"kernels", factors.kernels},
+          {"communication", factors.communication},
+          {"copies", factors.copies},
+          {"host", factors.host},
+          {"bubbles", factors.bubbles},
+          {"variation", factors.variation}};
+}
+
+Json factors_json(const simulate::Factors& factors) {
+  Json json = Json::object();
+  for (const auto& [name, factor] : list(factors)) json[name] = factor;
+  return json;
+}
+
+double tokens_per_second(const PlannedStep& step, const Prediction& prediction) {
+  return step.tokens / prediction.step_seconds;
+}
+
+void show_streams(const PlannedStep& step, const Prediction& prediction, std::ostream& out) {
+  const plan::StepPlan& plan = step.stages[static_cast<std::size_t>(prediction.busiest)];
+  const plan::Timing& timing = prediction.timings[static_cast<std::size_t>(prediction.busiest)];
+  std::array<double, plan::streams> busy{};
+  for (std::size_t a = 0; a < plan.actions.size(); ++a)
+    busy[static_cast<std::size_t>(plan.actions[a].stream)] += timing.ends[a] - timing.begins[a];
+  out << "\nstreams           busy\n";
+  for (int s = 0; s < plan::streams; ++s) {
+    const double seconds = busy[static_cast<std::size_t>(s)];
+    if (seconds > 0.0)
+      out << print("  %-10s %10s  %5.1f %%\n", name(static_cast<plan::Stream>(s)),
+                   seconds_text(seconds).c_str(), 100.0 * seconds / timing.seconds);
+  }
+  out << "\nnothing computes   " << seconds_text(timing.seconds - timing.computing) << ", while\n";
+  for (const auto& [what, seconds] : {std::pair{"collectives run", timing.exposed_communication},
+                                      std::pair{"the host works", timing.exposed_host},
+                                      std::pair{"copies run", timing.exposed_copies},
+                                      std::pair{"other stages are waited for", timing.waiting}})
+    if (seconds > 0.0)
+      out << print("  %-28s %10s  %5.1f %%\n", what, seconds_text(seconds).c_str(),
+                   100.0 * seconds / timing.seconds);
+}
+
+void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
+                  const Prediction& prediction, std::ostream& out) {
+  Json critical = Json::array(), remedies = Json::array();
+  for (const simulate::CriticalPart& part : prediction.critical)
+    critical.push_back(
+        {{"action", part.action}, {"seconds", part.seconds}, {"actions", part.actions}});
+  for (const simulate::Remedy& remedy :
+       simulate::find_remedies(step.plans(), machine, step.ranks_per_node,
+                               streams_of(step.settings, machine), step.model_flops))
+    remedies.push_back({{"what", remedy.what}, {"step_seconds", remedy.step_seconds}});
+  const plan::Timing& timing = prediction.timings[static_cast<std::size_t>(prediction.busiest)];
+  Json json = {{"machine", machine.name},
+               {"ranks", step.ranks},
+               {"ranks_per_node", step.ranks_per_node},
+               {"step_seconds", prediction.step_seconds},
+               {"fastest_step_seconds", prediction.fastest},
+               {"slowest_step_seconds", prediction.slowest},
+               {"tokens_per_second", tokens_per_second(step, prediction)},
+               {"mfu", prediction.mfu},
+               {"arena_bytes", step.arena_bytes()},
+               {"computing_seconds", timing.computing},
+               {"exposed_communication_seconds", timing.exposed_communication},
+               {"exposed_host_seconds", timing.exposed_host},
+               {"exposed_copies_seconds", timing.exposed_copies},
+               {"waiting_seconds", timing.waiting},
+               {"factors", factors_json(prediction.factors)},
+               {"critical_path", critical},
+               {"twice_as_good", remedies}};
+  out << json.dump(2) << "\n";
+}
+
+}  // namespace
+
+std::vector<const plan::StepPlan*> PlannedStep::plans() const {
+  std::vector<const plan::StepPlan*> all;
+  for (const plan::StepPlan& stage : stages) all.push_back(&stage);
+  return all;
+}
+
+std::int64_t PlannedStep::arena_bytes() const {
+  std::int64_t most = 0;
+  for (const plan::StepPlan& stage : stages)
+    most = std::max(most, plan::plan_memory(stage).arena_bytes);
+  return most;
+}
+
+PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) {
+  PlannedStep step;
+  step.ranks = ranks;
+  step.ranks_per_node = ranks_per_node;
+  place_on_ranks(settings, ranks, ranks_per_node);
+  const auto model = train::make_decoder(settings);
+  const plan::ModelDescription description = train::describe(*model, settings.optimizer);
+  const int of_stage = ranks / settings.parallel.stages;
+  const auto chunks = plan::find_chunks(description, of_stage, settings.parallel);
+  step.stages = plan::build_stage_plans(description, chunks, of_stage, settings.parallel,
+                                        plan::Purpose::train);
+  const config::TrainingSettings& training = settings.training;
+  step.tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
+  step.model_flops = plan::model_flops(description) * static_cast<double>(settings.leaves()) *
+                     static_cast<double>(settings.tensor);
+  step.settings = std::move(settings);
+  return step;
+}
+
+simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine) {
+  const bool has_devices = machine.cores_per_node == 0;
+  const std::string streams = config::value_of(settings, "runtime", "streams");
+  return !has_devices && streams == "inline" ? simulate::Streams::one_after_the_other
+                                             : simulate::Streams::concurrent;
+}
+
+Prediction predict(const PlannedStep& step, const simulate::Machine& machine) {
+  return simulate::predict(step.plans(), machine, step.ranks_per_node,
+                           streams_of(step.settings, machine), step.model_flops);
+}
+
+void show_time(const PlannedStep& step, const simulate::Machine& machine, bool json,
+               std::ostream& out) {
+  const Prediction prediction = predict(step, machine);
+  if (json) return show_as_json(step, machine, prediction, out);
+  const int nodes = (step.ranks + step.ranks_per_node - 1) / step.ranks_per_node;
+  out << machine.name << ": " << format_count(step.ranks) << (step.ranks == 1 ? " rank" : " ranks")
+      << " on " << format_count(nodes) << (nodes == 1 ? " node" : " nodes") << "\n";
+  const std::int64_t arena = step.arena_bytes();
+  out << "arena of a rank    " << format_bytes(arena);
+  if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
+    out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
+  out << "\nstep               " << seconds_text(prediction.step_seconds);
+  if (prediction.slowest > prediction.fastest)
+    out << ", in 19 of 20 runs " << seconds_text(prediction.fastest) << " to "
+        << seconds_text(prediction.slowest);
+  const double tokens = tokens_per_second(step, prediction);
+  out << print("\ntokens/s           %.6g, %.6g a rank\nMFU                %.1f %%\n", tokens,
+               tokens / step.ranks, 100.0 * prediction.mfu);
+  if (step.stages.size() > 1)
+    out << "\nof stage " << prediction.busiest << ", which computes longest:\n";
+  show_streams(step, prediction, out);
+  out << "\nwhere the step's time goes: factors of MFU\n";
+  for (const auto& [name, factor] : list(prediction.factors))
+    out << print("  %-15s %6.3f\n", name, factor);
+  out << print("  %-15s %6.3f\n", "product", prediction.factors.product());
+  out << "\nthe chain of actions that decides how long the step takes\n";
+  for (const simulate::CriticalPart& part : prediction.critical)
+    if (part.seconds >= 0.005 * prediction.step_seconds)
+      out << print("  %-28s %10s  %5.1f %%  %d actions\n", part.action.c_str(),
+                   seconds_text(part.seconds).c_str(),
+                   100.0 * part.seconds / prediction.step_seconds, part.actions);
+  const auto remedies =
+      simulate::find_remedies(step.plans(), machine, step.ranks_per_node,
+                              streams_of(step.settings, machine), step.model_flops);
+  if (remedies.empty()) return;
+  out << "\nwhat would help\n";
+  for (const simulate::Remedy& remedy : remedies)
+    out << print("  %-46s %10s  %4.1f %% less\n", remedy.what.c_str(),
+                 seconds_text(remedy.step_seconds).c_str(),
+                 100.0 * (1.0 - remedy.step_seconds / prediction.step_seconds));
+}
+
+namespace {
+
+struct SweepRow {
+  int ranks = 1;
+  std::int64_t batch = 0;
+  std::int64_t arena = 0;
+  Prediction prediction;
+  double tokens_per_second = 0.0;
+  double efficiency = 1.0;  ///< tokens/s of a rank, of those on the fewest ranks
+};
+
+std::string draw_sweep(const std::vector<SweepRow>& rows, const std::string& title) {
+  constexpr double width = 640, height = 360, left = 60, right = 20, top = 40, bottom = 50;
+  const double least = std::log2(rows.front().ranks), most = std::log2(rows.back().ranks);
+  const auto x = [&](int ranks) {
+    const double part = most > least ? (std::log2(ranks) - least) / (most - least) : 0.5;
+    return left + part * (width - left - right);
+  };
+  double highest = 1.0;
+  for (const SweepRow& row : rows) highest = std::max(highest, row.efficiency);
+  const auto y = [&](double efficiency) {
+    return height - bottom - efficiency / highest * (height - top - bottom);
+  };
+  std::string svg = print(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" "
+      "fill=\"white\"/>\n",
+      width, height);
+  svg += print("<text x=\"%g\" y=\"20\" font-size=\"14\">", left) + title + "</text>\n";
+  for (int tenth = 0; tenth <= 10; tenth += 2) {
+    const double at = y(0.1 * tenth);
+    svg += print(
+        "<path d=\"M%g %gH%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" "
+        "text-anchor=\"end\">%d %%</text>\n",
+        left, at, width - right, left - 6, at + 4, 10 * tenth);
+  }
+  std::string line, range;
+  for (const SweepRow& row : rows) {
+    svg += print("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">%d</text>\n", x(row.ranks),
+                 height - bottom + 18, row.ranks);
+    line += print("%c%g %g", line.empty() ? 'M' : 'L', x(row.ranks), y(row.efficiency));
+    const double best = row.efficiency * row.prediction.step_seconds / row.prediction.fastest;
+    const double worst = row.efficiency * row.prediction.step_seconds / row.prediction.slowest;
+    range += print("M%g %gV%g", x(row.ranks), y(std::min(best, highest)), y(worst));
+  }
+  svg += "<path d=\"" + range + "\" stroke=\"#9bbcd9\" stroke-width=\"6\"/>\n";
+  svg += "<path d=\"" + line + "\" fill=\"none\" stroke=\"#1f5f99\" stroke-width=\"2\"/>\n";
+  svg += print("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">ranks</text>\n</svg>\n",
+               0.5 * (left + width - right), height - 12);
+  return svg;
+}
+
+}  // namespace
+
+void show_sweep(const config::Settings& settings, const std::vector<int>& ranks, int ranks_per_node,
+                Scaling scaling, const simulate::Machine& machine, SweepFormat format,
+                std::ostream& out, std::string* svg) {
+  const int fewest = *std::min_element(ranks.begin(), ranks.end());
+  std::vector<SweepRow> rows;
+  for (const int count : ranks) {
+    config::Settings on_ranks = settings;
+    std::int64_t& batch = on_ranks.training.global_batch_size;
+    if (scaling == Scaling::weak) {
+      require(batch * count % fewest == 0, "--sweep ranks: weak scaling to ", count,
+              " ranks multiplies training.global_batch_size = ", batch, " by ", count, " / ",
+              fewest, ", which is no whole number");
+      batch = batch * count / fewest;
+    }
+    const PlannedStep step =
+        plan_step(on_ranks, count, std::min(count, ranks_per_node > 0 ? ranks_per_node : count));
+    SweepRow row;
+    row.ranks = count;
+    row.batch = batch;
+    row.arena = step.arena_bytes();
+    row.prediction = predict(step, machine);
+    row.tokens_per_second = tokens_per_second(step, row.prediction);
+    rows.push_back(std::move(row));
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const SweepRow& a, const SweepRow& b) { return a.ranks < b.ranks; });
+  for (SweepRow& row : rows)
+    row.efficiency =
+        row.tokens_per_second / row.ranks / (rows.front().tokens_per_second / rows.front().ranks);
+  if (svg)
+    *svg = draw_sweep(rows, std::string(scaling == Scaling::weak ? "weak" : "strong") +
+                                " scaling: tokens/s a rank");
+  if (format == SweepFormat::json) {
+    Json json = Json::array();
+    for (const SweepRow& row : rows)
+      json.push_back({{"ranks", row.ranks},
+                      {"global_batch_size", row.batch},
+                      {"step_seconds", row.prediction.step_seconds},
+                      {"fastest_step_seconds", row.prediction.fastest},
+                      {"slowest_step_seconds", row.prediction.slowest},
+                      {"tokens_per_second", row.tokens_per_second},
+                      {"efficiency", row.efficiency},
+                      {"mfu", row.prediction.mfu},
+                      {"arena_bytes", row.arena},
+                      {"factors", factors_json(row.prediction.factors)}});
+    out << Json{{"machine", machine.name},
+                {"scaling", scaling == Scaling::weak ? "weak" : "strong"},
+                {"rows", json}}
+               .dump(2)
+        << "\n";
+    return;
+  }
+  if (format == SweepFormat::csv) {
+    out << "ranks,global_batch_size,step_seconds,fastest_step_seconds,slowest_step_seconds,"
+           "tokens_per_second,efficiency,mfu,arena_bytes";
+    for (const auto& [name, factor] : list(rows.front().prediction.factors)) out << "," << name;
+    out << "\n";
+    for (const SweepRow& row : rows) {
+      out << row.ranks << "," << row.batch
+          << print(",%.6g,%.6g,%.6g,%.6g,%.4f,%.4f,", row.prediction.step_seconds,
+                   row.prediction.fastest, row.prediction.slowest, row.tokens_per_second,
+                   row.efficiency, row.prediction.mfu)
+          << row.arena;
+      for (const auto& [name, factor] : list(row.prediction.factors)) out << print(",%.4f", factor);
+      out << "\n";
+    }
+    return;
+  }
+  out << machine.name << ", " << (scaling == Scaling::weak ? "weak" : "strong") << " scaling\n\n"
+      << print("%8s %8s %11s %12s %11s %7s", "ranks", "batch", "step", "tokens/s", "efficiency",
+               "MFU");
+  for (const auto& [name, factor] : list(rows.front().prediction.factors))
+    out << print(" %13s", name);
+  out << "     arena\n";
+  for (const SweepRow& row : rows) {
+    out << print("%8d %8lld %11s %12.6g %9.1f %% %5.1f %%", row.ranks,
+                 static_cast<long long>(row.batch),
+                 seconds_text(row.prediction.step_seconds).c_str(), row.tokens_per_second,
+                 100.0 * row.efficiency, 100.0 * row.prediction.mfu);
+    for (const auto& [name, factor] : list(row.prediction.factors)) out << print(" %13.3f", factor);
+    out << "  " << format_bytes(row.arena) << "\n";
+  }
+}
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/config/machine_file.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/value.hpp>
+#include <set>
+#include <vector>
+
+namespace ostrakon::config {
+namespace {
+
+using simulate::Machine;
+
+/// A number of a machine file: what it is in the machine, times `unit`.
+struct Number {
+  const char* section;
+  const char* key;
+  std::function<double&(Machine&)> in;
+  double unit;
+  double most;  ///< in the file's unit
+  bool required;
+  const char* what;
+};
+
+/// Those that are whole numbers in the machine go through these.
+struct Whole {
+  const char* key;
+  std::function<void(Machine&, std::int64_t)> set;
+  std::function<std::int64_t(const Machine&)> get;
+  const char* what;
+};
+
+constexpr double giga = 1e9, tera = 1e12, micro = 1e-6, percent = 1e-2;
+constexpr std::int64_t gibibyte = std::int64_t{1} << 30;
+
+#define MEMBER(expression) [](Machine& machine) -> double& { return machine.expression; }
+
+const std::vector<Number>& numbers() {
+  static const std::vector<Number> all = [] {
+    std::vector<Number> list;
+    const auto rates = [&](const char* section, auto of) {
+      list.push_back({section, "peak_teraflops", [of](Machine& m) -> double& { return of(m).peak; },
+                      tera, 1e9, false, "10^12 operations/s that the maker states, for MFU"});
+      list.push_back({section, "product_teraflops",
+                      [of](Machine& m) -> double& { return of(m).products; }, tera, 1e9, false,
+                      "that large matrix products reach; 0: no such dtype"});
+      list.push_back({section, "attention_teraflops",
+                      [of](Machine& m) -> double& { return of(m).attention; }, tera, 1e9, false,
+                      "that attention reaches, causal half counted; 0: as products"});
+    };
+    rates("fp32", [](Machine& m) -> simulate::ComputeRates& { return m.fp32; });
+    rates("bits16", [](Machine& m) -> simulate::ComputeRates& { return m.bits16; });
+    rates("fp64", [](Machine& m) -> simulate::ComputeRates& { return m.fp64; });
+    const std::vector<Number> kernels = {
+        {"kernels", "product_width", MEMBER(product_width), 1.0, 1e6, false,
+         "side of a weight with which a product runs at half of the rate"},
+        {"kernels", "attention_width", MEMBER(attention_width), 1.0, 1e6, false,
+         "the same of a head's width; the rate of attention is that of 128"},
+        {"kernels", "product_microseconds", MEMBER(product_seconds), micro, 1e6, false,
+         "of a matrix product besides its operations"},
+        {"kernels", "row_gigabytes_per_second", MEMBER(row_bytes_per_second), giga, 1e9, true,
+         "10^9 bytes/s that norms, activations, losses read and write"},
+        {"kernels", "row_kernel_microseconds", MEMBER(row_kernel_seconds), micro, 1e6, false,
+         "of each of these besides"},
+        {"kernels", "update_gigabytes_per_second", MEMBER(update_bytes_per_second), giga, 1e9,
+         false, "of the optimizer; 0: as row kernels"},
+        {"kernels", "slowdown_percent", MEMBER(slowdown), percent, 1e4, false,
+         "by how much longer a rank computes while it communicates"}};
+    list.insert(list.end(), kernels.begin(), kernels.end());
+    const auto network = [&](const char* section, auto of) {
+      list.push_back({section, "gigabytes_per_second",
+                      [of](Machine& m) -> double& { return of(m).bytes_per_second; }, giga, 1e9,
+                      false, "that a rank sends in a large ring; 0: there is no such network"});
+      list.push_back({section, "all_to_all_gigabytes_per_second",
+                      [of](Machine& m) -> double& { return of(m).exchange_bytes_per_second; }, giga,
+                      1e9, false, "in an all-to-all, and of messages; 0: as in a ring"});
+      list.push_back({section, "base_microseconds",
+                      [of](Machine& m) -> double& { return of(m).base_seconds; }, micro, 1e6, false,
+                      "of each collective or message"});
+      list.push_back({section, "step_microseconds",
+                      [of](Machine& m) -> double& { return of(m).step_seconds; }, micro, 1e6, false,
+                      "of each step of a ring"});
+      list.push_back({section, "message_microseconds",
+                      [of](Machine& m) -> double& { return of(m).message_seconds; }, micro, 1e6,
+                      false, "of each message of an all-to-all"});
+    };
+    network("inside_nodes", [](Machine& m) -> simulate::Network& { return m.inside_nodes; });
+    network("across_nodes", [](Machine& m) -> simulate::Network& { return m.across_nodes; });
+    const std::vector<Number> others = {
+        {"host", "gigabytes_per_second", MEMBER(host_bytes_per_second), giga, 1e9, true,
+         "of arrays that the host updates and sums, each byte once"},
+        {"host", "upload_gigabytes_per_second", MEMBER(upload_bytes_per_second), giga, 1e9, true,
+         "from host to device"},
+        {"host", "download_gigabytes_per_second", MEMBER(download_bytes_per_second), giga, 1e9,
+         true, "from device to host"},
+        {"host", "step_microseconds", MEMBER(step_seconds), micro, 1e9, false,
+         "of each step besides: reading a batch, starting"},
+        {"variation", "rank_percent", MEMBER(rank_deviation), percent, 1e3, false,
+         "standard deviation of a rank's time for a step"},
+        {"variation", "run_percent", MEMBER(run_deviation), percent, 1e3, false,
+         "the same of runs"}};
+    list.insert(list.end(), others.begin(), others.end());
+    return list;
+  }();
+  return all;
+}
+
+const std::vector<Whole>& wholes() {
+  static const std::vector<Whole> all = {
+      {"ranks_per_node", [](Machine& m, std::int64_t n) { m.ranks_per_node = static_cast<int>(n); },
+       [](const Machine& m) -> std::int64_t { return m.ranks_per_node; },
+       "devices of a node, with a rank each; 0: any number"},
+      {"cores_per_node", [](Machine& m, std::int64_t n) { m.cores_per_node = static_cast<int>(n); },
+       [](const Machine& m) -> std::int64_t { return m.cores_per_node; },
+       "cores that the ranks of a node share; 0: ranks have devices"},
+      {"memory_gibibytes", [](Machine& m, std::int64_t n) { m.memory_bytes = n * gibibyte; },
+       [](const Machine& m) { return m.memory_bytes / gibibyte; },
+       "of a rank's device; 0: not known"}};
+  return all;
+}
+
+std::vector<std::string> names_of_sections() {
+  std::vector<std::string> names = {"machine"};
+  for (const Number& number : numbers())
+    if (names.back() != number.section) names.push_back(number.section);
+  return names;
+}
+
+std::vector<std::string> names_of_keys(const std::string& section) {
+  std::vector<std::string> names;
+  if (section == "machine") {
+    names.push_back("name");
+    for (const Whole& whole : wholes()) names.push_back(whole.key);
+  }
+  for (const Number& number : numbers())
+    if (number.section == section) names.push_back(number.key);
+  return names;
+}
+
+std::string advice(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = nearest(word, known);
+  return near.empty() ? "expected " + join(known, ", ", " or ") : "did you mean " + near + "?";
+}
+
+void read_entry(Machine& machine, const std::string& section, const DeckEntry& entry,
+                const std::string& name) {
+  const std::string place = text(name, ": ", section, ".", entry.name, " = ", entry.value.shown());
+  if (section == "machine" && entry.name == "name") {
+    require(entry.value.kind == Value::Kind::text && !entry.value.text.empty(), place,
+            ": expected text");
+    machine.name = entry.value.text;
+    return;
+  }
+  if (section == "machine") {
+    for (const Whole& whole : wholes()) {
+      if (whole.key != entry.name) continue;
+      const auto number = entry.value.integer(0, 1000000);
+      require(number.has_value(), place, ": expected an integer from 0 to 1000000: ", whole.what);
+      whole.set(machine, *number);
+      return;
+    }
+  }
+  for (const Number& number : numbers()) {
+    if (number.section != section || number.key != entry.name) continue;
+    require(entry.value.kind == Value::Kind::number && entry.value.number >= 0.0 &&
+                entry.value.number <= number.most,
+            place, ": expected a number from 0 to ", format_number(number.most), ": ", number.what);
+    require(!number.required || entry.value.number > 0.0, place, ": expected a number above 0");
+    number.in(machine) = entry.value.number * number.unit;
+    return;
+  }
+  throw Error(text(name, ": unknown key ", section, ".", printable(entry.name), "; ",
+                   advice(entry.name, names_of_keys(section))));
+}
+
+}  // namespace
+
+Machine read_machine(const std::string& file_text, const std::string& name) {
+  Machine machine;
+  std::set<std::string> given;
+  const std::vector<std::string> sections = names_of_sections();
+  for (const DeckSection& section : read_deck(file_text, name, false)) {
+    const bool is_known =
+        std::find(sections.begin(), sections.end(), section.name) != sections.end();
+    require(is_known, name, ": unknown section ", printable(section.name), "; ",
+            advice(section.name, sections));
+    require(section.value.kind == Value::Kind::section, name, ": ", section.name, " = ",
+            section.value.shown(), ": expected keys indented below it");
+    for (const DeckEntry& entry : section.entries) {
+      read_entry(machine, section.name, entry, name);
+      given.insert(section.name + "." + entry.name);
+    }
+  }
+  require(!machine.name.empty(), name, ": machine.name is missing; expected text");
+  for (const Number& number : numbers())
+    require(!number.required || given.count(text(number.section, ".", number.key)) > 0, name, ": ",
+            number.section, ".", number.key,
+            " is missing; expected a number above 0: ", number.what);
+  require(
+      machine.fp32.products > 0.0 || machine.bits16.products > 0.0 || machine.fp64.products > 0.0,
+      name, ": product_teraflops is missing; expected it in at least one of fp32, bits16, fp64");
+  return machine;
+}
+
+std::string write_machine(const Machine& machine, const std::string& source) {
+  Machine from = machine;
+  std::string made =
+      "# " + source + "\nostrakon:\n  machine:\n    name: \"" + machine.name + "\"\n";
+  const auto line = [&](const std::string& key, const std::string& value, const char* what) {
+    made += text("    ", key, ": ", value, "  # ", what, "\n");
+  };
+  for (const Whole& whole : wholes())
+    line(whole.key, std::to_string(whole.get(machine)), whole.what);
+  std::string section;
+  for (const Number& number : numbers()) {
+    const double value = number.in(from) / number.unit;
+    if (section != number.section) {
+      section = number.section;
+      made += "  " + section + ":\n";
+    }
+    // As many digits as a measurement has.
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.6g", value);
+    line(number.key, digits, number.what);
+  }
+  return made;
+}
+
+}  // namespace ostrakon::config

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace ostrakon::plan {
+
+/// What the time of a phase's kernels depends on besides its floating-point operations. All are
+/// sums over kernels. Numbers are doubles, as a phase may have a share of a kernel.
+struct KernelWork {
+  double products = 0.0;  ///< matrix products, without attention's
+  /// Their operations, each divided by the narrower side of its weight: narrow products are slower.
+  double products_by_width = 0.0;
+  /// Of the phase's operations, those in attention: queries times keys, probabilities times values,
+  /// and their gradients. All others are in matrix products.
+  double attention_flops = 0.0;
+  double attention_by_width = 0.0;  ///< these, divided by the width of a head
+  double row_bytes = 0.0;    ///< that kernels without products read and write, each array once:
+                             ///< norms, activations, rotary embedding, residual sums, losses
+  double row_kernels = 0.0;  ///< their number
+
+  KernelWork& operator+=(const KernelWork& more) {
+    products += more.products;
+    products_by_width += more.products_by_width;
+    attention_flops += more.attention_flops;
+    attention_by_width += more.attention_by_width;
+    row_bytes += more.row_bytes;
+    row_kernels += more.row_kernels;
+    return *this;
+  }
+  friend KernelWork operator+(KernelWork a, const KernelWork& b) { return a += b; }
+  friend KernelWork operator*(double times, KernelWork work) {
+    for (double* sum : {&work.products, &work.products_by_width, &work.attention_flops,
+                        &work.attention_by_width, &work.row_bytes, &work.row_kernels})
+      *sum *= times;
+    return work;
+  }
+};
+
+/// A product of `flops` operations with a weight (inputs, outputs).
+inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t outputs) {
+  KernelWork work;
+  work.products = 1.0;
+  work.products_by_width = flops / static_cast<double>(std::min(inputs, outputs));
+  return work;
+}
+/// Attention of heads of that width.
+inline KernelWork attention_work(double flops, std::int64_t head_width) {
+  KernelWork work;
+  work.attention_flops = flops;
+  work.attention_by_width = flops / static_cast<double>(head_width);
+  return work;
+}
+/// `kernels` kernels without products that together read and write `bytes`.
+inline KernelWork row_work(double bytes, double kernels = 1.0) {
+  KernelWork work;
+  work.row_bytes = bytes;
+  work.row_kernels = kernels;
+  return work;
+}
+
+}  // namespace ostrakon::plan

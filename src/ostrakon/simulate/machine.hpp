@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ostrakon::simulate {
+
+/// How fast a rank computes in a dtype, in floating-point operations per second.
+struct ComputeRates {
+  double peak = 0.0;       ///< what the maker states, for MFU; 0: `products`
+  double products = 0.0;   ///< in large matrix products; 0: the dtype is not known
+  double attention = 0.0;  ///< in attention, whose causal half counts; 0: as products
+
+  double peak_or_products() const { return peak > 0.0 ? peak : products; }
+  double attention_or_products() const { return attention > 0.0 ? attention : products; }
+};
+
+/// A network between ranks: inside a node, or across nodes. Collectives are rings where a library
+/// makes them (see collectives.hpp).
+struct Network {
+  double bytes_per_second = 0.0;           ///< that a rank sends in a large ring
+  double exchange_bytes_per_second = 0.0;  ///< in an all-to-all; 0: as in a ring
+  double base_seconds = 0.0;               ///< of each collective or message
+  double step_seconds = 0.0;               ///< of each step of a ring
+  double message_seconds = 0.0;            ///< of each message of an all-to-all
+
+  double exchange_rate() const {
+    return exchange_bytes_per_second > 0.0 ? exchange_bytes_per_second : bytes_per_second;
+  }
+};
+
+/// What step times depend on: the numbers of a machine file (config/machine_file.hpp), in SI units.
+struct Machine {
+  std::string name;
+
+  int ranks_per_node = 0;         ///< devices of a node, with a rank each; 0: any number
+  int cores_per_node = 0;         ///< cores that the ranks of a node share; 0: ranks have devices
+  std::int64_t memory_bytes = 0;  ///< of a rank's device; 0: not known
+
+  ComputeRates fp32, bits16, fp64;  ///< bits16: bf16 and fp16
+  /// A product whose weight has a side of that width takes twice as long as at the full rate: it
+  /// takes (flops + product_width * flops / width) / products.
+  double product_width = 0.0;
+  double attention_width = 0.0;       ///< the same of heads, where the rate is that of heads of 128
+  double product_seconds = 0.0;       ///< of a matrix product besides its operations
+  double row_bytes_per_second = 0.0;  ///< of kernels without products, which memory limits
+  double row_kernel_seconds = 0.0;    ///< of each of them besides
+  double update_bytes_per_second = 0.0;  ///< of the optimizer; 0: as kernels
+  double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
+
+  Network inside_nodes, across_nodes;
+
+  double host_bytes_per_second = 0.0;  ///< of updates and sums on the host, each byte once
+  double upload_bytes_per_second = 0.0;
+  double download_bytes_per_second = 0.0;
+  double step_seconds = 0.0;  ///< of each step besides: reading a batch, starting, printing
+
+  /// Relative deviation of a rank's time for a step. All wait for the slowest.
+  double rank_deviation = 0.0;
+  /// The same of runs: other nodes, another day.
+  double run_deviation = 0.0;
+
+  /// Of elements of that many bytes; null where the machine's are not known.
+  const ComputeRates* rates(std::int64_t element_bytes) const {
+    const ComputeRates& rates = element_bytes == 2 ? bits16 : element_bytes == 4 ? fp32 : fp64;
+    return rates.products > 0.0 ? &rates : nullptr;
+  }
+};
+
+}  // namespace ostrakon::simulate

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/simulate/machine_costs.hpp>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+
+namespace ostrakon::simulate {
+namespace {
+
+using plan::Action;
+using plan::Kind;
+using plan::Resource;
+using plan::ResourceSeconds;
+using plan::Role;
+using plan::StepPlan;
+
+/// Bytes that an action on the compute or reduce stream reads and writes besides phases of units
+/// and collectives: each array once for reading and once for writing.
+double processed_bytes(const StepPlan& plan, const Action& action) {
+  const auto elements = static_cast<double>(action.elements);
+  const auto master = static_cast<double>(plan.layouts.masters.element_bytes);
+  const auto computed = static_cast<double>(plan.layouts.gathered.element_bytes);
+  switch (action.kind) {
+    case Kind::norm:
+      return elements * master;
+    case Kind::accumulate:
+      return 3.0 * elements * master;
+    case Kind::keep:
+      return 2.0 * elements * computed;
+    case Kind::direction:
+    case Kind::optimize: {
+      double bytes = 0.0;
+      for (const plan::Use& use : action.uses) {
+        const double times = use.access == plan::Access::read_write ? 2.0 : 1.0;
+        if (use.role == Role::first_moment || use.role == Role::second_moment)
+          bytes += times * static_cast<double>(plan.buffers[use.buffer].bytes);
+        else
+          bytes += times * elements * (use.role == Role::parameters ? computed : master);
+      }
+      return bytes;
+    }
+    default:
+      return 0.0;
+  }
+}
+
+}  // namespace
+
+MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Machine& machine,
+                           int ranks_per_node, Streams streams)
+    : stages_(stages), machine_(machine), streams_(streams) {
+  const int ranks = stages.front()->grid.ranks();
+  ranks_per_node_ = ranks_per_node > 0 ? std::min(ranks_per_node, ranks) : ranks;
+  for (const StepPlan* plan : stages) {
+    links_.emplace_back(*plan, ranks_per_node_);
+    const std::int64_t bytes = plan->layouts.gathered.element_bytes;
+    require(machine_.rates(bytes) != nullptr, machine_.name, ": has no rates of ", 8 * bytes,
+            " bits, in which this deck computes");
+  }
+  if (machine_.cores_per_node > 0) {
+    const double cores = machine_.cores_per_node;
+    oversubscribed_ = std::max(1.0, ranks_per_node_ / cores);
+    shares_core_ = 2 * ranks_per_node_ > machine_.cores_per_node;
+  }
+  check_networks();
+}
+
+void MachineCosts::check_networks() const {
+  for (std::size_t s = 0; s < stages_.size(); ++s)
+    for (const Action& action : stages_[s]->actions) {
+      if (links_[s].bytes_inside_nodes(action) > 0)
+        require(machine_.inside_nodes.bytes_per_second > 0.0, machine_.name,
+                ": inside_nodes has no gigabytes_per_second, and ", stages_[s]->describe(action),
+                " sends inside a node");
+      if (links_[s].bytes_across_nodes(action) > 0)
+        require(machine_.across_nodes.bytes_per_second > 0.0, machine_.name,
+                ": across_nodes has no gigabytes_per_second, and ", stages_[s]->describe(action),
+                " sends across nodes");
+    }
+}
+
+GroupShape MachineCosts::group(int stage, const Action& action) const {
+  const plan::Links& links = links_[static_cast<std::size_t>(stage)];
+  const int ranks = action.span.ranks;
+  return {ranks, ranks - links.partners_across_nodes(action)};
+}
+
+double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action) const {
+  const ComputeRates& rates = *machine_.rates(plan.layouts.gathered.element_bytes);
+  const plan::KernelWork& work = action.work;
+  const double attention =
+      (work.attention_flops + machine_.attention_width * work.attention_by_width) /
+      (1.0 + machine_.attention_width / 128.0);
+  double seconds =
+      (action.flops - work.attention_flops + machine_.product_width * work.products_by_width) /
+          rates.products +
+      attention / rates.attention_or_products() + work.products * machine_.product_seconds;
+  if (work.row_bytes > 0.0)
+    seconds += work.row_bytes / machine_.row_bytes_per_second +
+               work.row_kernels * machine_.row_kernel_seconds;
+  const double bytes = processed_bytes(plan, action);
+  if (bytes > 0.0) {
+    const bool updates = action.kind == Kind::optimize && machine_.update_bytes_per_second > 0.0;
+    seconds +=
+        bytes / (updates ? machine_.update_bytes_per_second : machine_.row_bytes_per_second) +
+        machine_.row_kernel_seconds;
+  }
+  return seconds;
+}
+
+ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
+  const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)];
+  const plan::Links& links = links_[static_cast<std::size_t>(stage)];
+  ResourceSeconds all;
+  if (action.empty_if_even) return all;
+  const auto on_core = [&](Resource resource, double seconds) {
+    all[shares_core_ ? Resource::device : resource] += seconds * oversubscribed_;
+  };
+  if (action.stream == plan::Stream::host) {
+    on_core(Resource::host,
+            static_cast<double>(bytes_on_host(plan, action)) / machine_.host_bytes_per_second);
+  } else {
+    on_core(Resource::device, compute_seconds(plan, action));
+  }
+  if (const std::int64_t copied = copied_bytes(action); copied > 0) {
+    const bool up = action.kind == Kind::copy_to_device;
+    const double rate = up ? machine_.upload_bytes_per_second : machine_.download_bytes_per_second;
+    on_core(up ? Resource::uploads : Resource::downloads, static_cast<double>(copied) / rate);
+  }
+  const auto add = [&](const CollectiveSeconds& taken, bool spans_nodes) {
+    all[Resource::latency] += taken.latency;
+    if (spans_nodes)
+      all[Resource::across_nodes] += taken.transfer;
+    else
+      on_core(Resource::inside_nodes, taken.transfer);
+  };
+  if (action.kind == Kind::send) {
+    const bool leaves = links.bytes_across_nodes(action) > 0;
+    add(message_seconds(machine_, leaves,
+                        static_cast<double>(action.elements * action.element_bytes)),
+        leaves);
+  } else if (const auto bytes = static_cast<double>(array_bytes(action)); bytes > 0.0) {
+    const GroupShape shape = group(stage, action);
+    const bool sums = action.kind == Kind::reduce_scatter;
+    const bool is_ordered = sums && plan.layouts.summation == plan::Summation::ordered;
+    const bool to_all = is_ordered || (action.kind == Kind::exchange &&
+                                       action.exchange != plan::ExchangeKind::gather);
+    add(to_all ? exchange_seconds(machine_, shape, bytes) : ring_seconds(machine_, shape, bytes),
+        shape.spans_nodes());
+    if (is_ordered)
+      on_core(Resource::device, bytes * (1.0 + 1.0 / shape.ranks) / machine_.row_bytes_per_second +
+                                    machine_.row_kernel_seconds);
+  }
+  if (action.kind == Kind::clip || action.kind == Kind::reduce_sums)
+    all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
+  return all;
+}
+
+}  // namespace ostrakon::simulate

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/simulate/machine_costs.hpp>
+
+#include "machines.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+using namespace ostrakon::plan;
+using namespace ostrakon::simulate;
+
+StepPlan make_plan(int shard, std::vector<Action> actions) {
+  StepPlan plan;
+  plan.grid = Grid(1, shard, 1);
+  plan.layouts.gathered.element_bytes = 4;
+  plan.layouts.masters.element_bytes = 4;
+  plan.actions = std::move(actions);
+  return plan;
+}
+
+Action compute(double flops, const KernelWork& work = {}) {
+  Action action;
+  action.kind = Kind::forward;
+  action.flops = flops;
+  action.work = work;
+  return action;
+}
+
+Action collective(Kind kind, int ranks, std::int64_t bytes) {
+  Action action;
+  action.kind = kind;
+  action.stream = kind == Kind::gather ? Stream::gather : Stream::reduce;
+  action.span = {Axis::shard, ranks};
+  action.elements = bytes;
+  action.element_bytes = 1;
+  return action;
+}
+
+ResourceSeconds cost(const StepPlan& plan, const Machine& machine, int ranks_per_node = 0,
+                     Streams streams = Streams::concurrent) {
+  return MachineCosts({&plan}, machine, ranks_per_node, streams).seconds(0, plan.actions.front());
+}
+
+// 300 operations, 100 of them in attention at half of the rate, and 20 bytes of rows.
+TEST(MachineCosts, APhaseIsProductsAttentionAndRows) {
+  const KernelWork work = attention_work(100.0, 64) + row_work(20.0, 3.0);
+  const StepPlan plan = make_plan(1, {compute(300.0, work)});
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 2.0 + 2.0 + 2.0);
+  machine.row_kernel_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 6.0 + 1.5);
+  machine.fp32.attention = 0.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 5.0 + 1.5);
+}
+
+TEST(MachineCosts, NarrowProductsAndHeadsAreSlower) {
+  const StepPlan narrow = make_plan(1, {compute(200.0, product_work(200.0, 32, 1000))});
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 2.0);
+  machine.product_width = 32.0;
+  EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 4.0) << "half of the rate there";
+  machine.product_seconds = 0.25;
+  EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 4.25);
+
+  machine.attention_width = 64.0;
+  const auto attention = [&](std::int64_t head_width) {
+    const StepPlan plan = make_plan(1, {compute(100.0, attention_work(100.0, head_width))});
+    return cost(plan, machine)[Resource::device];
+  };
+  EXPECT_DOUBLE_EQ(attention(128), 2.0) << "of which the rate is";
+  EXPECT_DOUBLE_EQ(attention(64), 2.0 * 2.0 / 1.5);
+}
+
+TEST(MachineCosts, CollectivesTakeTheNetworkOfTheirRanks) {
+  const StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
+  EXPECT_DOUBLE_EQ(cost(plan, round_machine())[Resource::inside_nodes], 48.0 / 8.0);
+  EXPECT_DOUBLE_EQ(cost(plan, round_machine(), 2)[Resource::across_nodes], 48.0 / 4.0);
+  EXPECT_DOUBLE_EQ(cost(plan, round_machine(), 2)[Resource::inside_nodes], 0.0);
+}
+
+// Sums in order: an all-to-all, then the sum of four parts of 16 bytes to one.
+TEST(MachineCosts, OrderedSumsAreComputed) {
+  StepPlan plan = make_plan(4, {collective(Kind::reduce_scatter, 4, 64)});
+  Machine machine = round_machine();
+  machine.inside_nodes.exchange_bytes_per_second = 4.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::inside_nodes], 48.0 / 4.0);
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 80.0 / 10.0);
+  plan.layouts.summation = Summation::library;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::inside_nodes], 48.0 / 8.0);
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 0.0);
+}
+
+TEST(MachineCosts, UpdatesTakeWhatTheyReadAndWrite) {
+  Action update;
+  update.kind = Kind::optimize;
+  update.elements = 10;
+  update.uses = {{Role::shard, 0, Access::read_write},
+                 {Role::first_moment, 0, Access::read_write},
+                 {Role::gradient_shard, 0, Access::read}};
+  StepPlan plan = make_plan(1, {update});
+  plan.buffers.resize(1);
+  plan.buffers[0].bytes = 40;
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], (80.0 + 80.0 + 40.0) / 10.0);
+  machine.update_bytes_per_second = 20.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 10.0);
+  plan.actions.front().stream = Stream::host;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 0.0);
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::host], (40.0 + 40.0 + 40.0) / 5.0);
+}
+
+TEST(MachineCosts, RanksThatShareCoresShareThemWithCollectives) {
+  const StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
+  Machine machine = round_machine();
+  machine.cores_per_node = 8;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::inside_nodes], 6.0) << "a core for each is free";
+  machine.cores_per_node = 4;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::inside_nodes], 0.0);
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 6.0);
+  machine.cores_per_node = 2;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 12.0);
+}
+
+TEST(MachineCosts, RefusesWhatTheMachineDoesNotHave) {
+  StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
+  Machine machine = round_machine();
+  machine.across_nodes.bytes_per_second = 0.0;
+  EXPECT_NO_THROW(MachineCosts({&plan}, machine, 0, Streams::concurrent));
+  EXPECT_THROW(MachineCosts({&plan}, machine, 2, Streams::concurrent), Error);
+  plan.layouts.gathered.element_bytes = 2;
+  EXPECT_THROW(MachineCosts({&plan}, round_machine(), 0, Streams::concurrent), Error);
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -131,7 +131,7 @@ namespace {
 
 constexpr const char* usage =
     R"(usage: [mpiexec -n RANKS] ostrakon-bench
-           [kernels | comm | device | step DECK | overlap DECK | pipeline DECK |
+           [kernels | comm | device | machine | step DECK | overlap DECK | pipeline DECK |
            checkpoint DECK] [options]
 
 Measures how fast this machine runs what training is made of. Without a name: kernels and, on more
@@ -144,6 +144,8 @@ than one rank, comm.
              from which that is faster, for parallel.hierarchical_collectives
   device     of a build for a device: its copies, launches, products and collectives, in a minute; on
              several ranks also between their devices. Also for a first run on a new machine
+  machine    a machine file, for ostrakon-plan --time: rates of kernels, fitted to steps of small
+             models, and on several ranks of collectives; with as many ranks as a node is to have
   step DECK  seconds of a training step, tokens a second, MFU, where the time goes, memory; on
              synthetic data where the deck's files are not there
   overlap DECK  how much of a slower network's delay is hidden behind compute, for streams inline
@@ -157,6 +159,10 @@ than one rank, comm.
              costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), or all steps (10)
+  --output FILE            of machine: the file to write; default: it is shown
+  --machine FILE           of step: also what is predicted for the machine of this file
+  --added-nanoseconds-per-byte T
+                           of step: collectives take so much longer for each byte that a rank sends
   --ranks-per-node N       of comm: N consecutive ranks count as a node; default: as they are
   --json                   one JSON object a line
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
@@ -179,11 +185,11 @@ bool takes_deck(const CommandLine& line) {
          line.what == "checkpoint";
 }
 
-double parse_seconds(const std::string& value) {
+double parse_seconds(const std::string& value, const std::string& option = "--seconds") {
   std::istringstream stream(value);
   double seconds = 0.0;
   stream >> seconds;
-  require(!stream.fail() && stream.eof() && seconds > 0.0 && std::isfinite(seconds), "--seconds ",
+  require(!stream.fail() && stream.eof() && seconds > 0.0 && std::isfinite(seconds), option, " ",
           value, ": expected a number greater than 0");
   return seconds;
 }
@@ -200,10 +206,10 @@ int parse_ranks_per_node(const std::string& value) {
 void parse_operand(CommandLine& line, const std::string& argument) {
   if (line.what.empty()) {
     require(argument == "kernels" || argument == "comm" || argument == "device" ||
-                argument == "step" || argument == "overlap" || argument == "pipeline" ||
-                argument == "checkpoint",
+                argument == "machine" || argument == "step" || argument == "overlap" ||
+                argument == "pipeline" || argument == "checkpoint",
             "don't know how to measure ", argument,
-            "; expected kernels, comm, device, step DECK, overlap DECK, pipeline DECK or "
+            "; expected kernels, comm, device, machine, step DECK, overlap DECK, pipeline DECK or "
             "checkpoint DECK");
     line.what = argument;
     return;
@@ -221,12 +227,20 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::string option = argument.substr(0, equals);
     if (argument == "--json") {
       line.options.json = true;
-    } else if (option == "--seconds" || option == "--set" || option == "--ranks-per-node") {
+    } else if (option == "--seconds" || option == "--set" || option == "--ranks-per-node" ||
+               option == "--output" || option == "--machine" ||
+               option == "--added-nanoseconds-per-byte") {
       const bool apart = equals == std::string::npos;
       require(!apart || i + 1 < arguments.size(), option, " needs a value after it");
       const std::string value = apart ? arguments[++i] : argument.substr(equals + 1);
       if (option == "--seconds")
         line.options.seconds = parse_seconds(value);
+      else if (option == "--output")
+        line.options.output = value;
+      else if (option == "--machine")
+        line.options.machine = value;
+      else if (option == "--added-nanoseconds-per-byte")
+        line.options.added_seconds_per_byte = 1e-9 * parse_seconds(value, option);
       else if (option == "--ranks-per-node")
         line.options.ranks_per_node = parse_ranks_per_node(value);
       else
@@ -238,6 +252,10 @@ CommandLine parse(const apps::Arguments& arguments) {
     }
   }
   require(!takes_deck(line) || !line.deck.empty(), line.what, " needs a deck after it");
+  require(line.options.output.empty() || line.what == "machine", "--output is for machine only");
+  require((line.options.machine.empty() && line.options.added_seconds_per_byte == 0.0) ||
+              line.what == "step",
+          "--machine and --added-nanoseconds-per-byte are for step DECK only");
   require(line.options.ranks_per_node == 0 || line.what == "comm",
           "--ranks-per-node is for comm only");
   require(takes_deck(line) || line.overrides.empty(),
@@ -267,6 +285,7 @@ void run(const apps::Arguments& arguments) {
     return;
   }
   if (line.what == "device") return run_device(world, line.options);
+  if (line.what == "machine") return run_machine(world, line.options);
   if (line.what != "comm") run_kernels(world, line.options);
   if (line.what.empty() && world.size() > 1 && world.rank() == 0 && !line.options.json)
     std::cout << "\n";

@@ -58,6 +58,9 @@ struct Options {
   double seconds = 0.0;  ///< for each row, or for all steps; 0: as the measurement likes
   bool json = false;
   int ranks_per_node = 0;  ///< of comm: neighbouring ranks; 0: nodes as they are
+  std::string output;      ///< of machine: the file to write
+  std::string machine;     ///< of step: a machine file, for a prediction beside what is measured
+  double added_seconds_per_byte = 0.0;  ///< of step: that collectives take longer
 };
 
 /// Kernels of one rank, all ranks at once.
@@ -69,6 +72,10 @@ void run_comm(comm::Communicator& world, const Options& options);
 
 /// Copies, launches, products and collectives of devices. Throws AgreedError without a device.
 void run_device(comm::Communicator& world, const Options& options);
+
+/// The numbers of a machine file (config/machine_file.hpp), measured by steps of small models and
+/// collectives; written to Options::output, or shown.
+void run_machine(comm::Communicator& world, const Options& options);
 
 /// Training steps as a deck describes them, on synthetic data where its files are not there.
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options);

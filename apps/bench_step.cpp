@@ -2,14 +2,18 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <sstream>
 
 #include "bench.hpp"
 
@@ -57,11 +61,14 @@ class StepBench {
     trainer_.allocate();
     train::PeakRate peak = first_peak();
     trainer_.initialize();
+    for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
+      trainer_.slow_down(stream, options_.added_seconds_per_byte);
     run_steps(*dataset);
     if (peak.origin() == train::PeakRate::Origin::measured)
       peak.measure_again(trainer_.measure_peak_flops());
     show_step(peak);
     show_kinds(peak.rate());
+    if (!options_.machine.empty()) show_prediction();
   }
 
  private:
@@ -164,6 +171,52 @@ class StepBench {
     }
     if (trainer_.streams() == runtime::Streams::in_plan_order)
       table.row({"between", nullptr, rest, rest / all, nullptr, nullptr});
+  }
+
+  /// What the simulation says of this step, and of its actions.
+  void show_prediction() {
+    simulate::Machine machine;
+    world_.agree([&] {
+      require(settings_.pipeline == 1,
+              "--machine: predicts steps without stages, found parallel.pipeline = ",
+              settings_.pipeline, "; ostrakon-plan --time does");
+      machine = config::read_machine(read_file(options_.machine), options_.machine);
+    });
+    machine.added_seconds_per_byte = options_.added_seconds_per_byte;
+    const plan::StepPlan& plan = trainer_.program(Purpose::train).plan;
+    const simulate::Streams streams = trainer_.streams() == runtime::Streams::in_plan_order
+                                          ? simulate::Streams::one_after_the_other
+                                          : simulate::Streams::concurrent;
+    const simulate::Prediction found = simulate::predict({&plan}, machine, mesh_.ranks_per_node(),
+                                                         streams, trainer_.model_flops());
+    std::array<double, kinds> seconds{};
+    for (std::size_t a = 0; a < plan.actions.size(); ++a)
+      seconds[static_cast<std::size_t>(plan.actions[a].kind)] +=
+          found.timings.front().ends[a] - found.timings.front().begins[a];
+    if (world_.rank() == 0 && !options_.json) std::cout << "\n";
+    Table table("step_prediction",
+                {{"action", "action", Format::text, 16},
+                 {"predicted", "predicted_seconds", Format::seconds, 10},
+                 {"measured", "measured_seconds", Format::seconds, 10},
+                 {"ratio", "ratio", Format::ratio, 6}},
+                options_.json, world_.rank() == 0);
+    const auto steps = static_cast<double>(step_seconds_.size());
+    for (std::size_t k = 0; k < kinds; ++k) {
+      const double measured = clock_.seconds[k] / world_.size() / steps;
+      if (clock_.calls[k] > 0 && (seconds[k] > 0.0 || measured > 1e-4))
+        table.row(
+            {plan::name(static_cast<plan::Kind>(k)), seconds[k], measured, seconds[k] / measured});
+    }
+    const double median = summarize(step_seconds_).median;
+    table.row({"step", found.step_seconds, median, found.step_seconds / median});
+  }
+
+  static std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    require(file.good(), path, ": can't be read");
+    return text.str();
   }
 
   const config::Settings settings_;

@@ -79,7 +79,10 @@ can be planned anywhere.
   --sweep ranks=8,64,512   with --time: on each of these numbers of ranks
   --scaling weak|strong    with --sweep: weak, the global batch grows with the ranks, from the
                            deck's on the fewest (default), or strong, it stays
-  --csv                    with --sweep: as CSV. --json also goes with --time, --svg with --sweep
+  --csv                    with --sweep: as CSV. --json also goes with --time; --svg draws the
+                           step true in time, with --sweep the efficiency
+  --html FILE              with --time: what it shows and --svg draws, as a page
+  --trace FILE             with --time and --svg or --html: the trace.json of a run, drawn beside
 
 Rates for the estimate of time; the defaults are about a GPU's. For CPU cores give the rate of the
 matrix product that ostrakon-bench kernels prints:
@@ -144,6 +147,7 @@ struct CommandLine {
   std::vector<int> sweep;  // --sweep ranks=
   apps::Scaling scaling = apps::Scaling::weak;
   bool csv = false;
+  std::string html, trace;
   bool has_rates = false;  // any of the following is given
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
@@ -225,9 +229,10 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
                 option == "--svg" || option == "--fit" || option == "--host-bytes" ||
-                option == "--time" || option == "--sweep" || option == "--scaling" ||
-                option == "--gflops" || option == "--gigabytes-per-second" ||
-                option == "--copy-gigabytes-per-second" || option == "--host-gigabytes-per-second",
+                option == "--time" || option == "--html" || option == "--trace" ||
+                option == "--sweep" || option == "--scaling" || option == "--gflops" ||
+                option == "--gigabytes-per-second" || option == "--copy-gigabytes-per-second" ||
+                option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
     require(equals != std::string::npos || i + 1 < arguments.size(), option,
             " needs a value after it");
@@ -247,6 +252,8 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.room.device_bytes = bytes(option, value);
     }
     if (option == "--time") line.machine = value;
+    if (option == "--html") line.html = value;
+    if (option == "--trace") line.trace = value;
     if (option == "--sweep") line.sweep = swept_ranks(value);
     if (option == "--scaling") {
       require(value == "weak" || value == "strong", "--scaling ", value,
@@ -273,8 +280,11 @@ CommandLine parse(const apps::Arguments& arguments) {
   require(line.machine.empty() || !line.has_rates,
           "--time takes rates from its file; leave out --gflops and the like");
   require(line.machine.empty() || !line.fits, "--time and --fit don't go together");
-  require(line.machine.empty() || line.svg.empty() || !line.sweep.empty(),
-          "--svg draws the plan, or what --sweep shows; leave out --time or add --sweep");
+  require(line.html.empty() || (!line.machine.empty() && line.sweep.empty()),
+          "--html goes with --time, without --sweep");
+  require(line.trace.empty() || (!line.machine.empty() && line.sweep.empty() &&
+                                 !(line.svg.empty() && line.html.empty())),
+          "--trace goes with --time and --svg or --html, without --sweep");
   require(!line.csv || !line.json, "--csv and --json: expected one of them");
   require(line.fits || given.count("--host-bytes") == 0, "--host-bytes goes with --fit only");
   require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
@@ -379,8 +389,14 @@ void show_time(config::Settings settings, CommandLine line) {
   if (line.sweep.empty()) {
     const int on_node =
         line.ranks_per_node > 0 ? std::min(line.ranks_per_node, line.ranks) : line.ranks;
-    apps::show_time(apps::plan_step(std::move(settings), line.ranks, on_node), machine, line.json,
-                    std::cout);
+    const apps::PlannedStep step = apps::plan_step(std::move(settings), line.ranks, on_node);
+    apps::show_time(step, machine, line.json, std::cout);
+    const std::string title =
+        text(std::filesystem::path(line.deck).filename().string(), " on ", format_count(line.ranks),
+             line.ranks == 1 ? " rank, " : " ranks, ", machine.name);
+    if (!line.svg.empty()) write_file(line.svg, apps::draw_time(step, machine, title, line.trace));
+    if (!line.html.empty())
+      write_file(line.html, apps::time_page(step, machine, title, line.trace));
   } else {
     const apps::SweepFormat format = line.json  ? apps::SweepFormat::json
                                      : line.csv ? apps::SweepFormat::csv

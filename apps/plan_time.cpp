@@ -11,10 +11,14 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/stages_picture.hpp>
+#include <ostrakon/plan/timeline_picture.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostream>
+#include <sstream>
 
 #include "plan_ranks.hpp"
+#include "program.hpp"
 
 namespace ostrakon::apps {
 namespace {
@@ -86,9 +90,9 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
   for (const simulate::CriticalPart& part : prediction.critical)
     critical.push_back(
         {{"action", part.action}, {"seconds", part.seconds}, {"actions", part.actions}});
-  for (const simulate::Remedy& remedy :
-       simulate::find_remedies(step.plans(), machine, step.ranks_per_node,
-                               streams_of(step.settings, machine), step.model_flops))
+  for (const simulate::Remedy& remedy : simulate::find_remedies(
+           step.plans(), machine, step.ranks_per_node,
+           streams_of(step.settings, machine, step.ranks_per_node), step.model_flops))
     remedies.push_back({{"what", remedy.what}, {"step_seconds", remedy.step_seconds}});
   const plan::Timing& timing = prediction.timings[static_cast<std::size_t>(prediction.busiest)];
   Json json = {{"machine", machine.name},
@@ -145,16 +149,23 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) 
   return step;
 }
 
-simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine) {
-  const bool has_devices = machine.cores_per_node == 0;
-  const std::string streams = config::value_of(settings, "runtime", "streams");
-  return !has_devices && streams == "inline" ? simulate::Streams::one_after_the_other
-                                             : simulate::Streams::concurrent;
+simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
+                             int ranks_per_node) {
+  using config::StreamsChoice;
+  const StreamsChoice choice = settings.runtime.streams;
+  if (machine.cores_per_node == 0)  // devices
+    return choice == StreamsChoice::in_plan_order ? simulate::Streams::one_after_the_other
+                                                  : simulate::Streams::concurrent;
+  const bool has_cores = machine.cores_per_node >= 3 * ranks_per_node;  // StreamsChoice::automatic
+  return choice == StreamsChoice::threads || (choice == StreamsChoice::automatic && has_cores)
+             ? simulate::Streams::concurrent
+             : simulate::Streams::one_after_the_other;
 }
 
 Prediction predict(const PlannedStep& step, const simulate::Machine& machine) {
   return simulate::predict(step.plans(), machine, step.ranks_per_node,
-                           streams_of(step.settings, machine), step.model_flops);
+                           streams_of(step.settings, machine, step.ranks_per_node),
+                           step.model_flops);
 }
 
 void show_time(const PlannedStep& step, const simulate::Machine& machine, bool json,
@@ -188,15 +199,88 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
       out << print("  %-28s %10s  %5.1f %%  %d actions\n", part.action.c_str(),
                    seconds_text(part.seconds).c_str(),
                    100.0 * part.seconds / prediction.step_seconds, part.actions);
-  const auto remedies =
-      simulate::find_remedies(step.plans(), machine, step.ranks_per_node,
-                              streams_of(step.settings, machine), step.model_flops);
+  const auto remedies = simulate::find_remedies(
+      step.plans(), machine, step.ranks_per_node,
+      streams_of(step.settings, machine, step.ranks_per_node), step.model_flops);
   if (remedies.empty()) return;
   out << "\nwhat would help\n";
   for (const simulate::Remedy& remedy : remedies)
     out << print("  %-46s %10s  %4.1f %% less\n", remedy.what.c_str(),
                  seconds_text(remedy.step_seconds).c_str(),
                  100.0 * (1.0 - remedy.step_seconds / prediction.step_seconds));
+}
+
+namespace {
+
+/// The last step of the first rank in a trace.
+std::vector<plan::MeasuredAction> read_trace(const std::string& path) {
+  Json trace;
+  try {
+    trace = Json::parse(read_file(path));
+  } catch (const Json::exception&) {
+    throw Error(path + ": is no JSON; expected the trace.json of a run");
+  }
+  std::vector<plan::MeasuredAction> all;
+  std::int64_t last = -1;
+  double first = 0.0;
+  if (trace.is_object() && trace.contains("traceEvents") && trace["traceEvents"].is_array()) {
+    for (const Json& event : trace["traceEvents"]) {
+      if (event.value("ph", "") != "X" || event.value("pid", -1) != 0 || !event.contains("args"))
+        continue;
+      const std::int64_t of = event["args"].value("step", std::int64_t{-1});
+      const int stream = event.value("tid", -1);
+      const std::string kind = event.value("cat", "");
+      const auto named = std::find_if(std::begin(plan::kind_names), std::end(plan::kind_names),
+                                      [&](const auto& one) { return kind == one.name; });
+      if (of < last || stream < 0 || stream >= plan::streams || named == std::end(plan::kind_names))
+        continue;
+      const double begin = 1e-6 * event.value("ts", 0.0);
+      if (of > last) {
+        all.clear();
+        first = begin;
+      }
+      last = of;
+      first = std::min(first, begin);
+      all.push_back({static_cast<plan::Stream>(stream), named->value, begin,
+                     begin + 1e-6 * event.value("dur", 0.0)});
+    }
+  }
+  require(!all.empty(), path, ": has no actions of rank 0; expected the trace.json of a run");
+  for (plan::MeasuredAction& action : all) {
+    action.begin -= first;
+    action.end -= first;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
+                      const std::string& title, const std::string& trace) {
+  const Prediction prediction = predict(step, machine);
+  std::vector<plan::Drawing> drawings;
+  if (step.stages.size() > 1)
+    drawings.push_back(plan::draw_stages(step.plans(), prediction.timings, title));
+  const auto busiest = static_cast<std::size_t>(prediction.busiest);
+  const std::vector<plan::MeasuredAction> measured =
+      trace.empty() ? std::vector<plan::MeasuredAction>() : read_trace(trace);
+  const std::string of_stage =
+      step.stages.size() > 1 ? ", stage " + std::to_string(busiest) : std::string();
+  drawings.push_back(plan::draw_timeline(step.stages[busiest], prediction.timings[busiest],
+                                         measured, title + of_stage));
+  return plan::svg_image(drawings);
+}
+
+std::string time_page(const PlannedStep& step, const simulate::Machine& machine,
+                      const std::string& title, const std::string& trace) {
+  std::ostringstream text;
+  show_time(step, machine, false, text);
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" +
+         plan::escape(title) +
+         "</title><style>body{font-family:sans-serif;margin:2em}svg{max-width:100%;height:auto}"
+         "</style></head>\n<body>\n" +
+         draw_time(step, machine, title, trace) + "<pre>" + plan::escape(text.str()) +
+         "</pre>\n</body>\n</html>\n";
 }
 
 namespace {

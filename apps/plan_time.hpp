@@ -27,15 +27,25 @@ struct PlannedStep {
 /// Throws Error where the deck does not fit these ranks.
 PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node);
 
-/// How a rank runs its streams: as runtime.streams says, or `device`, where the machine has
-/// devices.
-simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine);
+/// How ranks run their streams, as runtime.streams says.
+simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
+                             int ranks_per_node);
 
 simulate::Prediction predict(const PlannedStep& step, const simulate::Machine& machine);
 
 /// What `ostrakon-plan --time` shows.
 void show_time(const PlannedStep& step, const simulate::Machine& machine, bool json,
                std::ostream& out);
+
+/// The step true in time, as an SVG image: all stages where there are several, and the streams of
+/// the one that computes longest; beside what was measured, the last step of rank 0 in the file
+/// `trace` (trace.json of a run) where that is not empty. Throws Error where it is none.
+std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
+                      const std::string& title, const std::string& trace);
+
+/// What show_time shows and draw_time draws, as a page of its own.
+std::string time_page(const PlannedStep& step, const simulate::Machine& machine,
+                      const std::string& title, const std::string& trace);
 
 /// How a deck is run on more ranks.
 enum class Scaling {

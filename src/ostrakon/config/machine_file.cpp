@@ -51,6 +51,9 @@ const std::vector<Number>& numbers() {
       list.push_back({section, "attention_teraflops",
                       [of](Machine& m) -> double& { return of(m).attention; }, tera, 1e9, false,
                       "that attention reaches, causal half counted; 0: as products"});
+      list.push_back({section, "row_gigabytes_per_second",
+                      [of](Machine& m) -> double& { return of(m).rows; }, giga, 1e9, false,
+                      "of kernels without products; 0: that of `kernels`"});
     };
     rates("fp32", [](Machine& m) -> simulate::ComputeRates& { return m.fp32; });
     rates("bits16", [](Machine& m) -> simulate::ComputeRates& { return m.bits16; });
@@ -68,6 +71,8 @@ const std::vector<Number>& numbers() {
          "of each of these besides"},
         {"kernels", "update_gigabytes_per_second", MEMBER(update_bytes_per_second), giga, 1e9,
          false, "of the optimizer; 0: as row kernels"},
+        {"kernels", "norm_gigabytes_per_second", MEMBER(norm_bytes_per_second), giga, 1e9, false,
+         "of sums of squares of gradients; 0: as row kernels"},
         {"kernels", "slowdown_percent", MEMBER(slowdown), percent, 1e4, false,
          "by how much longer a rank computes while it communicates"}};
     list.insert(list.end(), kernels.begin(), kernels.end());

@@ -55,6 +55,12 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
         round_up(bytes_of<std::int32_t>(
                      math::embedding_by_piece_workspace(leaf.rows(), settings.vocabulary)),
                  buffer_alignment<T>);
+  const auto rows = static_cast<double>(bytes_of<T>(leaf.rows() * settings.width));
+  const auto table = static_cast<double>(bytes_of<compute_t<T>>(
+      (settings.vocabulary + (learned_positions_ ? leaf.tokens : 0)) * settings.width));
+  description_.forward.front().work = plan::row_work((learned_positions_ ? 3.0 : 2.0) * rows);
+  // Gradients are cleared, then rows added.
+  description_.backward.front().work = plan::row_work(table + 3.0 * rows, 2.0);
 }
 
 template <class T>

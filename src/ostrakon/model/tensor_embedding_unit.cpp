@@ -36,6 +36,13 @@ TensorEmbeddingUnit<T>::TensorEmbeddingUnit(const DecoderSettings& settings, Lea
   Arrays<T> arrays;
   arrays.template take<std::int32_t>(leaf_.rows());
   arrays.template take<std::int32_t>(lists_elements());
+  const auto rows = static_cast<double>(bytes_of<T>(leaf.rows() * width_));
+  description_.forward[0].work = plan::row_work(2.0 * rows);
+  description_.backward[1].work =
+      plan::row_work(static_cast<double>(bytes_of<Compute>(description_.parameter_elements)) /
+                             static_cast<double>(leaf.tensor_ranks) +
+                         3.0 * rows,
+                     2.0);
   description_.backward[1].workspace_bytes = arrays.size();
 }
 

@@ -11,6 +11,7 @@ struct ComputeRates {
   double peak = 0.0;       ///< what the maker states, for MFU; 0: `products`
   double products = 0.0;   ///< in large matrix products; 0: the dtype is not known
   double attention = 0.0;  ///< in attention, whose causal half counts; 0: as products
+  double rows = 0.0;  ///< bytes/s of kernels without products; 0: Machine::row_bytes_per_second
 
   double peak_or_products() const { return peak > 0.0 ? peak : products; }
   double attention_or_products() const { return attention > 0.0 ? attention : products; }
@@ -47,6 +48,7 @@ struct Machine {
   double row_bytes_per_second = 0.0;  ///< of kernels without products, which memory limits
   double row_kernel_seconds = 0.0;    ///< of each of them besides
   double update_bytes_per_second = 0.0;  ///< of the optimizer; 0: as kernels
+  double norm_bytes_per_second = 0.0;    ///< of sums of squares; 0: as kernels
   double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
 
   Network inside_nodes, across_nodes;
@@ -60,6 +62,9 @@ struct Machine {
   double rank_deviation = 0.0;
   /// The same of runs: other nodes, another day.
   double run_deviation = 0.0;
+
+  /// What a benchmark adds to collectives for each byte that a rank sends. Not in machine files.
+  double added_seconds_per_byte = 0.0;
 
   /// Of elements of that many bytes; null where the machine's are not known.
   const ComputeRates* rates(std::int64_t element_bytes) const {

@@ -96,14 +96,15 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
           rates.products +
       attention / rates.attention_or_products() + work.products * machine_.product_seconds;
   if (work.row_bytes > 0.0)
-    seconds += work.row_bytes / machine_.row_bytes_per_second +
+    seconds += work.row_bytes / (rates.rows > 0.0 ? rates.rows : machine_.row_bytes_per_second) +
                work.row_kernels * machine_.row_kernel_seconds;
   const double bytes = processed_bytes(plan, action);
   if (bytes > 0.0) {
-    const bool updates = action.kind == Kind::optimize && machine_.update_bytes_per_second > 0.0;
+    const double own = action.kind == Kind::optimize ? machine_.update_bytes_per_second
+                       : action.kind == Kind::norm   ? machine_.norm_bytes_per_second
+                                                     : 0.0;
     seconds +=
-        bytes / (updates ? machine_.update_bytes_per_second : machine_.row_bytes_per_second) +
-        machine_.row_kernel_seconds;
+        bytes / (own > 0.0 ? own : machine_.row_bytes_per_second) + machine_.row_kernel_seconds;
   }
   return seconds;
 }
@@ -151,6 +152,9 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
       on_core(Resource::device, bytes * (1.0 + 1.0 / shape.ranks) / machine_.row_bytes_per_second +
                                     machine_.row_kernel_seconds);
   }
+  if (machine_.added_seconds_per_byte > 0.0)
+    all[Resource::latency] +=
+        machine_.added_seconds_per_byte * static_cast<double>(plan.bytes_sent(action));
   if (action.kind == Kind::clip || action.kind == Kind::reduce_sums)
     all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
   return all;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// ostrakon-plan --time and --sweep, as a user runs them.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "plan_fixture.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string machine = OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml";
+
+TEST_F(Plan, PredictsAStepOnAMachine) {
+  const std::vector<std::string> arguments = {"deck.yaml", "--ranks", "16", "--time", machine};
+  std::vector<std::string> as_json = arguments;
+  as_json.insert(as_json.end(), {"--json", "--svg", "time.svg", "--html", "time.html"});
+  const Outcome shown = run(arguments), outcome = run(as_json);
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* words : {"16 ranks on 2 nodes", "tokens/s", "factors of MFU", "product",
+                            "the chain of actions", "what would help"})
+    EXPECT_NE(shown.out.find(words), std::string::npos) << shown.out;
+  const Json json = Json::parse(outcome.out);
+  const double step = json["step_seconds"];
+  EXPECT_GT(step, 0.0);
+  EXPECT_LE(json["fastest_step_seconds"], step);
+  EXPECT_LE(step, json["slowest_step_seconds"]);
+  double product = 1.0;
+  for (const auto& factor : json["factors"].items()) product *= factor.value().get<double>();
+  EXPECT_NEAR(product, json["mfu"].get<double>(), 1e-9);
+  EXPECT_EQ(run(as_json).out, outcome.out) << "the same every time";
+  EXPECT_EQ(read_bytes(path("time.svg")).rfind("<svg ", 0), 0u);
+  const std::string page = read_bytes(path("time.html"));
+  for (const char* words : {"<!DOCTYPE html>", "<svg ", "factors of MFU", "</html>"})
+    EXPECT_NE(page.find(words), std::string::npos);
+  EXPECT_EQ(page.find("http"), page.find("http://www.w3.org/2000/svg")) << "needs no other file";
+}
+
+TEST_F(Plan, SweepsOverRanks) {
+  const std::vector<std::string> sweep = {"deck.yaml", "--time", machine, "--sweep", "ranks=8,2,4"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = sweep;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  const Json weak = Json::parse(with({"--json"}));
+  ASSERT_EQ(weak["rows"].size(), 3u);
+  EXPECT_EQ(weak["rows"][0]["ranks"], 2);
+  EXPECT_EQ(weak["rows"][0]["efficiency"], 1.0);
+  const std::int64_t batch = weak["rows"][0]["global_batch_size"];
+  EXPECT_EQ(weak["rows"][2]["global_batch_size"], 4 * batch);
+  const Json strong = Json::parse(with({"--json", "--scaling", "strong", "--svg", "sweep.svg"}));
+  EXPECT_EQ(strong["rows"][2]["global_batch_size"], batch);
+  EXPECT_LT(strong["rows"][2]["step_seconds"], strong["rows"][0]["step_seconds"]);
+  EXPECT_NE(read_bytes(path("sweep.svg")).find("</svg>"), std::string::npos);
+  const std::string csv = with({"--csv"});
+  EXPECT_EQ(csv.rfind("ranks,global_batch_size,step_seconds,", 0), 0u) << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
+  EXPECT_NE(with({}).find("weak scaling"), std::string::npos);
+}
+
+TEST_F(Plan, RefusesWhatItCanNotPredict) {
+  const auto refuses = [&](const std::vector<std::string>& more, const std::string& words) {
+    std::vector<std::string> arguments = {"deck.yaml"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    expect_refused(arguments, words);
+  };
+  refuses({"--time", "none.yaml"}, "none.yaml: can't be read");
+  refuses({"--time", "deck.yaml"}, "unknown section");
+  refuses({"--sweep", "ranks=2"}, "--sweep goes with --time only");
+  refuses({"--time", machine, "--sweep", "2,4"}, "expected ranks=");
+  refuses({"--time", machine, "--sweep", "ranks=2,x"}, "--sweep ranks x: expected an integer >= 1");
+  refuses({"--time", machine, "--sweep", "ranks=2", "--scaling", "fast"},
+          "--scaling fast: expected weak or strong");
+  refuses({"--time", machine, "--gflops", "7"}, "leave out --gflops");
+  refuses({"--html", "page.html"}, "--html goes with --time");
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -448,10 +448,8 @@ struct AttendBackwardKv {
       });
       scores.map(
           lane,
-          [&](int r, int column, float probability, float dprobability) {
-            return TileLayout::row(lane, r) <= ahead + column
-                       ? probability * (dprobability - deltas[column])
-                       : 0.0f;
+          [&](int, int column, float probability, float dprobability) {
+            return probability * (dprobability - deltas[column]);
           },
           dprobabilities);
       const LeftTile<T> dscores = scores.template as_left<T>();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention_blocks.hpp>
+#include <ostrakon/math/attention_on_chip.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
@@ -25,7 +26,8 @@ std::int64_t score_elements(const AttentionShape& shape) {
 /// before it is stored; nothing where it is summed in place.
 template <class T>
 std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces) {
-  return is_16bit<T> || pieces > 1
+  const bool rounds = is_16bit<T> && !attention_on_chip<T>(shape);
+  return rounds || pieces > 1
              ? attention_heads_at_once(shape) * shape.tokens * shape.head_width * tree_slots(pieces)
              : 0;
 }
@@ -192,12 +194,16 @@ class KvSums<T, true> {
     return like(in_place, in_slot(values_, slot));
   }
 
+  /// (heads at once * tokens, head_width)
+  View<C**> key_rows(std::int64_t slot) const { return in_rows(in_slot(keys_, slot)); }
+  View<C**> value_rows(std::int64_t slot) const { return in_rows(in_slot(values_, slot)); }
+
   template <class K>
   void clear(const Exec& exec, const View<K**>& dkeys, const View<K**>&, std::int64_t slot,
              std::int64_t seen) const {
     if (seen == dkeys.rows()) return;
-    for (const View<C*>& sums : {in_slot(keys_, slot), in_slot(values_, slot)})
-      clear_rows<C>(exec, sums.matrix(sums.size() / width_, width_));
+    clear_rows<C>(exec, key_rows(slot));
+    clear_rows<C>(exec, value_rows(slot));
   }
 
   void add(const Exec& exec, std::int64_t from, std::int64_t to) const {
@@ -236,6 +242,7 @@ class KvSums<T, true> {
     const std::int64_t elements = all.size() / slots_;
     return all.range(slot * elements, (slot + 1) * elements);
   }
+  View<C**> in_rows(View<C*> sums) const { return sums.matrix(sums.size() / width_, width_); }
   template <class K>
   Batch<C> like(const Batch<K>& in_place, View<C*> sums) const {
     return Batch<C>::of_rows(sums.matrix(in_place.count() * tokens_, width_),
@@ -247,42 +254,6 @@ class KvSums<T, true> {
   std::int64_t slots_;
   View<C*> keys_;
   View<C*> values_;
-};
-
-/// The runs of a part's queries, or one range of all queries.
-class QueryRuns {
- public:
-  explicit QueryRuns(const AttentionQueries& queries)
-      : sequence_(queries.sequence), part_(queries.part) {}
-  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
-      : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
-
-  /// Of each sequence.
-  std::int64_t rows() const { return sequence_.part_tokens(); }
-  std::int64_t pieces() const { return sequence_.pieces; }
-  std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
-  std::int64_t runs() const { return pieces() * runs_of_piece(); }
-  TokenRun run(std::int64_t index) const {
-    return is_range_ ? range_ : sequence_.run(part_, index);
-  }
-  void check(const AttentionShape& shape) const {
-    require(sequence_.tokens == shape.tokens && sequence_.pieces >= 1 && 0 <= part_ &&
-                part_ < sequence_.parts && sequence_.tokens % sequence_.cuts() == 0 &&
-                (sequence_.cuts() == 1 || sequence_.piece_tokens() % 2 == 0),
-            "attention: queries of part ", part_, " of ", sequence_.parts, ", with ",
-            sequence_.pieces, " pieces each of ", sequence_.tokens, " tokens, of sequences of ",
-            shape.tokens, " tokens");
-    require(
-        0 <= range_.position && range_.count >= 0 && range_.position + range_.count <= shape.tokens,
-        "attention: queries [", range_.position, ", ", range_.position + range_.count, ") of ",
-        shape.tokens, " tokens");
-  }
-
- private:
-  SequenceParts sequence_;
-  std::int64_t part_ = 0;
-  TokenRun range_;
-  bool is_range_ = false;
 };
 
 /// As many rows again, behind the first.
@@ -320,6 +291,11 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
                 View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
   using C = compute_t<T>;
   check_shapes<T>(shape, runs, q, kv, out, log_sum_exp.size());
+#if OSTRAKON_MATRIX_TILES
+  if constexpr (is_16bit<T>)
+    if (attention_on_chip<T>(shape))
+      return attend_on_chip<T>(exec, {shape, runs, q, kv}, out, log_sum_exp);
+#endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
@@ -346,6 +322,45 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
   });
 }
 
+/// Elements of delta in backward on chip.
+std::int64_t delta_elements(const AttentionShape& shape) {
+  return shape.batch * shape.heads * shape.tokens;
+}
+
+#if OSTRAKON_MATRIX_TILES
+/// One kernel for the queries and one for the keys and values; with pieces, one for those of each
+/// piece and sequence.
+template <class T, class K>
+void backward_on_chip(const Exec& exec, const AttentionInputs<T>& in,
+                      const AttentionGradients<T>& gradients, View<const T**> out, View<T**> dq,
+                      View<K**> dkv, View<T*> workspace) {
+  const AttentionShape& shape = in.shape;
+  const QueryRuns& runs = in.runs;
+  Scratch<T> scratch(workspace, "attention");
+  const View<float*> delta = scratch.template take<float>(delta_elements(shape));
+  attend_backward_queries<T>(exec, in, gradients, out, dq, delta);
+  const std::int64_t width = shape.kv_heads * shape.head_width;
+  if (runs.pieces() == 1)
+    return attend_backward_kv<T, K>(exec, in, gradients, delta, {0, shape.batch, 0, runs.runs()},
+                                    {dkv.column_range(0, width), dkv.column_range(width, 2 * width),
+                                     shape.tokens, 0, shape.head_width});
+  const KvSums<T, true> sums(shape, runs.pieces(), scratch);
+  const AttentionOperands operands(shape, runs.rows());
+  for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
+    sum_pieces(
+        runs.pieces(),
+        [&](std::int64_t slot, std::int64_t piece) {
+          attend_backward_kv<T, float>(
+              exec, in, gradients, delta,
+              {heads.sequence, 1, piece * runs.runs_of_piece(), runs.runs_of_piece()},
+              {sums.key_rows(slot), sums.value_rows(slot), 0, shape.tokens, 0});
+        },
+        [&](std::int64_t from, std::int64_t to) { sums.add(exec, from, to); });
+    sums.store(exec, operands.all_keys(dkv, heads), operands.all_values(dkv, heads), heads.count);
+  });
+}
+#endif
+
 /// K: of the gradients of keys and values. `apart`: where they are summed.
 template <class T, class K, bool apart>
 void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
@@ -357,6 +372,12 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
   check_shapes<K>(shape, runs, View<const K**>(nullptr, dq.rows(), dq.columns(), dq.stride()), dkv,
                   View<const K**>(nullptr, dout.rows(), dout.columns(), dout.stride()),
                   log_sum_exp.size());
+#if OSTRAKON_MATRIX_TILES
+  if constexpr (is_16bit<T>)
+    if (attention_on_chip<T>(shape))
+      return backward_on_chip<T, K>(exec, {shape, runs, q, kv}, {log_sum_exp, dout}, out, dq, dkv,
+                                    workspace);
+#endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
   Scratch<T> scratch(workspace, "attention");
@@ -417,14 +438,17 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 
 template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape) {
+  if (attention_on_chip<T>(shape)) return 0;
   const std::int64_t scores = score_elements(shape);
   return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
 std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces) {
-  const std::int64_t scores = 2 * score_elements(shape);
   const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces);
+  if (attention_on_chip<T>(shape))
+    return scratch_elements<T, compute_t<T>>(delta_elements(shape) + sums);
+  const std::int64_t scores = 2 * score_elements(shape);
   return scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0);
 }
 

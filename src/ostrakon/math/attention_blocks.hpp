@@ -1,14 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention block by block: what belongs to a block of queries, and the order of the blocks.
+// Which queries attention has, and attention through products, block by block: what belongs to a
+// block of queries, and the order of the blocks.
 
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <utility>
 
 namespace ostrakon::math {
+
+/// The runs of a part's queries, or one range of all queries.
+class QueryRuns {
+ public:
+  explicit QueryRuns(const AttentionQueries& queries)
+      : sequence_(queries.sequence), part_(queries.part) {}
+  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
+      : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
+
+  /// Of each sequence.
+  std::int64_t rows() const { return sequence_.part_tokens(); }
+  std::int64_t pieces() const { return sequence_.pieces; }
+  std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
+  std::int64_t runs() const { return pieces() * runs_of_piece(); }
+  KOKKOS_INLINE_FUNCTION TokenRun run(std::int64_t index) const {
+    return is_range_ ? range_ : sequence_.run(part_, index);
+  }
+  void check(const AttentionShape& shape) const {
+    require(sequence_.tokens == shape.tokens && sequence_.pieces >= 1 && 0 <= part_ &&
+                part_ < sequence_.parts && sequence_.tokens % sequence_.cuts() == 0 &&
+                (sequence_.cuts() == 1 || sequence_.piece_tokens() % 2 == 0),
+            "attention: queries of part ", part_, " of ", sequence_.parts, ", with ",
+            sequence_.pieces, " pieces each of ", sequence_.tokens, " tokens, of sequences of ",
+            shape.tokens, " tokens");
+    require(
+        0 <= range_.position && range_.count >= 0 && range_.position + range_.count <= shape.tokens,
+        "attention: queries [", range_.position, ", ", range_.position + range_.count, ") of ",
+        shape.tokens, " tokens");
+  }
+
+ private:
+  SequenceParts sequence_;
+  std::int64_t part_ = 0;
+  TokenRun range_;
+  bool is_range_ = false;
+};
 
 /// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones
 /// make better matrix products: on a device, where a product of few rows leaves most of it idle.

@@ -10,7 +10,7 @@ namespace ostrakon::math {
 namespace {
 
 /// Columns of a row in an item of work, and for a thread of a device.
-[[maybe_unused]] constexpr std::int64_t columns_at_once = 64;
+[[maybe_unused]] constexpr std::int64_t columns_of_item = 64;
 [[maybe_unused]] constexpr int device_columns = 4;
 
 std::int64_t per_token_of(const char* function, std::int64_t assignments, std::int64_t rows) {
@@ -56,12 +56,12 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
         });
       });
 #else
-  const std::int64_t runs = items_for(columns, columns_at_once);
+  const std::int64_t runs = items_for(columns, columns_of_item);
   for_each_item(
       exec, name, rows * runs, KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t r = item / runs, begin = item % runs * columns_at_once;
-        const std::int64_t width = smaller(columns_at_once, columns - begin);
-        C sums[columns_at_once] = {};
+        const std::int64_t r = item / runs, begin = item % runs * columns_of_item;
+        const std::int64_t width = smaller(columns_of_item, columns - begin);
+        C sums[columns_of_item] = {};
         for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
           const C weight = weights ? weights[a] : C(1);
           const auto copy = copies.row(slots[a]).range(begin, begin + width);

@@ -188,11 +188,9 @@ struct PlannedSize {
   int node = 1;  ///< ranks of one
 };
 
-PlannedSize plan_size(const Request& request, std::int64_t batch_of_deck, int ranks) {
-  const Study& study = request.study;
+PlannedSize plan_size(const Request& request, std::int64_t global_batch_size, int ranks) {
   PlannedSize planned;
-  planned.settings = read_study_deck(
-      request, scaling::global_batch(study.scaling, batch_of_deck, request.ranks[0], ranks));
+  planned.settings = read_study_deck(request, global_batch_size);
   StudySize& size = planned.size;
   size.ranks = ranks;
   size.folder = text("ranks-", ranks);
@@ -320,8 +318,12 @@ void plan_study(int argc, char** argv) {
   require(is_missing(existing), "'", existing,
           "' exists: the folder has a study already; expected another --output");
   const std::int64_t batch = read_study_deck(request, 0).training.global_batch_size;
+  std::vector<std::int64_t> batches;  // of all sizes, before any is planned
+  for (const int ranks : request.ranks)
+    batches.push_back(scaling::global_batch(request.study.scaling, batch, request.ranks[0], ranks));
   std::vector<PlannedSize> sizes;
-  for (const int ranks : request.ranks) sizes.push_back(plan_size(request, batch, ranks));
+  for (std::size_t i = 0; i < batches.size(); ++i)
+    sizes.push_back(plan_size(request, batches[i], request.ranks[i]));
   Study study = request.study;
   study.trace_steps = request.trace_steps.value_or(steps_to_trace(study, sizes));
   for (const PlannedSize& planned : sizes) study.sizes.push_back(planned.size);

@@ -39,7 +39,7 @@ plan    writes a study into the new folder DIR: for each number of ranks a folde
     --steps N                  steps of a run (22)
     --warmup N                 steps at its begin that do not count (2)
     --trace-steps N            steps to record in trace.json, which the factors come from; default:
-                               all, or as many as make 200,000 events, but five that count
+                               all, or as many as make 200,000 events, but three that count
     --repeat N                 runs of each size, one after the other in its job (1)
     --set SECTION.KEY=VALUE    change a setting of the deck; may be given many times
     --gflops N, --gigabytes-per-second N, --copy-gigabytes-per-second N,

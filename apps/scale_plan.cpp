@@ -209,14 +209,14 @@ PlannedSize plan_size(const Request& request, std::int64_t global_batch_size, in
   return planned;
 }
 
-/// All steps, but no more events than tools read quickly; five steps that count in any case.
+/// All steps, but no more events than tools read quickly; three steps that count in any case.
 std::int64_t steps_to_trace(const Study& study, const std::vector<PlannedSize>& sizes) {
   constexpr std::int64_t most_events = 200000;
   std::int64_t events = 1;  // of a step
   for (const PlannedSize& planned : sizes)
     events = std::max(events, planned.size.actions * planned.size.ranks);
   // The first step is in no trace.
-  return std::min(study.steps - 1, std::max(most_events / events, study.warmup + 4));
+  return std::min(study.steps - 1, std::max(most_events / events, study.warmup + 2));
 }
 
 /// ostrakon-train of the same installation or build; else what PATH has.

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <string>
+#include <utility>
 
 namespace ostrakon::scaling {
 

@@ -12,10 +12,13 @@ namespace {
 
 using plan::print;
 
+/// Four digits, or all that are before the point.
+std::string digits(double value) { return print(value < 1000.0 ? "%.4g" : "%.0f", value); }
+
 /// Two digits of the interval, and as many decimals of the mean; without one, four digits.
 std::string with_interval(const Interval& interval, double scale, const char* unit) {
   const double mean = scale * interval.mean, half_width = scale * interval.half_width;
-  if (!interval.is_known || !(half_width > 0.0)) return print("%.4g", mean) + unit;
+  if (!interval.is_known || !(half_width > 0.0)) return digits(mean) + unit;
   const int decimals = std::clamp(1 - static_cast<int>(std::floor(std::log10(half_width))), 0, 9);
   return print("%.*f ± %.*f", decimals, mean, decimals, half_width) + unit;
 }
@@ -71,7 +74,7 @@ ReportTable speed_table(const std::vector<ScalingPoint>& points) {
                                     text(point.runs),
                                     with_interval(point.step_seconds, 1.0, " s"),
                                     with_interval(point.tokens_per_second, 1.0, ""),
-                                    print("%.4g", point.tokens_per_second.mean / point.size.ranks),
+                                    digits(point.tokens_per_second.mean / point.size.ranks),
                                     text(point.mfu_uncertain ? "≤ " : "", percent(point.mfu)),
                                     with_interval(point.speedup, 1.0, ""),
                                     text(with_interval(point.efficiency, 100.0, " %"),

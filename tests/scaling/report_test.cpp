@@ -53,8 +53,8 @@ TEST(Report, HtmlIsOneFileWithItsPlots) {
   const Collected collected = collected_study(true);
   const std::string page = report_html(collected, scaling_points(collected));
   EXPECT_EQ(page.rfind("<!doctype html>", 0), 0u);
-  EXPECT_EQ(count_of(page, "<svg "), 4);
-  EXPECT_EQ(count_of(page, "</svg>"), 4);
+  EXPECT_EQ(count_of(page, "<svg "), 5);
+  EXPECT_EQ(count_of(page, "</svg>"), 5);
   EXPECT_TRUE(contains(page, "a&lt;b&gt;&amp;c.yaml"));
   for (const char* outside : {"<script", "src=", "href=", "url(", "@import"})
     EXPECT_FALSE(contains(page, outside)) << outside;
@@ -92,7 +92,7 @@ TEST(Plot, ASingleSizeIsDrawn) {
 
 TEST(Plot, BarsAddUpToTheirHeight) {
   const std::string svg =
-      bars_svg("Parts", {"a", "b"}, {"#111111", "#222222"}, {{"1", {0.25, 0.75}}});
+      bars_svg("Parts", {"a", "b"}, {"#111111", "#222222"}, {{"1", "", {0.25, 0.75}}});
   EXPECT_TRUE(contains(svg, "y=\"228.50\" width=\"64.0\" height=\"61.50\"")) << svg;
   EXPECT_TRUE(contains(svg, "y=\"44.00\" width=\"64.0\" height=\"184.50\"")) << svg;
 }

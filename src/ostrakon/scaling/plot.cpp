@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ostrakon/plan/picture_style.hpp>
 
 namespace ostrakon::scaling {
@@ -52,15 +53,16 @@ double tick_step(double range) {
 class Axes {
  public:
   explicit Axes(const Plot& plot) : plot_(plot) {
-    double least = plot.least_y, most = plot.logarithmic_y ? 1.0 : plot.least_y;
-    if (plot.logarithmic_y) least = 1.0;
+    constexpr double none = std::numeric_limits<double>::infinity();
+    double least = plot.logarithmic_y ? none : plot.least_y;
+    double most = plot.logarithmic_y ? 0.0 : plot.least_y;
     for (const PlotLine& line : plot.lines)
       for (const PlotPoint& point : line.points) {
         least = std::min(least, plot.logarithmic_y ? point.y : point.y - point.half_width);
         most = std::max(most, point.y + point.half_width);
       }
     if (plot.logarithmic_y) {
-      low_ = std::floor(std::log2(least));
+      low_ = std::floor(std::log2(std::max(std::min(least, most), 1e-300)));
       high_ = std::max(low_ + 1.0, std::ceil(std::log2(most) - 1e-9));
       step_ = std::max(1.0, std::ceil((high_ - low_) / 8.0));
     } else {
@@ -188,9 +190,11 @@ std::string bars_svg(const std::string& title, const std::vector<std::string>& l
       below += share;
     }
     svg += label(middle, bottom + 18, "middle", bars[b].label);
+    if (!bars[b].note.empty())
+      svg += label(middle, bottom + 32, "middle", bars[b].note, "soft", "font-size=\"9\"");
   }
   svg += segment(left, bottom, right, bottom, "stroke=\"#9aa5b1\"");
-  svg += label(0.5 * (left + right), bottom + 34, "middle", "ranks");
+  svg += label(left - 8, bottom + 18, "end", "ranks");
   return svg + legend(labels, colors) + "</svg>\n";
 }
 

@@ -36,6 +36,7 @@ std::string plot_svg(const Plot& plot);
 /// Parts of a whole for one number of ranks.
 struct Bar {
   std::string label;           ///< below it
+  std::string note;            ///< below that, small
   std::vector<double> shares;  ///< bottom first, in the order of the labels
 };
 

@@ -87,6 +87,26 @@ PlotLine plain(PlotLine line) {
   return line;
 }
 
+std::string step_plot(const std::vector<ScalingPoint>& points) {
+  Plot plot;
+  plot.title = "Seconds of a step";
+  plot.y_label = "s";
+  plot.ticks = ticks_of(points);
+  plot.logarithmic_y = true;
+  PlotLine predicted;
+  predicted.label = "predicted";
+  predicted.color = predicted_color;
+  predicted.is_dashed = true;
+  for (const ScalingPoint& point : points)
+    if (point.size.prediction)
+      predicted.points.push_back(
+          {static_cast<double>(point.size.ranks), point.size.prediction->seconds, 0.0});
+  if (!predicted.points.empty()) plot.lines.push_back(std::move(predicted));
+  plot.lines.push_back(line_of(points, "measured, 95 % interval", measured_color,
+                               [](const ScalingPoint& point) { return point.step_seconds; }));
+  return plot_svg(plot);
+}
+
 std::string speedup_plot(const std::vector<ScalingPoint>& points) {
   Plot plot;
   plot.title = "Speedup";
@@ -149,6 +169,12 @@ std::string share_plot(const std::vector<ScalingPoint>& points) {
     Bar bar;
     bar.label = text(point.size.ranks);
     for (const NamedShare& share : named_shares) bar.shares.push_back(point.shares.*share.value);
+    bars.push_back(bar);
+    if (!point.size.prediction) continue;
+    const PredictedStep& step = *point.size.prediction;
+    bar.note = "predicted";
+    bar.shares.clear();
+    for (const double share : predicted_shares(step)) bar.shares.push_back(share);
     bars.push_back(std::move(bar));
   }
   return bars_svg("Where the time of a step goes", labels, colors, bars);
@@ -210,7 +236,7 @@ std::string report_html(const Collected& collected, const std::vector<ScalingPoi
   };
   list("To be noted", describe_remarks(collected, points));
   out += "<div class=\"plots\">\n" + speedup_plot(points) + efficiency_plot(points) +
-         share_plot(points) + factor_plot(points) + "</div>\n";
+         share_plot(points) + factor_plot(points) + step_plot(points) + "</div>\n";
   out += "<h2>Speed</h2>\n" + html(speed_table(points));
   out += "<h2>Factors of the efficiency</h2>\n" + html(factor_table(points));
   out += "<h2>Where the time of a step goes</h2>\n" + html(share_table(points));

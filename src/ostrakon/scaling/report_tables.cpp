@@ -106,6 +106,13 @@ ReportTable factor_table(const std::vector<ScalingPoint>& points) {
   return table;
 }
 
+std::array<double, 6> predicted_shares(const PredictedStep& step) {
+  std::array<double, 6> shares = {step.compute, 0.0,         step.communication,
+                                  step.host,    step.copies, step.waiting};
+  for (double& share : shares) share /= step.seconds;
+  return shares;
+}
+
 ReportTable share_table(const std::vector<ScalingPoint>& points) {
   ReportTable table;
   table.head = {"ranks"};
@@ -115,11 +122,9 @@ ReportTable share_table(const std::vector<ScalingPoint>& points) {
     for (const NamedShare& share : named_shares) row.push_back(percent(point.shares.*share.value));
     table.rows.push_back(std::move(row));
     if (!point.size.prediction) continue;
-    const PredictedStep& step = *point.size.prediction;
     row = {text(point.size.ranks, ", predicted")};
-    for (const double seconds :
-         {step.compute, 0.0, step.communication, step.host, step.copies, step.waiting})
-      row.push_back(percent(seconds / step.seconds));
+    for (const double share : predicted_shares(*point.size.prediction))
+      row.push_back(percent(share));
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <ostrakon/scaling/results.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::scaling {
@@ -28,6 +30,9 @@ ReportTable share_table(const std::vector<ScalingPoint>& points);
 
 /// What the words of the tables mean, a line each: word, meaning.
 std::vector<std::pair<std::string, std::string>> report_words();
+
+/// In the order of named_shares: a prediction is of ranks that compute equally long.
+std::array<double, 6> predicted_shares(const PredictedStep& step);
 
 bool has_prediction(const std::vector<ScalingPoint>& points);
 

@@ -56,7 +56,7 @@ Json json_of(const StudySize& size, int repeat) {
   return json;
 }
 
-StudySize read_size(const Fields& fields) {
+StudySize read_size(const Fields& fields, const std::string& file) {
   StudySize size;
   size.ranks = fields.small("ranks", 1);
   size.nodes = fields.small("nodes", 1);
@@ -73,6 +73,8 @@ StudySize read_size(const Fields& fields) {
                                     of_step.number("communication"), of_step.number("host"),
                                     of_step.number("copies"),        of_step.number("waiting"),
                                     of_step.text("source")};
+    require(size.prediction->seconds > 0.0, "'", file, "': prediction.step_seconds of ",
+            size.folder, " = 0; expected more than 0");
   }
   return size;
 }
@@ -149,7 +151,7 @@ Study read_study(const nlohmann::json& json, const std::string& file) {
   study.warmup = fields.integer("warmup");
   study.trace_steps = fields.integer("trace_steps", 1);
   study.repeat = fields.small("repeat", 1);
-  fields.each("sizes", [&](const Fields& size) { study.sizes.push_back(read_size(size)); });
+  fields.each("sizes", [&](const Fields& size) { study.sizes.push_back(read_size(size, file)); });
   require(!study.sizes.empty(), "'", file, "': sizes is empty; expected one at least");
   return study;
 }

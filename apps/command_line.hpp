@@ -33,10 +33,11 @@ class GivenOnce {
 class CommandLine {
  public:
   /// Throws Error where there is an option that is neither `known` nor one of `flags`, or a known
-  /// one without its value: "--seed 1" or "--seed=1". Flags take none. What follows "--" is no
-  /// option.
+  /// one without its value: "--seed 1" or "--seed=1". Flags take none. Those that are `repeated`,
+  /// which are known too, may be given with several values. What follows "--" is no option.
   CommandLine(const std::string& program, int argc, char** argv,
-              const std::vector<std::string>& known, const std::vector<std::string>& flags = {}) {
+              const std::vector<std::string>& known, const std::vector<std::string>& flags = {},
+              const std::vector<std::string>& repeated = {}) {
     for (int i = 2; i < argc; ++i) {
       const std::string argument = argv[i];
       if (argument.rfind("--kokkos-", 0) == 0) continue;
@@ -54,7 +55,8 @@ class CommandLine {
         require(equals != std::string::npos || i + 1 < argc, name, " needs a value");
         const std::string value =
             equals == std::string::npos ? argv[++i] : argument.substr(equals + 1);
-        once_.add(name, value);
+        if (std::find(repeated.begin(), repeated.end(), name) == repeated.end())
+          once_.add(name, value);
         options_.emplace_back(name, value);
       }
     }
@@ -75,6 +77,14 @@ class CommandLine {
     for (const auto& option : options_)
       if (option.first == name) return option.second;
     return std::nullopt;
+  }
+
+  /// All values of one that may be repeated, in their order.
+  std::vector<std::string> text_options(const std::string& name) const {
+    std::vector<std::string> values;
+    for (const auto& option : options_)
+      if (option.first == name) values.push_back(option.second);
+    return values;
   }
 
   template <class Integer>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers, library, package config, decks, job scripts and documentation. The programs install
-# themselves (apps/CMakeLists.txt).
+# Headers, library, package config, decks, job scripts, benchmarks and documentation. The programs
+# install themselves (apps/CMakeLists.txt).
 
 include(CMakePackageConfigHelpers)
 
@@ -16,6 +16,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ostrakon DESTINATION ${CMAKE_INSTALL
 # Decks say paths_from: working_directory, so that nothing is written into the installation.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/benchmarks
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon
+        FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/jobs
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon USE_SOURCE_PERMISSIONS)
 

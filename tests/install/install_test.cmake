@@ -42,10 +42,13 @@ function(expect_installed)
   endforeach()
 endfunction()
 
-foreach(program IN ITEMS train plan data generate checkpoint bench)
+foreach(program IN ITEMS train plan data generate checkpoint bench scale)
   expect_installed(bin/ostrakon-${program})
 endforeach()
 expect_installed(share/ostrakon/input_decks/quickstart.yaml share/ostrakon/input_decks/llama3-8b.yaml)
+expect_installed(share/ostrakon/benchmarks/reframe/ostrakon.py
+                 share/ostrakon/benchmarks/ramble/ostrakon/application.py
+                 share/ostrakon/benchmarks/jube/ostrakon.yaml)
 set(documents share/doc/ostrakon)
 foreach(file IN ITEMS README.md LICENSE CHANGELOG.md CONTRIBUTING.md docs/jobs.md spack/README.md)
   expect_installed(${documents}/${file})

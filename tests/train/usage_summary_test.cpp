@@ -61,5 +61,20 @@ TEST(UsageSummary, LongRunsMeasureThePeakOnceMore) {
   EXPECT_EQ(measured, 1);
 }
 
+TEST(UsageSummary, FiguresAreOfTheMeanStepWithoutTheFirst) {
+  UsageSummary usage;
+  usage.set_peak(PeakRate(1e9, PeakRate::Origin::given));
+  EXPECT_EQ(usage.figures(100.0, 2, 1e9), "");
+  usage.add(5.0, {});
+  EXPECT_EQ(usage.figures(100.0, 2, 1e9).rfind("figure: step_seconds 5 s\n", 0), 0u);
+  usage.add(1.0, {});
+  usage.add(3.0, {});
+  EXPECT_EQ(usage.figures(100.0, 2, 1e9),
+            "figure: step_seconds 2 s\n"
+            "figure: tokens_per_second 50 tokens/s\n"
+            "figure: tokens_per_second_per_rank 25 tokens/s\n"
+            "figure: mfu 50 %\n");
+}
+
 }  // namespace
 }  // namespace ostrakon::train

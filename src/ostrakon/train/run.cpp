@@ -76,7 +76,9 @@ class Run {
       throw;
     }
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
-    console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh));
+    const config::TrainingSettings& training = settings_.training;
+    console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh,
+                              training.global_batch_size * training.sequence_length));
     saves_.require_saved();
     return end;
   }

@@ -8,7 +8,7 @@
 namespace ostrakon::train {
 
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         mesh::Mesh& mesh) {
+                         mesh::Mesh& mesh, std::int64_t tokens) {
   comm::Communicator& world = mesh.world();
   // Ranks of other stages do other things.
   const std::string times = timers.report(mesh.stage().mpi());
@@ -17,11 +17,13 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   world.maximum(&resident, 1);
   std::string lines = "\n" + usage.describe_overlap(world) + usage.describe_optimistic();
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });
-  return lines + text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
-                      ", counted ", format_bytes(runtime::memory_count().peak_bytes),
-                      has_device ? ", on the device " + trainer.device_memory().describe() : "",
-                      ", resident at most ", format_bytes(static_cast<std::int64_t>(resident)),
-                      "\n\n", whose, times);
+  lines += text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
+                ", counted ", format_bytes(runtime::memory_count().peak_bytes),
+                has_device ? ", on the device " + trainer.device_memory().describe() : "",
+                ", resident at most ", format_bytes(static_cast<std::int64_t>(resident)), "\n");
+  const std::string figures =
+      usage.figures(static_cast<double>(tokens), world.size(), trainer.model_flops());
+  return text(lines, figures.empty() ? "" : "\n", figures, "\n", whose, times);
 }
 
 }  // namespace ostrakon::train

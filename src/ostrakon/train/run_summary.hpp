@@ -10,10 +10,10 @@
 
 namespace ostrakon::train {
 
-/// What a run shows at its end: what overlapped with compute, the peak rate, memory, and a table of
-/// times. May measure the peak rate again, for which it overwrites the
-/// trainer's arena. Collective; the text is rank 0's.
+/// What a run shows at its end: what overlapped with compute, the peak rate, memory, the
+/// lines of UsageSummary::figures, and a table of times. `tokens`: of a step. May measure the peak
+/// rate again, for which it overwrites the trainer's arena. Collective; the text is rank 0's.
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
-                         mesh::Mesh& mesh);
+                         mesh::Mesh& mesh, std::int64_t tokens);
 
 }  // namespace ostrakon::train

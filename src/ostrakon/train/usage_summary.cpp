@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/figure.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -23,6 +24,7 @@ std::string line(const char* what, double seconds, double hidden, std::int64_t s
 }  // namespace
 
 void UsageSummary::add(double seconds, const runtime::OverlapTimes& overlap) {
+  if (steps_ == 0) first_seconds_ = seconds;
   ++steps_;
   seconds_ += seconds;
   overlap_.communication += overlap.communication;
@@ -60,6 +62,16 @@ std::string UsageSummary::describe_peak(double flops, const std::function<double
     peak_->measure_again(measure());
   const double share = peak_->utilization(static_cast<double>(steps_) * flops / seconds_);
   return text(peak_->describe(), "; MFU of all steps ", std::llround(100.0 * share), " %\n");
+}
+
+std::string UsageSummary::figures(double tokens, int ranks, double flops) {
+  if (steps_ == 0) return "";
+  const double mean =
+      steps_ == 1 ? seconds_ : (seconds_ - first_seconds_) / static_cast<double>(steps_ - 1);
+  const double rate = tokens / mean;
+  return figure("step_seconds", mean, "s") + figure("tokens_per_second", rate, "tokens/s") +
+         figure("tokens_per_second_per_rank", rate / ranks, "tokens/s") +
+         figure("mfu", 100.0 * peak_->utilization(flops / mean), "%");
 }
 
 }  // namespace ostrakon::train

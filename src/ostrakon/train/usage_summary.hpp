@@ -39,10 +39,17 @@ class UsageSummary {
   /// Collective where `measure` is.
   std::string describe_peak(double flops, const std::function<double()>& measure);
 
+  /// Lines of base/figure.hpp for the mean step of this process: step_seconds, tokens_per_second,
+  /// tokens_per_second_per_rank, mfu. The first step, which warms up, counts only where it is the
+  /// only one; without steps there are no lines. `tokens`: of a step on all `ranks`; `flops`: of a
+  /// step on each rank.
+  std::string figures(double tokens, int ranks, double flops);
+
  private:
   std::optional<PeakRate> peak_;
   std::int64_t steps_ = 0;
   double seconds_ = 0.0;
+  double first_seconds_ = 0.0;  // of the first step
   runtime::OverlapTimes overlap_;
   std::int64_t optimistic_ = 0, repeated_ = 0, skipped_ = 0;  // steps
 };

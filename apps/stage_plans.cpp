@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stage_plans.hpp"
+
+#include <ostrakon/train/make_trainer.hpp>
+
+namespace ostrakon::apps {
+
+DeckPlans::DeckPlans(const config::Settings& settings, int ranks)
+    : policy_(settings.parallel),
+      ranks_of_stage_(ranks / settings.parallel.stages),
+      model_(train::describe(*train::make_decoder(settings), settings.optimizer)),
+      chunks_(plan::find_chunks(model_, ranks_of_stage_, policy_)) {}
+
+std::vector<plan::StepPlan> DeckPlans::of(plan::Purpose purpose) const {
+  return plan::build_stage_plans(model_, chunks_, ranks_of_stage_, policy_, purpose);
+}
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <vector>
+
+namespace ostrakon::apps {
+
+/// Writes the plans of a deck's steps, without ranks or arrays.
+class DeckPlans {
+ public:
+  /// `settings`: of place_on_ranks, for `ranks` ranks. Throws Error where the model can't be
+  /// planned.
+  DeckPlans(const config::Settings& settings, int ranks);
+
+  const plan::ModelDescription& model() const { return model_; }
+  /// A plan for each stage, not proven. Throws Error.
+  std::vector<plan::StepPlan> of(plan::Purpose purpose) const;
+
+ private:
+  plan::Policy policy_;
+  int ranks_of_stage_;
+  plan::ModelDescription model_;
+  std::vector<plan::UnitRange> chunks_;
+};
+
+}  // namespace ostrakon::apps

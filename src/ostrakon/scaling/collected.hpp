@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <ostrakon/scaling/factors.hpp>
+#include <ostrakon/scaling/statistics.hpp>
+#include <ostrakon/scaling/study.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::scaling {
+
+/// A step that took much longer than the others of its run: see find_outliers().
+struct OutlierStep {
+  std::int64_t step = 0;
+  double seconds = 0.0;
+  double usual = 0.0;  ///< median of the run's steps, in seconds
+  bool is_traced = false;
+  // Where it is: what grew most over its median in traced steps.
+  std::string stream;  ///< "gather"; "waiting" where no stream ran
+  int rank = 0;        ///< on which
+  double more = 0.0;   ///< by how many seconds
+};
+
+/// What was measured in a run.
+struct CollectedRun {
+  std::string folder;  ///< in the study's: "ranks-4/run-1"
+  int ranks = 1;
+  int run = 1;  ///< of its size
+  int hosts = 1;
+  std::int64_t steps = 0;  ///< that count: those after warm-up
+  Interval step_seconds;
+  double tokens_per_second = 0.0;  ///< at the mean step
+  double tokens_per_second_per_rank = 0.0;
+  double mfu = 0.0;            ///< mean over steps, as a share
+  bool mfu_uncertain = false;  ///< of any: it is an upper bound
+  std::int64_t peak_bytes = 0;
+  std::int64_t traced_steps = 0;  ///< of those that count
+  Shares shares;                  ///< of these
+  Factors factors;
+  std::vector<OutlierStep> outliers;
+};
+
+/// A run that can't be used.
+struct MissingRun {
+  std::string folder;
+  std::string reason;
+};
+
+/// The runs of a study: collected.json.
+struct Collected {
+  Study study;
+  std::vector<CollectedRun> runs;  ///< as the study lists them
+  std::vector<MissingRun> missing;
+};
+
+/// Of one run. Throws Error, naming the file, where it is unfinished or not as the study says.
+CollectedRun collect_run(const std::string& study_folder, const Study& study, const StudySize& size,
+                         int run);
+
+/// Of all runs. Runs that can't be used throw Error, or are listed as missing where `partial`.
+/// Throws Error where none is left.
+Collected collect(const std::string& study_folder, bool partial);
+
+std::string collected_csv(const Collected& collected);
+
+/// DIR/collected.json. Throw Error.
+void write_collected(const std::string& study_folder, const Collected& collected);
+Collected read_collected(const std::string& study_folder);
+
+}  // namespace ostrakon::scaling

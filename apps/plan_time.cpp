@@ -10,15 +10,14 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/plan/timeline_picture.hpp>
-#include <ostrakon/train/make_trainer.hpp>
 #include <ostream>
 #include <sstream>
 
 #include "plan_ranks.hpp"
 #include "program.hpp"
+#include "stage_plans.hpp"
 
 namespace ostrakon::apps {
 namespace {
@@ -135,15 +134,11 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) 
   step.ranks = ranks;
   step.ranks_per_node = ranks_per_node;
   place_on_ranks(settings, ranks, ranks_per_node);
-  const auto model = train::make_decoder(settings);
-  const plan::ModelDescription description = train::describe(*model, settings.optimizer);
-  const int of_stage = ranks / settings.parallel.stages;
-  const auto chunks = plan::find_chunks(description, of_stage, settings.parallel);
-  step.stages = plan::build_stage_plans(description, chunks, of_stage, settings.parallel,
-                                        plan::Purpose::train);
+  const DeckPlans plans(settings, ranks);
+  step.stages = plans.of(plan::Purpose::train);
   const config::TrainingSettings& training = settings.training;
   step.tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
-  step.model_flops = plan::model_flops(description) * static_cast<double>(settings.leaves()) *
+  step.model_flops = plan::model_flops(plans.model()) * static_cast<double>(settings.leaves()) *
                      static_cast<double>(settings.tensor);
   step.settings = std::move(settings);
   return step;

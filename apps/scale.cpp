@@ -42,10 +42,8 @@ plan    writes a study into the new folder DIR: for each number of ranks a folde
                                all, or as many as make 200,000 events, but three that count
     --repeat N                 runs of each size, one after the other in its job (1)
     --set SECTION.KEY=VALUE    change a setting of the deck; may be given many times
-    --gflops N, --gigabytes-per-second N, --copy-gigabytes-per-second N,
-    --host-gigabytes-per-second N
-                               rates of a machine, as for ostrakon-plan: with any of them, step times
-                               are predicted; else there is no prediction
+    --machine FILE             step times are predicted for the machine that a file describes, as
+                               ostrakon-plan --time does; else there is no prediction
 collect reads metrics.jsonl and trace.json of all runs and writes DIR/collected.json and
         DIR/collected.csv. Refuses runs that are not finished or not of the study
     --partial                  leave such runs out, and list them

@@ -333,7 +333,7 @@ void plan_study(int argc, char** argv) {
             << " steps on each number of ranks, steps 2 to " << study.trace_steps + 1
             << " traced\n\n";
   print_table(study);
-  if (!request.machine) std::cout << "\nno prediction: give rates of a machine, such as --gflops\n";
+  if (!request.machine) std::cout << "\nno prediction: give a machine file, --machine\n";
   const std::string folder = printable(scaling::shell_word(request.output));
   std::cout << "\nwritten into " << printable(request.output) << "; next:\n  bash " << folder
             << "/run-all.sh\n  ostrakon-scale collect " << folder << "\n  ostrakon-scale report "

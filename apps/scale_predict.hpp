@@ -3,8 +3,8 @@
 
 #include <optional>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/timing.hpp>
 #include <ostrakon/scaling/study.hpp>
+#include <ostrakon/simulate/machine.hpp>
 #include <string>
 #include <vector>
 
@@ -13,17 +13,13 @@
 namespace ostrakon::apps::scale_program {
 
 /// What a prediction is made with. All that ostrakon-scale knows of machines is in this file.
-struct Machine {
-  plan::Rates rates;
-  std::string source;  ///< for people: "rates of 30 GFLOP/s, ..."
-};
-
+using Machine = simulate::Machine;
 using Prediction = scaling::PredictedStep;
 
-/// Options of the command line that describe a machine.
+/// Options of the command line that describe a machine: --machine.
 const std::vector<std::string>& machine_options();
 
-/// None where none of them is given. Throws Error.
+/// None where none is given. Throws Error.
 std::optional<Machine> read_machine(const CommandLine& arguments);
 
 /// How long a step of `settings`, those of a deck that is not yet placed on ranks, takes. Throws

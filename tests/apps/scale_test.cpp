@@ -84,8 +84,8 @@ TEST_F(Scale, PlansAStudyOfStrongScaling) {
 TEST_F(Scale, PlansAStudyOfWeakScalingOverNodes) {
   const std::string out =
       output_of({"plan", "small.yaml", "--ranks=2,4,8", "--scaling", "weak", "--ranks-per-node",
-                 "4", "--launcher", "slurm", "--time", "90", "--output", "weak", "--gflops", "1",
-                 "--gigabytes-per-second", "1"});
+                 "4", "--launcher", "slurm", "--time", "90", "--output", "weak", "--machine",
+                 OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml"});
   EXPECT_EQ(out.find("no prediction"), std::string::npos) << out;
   const Json study = Json::parse(read_bytes(path("weak/study.json")));
   EXPECT_EQ(study["sizes"][0]["global_batch_size"], 8);
@@ -138,7 +138,7 @@ TEST_F(Scale, RefusesWhatCannotBePlanned) {
   expect_refused(plan({"--ranks", "4", "--ranks-per-node", "3"}), "does not divide the 4 ranks");
   expect_refused(plan({"--ranks", "1", "--time", "soon"}), "--time is \"soon\"; expected minutes");
   expect_refused(plan({"--ranks", "1", "--steps", "2"}), "--steps is 2; expected a whole number");
-  expect_refused(plan({"--ranks", "1", "--gflops", "0"}), "--gflops is 0; expected a number above");
+  expect_refused(plan({"--ranks", "1", "--machine", "none.yaml"}), "none.yaml: can't be read");
   expect_refused(plan({"--ranks", "1", "--set", "training.steps=5"}),
                  "the study sets training.steps; expected --steps N");
   expect_refused(plan({"--ranks", "1", "--set", "model.layer=5"}), "did you mean model.layers?");
@@ -151,7 +151,7 @@ TEST_F(Scale, RefusesWhatCannotBePlanned) {
 
 TEST_F(Scale, AStudyFromNothingToAReport) {
   output_of({"plan", "small.yaml", "--ranks", "1,2", "--output", "study", "--steps", "10",
-             "--gflops", "1"});
+             "--machine", OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml"});
   expect_refused({"collect", "study"},
                  "'study/ranks-1/run-1/metrics.jsonl' does not exist: the run has not begun");
   // Its environment, with ranks that may outnumber cores.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -57,7 +58,7 @@ class Simulation {
   }
 
   std::vector<Timing> run() {
-    for (begin_all(); is_anything_running(); begin_all()) advance();
+    for (begin_all(); StageRun* next = next_stage(); begin_all()) advance(*next);
     std::vector<Timing> timings;
     for (StageRun& stage : stages_) {
       for (const Lane& lane : stage.lanes)
@@ -67,6 +68,7 @@ class Simulation {
               stage.plan->describe(
                   stage.plan->actions[static_cast<std::size_t>(lane.queue[lane.next])]) +
               " waits for what does not come before it");
+      settle(stage);
       stage.timing.seconds = now_;
       timings.push_back(std::move(stage.timing));
     }
@@ -89,6 +91,11 @@ class Simulation {
     std::vector<bool> has_ended;
     bool begins_sums = false;  ///< all stages are at the step's sums
     Timing timing;
+    // Between its own events nothing changes in a stage, so each has a time of its own.
+    double settled = 0.0;  ///< up to when `left` of its lanes and its timing are
+    double event = std::numeric_limits<double>::infinity();  ///< when the next of its actions is
+                                                             ///< done with a resource
+    bool may_begin = true;  ///< something has changed for an action that is not running
   };
 
   /// Messages go on while a rank computes, whatever it does with its streams.
@@ -129,7 +136,7 @@ class Simulation {
             action_of(other, clipping.queue[clipping.next]).kind != Kind::clip)
           return false;
       }
-      for (StageRun& other : stages_) other.begins_sums = true;
+      for (StageRun& other : stages_) other.begins_sums = other.may_begin = true;
     }
     if (kind != Kind::send) return true;
     const Place there = partner(index, action);
@@ -143,18 +150,33 @@ class Simulation {
   void begin_all() {
     for (bool again = true; again;) {
       again = false;
-      for (int s = 0; s < static_cast<int>(stages_.size()); ++s)
+      for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+        if (!stage(s).may_begin) continue;
+        stage(s).may_begin = false;
         for (Lane& lane : stage(s).lanes)
           while (can_begin(s, lane)) {
             begin(s, lane);
             again = true;
           }
+      }
+    }
+  }
+
+  /// What has changed in a stage lets its own actions begin, and sends to it.
+  void let_begin(StageRun& changed) {
+    changed.may_begin = true;
+    for (StageRun& other : stages_) {
+      const Lane& sending = other.lanes[static_cast<std::size_t>(Stream::send)];
+      if (!sending.is_running && sending.next < sending.queue.size() &&
+          action_of(other, sending.queue[sending.next]).peer == changed.plan->stage)
+        other.may_begin = true;
     }
   }
 
   void begin(int index, Lane& lane) {
     StageRun& own = stage(index);
     const int action = lane.queue[lane.next];
+    settle(own);
     own.timing.begins[static_cast<std::size_t>(action)] = now_;
     lane.work = costs_.seconds(index, action_of(own, action));
     lane.is_running = true;
@@ -174,6 +196,7 @@ class Simulation {
     if (resource < resources) {
       lane.resource = resource;
       lane.left = lane.work[static_cast<Resource>(resource)];
+      find_event(stage(index));
       return;
     }
     const Place there = partner(index, lane.queue[lane.next]);
@@ -182,21 +205,18 @@ class Simulation {
   }
 
   void end(StageRun& stage, Lane& lane) {
+    settle(stage);
     const auto action = static_cast<std::size_t>(lane.queue[lane.next++]);
     stage.timing.ends[action] = now_;
     stage.has_ended[action] = true;
     lane.is_running = false;
+    find_event(stage);
+    let_begin(stage);
   }
 
   static bool uses_something(const Lane& lane) {
     return lane.is_running && lane.resource < resources;
   }
-  bool is_anything_running() const {
-    for (const StageRun& stage : stages_)
-      if (std::any_of(stage.lanes.begin(), stage.lanes.end(), uses_something)) return true;
-    return false;
-  }
-
   /// Of each resource, how many actions of a stage use it.
   class Users {
    public:
@@ -204,15 +224,16 @@ class Simulation {
       for (const Lane& lane : stage.lanes) {
         if (!uses_something(lane)) continue;
         ++counts_[static_cast<std::size_t>(lane.resource)];
-        const bool communicates = plan::communicates(action_of(stage, lane.queue[lane.next]).kind);
-        communicates_ = communicates_ || communicates;
-        computes_ = computes_ ||
-                    (!communicates && static_cast<Resource>(lane.resource) == Resource::device);
+        const auto resource = static_cast<Resource>(lane.resource);
+        const Kind kind = action_of(stage, lane.queue[lane.next]).kind;
+        const bool sends = communicates(kind) || kind == Kind::send;
+        communicates_ = communicates_ || sends || resource == Resource::latency;
+        computes_ = computes_ || (!sends && resource == Resource::device);
       }
     }
 
     bool computes() const { return computes_; }
-    bool communicates() const { return communicates_; }
+    bool is_communicating() const { return communicates_; }
     bool any(Resource resource) const { return of(resource) > 0; }
     /// By how much longer than alone each of them takes.
     double factor(Resource resource, double slowdown) const {
@@ -228,36 +249,49 @@ class Simulation {
     bool computes_ = false, communicates_ = false;
   };
 
-  /// To the next moment at which an action is done with a resource.
-  void advance() {
+  /// The one with the first event; null: nothing runs.
+  StageRun* next_stage() {
+    const auto first =
+        std::min_element(stages_.begin(), stages_.end(),
+                         [](const StageRun& a, const StageRun& b) { return a.event < b.event; });
+    return std::isinf(first->event) ? nullptr : &*first;
+  }
+
+  void find_event(StageRun& stage) const {
+    const Users users(stage);
     double seconds = std::numeric_limits<double>::infinity();
-    std::vector<Users> users;
-    for (const StageRun& stage : stages_) {
-      users.emplace_back(stage);
-      for (const Lane& lane : stage.lanes)
-        if (uses_something(lane))
-          seconds = std::min(seconds, lane.left * factor(users.back(), lane));
-    }
-    now_ += seconds;
-    std::vector<std::pair<int, Lane*>> done;
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      const Users& used = users[s];
-      Timing& timing = stages_[s].timing;
-      (used.computes()                                                ? timing.computing
-       : used.communicates()                                          ? timing.exposed_communication
-       : used.any(Resource::host)                                     ? timing.exposed_host
-       : used.any(Resource::uploads) || used.any(Resource::downloads) ? timing.exposed_copies
-                                                                      : timing.waiting) += seconds;
-      for (Lane& lane : stages_[s].lanes) {
-        if (!uses_something(lane)) continue;
-        const double longer = factor(used, lane);
-        if (lane.left * longer <= seconds)
-          done.emplace_back(static_cast<int>(s), &lane);
-        else
-          lane.left -= seconds / longer;
-      }
-    }
-    for (const auto& [s, lane] : done) use_from(s, *lane, lane->resource + 1);
+    for (const Lane& lane : stage.lanes)
+      if (uses_something(lane)) seconds = std::min(seconds, lane.left * factor(users, lane));
+    stage.event = stage.settled + seconds;
+  }
+
+  /// Takes a stage to this moment, up to which nothing in it has changed.
+  void settle(StageRun& stage) const {
+    const double seconds = now_ - stage.settled;
+    stage.settled = now_;
+    if (!(seconds > 0.0)) return;
+    const Users used(stage);
+    Timing& timing = stage.timing;
+    (used.computes()                                                ? timing.computing
+     : used.is_communicating()                                      ? timing.exposed_communication
+     : used.any(Resource::host)                                     ? timing.exposed_host
+     : used.any(Resource::uploads) || used.any(Resource::downloads) ? timing.exposed_copies
+                                                                    : timing.waiting) += seconds;
+    for (Lane& lane : stage.lanes)
+      if (uses_something(lane)) lane.left -= seconds / factor(used, lane);
+  }
+
+  /// To the stage's event: those of its actions that are done with a resource.
+  void advance(StageRun& stage) {
+    now_ = stage.event;
+    const Users users(stage);
+    std::vector<Lane*> done;
+    for (Lane& lane : stage.lanes)
+      if (uses_something(lane) && stage.settled + lane.left * factor(users, lane) <= now_)
+        done.push_back(&lane);
+    settle(stage);
+    const auto index = static_cast<int>(&stage - stages_.data());
+    for (Lane* lane : done) use_from(index, *lane, lane->resource + 1);
   }
   double factor(const Users& users, const Lane& lane) const {
     return users.factor(static_cast<Resource>(lane.resource), slowdown_);

@@ -5,6 +5,7 @@
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "other_programs.hpp"
 #include "published_rows.hpp"
@@ -75,6 +76,11 @@ class PlannedRow::Step {
       text << "  stage " << s << ": " << timing.seconds << " s, computing " << timing.computing
            << ", exposed " << timing.exposed_communication << ", waiting " << timing.waiting
            << "\n";
+      if (s == 0)
+        for (const plan::Exchange& exchange : extras_[1][forward_pass].exchanges)
+          text << "    merged exchange of " << exchange.elements << " x " << exchange.element_bytes
+               << " bytes over " << exchange.span.ranks << " along " << name(exchange.span.axis)
+               << "\n";
       for (const auto& [what, part] : parts)
         text << "    " << what << ": " << part[0] << " s, " << part[1] << "\n";
     }
@@ -121,6 +127,7 @@ class PlannedRow::Step {
   struct Class {
     int stage = 0, action = 0, pass = 0;
     int unit = -1;  ///< of the model
+    bool is_last_of_unit = false;  ///< no more gradients of the unit are summed over its ranks
   };
 
   void classify() {
@@ -129,6 +136,12 @@ class PlannedRow::Step {
       const plan::StepPlan& stage = stages_[s];
       std::vector<int>& classes = classes_.emplace_back();
       std::map<std::pair<int, int>, int> passes;  // of unit and micro-batch, so far
+      std::map<std::tuple<int, int, int>, std::size_t> last_sums;  // of unit and span
+      const auto sum_of = [](const Action& action) {
+        return std::tuple(action.unit, static_cast<int>(action.span.axis), action.span.ranks);
+      };
+      for (std::size_t a = 0; a < stage.actions.size(); ++a)
+        if (stage.actions[a].kind == Kind::reduce_scatter) last_sums[sum_of(stage.actions[a])] = a;
       for (std::size_t a = 0; a < stage.actions.size(); ++a) {
         const Action& action = stage.actions[a];
         Class found;
@@ -142,6 +155,8 @@ class PlannedRow::Step {
           if (action.kind == Kind::backward) pass = backward_pass;
           found.pass = pass;
         }
+        found.is_last_of_unit =
+            action.kind == Kind::reduce_scatter && last_sums.at(sum_of(action)) == a;
         const KernelWork& work = action.work;
         std::vector<double> key = {static_cast<double>(action.kind),
                                    static_cast<double>(action.stream),
@@ -160,7 +175,7 @@ class PlannedRow::Step {
                                    static_cast<double>(action.phase),
                                    static_cast<double>(found.pass),
                                    static_cast<double>(kind_of_unit(found.unit)),
-                                   static_cast<double>(action.micro_batch + 1 == micro_batches_),
+                                   static_cast<double>(found.is_last_of_unit),
                                    static_cast<double>(action.empty_if_even)};
         if (action.kind == Kind::send)
           key.push_back(static_cast<double>(s) + 1000.0 * action.peer);
@@ -194,7 +209,6 @@ class PlannedRow::Step {
                              const Stack& stack) const {
     const plan::StepPlan& plan = stages_[static_cast<std::size_t>(of.stage)];
     Action action = plan.actions[static_cast<std::size_t>(of.action)];
-    const bool is_last = action.micro_batch + 1 == micro_batches_;
     ResourceSeconds none;
     switch (action.kind) {
       case Kind::forward:
@@ -234,14 +248,18 @@ class PlannedRow::Step {
                                   machine.row_bytes_per_second;
         return taken;
       }
-      case Kind::reduce_scatter:
-      case Kind::gather_gradients: {
-        if (row_.sharding != "full" && row_.sharding != "keep" && !is_last &&
-            action.micro_batch >= 0)
-          return none;
+      case Kind::gather_gradients:
+        return none;  // with the sum
+      case Kind::reduce_scatter: {
+        if (row_.sharding != "full" && row_.sharding != "keep" && !of.is_last_of_unit) return none;
+        action.element_bytes = row_.reduce_bytes;  // ours are fp32 over replicas
         ResourceSeconds taken = costs_->seconds(of.stage, action);
-        if (row_.sharding == "none" || action.span.axis == plan::Axis::replicate)
+        if (row_.sharding == "none" || action.span.axis == plan::Axis::replicate) {
           at_most_tree(of, action, theirs, &taken);
+          for (const Resource resource :
+               {Resource::latency, Resource::inside_nodes, Resource::across_nodes})
+            taken[resource] *= 2.0;
+        }
         return taken;
       }
       case Kind::gather_updates: {
@@ -280,7 +298,9 @@ class PlannedRow::Step {
       hidden[Resource::latency] = (row_.context - 1) * context_step_seconds;
       return hidden;
     }
-    ResourceSeconds taken = costs_->seconds(of.stage, action);
+    Action as_ring = action;  // their sums are a library's, ours an all-to-all
+    if (action.span.axis == plan::Axis::tensor) as_ring.exchange = plan::ExchangeKind::gather;
+    ResourceSeconds taken = costs_->seconds(of.stage, as_ring);
     if (action.span.axis == plan::Axis::tensor)
       for (const Resource resource :
            {Resource::latency, Resource::inside_nodes, Resource::across_nodes})

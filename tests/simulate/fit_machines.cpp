@@ -185,8 +185,7 @@ class Fit {
     }
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       if (without.count(r) > 0) continue;
-      const double weight =
-          weights_[r] / square(deviation) / (1.0 + square(residuals[r] / cut));
+      const double weight = weights_[r] / square(deviation) / (1.0 + square(residuals[r] / cut));
       for (const auto& [i, slope] : slopes_[r]) {
         right[static_cast<std::size_t>(i)] -= weight * slope * residuals[r];
         for (const auto& [j, other] : slopes_[r])
@@ -256,8 +255,8 @@ void leave_out(Fit& fit, const std::vector<PlannedRow>& planned,
       errors.insert(errors.end(), own.begin(), own.end());
     }
     std::cout << line_of_summary("all", summarize(errors));
-    for (const auto& [name, summary] : summarize_by(
-             left, errors, [](const PublishedRow& row) { return row.dimensions(); }))
+    for (const auto& [name, summary] :
+         summarize_by(left, errors, [](const PublishedRow& row) { return row.dimensions(); }))
       std::cout << line_of_summary(name, summary);
   };
   table("source left out", [](const PublishedRow& row) { return row.group; });
@@ -338,10 +337,8 @@ int run(int count, char** arguments) {
   print_tables(rows, errors);
   if (leaves_out) leave_out(fit, planned, rows, numbers, residuals);
   std::cout << "\n| scaling efficiency | measured % | simulated % |\n|---|---|---|\n";
-  for (const ScalingEfficiency& one :
-       scaling_efficiencies(rows, [&](const PublishedRow& row) {
-         return seconds(PlannedRow(row), numbers);
-       }))
+  for (const ScalingEfficiency& one : scaling_efficiencies(
+           rows, [&](const PublishedRow& row) { return seconds(PlannedRow(row), numbers); }))
     std::printf("| %s | %.1f | %.1f |\n", one.name.c_str(), one.measured, one.simulated);
   std::printf("\n| number | value | prior |\n|---|---|---|\n");
   for (const FittedNumber& one : fitted_numbers())
@@ -349,7 +346,8 @@ int run(int count, char** arguments) {
   std::printf("\nid,group,machine,stack,model,dimensions,measured_s,simulated_s,error_percent\n");
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::string dimensions;
-    for (const std::string& one : rows[r].dimensions()) dimensions += (dimensions.empty() ? "" : "+") + one;
+    for (const std::string& one : rows[r].dimensions())
+      dimensions += (dimensions.empty() ? "" : "+") + one;
     std::printf("%s,%s,%s,%s,%s,%s,%.4g,%.4g,%+.2f\n", rows[r].id.c_str(), rows[r].group.c_str(),
                 rows[r].machine.c_str(), rows[r].stack.c_str(), rows[r].model.c_str(),
                 dimensions.c_str(), rows[r].seconds, rows[r].seconds * (1.0 + errors[r]),

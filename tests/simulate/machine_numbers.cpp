@@ -17,12 +17,12 @@ constexpr double tera = 1e12, giga = 1e9;
 /// compute/accelerator. All else: data sheets of the makers.
 struct Chip {
   const char* name;
-  const char* kind;       ///< whose numbers it shares, but for the rate of products
+  const char* kind;  ///< whose numbers it shares, but for the rate of products
   const char* what;
-  double peak;            ///< bf16 without sparsity
-  double best;            ///< MAMF
+  double peak;  ///< bf16 without sparsity
+  double best;  ///< MAMF
   double fp32_peak;
-  double memory_rate;     ///< bytes/s
+  double memory_rate;  ///< bytes/s
   int gibibytes;
   double products_prior;  ///< share of `best`
   double products_deviation;
@@ -54,8 +54,8 @@ struct Site {
   double inside;        ///< bytes/s of a rank in a ring inside a node
   double across;        ///< of a node
   int ranks_per_node;
-  double overhead;      ///< NCCL's netOverhead, in us
-  const char* rows;     ///< by whose rows its numbers are fitted; empty: none
+  double overhead;   ///< NCCL's netOverhead, in us
+  const char* rows;  ///< by whose rows its numbers are fitted; empty: none
 };
 const char* const stated = "stated by the source of the rows";
 const char* const not_stated = "not stated; usual for such nodes";
@@ -83,10 +83,9 @@ const Site sites[] = {
      "torchtitan"},
     {"h100-94gb", "H100-94", "8 x 400 Gb/s a node (torchtitan)", stated, 360e9, 330e9, 8, 1,
      "torchtitan"},
-    {"gb200", "GB200", "4 x 800 Gb/s a node", not_stated, 700e9, 330e9, 4, 1,
-     "Megatron-Core's CI"},
-    {"h200-infiniband", "H200", "8 x 400 Gb/s InfiniBand a node",
-     "as fitted for h100-infiniband", 360e9, 330e9, 8, 1, ""},
+    {"gb200", "GB200", "4 x 800 Gb/s a node", not_stated, 700e9, 330e9, 4, 1, "Megatron-Core's CI"},
+    {"h200-infiniband", "H200", "8 x 400 Gb/s InfiniBand a node", "as fitted for h100-infiniband",
+     360e9, 330e9, 8, 1, ""},
     {"b200-infiniband", "B200", "8 x 400 Gb/s InfiniBand a node",
      "data sheets: NVLink 5 with twice the bandwidth of H100's", 700e9, 330e9, 8, 1, ""},
     {"mi300x", "MI300X", "8 x 400 Gb/s a node",
@@ -165,7 +164,8 @@ const std::vector<FittedNumber>& fitted_numbers() {
                                                 {"compiled", 1.0},
                                                 {"megatron-deepspeed", 1.2},
                                                 {"transformer-engine", 1.0}};
-    for (const auto& [stack, prior] : rows) list.push_back({"stack." + stack + ".rows", prior, 0.35});
+    for (const auto& [stack, prior] : rows)
+      list.push_back({"stack." + stack + ".rows", prior, 0.35});
     list.push_back({"stack.llm-foundry.attention", 0.6, 0.3});
     list.push_back({"stack.transformer-engine.attention", 1.5, 0.2});
     list.push_back({"stack.megatron-deterministic.attention", 0.6, 0.3});
@@ -190,8 +190,16 @@ std::vector<std::string> machine_names() {
 }
 
 std::vector<std::string> stack_names() {
-  return {"compiled", "compiled-async", "eager", "internevo", "llm-foundry", "maxtext",
-          "megatron-deepspeed", "megatron-deterministic", "megatron-lm", "transformer-engine"};
+  return {"compiled",
+          "compiled-async",
+          "eager",
+          "internevo",
+          "llm-foundry",
+          "maxtext",
+          "megatron-deepspeed",
+          "megatron-deterministic",
+          "megatron-lm",
+          "transformer-engine"};
 }
 
 Machine make_machine(const std::string& name, const Numbers& numbers) {
@@ -205,8 +213,8 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   machine.has_protocols = true;
   machine.bits16.peak = made.peak;
   machine.bits16.products =
-      made.best * or_else(numbers, std::string("chip.") + made.name + ".products",
-                          made.products_prior);
+      made.best *
+      or_else(numbers, std::string("chip.") + made.name + ".products", made.products_prior);
   machine.bits16.attention = made.best * or_else(numbers, kind + ".attention", 0.40);
   machine.fp32.peak = made.fp32_peak;
   machine.fp32.products = 0.8 * made.fp32_peak;
@@ -248,7 +256,8 @@ Stack make_stack(const std::string& name, const Numbers& numbers) {
     stack.attention = at(numbers, "stack." + as + ".attention");
   if (hides_tensor_exchanges(name))
     stack.tensor_exposed = at(numbers, "stack." + name + ".tensor_exposed");
-  if (name == "transformer-engine") stack.expert_rows = at(numbers, "stack." + name + ".expert_rows");
+  if (name == "transformer-engine")
+    stack.expert_rows = at(numbers, "stack." + name + ".expert_rows");
   return stack;
 }
 
@@ -312,9 +321,11 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   out << "  bits16:\n";
   line("peak_teraflops", made.peak / tera, "data sheet");
   char share[100];
-  std::snprintf(share, sizeof share, "%.3f of %.4g, the best measured (MAMF, stas00/ml-engineering)",
+  std::snprintf(share, sizeof share,
+                "%.3f of %.4g, the best measured (MAMF, stas00/ml-engineering)",
                 machine.bits16.products / made.best, made.best / tera);
-  line("product_teraflops", machine.bits16.products / tera, (fits ? "fitted: " : "assumed: ") + std::string(share));
+  line("product_teraflops", machine.bits16.products / tera,
+       (fits ? "fitted: " : "assumed: ") + std::string(share));
   line("attention_teraflops", machine.bits16.attention / tera, of_kind + ": FlashAttention 2");
   out << "  fp32:\n";
   line("peak_teraflops", made.fp32_peak / tera, "data sheet");

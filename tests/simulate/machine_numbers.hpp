@@ -12,9 +12,9 @@ namespace ostrakon::tests {
 
 /// A number that rows of published-rows.csv may tell: of a chip, a machine, a stack, or of all.
 struct FittedNumber {
-  std::string name;       ///< "chip.A100.attention"
-  double prior = 1.0;     ///< what is expected without the rows
-  double deviation = 0.1; ///< of its logarithm
+  std::string name;        ///< "chip.A100.attention"
+  double prior = 1.0;      ///< what is expected without the rows
+  double deviation = 0.1;  ///< of its logarithm
 };
 const std::vector<FittedNumber>& fitted_numbers();
 

@@ -51,8 +51,7 @@ class Describer {
   explicit Describer(const PublishedRow& row) : row_(row), program_(program_of(row.stack)) {
     config::Settings settings;
     settings.model.norm = row.gated ? math::NormKind::rmsnorm : math::NormKind::layernorm;
-    settings.model.positions =
-        row.rotary ? model::Positions::rotary : model::Positions::learned;
+    settings.model.positions = row.rotary ? model::Positions::rotary : model::Positions::learned;
     settings.model.activation = row.gated ? model::Activation::swiglu : model::Activation::gelu;
     settings.model.layers = row.layers;
     settings.model.width = row.width;
@@ -91,10 +90,12 @@ class Describer {
             all.push_back(*then);
         return all;
       };
-      model_.extras[u][forward_pass].exchanges = exchanges(unit.forward, plan::all_of(unit.forward));
+      model_.extras[u][forward_pass].exchanges =
+          exchanges(unit.forward, plan::all_of(unit.forward));
       model_.extras[u][recompute_pass].exchanges =
           exchanges(unit.forward, plan::recomputed_phases(unit.forward));
-      model_.extras[u][backward_pass].exchanges = exchanges(unit.backward, plan::all_of(unit.backward));
+      model_.extras[u][backward_pass].exchanges =
+          exchanges(unit.backward, plan::all_of(unit.backward));
       unit.forward = {merge(unit.forward)};
       unit.backward = {merge(unit.backward)};
     }
@@ -161,22 +162,20 @@ class Describer {
     const double products = 2.0 * work.attention_flops * (is_backward ? 0.8 : 1.0);
     phase.flops += products - work.attention_flops;
     if (phase.recompute_flops > 0.0) phase.recompute_flops = phase.flops;
-    const auto narrow =
-        static_cast<double>(std::min(row_.head_width, row_.sequence));
+    const auto narrow = static_cast<double>(std::min(row_.head_width, row_.sequence));
     work.products_by_width += products / narrow;
     work.products += is_backward ? 4.0 : 2.0;
     work.attention_flops = work.attention_by_width = 0.0;
-    const double scores = 2.0 * static_cast<double>(row_.micro_batch * row_.heads) /
-                          row_.tensor * static_cast<double>(row_.sequence * row_.sequence);
+    const double scores = 2.0 * static_cast<double>(row_.micro_batch * row_.heads) / row_.tensor *
+                          static_cast<double>(row_.sequence * row_.sequence);
     const double passes = 2.0 + (program_.has_dropout ? 2.5 : 0.0);
     work += plan::row_work(scores * passes * (is_backward ? 1.5 : 1.0), 4.0);
     phase.recompute_work = work;
   }
 
   static Phase& largest(plan::Phases& phases) {
-    return *std::max_element(phases.begin(), phases.end(), [](const Phase& a, const Phase& b) {
-      return a.flops < b.flops;
-    });
+    return *std::max_element(phases.begin(), phases.end(),
+                             [](const Phase& a, const Phase& b) { return a.flops < b.flops; });
   }
 
   void change_block(std::size_t u) {
@@ -194,7 +193,8 @@ class Describer {
     backward.work += 2.0 * added;
     if (row_.autocast) {
       const double cast = 6.0 * static_cast<double>(unit.parameter_elements);
-      model_.extras[u][forward_pass].plain_bytes = model_.extras[u][recompute_pass].plain_bytes = cast;
+      model_.extras[u][forward_pass].plain_bytes = model_.extras[u][recompute_pass].plain_bytes =
+          cast;
       model_.extras[u][backward_pass].plain_bytes = 2.0 * cast;
     }
     recompute_some(unit, backward);
@@ -284,8 +284,8 @@ plan::Policy policy_of(const PublishedRow& row, int micro_batches,
   policy.leaves = std::int64_t{micro_batches} * row.data_ranks() * row.context;
   policy.sum_grain = policy.expert_ranks;
   policy.accumulation = policy.sharding == plan::Sharding::full ? plan::Accumulation::reduce_each
-                        : policy.expert_ranks > 1 ? plan::Accumulation::shard_each
-                                                  : plan::Accumulation::reduce_last;
+                        : policy.expert_ranks > 1               ? plan::Accumulation::shard_each
+                                                                : plan::Accumulation::reduce_last;
   policy.summation = plan::Summation::library;
   policy.hierarchical.kind = plan::Hierarchical::never;
   policy.reduce = row.reduce_bytes == 2 ? DType::bf16 : DType::fp32;
@@ -293,7 +293,8 @@ plan::Policy policy_of(const PublishedRow& row, int micro_batches,
   const std::map<std::string, int> every = {{"full", 1}, {"half", 2}, {"third", 3}};
   if (const auto found = every.find(row.checkpointing); found != every.end())
     policy.activation_checkpointing.every = found->second;
-  if (!program_of(row.stack).overlaps_reductions) policy.in_flight_reductions = static_cast<int>(model.units.size());
+  if (!program_of(row.stack).overlaps_reductions)
+    policy.in_flight_reductions = static_cast<int>(model.units.size());
   if (row.pipeline > 1) policy.chunk_units = units_of_chunks(row, model);
   return policy;
 }

@@ -13,8 +13,8 @@
 namespace ostrakon::tests {
 
 using plan::Action;
-using plan::Kind;
 using plan::KernelWork;
+using plan::Kind;
 using plan::Resource;
 using plan::ResourceSeconds;
 using simulate::GroupShape;
@@ -36,15 +36,16 @@ class PlannedRow::Step {
     const TheirModel model = describe_model(row, merges);
     extras_ = model.extras;
     const plan::Policy policy = policy_of(row, micro_batches, model.description);
-    stages_ = plan::build_stage_plans(model.description, plan::make_chunks(model.description, policy),
-                                      row.ranks / row.pipeline, policy, plan::Purpose::train);
+    stages_ =
+        plan::build_stage_plans(model.description, plan::make_chunks(model.description, policy),
+                                row.ranks / row.pipeline, policy, plan::Purpose::train);
     for (plan::StepPlan& stage : stages_) {
       if (!program_.overlaps_reductions) reduce_at_end(stage);
       pointers_.push_back(&stage);
     }
-    costs_ = std::make_unique<simulate::MachineCosts>(
-        pointers_, any_machine(), std::min(row.ranks_per_node, row.ranks),
-        simulate::Streams::concurrent);
+    costs_ = std::make_unique<simulate::MachineCosts>(pointers_, any_machine(),
+                                                      std::min(row.ranks_per_node, row.ranks),
+                                                      simulate::Streams::concurrent);
     classify();
   }
 
@@ -126,7 +127,7 @@ class PlannedRow::Step {
 
   struct Class {
     int stage = 0, action = 0, pass = 0;
-    int unit = -1;  ///< of the model
+    int unit = -1;                 ///< of the model
     bool is_last_of_unit = false;  ///< no more gradients of the unit are summed over its ranks
   };
 
@@ -177,8 +178,7 @@ class PlannedRow::Step {
                                    static_cast<double>(kind_of_unit(found.unit)),
                                    static_cast<double>(found.is_last_of_unit),
                                    static_cast<double>(action.empty_if_even)};
-        if (action.kind == Kind::send)
-          key.push_back(static_cast<double>(s) + 1000.0 * action.peer);
+        if (action.kind == Kind::send) key.push_back(static_cast<double>(s) + 1000.0 * action.peer);
         if (action.kind == Kind::optimize) key.push_back(static_cast<double>(found.unit));
         const auto [place, is_new] = known.emplace(key, static_cast<int>(list_.size()));
         if (is_new) list_.push_back(found);
@@ -265,9 +265,9 @@ class PlannedRow::Step {
       case Kind::gather_updates: {
         ResourceSeconds taken = costs_->seconds(of.stage, action);
         const double blocks = static_cast<double>(row_.layers) / row_.pipeline;
-        const double calls =
-            std::max(1.0, std::min(program_.calls_of_block * blocks,
-                                   static_cast<double>(row_.shard_ranks)) / blocks);
+        const double calls = std::max(
+            1.0, std::min(program_.calls_of_block * blocks, static_cast<double>(row_.shard_ranks)) /
+                     blocks);
         if (program_.calls_of_block > 1) taken[Resource::latency] *= calls;
         if (program_.hides_updates)  // but not that they slow down what hides them
           for (const Resource resource :

@@ -32,8 +32,8 @@ std::vector<CsvRow> read_csv(const std::string& path) {
       header = parts;
       continue;
     }
-    require(parts.size() == header.size(), path, ": expected ", header.size(), " columns in: ",
-            line);
+    require(parts.size() == header.size(), path, ": expected ", header.size(),
+            " columns in: ", line);
     CsvRow& row = rows.emplace_back();
     for (std::size_t c = 0; c < parts.size(); ++c) row[header[c]] = parts[c];
   }
@@ -99,11 +99,10 @@ std::vector<PublishedRow> read_published_rows(const std::string& path) {
     row.accumulate_bytes = small("accumulate_bytes");
     row.blocking_launches = small("blocking_launches") != 0;
     row.odd = small("odd") != 0;
-    const double tokens = static_cast<double>(row.micro_batch * row.micro_batches * row.sequence) *
-                          row.data_ranks();
-    row.seconds = text("step_s").empty()
-                      ? tokens / row.ranks / std::stod(text("tokens_s_gpu"))
-                      : std::stod(text("step_s"));
+    const double tokens =
+        static_cast<double>(row.micro_batch * row.micro_batches * row.sequence) * row.data_ranks();
+    row.seconds = text("step_s").empty() ? tokens / row.ranks / std::stod(text("tokens_s_gpu"))
+                                         : std::stod(text("step_s"));
     rows.push_back(row);
   }
   return rows;

@@ -70,14 +70,14 @@ std::vector<ScalingEfficiency> scaling_efficiencies(const std::vector<PublishedR
   const auto measured = [&](const char* few, const char* many) {
     return 100.0 * row(few).seconds / row(many).seconds;
   };
-  return {{"torchtitan Llama 8B, eager, 8 to 128", measured("217", "220"),
-           efficiency("217", "220", 0)},
-          {"torchtitan Llama 8B, compiled, 8 to 128", measured("218", "221"),
-           efficiency("218", "221", 0)},
-          {"MosaicML MPT-7B, 128 to 512", 92.0, efficiency("12", "12", 512)},
-          {"MosaicML MPT-70B, 128 to 512", 95.0, efficiency("3", "3", 512)},
-          {"InternEvo 7B, ZeRO-1 over all, 8 to 1024", 56.0, efficiency("282", "282", 1024)},
-          {"InternEvo 7B, ZeRO-1 within nodes, 8 to 1024", 89.0, efficiency("290", "295", 1024)}};
+  return {
+      {"torchtitan Llama 8B, eager, 8 to 128", measured("217", "220"), efficiency("217", "220", 0)},
+      {"torchtitan Llama 8B, compiled, 8 to 128", measured("218", "221"),
+       efficiency("218", "221", 0)},
+      {"MosaicML MPT-7B, 128 to 512", 92.0, efficiency("12", "12", 512)},
+      {"MosaicML MPT-70B, 128 to 512", 95.0, efficiency("3", "3", 512)},
+      {"InternEvo 7B, ZeRO-1 over all, 8 to 1024", 56.0, efficiency("282", "282", 1024)},
+      {"InternEvo 7B, ZeRO-1 within nodes, 8 to 1024", 89.0, efficiency("290", "295", 1024)}};
 }
 
 }  // namespace ostrakon::tests

@@ -25,7 +25,7 @@ struct Network {
   double step_seconds = 0.0;               ///< of each step of a ring
   /// Across nodes: of each step inside a node of a ring that leaves it; 0: as inside nodes.
   double inside_step_seconds = 0.0;
-  double message_seconds = 0.0;            ///< of each message of an all-to-all
+  double message_seconds = 0.0;  ///< of each message of an all-to-all
 
   double exchange_rate() const {
     return exchange_bytes_per_second > 0.0 ? exchange_bytes_per_second : bytes_per_second;
@@ -44,13 +44,13 @@ struct Machine {
   /// A product whose weight has a side of that width takes twice as long as at the full rate: it
   /// takes (flops + product_width * flops / width) / products.
   double product_width = 0.0;
-  double attention_width = 0.0;       ///< the same of heads, where the rate is that of heads of 128
+  double attention_width = 0.0;  ///< the same of heads, where the rate is that of heads of 128
   /// By how much longer than in forward an operation of a product, or of attention, takes in
   /// backward: 1.1 is 10 % longer.
   double backward_products = 1.0, backward_attention = 1.0;
-  double product_seconds = 0.0;       ///< of a matrix product besides its operations
-  double row_bytes_per_second = 0.0;  ///< of kernels without products, which memory limits
-  double row_kernel_seconds = 0.0;    ///< of each of them besides
+  double product_seconds = 0.0;          ///< of a matrix product besides its operations
+  double row_bytes_per_second = 0.0;     ///< of kernels without products, which memory limits
+  double row_kernel_seconds = 0.0;       ///< of each of them besides
   double update_bytes_per_second = 0.0;  ///< of the optimizer; 0: as kernels
   double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
 

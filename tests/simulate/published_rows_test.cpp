@@ -87,16 +87,19 @@ TEST(PublishedRows, ScaleAsMeasured) {
     EXPECT_NEAR(one.simulated, one.measured, 3.0) << one.name;
 }
 
-// What is done to make plans of many micro-batches short changes little.
-TEST(PublishedRows, ShortPlansTakeAsLongAsWholeOnes) {
+// What is done to make plans of many micro-batches short. Merged phases overlap no exchange with
+// the gradients of parameters, as whole units of ours do: so these take less.
+TEST(PublishedRows, ShortPlansTakeAboutAsLongAsWholeOnes) {
   Simulated simulated;
   for (const PublishedRow& row : read_published_rows(folder + "/published-rows.csv")) {
-    // vTrain with tensor ranks, 16 micro-batches; Megatron-LM with a pipeline of 8, 16 of them.
+    // vTrain with 8 tensor ranks, 16 micro-batches; Megatron-Core with a pipeline.
     if (row.id != "366" && row.id != "516") continue;
-    RowPlanning whole;
-    whole.merges_phases = whole.continues_line = false;
-    const double seconds = simulated.seconds(PlannedRow(row, whole));
-    EXPECT_NEAR(simulated.seconds(PlannedRow(row)), seconds, 0.02 * seconds) << row.id;
+    RowPlanning all_micro_batches, whole;
+    all_micro_batches.continues_line = whole.continues_line = whole.merges_phases = false;
+    const double seconds = simulated.seconds(PlannedRow(row));
+    EXPECT_NEAR(seconds, simulated.seconds(PlannedRow(row, all_micro_batches)), 0.005 * seconds)
+        << row.id;
+    EXPECT_NEAR(seconds, simulated.seconds(PlannedRow(row, whole)), 0.1 * seconds) << row.id;
   }
 }
 

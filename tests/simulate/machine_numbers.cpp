@@ -57,16 +57,16 @@ struct Site {
   double overhead;   ///< NCCL's netOverhead, in us
   const char* rows;  ///< by whose rows its numbers are fitted; empty: none
 };
-const char* const stated = "stated by the source of the rows";
-const char* const not_stated = "not stated; usual for such nodes";
+const char* const stated = "what the source of the rows states";
+const char* const not_stated = "what is usual for such nodes";
 const Site sites[] = {
-    {"a100-40gb-8x200g", "A100-40", "8 x 200 Gb/s a node", not_stated, 230e9, 160e9, 8, 2,
+    {"a100-40gb-8x200g", "A100-40", "1600 Gb/s RoCE a node", stated, 230e9, 160e9, 8, 2,
      "MosaicML llm-foundry"},
-    {"a100-80gb-8x200g", "A100-80", "8 x 200 Gb/s a node", not_stated, 230e9, 160e9, 8, 2,
+    {"a100-80gb-8x200g", "A100-80", "1600 Gb/s RoCE a node", stated, 230e9, 160e9, 8, 2,
      "MosaicML llm-foundry"},
     {"a100-80gb-torchtitan", "A100-80", "8 x 200 Gb/s a node (torchtitan)", not_stated, 230e9,
      160e9, 8, 2, "torchtitan"},
-    {"a100-80gb-efa", "A100-80", "400 Gb/s EFA a node", stated, 230e9, 45e9, 8, 2, "fms-fsdp"},
+    {"a100-80gb-efa", "A100-80", "400 Gb/s a node", stated, 230e9, 45e9, 8, 2, "fms-fsdp"},
     {"a100-80gb-internevo", "A100-80", "4 x 100 Gb/s RoCE a node", stated, 230e9, 43e9, 8, 2,
      "InternEvo"},
     {"a100-80gb-vtrain", "A100-80", "4 x 200 Gb/s InfiniBand a node", stated, 230e9, 80e9, 8, 2,
@@ -81,7 +81,7 @@ const Site sites[] = {
      "NVIDIA DGX Cloud recipes, Megatron-Bridge, Megatron-Core's CI"},
     {"h100-96gb-500w", "H100-96", "8 x 400 Gb/s a node (torchtitan)", stated, 360e9, 330e9, 8, 1,
      "torchtitan"},
-    {"h100-94gb", "H100-94", "8 x 400 Gb/s a node (torchtitan)", stated, 360e9, 330e9, 8, 1,
+    {"h100-94gb", "H100-94", "8 x 400 Gb/s a node (torchtitan)", not_stated, 360e9, 330e9, 8, 1,
      "torchtitan"},
     {"gb200", "GB200", "4 x 800 Gb/s a node", not_stated, 700e9, 330e9, 4, 1, "Megatron-Core's CI"},
     {"h200-infiniband", "H200", "8 x 400 Gb/s InfiniBand a node", "as fitted for h100-infiniband",
@@ -307,7 +307,8 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
       kind_is_fitted ? std::string("fitted to all rows on ") + made.kind : "assumed";
   const std::string of_all = "fitted to rows on all machines";
   const std::string own = fits ? "fitted" : "assumed";
-  const std::string networks = fits ? std::string("fitted from ") + where.network : where.network;
+  const std::string networks =
+      fits ? std::string("fitted; expected ") + where.network : where.network;
   const auto line = [&](const char* key, double value, const std::string& source) {
     char text[200];
     std::snprintf(text, sizeof text, "    %s: %.4g  # ", key, value);

@@ -79,5 +79,25 @@ TEST(Collectives, AMessageTakesItsNetwork) {
   EXPECT_DOUBLE_EQ(message_seconds(machine, true, 16.0).latency, 2.0);
 }
 
+// A few bytes go with the least latency, many with the whole bandwidth.
+TEST(Collectives, ProtocolsForSmallMessages) {
+  Machine machine = round_machine();
+  machine.inside_nodes.bytes_per_second = machine.across_nodes.bytes_per_second = 1e9;
+  machine.inside_nodes.base_seconds = machine.across_nodes.base_seconds = 8e-6;
+  machine.inside_nodes.step_seconds = 3e-6;
+  machine.across_nodes.step_seconds = 14e-6;
+  const GroupShape inside{4, 4}, across{4, 2};
+  const double plain = ring_seconds(machine, inside, 400.0).latency;
+  EXPECT_NEAR(plain, 17e-6, 1e-12);
+  machine.has_protocols = true;
+  EXPECT_NEAR(ring_seconds(machine, inside, 400.0).latency, 6.6e-6 + 3 * 0.6e-6, 1e-12) << "LL";
+  EXPECT_NEAR(ring_seconds(machine, inside, 4e9).transfer, 3.0, 1e-12) << "Simple";
+  EXPECT_NEAR(ring_seconds(machine, across, 400.0).latency, 6.6e-6 + 2 * 0.6e-6 + 2.7e-6, 1e-12);
+  EXPECT_NEAR(ring_seconds(machine, across, 5e6).latency, 8e-6 + 2 * 3e-6 + 14e-6, 1e-12)
+      << "more than LL moves";
+  machine.across_nodes.inside_step_seconds = 6e-6;
+  EXPECT_NEAR(ring_seconds(machine, across, 4e9).latency, 8e-6 + 2 * 6e-6 + 14e-6, 1e-12);
+}
+
 }  // namespace
 }  // namespace ostrakon::tests

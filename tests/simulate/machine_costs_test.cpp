@@ -74,6 +74,16 @@ TEST(MachineCosts, NarrowProductsAndHeadsAreSlower) {
   EXPECT_DOUBLE_EQ(attention(64), 2.0 * 2.0 / 1.5);
 }
 
+TEST(MachineCosts, BackwardIsSlowerByItsFactors) {
+  Action backward = compute(300.0, attention_work(100.0, 64));
+  backward.kind = Kind::backward;
+  const StepPlan plan = make_plan(1, {backward});
+  Machine machine = round_machine();
+  machine.backward_products = 1.25;
+  machine.backward_attention = 1.5;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 2.5 + 3.0);
+}
+
 TEST(MachineCosts, CollectivesTakeTheNetworkOfTheirRanks) {
   const StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
   EXPECT_DOUBLE_EQ(cost(plan, round_machine())[Resource::inside_nodes], 48.0 / 8.0);

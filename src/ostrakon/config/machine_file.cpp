@@ -63,6 +63,10 @@ const std::vector<Number>& numbers() {
          "side of a weight with which a product runs at half of the rate"},
         {"kernels", "attention_width", MEMBER(attention_width), 1.0, 1e6, false,
          "the same of a head's width; the rate of attention is that of 128"},
+        {"kernels", "backward_products", MEMBER(backward_products), 1.0, 100.0, false,
+         "by how much longer an operation of a product takes in backward: 1.1 is 10 %"},
+        {"kernels", "backward_attention", MEMBER(backward_attention), 1.0, 100.0, false,
+         "the same of attention"},
         {"kernels", "product_microseconds", MEMBER(product_seconds), micro, 1e6, false,
          "of a matrix product besides its operations"},
         {"kernels", "row_gigabytes_per_second", MEMBER(row_bytes_per_second), giga, 1e9, true,
@@ -89,6 +93,9 @@ const std::vector<Number>& numbers() {
       list.push_back({section, "step_microseconds",
                       [of](Machine& m) -> double& { return of(m).step_seconds; }, micro, 1e6, false,
                       "of each step of a ring"});
+      list.push_back({section, "inside_step_microseconds",
+                      [of](Machine& m) -> double& { return of(m).inside_step_seconds; }, micro, 1e6,
+                      false, "across nodes: of its steps inside nodes; 0: as inside_nodes"});
       list.push_back({section, "message_microseconds",
                       [of](Machine& m) -> double& { return of(m).message_seconds; }, micro, 1e6,
                       false, "of each message of an all-to-all"});
@@ -106,6 +113,8 @@ const std::vector<Number>& numbers() {
          "of each step besides: reading a batch, starting"},
         {"variation", "rank_percent", MEMBER(rank_deviation), percent, 1e3, false,
          "standard deviation of a rank's time for a step"},
+        {"variation", "jitter_percent", MEMBER(jitter), percent, 1e3, false,
+         "by how much longer a step takes on 16 ranks than on 8; grows with the root of ranks"},
         {"variation", "run_percent", MEMBER(run_deviation), percent, 1e3, false,
          "the same of runs"}};
     list.insert(list.end(), others.begin(), others.end());
@@ -124,7 +133,13 @@ const std::vector<Whole>& wholes() {
        "cores that the ranks of a node share; 0: ranks have devices"},
       {"memory_gibibytes", [](Machine& m, std::int64_t n) { m.memory_bytes = n * gibibyte; },
        [](const Machine& m) { return m.memory_bytes / gibibyte; },
-       "of a rank's device; 0: not known"}};
+       "of a rank's device; 0: not known"},
+      {"nccl_protocols", [](Machine& m, std::int64_t n) { m.has_protocols = n != 0; },
+       [](const Machine& m) -> std::int64_t { return m.has_protocols ? 1 : 0; },
+       "1: collectives may use NCCL's protocols for small messages"},
+      {"ll128_between_nodes", [](Machine& m, std::int64_t n) { m.ll128_between_nodes = n != 0; },
+       [](const Machine& m) -> std::int64_t { return m.ll128_between_nodes ? 1 : 0; },
+       "1: of these, LL128 also across nodes"}};
   return all;
 }
 

@@ -1083,7 +1083,12 @@ void TensorBlockUnit<T>::describe() {
     return rows * columns * static_cast<double>(bytes_of<T>(1));
   };
   const auto width = static_cast<double>(sizes_.width);
-  const plan::KernelWork of_norm = plan::row_work(bytes(2.0 * width) / chunks);
+  // Norms, and sums with what blocks read, are of the rows that this rank has between products.
+  const auto of_own_rows = [&](double columns) {
+    const auto own = static_cast<double>(leaf_.own_rows());
+    return plan::row_work(own * columns * static_cast<double>(bytes_of<T>(1)) / chunks);
+  };
+  const plan::KernelWork of_norm = of_own_rows(2.0 * width), residual = of_own_rows(3.0 * width);
   const plan::KernelWork activate =
       plan::row_work(bytes(static_cast<double>(up_.outputs + down_.inputs)) / chunks);
   const plan::KernelWork rotary = plan::row_work(bytes(2.0 * static_cast<double>(qkv_.outputs)));
@@ -1130,6 +1135,13 @@ void TensorBlockUnit<T>::describe() {
         set(phase, (product(up_) + product(down_)) / chunks,
             recompute_.mlp ? 0.0 : product(up_) / chunks,
             work_of(up_) + work_of(down_) + activate + of_norm);
+        if (!recompute_.mlp) phase.recompute_work = work_of(up_) + of_norm;
+        break;
+      case Step::mlp_norm:
+        phase.work = phase.recompute_work = residual;
+        break;
+      case Step::output:
+        phase.work = residual;
         break;
       default:
         break;

@@ -9,19 +9,54 @@ namespace {
 
 double share(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
+/// How a ring sends its bytes.
+struct Protocol {
+  double base, inside_step, across_step;  ///< seconds
+  double bandwidth;                       ///< share of a network's that it reaches
+};
+/// NCCL's for small messages: src/graph/tuning.cc of 2.30, the constants of rings.
+constexpr Protocol low_latency{6.6e-6, 0.6e-6, 2.7e-6, 0.25};
+constexpr Protocol low_latency_128{14.0e-6, 1.9e-6, 4.0e-6, 0.92};
+/// Of all that a ring across nodes moves with low_latency, whose buffers are small.
+constexpr double most_low_latency_bytes = 4e6;
+
+CollectiveSeconds ring_with(const Machine& machine, const GroupShape& group, double bytes,
+                            const Protocol& protocol) {
+  const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
+  const int across_steps = group.spans_nodes() ? group.nodes() - 1 : 0;
+  const int inside_steps = group.ranks - 1 - across_steps;
+  double rate = inside.bytes_per_second;
+  if (group.spans_nodes()) {
+    const double links = across.bytes_per_second * group.ranks_per_node;
+    rate = group.ranks_per_node > 1 ? std::min(links, rate) : links;
+  }
+  return {protocol.base + inside_steps * protocol.inside_step + across_steps * protocol.across_step,
+          bytes * share(group.ranks) / (rate * protocol.bandwidth)};
+}
+
+/// What the networks of the machine say: NCCL's Simple, or what MPI does.
+Protocol protocol_of_networks(const Machine& machine, bool spans_nodes) {
+  const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
+  if (!spans_nodes) return {inside.base_seconds, inside.step_seconds, 0.0, 1.0};
+  const double step =
+      across.inside_step_seconds > 0.0 ? across.inside_step_seconds : inside.step_seconds;
+  return {across.base_seconds, step, across.step_seconds, 1.0};
+}
+
 }  // namespace
 
 CollectiveSeconds ring_seconds(const Machine& machine, const GroupShape& group, double bytes) {
   if (group.ranks <= 1) return {};
-  const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
-  const double sent = bytes * share(group.ranks);
-  const int across_steps = group.spans_nodes() ? group.nodes() - 1 : 0;
-  const int inside_steps = group.ranks - 1 - across_steps;
-  const double steps = inside_steps * inside.step_seconds + across_steps * across.step_seconds;
-  if (!group.spans_nodes()) return {inside.base_seconds + steps, sent / inside.bytes_per_second};
-  const double links = across.bytes_per_second * group.ranks_per_node;
-  const double rate = group.ranks_per_node > 1 ? std::min(links, inside.bytes_per_second) : links;
-  return {across.base_seconds + steps, sent / rate};
+  const bool spans = group.spans_nodes();
+  CollectiveSeconds best = ring_with(machine, group, bytes, protocol_of_networks(machine, spans));
+  if (!machine.has_protocols) return best;
+  const auto try_with = [&](const Protocol& protocol) {
+    const CollectiveSeconds taken = ring_with(machine, group, bytes, protocol);
+    if (taken.latency + taken.transfer < best.latency + best.transfer) best = taken;
+  };
+  if (!spans || bytes <= most_low_latency_bytes) try_with(low_latency);
+  if (!spans || machine.ll128_between_nodes) try_with(low_latency_128);
+  return best;
 }
 
 CollectiveSeconds exchange_seconds(const Machine& machine, const GroupShape& group, double bytes) {

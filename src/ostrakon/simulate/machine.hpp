@@ -24,7 +24,9 @@ struct Network {
   double exchange_bytes_per_second = 0.0;  ///< in an all-to-all; 0: as in a ring
   double base_seconds = 0.0;               ///< of each collective or message
   double step_seconds = 0.0;               ///< of each step of a ring
-  double message_seconds = 0.0;            ///< of each message of an all-to-all
+  /// Across nodes: of each step inside a node of a ring that leaves it; 0: as inside nodes.
+  double inside_step_seconds = 0.0;
+  double message_seconds = 0.0;  ///< of each message of an all-to-all
 
   double exchange_rate() const {
     return exchange_bytes_per_second > 0.0 ? exchange_bytes_per_second : bytes_per_second;
@@ -43,15 +45,22 @@ struct Machine {
   /// A product whose weight has a side of that width takes twice as long as at the full rate: it
   /// takes (flops + product_width * flops / width) / products.
   double product_width = 0.0;
-  double attention_width = 0.0;       ///< the same of heads, where the rate is that of heads of 128
-  double product_seconds = 0.0;       ///< of a matrix product besides its operations
-  double row_bytes_per_second = 0.0;  ///< of kernels without products, which memory limits
-  double row_kernel_seconds = 0.0;    ///< of each of them besides
+  double attention_width = 0.0;  ///< the same of heads, where the rate is that of heads of 128
+  /// By how much longer than in forward an operation of a product, or of attention, takes in
+  /// backward: 1.1 is 10 % longer.
+  double backward_products = 1.0, backward_attention = 1.0;
+  double product_seconds = 0.0;          ///< of a matrix product besides its operations
+  double row_bytes_per_second = 0.0;     ///< of kernels without products, which memory limits
+  double row_kernel_seconds = 0.0;       ///< of each of them besides
   double update_bytes_per_second = 0.0;  ///< of the optimizer; 0: as kernels
   double norm_bytes_per_second = 0.0;    ///< of sums of squares; 0: as kernels
   double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
 
   Network inside_nodes, across_nodes;
+  /// Whether rings have NCCL's protocols for small messages, LL and LL128, besides what the
+  /// networks say (see collectives.hpp), and whether LL128 crosses nodes.
+  bool has_protocols = false;
+  bool ll128_between_nodes = false;
 
   double host_bytes_per_second = 0.0;  ///< of updates and sums on the host, each byte once
   double upload_bytes_per_second = 0.0;
@@ -60,6 +69,9 @@ struct Machine {
 
   /// Relative deviation of a rank's time for a step. All wait for the slowest.
   double rank_deviation = 0.0;
+  /// By how much longer a step takes on 16 ranks than on 8; what it adds grows with the root of the
+  /// ranks. What many ranks have in common: switches, other jobs, storage.
+  double jitter = 0.0;
   /// The same of runs: other nodes, another day.
   double run_deviation = 0.0;
 

@@ -48,15 +48,22 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
 
 MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Machine& machine,
                            int ranks_per_node, Streams streams)
-    : stages_(stages), machine_(machine), streams_(streams) {
+    : stages_(stages), streams_(streams) {
   const int ranks = stages.front()->grid.ranks();
   ranks_per_node_ = ranks_per_node > 0 ? std::min(ranks_per_node, ranks) : ranks;
-  for (const StepPlan* plan : stages) {
-    links_.emplace_back(*plan, ranks_per_node_);
+  for (const StepPlan* plan : stages) links_.emplace_back(*plan, ranks_per_node_);
+  set_machine(machine);
+}
+
+void MachineCosts::set_machine(const Machine& machine) {
+  machine_ = machine;
+  for (const StepPlan* plan : stages_) {
     const std::int64_t bytes = plan->layouts.gathered.element_bytes;
     require(machine_.rates(bytes) != nullptr, machine_.name, ": has no rates of ", 8 * bytes,
             " bits, in which this deck computes");
   }
+  oversubscribed_ = 1.0;
+  shares_core_ = false;
   if (machine_.cores_per_node > 0) {
     const double cores = machine_.cores_per_node;
     oversubscribed_ = std::max(1.0, ranks_per_node_ / cores);
@@ -91,10 +98,13 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
   const double attention =
       (work.attention_flops + machine_.attention_width * work.attention_by_width) /
       (1.0 + machine_.attention_width / 128.0);
-  double seconds =
-      (action.flops - work.attention_flops + machine_.product_width * work.products_by_width) /
-          rates.products +
-      attention / rates.attention_or_products() + work.products * machine_.product_seconds;
+  const double products =
+      action.flops - work.attention_flops + machine_.product_width * work.products_by_width;
+  const bool is_backward = action.kind == Kind::backward;
+  double seconds = (is_backward ? machine_.backward_products : 1.0) * products / rates.products +
+                   (is_backward ? machine_.backward_attention : 1.0) * attention /
+                       rates.attention_or_products() +
+                   work.products * machine_.product_seconds;
   if (work.row_bytes > 0.0)
     seconds += work.row_bytes / (rates.rows > 0.0 ? rates.rows : machine_.row_bytes_per_second) +
                work.row_kernels * machine_.row_kernel_seconds;

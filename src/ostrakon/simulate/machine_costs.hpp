@@ -36,6 +36,9 @@ class MachineCosts : public plan::Costs {
   double slowdown() const override { return machine_.slowdown; }
   bool is_inline() const override { return streams_ == Streams::one_after_the_other; }
 
+  /// The same plans on another machine.
+  void set_machine(const Machine& machine);
+
   /// The group of a collective of a stage.
   GroupShape group(int stage, const plan::Action& action) const;
 

@@ -72,7 +72,16 @@ double slowest_of(int ranks, double deviation) {
   return ranks > 1 ? deviation * std::sqrt(2.0 * std::log(static_cast<double>(ranks))) : 0.0;
 }
 
+/// 0 up to 8 ranks, 1 at 16, then as the root of the ranks.
+double growth_of_jitter(int ranks) {
+  return (std::sqrt(std::max(1.0, ranks / 8.0)) - 1.0) / (std::sqrt(2.0) - 1.0);
+}
+
 }  // namespace
+
+double added_by_variation(const Machine& machine, int ranks) {
+  return slowest_of(ranks, machine.rank_deviation) + machine.jitter * growth_of_jitter(ranks);
+}
 
 Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& machine,
                    int ranks_per_node, Streams streams, double model_flops) {
@@ -88,7 +97,7 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const int ranks = plan.grid.ranks();
 
   const double simulated = timing.seconds + machine.step_seconds;
-  const double later = slowest_of(ranks, machine.rank_deviation);
+  const double later = added_by_variation(machine, ranks);
   found.step_seconds = simulated * (1.0 + later);
   const double spread = 2.0 * std::hypot(machine.run_deviation, 0.5 * later);
   found.fastest = std::max(simulated, found.step_seconds * (1.0 - spread));
@@ -166,7 +175,7 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
          m.download_bytes_per_second *= 2.0;
        }},
       {"a host twice as fast", [](Machine& m) { m.host_bytes_per_second *= 2.0; }},
-      {"ranks that are all equally fast", [](Machine& m) { m.rank_deviation = 0.0; }}};
+      {"ranks that are all equally fast", [](Machine& m) { m.rank_deviation = m.jitter = 0.0; }}};
   const double now = predict(stages, machine, ranks_per_node, streams, model_flops).step_seconds;
   std::vector<Remedy> found;
   for (const auto& [what, change] : changes) {

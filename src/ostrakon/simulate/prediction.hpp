@@ -47,6 +47,10 @@ struct Prediction {
   std::vector<CriticalPart> critical;  ///< of that stage, the longest first
 };
 
+/// By how much longer than simulated a step takes on so many ranks, which wait for the slowest: 0.1
+/// is 10 % longer.
+double added_by_variation(const Machine& machine, int ranks);
+
 /// Plays the plans of all stages. `model_flops`: of a step on all ranks, that count for MFU.
 Prediction predict(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
                    int ranks_per_node, Streams streams, double model_flops);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <ostrakon/simulate/machine.hpp>
+#include <string>
+#include <vector>
+
+#include "published_rows.hpp"
+
+namespace ostrakon::tests {
+
+/// A number that rows of published-rows.csv may tell: of a chip, a machine, a stack, or of all.
+struct FittedNumber {
+  std::string name;        ///< "chip.A100.attention"
+  double prior = 1.0;      ///< what is expected without the rows
+  double deviation = 0.1;  ///< of its logarithm
+};
+const std::vector<FittedNumber>& fitted_numbers();
+
+using Numbers = std::map<std::string, double>;
+Numbers priors();
+
+/// Of a machine or a stack that rows name.
+simulate::Machine make_machine(const std::string& name, const Numbers& numbers);
+Stack make_stack(const std::string& name, const Numbers& numbers);
+std::vector<std::string> machine_names();
+std::vector<std::string> stack_names();
+
+/// The numbers that a row's time depends on.
+std::vector<std::string> numbers_of(const PublishedRow& row);
+
+/// The text of machines/NAME.yaml: each number with where it is from.
+std::string machine_text(const std::string& name, const Numbers& numbers);
+
+}  // namespace ostrakon::tests

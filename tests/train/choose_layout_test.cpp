@@ -73,6 +73,8 @@ TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
     if (i % 3 == 1) request.kept.erase("memory.activation_checkpointing");
     if (i % 3 == 1) request.kept.insert("parallel.tensor_chunks");
     if (i % 3 == 1) request.kept.insert("parallel.reshard_after_forward");
+    if (i % 2 == 1) request.kept.insert("parallel.shard_group");
+    if (i % 4 == 0) request.kept.insert("parallel.pipeline");
     const ChosenLayouts any = choose_layouts(deck, request);
     // Then with too little memory for that.
     if (i % 2 == 1) request.room_bytes = any.best.front().arena_bytes * 3 / 4;

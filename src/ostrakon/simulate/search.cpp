@@ -13,7 +13,7 @@ namespace {
 /// What is slower by less, relatively, is taken as equal.
 constexpr double same = 1e-4;
 /// What two changes may take, by what each does alone, of the best so far to be looked at.
-constexpr double hopeful = 1.05;
+constexpr double hopeful = 1.02;
 /// By how much an estimate may be off, relatively.
 constexpr double estimate_error = 0.01;
 

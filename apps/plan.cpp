@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "plan_choose.hpp"
 #include "plan_fit.hpp"
 #include "plan_ranks.hpp"
 #include "plan_time.hpp"
@@ -84,6 +85,14 @@ can be planned anywhere.
   --html FILE              with --time: what it shows and --svg draws, as a page
   --trace FILE             with --time and --svg or --html: the trace.json of a run, drawn beside
 
+  --choose                 with --time: show, instead, the settings with which a step is fastest on
+                           that machine, as the --set options that make the deck so, and the next
+                           of other kinds. No bit of results is changed by them
+  --memory BYTES           with --choose: most that the arena of a rank may take; default: the
+                           machine's memory but for a sixteenth, if its file says how much it has
+  --output FILE            with --choose: write the deck with these settings, too
+  --exhaustive             with --choose: plan all settings instead of searching. It takes long
+
 Rates for the estimate of time; the defaults are about a GPU's. For CPU cores give the rate of the
 matrix product that ostrakon-bench kernels prints:
   --gflops N               rate at which a rank computes, in GFLOP/s (100000)
@@ -125,7 +134,13 @@ last column says whether a row is (bits_of_one_rank with --json). All figures ar
 Settings are excluded without a plan only if a lower bound of their memory does not fit, or of
 their time shows that they would not be listed.
 
-All settings have the deck's parallel.pipeline, schedule, pipeline_chunks and expert. In a pipeline
+--choose varies what --fit does, and parallel.pipeline, schedule, pipeline_chunks, context, tensor,
+expert and hierarchical_collectives; other precisions never, micro_batch_size, tensor and context
+only where that changes no bit (training.leaf, model.tensor_grain, training.context_grain). Keys
+that --set gives are kept, and so are those of a deck with parallel.choose. What is in host memory
+is varied only if nothing fits otherwise. docs/choosing.md.
+
+With --fit, all settings have the deck's parallel.pipeline, schedule, pipeline_chunks and expert. In a pipeline
 a world is a stage's ranks, a time is that of all stages, with what they wait for each other, and an
 arena the largest of any stage. All else is of the stage that is shown without --fit: the one whose
 arena is the largest in training.
@@ -148,6 +163,10 @@ struct CommandLine {
   apps::Scaling scaling = apps::Scaling::weak;
   bool csv = false;
   std::string html, trace;
+  bool chooses = false;     // --choose
+  std::int64_t memory = 0;  // --memory; 0: the machine's
+  std::string output;       // --output
+  bool exhaustive = false;
   bool has_rates = false;  // any of the following is given
   double gflops = 100000.0;
   double gigabytes_per_second = 25.0;
@@ -224,13 +243,22 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.csv = true;
       continue;
     }
+    if (argument == "--choose") {
+      line.chooses = true;
+      continue;
+    }
+    if (argument == "--exhaustive") {
+      line.exhaustive = true;
+      continue;
+    }
     // "--ranks 8" or "--ranks=8"
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
                 option == "--svg" || option == "--fit" || option == "--host-bytes" ||
                 option == "--time" || option == "--html" || option == "--trace" ||
-                option == "--sweep" || option == "--scaling" || option == "--gflops" ||
+                option == "--sweep" || option == "--scaling" || option == "--memory" ||
+                option == "--output" || option == "--gflops" ||
                 option == "--gigabytes-per-second" || option == "--copy-gigabytes-per-second" ||
                 option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
@@ -254,6 +282,11 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (option == "--time") line.machine = value;
     if (option == "--html") line.html = value;
     if (option == "--trace") line.trace = value;
+    if (option == "--memory") line.memory = bytes(option, value);
+    if (option == "--output") {
+      require(!value.empty(), "--output needs the name of a file");
+      line.output = value;
+    }
     if (option == "--sweep") line.sweep = swept_ranks(value);
     if (option == "--scaling") {
       require(value == "weak" || value == "strong", "--scaling ", value,
@@ -285,6 +318,14 @@ CommandLine parse(const apps::Arguments& arguments) {
   require(line.trace.empty() || (!line.machine.empty() && line.sweep.empty() &&
                                  !(line.svg.empty() && line.html.empty())),
           "--trace goes with --time and --svg or --html, without --sweep");
+  require(!line.chooses || !line.machine.empty(),
+          "--choose needs a machine: --time MACHINE.yaml, such as machines/h100-infiniband.yaml");
+  require(!line.chooses || line.sweep.empty(), "--choose and --sweep don't go together");
+  for (const char* option : {"--memory", "--output"})
+    require(line.chooses || given.count(option) == 0, option, " goes with --choose only");
+  require(line.chooses || !line.exhaustive, "--exhaustive goes with --choose only");
+  require(!line.chooses || (line.svg.empty() && line.html.empty()),
+          "--svg and --html draw one plan; --choose shows settings");
   require(!line.csv || !line.json, "--csv and --json: expected one of them");
   require(line.fits || given.count("--host-bytes") == 0, "--host-bytes goes with --fit only");
   require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
@@ -410,9 +451,59 @@ void show_time(config::Settings settings, CommandLine line) {
   require(std::cout.good(), "the output can't be written");
 }
 
+/// `machine`: the file of one. Of a deck that says what to choose for, its own keys are kept.
+train::ChooseRequest choose_request(const config::Settings& settings, const CommandLine& line,
+                                    const std::string& machine) {
+  train::ChooseRequest request;
+  request.on.machine = config::read_machine(apps::read_file(machine), machine);
+  request.on.ranks = line.ranks;
+  const int of_node = ranks_of_machine(settings, line, request.on.machine);
+  request.on.ranks_per_node = of_node > 0 ? std::min(of_node, line.ranks) : line.ranks;
+  request.room_bytes = line.memory;
+  request.is_exhaustive = line.exhaustive;
+  for (const config::Override& setting : line.overrides) request.kept.insert(setting.first);
+  if (!settings.choose.empty()) request.kept.insert(settings.given.begin(), settings.given.end());
+  return request;
+}
+
+train::ChosenLayouts choose(config::Settings deck, const train::ChooseRequest& request) {
+  deck.ranks_per_node = 0;
+  return train::choose_layouts(deck, request);
+}
+
+void show_choice(const config::Settings& settings, const CommandLine& line) {
+  const train::ChooseRequest request = choose_request(settings, line, line.machine);
+  const train::ChosenLayouts chosen = choose(settings, request);
+  const config::TrainingSettings& training = settings.training;
+  apps::show_choice(chosen, request,
+                    static_cast<double>(training.global_batch_size * training.sequence_length),
+                    line.json, std::cout);
+  std::cout << std::flush;
+  require(std::cout.good(), "the output can't be written");
+  if (line.output.empty()) return;
+  config::Settings best = chosen.best.front().settings;
+  best.ranks_per_node = settings.ranks_per_node;
+  best.choose.clear();
+  write_file(line.output, config::write_deck(config::with_absolute_paths(best)));
+}
+
+/// With what a run would choose.
+config::Settings with_choice(const config::Settings& settings, const CommandLine& line) {
+  if (settings.choose.empty() || line.fits || !line.sweep.empty()) return settings;
+  train::ChooseRequest request = choose_request(settings, line, settings.choose);
+  request.most = 1;
+  config::Settings best = choose(settings, request).best.front().settings;
+  best.ranks_per_node = settings.ranks_per_node;
+  best.choose.clear();
+  config::complete(best);
+  return best;
+}
+
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
+  if (line.chooses) return show_choice(settings, line);
+  settings = with_choice(settings, line);
   if (!line.machine.empty()) return show_time(std::move(settings), line);
   const int ranks_per_node = place_ranks(settings, line);
   if (line.fits) {

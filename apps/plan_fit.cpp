@@ -28,7 +28,7 @@ void show_fits(const config::Settings& deck, const FitRequest& request, bool jso
                      fit::is_bounded(request) ? ", of settings within --host-bytes," : "",
                      " takes ", format_bytes(fits.smallest.arena_bytes),
                      fits.smallest.bits_of_one_rank ? "" : ", not bitwise equal to 1 rank", ": ",
-                     fit::options(space.changes(smallest))));
+                     fit::set_options(space.changes(smallest))));
   }
   (json ? fit::write_json : fit::write_text)(space, request, fits, out);
 }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/config/keys.hpp>
+#include <ostrakon/config/assignment.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <string>
 #include <vector>
 
 namespace ostrakon::apps::fit {
 
-/// A key of the deck that is varied.
-struct Varied {
-  const char* section;
-  const char* name;
-
-  const config::Key& key() const;
-  std::string get(const config::Settings& settings) const;
-  /// Throws Error where the key has no such value.
-  void set(config::Settings& settings, const std::string& value) const;
-};
+using config::Assignment;
+using config::Choice;
+using config::Choices;
+using config::set;
+using config::Varied;
 
 inline constexpr Varied sharding{"parallel", "sharding"};
 inline constexpr Varied shard_group{"parallel", "shard_group"};
@@ -50,15 +45,6 @@ inline constexpr Varied varied[] = {sharding,
                                     saved_in,
                                     micro_batch_size};
 
-/// Values of some keys together; none: as the deck says.
-struct Assignment {
-  const Varied* key;
-  std::string value;
-};
-using Choice = std::vector<Assignment>;
-using Choices = std::vector<Choice>;
-
-void set(config::Settings& settings, const Choice& choice);
 /// The values of all keys that are varied, a line each: the same text means the same settings.
 std::string written(const config::Settings& settings);
 

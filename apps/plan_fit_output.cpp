@@ -23,16 +23,6 @@ std::string print(const char* format, Arguments... arguments) {
 
 }  // namespace
 
-std::string options(const std::vector<std::string>& changes) {
-  if (changes.empty()) return "as the deck says";
-  std::string text;
-  for (const std::string& change : changes) {
-    const bool plain = change.find_first_of(" ;*:'\"") == std::string::npos;
-    text += (text.empty() ? "--set " : " --set ") + (plain ? change : "'" + change + "'");
-  }
-  return text;
-}
-
 std::string ranks_text(const FitRequest& request) {
   return text(format_count(request.ranks), request.ranks == 1 ? " rank, " : " ranks, ",
               format_count(request.ranks_per_node), " on each node");
@@ -73,7 +63,7 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
         << (copies ? print(" %12s", format_bytes(fit.bytes_copied).c_str()) : "")
         << (on_host ? print(" %12s", format_bytes(fit.bytes_on_host).c_str()) : "")
         << print(" %16s", fit.bits_of_one_rank ? "yes" : "no") << "\n    "
-        << options(space.changes(fit.candidate)) << "\n";
+        << set_options(space.changes(fit.candidate)) << "\n";
   }
   out << "\nseconds: of a step, by its streams and waits,\n"
       << plan::rates_text(request.rates, true, true) << "\n"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <iosfwd>
+#include <ostrakon/config/assignment.hpp>
 #include <ostrakon/plan/fit.hpp>
 #include <string>
 #include <vector>
@@ -11,8 +12,7 @@
 
 namespace ostrakon::apps::fit {
 
-/// The --set options that make these changes to a deck, as a shell takes them.
-std::string options(const std::vector<std::string>& changes);
+using config::set_options;
 /// "64 ranks, 8 on each node"
 std::string ranks_text(const FitRequest& request);
 /// "80.00 GiB of a rank's device memory and 200.00 GiB of the host's memory for it"

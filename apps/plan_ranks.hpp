@@ -3,12 +3,11 @@
 
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/description.hpp>
+#include <ostrakon/train/place_on_ranks.hpp>
 
 namespace ostrakon::apps {
 
-/// Fills in what training takes from the ranks that it is started on. Throws Error where these
-/// settings do not fit that number of ranks.
-void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
+using train::place_on_ranks;
 
 /// What a step of `settings` on `ranks` ranks makes of `seconds`, at `flops` of a rank.
 struct Throughput {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "plan_ranks.hpp"
+#include "plan_text.hpp"
 #include "program.hpp"
 #include "stage_plans.hpp"
 
@@ -24,37 +24,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using simulate::Prediction;
-
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds >= 1.0) return print("%.4g s", seconds);
-  if (seconds >= 1e-3) return print("%.4g ms", 1e3 * seconds);
-  return print("%.4g us", 1e6 * seconds);
-}
-
-using NamedFactors = std::vector<std::pair<const char*, double>>;
-
-NamedFactors list(const simulate::Factors& factors) {
-  return {{"recomputation", factors.recomputation},
-          {"kernels", factors.kernels},
-          {"communication", factors.communication},
-          {"copies", factors.copies},
-          {"host", factors.host},
-          {"bubbles", factors.bubbles},
-          {"variation", factors.variation}};
-}
-
-Json factors_json(const simulate::Factors& factors) {
-  Json json = Json::object();
-  for (const auto& [name, factor] : list(factors)) json[name] = factor;
-  return json;
-}
 
 double tokens_per_second(const PlannedStep& step, const Prediction& prediction) {
   return step.tokens / prediction.step_seconds;
@@ -142,19 +111,6 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) 
                      static_cast<double>(settings.tensor);
   step.settings = std::move(settings);
   return step;
-}
-
-simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
-                             int ranks_per_node) {
-  using config::StreamsChoice;
-  const StreamsChoice choice = settings.runtime.streams;
-  if (machine.cores_per_node == 0)  // devices
-    return choice == StreamsChoice::in_plan_order ? simulate::Streams::one_after_the_other
-                                                  : simulate::Streams::concurrent;
-  const bool has_cores = machine.cores_per_node >= 3 * ranks_per_node;  // StreamsChoice::automatic
-  return choice == StreamsChoice::threads || (choice == StreamsChoice::automatic && has_cores)
-             ? simulate::Streams::concurrent
-             : simulate::Streams::one_after_the_other;
 }
 
 Prediction predict(const PlannedStep& step, const simulate::Machine& machine) {

@@ -5,6 +5,7 @@
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/simulate/prediction.hpp>
+#include <ostrakon/train/layout_candidates.hpp>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,7 @@ struct PlannedStep {
 /// Throws Error where the deck does not fit these ranks.
 PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node);
 
-/// How ranks run their streams, as runtime.streams says.
-simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
-                             int ranks_per_node);
+using train::streams_of;
 
 simulate::Prediction predict(const PlannedStep& step, const simulate::Machine& machine);
 

@@ -340,7 +340,7 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("parallel", "gathers: 2"),
         "deck.yaml: parallel.gathers = 2: no such key; did you mean parallel.in_flight_gathers?"},
        {with("parallel", "xyzzy: 2"),
-        "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are sharding, "
+        "deck.yaml: parallel.xyzzy = 2: no such key; the keys of parallel are choose, sharding, "
         "shard_group, context, pipeline, schedule, zero_bubble_memory, pipeline_chunks, "
         "pipeline_units, expert, "
         "expert_capacity, tensor, "

@@ -64,6 +64,7 @@ void apply_section(Settings& settings, const DeckSection& found, const std::stri
                        ": no such key", suggest_key(found.name, entry.name)));
     }
     set_key(settings, *key, entry.value, place, " = ");
+    settings.given.insert(found.name + "." + entry.name);
     if (key->path)
       settings.path_origins[found.name + "." + entry.name] =
           text(place, " = ", entry.value.shown());
@@ -85,6 +86,7 @@ void apply_override(Settings& settings, const Override& setting) {
   }
   const Value value = key->is_text ? Value::of(setting.second) : parse_scalar(setting.second);
   set_key(settings, *key, value, place, "=");
+  settings.given.insert(setting.first);
   if (key->path) settings.path_origins[setting.first] = text(place, "=", value.shown());
 }
 

@@ -75,7 +75,7 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
 std::string value_of(const Settings& settings, const std::string& section, const std::string& key);
 
 /// Settings that are not what they were: "training.steps = 20, was 10". Not those
-/// of the sections checkpoint, output and runtime, which change no result.
+/// of the sections checkpoint, output and runtime, nor parallel.choose, which change no result.
 std::vector<std::string> differences(const Settings& now, const Settings& before);
 
 /// Every setting, "training.steps", with its value.

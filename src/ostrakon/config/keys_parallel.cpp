@@ -163,7 +163,12 @@ Section parallel_section() {
       "the result is bitwise equal to 1 rank. Parameters are gathered with sharding full, and "
       "with memory.offload parameters or all; otherwise the keys marked `where parameters are "
       "gathered` change nothing",
-      {choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
+      {path("choose", FIELD(choose), true,
+            "a machine file, such as machines/h100-infiniband.yaml: before step 1 the settings of "
+            "this section and of memory, and what else changes no bit of the result, are chosen "
+            "for which a step is fastest on that machine by simulation; keys that the deck or "
+            "--set gives are kept. docs/choosing.md. Empty: none are chosen"),
+       choice("sharding", FIELD(parallel.sharding), plan::sharding_names,
               "what is sharded over the ranks of a shard group: nothing (DDP), optimizer state "
               "(ZeRO-1), also gradients (ZeRO-2), also parameters (ZeRO-3, FSDP)"),
        named_integer("shard_group", FIELD(shard_group),

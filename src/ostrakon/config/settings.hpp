@@ -16,6 +16,7 @@
 #include <ostrakon/optim/outlier_filter.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
+#include <set>
 #include <string>
 
 namespace ostrakon::config {
@@ -160,8 +161,12 @@ struct Settings {
   /// Of a step: micro-batches, or the parts of them that ranks have.
   std::int64_t leaves() const { return training.micro_batches() * context; }
 
+  std::string choose;  ///< a machine file for which settings are chosen; empty: none are
+
   /// By key, see path_origin.
   std::map<std::string, std::string> path_origins;
+  /// Keys that the deck or --set names, "parallel.sharding".
+  std::set<std::string> given;
 };
 
 /// training.sum_grain in micro-batches.

@@ -249,7 +249,8 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
-    if (key.name == "ranks_per_node") continue;  // of the machine
+    // Of the machine.
+    if (key.name == "ranks_per_node" || key.name == "choose") continue;
     // What is hardly ever set, and of which the plan says what came of it.
     if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
@@ -295,6 +296,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
     if (section.name == "checkpoint" || section.name == "output" || section.name == "runtime")
       continue;
     for (const Key& key : section.keys) {
+      if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();
       if (is != was) found.push_back(text(section.name, ".", key.name, " = ", is, ", was ", was));
     }

@@ -26,10 +26,14 @@ std::vector<StepPlan> CandidateStages::build(Purpose purpose) const {
   return plans;
 }
 
-std::vector<Timing> CandidateStages::estimate(int ranks_per_node, const Rates& rates) const {
+std::vector<const StepPlan*> CandidateStages::plans() const {
   std::vector<const StepPlan*> plans;
   for (const StepPlan& plan : training_.plans) plans.push_back(&plan);
-  return estimate_times(plans, ranks_per_node, rates);
+  return plans;
+}
+
+std::vector<Timing> CandidateStages::estimate(int ranks_per_node, const Rates& rates) const {
+  return estimate_times(plans(), ranks_per_node, rates);
 }
 
 std::int64_t CandidateStages::most_alive(Space space) const {

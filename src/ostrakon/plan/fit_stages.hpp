@@ -19,6 +19,9 @@ class CandidateStages {
   /// reference.
   CandidateStages(const Candidate& candidate, int ranks);
 
+  /// Of the training step, of each stage.
+  std::vector<const StepPlan*> plans() const;
+
   std::vector<Timing> estimate(int ranks_per_node, const Rates& rates) const;
 
   /// Peak live bytes of a stage's step: a lower bound of the arena.

@@ -329,6 +329,15 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
   return plans.take_plans();
 }
 
+std::vector<StepPlan> build_plain_stages(const ModelDescription& model, int ranks_of_stage,
+                                         const Policy& policy) {
+  check_step(model, policy, Purpose::train, ranks_of_stage);
+  check_names(policy, model);
+  StagePlans plans(model, make_chunks(model, policy), ranks_of_stage, policy, Purpose::train);
+  plans.build(policy.schedule);
+  return plans.take_plans();
+}
+
 TrainingStages plan_training(const ModelDescription& model, int ranks_of_stage,
                              const Policy& policy) {
   auto [chunks, plans] = find_stages(model, ranks_of_stage, policy);

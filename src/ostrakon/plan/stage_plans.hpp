@@ -51,6 +51,12 @@ std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const std::vector<UnitRange>& chunks, int ranks_of_stage,
                                         const Policy& policy, Purpose purpose);
 
+/// Training steps of make_chunks, in which no stage uses memory that another one needs: nothing
+/// more stays gathered, and zero_bubble defers all that it says. In much less time than
+/// build_stage_plans, for estimates.
+std::vector<StepPlan> build_plain_stages(const ModelDescription& model, int ranks_of_stage,
+                                         const Policy& policy);
+
 /// The chunks of find_chunks, and the training steps of build_stage_plans with them.
 struct TrainingStages {
   std::vector<UnitRange> chunks;

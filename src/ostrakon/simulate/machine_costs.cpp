@@ -170,4 +170,26 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   return all;
 }
 
+plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node) {
+  const ComputeRates* rates = machine.rates(element_bytes);
+  require(rates != nullptr, machine.name, ": has no rates of ", 8 * element_bytes,
+          " bits, in which this deck computes");
+  // What is not there is in no plan that can be simulated.
+  const auto or_none = [](double rate) { return rate > 0.0 ? rate : 1e300; };
+  const auto of_network = [&](const Network& network) {
+    return or_none(std::max(network.bytes_per_second, network.exchange_bytes_per_second));
+  };
+  plan::Rates bound;
+  // Attention approaches this in wide heads.
+  bound.flops = std::max(rates->products,
+                         rates->attention_or_products() * (1.0 + machine.attention_width / 128.0));
+  bound.bytes_inside_nodes = of_network(machine.inside_nodes);
+  // A ring leaves a node once, through the links of all of its ranks.
+  bound.bytes_across_nodes = of_network(machine.across_nodes) * std::max(1, ranks_per_node);
+  bound.bytes_copied =
+      or_none(std::max(machine.upload_bytes_per_second, machine.download_bytes_per_second));
+  bound.bytes_on_host = or_none(machine.host_bytes_per_second);
+  return bound;
+}
+
 }  // namespace ostrakon::simulate

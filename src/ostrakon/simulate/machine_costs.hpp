@@ -55,4 +55,9 @@ class MachineCosts : public plan::Costs {
   bool shares_core_ = false;     ///< whether a rank does all on one core
 };
 
+/// Rates at which no action takes longer than MachineCosts says: nothing has a latency, and all
+/// computes, sends and copies at the most that the machine can. `element_bytes`: of the dtype in
+/// which plans compute. Throws Error where the machine has no rates for it.
+plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node);
+
 }  // namespace ostrakon::simulate

@@ -9,6 +9,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/train/about_path.hpp>
+#include <ostrakon/train/chosen_run.hpp>
 #include <ostrakon/train/console.hpp>
 #include <ostrakon/train/initial_weights.hpp>
 #include <ostrakon/train/make_trainer.hpp>
@@ -261,7 +262,7 @@ class Run {
 }  // namespace
 
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
-  return Run(settings, parent, options).all();
+  return Run(with_chosen_layout(settings, parent), parent, options).all();
 }
 
 }  // namespace ostrakon::train

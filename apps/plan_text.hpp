@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostrakon/simulate/prediction.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What several outputs of ostrakon-plan write alike.
+
+namespace ostrakon::apps {
+
+template <class... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+  char line[256];
+  std::snprintf(line, sizeof line, format, arguments...);
+  return line;
+}
+
+inline std::string seconds_text(double seconds) {
+  if (seconds >= 1.0) return print("%.4g s", seconds);
+  if (seconds >= 1e-3) return print("%.4g ms", 1e3 * seconds);
+  return print("%.4g us", 1e6 * seconds);
+}
+
+using NamedFactors = std::vector<std::pair<const char*, double>>;
+
+inline NamedFactors list(const simulate::Factors& factors) {
+  return {{"recomputation", factors.recomputation},
+          {"kernels", factors.kernels},
+          {"communication", factors.communication},
+          {"copies", factors.copies},
+          {"host", factors.host},
+          {"bubbles", factors.bubbles},
+          {"variation", factors.variation}};
+}
+
+inline nlohmann::ordered_json factors_json(const simulate::Factors& factors) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, factor] : list(factors)) json[name] = factor;
+  return json;
+}
+
+}  // namespace ostrakon::apps

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/simulate/search.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace ostrakon::simulate {
+namespace {
+
+/// What is slower by less, relatively, is taken as equal.
+constexpr double same = 1e-4;
+/// What two changes may take, by what each does alone, of the best so far to be looked at.
+constexpr double hopeful = 1.02;
+/// By how much an estimate may be off, relatively.
+constexpr double estimate_error = 0.01;
+
+/// Answers are asked for once.
+class Known {
+ public:
+  explicit Known(Candidates& candidates) : candidates_(candidates) {}
+
+  const std::optional<Cost>& bound(const Point& point) {
+    return once(bounds_, point, [&] { return candidates_.bound(point); });
+  }
+  const std::optional<Cost>& estimate(const Point& point) {
+    return once(estimates_, point, [&] { return candidates_.estimate(point); });
+  }
+  const std::optional<double>& seconds(const Point& point) {
+    return once(seconds_, point, [&] { return candidates_.seconds(point); });
+  }
+  std::int64_t bytes(const Point& point) {
+    return once(bytes_, point, [&] { return candidates_.bytes(point); });
+  }
+  const std::map<Point, std::optional<Cost>>& estimates() const { return estimates_; }
+  Choices counts() const {
+    Choices counts;
+    counts.bounded = static_cast<std::int64_t>(bounds_.size());
+    counts.estimated = static_cast<std::int64_t>(estimates_.size());
+    counts.planned = static_cast<std::int64_t>(seconds_.size());
+    return counts;
+  }
+
+ private:
+  template <class Answer, class Ask>
+  static const Answer& once(std::map<Point, Answer>& known, const Point& point, const Ask& ask) {
+    const auto found = known.find(point);
+    return found != known.end() ? found->second : known.emplace(point, ask()).first->second;
+  }
+
+  Candidates& candidates_;
+  std::map<Point, std::optional<Cost>> bounds_, estimates_;
+  std::map<Point, std::optional<double>> seconds_;
+  std::map<Point, std::int64_t> bytes_;
+};
+
+/// Counts through all points in the dimensions that `counts` has; the last is the fastest.
+bool next(Point& point, const std::vector<int>& sizes, const std::vector<bool>& counts) {
+  for (std::size_t d = point.size(); d-- > 0;) {
+    if (!counts[d]) continue;
+    if (++point[d] < sizes[d]) return true;
+    point[d] = 0;
+  }
+  return false;
+}
+
+bool comes_first(const std::pair<double, Point>& one, const std::pair<double, Point>& other) {
+  return one.first != other.first ? one.first < other.first : one.second < other.second;
+}
+
+/// Plans points in the order of their estimates, and keeps the fastest that fits of each kind.
+class List {
+ public:
+  List(Candidates& candidates, Known& known, std::int64_t room)
+      : candidates_(candidates), known_(known), room_(room) {}
+
+  /// Whether it fits.
+  bool take(const Point& point) {
+    const std::optional<double>& seconds = known_.seconds(point);
+    if (!seconds) return false;
+    const std::string kind = candidates_.kind(point);
+    const auto there = found_.find(kind);
+    if (there != found_.end() && there->second.cost.seconds <= *seconds * (1.0 + same)) return true;
+    const std::int64_t bytes = known_.bytes(point);
+    if (bytes > room_) return false;
+    found_[kind] = {point, {*seconds, bytes}};
+    return true;
+  }
+  bool has(const Point& point) const { return found_.count(candidates_.kind(point)) > 0; }
+  bool empty() const { return found_.empty(); }
+
+  std::vector<Found> fastest(std::size_t most) const {
+    std::vector<Found> all;
+    for (const auto& [kind, found] : found_) all.push_back(found);
+    std::sort(all.begin(), all.end(), [](const Found& one, const Found& other) {
+      return comes_first({one.cost.seconds, one.point}, {other.cost.seconds, other.point});
+    });
+    all.resize(std::min(all.size(), most));
+    return all;
+  }
+  double least_seconds() const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [kind, found] : found_) least = std::min(least, found.cost.seconds);
+    return least;
+  }
+
+ private:
+  Candidates& candidates_;
+  Known& known_;
+  const std::int64_t room_;
+  std::map<std::string, Found> found_;  // by kind
+};
+
+class Search {
+ public:
+  Search(Candidates& candidates, std::int64_t room, std::size_t most)
+      : candidates_(candidates),
+        sizes_(candidates.sizes()),
+        room_(room),
+        limit_(static_cast<double>(room)),
+        most_(most),
+        known_(candidates),
+        list_(candidates, known_, room) {}
+
+  Choices run() {
+    const std::vector<Point> starts = find_starts();
+    // Plans may need more memory than was estimated: then from the same starts with less of it.
+    constexpr int rounds = 6;
+    for (int round = 0; round < rounds; ++round) {
+      for (const Point& start : starts) go_from(start);
+      if (!plan_the_fastest()) break;
+    }
+    plan_other_kinds();
+    Choices found = known_.counts();
+    found.best = list_.fastest(most_);
+    if (found.best.empty()) found.smallest = find_smallest();
+    const Choices counts = known_.counts();
+    found.bounded = counts.bounded;
+    found.estimated = counts.estimated;
+    found.planned = counts.planned;
+    return found;
+  }
+
+ private:
+  /// Less is better: first the bytes that there is no room for, then seconds.
+  struct Score {
+    double excess = 0.0, seconds = 0.0;
+    bool operator<(const Score& other) const {
+      if (excess != other.excess) return excess < other.excess;
+      return seconds < other.seconds * (1.0 - same);
+    }
+  };
+
+  double excess(const Cost& cost) const {
+    return std::max(0.0, static_cast<double>(cost.bytes) - limit_);
+  }
+
+  /// None where it is not possible, or bounds say that it is no better than `best`.
+  std::optional<Score> score(const Point& point, const std::optional<Score>& best) {
+    const std::optional<Cost>& bound = known_.bound(point);
+    if (!bound || too_large_.count(point) > 0) return std::nullopt;
+    const Score least = {excess(*bound), bound->seconds};
+    if (best && !(least < *best)) return std::nullopt;
+    const std::optional<Cost>& cost = known_.estimate(point);
+    if (!cost) return std::nullopt;
+    return Score{excess(*cost), cost->seconds};
+  }
+
+  std::vector<Point> find_starts() {
+    const std::vector<bool> counts = candidates_.are_starts();
+    std::vector<std::pair<double, Point>> all;
+    Point point(sizes_.size(), 0);
+    do {
+      if (known_.bound(point)) all.emplace_back(known_.bound(point)->seconds, point);
+    } while (next(point, sizes_, counts));
+    std::sort(all.begin(), all.end(), comes_first);
+    constexpr std::size_t most_estimates = 48;
+    all.resize(std::min(all.size(), most_estimates));
+    std::vector<std::pair<double, Point>> timed;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [bound, start] : all) {
+      if (bound > least) break;
+      const std::optional<Cost>& cost = known_.estimate(start);
+      if (!cost) continue;
+      timed.emplace_back(cost->seconds, start);
+      least = std::min(least, cost->seconds);
+    }
+    std::sort(timed.begin(), timed.end(), comes_first);
+    constexpr std::size_t most_starts = 5;
+    std::vector<Point> starts = {Point(sizes_.size(), 0)};
+    for (const auto& [seconds, start] : timed) {
+      if (starts.size() == most_starts) break;
+      if (start != starts.front()) starts.push_back(start);
+    }
+    return starts;
+  }
+
+  /// Goes to `point` where that is better.
+  bool step(Point& at, std::optional<Score>& best, const Point& point) {
+    const std::optional<Score> found = score(point, best);
+    if (!found || (best && !(*found < *best))) return false;
+    best = found;
+    at = point;
+    return true;
+  }
+
+  /// Tries all values of a dimension.
+  bool improve(Point& at, std::optional<Score>& best, std::size_t dimension) {
+    bool improves = false;
+    Point point = at;
+    for (int& value = point[dimension] = 0; value < sizes_[dimension]; ++value)
+      improves |= step(at, best, point);
+    return improves;
+  }
+
+  /// Tries two changes at once: those whose sum would help, or nearly, if each did what it does
+  /// alone. So what needs more memory comes with what saves some.
+  bool improve_by_two(Point& at, std::optional<Score>& best) {
+    struct Change {
+      std::size_t dimension;
+      int value;
+      double seconds;  // that it adds
+    };
+    const Point from = at;
+    const double before = best ? best->seconds : 0.0;
+    std::vector<Change> changes;
+    for (std::size_t d = 0; d < sizes_.size(); ++d) {
+      Point point = from;
+      for (int& value = point[d] = 0; value < sizes_[d]; ++value) {
+        const std::optional<Cost>& bound = known_.bound(point);
+        if (value == from[d] || !bound || bound->seconds > hopeful * before) continue;
+        if (const std::optional<Cost>& cost = known_.estimate(point))
+          changes.push_back({d, value, cost->seconds - before});
+      }
+    }
+    bool improves = false;
+    for (const Change& one : changes)
+      for (const Change& other : changes) {
+        if (other.dimension <= one.dimension) continue;
+        if (before + one.seconds + other.seconds > hopeful * best->seconds) continue;
+        Point point = from;
+        point[one.dimension] = one.value;
+        point[other.dimension] = other.value;
+        improves |= step(at, best, point);
+      }
+    return improves;
+  }
+
+  void go_from(Point at) {
+    std::optional<Score> best = score(at, std::nullopt);
+    for (bool improves = true; improves;) {
+      improves = false;
+      for (std::size_t d = 0; d < sizes_.size(); ++d) improves |= improve(at, best, d);
+      if (improves || !best || ends_.count(at) > 0) continue;
+      // Of starts that come to nothing one need not know more.
+      constexpr double hopeless = 1.05;
+      if (!least_ || *best < *least_) least_ = best;
+      if (best->seconds > hopeless * least_->seconds) continue;
+      improves = improve_by_two(at, best);
+    }
+    ends_.insert(at);
+  }
+
+  /// By estimate, of points that may fit.
+  std::vector<std::pair<double, Point>> in_order() {
+    std::vector<std::pair<double, Point>> order;
+    for (const auto& [point, cost] : known_.estimates())
+      if (cost && too_large_.count(point) == 0 && excess(*cost) == 0.0)
+        order.emplace_back(cost->seconds, point);
+    std::sort(order.begin(), order.end(), comes_first);
+    return order;
+  }
+
+  /// Whether estimates of memory were too low for what is fast, so that it is worth another search.
+  bool plan_the_fastest() {
+    constexpr int most_that_fit = 6, most_too_large = 4;
+    int fits = 0, too_large = 0;
+    for (const auto& [seconds, point] : in_order()) {
+      if (seconds > list_.least_seconds() * (1.0 + estimate_error) || fits == most_that_fit)
+        return false;
+      if (list_.take(point)) {
+        ++fits;
+        continue;
+      }
+      too_large_.insert(point);
+      if (!known_.seconds(point)) continue;
+      const auto needed = static_cast<double>(known_.bytes(point));
+      if (++too_large < most_too_large || needed <= 0.0) continue;
+      const auto estimated = static_cast<double>(known_.estimate(point)->bytes);
+      limit_ = std::min(limit_, estimated * static_cast<double>(room_) / needed);
+      ends_.clear();
+      least_.reset();
+      return true;
+    }
+    return false;
+  }
+
+  void plan_other_kinds() {
+    std::size_t kinds = 1;
+    std::map<std::string, int> tries;
+    for (const auto& [seconds, point] : in_order()) {
+      if (list_.empty() || kinds >= most_) return;
+      if (list_.has(point) || ++tries[candidates_.kind(point)] > 2) continue;
+      if (list_.take(point)) ++kinds;
+    }
+  }
+
+  /// Along one dimension after the other to the least bound, which is then planned.
+  std::optional<Found> find_smallest() {
+    std::optional<Found> smallest;
+    Point at(sizes_.size(), 0);
+    const auto bytes_of = [&](const Point& point) {
+      const std::optional<Cost>& bound = known_.bound(point);
+      return bound ? bound->bytes : std::numeric_limits<std::int64_t>::max();
+    };
+    std::set<std::pair<std::int64_t, Point>> order;
+    for (bool improves = true; improves;) {
+      improves = false;
+      for (std::size_t d = 0; d < sizes_.size(); ++d) {
+        Point point = at;
+        for (point[d] = 0; point[d] < sizes_[d]; ++point[d]) {
+          order.emplace(bytes_of(point), point);
+          if (bytes_of(point) >= bytes_of(at)) continue;
+          at = point;
+          improves = true;
+        }
+      }
+    }
+    int tries = 0;
+    constexpr int most_tries = 8;
+    for (const auto& [least, point] : order) {
+      if (smallest && (least >= smallest->cost.bytes || tries == most_tries)) break;
+      if (!known_.bound(point) || !known_.seconds(point)) continue;
+      ++tries;
+      if (!smallest || known_.bytes(point) < smallest->cost.bytes)
+        smallest = {point, {*known_.seconds(point), known_.bytes(point)}};
+    }
+    return smallest;
+  }
+
+  Candidates& candidates_;
+  const std::vector<int> sizes_;
+  const std::int64_t room_;
+  double limit_;  // of estimates, in bytes
+  const std::size_t most_;
+  Known known_;
+  List list_;
+  std::optional<Score> least_;  // where any start has led
+  std::set<Point> too_large_, ends_;
+};
+
+}  // namespace
+
+Choices search(Candidates& candidates, std::int64_t room, std::size_t most) {
+  return Search(candidates, room, most).run();
+}
+
+Choices search_all(Candidates& candidates, std::int64_t room, std::size_t most) {
+  Known known(candidates);
+  List list(candidates, known, room);
+  const std::vector<int> sizes = candidates.sizes();
+  std::optional<Found> smallest;
+  Point point(sizes.size(), 0);
+  do {
+    const std::optional<Cost>& bound = known.bound(point);
+    if (!bound || (bound->bytes > room && !list.empty())) continue;
+    if (list.take(point) || !list.empty() || !known.seconds(point)) continue;
+    if (!smallest || known.bytes(point) < smallest->cost.bytes)
+      smallest = {point, {*known.seconds(point), known.bytes(point)}};
+  } while (next(point, sizes, std::vector<bool>(sizes.size(), true)));
+  Choices found = known.counts();
+  found.best = list.fastest(most);
+  if (found.best.empty()) found.smallest = smallest;
+  return found;
+}
+
+}  // namespace ostrakon::simulate

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ostrakon::simulate {
+
+/// A point of a space of settings: of each dimension, which of its values.
+using Point = std::vector<int>;
+
+/// What a step of a point takes: of its time, and of a rank's memory.
+struct Cost {
+  double seconds = 0.0;
+  std::int64_t bytes = 0;
+};
+
+/// A space to search, and what can be asked of its points. The same question has the same answer;
+/// each asks for more work than the one before.
+class Candidates {
+ public:
+  virtual ~Candidates() = default;
+
+  /// The values of each dimension; the point of zeros is where a search begins, and its values are
+  /// taken where others are no faster.
+  virtual std::vector<int> sizes() const = 0;
+  /// Whether a search begins at each combination of a dimension's values with those of the others
+  /// of which that holds.
+  virtual std::vector<bool> are_starts() const = 0;
+  /// Points of one kind are listed once: the fastest of them.
+  virtual std::string kind(const Point& point) const = 0;
+
+  /// Lower bounds of both; none where the point is not possible.
+  virtual std::optional<Cost> bound(const Point& point) = 0;
+  /// About what seconds() and bytes() say; none where it is not possible.
+  virtual std::optional<Cost> estimate(const Point& point) = 0;
+  /// Seconds of complete plans; none where it is not possible.
+  virtual std::optional<double> seconds(const Point& point) = 0;
+  /// Bytes of complete plans; of a point that seconds() knows.
+  virtual std::int64_t bytes(const Point& point) = 0;
+};
+
+struct Found {
+  Point point;
+  Cost cost;  ///< of complete plans
+};
+
+struct Choices {
+  /// The fastest that fits, then the fastest of other kinds. Empty where none fits.
+  std::vector<Found> best;
+  /// Where none fits: the smallest that was found; none where no point is possible.
+  std::optional<Found> smallest;
+  std::int64_t bounded = 0, estimated = 0, planned = 0;  ///< points of which that was asked
+};
+
+/// The fastest points whose bytes are at most `room`: `most` kinds of them at most.
+///
+/// Goes from the fastest starts along one dimension after the other, and then two at once, to the
+/// value with the least estimate, as long as that helps; points whose bounds say that they are too
+/// large or no faster are not estimated. Plans the points with the least estimates. It may miss the
+/// fastest, and finds the same at each call.
+Choices search(Candidates& candidates, std::int64_t room, std::size_t most);
+
+/// The same by way of planning each point that the bounds do not exclude.
+Choices search_all(Candidates& candidates, std::int64_t room, std::size_t most);
+
+}  // namespace ostrakon::simulate

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/place_on_ranks.hpp>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/levels.hpp>
+
+namespace ostrakon::train {
+
+void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_node) {
+  settings.ranks_per_node = ranks_per_node;
+  config::check_ranks(settings, all_ranks);
+  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
+  const int group = settings.shard_group;
+  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks",
+          settings.pipeline > 1 ? " of a stage" : "");
+  config::complete(settings);
+  settings.parallel.ranks_per_node = ranks_per_node;
+  if (ranks_per_node > 0)
+    plan::require_tensor_in_node(settings.parallel, all_ranks / ranks_per_node, ranks_per_node);
+  settings.parallel.shard_group = group == mesh::world_group  ? ranks
+                                  : group == mesh::node_group ? std::min(ranks, ranks_per_node)
+                                                              : group;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layout that is chosen by simulated time: found in little time, and as good as any.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/assignment.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/train/choose_layout.hpp>
+#include <random>
+#include <string>
+
+namespace ostrakon::train {
+namespace {
+
+double random_between(std::mt19937& random, double least, double most) {
+  const double part = static_cast<double>(random() % 1001) / 1000.0;
+  return least * std::pow(most / least, part);
+}
+
+/// From fast to slow networks, on which a small model is limited by this or that.
+simulate::Machine random_machine(std::mt19937& random) {
+  simulate::Machine machine;
+  machine.name = "random";
+  machine.fp32.products = random_between(random, 1e9, 1e11);
+  machine.row_bytes_per_second = random_between(random, 1e9, 1e11);
+  machine.row_kernel_seconds = 1e-6;
+  machine.inside_nodes.bytes_per_second = random_between(random, 1e7, 1e10);
+  machine.inside_nodes.base_seconds = random_between(random, 1e-7, 1e-4);
+  machine.across_nodes.bytes_per_second = random_between(random, 1e6, 1e9);
+  machine.across_nodes.base_seconds = random_between(random, 1e-6, 1e-3);
+  machine.across_nodes.step_seconds = random_between(random, 1e-7, 1e-4);
+  machine.host_bytes_per_second = 1e10;
+  machine.upload_bytes_per_second = machine.download_bytes_per_second = 1e9;
+  machine.slowdown = 0.1;
+  return machine;
+}
+
+config::Settings small_deck(int layers, int batch) {
+  return config::read_settings(
+      "ostrakon:\n"
+      "  model: {layers: " +
+          std::to_string(layers) +
+          ", width: 32, heads: 4, vocabulary: 61, tensor_grain: 2}\n"
+          "  data: {dataset: synthetic}\n"
+          "  training: {global_batch_size: " +
+          std::to_string(batch) + ", micro_batch_size: 1, sequence_length: 16}\n",
+      "deck.yaml", {});
+}
+
+ChooseRequest request_on(const simulate::Machine& machine, int ranks, int ranks_per_node) {
+  ChooseRequest request;
+  request.on = {machine, ranks, ranks_per_node};
+  // What leaves some thousand settings to plan for the comparison.
+  request.kept = {"memory.offload",
+                  "memory.activations",
+                  "parallel.schedule",
+                  "parallel.hierarchical_collectives",
+                  "parallel.in_flight_reductions",
+                  "memory.activation_checkpointing"};
+  return request;
+}
+
+TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
+  std::mt19937 random(7);
+  double worst = 0.0;
+  for (int i = 0; i < 24; ++i) {
+    const int ranks = 4 << (i % 3), layers = i % 6 == 5 ? 8 : 2;
+    const config::Settings deck = small_deck(layers, i % 6 == 5 ? 32 : 16);
+    ChooseRequest request =
+        request_on(random_machine(random), ranks, i % 5 == 0 ? ranks : ranks / 2);
+    if (i % 3 == 1) request.kept.erase("memory.activation_checkpointing");
+    request.kept.insert("parallel.tensor_chunks");
+    if (i % 3 == 1) request.kept.insert("parallel.reshard_after_forward");
+    if (i % 2 == 1) request.kept.insert("parallel.shard_group");
+    if (i % 4 == 0) request.kept.insert("parallel.pipeline");
+    const ChosenLayouts any = choose_layouts(deck, request);
+    // Then with too little memory for that.
+    if (i % 2 == 1) request.room_bytes = any.best.front().arena_bytes * 3 / 4;
+    ChooseRequest all = request;
+    all.is_exhaustive = true;
+    try {
+      const ChosenLayouts best = choose_layouts(deck, all), found = choose_layouts(deck, request);
+      const double off =
+          found.best.front().prediction.step_seconds / best.best.front().prediction.step_seconds;
+      worst = std::max(worst, off);
+      EXPECT_GE(off, 1.0 - 1e-3) << i;
+      EXPECT_LE(off, 1.02) << i << ": " << config::set_options(found.best.front().changes)
+                           << " instead of " << config::set_options(best.best.front().changes);
+      if (request.room_bytes > 0) {
+        EXPECT_LE(found.best.front().arena_bytes, request.room_bytes);
+      }
+    } catch (const Error& error) {
+      EXPECT_THROW(choose_layouts(deck, request), Error) << i;
+    }
+  }
+  RecordProperty("most_slower_per_mille", static_cast<int>(1000.0 * (worst - 1.0)));
+  std::cout << "slower than the best by at most " << 100.0 * (worst - 1.0) << " %\n";
+}
+
+TEST(ChooseLayout, IsTheSameAtEachCall) {
+  std::mt19937 random(3);
+  const config::Settings deck = small_deck(2, 16);
+  const ChooseRequest request = request_on(random_machine(random), 4, 2);
+  const ChosenLayouts one = choose_layouts(deck, request), other = choose_layouts(deck, request);
+  ASSERT_EQ(one.best.size(), other.best.size());
+  for (std::size_t i = 0; i < one.best.size(); ++i)
+    EXPECT_EQ(one.best[i].changes, other.best[i].changes);
+}
+
+TEST(ChooseLayout, KeepsWhatIsSaid) {
+  std::mt19937 random(4);
+  ChooseRequest request = request_on(random_machine(random), 8, 4);
+  for (const char* key : {"parallel.sharding", "parallel.tensor", "parallel.pipeline"})
+    request.kept.insert(key);
+  for (const ChosenLayout& one : choose_layouts(small_deck(2, 16), request).best) {
+    EXPECT_EQ(one.settings.parallel.sharding, plan::Sharding::full);
+    EXPECT_EQ(one.settings.tensor, 1);
+    EXPECT_EQ(one.settings.pipeline, 1);
+  }
+}
+
+TEST(ChooseLayout, LeavesOutWhatChangesBits) {
+  std::mt19937 random(5);
+  ChooseRequest request = request_on(random_machine(random), 4, 2);
+  config::Settings deck = small_deck(2, 16);
+  deck.tensor_grain = 1;
+  for (const ChosenLayout& one : choose_layouts(deck, request).best) {
+    EXPECT_EQ(one.settings.tensor, 1);
+    EXPECT_EQ(one.settings.context, 1);
+    EXPECT_EQ(one.settings.training.micro_batch_size, 1);
+  }
+  // Gradients that are rounded to be sent: another order of sums would have other bits.
+  deck.parallel.reduce = DType::bf16;
+  for (const ChosenLayout& one : choose_layouts(deck, request).best) {
+    EXPECT_EQ(one.settings.parallel.sharding, deck.parallel.sharding);
+    EXPECT_EQ(one.settings.parallel.accumulation, deck.parallel.accumulation);
+    EXPECT_EQ(one.settings.shard_group, deck.shard_group);
+    EXPECT_EQ(one.settings.pipeline, 1);
+  }
+}
+
+TEST(ChooseLayout, SaysTheSmallestWhereNothingFits) {
+  std::mt19937 random(6);
+  ChooseRequest request = request_on(random_machine(random), 4, 2);
+  request.room_bytes = 1000;
+  try {
+    choose_layouts(small_deck(2, 16), request);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the smallest arena that was found takes"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::train

@@ -18,15 +18,13 @@ import sys
 import tempfile
 
 SMALL = """ostrakon:
-  model: {norm: rmsnorm, positions: rotary, activation: swiglu, layers: 4, width: 192, heads: 6,
-          ffn_width: 512, vocabulary: 257, tie_embeddings: true}
+  model: {norm: rmsnorm, positions: rotary, activation: swiglu, layers: 4, width: 192, heads: 6, ffn_width: 512, vocabulary: 257, tie_embeddings: true}
   data: {dataset: synthetic}
   training: {steps: 1000, global_batch_size: 32, micro_batch_size: 4, sequence_length: 256}
   output: {directory: none}
 """
 GPT = """ostrakon:
-  model: {norm: layernorm, positions: learned, activation: gelu, bias: true, layers: 4, width: 768,
-          heads: 12, vocabulary: 8192, tie_embeddings: true}
+  model: {norm: layernorm, positions: learned, activation: gelu, bias: true, layers: 4, width: 768, heads: 12, vocabulary: 8192, tie_embeddings: true}
   data: {dataset: synthetic}
   training: {steps: 1000, global_batch_size: 16, micro_batch_size: 4, sequence_length: 256}
   output: {directory: none}

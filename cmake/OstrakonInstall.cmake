@@ -14,7 +14,7 @@ install(EXPORT OstrakonTargets NAMESPACE Ostrakon:: DESTINATION ${_package})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ostrakon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.hpp")
 # Decks say paths_from: working_directory, so that nothing is written into the installation.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks ${PROJECT_SOURCE_DIR}/machines
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/benchmarks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon

@@ -126,7 +126,7 @@ TEST_F(BadInputs, BenchProgram) {
       {bad_command(
            "unknown-bench", {"kernel"},
            {"don't know how to measure kernel",
-            "kernels, comm, device, step DECK, overlap DECK, pipeline DECK or checkpoint DECK"}),
+            "kernels, comm, device, machine, step DECK, overlap DECK, pipeline DECK or checkpoint DECK"}),
        bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
        bad_command("step-without-deck", {"step"}, {"step needs a deck"}),
        bad_command("checkpoint-without-deck", {"checkpoint"}, {"checkpoint needs a deck"}),

@@ -61,7 +61,7 @@ TEST_F(Scale, PlansAStudyOfStrongScaling) {
                  "--repeat=2", "--set", "model.layers=3", "--set", "model.heads=2"});
   expect_in(out, {"strong scaling of small.yaml, 2 runs of 9 steps on each number of ranks, steps "
                   "2 to 9 traced",
-                  "no prediction: give rates of a machine", "bash a/study/run-all.sh"});
+                  "no prediction: give a machine file", "bash a/study/run-all.sh"});
   const Json study = Json::parse(read_bytes(path("a/study/study.json")));
   EXPECT_EQ(study["sizes"].size(), 3u);
   EXPECT_EQ(study["sizes"][2]["global_batch_size"], 8);
@@ -99,7 +99,7 @@ TEST_F(Scale, PlansAStudyOfWeakScalingOverNodes) {
     sum += prediction[part].get<double>();
   EXPECT_NEAR(sum, prediction["step_seconds"].get<double>(), 1e-9);
   EXPECT_GT(sum, 0.0);
-  expect_in(prediction["source"].get<std::string>(), {"rates of 1 GFLOP/s, 1 GB/s across nodes"});
+  expect_in(prediction["source"].get<std::string>(), {"H100 SXM 80 GB"});
   expect_in(read_bytes(path("weak/ranks-8/job.sh")),
             {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --time=01:30:00\n"});
   expect_in(read_bytes(path("weak/ranks-2/job.sh")),

@@ -181,18 +181,24 @@ class Search {
     std::vector<std::pair<double, Point>> timed;
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [bound, start] : all) {
-      if (bound > least) break;
+      // Others may still be the fastest of a value.
+      constexpr double far = 1.5;
+      if (bound > far * least) break;
       const std::optional<Cost>& cost = known_.estimate(start);
       if (!cost) continue;
       timed.emplace_back(cost->seconds, start);
       least = std::min(least, cost->seconds);
     }
     std::sort(timed.begin(), timed.end(), comes_first);
+    // The fastest, and the fastest of each value, which may need others to become so.
     constexpr std::size_t most_starts = 5;
     std::vector<Point> starts = {Point(sizes_.size(), 0)};
+    std::vector<std::set<int>> values(sizes_.size());
     for (const auto& [seconds, start] : timed) {
-      if (starts.size() == most_starts) break;
-      if (start != starts.front()) starts.push_back(start);
+      bool is_new = starts.size() < most_starts;
+      for (std::size_t d = 0; d < sizes_.size(); ++d)
+        is_new |= counts[d] && start[d] != 0 && values[d].insert(start[d]).second;
+      if (is_new && start != starts.front()) starts.push_back(start);
     }
     return starts;
   }

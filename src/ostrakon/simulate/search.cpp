@@ -118,6 +118,7 @@ class Search {
   Search(Candidates& candidates, std::int64_t room, std::size_t most)
       : candidates_(candidates),
         sizes_(candidates.sizes()),
+        is_start_(candidates.are_starts()),
         room_(room),
         limit_(static_cast<double>(room)),
         most_(most),
@@ -169,7 +170,7 @@ class Search {
   }
 
   std::vector<Point> find_starts() {
-    const std::vector<bool> counts = candidates_.are_starts();
+    const std::vector<bool>& counts = is_start_;
     std::vector<std::pair<double, Point>> all;
     Point point(sizes_.size(), 0);
     do {
@@ -179,22 +180,23 @@ class Search {
     constexpr std::size_t most_estimates = 48;
     all.resize(std::min(all.size(), most_estimates));
     std::vector<std::pair<double, Point>> timed;
+    // Others than the fastest may become so with other settings.
+    constexpr double slower = 1.35;
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [bound, start] : all) {
-      // Others may still be the fastest of a value.
-      constexpr double far = 1.5;
-      if (bound > far * least) break;
+      if (bound > slower * least) break;
       const std::optional<Cost>& cost = known_.estimate(start);
       if (!cost) continue;
       timed.emplace_back(cost->seconds, start);
       least = std::min(least, cost->seconds);
     }
     std::sort(timed.begin(), timed.end(), comes_first);
-    // The fastest, and the fastest of each value, which may need others to become so.
+    // The fastest, and the fastest of each value.
     constexpr std::size_t most_starts = 5;
     std::vector<Point> starts = {Point(sizes_.size(), 0)};
     std::vector<std::set<int>> values(sizes_.size());
     for (const auto& [seconds, start] : timed) {
+      if (seconds > slower * timed.front().first) break;
       bool is_new = starts.size() < most_starts;
       for (std::size_t d = 0; d < sizes_.size(); ++d)
         is_new |= counts[d] && start[d] != 0 && values[d].insert(start[d]).second;
@@ -256,6 +258,9 @@ class Search {
 
   void go_from(Point at) {
     std::optional<Score> best = score(at, std::nullopt);
+    // At first without what makes it this start: it may be slow until other settings go with it.
+    for (std::size_t d = 0; d < sizes_.size(); ++d)
+      if (!is_start_[d]) improve(at, best, d);
     for (bool improves = true; improves;) {
       improves = false;
       for (std::size_t d = 0; d < sizes_.size(); ++d) improves |= improve(at, best, d);
@@ -348,6 +353,7 @@ class Search {
 
   Candidates& candidates_;
   const std::vector<int> sizes_;
+  const std::vector<bool> is_start_;
   const std::int64_t room_;
   double limit_;  // of estimates, in bytes
   const std::size_t most_;

@@ -2,6 +2,7 @@
 // The layout that is chosen by simulated time: found in little time, and as good as any.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
@@ -10,6 +11,7 @@
 #include <ostrakon/train/choose_layout.hpp>
 #include <random>
 #include <string>
+#include <support/trials.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -75,6 +77,11 @@ TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
     if (i % 3 == 1) request.kept.insert("parallel.reshard_after_forward");
     if (i % 2 == 1) request.kept.insert("parallel.shard_group");
     if (i % 4 == 0) request.kept.insert("parallel.pipeline");
+    // Among these six are those in which searches that were tried did not find the best.
+    constexpr int of_each_run[] = {0, 1, 7, 14, 20, 23};
+    if (!tests::takes_every_case() &&
+        std::find(std::begin(of_each_run), std::end(of_each_run), i) == std::end(of_each_run))
+      continue;
     const ChosenLayouts any = choose_layouts(deck, request);
     // Then with too little memory for that.
     if (i % 2 == 1) request.room_bytes = any.best.front().arena_bytes * 3 / 4;

@@ -279,6 +279,8 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.fits = true;
       line.room.device_bytes = bytes(option, value);
     }
+    require(!value.empty() || (option != "--time" && option != "--html" && option != "--trace"),
+            option, " needs the name of a file");
     if (option == "--time") line.machine = value;
     if (option == "--html") line.html = value;
     if (option == "--trace") line.trace = value;
@@ -489,7 +491,9 @@ void show_choice(const config::Settings& settings, const CommandLine& line) {
 
 /// With what a run would choose.
 config::Settings with_choice(const config::Settings& settings, const CommandLine& line) {
-  if (settings.choose.empty() || line.fits || !line.sweep.empty()) return settings;
+  if (settings.choose.empty() || line.fits) return settings;
+  require(line.sweep.empty(), "parallel.choose = ", settings.choose,
+          ": --sweep takes settings as they are; add --set parallel.choose=");
   train::ChooseRequest request = choose_request(settings, line, settings.choose);
   request.most = 1;
   config::Settings best = choose(settings, request).best.front().settings;

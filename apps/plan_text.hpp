@@ -30,6 +30,7 @@ using NamedFactors = std::vector<std::pair<const char*, double>>;
 inline NamedFactors list(const simulate::Factors& factors) {
   return {{"recomputation", factors.recomputation},
           {"kernels", factors.kernels},
+          {"balance", factors.balance},
           {"communication", factors.communication},
           {"copies", factors.copies},
           {"host", factors.host},

@@ -163,20 +163,14 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
 
 namespace {
 
-/// The last step of the first rank in a trace.
-std::vector<plan::MeasuredAction> read_trace(const std::string& path) {
-  Json trace;
-  try {
-    trace = Json::parse(read_file(path));
-  } catch (const Json::exception&) {
-    throw Error(path + ": is no JSON; expected the trace.json of a run");
-  }
+/// Throws Json::exception where it is none.
+std::vector<plan::MeasuredAction> actions_in(const Json& trace, const std::string& path, int rank) {
   std::vector<plan::MeasuredAction> all;
   std::int64_t last = -1;
   double first = 0.0;
   if (trace.is_object() && trace.contains("traceEvents") && trace["traceEvents"].is_array()) {
     for (const Json& event : trace["traceEvents"]) {
-      if (event.value("ph", "") != "X" || event.value("pid", -1) != 0 || !event.contains("args"))
+      if (event.value("ph", "") != "X" || event.value("pid", -1) != rank || !event.contains("args"))
         continue;
       const std::int64_t of = event["args"].value("step", std::int64_t{-1});
       const int stream = event.value("tid", -1);
@@ -196,12 +190,24 @@ std::vector<plan::MeasuredAction> read_trace(const std::string& path) {
                      begin + 1e-6 * event.value("dur", 0.0)});
     }
   }
-  require(!all.empty(), path, ": has no actions of rank 0; expected the trace.json of a run");
+  require(!all.empty(), path, ": has no actions of rank ", rank,
+          "; expected the trace.json of a run");
   for (plan::MeasuredAction& action : all) {
     action.begin -= first;
     action.end -= first;
   }
   return all;
+}
+
+/// The last step of a rank in a trace.
+std::vector<plan::MeasuredAction> read_trace(const std::string& path, int rank) {
+  Json trace;
+  try {
+    trace = Json::parse(read_file(path));
+    return actions_in(trace, path, rank);
+  } catch (const Json::exception&) {
+    throw Error(path + ": is no trace; expected the trace.json of a run");
+  }
 }
 
 }  // namespace
@@ -214,7 +220,9 @@ std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
     drawings.push_back(plan::draw_stages(step.plans(), prediction.timings, title));
   const auto busiest = static_cast<std::size_t>(prediction.busiest);
   const std::vector<plan::MeasuredAction> measured =
-      trace.empty() ? std::vector<plan::MeasuredAction>() : read_trace(trace);
+      trace.empty()
+          ? std::vector<plan::MeasuredAction>()
+          : read_trace(trace, prediction.busiest * step.stages[busiest].grid.ranks_of_stage());
   const std::string of_stage =
       step.stages.size() > 1 ? ", stage " + std::to_string(busiest) : std::string();
   drawings.push_back(plan::draw_timeline(step.stages[busiest], prediction.timings[busiest],

@@ -37,8 +37,8 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
                std::ostream& out);
 
 /// The step true in time, as an SVG image: all stages where there are several, and the streams of
-/// the one that computes longest; beside what was measured, the last step of rank 0 in the file
-/// `trace` (trace.json of a run) where that is not empty. Throws Error where it is none.
+/// the one that computes longest; beside what was measured, the last step of its first rank in the
+/// file `trace` (trace.json of a run) where that is not empty. Throws Error where it is none.
 std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
                       const std::string& title, const std::string& trace);
 

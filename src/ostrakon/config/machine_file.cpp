@@ -190,6 +190,9 @@ void read_entry(Machine& machine, const std::string& section, const DeckEntry& e
                 entry.value.number <= number.most,
             place, ": expected a number from 0 to ", format_number(number.most), ": ", number.what);
     require(!number.required || entry.value.number > 0.0, place, ": expected a number above 0");
+    const std::string backward = "backward_";
+    require(entry.name.compare(0, backward.size(), backward) != 0 || entry.value.number >= 1.0,
+            place, ": expected a number from 1 on: ", number.what);
     number.in(machine) = entry.value.number * number.unit;
     return;
   }

@@ -1130,6 +1130,7 @@ void TensorBlockUnit<T>::describe() {
         break;
       case Step::route:
         set(phase, router_->forward_flops(), router_->recompute_flops(), router_->forward_work());
+        phase.recompute_work = router_->recompute_work();
         break;
       case Step::mlp:
         set(phase, (product(up_) + product(down_)) / chunks,

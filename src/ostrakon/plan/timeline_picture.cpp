@@ -152,13 +152,15 @@ class Timeline {
       }
       if (buffer.first < 0) continue;
       const int number = static_cast<int>(category);
-      changes.push_back(
-          {timing_.begins[static_cast<std::size_t>(buffer.first)], number, buffer.bytes});
-      changes.push_back(
-          {timing_.ends[static_cast<std::size_t>(buffer.last)], number, -buffer.bytes});
+      const double begin = timing_.begins[static_cast<std::size_t>(buffer.first)];
+      const double end = timing_.ends[static_cast<std::size_t>(buffer.last)];
+      if (!(end > begin)) continue;
+      changes.push_back({begin, number, buffer.bytes});
+      changes.push_back({end, number, -buffer.bytes});
     }
-    std::stable_sort(changes.begin(), changes.end(),
-                     [](const Change& a, const Change& b) { return a.time < b.time; });
+    std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+      return a.time != b.time ? a.time < b.time : a.bytes < b.bytes;
+    });
     const auto total = [](const CategoryBytes& bytes) {
       std::int64_t sum = 0;
       for (const std::int64_t of_category : bytes) sum += of_category;

@@ -42,6 +42,17 @@ std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*
   return partners;
 }
 
+}  // namespace
+
+Kind meeting_of(const StepPlan& plan) {
+  const bool is_apart =
+      std::any_of(plan.actions.begin(), plan.actions.end(),
+                  [](const Action& action) { return action.kind == Kind::reduce_sums; });
+  return is_apart ? Kind::reduce_sums : Kind::clip;
+}
+
+namespace {
+
 class Simulation {
  public:
   Simulation(const std::vector<const StepPlan*>& stages, const Costs& costs)
@@ -49,6 +60,7 @@ class Simulation {
     for (const StepPlan* plan : stages) {
       StageRun& stage = stages_.emplace_back();
       stage.plan = plan;
+      stage.meeting = meeting_of(*plan);
       stage.has_ended.assign(plan->actions.size(), false);
       for (std::size_t a = 0; a < plan->actions.size(); ++a)
         lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
@@ -83,13 +95,15 @@ class Simulation {
     bool is_running = false;
     int resource = resources;  ///< that the running action uses; `resources`: none, it is received
     double left = 0.0;         ///< seconds of it, alone
+    bool sends = false;        ///< the running action communicates
     ResourceSeconds work;      ///< of the running action
   };
   struct StageRun {
     const StepPlan* plan = nullptr;
     std::array<Lane, streams> lanes;
     std::vector<bool> has_ended;
-    bool begins_sums = false;  ///< all stages are at the step's sums
+    Kind meeting = Kind::clip;  ///< sums over the ranks of all stages
+    bool begins_sums = false;   ///< all stages are at the step's sums
     Timing timing;
     // Between its own events nothing changes in a stage, so each has a time of its own.
     double settled = 0.0;  ///< up to when `left` of its lanes and its timing are
@@ -128,12 +142,12 @@ class Simulation {
     const int action = lane.queue[lane.next];
     const Kind kind = action_of(own, action).kind;
     if (kind == Kind::receive) return false;
-    if (kind == Kind::clip && !own.begins_sums && stages_.size() > 1) {
+    if (kind == own.meeting && !own.begins_sums && stages_.size() > 1) {
       for (StageRun& other : stages_) {
         const Lane& clipping = other.lanes[static_cast<std::size_t>(
             is_inline_ ? Stream::compute : action_of(own, action).stream)];
         if (!is_ready(other, clipping) ||
-            action_of(other, clipping.queue[clipping.next]).kind != Kind::clip)
+            action_of(other, clipping.queue[clipping.next]).kind != own.meeting)
           return false;
       }
       for (StageRun& other : stages_) other.begins_sums = other.may_begin = true;
@@ -180,6 +194,8 @@ class Simulation {
     own.timing.begins[static_cast<std::size_t>(action)] = now_;
     lane.work = costs_.seconds(index, action_of(own, action));
     lane.is_running = true;
+    const Kind kind = action_of(own, action).kind;
+    lane.sends = communicates(kind) || kind == Kind::send;
     if (const Place there = partner(index, action); there.stage >= 0) {
       StageRun& other = stage(there.stage);
       Lane& receiving = lane_of(other, there.action);
@@ -225,20 +241,19 @@ class Simulation {
         if (!uses_something(lane)) continue;
         ++counts_[static_cast<std::size_t>(lane.resource)];
         const auto resource = static_cast<Resource>(lane.resource);
-        const Kind kind = action_of(stage, lane.queue[lane.next]).kind;
-        const bool sends = communicates(kind) || kind == Kind::send;
-        communicates_ = communicates_ || sends || resource == Resource::latency;
-        computes_ = computes_ || (!sends && resource == Resource::device);
+        communicates_ = communicates_ || lane.sends || resource == Resource::latency;
+        computes_ = computes_ || (!lane.sends && resource == Resource::device);
       }
     }
 
     bool computes() const { return computes_; }
     bool is_communicating() const { return communicates_; }
     bool any(Resource resource) const { return of(resource) > 0; }
-    /// By how much longer than alone each of them takes.
-    double factor(Resource resource, double slowdown) const {
+    /// By how much longer than alone one of them takes.
+    double factor(const Lane& lane, double slowdown) const {
+      const auto resource = static_cast<Resource>(lane.resource);
       if (resource == Resource::latency) return 1.0;
-      const bool is_slowed = resource == Resource::device && communicates_;
+      const bool is_slowed = resource == Resource::device && communicates_ && !lane.sends;
       return of(resource) * (is_slowed ? 1.0 + slowdown : 1.0);
     }
 
@@ -294,7 +309,7 @@ class Simulation {
     for (Lane* lane : done) use_from(index, *lane, lane->resource + 1);
   }
   double factor(const Users& users, const Lane& lane) const {
-    return users.factor(static_cast<Resource>(lane.resource), slowdown_);
+    return users.factor(lane, slowdown_);
   }
 
   const Costs& costs_;

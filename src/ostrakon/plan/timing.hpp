@@ -62,6 +62,9 @@ struct Timing {
   double waiting = 0.0;                ///< for other stages: its part of the bubble
 };
 
+/// The kind of the action in which all ranks of all stages sum up the step's sums.
+Kind meeting_of(const StepPlan& plan);
+
 /// A list schedule of stages of a pipeline, a plan each, or of one plan: each action begins as soon
 /// as its stream is free and all that it waits for has ended; a message when both of its stages are
 /// there, and the step's sums when all are. Throws std::logic_error where an action waits for what

@@ -65,7 +65,7 @@ CollectiveSeconds exchange_seconds(const Machine& machine, const GroupShape& gro
   const double to_each = bytes / group.ranks;
   const int near = std::min(group.ranks_per_node, group.ranks) - 1;
   const int far = group.ranks - 1 - near;
-  const double seconds_inside = near * to_each / inside.exchange_rate();
+  const double seconds_inside = near > 0 ? near * to_each / inside.exchange_rate() : 0.0;
   const double messages = near * inside.message_seconds + far * across.message_seconds;
   if (far == 0) return {inside.base_seconds + messages, seconds_inside};
   return {across.base_seconds + messages,

@@ -51,7 +51,10 @@ MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Mac
     : stages_(stages), streams_(streams) {
   const int ranks = stages.front()->grid.ranks();
   ranks_per_node_ = ranks_per_node > 0 ? std::min(ranks_per_node, ranks) : ranks;
-  for (const StepPlan* plan : stages) links_.emplace_back(*plan, ranks_per_node_);
+  for (const StepPlan* plan : stages) {
+    links_.emplace_back(*plan, ranks_per_node_);
+    meetings_.push_back(plan::meeting_of(*plan));
+  }
   set_machine(machine);
 }
 
@@ -165,7 +168,7 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   if (machine_.added_seconds_per_byte > 0.0)
     all[Resource::latency] +=
         machine_.added_seconds_per_byte * static_cast<double>(plan.bytes_sent(action));
-  if (action.kind == Kind::clip || action.kind == Kind::reduce_sums)
+  if (action.kind == meetings_[static_cast<std::size_t>(stage)])
     all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
   return all;
 }
@@ -183,7 +186,10 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
   // Attention approaches this in wide heads.
   bound.flops = std::max(rates->products,
                          rates->attention_or_products() * (1.0 + machine.attention_width / 128.0));
+  // Rates are one after the other, an all-to-all goes inside and across at once.
   bound.bytes_inside_nodes = of_network(machine.inside_nodes);
+  if (machine.across_nodes.exchange_rate() > 0.0)
+    bound.bytes_inside_nodes += of_network(machine.across_nodes) * std::max(1, ranks_per_node);
   // A ring leaves a node once, through the links of all of its ranks.
   bound.bytes_across_nodes = of_network(machine.across_nodes) * std::max(1, ranks_per_node);
   bound.bytes_copied =

@@ -49,6 +49,7 @@ class MachineCosts : public plan::Costs {
   std::vector<const plan::StepPlan*> stages_;
   Machine machine_;
   std::vector<plan::Links> links_;
+  std::vector<plan::Kind> meetings_;  ///< of each stage
   Streams streams_;
   int ranks_per_node_;
   double oversubscribed_ = 1.0;  ///< ranks of a core

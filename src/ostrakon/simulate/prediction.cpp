@@ -100,7 +100,9 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double later = added_by_variation(machine, ranks);
   found.step_seconds = simulated * (1.0 + later);
   const double spread = 2.0 * std::hypot(machine.run_deviation, 0.5 * later);
-  found.fastest = std::max(simulated, found.step_seconds * (1.0 - spread));
+  // No run has less than no variation between its ranks.
+  found.fastest = std::max(simulated * (1.0 - 2.0 * machine.run_deviation),
+                           found.step_seconds * (1.0 - spread));
   found.slowest = found.step_seconds * (1.0 + spread);
 
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();
@@ -111,8 +113,9 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   for (const StepPlan* stage : stages) all_flops += stage->flops();
   const double ranks_of_stage = plan.grid.ranks_of_stage();
   factors.recomputation = model_flops / (all_flops * ranks_of_stage);
-  factors.kernels =
-      all_flops / static_cast<double>(stages.size()) / peak / std::max(timing.computing, 1e-300);
+  const double own_flops = std::max(plan.flops(), 1e-300);
+  factors.balance = all_flops / static_cast<double>(stages.size()) / own_flops;
+  factors.kernels = own_flops / peak / std::max(timing.computing, 1e-300);
   double so_far = timing.computing;
   const auto with = [&](double seconds) {
     const double before = so_far;
@@ -138,13 +141,17 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
     network.exchange_bytes_per_second *= 2.0;
   };
   const auto sooner = [](simulate::Network& network) {
-    for (double* seconds : {&network.base_seconds, &network.step_seconds, &network.message_seconds})
+    for (double* seconds : {&network.base_seconds, &network.step_seconds,
+                            &network.inside_step_seconds, &network.message_seconds})
       *seconds *= 0.5;
   };
   const std::vector<Change> changes = {
       {"twice the rate of matrix products",
        [](Machine& m) {
-         for (ComputeRates* rates : {&m.fp32, &m.bits16, &m.fp64}) rates->products *= 2.0;
+         for (ComputeRates* rates : {&m.fp32, &m.bits16, &m.fp64}) {
+           rates->attention = rates->attention_or_products();
+           rates->products *= 2.0;
+         }
        }},
       {"twice the rate of attention",
        [](Machine& m) {
@@ -153,8 +160,9 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
        }},
       {"twice the bandwidth of memory",
        [](Machine& m) {
-         m.row_bytes_per_second *= 2.0;
-         m.update_bytes_per_second *= 2.0;
+         for (double* rate : {&m.row_bytes_per_second, &m.update_bytes_per_second,
+                              &m.norm_bytes_per_second, &m.fp32.rows, &m.bits16.rows, &m.fp64.rows})
+           *rate *= 2.0;
        }},
       {"half the time to start kernels",
        [](Machine& m) {

@@ -12,6 +12,7 @@ namespace ostrakon::simulate {
 struct Factors {
   double recomputation = 1.0;  ///< operations that count, of all
   double kernels = 1.0;        ///< all operations at the peak, of the time that a rank computes
+  double balance = 1.0;        ///< operations of a stage on average, of those of the longest
   double communication = 1.0;  ///< that nothing computes beside
   double host = 1.0;           ///< the same of updates on the host, reading, starting
   double copies = 1.0;         ///< the same of copies between host and device
@@ -19,7 +20,7 @@ struct Factors {
   double variation = 1.0;      ///< waiting for the slowest rank
 
   double product() const {
-    return recomputation * kernels * communication * host * copies * bubbles * variation;
+    return recomputation * kernels * balance * communication * host * copies * bubbles * variation;
   }
 };
 

@@ -101,6 +101,7 @@ std::string why_slower(const simulate::Prediction& slower, const simulate::Predi
   };
   std::vector<Named> factors = {{"recomputation", a.recomputation, b.recomputation},
                                 {"kernels", a.kernels, b.kernels},
+                                {"balance", a.balance, b.balance},
                                 {"communication", a.communication, b.communication},
                                 {"copies", a.copies, b.copies},
                                 {"host", a.host, b.host},

@@ -123,10 +123,10 @@ TEST_F(BadInputs, DataProgram) {
 TEST_F(BadInputs, BenchProgram) {
   expect_refused(
       "ostrakon-bench", one_and_two,
-      {bad_command(
-           "unknown-bench", {"kernel"},
-           {"don't know how to measure kernel",
-            "kernels, comm, device, machine, step DECK, overlap DECK, pipeline DECK or checkpoint DECK"}),
+      {bad_command("unknown-bench", {"kernel"},
+                   {"don't know how to measure kernel",
+                    "kernels, comm, device, machine, step DECK, overlap DECK, pipeline DECK or "
+                    "checkpoint DECK"}),
        bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
        bad_command("step-without-deck", {"step"}, {"step needs a deck"}),
        bad_command("checkpoint-without-deck", {"checkpoint"}, {"checkpoint needs a deck"}),

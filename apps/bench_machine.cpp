@@ -105,7 +105,7 @@ ostrakon:
 class MachineBench {
  public:
   MachineBench(comm::Communicator& world, const Options& options)
-      : world_(world), options_(options), alone_(MPI_COMM_SELF) {}
+      : world_(world), options_(options) {}
 
   Machine all() {
     name();
@@ -127,14 +127,13 @@ class MachineBench {
   }
 
   void name() {
-    machine_.name = text(train_host(), ", measured with ", world_.size(),
+    machine_.name = text(host_name(), ", measured with ", world_.size(),
                          world_.size() == 1 ? " rank" : " ranks");
-    mesh::Mesh mesh(world_.mpi());
     machine_.ranks_per_node = 0;
     machine_.cores_per_node =
         has_device ? 0 : static_cast<int>(std::thread::hardware_concurrency());
   }
-  std::string train_host() {
+  std::string host_name() {
     char host[MPI_MAX_PROCESSOR_NAME] = {};
     int length = 0;
     MPI_Get_processor_name(host, &length);
@@ -162,7 +161,7 @@ class MachineBench {
     double between = 0.0;  ///< of a step besides its actions
   };
   Run run(const config::Settings& settings) {
-    mesh::Mesh mesh(alone_);
+    mesh::Mesh mesh(MPI_COMM_SELF);
     train::Trainer trainer = train::make_trainer(settings, mesh);
     const auto data =
         data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
@@ -376,7 +375,6 @@ class MachineBench {
 
   comm::Communicator& world_;
   const Options options_;
-  MPI_Comm alone_;
   Machine machine_;
   std::vector<Run> runs_;  ///< in fp32
 };

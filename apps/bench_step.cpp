@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
@@ -13,9 +12,9 @@
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/peak_rate.hpp>
 #include <ostrakon/train/threads.hpp>
-#include <sstream>
 
 #include "bench.hpp"
+#include "program.hpp"
 
 namespace ostrakon::bench {
 namespace {
@@ -180,7 +179,7 @@ class StepBench {
       require(settings_.pipeline == 1,
               "--machine: predicts steps without stages, found parallel.pipeline = ",
               settings_.pipeline, "; ostrakon-plan --time does");
-      machine = config::read_machine(read_file(options_.machine), options_.machine);
+      machine = config::read_machine(apps::read_file(options_.machine), options_.machine);
     });
     machine.added_seconds_per_byte = options_.added_seconds_per_byte;
     const plan::StepPlan& plan = trainer_.program(Purpose::train).plan;
@@ -209,14 +208,6 @@ class StepBench {
     }
     const double median = summarize(step_seconds_).median;
     table.row({"step", found.step_seconds, median, found.step_seconds / median});
-  }
-
-  static std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    require(file.good(), path, ": can't be read");
-    return text.str();
   }
 
   const config::Settings settings_;

@@ -25,19 +25,6 @@ inline std::string seconds_text(double seconds) {
   return print("%.4g us", 1e6 * seconds);
 }
 
-using NamedFactors = std::vector<std::pair<const char*, double>>;
-
-inline NamedFactors list(const simulate::Factors& factors) {
-  return {{"recomputation", factors.recomputation},
-          {"kernels", factors.kernels},
-          {"balance", factors.balance},
-          {"communication", factors.communication},
-          {"copies", factors.copies},
-          {"host", factors.host},
-          {"bubbles", factors.bubbles},
-          {"variation", factors.variation}};
-}
-
 inline nlohmann::ordered_json factors_json(const simulate::Factors& factors) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const auto& [name, factor] : list(factors)) json[name] = factor;

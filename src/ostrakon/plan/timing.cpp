@@ -112,11 +112,9 @@ class Simulation {
     bool may_begin = true;  ///< something has changed for an action that is not running
   };
 
-  /// Messages go on while a rank computes, whatever it does with its streams.
   Lane& lane_of(StageRun& stage, int action) const {
     const Stream stream = action_of(stage, action).stream;
-    const bool is_apart = !is_inline_ || stream == Stream::send || stream == Stream::receive;
-    return stage.lanes[static_cast<std::size_t>(is_apart ? stream : Stream::compute)];
+    return stage.lanes[static_cast<std::size_t>(order_of(stream, is_inline_))];
   }
   static const Action& action_of(const StageRun& stage, int action) {
     return stage.plan->actions[static_cast<std::size_t>(action)];

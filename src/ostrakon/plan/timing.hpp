@@ -62,6 +62,13 @@ struct Timing {
   double waiting = 0.0;                ///< for other stages: its part of the bubble
 };
 
+/// The stream in whose order an action runs. Inline there is one, but for messages, which go on
+/// while a rank computes.
+constexpr Stream order_of(Stream stream, bool is_inline) {
+  const bool is_apart = !is_inline || stream == Stream::send || stream == Stream::receive;
+  return is_apart ? stream : Stream::compute;
+}
+
 /// The kind of the action in which all ranks of all stages sum up the step's sums.
 Kind meeting_of(const StepPlan& plan);
 

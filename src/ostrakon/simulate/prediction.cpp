@@ -31,10 +31,8 @@ std::vector<CriticalPart> find_critical(const StepPlan& plan, const Timing& timi
   std::array<int, plan::streams> last;
   last.fill(-1);
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
-    const plan::Stream stream = plan.actions[a].stream;
-    const bool is_apart =
-        !is_inline || stream == plan::Stream::send || stream == plan::Stream::receive;
-    int& of_stream = last[static_cast<std::size_t>(is_apart ? stream : plan::Stream::compute)];
+    int& of_stream =
+        last[static_cast<std::size_t>(plan::order_of(plan.actions[a].stream, is_inline))];
     before[a] = of_stream;
     of_stream = static_cast<int>(a);
   }

@@ -3,6 +3,7 @@
 
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::simulate {
@@ -23,6 +24,19 @@ struct Factors {
     return recomputation * kernels * balance * communication * host * copies * bubbles * variation;
   }
 };
+
+/// All of them by name, in the order in which they are shown.
+using NamedFactors = std::vector<std::pair<const char*, double>>;
+inline NamedFactors list(const Factors& factors) {
+  return {{"recomputation", factors.recomputation},
+          {"kernels", factors.kernels},
+          {"balance", factors.balance},
+          {"communication", factors.communication},
+          {"copies", factors.copies},
+          {"host", factors.host},
+          {"bubbles", factors.bubbles},
+          {"variation", factors.variation}};
+}
 
 /// A part of the chain of actions that decides how long a step takes.
 struct CriticalPart {

@@ -94,19 +94,14 @@ ChosenLayouts choose_layouts(const config::Settings& deck, const ChooseRequest& 
 }
 
 std::string why_slower(const simulate::Prediction& slower, const simulate::Prediction& than) {
-  const simulate::Factors &a = slower.factors, &b = than.factors;
   struct Named {
     const char* name;
     double is, was;
   };
-  std::vector<Named> factors = {{"recomputation", a.recomputation, b.recomputation},
-                                {"kernels", a.kernels, b.kernels},
-                                {"balance", a.balance, b.balance},
-                                {"communication", a.communication, b.communication},
-                                {"copies", a.copies, b.copies},
-                                {"host", a.host, b.host},
-                                {"bubbles", a.bubbles, b.bubbles},
-                                {"variation", a.variation, b.variation}};
+  const simulate::NamedFactors now = list(slower.factors), before = list(than.factors);
+  std::vector<Named> factors;
+  for (std::size_t f = 0; f < now.size(); ++f)
+    factors.push_back({now[f].first, now[f].second, before[f].second});
   std::stable_sort(factors.begin(), factors.end(), [](const Named& one, const Named& other) {
     return one.is * other.was < other.is * one.was;
   });

@@ -327,7 +327,7 @@ class MachineBench {
   void network(comm::Communicator& ranks, simulate::Network& network) {
     std::vector<std::vector<double>> gathers, exchanges;
     const double n = ranks.size();
-    for (std::int64_t bytes = std::max<std::int64_t>(16 << 10, std::int64_t{4 * 64} * ranks.size());
+    for (std::int64_t bytes = std::max<std::int64_t>(16 << 10, std::int64_t{256} * ranks.size());
          bytes <= std::int64_t{32} << 20; bytes *= 4) {
       const std::int64_t shard_elements = bytes / 4 / ranks.size() / 64 * 64;
       const Kokkos::View<float*, Memory> full("full", shard_elements * ranks.size()),

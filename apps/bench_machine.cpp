@@ -10,6 +10,7 @@
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
+#include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <thread>
@@ -22,7 +23,8 @@ namespace {
 using plan::Kind;
 using simulate::Machine;
 
-/// Least squares with coefficients of at least 0: rows of `terms` times them are `values`.
+/// Least squares with coefficients of at least 0: rows of `terms` times them are `values`. One
+/// coefficient after the other, until none changes.
 std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
                                  const std::vector<double>& values) {
   const std::size_t unknowns = terms.front().size();
@@ -31,8 +33,11 @@ std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
     for (std::size_t u = 0; u < unknowns; ++u) scale[u] = std::max(scale[u], row[u]);
   std::vector<double> found(unknowns, 0.0);
   std::vector<double> left = values;
-  constexpr int sweeps = 20000;
-  for (int sweep = 0; sweep < sweeps; ++sweep)
+  constexpr int most_sweeps = 20000;
+  constexpr double least_change = 1e-9;
+  double change = 1.0;
+  for (int sweep = 0; sweep < most_sweeps && change > least_change; ++sweep) {
+    change = 0.0;
     for (std::size_t u = 0; u < unknowns; ++u) {
       if (scale[u] == 0.0) continue;
       double dot = 0.0, square = 0.0;
@@ -44,8 +49,10 @@ std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
       const double next = std::max(0.0, found[u] + dot / square);
       for (std::size_t r = 0; r < terms.size(); ++r)
         left[r] -= (next - found[u]) * terms[r][u] / scale[u];
+      change = std::max(change, std::abs(next - found[u]));
       found[u] = next;
     }
+  }
   for (std::size_t u = 0; u < unknowns; ++u) found[u] = scale[u] > 0.0 ? found[u] / scale[u] : 0.0;
   return found;
 }
@@ -54,11 +61,110 @@ std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
 struct Sample {
   std::string name;
   double seconds = 0.0;
+  double share = 0.0;  ///< of the model's step
   double flops = 0.0;
   plan::KernelWork work;
+  bool is_backward = false;
 };
 
-/// A small decoder: what blocks of real ones are made of, in other proportions.
+/// Numbers of a machine, in a dtype, from samples: seconds relative to the measured ones, weighted
+/// by the samples' share of steps.
+struct KernelFit {
+  /// What both passes may take differently.
+  enum Kind { products, attention, rows, kinds };
+
+  double product_width = 0.0, attention_width = 0.0;
+  bool has_passes[kinds] = {true, true, true};  ///< else backward takes as long as forward
+  std::vector<double> coefficients;             ///< of terms(); seconds for each of what they count
+  double error = 1e300;                         ///< sum of weighted squares
+
+  std::vector<double> terms(const Sample& sample) const {
+    simulate::KernelRates widths;
+    widths.product_width = product_width;
+    widths.attention_width = attention_width;
+    const double amounts[kinds] = {widths.products(sample.flops, sample.work),
+                                   widths.attention(sample.work), sample.work.row_bytes};
+    std::vector<double> all;
+    for (int k = 0; k < kinds; ++k) {
+      const bool is_apart = has_passes[k] && sample.is_backward;
+      all.push_back(is_apart ? 0.0 : amounts[k]);
+      all.push_back(is_apart ? amounts[k] : 0.0);
+    }
+    all.push_back(sample.work.products);
+    all.push_back(sample.work.activations);
+    return all;
+  }
+
+  double seconds(const Sample& sample) const {
+    const std::vector<double> amounts = terms(sample);
+    double sum = 0.0;
+    for (std::size_t t = 0; t < amounts.size(); ++t) sum += coefficients[t] * amounts[t];
+    return sum;
+  }
+
+  void fit(const std::vector<Sample>& samples) {
+    std::vector<std::vector<double>> rows_of_terms;
+    std::vector<double> values;
+    for (const Sample& sample : samples) {
+      const double weight = std::sqrt(sample.share);
+      rows_of_terms.push_back(terms(sample));
+      for (double& term : rows_of_terms.back()) term *= weight / sample.seconds;
+      values.push_back(weight);
+    }
+    coefficients = fit_positive(rows_of_terms, values);
+    error = 0.0;
+    for (const Sample& sample : samples) {
+      const double off = seconds(sample) / sample.seconds - 1.0;
+      error += sample.share * off * off;
+    }
+  }
+
+  /// The rates that these are, and 0 where times say none.
+  void set(simulate::ComputeRates& rates) const {
+    const auto rate = [&](std::size_t term) {
+      constexpr double fastest = 1e17;  // of anything
+      return coefficients[term] > 1.0 / fastest ? 1.0 / coefficients[term] : 0.0;
+    };
+    const auto backward = [&](Kind kind) {
+      return has_passes[kind] ? coefficients[2 * kind + 1] / coefficients[2 * kind] : 1.0;
+    };
+    rates.products = rate(2 * products);
+    rates.attention = rate(2 * attention);
+    rates.kernels.product_width = product_width;
+    rates.kernels.attention_width = attention_width;
+    rates.kernels.backward_products = backward(products);
+    rates.kernels.backward_attention = backward(attention);
+    rates.kernels.backward_rows = backward(rows);
+    rates.kernels.row_bytes_per_second = rate(2 * rows);
+    rates.kernels.product_seconds = coefficients[2 * kinds];
+    rates.kernels.activations_per_second = rate(2 * kinds + 1);
+  }
+};
+
+KernelFit fit_kernels(const std::vector<Sample>& samples) {
+  KernelFit best;
+  for (const double product_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
+    for (const double attention_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
+      KernelFit fit;
+      fit.product_width = product_width;
+      fit.attention_width = attention_width;
+      fit.fit(samples);
+      // Times that do not tell passes apart, or say that one takes none.
+      bool is_changed = false;
+      for (std::size_t k = 0; k < KernelFit::kinds; ++k) {
+        const double ratio = fit.coefficients[2 * k + 1] / fit.coefficients[2 * k];
+        if (ratio > 0.2 && ratio < 5.0) continue;  // not where it is infinite, or none
+        fit.has_passes[k] = false;
+        is_changed = true;
+      }
+      if (is_changed) fit.fit(samples);
+      if (fit.error < best.error) best = fit;
+    }
+  return best;
+}
+
+/// A small decoder: what blocks of real ones are made of, in other proportions. A step has one
+/// micro-batch.
 struct SmallModel {
   const char* name;
   const char* settings;  ///< of sections model and training
@@ -68,26 +174,28 @@ constexpr SmallModel small_models[] = {
      "model.norm=layernorm model.positions=learned model.activation=gelu "
      "model.bias=true model.width=256 model.heads=4 model.layers=2 "
      "model.vocabulary=4096 training.sequence_length=256 "
-     "training.micro_batch_size=4"},
+     "training.micro_batch_size=4 training.global_batch_size=4"},
     {"GPT, width 768",
      "model.norm=layernorm model.positions=learned model.activation=gelu "
      "model.bias=true model.width=768 model.heads=12 model.layers=2 "
      "model.vocabulary=8192 training.sequence_length=256 "
-     "training.micro_batch_size=4"},
+     "training.micro_batch_size=4 training.global_batch_size=4"},
     {"Llama, width 192",
      "model.width=192 model.heads=6 model.layers=3 model.vocabulary=257 "
-     "training.sequence_length=256 training.micro_batch_size=4"},
+     "training.sequence_length=256 training.micro_batch_size=4 "
+     "training.global_batch_size=4"},
     {"Llama, width 512",
      "model.width=512 model.heads=8 model.kv_heads=4 model.layers=2 "
      "model.vocabulary=2048 training.sequence_length=512 "
-     "training.micro_batch_size=2"},
+     "training.micro_batch_size=2 training.global_batch_size=2"},
     {"Llama, width 384, long",
      "model.width=384 model.heads=3 model.layers=2 "
      "model.vocabulary=1024 training.sequence_length=1024 "
-     "training.micro_batch_size=1"},
+     "training.micro_batch_size=1 training.global_batch_size=1"},
     {"Llama, width 128",
      "model.width=128 model.heads=4 model.layers=3 model.vocabulary=512 "
-     "training.sequence_length=128 training.micro_batch_size=8"}};
+     "training.sequence_length=128 training.micro_batch_size=8 "
+     "training.global_batch_size=8"}};
 
 constexpr const char* small_deck = R"(
 ostrakon:
@@ -95,7 +203,6 @@ ostrakon:
     dataset: synthetic
   training:
     steps: 1000000
-    global_batch_size: 16
   output:
     directory: none
   runtime:
@@ -109,7 +216,7 @@ class MachineBench {
 
   Machine all() {
     name();
-    for (const bool halves : {false, true}) kernels(halves);
+    kernels();
     updates();
     host();
     if (world_.size() > 1) networks();
@@ -130,8 +237,12 @@ class MachineBench {
     machine_.name = text(host_name(), ", measured with ", world_.size(),
                          world_.size() == 1 ? " rank" : " ranks");
     machine_.ranks_per_node = 0;
-    machine_.cores_per_node =
-        has_device ? 0 : static_cast<int>(std::thread::hardware_concurrency());
+    // Rates are those of so many ranks at once: ranks that shared a core when they were measured
+    // are no slower than that.
+    machine_.cores_per_node = has_device
+                                  ? 0
+                                  : std::max(static_cast<int>(std::thread::hardware_concurrency()),
+                                             mesh::Mesh(world_.mpi()).ranks_per_node());
   }
   std::string host_name() {
     char host[MPI_MAX_PROCESSOR_NAME] = {};
@@ -153,15 +264,33 @@ class MachineBench {
     return config::read_settings(small_deck, "small deck", overrides);
   }
 
-  /// The median time of each action over some steps, which every rank makes for itself while the
-  /// others do the same; the mean over ranks.
   struct Run {
     plan::StepPlan plan;
-    std::vector<double> seconds;
-    double between = 0.0;  ///< of a step besides its actions
+    std::vector<double> seconds;  ///< of each action
+    double step_seconds = 0.0;    ///< of all of them
+    double between = 0.0;         ///< of a step besides its actions
+    double waits = 0.0;  ///< by how much the slowest rank took longer than the mean, of the mean
+
+    /// Of as many actions, all 0.
+    static Run empty(plan::StepPlan plan) {
+      Run run;
+      run.seconds.assign(plan.actions.size(), 0.0);
+      run.plan = std::move(plan);
+      return run;
+    }
+    void add(const Run& other, double times) {
+      for (std::size_t a = 0; a < seconds.size(); ++a) seconds[a] += times * other.seconds[a];
+      step_seconds += times * other.step_seconds;
+      between += times * other.between;
+      waits += times * other.waits;
+    }
   };
-  Run run(const config::Settings& settings) {
-    mesh::Mesh mesh(MPI_COMM_SELF);
+
+  /// Steps that each group of ranks makes at the same time as the others. Means over ranks, of
+  /// collectives that of the rank which comes last, and over those steps that take neither shortest
+  /// nor longest, so that actions add up to usual steps.
+  Run run(const config::Settings& settings, MPI_Comm group = MPI_COMM_SELF) {
+    mesh::Mesh mesh(group);
     train::Trainer trainer = train::make_trainer(settings, mesh);
     const auto data =
         data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
@@ -169,116 +298,144 @@ class MachineBench {
     trainer.require_memory();
     trainer.allocate();
     trainer.initialize();
-    Run found;
-    found.plan = trainer.program(plan::Purpose::train).plan;
-    std::vector<std::vector<double>> taken(found.plan.actions.size());
-    std::vector<double> between;
-    const double budget = options_.seconds > 0.0 ? options_.seconds : 2.0;
+    Run found = Run::empty(trainer.program(plan::Purpose::train).plan);
+    struct Step {
+      double total = 0.0, between = 0.0, wait = 0.0;
+      std::vector<double> actions;
+    };
+    std::vector<Step> steps;
+    const double budget = options_.seconds > 0.0 ? options_.seconds : 0.7;
     double total = 0.0;
-    for (std::int64_t step = 1; step <= 4 || total < budget; ++step) {
+    for (std::int64_t number = 1; number <= 4 || total < budget; ++number) {
       world_.barrier();
       const Stopwatch timer;
-      trainer.step(*data, step);
+      trainer.step(*data, number);
+      Step step;
       double seconds = timer.seconds();
-      world_.maximum(&seconds, 1);
-      if (step == 1) continue;
-      total += seconds;
-      double sum = 0.0;
-      for (std::size_t a = 0; a < taken.size(); ++a) {
-        taken[a].push_back(trainer.action_times()[a].end - trainer.action_times()[a].begin);
-        sum += taken[a].back();
+      for (const auto& times : trainer.action_times()) {
+        step.actions.push_back(times.end - times.begin);
+        step.total += step.actions.back();
       }
-      between.push_back(timer.seconds() - sum);
+      step.between = seconds - step.total;
+      double slowest = step.total, sum = step.total;
+      world_.maximum(&slowest, 1);
+      add_up(&sum, 1);
+      world_.maximum(&seconds, 1);
+      shortest(mesh.world(), found.plan, step.actions);
+      if (number == 1) continue;
+      step.wait = slowest * world_.size() / sum - 1.0;
+      total += seconds;
+      steps.push_back(std::move(step));
     }
-    for (std::vector<double>& times : taken) found.seconds.push_back(summarize(times).median);
+    std::sort(steps.begin(), steps.end(),
+              [](const Step& a, const Step& b) { return a.total < b.total; });
+    const std::size_t cut = steps.size() / 4;
+    const auto kept = static_cast<double>(steps.size() - 2 * cut);
+    for (std::size_t s = cut; s < steps.size() - cut; ++s) {
+      for (std::size_t a = 0; a < found.seconds.size(); ++a)
+        found.seconds[a] += steps[s].actions[a] / kept;
+      found.between += steps[s].between / kept;
+      found.waits += steps[s].wait / kept;
+    }
     add_up(found.seconds.data(), static_cast<int>(found.seconds.size()));
-    for (double& seconds : found.seconds) seconds /= world_.size();
-    found.between = mean(summarize(between).fastest);
+    for (double& seconds : found.seconds) {
+      seconds /= world_.size();
+      found.step_seconds += seconds;
+    }
+    found.between = mean(found.between);
+    found.waits = mean(found.waits);  // ranks cut other steps
     return found;
   }
 
-  void kernels(bool halves) {
+  /// Of collectives, what the rank takes that comes last.
+  static void shortest(comm::Communicator& group, const plan::StepPlan& plan,
+                       std::vector<double>& seconds) {
+    if (group.size() == 1) return;
+    std::vector<double> all = seconds;
+    group.minimum(all.data(), static_cast<int>(all.size()));
+    for (std::size_t a = 0; a < all.size(); ++a)
+      if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = all[a];
+  }
+
+  /// All models in turn, several times, as the speed of a machine changes within a minute.
+  void kernels() {
+    constexpr int rounds = 3;
+    for (int round = 0; round < rounds; ++round)
+      for (std::size_t m = 0; m < std::size(small_models); ++m)
+        for (const bool is_half : {false, true}) {
+          std::vector<Run>& runs = is_half ? halves_ : runs_;
+          std::vector<std::string> more;
+          if (is_half) more = {"precision.gather=bf16"};
+          const Run found = run(settings_of(small_models[m], more));
+          if (round == 0) runs.push_back(Run::empty(found.plan));
+          runs[m].add(found, 1.0 / rounds);
+        }
+    fit(runs_, "fp32", machine_.fp32);
+    fit(halves_, "bf16", machine_.bits16);
+    // Dtypes have numbers of their own; this is of whole arrays.
+    machine_.kernels.row_bytes_per_second = machine_.fp32.kernels.row_bytes_per_second;
+    double waits = 0.0;
+    for (const Run& one : runs_) waits += one.waits / static_cast<double>(runs_.size());
+    if (world_.size() > 1) {
+      Machine one;
+      one.rank_deviation = 1.0;
+      machine_.rank_deviation = waits / simulate::added_by_variation(one, world_.size());
+    }
+  }
+
+  void fit(const std::vector<Run>& runs, const char* dtype, simulate::ComputeRates& rates) {
     std::vector<Sample> samples;
-    for (const SmallModel& model : small_models) {
-      std::vector<std::string> more;
-      if (halves) more = {"precision.gather=bf16"};
-      const Run found = run(settings_of(model, more));
-      if (!halves) runs_.push_back(found);
-      for (std::size_t a = 0; a < found.seconds.size(); ++a) {
-        const plan::Action& action = found.plan.actions[a];
+    for (std::size_t m = 0; m < runs.size(); ++m)
+      for (std::size_t a = 0; a < runs[m].seconds.size(); ++a) {
+        const plan::Action& action = runs[m].plan.actions[a];
         if (!(action.flops > 0.0 || action.work.row_kernels > 0.0)) continue;
-        const std::string& unit = found.plan.units[static_cast<std::size_t>(action.unit)].name;
-        const std::string name = text(model.name, " ", plan::name(action.kind), "(",
+        const std::string& unit = runs[m].plan.units[static_cast<std::size_t>(action.unit)].name;
+        const std::string name = text(small_models[m].name, " ", plan::name(action.kind), "(",
                                       unit.substr(0, unit.find('.')), ")");
         auto same = std::find_if(samples.begin(), samples.end(),
                                  [&](const Sample& sample) { return sample.name == name; });
-        if (same == samples.end()) same = samples.insert(samples.end(), {name, 0.0, 0.0, {}});
-        same->seconds += found.seconds[a];
+        if (same == samples.end()) {
+          same = samples.emplace(samples.end());
+          same->name = name;
+        }
+        same->is_backward = action.kind == Kind::backward;
+        same->seconds += runs[m].seconds[a];
+        same->share += runs[m].seconds[a] / runs[m].step_seconds;
         same->flops += action.flops;
         same->work += action.work;
       }
-    }
-    // Relative to their time: a small one says as much as a large one.
-    std::vector<std::vector<double>> terms;
-    for (const Sample& sample : samples)
-      terms.push_back(
-          {(sample.flops - sample.work.attention_flops) / sample.seconds,
-           sample.work.products_by_width / sample.seconds,
-           sample.work.attention_flops / sample.seconds, sample.work.row_bytes / sample.seconds,
-           sample.work.products / sample.seconds, sample.work.row_kernels / sample.seconds});
-    // What kernels take besides is that of fp32.
-    std::vector<double> values(samples.size(), 1.0);
-    std::vector<std::vector<double>> fitted = terms;
-    if (halves)
-      for (std::size_t s = 0; s < samples.size(); ++s) {
-        const double besides =
-            terms[s][4] * machine_.product_seconds + terms[s][5] * machine_.row_kernel_seconds;
-        values[s] = std::max(0.05, 1.0 - besides);
-        fitted[s] = {terms[s][0] + machine_.product_width * terms[s][1], terms[s][2], terms[s][3]};
-      }
-    std::vector<double> found = fit_positive(fitted, values);
-    if (halves)
-      found = {found[0], found[0] * machine_.product_width, found[1],
-               found[2], machine_.product_seconds,          machine_.row_kernel_seconds};
-    require(found[0] > 0.0, "the rate of products can't be told from the times of this machine");
-    simulate::ComputeRates& rates = halves ? machine_.bits16 : machine_.fp32;
-    rates.products = 1.0 / found[0];
-    rates.attention = found[2] > 0.0 ? 1.0 / found[2] : rates.products;
-    rates.rows = found[3] > 0.0 ? 1.0 / found[3] : 1e15;
-    if (!halves) {
-      machine_.product_width = found[1] * rates.products;
-      machine_.product_seconds = found[4];
-      machine_.row_kernel_seconds = found[5];
-      machine_.row_bytes_per_second = rates.rows;
-    }
-    show(samples, terms, found, halves ? "bf16" : "fp32");
+    const KernelFit found = fit_kernels(samples);
+    found.set(rates);
+    require(rates.products > 0.0 && rates.kernels.row_bytes_per_second > 0.0,
+            "the rates of products and of other kernels in ", dtype,
+            " can't be told from the times of this machine; is it doing other things?");
+    show(samples, found, dtype);
   }
 
-  void show(const std::vector<Sample>& samples, const std::vector<std::vector<double>>& terms,
-            const std::vector<double>& found, const char* dtype) {
+  void show(const std::vector<Sample>& samples, const KernelFit& found, const char* dtype) {
     Table table("machine",
                 {{"dtype", "dtype", Format::text, 6},
                  {"actions", "actions", Format::text, 44},
+                 {"share", "share", Format::percent, 7},
                  {"time", "seconds", Format::seconds, 10},
                  {"fitted", "fitted_seconds", Format::seconds, 10},
                  {"ratio", "ratio", Format::ratio, 6}},
                 options_.json, world_.rank() == 0);
-    for (std::size_t s = 0; s < samples.size(); ++s) {
-      double ratio = 0.0;
-      for (std::size_t u = 0; u < found.size(); ++u) ratio += terms[s][u] * found[u];
-      table.row({dtype, samples[s].name, samples[s].seconds, ratio * samples[s].seconds, ratio});
+    for (const Sample& sample : samples) {
+      const double fitted = found.seconds(sample);
+      table.row(
+          {dtype, sample.name, sample.share, sample.seconds, fitted, fitted / sample.seconds});
     }
   }
 
-  /// Bytes a second of what actions of a kind read and write, at the rate that `set` gives.
+  /// Bytes a second of what actions of some kinds read and write.
   void updates() {
-    const auto rate_of = [&](Kind kind, double Machine::*member) {
-      // What the simulation takes at 1 byte/s and no time a kernel is their bytes.
+    const auto rate_of = [&](Kind kind, double Machine::*member, const std::vector<Run>& runs) {
+      // What the simulation takes at 1 byte/s is their bytes.
       Machine unit = machine_;
       unit.*member = 1.0;
-      unit.row_kernel_seconds = 0.0;
       double bytes = 0.0, seconds = 0.0;
-      for (const Run& run : runs_) {
+      for (const Run& run : runs) {
         const simulate::MachineCosts costs({&run.plan}, unit, 1,
                                            simulate::Streams::one_after_the_other);
         for (std::size_t a = 0; a < run.seconds.size(); ++a) {
@@ -292,8 +449,9 @@ class MachineBench {
     };
     machine_.host_bytes_per_second = machine_.upload_bytes_per_second =
         machine_.download_bytes_per_second = 1.0;
-    rate_of(Kind::optimize, &Machine::update_bytes_per_second);
-    rate_of(Kind::norm, &Machine::norm_bytes_per_second);
+    rate_of(Kind::optimize, &Machine::update_bytes_per_second, runs_);
+    rate_of(Kind::norm, &Machine::norm_bytes_per_second, runs_);
+    rate_of(Kind::gather, &Machine::convert_bytes_per_second, halves_);
     double between = 0.0;
     for (const Run& run : runs_) between += run.between / static_cast<double>(runs_.size());
     machine_.step_seconds = std::max(0.0, between);
@@ -323,46 +481,65 @@ class MachineBench {
     machine_.download_bytes_per_second = down_bytes / down_seconds;
   }
 
-  /// Of an all-gather, and of an all-to-all with its sum, over some sizes.
+  /// Of small all-gathers, and all-to-alls with their sums; then of those in steps of fully sharded
+  /// models, whose arrays have left the caches.
   void network(comm::Communicator& ranks, simulate::Network& network) {
-    std::vector<std::vector<double>> gathers, exchanges;
     const double n = ranks.size();
-    for (std::int64_t bytes = std::max<std::int64_t>(16 << 10, std::int64_t{256} * ranks.size());
-         bytes <= std::int64_t{32} << 20; bytes *= 4) {
-      const std::int64_t shard_elements = bytes / 4 / ranks.size() / 64 * 64;
-      const Kokkos::View<float*, Memory> full("full", shard_elements * ranks.size()),
-          staging("staging", full.extent(0)), shard("shard", shard_elements);
-      const std::vector<Seconds> seconds = measure(
-          world_, 0.3,
-          {[&] {
-             ranks.all_gather<float, OnDevice>(Exec(), device_view(shard), device_view(full));
-           },
-           [&] {
-             ranks.reduce_scatter<float, OnDevice>(Exec(), device_view(full), device_view(staging),
-                                                   device_view(shard));
-           }});
-      const auto whole = static_cast<double>(4 * full.extent(0));
-      const double sent = whole * (n - 1) / n;
-      const double summed = whole * (1.0 + 1.0 / n) / machine_.row_bytes_per_second;
-      gathers.push_back({1.0, sent, seconds[0].median});
-      exchanges.push_back({1.0, sent, std::max(1e-9, seconds[1].median - summed)});
+    const std::int64_t few = std::int64_t{64} * ranks.size();
+    const Kokkos::View<float*, Memory> full("full", few), staging("staging", few),
+        shard("shard", few / ranks.size());
+    const std::vector<Seconds> small = measure(
+        world_, 0.3,
+        {[&] { ranks.all_gather<float, OnDevice>(Exec(), device_view(shard), device_view(full)); },
+         [&] {
+           ranks.reduce_scatter<float, OnDevice>(Exec(), device_view(full), device_view(staging),
+                                                 device_view(shard));
+         }});
+    network.base_seconds = small[0].median;
+    network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
+    BytesAndSeconds gathers, exchanges;
+    for (const SmallModel& model : small_models) {
+      config::Settings settings = settings_of(model, {"parallel.sharding=full"});
+      settings.training.global_batch_size *= ranks.size();
+      const Run found = run(settings, ranks.mpi());
+      for (std::size_t a = 0; a < found.seconds.size(); ++a) {
+        const plan::Action& action = found.plan.actions[a];
+        const auto whole = static_cast<double>(plan::array_bytes(action));
+        const double sent = whole * (n - 1) / n;
+        if (action.kind == Kind::gather) gathers.add(sent, found.seconds[a] - network.base_seconds);
+        if (action.kind == Kind::reduce_scatter)
+          exchanges.add(sent, found.seconds[a] - network.base_seconds -
+                                  (n - 1) * network.message_seconds -
+                                  whole * (1.0 + 1.0 / n) / machine_.update_rate());
+      }
     }
-    const auto fit = [](const std::vector<std::vector<double>>& rows) {
-      std::vector<std::vector<double>> terms;
-      for (const auto& row : rows) terms.push_back({row[0] / row[2], row[1] / row[2]});
-      return fit_positive(terms, std::vector<double>(rows.size(), 1.0));
-    };
-    const std::vector<double> gather = fit(gathers), exchange = fit(exchanges);
-    network.base_seconds = gather[0];
-    network.bytes_per_second = 1.0 / gather[1];
-    // Where the sum takes no longer than its bytes from a cache would, nothing is left for this.
-    network.exchange_bytes_per_second = 1.0 / std::max(exchange[1], 0.25 * gather[1]);
-    network.message_seconds = std::max(0.0, exchange[0] - gather[0]) / (n - 1);
+    network.bytes_per_second = gathers.rate();
+    network.exchange_bytes_per_second = exchanges.rate();
+    require(network.bytes_per_second > 0.0,
+            "the rate of all-gathers can't be told from the times of this machine");
+    // A sum whose bytes come from a cache may leave next to nothing for the transfer.
+    if (network.exchange_bytes_per_second <= 0.0 ||
+        network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
+      network.exchange_bytes_per_second = 4.0 * network.bytes_per_second;
   }
+
+  /// Least squares of absolute errors: time goes to large arrays.
+  class BytesAndSeconds {
+   public:
+    void add(double bytes, double seconds) {
+      by_seconds_ += bytes * seconds;
+      by_bytes_ += bytes * bytes;
+    }
+    double rate() const { return by_seconds_ > 0.0 ? by_bytes_ / by_seconds_ : 0.0; }
+
+   private:
+    double by_seconds_ = 0.0, by_bytes_ = 0.0;
+  };
 
   void networks() {
     mesh::Mesh mesh(world_.mpi());
     const int node = mesh.ranks_per_node();
+    require(node > 0, "machine: hosts have different numbers of ranks; expected as many on each");
     if (node > 1) {
       comm::Communicator inside = comm::Communicator::split(world_.mpi(), world_.rank() / node);
       network(inside, machine_.inside_nodes);
@@ -376,7 +553,8 @@ class MachineBench {
   comm::Communicator& world_;
   const Options options_;
   Machine machine_;
-  std::vector<Run> runs_;  ///< in fp32
+  std::vector<Run> runs_;    ///< in fp32
+  std::vector<Run> halves_;  ///< in bf16
 };
 
 }  // namespace
@@ -384,8 +562,8 @@ class MachineBench {
 void run_machine(comm::Communicator& world, const Options& options) {
   train::set_matrix_threads({}, world);
   const Machine machine = MachineBench(world, options).all();
-  const std::string text = config::write_machine(
-      machine, "Measured by ostrakon-bench machine: medians, all ranks at once");
+  const std::string text =
+      config::write_machine(machine, "Measured by ostrakon-bench machine, all ranks at once");
   world.agree([&] {
     if (world.rank() != 0) return;
     if (options.output.empty()) {

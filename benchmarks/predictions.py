@@ -2,31 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares predicted with measured step times on this machine.
 
-    benchmarks/predictions.py BUILD [--seconds S] [--ranks 1,2,4] [--keep FOLDER]
+    benchmarks/predictions.py BUILD [--rounds N] [--seconds S] [--ranks 1,2,4] [--launch COMMAND]
+        [--keep FOLDER]
 
-Measures a machine file with ostrakon-bench machine, on as many ranks as cores at most, then runs
-ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing, offload, streams and
-slowed networks, and prints a line for each: measured and predicted seconds and the error; then the
-median and the largest error and Kendall's tau. Nothing else should run on the machine.
+In each round, and for each number of ranks, measures a machine file with ostrakon-bench machine on
+so many ranks, then runs ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing,
+offload, streams and slowed networks. Prints a line for each of these: measured and predicted
+seconds, means over rounds, and the error; then the median and the largest error and Kendall's tau.
+Rounds average what other users of the machine, or its clock, change in a minute. Nothing else
+should run on the machine.
 """
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 
+# No shape of these is one of the models that ostrakon-bench machine fits its numbers to.
 SMALL = """ostrakon:
-  model: {norm: rmsnorm, positions: rotary, activation: swiglu, layers: 4, width: 192, heads: 6, ffn_width: 512, vocabulary: 257, tie_embeddings: true}
+  model: {norm: rmsnorm, positions: rotary, activation: swiglu, layers: 4, width: 320, heads: 5, ffn_width: 864, vocabulary: 1000, tie_embeddings: true}
   data: {dataset: synthetic}
-  training: {steps: 1000, global_batch_size: 32, micro_batch_size: 4, sequence_length: 256}
+  training: {steps: 1000, global_batch_size: 8, micro_batch_size: 2, sequence_length: 192}
   output: {directory: none}
 """
 GPT = """ostrakon:
-  model: {norm: layernorm, positions: learned, activation: gelu, bias: true, layers: 4, width: 768, heads: 12, vocabulary: 8192, tie_embeddings: true}
+  model: {norm: layernorm, positions: learned, activation: gelu, bias: true, layers: 3, width: 640, heads: 10, vocabulary: 6000, tie_embeddings: true}
   data: {dataset: synthetic}
-  training: {steps: 1000, global_batch_size: 16, micro_batch_size: 4, sequence_length: 256}
+  training: {steps: 1000, global_batch_size: 8, micro_batch_size: 2, sequence_length: 224}
   output: {directory: none}
 """
 STRATEGIES = [["parallel.sharding=none"], ["parallel.sharding=optimizer"],
@@ -38,26 +43,26 @@ THREADS = ["runtime.streams=threads"]
 SLOW = 2.0  # nanoseconds for each byte
 
 
-def combinations(most_ranks):
-    """(deck, ranks, settings, added nanoseconds per byte)"""
+def combinations(ranks):
+    """(deck, settings, added nanoseconds per byte)"""
     for deck in ("small", "gpt"):
-        for more in ([], BF16, FULL, OFFLOAD, BF16 + FULL):
-            yield deck, 1, more, 0.0
-        if most_ranks >= 2:
+        if ranks == 1:
+            for more in ([], BF16, FULL, OFFLOAD, BF16 + FULL):
+                yield deck, more, 0.0
+        elif ranks == 2:
             for more in STRATEGIES:
-                yield deck, 2, more, 0.0
+                yield deck, more, 0.0
             for more in (BF16, FULL, OFFLOAD, THREADS, BF16 + OFFLOAD):
-                yield deck, 2, more, 0.0
-            yield deck, 2, [], SLOW
-            yield deck, 2, THREADS, SLOW
-        if most_ranks >= 4:
+                yield deck, more, 0.0
+            yield deck, [], SLOW
+            yield deck, THREADS, SLOW
+        else:
             for more in ([], BF16):
-                yield deck, 4, more, 0.0
+                yield deck, more, 0.0
 
 
-def rows(command, environment):
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
+def rows(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(" ".join(command) + "\n" + done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -78,42 +83,55 @@ def kendall(pairs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", help="build folder")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement (5)")
-    parser.add_argument("--ranks", type=int, default=4, help="the most ranks (4)")
-    parser.add_argument("--keep", help="folder for the machine file and decks")
+    parser.add_argument("--rounds", type=int, default=3, help="how often all is measured (3)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement (2)")
+    parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks (1,2,4)")
+    parser.add_argument("--launch", default="mpiexec --oversubscribe -n",
+                        help="what starts ranks, before their number (mpiexec --oversubscribe -n)")
+    parser.add_argument("--keep", help="folder for machine files, decks and results")
     arguments = parser.parse_args()
     bench = os.path.join(arguments.build, "apps", "ostrakon-bench")
     folder = arguments.keep or tempfile.mkdtemp()
     os.makedirs(folder, exist_ok=True)
-    environment = dict(os.environ)
-    machine = os.path.join(folder, "machine.yaml")
-    ranks = min(arguments.ranks, os.cpu_count() or 1)
-    decks = {"small": SMALL, "gpt": GPT}
-    for name, text in decks.items():
+    for name, text in {"small": SMALL, "gpt": GPT}.items():
         with open(os.path.join(folder, name + ".yaml"), "w", encoding="utf-8") as file:
             file.write(text)
-    rows(["mpiexec", "-n", str(ranks), bench, "machine", "--json", "--output", machine], environment)
+
+    def run(count, words):
+        return rows(shlex.split(arguments.launch) + [str(count), bench] + words)
+
+    found = {}  # (deck, ranks, settings): measured and predicted seconds of each round
+    for number in range(1, arguments.rounds + 1):
+        for count in [int(word) for word in arguments.ranks.split(",")]:
+            machine = os.path.join(folder, "machine-%d-%d.yaml" % (count, number))
+            run(count, ["machine", "--json", "--output", machine])
+            for deck, settings, added in combinations(count):
+                words = ["step", os.path.join(folder, deck + ".yaml"), "--json", "--machine",
+                         machine, "--seconds", str(arguments.seconds)]
+                # MFU is not asked for, so no peak is measured.
+                for setting in settings + ["runtime.peak_gflops=1"]:
+                    words += ["--set", setting]
+                if added:
+                    words += ["--added-nanoseconds-per-byte", str(added)]
+                step = [row for row in run(count, words)
+                        if row["bench"] == "step_prediction" and row["action"] == "step"][0]
+                shown = " ".join(settings + (["%g ns a byte" % added] if added else []))
+                found.setdefault((deck, count, shown), []).append(
+                    (step["measured_seconds"], step["predicted_seconds"]))
+        print("round %d of %d" % (number, arguments.rounds), flush=True)
     errors, pairs = [], []
     print("%-6s %5s %9s %9s %7s  %s" % ("deck", "ranks", "measured", "predicted", "error", "settings"))
-    for deck, count, settings, added in combinations(arguments.ranks):
-        command = ["mpiexec", "-n", str(count), bench, "step", os.path.join(folder, deck + ".yaml"),
-                   "--json", "--machine", machine, "--seconds", str(arguments.seconds)]
-        for setting in settings:
-            command += ["--set", setting]
-        if added:
-            command += ["--added-nanoseconds-per-byte", str(added)]
-        step = [row for row in rows(command, environment)
-                if row["bench"] == "step_prediction" and row["action"] == "step"][0]
-        measured, predicted = step["measured_seconds"], step["predicted_seconds"]
+    for (deck, count, shown), taken in found.items():
+        measured, predicted = [statistics.mean(values) for values in zip(*taken)]
         error = predicted / measured - 1.0
         errors.append(abs(error))
         pairs.append((measured, predicted))
-        if added:
-            settings = settings + ["%g ns a byte" % added]
         print("%-6s %5d %9.4f %9.4f %+6.1f%%  %s" %
-              (deck, count, measured, predicted, 100.0 * error, " ".join(settings)), flush=True)
+              (deck, count, measured, predicted, 100.0 * error, shown), flush=True)
     print("%d combinations: median error %.1f %%, largest %.1f %%, Kendall's tau %.2f" %
           (len(errors), 100.0 * statistics.median(errors), 100.0 * max(errors), kendall(pairs)))
+    with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+        json.dump([[*key, taken] for key, taken in found.items()], file, indent=1)
 
 
 if __name__ == "__main__":

@@ -311,6 +311,69 @@ TEST(Decoder, DescribesItself) {
   EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().tied_to, -1);
 }
 
+// What simulated step times depend on, of a GPT-2 block.
+TEST(Decoder, SaysWhatItsKernelsReadAndWrite) {
+  const double rows = 2048, width = 768, bytes = 4;
+  DecoderSettings settings = gpt2_124m();
+  const auto work = [&](bool backward) {
+    const plan::UnitDescription block = Decoder<float>(settings, {2, 1024}).description().units[1];
+    return backward ? block.backward.front().work : block.forward.front().work;
+  };
+  const plan::KernelWork forward = work(false), backward = work(true);
+  EXPECT_DOUBLE_EQ(forward.products, 4.0);
+  EXPECT_DOUBLE_EQ(backward.products, 8.0);
+  EXPECT_DOUBLE_EQ(forward.activations, rows * 4.0 * width);
+  // Once again before the gradient of the second layer, and its derivative.
+  EXPECT_DOUBLE_EQ(backward.activations, 2.0 * rows * 4.0 * width);
+  settings.bias = false;
+  // Outputs of all four layers, 3 + 1 + 4 + 1 widths, are read and written; gradients are read.
+  EXPECT_DOUBLE_EQ(forward.row_bytes - work(false).row_bytes, rows * 9.0 * width * 2.0 * bytes);
+  EXPECT_DOUBLE_EQ(backward.row_bytes - work(true).row_bytes, rows * 9.0 * width * bytes);
+}
+
+// Of experts that a rank computes alone, and of those that ranks share, which are a unit behind the
+// block: 128 rows of width 128, 2 of 4 SwiGLU experts of width 64 for each.
+TEST(Decoder, SaysWhatKernelsOfExpertsReadAndWrite) {
+  const double rows = 128, width = 128, all = 2 * rows, inner = 64, up = 2 * inner, bytes = 4;
+  DecoderSettings settings = llama3(1, 128, 8, 64);
+  const auto units = [&](int expert_ranks) {
+    model::LeafShape leaf{2, 64};
+    leaf.expert_ranks = expert_ranks;
+    return Decoder<float>(settings, leaf).description().units;
+  };
+  const auto sum = [](const std::vector<plan::Phase>& phases) {
+    plan::KernelWork all_phases;
+    for (const plan::Phase& phase : phases) all_phases += phase.work;
+    return all_phases;
+  };
+  const plan::UnitDescription dense = units(1)[1];
+  settings.experts.count = 4;
+  settings.experts.per_token = 2;
+  settings.experts.width = 64;
+
+  // Besides attention: norm and residual of the dense block, whose inner width is 64, too.
+  const double dense_mlp = rows * (2 * width + (up + inner) + 2 * width);
+  const plan::UnitDescription mixture = units(1)[1];
+  EXPECT_DOUBLE_EQ(sum(mixture.forward).activations, all * inner);
+  EXPECT_DOUBLE_EQ(sum(mixture.backward).activations, 2 * all * inner);
+  // Norm, scores of 4 experts, copies, activation, their sum with what the block reads.
+  const double alone = rows * 2 * width + rows * 2 * 4 + all * 2 * width + all * (up + inner) +
+                       (all + 2 * rows) * width;
+  EXPECT_DOUBLE_EQ(sum(mixture.forward).row_bytes - sum(dense.forward).row_bytes,
+                   bytes * (alone - dense_mlp));
+
+  const plan::UnitDescription shared = units(2)[2];
+  EXPECT_DOUBLE_EQ(sum(shared.forward).activations, all * inner);
+  EXPECT_DOUBLE_EQ(sum(shared.backward).activations, 2 * all * inner);
+  EXPECT_DOUBLE_EQ(sum(shared.forward).products, sum(shared.backward).products * 2 / 5);
+  const double copies = all * 2 * width, combine = (all + 2 * rows) * width;
+  EXPECT_DOUBLE_EQ(sum(shared.forward).row_bytes,
+                   bytes * (2 * copies + all * (up + inner) + combine));
+  EXPECT_DOUBLE_EQ(sum(shared.backward).row_bytes,
+                   bytes * (3 * copies + 2.5 * all * (up + inner) +
+                            all * (3 * inner + 2 * width) + combine));
+}
+
 // Rows of embeddings and the weights of logits are no linear maps between hidden states.
 TEST(Decoder, SaysWhichMatricesMuonMayTake) {
   for (const bool is_gpt2 : {false, true}) {

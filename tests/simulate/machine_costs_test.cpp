@@ -50,7 +50,7 @@ TEST(MachineCosts, APhaseIsProductsAttentionAndRows) {
   const StepPlan plan = make_plan(1, {compute(300.0, work)});
   Machine machine = round_machine();
   EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 2.0 + 2.0 + 2.0);
-  machine.row_kernel_seconds = 0.5;
+  machine.kernels.row_kernel_seconds = 0.5;
   EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 6.0 + 1.5);
   machine.fp32.attention = 0.0;
   EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 5.0 + 1.5);
@@ -60,12 +60,12 @@ TEST(MachineCosts, NarrowProductsAndHeadsAreSlower) {
   const StepPlan narrow = make_plan(1, {compute(200.0, product_work(200.0, 32, 1000))});
   Machine machine = round_machine();
   EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 2.0);
-  machine.product_width = 32.0;
+  machine.kernels.product_width = 32.0;
   EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 4.0) << "half of the rate there";
-  machine.product_seconds = 0.25;
+  machine.kernels.product_seconds = 0.25;
   EXPECT_DOUBLE_EQ(cost(narrow, machine)[Resource::device], 4.25);
 
-  machine.attention_width = 64.0;
+  machine.kernels.attention_width = 64.0;
   const auto attention = [&](std::int64_t head_width) {
     const StepPlan plan = make_plan(1, {compute(100.0, attention_work(100.0, head_width))});
     return cost(plan, machine)[Resource::device];
@@ -79,9 +79,68 @@ TEST(MachineCosts, BackwardIsSlowerByItsFactors) {
   backward.kind = Kind::backward;
   const StepPlan plan = make_plan(1, {backward});
   Machine machine = round_machine();
-  machine.backward_products = 1.25;
-  machine.backward_attention = 1.5;
+  machine.kernels.backward_products = 1.25;
+  machine.kernels.backward_attention = 1.5;
   EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 2.5 + 3.0);
+}
+
+TEST(MachineCosts, RowsInBackwardAndActivationsHaveRatesOfTheirOwn) {
+  Action backward = compute(0.0, activation_work(30.0, 20.0));
+  backward.kind = Kind::backward;
+  const StepPlan there = make_plan(1, {compute(0.0, activation_work(30.0, 20.0))}),
+                 back = make_plan(1, {backward});
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 2.0) << "in the time of their bytes";
+  machine.kernels.backward_rows = 0.5;
+  machine.kernels.activations_per_second = 60.0;
+  EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 2.0 + 0.5);
+  EXPECT_DOUBLE_EQ(cost(back, machine)[Resource::device], 1.0 + 0.5);
+}
+
+TEST(MachineCosts, NumbersOfADtypeComeFirst) {
+  const StepPlan plan =
+      make_plan(1, {compute(200.0, product_work(200.0, 32, 1000) + row_work(20.0))});
+  Machine machine = round_machine();
+  machine.kernels.product_seconds = 0.25;
+  machine.fp32.kernels.product_width = 32.0;
+  machine.fp32.kernels.row_bytes_per_second = 40.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 4.0 + 0.25 + 0.5);
+  machine.bits16.kernels.product_seconds = 100.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 4.75) << "of another dtype";
+}
+
+// 64 bytes, of which each of 4 ranks has 16 elements of 1 byte that were 4 bytes before.
+TEST(MachineCosts, GathersInAnotherDtypeConvert) {
+  StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
+  plan.actions.front().converts = true;
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 80.0 / 10.0);
+  machine.update_bytes_per_second = 20.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 80.0 / 20.0);
+  machine.convert_bytes_per_second = 40.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 80.0 / 40.0);
+}
+
+TEST(MachineCosts, SumsTakeTheRateOfUpdates) {
+  StepPlan plan = make_plan(4, {collective(Kind::reduce_scatter, 4, 64)});
+  Machine machine = round_machine();
+  machine.update_bytes_per_second = 20.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 80.0 / 20.0);
+  // What is sent was 4 bytes an element before.
+  plan.actions.front().uses = {{Role::packed, 0, Access::write}};
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 64.0 * 5.0 / 20.0 + 80.0 / 20.0);
+  machine.convert_bytes_per_second = 40.0;
+  EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 64.0 * 5.0 / 40.0 + 80.0 / 20.0);
+}
+
+// Faster in backward than in forward: a bound may be no lower.
+TEST(MachineCosts, BoundingRatesAreThoseOfTheFasterPass) {
+  Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 100.0);
+  machine.kernels.backward_products = 0.5;
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 200.0);
+  machine.kernels.backward_attention = 0.125;
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 400.0);
 }
 
 TEST(MachineCosts, CollectivesTakeTheNetworkOfTheirRanks) {

@@ -46,7 +46,7 @@ TEST(MachineFile, NumbersAreInSiUnits) {
   const Machine machine = read_machine(smallest, "my.yaml");
   EXPECT_EQ(machine.name, "small");
   EXPECT_DOUBLE_EQ(machine.fp32.products, 5e11);
-  EXPECT_DOUBLE_EQ(machine.row_bytes_per_second, 20e9);
+  EXPECT_DOUBLE_EQ(machine.kernels.row_bytes_per_second, 20e9);
   EXPECT_DOUBLE_EQ(machine.download_bytes_per_second, 6e9);
   EXPECT_EQ(machine.rates(2), nullptr);
   EXPECT_NE(machine.rates(4), nullptr);
@@ -84,6 +84,7 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
   machine.bits16.products = 123456789e6;
   machine.inside_nodes.base_seconds = 1.25e-5;
   machine.slowdown = 0.125;
+  machine.bits16.kernels.backward_rows = 0.5;
   const std::string text = config::write_machine(machine, "measured here");
   const Machine again = read_machine(text, "again.yaml");
   EXPECT_EQ(text, config::write_machine(again, "measured here"));
@@ -91,6 +92,8 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
   EXPECT_NEAR(again.bits16.products, machine.bits16.products, 1e-5 * machine.bits16.products);
   EXPECT_DOUBLE_EQ(again.inside_nodes.base_seconds, 1.25e-5);
   EXPECT_DOUBLE_EQ(again.slowdown, 0.125);
+  EXPECT_DOUBLE_EQ(again.bits16.kernels.backward_rows, 0.5);
+  EXPECT_EQ(again.fp32.kernels.backward_rows, 0.0) << "as in kernels";
 }
 
 TEST(MachineFile, AllThatAreShippedAreRead) {

@@ -218,15 +218,16 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   machine.bits16.attention = made.best * or_else(numbers, kind + ".attention", 0.40);
   machine.fp32.peak = made.fp32_peak;
   machine.fp32.products = 0.8 * made.fp32_peak;
-  machine.product_width = or_else(numbers, kind + ".product_width", 320.0);
-  machine.attention_width = at(numbers, "all.attention_width");
-  machine.backward_products = at(numbers, "all.backward_products");
-  machine.backward_attention = at(numbers, "all.backward_attention");
-  machine.row_bytes_per_second = made.memory_rate * or_else(numbers, kind + ".memory", 0.8);
-  machine.product_seconds = machine.row_kernel_seconds = 2e-6;
+  machine.kernels.product_width = or_else(numbers, kind + ".product_width", 320.0);
+  machine.kernels.attention_width = at(numbers, "all.attention_width");
+  machine.kernels.backward_products = at(numbers, "all.backward_products");
+  machine.kernels.backward_attention = at(numbers, "all.backward_attention");
+  machine.kernels.row_bytes_per_second = made.memory_rate * or_else(numbers, kind + ".memory", 0.8);
+  machine.kernels.product_seconds = machine.kernels.row_kernel_seconds = 2e-6;
   const std::string own = std::string("site.") + where.name;
   if (blocks_launches(where))
-    machine.product_seconds = machine.row_kernel_seconds = at(numbers, own + ".launch");
+    machine.kernels.product_seconds = machine.kernels.row_kernel_seconds =
+        at(numbers, own + ".launch");
   const bool as_h100 = std::string(where.name) == "h200-infiniband";
   const std::string from = has_rows(where) ? own : as_h100 ? "site.h100-infiniband" : own;
   machine.slowdown = or_else(numbers, from + ".slowdown", 0.12);
@@ -332,16 +333,16 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   line("peak_teraflops", made.fp32_peak / tera, "data sheet");
   line("product_teraflops", machine.fp32.products / tera, "assumed: 80 % of that");
   out << "  kernels:\n";
-  line("product_width", machine.product_width, of_kind);
-  line("attention_width", machine.attention_width, of_all);
-  line("backward_products", machine.backward_products, of_all);
-  line("backward_attention", machine.backward_attention, of_all);
+  line("product_width", machine.kernels.product_width, of_kind);
+  line("attention_width", machine.kernels.attention_width, of_all);
+  line("backward_products", machine.kernels.backward_products, of_all);
+  line("backward_attention", machine.kernels.backward_attention, of_all);
   const std::string launches =
       blocks_launches(where) ? "fitted: CUDA_LAUNCH_BLOCKING=1" : "assumed";
-  line("product_microseconds", machine.product_seconds * 1e6, launches);
-  line("row_gigabytes_per_second", machine.row_bytes_per_second / giga,
+  line("product_microseconds", machine.kernels.product_seconds * 1e6, launches);
+  line("row_gigabytes_per_second", machine.kernels.row_bytes_per_second / giga,
        of_kind + ", of the data sheet's rate");
-  line("row_kernel_microseconds", machine.row_kernel_seconds * 1e6, launches);
+  line("row_kernel_microseconds", machine.kernels.row_kernel_seconds * 1e6, launches);
   line("slowdown_percent", machine.slowdown * 100.0, own);
   const std::string nccl = "NCCL, src/graph/tuning.cc";
   out << "  inside_nodes:\n";

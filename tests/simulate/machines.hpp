@@ -12,7 +12,7 @@ inline simulate::Machine round_machine() {
   machine.fp32.products = 100.0;
   machine.fp32.peak = 200.0;
   machine.fp32.attention = 50.0;
-  machine.row_bytes_per_second = 10.0;
+  machine.kernels.row_bytes_per_second = 10.0;
   machine.inside_nodes.bytes_per_second = 8.0;
   machine.across_nodes.bytes_per_second = 2.0;
   machine.host_bytes_per_second = 5.0;

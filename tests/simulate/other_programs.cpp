@@ -130,10 +130,18 @@ class Describer {
       }
     if (is_block(unit)) change_block(u);
     if (is_experts(unit)) {
-      // Rows are permuted, and moved between buffers, on both sides of the exchanges.
+      // Rows are permuted, and moved between buffers, on both sides of the exchanges: that instead
+      // of our copies. SwiGLU reads and writes 3 elements for each of its own, in 2 bytes, and in
+      // backward 3 again and 4.5.
       const double bytes = 2.0 * rows() * row_.experts_per_token * static_cast<double>(row_.width);
-      largest(unit.forward).work += plan::row_work(8.0 * bytes, 8.0);
-      largest(unit.backward).work += plan::row_work(16.0 * bytes, 16.0);
+      for (auto* phases : {&unit.forward, &unit.backward})
+        for (Phase& phase : *phases) {
+          const bool is_backward = phases == &unit.backward;
+          const double moved = &phase == &largest(*phases) ? (is_backward ? 16.0 : 8.0) : 0.0;
+          phase.work.row_bytes = (is_backward ? 7.5 : 6.0) * phase.work.activations + moved * bytes;
+          // An activation, and its derivative, for each expert, which has 2 and 5 products.
+          phase.work.row_kernels = (is_backward ? 0.4 : 0.5) * phase.work.products + moved;
+        }
     }
     // Our head of tensor ranks computes logits twice in backward, to keep none.
     if (row_.tensor > 1 && u + 1 == model_.description.units.size()) {

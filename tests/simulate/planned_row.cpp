@@ -108,7 +108,7 @@ class PlannedRow::Step {
 
   static Machine any_machine() {
     Machine machine;
-    machine.bits16.products = machine.row_bytes_per_second = 1.0;
+    machine.bits16.products = machine.kernels.row_bytes_per_second = 1.0;
     machine.inside_nodes.bytes_per_second = machine.across_nodes.bytes_per_second = 1.0;
     return machine;
   }
@@ -173,6 +173,7 @@ class PlannedRow::Step {
                                    work.attention_flops,
                                    work.row_bytes,
                                    work.row_kernels,
+                                   work.activations,
                                    static_cast<double>(action.phase),
                                    static_cast<double>(found.pass),
                                    static_cast<double>(kind_of_unit(found.unit)),
@@ -196,8 +197,9 @@ class PlannedRow::Step {
 
   std::vector<ResourceSeconds> class_seconds(const Machine& machine, const Stack& stack) const {
     Machine theirs = machine;
-    theirs.row_bytes_per_second /= stack.rows;
-    theirs.update_bytes_per_second = machine.row_bytes_per_second / update_passes;
+    theirs.kernels.row_bytes_per_second /= stack.rows;
+    theirs.convert_bytes_per_second = 1e300;  // their casts are in what units read and write
+    theirs.update_bytes_per_second = machine.kernels.row_bytes_per_second / update_passes;
     theirs.bits16.attention = machine.bits16.attention_or_products() * stack.attention;
     costs_->set_machine(theirs);
     std::vector<ResourceSeconds> all;
@@ -220,7 +222,7 @@ class PlannedRow::Step {
         if (action.phase > 0) return taken;
         const Extra& extra =
             extras_[static_cast<std::size_t>(of.unit)][static_cast<std::size_t>(of.pass)];
-        taken[Resource::device] += extra.plain_bytes / machine.row_bytes_per_second;
+        taken[Resource::device] += extra.plain_bytes / machine.kernels.row_bytes_per_second;
         for (const plan::Exchange& exchange : extra.exchanges) {
           Action as_action;
           as_action.kind = Kind::exchange;
@@ -245,7 +247,7 @@ class PlannedRow::Step {
       case Kind::accumulate: {
         ResourceSeconds taken = costs_->seconds(of.stage, action);
         taken[Resource::device] = static_cast<double>(action.elements) * row_.accumulate_bytes /
-                                  machine.row_bytes_per_second;
+                                  machine.kernels.row_bytes_per_second;
         return taken;
       }
       case Kind::gather_gradients:

@@ -102,7 +102,7 @@ TEST(Prediction, CollectivesSlowComputing) {
   const std::vector<StepPlan> plans = plan_stages(4, reports::make_policy(plan::Sharding::full, 4));
   Machine machine = round_machine();
   machine.inside_nodes.bytes_per_second = 1e4;
-  machine.row_bytes_per_second = 1e6;  // so that updates take little
+  machine.kernels.row_bytes_per_second = 1e6;  // so that updates take little
   const auto computing = [&](double slowdown) {
     machine.slowdown = slowdown;
     return predict(pointers(plans), machine, 0, Streams::concurrent, model_flops)

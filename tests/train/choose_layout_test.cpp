@@ -26,8 +26,8 @@ simulate::Machine random_machine(std::mt19937& random) {
   simulate::Machine machine;
   machine.name = "random";
   machine.fp32.products = random_between(random, 1e9, 1e11);
-  machine.row_bytes_per_second = random_between(random, 1e9, 1e11);
-  machine.row_kernel_seconds = 1e-6;
+  machine.kernels.row_bytes_per_second = random_between(random, 1e9, 1e11);
+  machine.kernels.row_kernel_seconds = 1e-6;
   machine.inside_nodes.bytes_per_second = random_between(random, 1e7, 1e10);
   machine.inside_nodes.base_seconds = random_between(random, 1e-7, 1e-4);
   machine.across_nodes.bytes_per_second = random_between(random, 1e6, 1e9);

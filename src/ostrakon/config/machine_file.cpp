@@ -24,6 +24,7 @@ struct Number {
   double most;  ///< in the file's unit
   bool required;
   const char* what;
+  bool of_dtype = false;  ///< in a dtype's section
 };
 
 /// Those that are whole numbers in the machine go through these.
@@ -42,6 +43,33 @@ constexpr std::int64_t gibibyte = std::int64_t{1} << 30;
 const std::vector<Number>& numbers() {
   static const std::vector<Number> all = [] {
     std::vector<Number> list;
+    // In a dtype's section, those of kernels are its own, and 0 is "that of kernels".
+    const auto kernels = [&](const char* section, auto of, bool required) {
+      const auto add = [&](const char* key, double simulate::KernelRates::*number, double unit,
+                           double most, const char* what) {
+        const bool needed = required && number == &simulate::KernelRates::row_bytes_per_second;
+        list.push_back({section, key, [of, number](Machine& m) -> double& { return of(m).*number; },
+                        unit, most, needed, what});
+      };
+      using Rates = simulate::KernelRates;
+      add("product_width", &Rates::product_width, 1.0, 1e6,
+          "side of a weight with which a product runs at half of the rate");
+      add("attention_width", &Rates::attention_width, 1.0, 1e6,
+          "the same of a head's width; the rate of attention is that of 128");
+      add("backward_products", &Rates::backward_products, 1.0, 100.0,
+          "times what an operation of a product takes in forward, in backward; 0: as long");
+      add("backward_attention", &Rates::backward_attention, 1.0, 100.0, "the same of attention");
+      add("backward_rows", &Rates::backward_rows, 1.0, 100.0,
+          "the same of a byte of kernels without products");
+      add("product_microseconds", &Rates::product_seconds, micro, 1e6,
+          "of a matrix product besides its operations");
+      add("row_gigabytes_per_second", &Rates::row_bytes_per_second, giga, 1e9,
+          "10^9 bytes/s that norms, activations, losses read and write");
+      add("row_kernel_microseconds", &Rates::row_kernel_seconds, micro, 1e6,
+          "of each of these besides");
+      add("activation_gigaelements_per_second", &Rates::activations_per_second, giga, 1e9,
+          "10^9 elements/s of activation functions besides their bytes; 0: in no time");
+    };
     const auto rates = [&](const char* section, auto of) {
       list.push_back({section, "peak_teraflops", [of](Machine& m) -> double& { return of(m).peak; },
                       tera, 1e9, false, "10^12 operations/s that the maker states, for MFU"});
@@ -51,35 +79,25 @@ const std::vector<Number>& numbers() {
       list.push_back({section, "attention_teraflops",
                       [of](Machine& m) -> double& { return of(m).attention; }, tera, 1e9, false,
                       "that attention reaches, causal half counted; 0: as products"});
-      list.push_back({section, "row_gigabytes_per_second",
-                      [of](Machine& m) -> double& { return of(m).rows; }, giga, 1e9, false,
-                      "of kernels without products; 0: that of `kernels`"});
+      kernels(
+          section, [of](Machine& m) -> simulate::KernelRates& { return of(m).kernels; }, false);
     };
     rates("fp32", [](Machine& m) -> simulate::ComputeRates& { return m.fp32; });
     rates("bits16", [](Machine& m) -> simulate::ComputeRates& { return m.bits16; });
     rates("fp64", [](Machine& m) -> simulate::ComputeRates& { return m.fp64; });
-    const std::vector<Number> kernels = {
-        {"kernels", "product_width", MEMBER(product_width), 1.0, 1e6, false,
-         "side of a weight with which a product runs at half of the rate"},
-        {"kernels", "attention_width", MEMBER(attention_width), 1.0, 1e6, false,
-         "the same of a head's width; the rate of attention is that of 128"},
-        {"kernels", "backward_products", MEMBER(backward_products), 1.0, 100.0, false,
-         "by how much longer an operation of a product takes in backward: 1.1 is 10 %"},
-        {"kernels", "backward_attention", MEMBER(backward_attention), 1.0, 100.0, false,
-         "the same of attention"},
-        {"kernels", "product_microseconds", MEMBER(product_seconds), micro, 1e6, false,
-         "of a matrix product besides its operations"},
-        {"kernels", "row_gigabytes_per_second", MEMBER(row_bytes_per_second), giga, 1e9, true,
-         "10^9 bytes/s that norms, activations, losses read and write"},
-        {"kernels", "row_kernel_microseconds", MEMBER(row_kernel_seconds), micro, 1e6, false,
-         "of each of these besides"},
+    for (Number& number : list) number.of_dtype = true;
+    kernels(
+        "kernels", [](Machine& m) -> simulate::KernelRates& { return m.kernels; }, true);
+    const std::vector<Number> all_dtypes = {
         {"kernels", "update_gigabytes_per_second", MEMBER(update_bytes_per_second), giga, 1e9,
-         false, "of the optimizer; 0: as row kernels"},
+         false, "of the optimizer, and of sums of gradients; 0: as row kernels"},
+        {"kernels", "convert_gigabytes_per_second", MEMBER(convert_bytes_per_second), giga, 1e9,
+         false, "of parameters and gradients that change their dtype; 0: as updates"},
         {"kernels", "norm_gigabytes_per_second", MEMBER(norm_bytes_per_second), giga, 1e9, false,
          "of sums of squares of gradients; 0: as row kernels"},
         {"kernels", "slowdown_percent", MEMBER(slowdown), percent, 1e4, false,
          "by how much longer a rank computes while it communicates"}};
-    list.insert(list.end(), kernels.begin(), kernels.end());
+    list.insert(list.end(), all_dtypes.begin(), all_dtypes.end());
     const auto network = [&](const char* section, auto of) {
       list.push_back({section, "gigabytes_per_second",
                       [of](Machine& m) -> double& { return of(m).bytes_per_second; }, giga, 1e9,
@@ -166,6 +184,12 @@ std::string advice(const std::string& word, const std::vector<std::string>& know
   return near.empty() ? "expected " + join(known, ", ", " or ") : "did you mean " + near + "?";
 }
 
+/// Whether a dtype's own number is that of kernels where it is 0.
+bool is_of_kernels(const Number& number) {
+  const std::vector<std::string> all = names_of_keys("kernels");
+  return number.of_dtype && std::find(all.begin(), all.end(), number.key) != all.end();
+}
+
 void read_entry(Machine& machine, const std::string& section, const DeckEntry& entry,
                 const std::string& name) {
   const std::string place = text(name, ": ", section, ".", entry.name, " = ", entry.value.shown());
@@ -188,11 +212,9 @@ void read_entry(Machine& machine, const std::string& section, const DeckEntry& e
     if (number.section != section || number.key != entry.name) continue;
     require(entry.value.kind == Value::Kind::number && entry.value.number >= 0.0 &&
                 entry.value.number <= number.most,
-            place, ": expected a number from 0 to ", format_number(number.most), ": ", number.what);
+            place, ": expected a number from 0 to ", format_number(number.most), ": ", number.what,
+            is_of_kernels(number) ? "; 0: as in kernels" : "");
     require(!number.required || entry.value.number > 0.0, place, ": expected a number above 0");
-    const std::string backward = "backward_";
-    require(entry.name.compare(0, backward.size(), backward) != 0 || entry.value.number >= 1.0,
-            place, ": expected a number from 1 on: ", number.what);
     number.in(machine) = entry.value.number * number.unit;
     return;
   }
@@ -241,6 +263,7 @@ std::string write_machine(const Machine& machine, const std::string& source) {
   std::string section;
   for (const Number& number : numbers()) {
     const double value = number.in(from) / number.unit;
+    if (number.of_dtype && value == 0.0) continue;  // as in `kernels`, or there is no such dtype
     if (section != number.section) {
       section = number.section;
       made += "  " + section + ":\n";

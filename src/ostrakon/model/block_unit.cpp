@@ -717,14 +717,16 @@ void BlockUnit<T>::describe_work(double scores, int rest) {
   const auto attend = [&](double times) {
     return plan::attention_work(times * scores, attention_.head_width);
   };
+  const auto all_rows = static_cast<double>(sizes_.rows);
   const auto gradient = [&](const Linear& layer) {
-    return layer.weight.trained() ? product(layer.inputs, layer.outputs) : plan::KernelWork();
+    return linear_parameters_work<T>(layer, all_rows);
   };
   const std::int64_t of_heads = has_head_norms() ? 4 * rotated_width() : 2 * rotated_width();
   const plan::KernelWork qkv = product(qkv_.inputs, qkv_.outputs),
                          out = product(out_.inputs, out_.outputs);
-  const plan::KernelWork attention =
-      qkv + out + rows(2 * sizes_.width) + rows(of_heads) + attend(2.0);
+  const plan::KernelWork attention = linear_forward_work<T>(qkv_, all_rows) +
+                                     linear_forward_work<T>(out_, all_rows) +
+                                     rows(2 * sizes_.width) + rows(of_heads) + attend(2.0);
   const plan::KernelWork residual = rows(2 * sizes_.width);
   plan::KernelWork forward = attention + residual + feed_forward_->forward_work();
   plan::KernelWork recompute = attention + residual + feed_forward_->recompute_work();

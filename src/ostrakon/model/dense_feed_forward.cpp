@@ -15,13 +15,15 @@ void DenseFeedForward<T>::count_rows() {
   };
   const std::int64_t width = up_.inputs, up = up_.outputs, inner = down_.inputs;
   const plan::KernelWork norm = plan::row_work(bytes(2 * width));
-  const plan::KernelWork activate = plan::row_work(bytes(up + inner));
+  const auto elements = static_cast<double>(rows_ * inner);
+  const plan::KernelWork activate = plan::activation_work(elements, bytes(up + inner));
   auto& work = this->work_;
   work.forward += norm + activate + plan::row_work(bytes(2 * width));  // the last: y = x
   if (!(recompute_.mlp && recompute_.norms)) work.recompute += norm;
   if (recompute_.mlp || up_.weight.trained()) work.backward += norm;
   if (down_.weight.trained()) work.backward += activate;
-  work.backward += plan::row_work(bytes(2 * up + inner)) + plan::row_work(bytes(4 * width), 2.0);
+  work.backward += plan::activation_work(elements, bytes(2 * up + inner)) +
+                   plan::row_work(bytes(4 * width), 2.0);
 }
 
 /// y = x + activation(norm(x) Wup^T) Wdown^T; without y, as much of it as is saved.

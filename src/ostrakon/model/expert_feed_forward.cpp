@@ -420,6 +420,43 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     this->count(mlp.up, rows, true, recompute.mlp);
     this->count(mlp.down, rows, false, false);
   }
+  count_rows();
+}
+
+// In the order of what forward and backward call. What experts that are a unit of their own do is
+// theirs.
+template <class T>
+void ExpertFeedForward<T>::count_rows() {
+  const auto bytes = [](std::int64_t rows, std::int64_t columns) {
+    return static_cast<double>(bytes_of<T>(rows * columns));
+  };
+  const std::int64_t all = experts_.empty() ? 0 : copies(rows_);
+  const plan::KernelWork norm = plan::row_work(bytes(rows_, 2 * width_));
+  const plan::KernelWork route =
+      plan::row_work(static_cast<double>(bytes_of<Compute>(2 * rows_ * router_.experts)));
+  // Copies of rows, and sums of them with what the block reads.
+  const plan::KernelWork gather =
+                             all > 0 ? plan::row_work(bytes(all, 2 * width_)) : plan::KernelWork(),
+                         combine = plan::row_work(bytes(all, width_) + bytes(rows_, 2 * width_));
+  auto& work = this->work_;
+  work.forward += norm + route + gather + combine;
+  work.recompute += norm + route + (recompute_.mlp ? plan::KernelWork() : gather);
+  // Copies of the output's gradient, and of the norm; these once more where up is computed again.
+  work.backward += norm + route + (recompute_.mlp ? 3.0 : 2.0) * gather + combine;
+  const auto activate = [&](const Mlp& mlp, std::int64_t rows, bool is_activated_again) {
+    const std::int64_t up = mlp.up.outputs, inner = mlp.down.inputs;
+    const auto elements = static_cast<double>(rows * inner);
+    const plan::KernelWork once = plan::activation_work(elements, bytes(rows, up + inner));
+    work.forward += once;
+    if (is_activated_again) work.backward += once;
+    work.backward += plan::activation_work(elements, bytes(rows, 2 * up + inner));
+  };
+  if (all > 0) {
+    activate(experts_.front(), all, true);
+    work.backward += plan::row_work(bytes(all, 3 * inner_ + 2 * width_));  // weights' gradients
+  }
+  if (has_shared()) activate(shared_, rows_, shared_.down.weight.trained());
+  work.backward += plan::row_work(bytes(rows_, 4 * width_), 2.0);
 }
 
 /// Whether the second layer of any MLP has gradients.

@@ -136,6 +136,7 @@ class ExpertFeedForward final : public FeedForward<T> {
                            HostView<const std::int64_t*> offsets) const;
   void backward_of_shared(const Exec& exec, const FeedForwardCall<T>& call,
                           const Backward& arrays) const;
+  void count_rows();
   void backward_of_router(const Exec& exec, const FeedForwardCall<T>& call, const Backward& arrays,
                           View<const Compute*> dweights) const;
   void forward_of_shared(const Exec& exec, const FeedForwardCall<T>& call, const Saved& saved,

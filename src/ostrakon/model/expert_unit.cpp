@@ -495,10 +495,27 @@ void ExpertUnit<T>::describe() {
     };
     const double activate =
         static_cast<double>(bytes_of<T>(border_.assignments() * (up.outputs + down.inputs))) / part;
-    description_.forward[p].work = work_of(up) + work_of(down) + plan::row_work(activate, experts);
-    description_.backward[p].work =
-        3.0 * work_of(up) + 2.0 * work_of(down) + plan::row_work(2.5 * activate, 2.0 * experts);
+    const plan::KernelWork activation = plan::activation_work(
+        static_cast<double>(border_.assignments() * down.inputs) / part, activate);
+    // Rows are copied to where they are sent from, there and back; backward also sends gradients,
+    // and weighs them with activated rows.
+    const auto rows_of = [&](std::int64_t columns) {
+      return plan::row_work(static_cast<double>(bytes_of<T>(border_.assignments() * columns)) /
+                            part);
+    };
+    const plan::KernelWork copies = rows_of(2 * border_.width);
+    description_.forward[p - 1].work = copies;
+    description_.backward[p - 1].work = 2.0 * copies;
+    description_.forward[p].work = work_of(up) + work_of(down) + activation + copies;
+    description_.backward[p].work = 3.0 * work_of(up) + 2.0 * work_of(down) + activation +
+                                    plan::activation_work(activation.activations, 1.5 * activate) +
+                                    rows_of(3 * inner_ + 2 * border_.width) + copies;
   }
+  // Sums of a row's experts.
+  const plan::KernelWork combine = plan::row_work(
+      static_cast<double>(bytes_of<T>((border_.assignments() + 2 * border_.rows) * border_.width)));
+  description_.forward.back().work += combine;
+  description_.backward.back().work += combine;
 }
 
 template class ExpertUnit<float>;

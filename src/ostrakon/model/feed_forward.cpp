@@ -13,23 +13,23 @@ void FeedForward<T>::count(const Linear& layer, std::int64_t rows, bool saved,
                            bool computed_again) {
   const double product =
       2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);
-  const plan::KernelWork one = plan::product_work(product, layer.inputs, layer.outputs);
+  const auto all_rows = static_cast<double>(rows);
+  const plan::KernelWork forward = linear_forward_work<T>(layer, all_rows),
+                         of_parameters = linear_parameters_work<T>(layer, all_rows);
   const bool trained = layer.weight.trained();
   flops_.forward += product;
-  work_.forward += one;
+  work_.forward += forward;
   if (saved && !computed_again) {
     flops_.recompute += product;
-    work_.recompute += one;
+    work_.recompute += forward;
   }
   flops_.gradient += trained ? 2.0 * product : product;
-  work_.backward += trained ? 2.0 * one : one;
-  if (trained) {
-    flops_.parameters += product;
-    work_.parameters += one;
-  }
+  work_.backward += linear_input_work(layer, all_rows) + of_parameters;
+  if (trained) flops_.parameters += product;
+  work_.parameters += of_parameters;
   if (computed_again) {
     flops_.again += product;
-    work_.backward += one;
+    work_.backward += forward;
   }
 }
 

@@ -88,6 +88,36 @@ Linear find_linear(const std::vector<Parameter>& parameters, const std::string& 
           find_parameter(parameters, name + ".bias")};
 }
 
+namespace {
+
+/// The bytes of `columns` columns.
+template <class T>
+double bytes_of_columns(double rows, std::int64_t columns) {
+  return rows * static_cast<double>(columns) * static_cast<double>(sizeof(T));
+}
+
+}  // namespace
+
+plan::KernelWork linear_input_work(const Linear& layer, double rows) {
+  return plan::product_work(2.0 * rows * static_cast<double>(layer.inputs * layer.outputs),
+                            layer.inputs, layer.outputs);
+}
+
+template <class T>
+plan::KernelWork linear_forward_work(const Linear& layer, double rows) {
+  plan::KernelWork work = linear_input_work(layer, rows);  // as many operations
+  if (layer.bias.exists()) work += plan::row_work(bytes_of_columns<T>(rows, 2 * layer.outputs));
+  return work;
+}
+
+template <class T>
+plan::KernelWork linear_parameters_work(const Linear& layer, double rows) {
+  plan::KernelWork work;
+  if (layer.weight.trained()) work += linear_input_work(layer, rows);
+  if (layer.bias.trained()) work += plan::row_work(bytes_of_columns<T>(rows, layer.outputs));
+  return work;
+}
+
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                     View<const T**> x, View<T**> y) {
@@ -381,6 +411,8 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
   template void head_norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>, \
                                       View<compute_t<T>*>, View<T**>, View<compute_t<T>*>,         \
                                       const LeafSums<T>&);                                         \
+  template plan::KernelWork linear_forward_work<T>(const Linear&, double);                         \
+  template plan::KernelWork linear_parameters_work<T>(const Linear&, double);                      \
   template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>,   \
                                   View<T**>);                                                      \
   template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,             \

@@ -85,6 +85,14 @@ ParameterLocation find_parameter(const std::vector<Parameter>& parameters, const
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Linear find_linear(const std::vector<Parameter>& parameters, const std::string& name);
 
+/// What kernels do for `rows` rows of a layer: in forward, for the gradient of x (a product alone,
+/// whatever the dtype), and for those of the parameters that are trained.
+template <class T>
+plan::KernelWork linear_forward_work(const Linear& layer, double rows);
+plan::KernelWork linear_input_work(const Linear& layer, double rows);
+template <class T>
+plan::KernelWork linear_parameters_work(const Linear& layer, double rows);
+
 /// y = x W^T + b. Shapes: x (rows, inputs), y (rows, outputs).
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,

@@ -1090,14 +1090,15 @@ void TensorBlockUnit<T>::describe() {
   };
   const plan::KernelWork of_norm = of_own_rows(2.0 * width), residual = of_own_rows(3.0 * width);
   const plan::KernelWork activate =
-      plan::row_work(bytes(static_cast<double>(up_.outputs + down_.inputs)) / chunks);
+      plan::activation_work(rows * static_cast<double>(down_.inputs) / chunks,
+                            bytes(static_cast<double>(up_.outputs + down_.inputs)) / chunks);
   const plan::KernelWork rotary = plan::row_work(bytes(2.0 * static_cast<double>(qkv_.outputs)));
   // A product of a chunk's rows.
   const auto work_of = [&](const Linear& layer) {
-    return plan::product_work(product(layer) / chunks, layer.inputs, layer.outputs);
+    return linear_forward_work<T>(layer, rows / chunks);
   };
   const auto gradient_work = [&](const Linear& layer) {
-    return layer.weight.trained() ? chunks * work_of(layer) : plan::KernelWork();
+    return linear_parameters_work<T>(layer, rows);
   };
   const plan::KernelWork queries_work = work_of(outputs_of(qkv_, 0, sizes_.queries));
   const auto attend = [&](double times) {
@@ -1170,19 +1171,23 @@ void TensorBlockUnit<T>::describe() {
     if (step == Step::project) flops = product(qkv_) + (in_one ? gradient(qkv_) : 0.0);
     if (step == Step::qkv) flops = gradient(qkv_);
     plan::KernelWork& work = description_.backward[p].work;
-    const auto all = [&](const Linear& layer) { return chunks * work_of(layer); };
+    const auto all = [&](const Linear& layer) {
+      return chunks * linear_input_work(layer, rows / chunks);
+    };
+    const plan::KernelWork up_again = chunks * work_of(up_), all_norms = chunks * of_norm;
     if (step == Step::middle && router_) work = router_->backward_work();
-    if (step == Step::again) work = all(up_) + of_norm;
+    if (step == Step::again) work = up_again + all_norms;
     if (step == Step::mlp)
-      work = (recompute_.mlp && in_one ? 2.0 : 1.0) * all(up_) + all(down_) + gradient_work(down_) +
-             (in_one ? gradient_work(up_) : plan::KernelWork()) + 2.0 * activate + of_norm;
+      work = all(up_) + (recompute_.mlp && in_one ? up_again : plan::KernelWork()) + all(down_) +
+             gradient_work(down_) + (in_one ? gradient_work(up_) : plan::KernelWork()) +
+             2.0 * chunks * activate + all_norms;
     if (step == Step::up) work = gradient_work(outputs_of(up_, first, last));
     if (step == Step::attend)
       work = all(out_) + rotary + attend(recompute_.attention ? 7.0 : 5.0) +
              (in_one ? gradient_work(out_) : plan::KernelWork());
     if (step == Step::out) work = gradient_work(out_);
     if (step == Step::project)
-      work = all(qkv_) + (in_one ? gradient_work(qkv_) : plan::KernelWork()) + 3.0 * of_norm;
+      work = all(qkv_) + (in_one ? gradient_work(qkv_) : plan::KernelWork()) + 3.0 * all_norms;
     if (step == Step::qkv) work = gradient_work(qkv_);
   }
 }

@@ -19,6 +19,7 @@ struct KernelWork {
   double row_bytes = 0.0;    ///< that kernels without products read and write, each array once:
                              ///< norms, activations, rotary embedding, residual sums, losses
   double row_kernels = 0.0;  ///< their number
+  double activations = 0.0;  ///< elements of activation functions, or of their derivatives
 
   KernelWork& operator+=(const KernelWork& more) {
     products += more.products;
@@ -27,12 +28,14 @@ struct KernelWork {
     attention_by_width += more.attention_by_width;
     row_bytes += more.row_bytes;
     row_kernels += more.row_kernels;
+    activations += more.activations;
     return *this;
   }
   friend KernelWork operator+(KernelWork a, const KernelWork& b) { return a += b; }
   friend KernelWork operator*(double times, KernelWork work) {
-    for (double* sum : {&work.products, &work.products_by_width, &work.attention_flops,
-                        &work.attention_by_width, &work.row_bytes, &work.row_kernels})
+    for (double* sum :
+         {&work.products, &work.products_by_width, &work.attention_flops, &work.attention_by_width,
+          &work.row_bytes, &work.row_kernels, &work.activations})
       *sum *= times;
     return work;
   }
@@ -57,6 +60,12 @@ inline KernelWork row_work(double bytes, double kernels = 1.0) {
   KernelWork work;
   work.row_bytes = bytes;
   work.row_kernels = kernels;
+  return work;
+}
+/// An activation function of `elements`, in a kernel that reads and writes `bytes`.
+inline KernelWork activation_work(double elements, double bytes) {
+  KernelWork work = row_work(bytes);
+  work.activations = elements;
   return work;
 }
 

@@ -442,9 +442,9 @@ class Executor::Implementation {
         if (is_told && observer) observer(action, false);
       });
     }
-    time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
     if (is_possible && !failure) attempt([&] { is_possible = line.queue->add(has_failed_); });
+    time.end = seconds_now();  // of what has run, but on a device's own streams, of submission
     return is_possible && !failure;
   }
 

@@ -14,8 +14,8 @@ using plan::ResourceSeconds;
 using plan::Role;
 using plan::StepPlan;
 
-/// Bytes that an action on the compute or reduce stream reads and writes besides phases of units
-/// and collectives: each array once for reading and once for writing.
+/// Bytes that an action reads and writes on the device besides phases of units and what collectives
+/// send: each array once for reading and once for writing.
 double processed_bytes(const StepPlan& plan, const Action& action) {
   const auto elements = static_cast<double>(action.elements);
   const auto master = static_cast<double>(plan.layouts.masters.element_bytes);
@@ -25,6 +25,14 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
       return elements * master;
     case Kind::accumulate:
       return 3.0 * elements * master;
+    case Kind::gather:  // masters become what is sent
+      return action.converts ? elements / std::max(1, action.span.ranks) *
+                                   (master + static_cast<double>(action.element_bytes))
+                             : 0.0;
+    case Kind::reduce_scatter:
+      return action.buffer(Role::packed) >= 0
+                 ? elements * (master + static_cast<double>(action.element_bytes))
+                 : 0.0;
     case Kind::keep:
       return 2.0 * elements * computed;
     case Kind::direction:
@@ -97,27 +105,30 @@ GroupShape MachineCosts::group(int stage, const Action& action) const {
 
 double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action) const {
   const ComputeRates& rates = *machine_.rates(plan.layouts.gathered.element_bytes);
+  const KernelRates kernels = rates.kernels.or_else(machine_.kernels);
   const plan::KernelWork& work = action.work;
-  const double attention =
-      (work.attention_flops + machine_.attention_width * work.attention_by_width) /
-      (1.0 + machine_.attention_width / 128.0);
-  const double products =
-      action.flops - work.attention_flops + machine_.product_width * work.products_by_width;
-  const bool is_backward = action.kind == Kind::backward;
-  double seconds = (is_backward ? machine_.backward_products : 1.0) * products / rates.products +
-                   (is_backward ? machine_.backward_attention : 1.0) * attention /
-                       rates.attention_or_products() +
-                   work.products * machine_.product_seconds;
+  const auto times = [&](double longer) {
+    return action.kind == Kind::backward && longer > 0.0 ? longer : 1.0;
+  };
+  double seconds =
+      times(kernels.backward_products) * kernels.products(action.flops, work) / rates.products +
+      times(kernels.backward_attention) * kernels.attention(work) / rates.attention_or_products() +
+      work.products * kernels.product_seconds;
   if (work.row_bytes > 0.0)
-    seconds += work.row_bytes / (rates.rows > 0.0 ? rates.rows : machine_.row_bytes_per_second) +
-               work.row_kernels * machine_.row_kernel_seconds;
+    seconds += times(kernels.backward_rows) * work.row_bytes / kernels.row_bytes_per_second +
+               work.row_kernels * kernels.row_kernel_seconds;
+  if (kernels.activations_per_second > 0.0)
+    seconds += work.activations / kernels.activations_per_second;
   const double bytes = processed_bytes(plan, action);
   if (bytes > 0.0) {
-    const double own = action.kind == Kind::optimize ? machine_.update_bytes_per_second
-                       : action.kind == Kind::norm   ? machine_.norm_bytes_per_second
-                                                     : 0.0;
-    seconds +=
-        bytes / (own > 0.0 ? own : machine_.row_bytes_per_second) + machine_.row_kernel_seconds;
+    const auto or_else = [](double rate, double other) { return rate > 0.0 ? rate : other; };
+    double rate = machine_.kernels.row_bytes_per_second;
+    if (action.kind == Kind::optimize || action.kind == Kind::accumulate)
+      rate = machine_.update_rate();
+    if (action.kind == Kind::norm) rate = or_else(machine_.norm_bytes_per_second, rate);
+    if (action.kind == Kind::gather || action.kind == Kind::reduce_scatter)
+      rate = or_else(machine_.convert_bytes_per_second, machine_.update_rate());
+    seconds += bytes / rate + machine_.kernels.row_kernel_seconds;
   }
   return seconds;
 }
@@ -162,8 +173,8 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
     add(to_all ? exchange_seconds(machine_, shape, bytes) : ring_seconds(machine_, shape, bytes),
         shape.spans_nodes());
     if (is_ordered)
-      on_core(Resource::device, bytes * (1.0 + 1.0 / shape.ranks) / machine_.row_bytes_per_second +
-                                    machine_.row_kernel_seconds);
+      on_core(Resource::device, bytes * (1.0 + 1.0 / shape.ranks) / machine_.update_rate() +
+                                    machine_.kernels.row_kernel_seconds);
   }
   if (machine_.added_seconds_per_byte > 0.0)
     all[Resource::latency] +=
@@ -183,9 +194,15 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
     return or_none(std::max(network.bytes_per_second, network.exchange_bytes_per_second));
   };
   plan::Rates bound;
+  const KernelRates kernels = rates->kernels.or_else(machine.kernels);
+  const auto in_either_pass = [](double rate, double backward) {
+    return backward > 0.0 ? rate / std::min(1.0, backward) : rate;
+  };
   // Attention approaches this in wide heads.
-  bound.flops = std::max(rates->products,
-                         rates->attention_or_products() * (1.0 + machine.attention_width / 128.0));
+  bound.flops =
+      std::max(in_either_pass(rates->products, kernels.backward_products),
+               in_either_pass(rates->attention_or_products(), kernels.backward_attention) *
+                   (1.0 + kernels.attention_width / 128.0));
   // Rates are one after the other, an all-to-all goes inside and across at once.
   bound.bytes_inside_nodes = of_network(machine.inside_nodes);
   if (machine.across_nodes.exchange_rate() > 0.0)

@@ -70,6 +70,10 @@ double slowest_of(int ranks, double deviation) {
   return ranks > 1 ? deviation * std::sqrt(2.0 * std::log(static_cast<double>(ranks))) : 0.0;
 }
 
+std::array<KernelRates*, 4> kernels_of(Machine& machine) {
+  return {&machine.kernels, &machine.fp32.kernels, &machine.bits16.kernels, &machine.fp64.kernels};
+}
+
 /// 0 up to 8 ranks, 1 at 16, then as the root of the ranks.
 double growth_of_jitter(int ranks) {
   return (std::sqrt(std::max(1.0, ranks / 8.0)) - 1.0) / (std::sqrt(2.0) - 1.0);
@@ -158,14 +162,21 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
        }},
       {"twice the bandwidth of memory",
        [](Machine& m) {
-         for (double* rate : {&m.row_bytes_per_second, &m.update_bytes_per_second,
-                              &m.norm_bytes_per_second, &m.fp32.rows, &m.bits16.rows, &m.fp64.rows})
-           *rate *= 2.0;
+         for (KernelRates* rates : kernels_of(m)) rates->row_bytes_per_second *= 2.0;
+         m.update_bytes_per_second *= 2.0;
+         m.convert_bytes_per_second *= 2.0;
+         m.norm_bytes_per_second *= 2.0;
+       }},
+      {"activation functions twice as fast",
+       [](Machine& m) {
+         for (KernelRates* rates : kernels_of(m)) rates->activations_per_second *= 2.0;
        }},
       {"half the time to start kernels",
        [](Machine& m) {
-         m.product_seconds *= 0.5;
-         m.row_kernel_seconds *= 0.5;
+         for (KernelRates* rates : kernels_of(m)) {
+           rates->product_seconds *= 0.5;
+           rates->row_kernel_seconds *= 0.5;
+         }
        }},
       {"twice the bandwidth inside nodes", [&](Machine& m) { faster(m.inside_nodes); }},
       {"twice the bandwidth across nodes", [&](Machine& m) { faster(m.across_nodes); }},

@@ -158,7 +158,8 @@ than one rank, comm.
              with as many bytes; how long a step stalls for an asynchronous save, and what that
              costs the steps meanwhile
 
-  --seconds S              how long to measure each row (0.3), or all steps (10)
+  --seconds S              how long to measure each row (0.3), all steps (10), or, of machine, each
+                           small model in each of three rounds (0.7)
   --output FILE            of machine: the file to write; default: it is shown
   --machine FILE           of step: also what is predicted for the machine of this file
   --added-nanoseconds-per-byte T

@@ -9,6 +9,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/simulate/kernel_fit.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/train/make_trainer.hpp>
@@ -22,146 +23,6 @@ namespace {
 
 using plan::Kind;
 using simulate::Machine;
-
-/// Least squares with coefficients of at least 0: rows of `terms` times them are `values`. One
-/// coefficient after the other, until none changes.
-std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
-                                 const std::vector<double>& values) {
-  const std::size_t unknowns = terms.front().size();
-  std::vector<double> scale(unknowns, 0.0);  // so that columns are about as large
-  for (const auto& row : terms)
-    for (std::size_t u = 0; u < unknowns; ++u) scale[u] = std::max(scale[u], row[u]);
-  std::vector<double> found(unknowns, 0.0);
-  std::vector<double> left = values;
-  constexpr int most_sweeps = 20000;
-  constexpr double least_change = 1e-9;
-  double change = 1.0;
-  for (int sweep = 0; sweep < most_sweeps && change > least_change; ++sweep) {
-    change = 0.0;
-    for (std::size_t u = 0; u < unknowns; ++u) {
-      if (scale[u] == 0.0) continue;
-      double dot = 0.0, square = 0.0;
-      for (std::size_t r = 0; r < terms.size(); ++r) {
-        const double term = terms[r][u] / scale[u];
-        dot += term * left[r];
-        square += term * term;
-      }
-      const double next = std::max(0.0, found[u] + dot / square);
-      for (std::size_t r = 0; r < terms.size(); ++r)
-        left[r] -= (next - found[u]) * terms[r][u] / scale[u];
-      change = std::max(change, std::abs(next - found[u]));
-      found[u] = next;
-    }
-  }
-  for (std::size_t u = 0; u < unknowns; ++u) found[u] = scale[u] > 0.0 ? found[u] / scale[u] : 0.0;
-  return found;
-}
-
-/// Actions of one kind of a small model's step.
-struct Sample {
-  std::string name;
-  double seconds = 0.0;
-  double share = 0.0;  ///< of the model's step
-  double flops = 0.0;
-  plan::KernelWork work;
-  bool is_backward = false;
-};
-
-/// Numbers of a machine, in a dtype, from samples: seconds relative to the measured ones, weighted
-/// by the samples' share of steps.
-struct KernelFit {
-  /// What both passes may take differently.
-  enum Kind { products, attention, rows, kinds };
-
-  double product_width = 0.0, attention_width = 0.0;
-  bool has_passes[kinds] = {true, true, true};  ///< else backward takes as long as forward
-  std::vector<double> coefficients;             ///< of terms(); seconds for each of what they count
-  double error = 1e300;                         ///< sum of weighted squares
-
-  std::vector<double> terms(const Sample& sample) const {
-    simulate::KernelRates widths;
-    widths.product_width = product_width;
-    widths.attention_width = attention_width;
-    const double amounts[kinds] = {widths.products(sample.flops, sample.work),
-                                   widths.attention(sample.work), sample.work.row_bytes};
-    std::vector<double> all;
-    for (int k = 0; k < kinds; ++k) {
-      const bool is_apart = has_passes[k] && sample.is_backward;
-      all.push_back(is_apart ? 0.0 : amounts[k]);
-      all.push_back(is_apart ? amounts[k] : 0.0);
-    }
-    all.push_back(sample.work.products);
-    all.push_back(sample.work.activations);
-    return all;
-  }
-
-  double seconds(const Sample& sample) const {
-    const std::vector<double> amounts = terms(sample);
-    double sum = 0.0;
-    for (std::size_t t = 0; t < amounts.size(); ++t) sum += coefficients[t] * amounts[t];
-    return sum;
-  }
-
-  void fit(const std::vector<Sample>& samples) {
-    std::vector<std::vector<double>> rows_of_terms;
-    std::vector<double> values;
-    for (const Sample& sample : samples) {
-      const double weight = std::sqrt(sample.share);
-      rows_of_terms.push_back(terms(sample));
-      for (double& term : rows_of_terms.back()) term *= weight / sample.seconds;
-      values.push_back(weight);
-    }
-    coefficients = fit_positive(rows_of_terms, values);
-    error = 0.0;
-    for (const Sample& sample : samples) {
-      const double off = seconds(sample) / sample.seconds - 1.0;
-      error += sample.share * off * off;
-    }
-  }
-
-  /// The rates that these are, and 0 where times say none.
-  void set(simulate::ComputeRates& rates) const {
-    const auto rate = [&](std::size_t term) {
-      constexpr double fastest = 1e17;  // of anything
-      return coefficients[term] > 1.0 / fastest ? 1.0 / coefficients[term] : 0.0;
-    };
-    const auto backward = [&](Kind kind) {
-      return has_passes[kind] ? coefficients[2 * kind + 1] / coefficients[2 * kind] : 1.0;
-    };
-    rates.products = rate(2 * products);
-    rates.attention = rate(2 * attention);
-    rates.kernels.product_width = product_width;
-    rates.kernels.attention_width = attention_width;
-    rates.kernels.backward_products = backward(products);
-    rates.kernels.backward_attention = backward(attention);
-    rates.kernels.backward_rows = backward(rows);
-    rates.kernels.row_bytes_per_second = rate(2 * rows);
-    rates.kernels.product_seconds = coefficients[2 * kinds];
-    rates.kernels.activations_per_second = rate(2 * kinds + 1);
-  }
-};
-
-KernelFit fit_kernels(const std::vector<Sample>& samples) {
-  KernelFit best;
-  for (const double product_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
-    for (const double attention_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
-      KernelFit fit;
-      fit.product_width = product_width;
-      fit.attention_width = attention_width;
-      fit.fit(samples);
-      // Times that do not tell passes apart, or say that one takes none.
-      bool is_changed = false;
-      for (std::size_t k = 0; k < KernelFit::kinds; ++k) {
-        const double ratio = fit.coefficients[2 * k + 1] / fit.coefficients[2 * k];
-        if (ratio > 0.2 && ratio < 5.0) continue;  // not where it is infinite, or none
-        fit.has_passes[k] = false;
-        is_changed = true;
-      }
-      if (is_changed) fit.fit(samples);
-      if (fit.error < best.error) best = fit;
-    }
-  return best;
-}
 
 /// A small decoder: what blocks of real ones are made of, in other proportions. A step has one
 /// micro-batch.
@@ -269,7 +130,7 @@ class MachineBench {
     std::vector<double> seconds;  ///< of each action
     double step_seconds = 0.0;    ///< of all of them
     double between = 0.0;         ///< of a step besides its actions
-    double waits = 0.0;  ///< by how much the slowest rank took longer than the mean, of the mean
+    double waits = 0.0;           ///< for others, relative to what ranks do besides
 
     /// Of as many actions, all 0.
     static Run empty(plan::StepPlan plan) {
@@ -282,7 +143,6 @@ class MachineBench {
       for (std::size_t a = 0; a < seconds.size(); ++a) seconds[a] += times * other.seconds[a];
       step_seconds += times * other.step_seconds;
       between += times * other.between;
-      waits += times * other.waits;
     }
   };
 
@@ -317,13 +177,9 @@ class MachineBench {
         step.total += step.actions.back();
       }
       step.between = seconds - step.total;
-      double slowest = step.total, sum = step.total;
-      world_.maximum(&slowest, 1);
-      add_up(&sum, 1);
+      if (mesh.world().size() > 1) step.wait = waited(mesh.world(), found.plan, step.actions);
       world_.maximum(&seconds, 1);
-      shortest(mesh.world(), found.plan, step.actions);
       if (number == 1) continue;
-      step.wait = slowest * world_.size() / sum - 1.0;
       total += seconds;
       steps.push_back(std::move(step));
     }
@@ -343,18 +199,25 @@ class MachineBench {
       found.step_seconds += seconds;
     }
     found.between = mean(found.between);
-    found.waits = mean(found.waits);  // ranks cut other steps
+    found.waits = mean(found.waits);  // ranks leave out other steps
     return found;
   }
 
-  /// Of collectives, what the rank takes that comes last.
-  static void shortest(comm::Communicator& group, const plan::StepPlan& plan,
-                       std::vector<double>& seconds) {
-    if (group.size() == 1) return;
-    std::vector<double> all = seconds;
-    group.minimum(all.data(), static_cast<int>(all.size()));
-    for (std::size_t a = 0; a < all.size(); ++a)
-      if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = all[a];
+  /// How long ranks wait for others in collectives, on average and relative to all that they do
+  /// besides. Leaves of collectives in `seconds` what the rank takes that comes last.
+  double waited(comm::Communicator& group, const plan::StepPlan& plan,
+                std::vector<double>& seconds) {
+    std::vector<double> least = seconds;
+    group.minimum(least.data(), static_cast<int>(least.size()));
+    double sum = 0.0, waiting = 0.0;
+    for (std::size_t a = 0; a < seconds.size(); ++a) {
+      if (plan::array_bytes(plan.actions[a]) > 0) {
+        waiting += seconds[a] - least[a];
+        seconds[a] = least[a];
+      }
+      sum += seconds[a];
+    }
+    return mean(waiting) / mean(sum);
   }
 
   /// All models in turn, several times, as the speed of a machine changes within a minute.
@@ -374,17 +237,10 @@ class MachineBench {
     fit(halves_, "bf16", machine_.bits16);
     // Dtypes have numbers of their own; this is of whole arrays.
     machine_.kernels.row_bytes_per_second = machine_.fp32.kernels.row_bytes_per_second;
-    double waits = 0.0;
-    for (const Run& one : runs_) waits += one.waits / static_cast<double>(runs_.size());
-    if (world_.size() > 1) {
-      Machine one;
-      one.rank_deviation = 1.0;
-      machine_.rank_deviation = waits / simulate::added_by_variation(one, world_.size());
-    }
   }
 
   void fit(const std::vector<Run>& runs, const char* dtype, simulate::ComputeRates& rates) {
-    std::vector<Sample> samples;
+    std::vector<simulate::KernelSample> samples;
     for (std::size_t m = 0; m < runs.size(); ++m)
       for (std::size_t a = 0; a < runs[m].seconds.size(); ++a) {
         const plan::Action& action = runs[m].plan.actions[a];
@@ -392,8 +248,9 @@ class MachineBench {
         const std::string& unit = runs[m].plan.units[static_cast<std::size_t>(action.unit)].name;
         const std::string name = text(small_models[m].name, " ", plan::name(action.kind), "(",
                                       unit.substr(0, unit.find('.')), ")");
-        auto same = std::find_if(samples.begin(), samples.end(),
-                                 [&](const Sample& sample) { return sample.name == name; });
+        auto same =
+            std::find_if(samples.begin(), samples.end(),
+                         [&](const simulate::KernelSample& sample) { return sample.name == name; });
         if (same == samples.end()) {
           same = samples.emplace(samples.end());
           same->name = name;
@@ -404,7 +261,7 @@ class MachineBench {
         same->flops += action.flops;
         same->work += action.work;
       }
-    const KernelFit found = fit_kernels(samples);
+    const simulate::KernelFit found = simulate::fit_kernels(samples);
     found.set(rates);
     require(rates.products > 0.0 && rates.kernels.row_bytes_per_second > 0.0,
             "the rates of products and of other kernels in ", dtype,
@@ -412,7 +269,8 @@ class MachineBench {
     show(samples, found, dtype);
   }
 
-  void show(const std::vector<Sample>& samples, const KernelFit& found, const char* dtype) {
+  void show(const std::vector<simulate::KernelSample>& samples, const simulate::KernelFit& found,
+            const char* dtype) {
     Table table("machine",
                 {{"dtype", "dtype", Format::text, 6},
                  {"actions", "actions", Format::text, 44},
@@ -421,7 +279,7 @@ class MachineBench {
                  {"fitted", "fitted_seconds", Format::seconds, 10},
                  {"ratio", "ratio", Format::ratio, 6}},
                 options_.json, world_.rank() == 0);
-    for (const Sample& sample : samples) {
+    for (const simulate::KernelSample& sample : samples) {
       const double fitted = found.seconds(sample);
       table.row(
           {dtype, sample.name, sample.share, sample.seconds, fitted, fitted / sample.seconds});
@@ -498,10 +356,12 @@ class MachineBench {
     network.base_seconds = small[0].median;
     network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
     BytesAndSeconds gathers, exchanges;
+    double waits = 0.0;  // of steps with as many collectives as there are units, and more
     for (const SmallModel& model : small_models) {
       config::Settings settings = settings_of(model, {"parallel.sharding=full"});
       settings.training.global_batch_size *= ranks.size();
       const Run found = run(settings, ranks.mpi());
+      waits += found.waits / static_cast<double>(std::size(small_models));
       for (std::size_t a = 0; a < found.seconds.size(); ++a) {
         const plan::Action& action = found.plan.actions[a];
         const auto whole = static_cast<double>(plan::array_bytes(action));
@@ -513,6 +373,10 @@ class MachineBench {
                                   whole * (1.0 + 1.0 / n) / machine_.update_rate());
       }
     }
+    Machine one;
+    one.rank_deviation = 1.0;
+    machine_.rank_deviation =
+        std::max(machine_.rank_deviation, waits / simulate::added_by_variation(one, ranks.size()));
     network.bytes_per_second = gathers.rate();
     network.exchange_bytes_per_second = exchanges.rate();
     require(network.bytes_per_second > 0.0,

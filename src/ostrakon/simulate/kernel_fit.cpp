@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/simulate/kernel_fit.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace ostrakon::simulate {
+namespace {
+
+/// Least squares with coefficients of at least 0: rows of `terms` times them are `values`. One
+/// coefficient after the other, until none changes.
+std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
+                                 const std::vector<double>& values) {
+  const std::size_t unknowns = terms.front().size();
+  std::vector<double> scale(unknowns, 0.0);  // so that columns are about as large
+  for (const auto& row : terms)
+    for (std::size_t u = 0; u < unknowns; ++u) scale[u] = std::max(scale[u], row[u]);
+  std::vector<double> found(unknowns, 0.0);
+  std::vector<double> left = values;
+  constexpr int most_sweeps = 20000;
+  constexpr double least_change = 1e-9;
+  double change = 1.0;
+  for (int sweep = 0; sweep < most_sweeps && change > least_change; ++sweep) {
+    change = 0.0;
+    for (std::size_t u = 0; u < unknowns; ++u) {
+      if (scale[u] == 0.0) continue;
+      double dot = 0.0, square = 0.0;
+      for (std::size_t r = 0; r < terms.size(); ++r) {
+        const double term = terms[r][u] / scale[u];
+        dot += term * left[r];
+        square += term * term;
+      }
+      const double next = std::max(0.0, found[u] + dot / square);
+      for (std::size_t r = 0; r < terms.size(); ++r)
+        left[r] -= (next - found[u]) * terms[r][u] / scale[u];
+      change = std::max(change, std::abs(next - found[u]));
+      found[u] = next;
+    }
+  }
+  for (std::size_t u = 0; u < unknowns; ++u) found[u] = scale[u] > 0.0 ? found[u] / scale[u] : 0.0;
+  return found;
+}
+
+}  // namespace
+
+KernelFit::KernelFit(const std::vector<KernelSample>& samples, double product_width,
+                     double attention_width) {
+  widths_.product_width = product_width;
+  widths_.attention_width = attention_width;
+  fit(samples);
+  bool is_changed = false;
+  for (std::size_t p = 0; p < parts; ++p) {
+    const double ratio = coefficients_[2 * p + 1] / coefficients_[2 * p];
+    if (ratio > 0.2 && ratio < 5.0) continue;  // not where it is infinite, or none
+    has_passes_[p] = false;
+    is_changed = true;
+  }
+  if (is_changed) fit(samples);
+}
+
+/// What seconds are proportional to: forward and backward of each part, then what has no passes.
+std::vector<double> KernelFit::terms(const KernelSample& sample) const {
+  const double amounts[parts] = {widths_.products(sample.flops, sample.work),
+                                 widths_.attention(sample.work), sample.work.row_bytes};
+  std::vector<double> all;
+  for (std::size_t p = 0; p < parts; ++p) {
+    const bool is_apart = has_passes_[p] && sample.is_backward;
+    all.push_back(is_apart ? 0.0 : amounts[p]);
+    all.push_back(is_apart ? amounts[p] : 0.0);
+  }
+  all.push_back(sample.work.products);
+  all.push_back(sample.work.activations);
+  return all;
+}
+
+double KernelFit::seconds(const KernelSample& sample) const {
+  const std::vector<double> amounts = terms(sample);
+  double sum = 0.0;
+  for (std::size_t t = 0; t < amounts.size(); ++t) sum += coefficients_[t] * amounts[t];
+  return sum;
+}
+
+void KernelFit::fit(const std::vector<KernelSample>& samples) {
+  std::vector<std::vector<double>> weighted;
+  std::vector<double> values;
+  for (const KernelSample& sample : samples) {
+    const double weight = std::sqrt(sample.share);
+    weighted.push_back(terms(sample));
+    for (double& term : weighted.back()) term *= weight / sample.seconds;
+    values.push_back(weight);
+  }
+  coefficients_ = fit_positive(weighted, values);
+  error_ = 0.0;
+  for (const KernelSample& sample : samples) {
+    const double off = seconds(sample) / sample.seconds - 1.0;
+    error_ += sample.share * off * off;
+  }
+}
+
+void KernelFit::set(ComputeRates& rates) const {
+  const auto rate = [&](std::size_t term) {
+    constexpr double fastest = 1e17;  // of anything
+    return coefficients_[term] > 1.0 / fastest ? 1.0 / coefficients_[term] : 0.0;
+  };
+  const auto backward = [&](std::size_t part) {
+    return has_passes_[part] ? coefficients_[2 * part + 1] / coefficients_[2 * part] : 1.0;
+  };
+  constexpr std::size_t no_passes = 2 * parts;
+  rates.products = rate(2 * products);
+  rates.attention = rate(2 * attention);
+  rates.kernels.product_width = widths_.product_width;
+  rates.kernels.attention_width = widths_.attention_width;
+  rates.kernels.backward_products = backward(products);
+  rates.kernels.backward_attention = backward(attention);
+  rates.kernels.backward_rows = backward(rows);
+  rates.kernels.row_bytes_per_second = rate(2 * rows);
+  rates.kernels.product_seconds = coefficients_[no_passes];
+  rates.kernels.activations_per_second = rate(no_passes + 1);
+}
+
+KernelFit fit_kernels(const std::vector<KernelSample>& samples) {
+  std::optional<KernelFit> best;
+  for (const double product_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
+    for (const double attention_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
+      const KernelFit fit(samples, product_width, attention_width);
+      if (!best || fit.error() < best->error()) best = fit;
+    }
+  return *best;
+}
+
+}  // namespace ostrakon::simulate

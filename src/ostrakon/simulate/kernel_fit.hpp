@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/kernel_work.hpp>
+#include <ostrakon/simulate/machine.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::simulate {
+
+/// Actions of one kind that were measured.
+struct KernelSample {
+  std::string name;
+  double seconds = 0.0;
+  double share = 0.0;  ///< of the step that they are part of
+  double flops = 0.0;
+  plan::KernelWork work;
+  bool is_backward = false;
+};
+
+/// Numbers of a machine, in a dtype, from samples: least squares of seconds relative to the
+/// measured ones, weighted by the samples' share of steps. No number is below 0.
+class KernelFit {
+ public:
+  /// With the widths of KernelRates given. Where samples do not tell how long backward takes in one
+  /// of its parts, that takes as long as forward's.
+  KernelFit(const std::vector<KernelSample>& samples, double product_width, double attention_width);
+
+  /// What the fitted numbers say.
+  double seconds(const KernelSample& sample) const;
+  double error() const { return error_; }  ///< sum of weighted squares
+
+  /// The rates that these are; 0 where samples say none.
+  void set(ComputeRates& rates) const;
+
+ private:
+  /// What both passes may take differently.
+  enum Part { products, attention, rows, parts };
+
+  std::vector<double> terms(const KernelSample& sample) const;
+  void fit(const std::vector<KernelSample>& samples);
+
+  KernelRates widths_;
+  bool has_passes_[parts] = {true, true, true};  ///< else backward takes as long as forward
+  std::vector<double> coefficients_;  ///< of terms(): seconds for each of what they count
+  double error_ = 0.0;
+};
+
+/// With those widths, of some, that have the least error.
+KernelFit fit_kernels(const std::vector<KernelSample>& samples);
+
+}  // namespace ostrakon::simulate

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <ostrakon/simulate/kernel_fit.hpp>
+
+namespace ostrakon::tests {
+namespace {
+
+using namespace ostrakon::plan;
+using namespace ostrakon::simulate;
+
+/// What phases of models take on a machine of these numbers.
+std::vector<KernelSample> samples_of(const ComputeRates& rates) {
+  std::vector<KernelSample> all;
+  const KernelRates& kernels = rates.kernels;
+  for (const double width : {128.0, 256.0, 512.0, 1024.0})
+    for (const bool is_backward : {false, true})
+      for (const bool is_head : {false, true}) {
+        KernelSample sample;
+        sample.is_backward = is_backward;
+        sample.share = is_head ? 0.1 : 0.4;
+        const double times = is_backward ? 2.0 : 1.0, rows = 65536.0 / width;
+        const auto outputs = static_cast<std::int64_t>(is_head ? 5000 : 4.0 * width);
+        const double flops = times * 2.0 * rows * width * static_cast<double>(outputs);
+        sample.work =
+            times * product_work(flops / times, static_cast<std::int64_t>(width), outputs) +
+            row_work((is_backward ? 9.0 : 4.0) * rows * width);
+        sample.flops = flops;
+        if (!is_head) {
+          const double scores = times * 100.0 * rows * width;
+          sample.work += attention_work(scores, width > 300.0 ? 128 : 32);
+          sample.work.activations = (is_backward ? 7.0 : 2.0) * rows * width * width / 256.0;
+          sample.flops += scores;
+        }
+        const auto longer = [&](double factor) { return is_backward ? factor : 1.0; };
+        sample.seconds =
+            longer(kernels.backward_products) * kernels.products(sample.flops, sample.work) /
+                rates.products +
+            longer(kernels.backward_attention) * kernels.attention(sample.work) / rates.attention +
+            longer(kernels.backward_rows) * sample.work.row_bytes / kernels.row_bytes_per_second +
+            sample.work.products * kernels.product_seconds +
+            sample.work.activations / kernels.activations_per_second;
+        all.push_back(sample);
+      }
+  return all;
+}
+
+ComputeRates made_up() {
+  ComputeRates rates;
+  rates.products = 1e11;
+  rates.attention = 4e10;
+  rates.kernels.product_width = 64.0;
+  rates.kernels.attention_width = 32.0;
+  rates.kernels.backward_products = 1.1;
+  rates.kernels.backward_attention = 1.5;
+  rates.kernels.backward_rows = 0.6;
+  rates.kernels.product_seconds = 1e-5;
+  rates.kernels.row_bytes_per_second = 1e10;
+  rates.kernels.activations_per_second = 5e8;
+  return rates;
+}
+
+TEST(KernelFit, FindsTheNumbersThatTimesWereMadeFrom) {
+  const std::vector<KernelSample> samples = samples_of(made_up());
+  const KernelFit fit = fit_kernels(samples);
+  for (const KernelSample& sample : samples)
+    EXPECT_NEAR(fit.seconds(sample), sample.seconds, 1e-3 * sample.seconds);
+  ComputeRates found;
+  fit.set(found);
+  EXPECT_DOUBLE_EQ(found.kernels.product_width, 64.0);
+  EXPECT_DOUBLE_EQ(found.kernels.attention_width, 32.0);
+  EXPECT_NEAR(found.products, 1e11, 1e9);
+  EXPECT_NEAR(found.kernels.backward_products, 1.1, 0.01);
+}
+
+// A machine whose kernels without products take no time: no factor that is infinite, or none.
+TEST(KernelFit, WhatTakesNoTimeIsBounded) {
+  ComputeRates rates = made_up();
+  rates.kernels.row_bytes_per_second = rates.kernels.activations_per_second = 1e30;
+  const std::vector<KernelSample> samples = samples_of(rates);
+  const KernelFit fit = fit_kernels(samples);
+  ComputeRates found;
+  fit.set(found);
+  for (const KernelSample& sample : samples)
+    EXPECT_NEAR(fit.seconds(sample), sample.seconds, 0.02 * sample.seconds);
+  for (const double factor : {found.kernels.backward_products, found.kernels.backward_attention,
+                              found.kernels.backward_rows}) {
+    EXPECT_GE(factor, 0.2);
+    EXPECT_LE(factor, 5.0);
+  }
+  for (const double rate : {found.attention, found.kernels.row_bytes_per_second,
+                            found.kernels.activations_per_second}) {
+    EXPECT_GE(rate, 0.0);
+    EXPECT_LE(rate, 1e17);
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

@@ -70,7 +70,8 @@ can be planned anywhere.
 
   --fit BYTES              show, instead, the ten fastest settings with which the arena of a rank,
                            for training, validation and writing weights, is at most BYTES, such as
-                           80GiB; each as the --set options that make the deck so
+                           80GiB; each as the --set options that make the deck so. With --time
+                           sorted by what is simulated on that machine
   --any-precision          with --fit: other precision.gather and precision.reduce, too
   --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
 
@@ -314,7 +315,8 @@ CommandLine parse(const apps::Arguments& arguments) {
           "--ranks and --sweep ranks= both say on how many ranks; expected one of them");
   require(line.machine.empty() || !line.has_rates,
           "--time takes rates from its file; leave out --gflops and the like");
-  require(line.machine.empty() || !line.fits, "--time and --fit don't go together");
+  require(!line.fits || line.sweep.empty(), "--fit and --sweep don't go together");
+  require(!line.fits || line.html.empty(), "--html draws one plan; --fit shows many");
   require(line.html.empty() || (!line.machine.empty() && line.sweep.empty()),
           "--html goes with --time, without --sweep");
   require(line.trace.empty() || (!line.machine.empty() && line.sweep.empty() &&
@@ -323,6 +325,7 @@ CommandLine parse(const apps::Arguments& arguments) {
   require(!line.chooses || !line.machine.empty(),
           "--choose needs a machine: --time MACHINE.yaml, such as machines/h100-infiniband.yaml");
   require(!line.chooses || line.sweep.empty(), "--choose and --sweep don't go together");
+  require(!line.chooses || !line.fits, "--choose and --fit don't go together");
   for (const char* option : {"--memory", "--output"})
     require(line.chooses || given.count(option) == 0, option, " goes with --choose only");
   require(line.chooses || !line.exhaustive, "--exhaustive goes with --choose only");
@@ -508,13 +511,17 @@ void plan_deck(const CommandLine& line) {
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   if (line.chooses) return show_choice(settings, line);
   settings = with_choice(settings, line);
-  if (!line.machine.empty()) return show_time(std::move(settings), line);
-  const int ranks_per_node = place_ranks(settings, line);
+  if (!line.machine.empty() && !line.fits) return show_time(std::move(settings), line);
   if (line.fits) {
     apps::FitRequest request;
+    CommandLine placed = line;
+    if (!line.machine.empty()) {
+      request.machine = config::read_machine(apps::read_file(line.machine), line.machine);
+      placed.ranks_per_node = ranks_of_machine(settings, line, *request.machine);
+    }
     request.room = line.room;
     request.ranks = line.ranks;
-    request.ranks_per_node = ranks_per_node;
+    request.ranks_per_node = place_ranks(settings, placed);
     request.any_precision = line.any_precision;
     request.rates = line.rates();
     apps::show_fits(settings, request, line.json, std::cout);
@@ -522,6 +529,7 @@ void plan_deck(const CommandLine& line) {
     require(std::cout.good(), "the output can't be written");
     return;
   }
+  const int ranks_per_node = place_ranks(settings, line);
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
   const std::unique_ptr<model::Model> model = train::make_decoder(settings);
   const plan::ModelDescription description = train::describe(*model, settings.optimizer);

@@ -65,9 +65,12 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
         << print(" %16s", fit.bits_of_one_rank ? "yes" : "no") << "\n    "
         << set_options(space.changes(fit.candidate)) << "\n";
   }
-  out << "\nseconds: of a step, by its streams and waits,\n"
-      << plan::rates_text(request.rates, true, true) << "\n"
-      << "exposed: of these, those in which a rank communicates and does not compute\n"
+  if (request.machine)
+    out << "\nseconds: of a step, simulated on " << request.machine->name << ", as --time does\n";
+  else
+    out << "\nseconds: of a step, by its streams and waits,\n"
+        << plan::rates_text(request.rates, true, true) << "\n";
+  out << "exposed: of these, those in which a rank communicates and does not compute\n"
       << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank;\n"
       << "no: equal up to rounding\n"
       << (space.deck().pipeline > 1
@@ -110,25 +113,29 @@ void write_json(const Space& space, const FitRequest& request, const plan::Fits&
                     {"bytes_on_host", fit.bytes_on_host},
                     {"bits_of_one_rank", fit.bits_of_one_rank}});
   }
-  const plan::Rates& rates = request.rates;
-  const Json json = {{"format", 1},
-                     {"fit_bytes", request.room.device_bytes},
-                     {"host_bytes", is_bounded(request) ? Json(request.room.host_bytes) : Json()},
-                     {"ranks", request.ranks},
-                     {"ranks_per_node", request.ranks_per_node},
-                     {"flops_per_second", rates.flops},
-                     {"bytes_per_second_inside_nodes", rates.bytes_inside_nodes},
-                     {"bytes_per_second_across_nodes", rates.bytes_across_nodes},
-                     {"bytes_per_second_copied", rates.bytes_copied},
-                     {"bytes_per_second_on_host", rates.bytes_on_host},
-                     {"candidates", space.candidates().size()},
-                     {"too_large_without_planning", fits.too_large},
-                     {"too_slow_without_planning", fits.too_slow},
-                     {"unneeded", fits.unneeded},
-                     {"needless_without_planning", fits.needless},
-                     {"impossible", fits.impossible},
-                     {"planned", fits.planned},
-                     {"settings", rows}};
+  Json json = {{"format", 1},
+               {"fit_bytes", request.room.device_bytes},
+               {"host_bytes", is_bounded(request) ? Json(request.room.host_bytes) : Json()},
+               {"ranks", request.ranks},
+               {"ranks_per_node", request.ranks_per_node},
+               {"candidates", space.candidates().size()},
+               {"too_large_without_planning", fits.too_large},
+               {"too_slow_without_planning", fits.too_slow},
+               {"unneeded", fits.unneeded},
+               {"needless_without_planning", fits.needless},
+               {"impossible", fits.impossible},
+               {"planned", fits.planned},
+               {"settings", rows}};
+  if (request.machine) {
+    json["machine"] = request.machine->name;
+  } else {
+    const plan::Rates& rates = request.rates;
+    json["flops_per_second"] = rates.flops;
+    json["bytes_per_second_inside_nodes"] = rates.bytes_inside_nodes;
+    json["bytes_per_second_across_nodes"] = rates.bytes_across_nodes;
+    json["bytes_per_second_copied"] = rates.bytes_copied;
+    json["bytes_per_second_on_host"] = rates.bytes_on_host;
+  }
   out << json.dump(2) << "\n";
 }
 

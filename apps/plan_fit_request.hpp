@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/fit.hpp>
+#include <ostrakon/simulate/machine.hpp>
 
 namespace ostrakon::apps {
 
@@ -13,7 +15,8 @@ struct FitRequest {
   int ranks = 1;
   int ranks_per_node = 1;
   bool any_precision = false;
-  plan::Rates rates;
+  plan::Rates rates;                         ///< without a machine
+  std::optional<simulate::Machine> machine;  ///< whose steps are simulated
 };
 
 /// Those that divide a batch, and share units: of all ranks, where there are no stages.

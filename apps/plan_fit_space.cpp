@@ -101,8 +101,11 @@ Space::Space(const Settings& deck, const FitRequest& request) : deck_(deck), req
 
 Throughput Space::throughput_of(const plan::Fit& fit) const {
   const auto index = static_cast<std::size_t>(fit.candidate);
-  return throughput(settings_[index], *candidates_[index].model, request_.ranks, fit.seconds,
-                    request_.rates.flops);
+  const plan::ModelDescription& model = *candidates_[index].model;
+  const double peak = request_.machine
+                          ? request_.machine->rates(model.element_bytes)->peak_or_products()
+                          : request_.rates.flops;
+  return throughput(settings_[index], model, request_.ranks, fit.seconds, peak);
 }
 
 std::vector<std::string> Space::changes(int candidate) const {

@@ -447,5 +447,41 @@ TEST_F(Fit, ShowsATableWithOptionsToCopy) {
       "64 leaves");
 }
 
+// Seconds and MFU of each row are those of --time with its settings.
+TEST_F(Fit, SortsByWhatIsSimulatedOnAMachine) {
+  const std::string machine = OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml";
+  const std::vector<std::string> place = {"--ranks", "16", "--time", machine};
+  std::vector<std::string> arguments = {"deck.yaml", "--fit", "1GiB", "--json"};
+  arguments.insert(arguments.end(), place.begin(), place.end());
+  const Outcome outcome = run(arguments);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_EQ(json["machine"], "H100 SXM 80 GB, 8 x 400 Gb/s InfiniBand a node");
+  EXPECT_EQ(json["ranks_per_node"], 8);
+  EXPECT_EQ(json.count("flops_per_second"), 0u);
+  ASSERT_FALSE(json["settings"].empty());
+  double last = 0.0;
+  for (const Json& row : json["settings"]) {
+    std::vector<std::string> alone = {"deck.yaml", "--json"};
+    alone.insert(alone.end(), place.begin(), place.end());
+    for (const Json& setting : row["set"])
+      alone.insert(alone.end(), {"--set", setting.get<std::string>()});
+    const Json time = Json::parse(run(alone).out);
+    EXPECT_DOUBLE_EQ(row["seconds"].get<double>(), time["step_seconds"].get<double>()) << row;
+    EXPECT_NEAR(row["mfu"].get<double>(), time["mfu"].get<double>(), 1e-9) << row;
+    EXPECT_GE(row["seconds"].get<double>(), last);
+    last = row["seconds"];
+  }
+  const std::vector<std::string> as_text = {"deck.yaml", "--fit",  "1GiB", "--ranks",
+                                            "16",        "--time", machine};
+  EXPECT_NE(run(as_text).out.find("seconds: of a step, simulated on H100"), std::string::npos);
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--time", machine, "--sweep", "ranks=2,4"},
+                 "--fit and --sweep don't go together");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--time", machine, "--choose"},
+                 "--choose and --fit don't go together");
+  expect_refused({"deck.yaml", "--fit", "1GiB", "--time", machine, "--html", "a.html"},
+                 "--html draws one plan; --fit shows many");
+}
+
 }  // namespace
 }  // namespace ostrakon::testing

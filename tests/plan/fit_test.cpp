@@ -388,5 +388,26 @@ TEST(Fit, LeavesOutWhatCanNotBePlanned) {
   EXPECT_THROW(find_fits(candidates, ranks, ranks_per_node, plenty, rates, 10), Error);
 }
 
+// Times of another kind, bounded by rates: the list is sorted by them.
+TEST(Fit, TakesTimesOfAnotherKind) {
+  Rates slow = rates;
+  for (double* rate : {&slow.flops, &slow.bytes_inside_nodes, &slow.bytes_across_nodes,
+                       &slow.bytes_copied, &slow.bytes_on_host})
+    *rate /= 3.0;
+  const Many many = make_many(7, 60);
+  const auto slowly = [&](const std::vector<const StepPlan*>& plans) {
+    return estimate_times(plans, ranks_per_node, slow);
+  };
+  const Room plenty = {std::int64_t{1} << 40};
+  const Fits expected = find_fits(many.candidates, ranks, ranks_per_node, plenty, slow, 10);
+  const Fits found = find_fits(many.candidates, ranks, ranks_per_node, plenty, rates, 10, slowly);
+  ASSERT_FALSE(found.best.empty());
+  ASSERT_EQ(found.best.size(), expected.best.size());
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    EXPECT_EQ(found.best[i].candidate, expected.best[i].candidate);
+    EXPECT_DOUBLE_EQ(found.best[i].seconds, expected.best[i].seconds);
+  }
+}
+
 }  // namespace
 }  // namespace ostrakon::tests

@@ -29,12 +29,12 @@ bool has_room(const Fit& fit, const Room& room) {
 class Search {
  public:
   Search(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node, const Room& room,
-         const Rates& rates, std::size_t most)
+         const Rates& rates, const StepTimes& times, std::size_t most)
       : candidates_(candidates),
         ranks_(ranks),
         ranks_per_node_(ranks_per_node),
         room_(room),
-        rates_(rates),
+        times_(times),
         most_(most),
         known_(candidates.size()),
         least_(ranks, ranks_per_node, rates) {}
@@ -153,7 +153,7 @@ class Search {
     known.state = State::impossible;
     can([&] {
       const CandidateStages stages(candidates_[at(c)], ranks_);
-      const std::vector<Timing> timings = stages.estimate(ranks_per_node_, rates_);
+      const std::vector<Timing> timings = times_(stages.plans());
       const double seconds = timings.front().seconds;
       known.state = State::planned;
       if (is_too_slow(seconds)) return;
@@ -275,7 +275,7 @@ class Search {
         const CandidateStages stages(candidates_[at(c)], ranks_);
         if (smallest.candidate >= 0 && stages.most_alive(Space::device) >= smallest.arena_bytes)
           return;
-        Fit fit = stages.count(ranks_per_node_, stages.estimate(ranks_per_node_, rates_));
+        Fit fit = stages.count(ranks_per_node_, times_(stages.plans()));
         fit.candidate = c;
         any = true;
         if (fit.host_arena_bytes > room_.host_bytes) return;
@@ -291,7 +291,7 @@ class Search {
   const std::vector<Candidate>& candidates_;
   const int ranks_, ranks_per_node_;
   const Room room_;
-  const Rates rates_;
+  const StepTimes& times_;
   const std::size_t most_;
   std::vector<Known> known_;  // of each candidate
   std::size_t limit_ = 0;     // length of the list
@@ -327,17 +327,21 @@ std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const P
 }
 
 Fits find_fits(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node,
-               const Room& room, const Rates& rates, std::size_t most) {
+               const Room& room, const Rates& rates, std::size_t most, StepTimes times) {
+  if (!times)
+    times = [&](const std::vector<const StepPlan*>& plans) {
+      return estimate_times(plans, ranks_per_node, rates);
+    };
   std::vector<Candidate> searched = candidates;
   for (Candidate& candidate : searched) candidate = in_order_of_memory(candidate);
-  Fits found = Search(searched, ranks, ranks_per_node, room, rates, most).run();
+  Fits found = Search(searched, ranks, ranks_per_node, room, rates, times, most).run();
   const auto complete = [&](Fit& fit) {
     const Candidate& candidate = candidates[static_cast<std::size_t>(fit.candidate)];
     if (candidate.policy.schedule ==
         searched[static_cast<std::size_t>(fit.candidate)].policy.schedule)
       return;
     const CandidateStages stages(candidate, ranks);
-    Fit own = stages.count(ranks_per_node, stages.estimate(ranks_per_node, rates));
+    Fit own = stages.count(ranks_per_node, times(stages.plans()));
     own.candidate = fit.candidate;
     fit = own;
   };

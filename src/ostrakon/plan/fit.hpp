@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/policy.hpp>
@@ -69,6 +70,9 @@ struct Fits {
   std::int64_t impossible = 0;  ///< that can't be planned
 };
 
+/// How long a step takes, of each stage.
+using StepTimes = std::function<std::vector<Timing>(const std::vector<const StepPlan*>&)>;
+
 /// A lower bound of a run's arena without planning a step: what persists from step to step, and
 /// what must be there while each unit's backward of the last micro-batch runs. Takes time in
 /// proportion to the number of units. Throws Error as build_step_plan.
@@ -86,7 +90,10 @@ std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const P
 /// it computes, sends, copies and does on the host, which is known before. Those are never planned
 /// whose least arenas are too large, whose least time is above the last of the `most`, or not below
 /// that of their family; and memory is laid out only where the step's time may still be listed.
+///
+/// Seconds are those of `times`, by default estimate_times at `rates`. At `rates` no step may take
+/// longer than `times` says.
 Fits find_fits(const std::vector<Candidate>& candidates, int ranks, int ranks_per_node,
-               const Room& room, const Rates& rates, std::size_t most);
+               const Room& room, const Rates& rates, std::size_t most, StepTimes times = {});
 
 }  // namespace ostrakon::plan

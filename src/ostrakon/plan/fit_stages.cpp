@@ -32,10 +32,6 @@ std::vector<const StepPlan*> CandidateStages::plans() const {
   return plans;
 }
 
-std::vector<Timing> CandidateStages::estimate(int ranks_per_node, const Rates& rates) const {
-  return estimate_times(plans(), ranks_per_node, rates);
-}
-
 std::int64_t CandidateStages::most_alive(Space space) const {
   std::int64_t most = 0;
   for (const StepPlan& plan : training_.plans) most = std::max(most, peak_live_bytes(plan, space));

@@ -22,12 +22,10 @@ class CandidateStages {
   /// Of the training step, of each stage.
   std::vector<const StepPlan*> plans() const;
 
-  std::vector<Timing> estimate(int ranks_per_node, const Rates& rates) const;
-
   /// Peak live bytes of a stage's step: a lower bound of the arena.
   std::int64_t most_alive(Space space) const;
 
-  /// All figures, of all plans of a run; `timings` are those of estimate.
+  /// All figures, of all plans of a run; `timings` are those of the training step.
   Fit count(int ranks_per_node, const std::vector<Timing>& timings) const;
 
  private:

@@ -369,9 +369,9 @@ TEST(Decoder, SaysWhatKernelsOfExpertsReadAndWrite) {
   const double copies = all * 2 * width, combine = (all + 2 * rows) * width;
   EXPECT_DOUBLE_EQ(sum(shared.forward).row_bytes,
                    bytes * (2 * copies + all * (up + inner) + combine));
-  EXPECT_DOUBLE_EQ(sum(shared.backward).row_bytes,
-                   bytes * (3 * copies + 2.5 * all * (up + inner) +
-                            all * (3 * inner + 2 * width) + combine));
+  EXPECT_DOUBLE_EQ(
+      sum(shared.backward).row_bytes,
+      bytes * (3 * copies + 2.5 * all * (up + inner) + all * (3 * inner + 2 * width) + combine));
 }
 
 // Rows of embeddings and the weights of logits are no linear maps between hidden states.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <ostrakon/plan/kernel_work.hpp>
 #include <ostrakon/simulate/machine.hpp>
 #include <string>
@@ -35,7 +36,7 @@ class KernelFit {
 
  private:
   /// What both passes may take differently.
-  enum Part { products, attention, rows, parts };
+  static constexpr std::size_t products = 0, attention = 1, rows = 2, parts = 3;
 
   std::vector<double> terms(const KernelSample& sample) const;
   void fit(const std::vector<KernelSample>& samples);

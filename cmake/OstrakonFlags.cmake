@@ -17,6 +17,9 @@ function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
+  if(Kokkos_ENABLE_CUDA)  # nvcc itself writes the parentheses of `double (T::*member)`
+    target_compile_options(${target} PRIVATE -Wno-parentheses)
+  endif()
   if(Ostrakon_ENABLE_SANITIZERS)
     set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=undefined
                  -fno-omit-frame-pointer)

@@ -53,6 +53,7 @@ class StepBench {
         trainer_(train::make_trainer(settings, mesh_)) {}
 
   void all() {
+    if (!options_.machine.empty()) read_machine();
     const std::unique_ptr<data::Dataset> dataset = data::open_dataset(
         settings_.data, data::Split::training, settings_.training.sequence_length,
         settings_.model.vocabulary, settings_.training.seed, world_);
@@ -71,6 +72,16 @@ class StepBench {
   }
 
  private:
+  void read_machine() {
+    world_.agree([&] {
+      require(settings_.pipeline == 1,
+              "--machine: predicts steps without stages, found parallel.pipeline = ",
+              settings_.pipeline, "; ostrakon-plan --time does");
+      machine_ = config::read_machine(apps::read_file(options_.machine), options_.machine);
+    });
+    machine_.added_seconds_per_byte = options_.added_seconds_per_byte;
+  }
+
   train::PeakRate first_peak() {
     using train::PeakRate;
     const double given = settings_.runtime.peak_gflops * 1e9;
@@ -174,19 +185,11 @@ class StepBench {
 
   /// What the simulation says of this step, and of its actions.
   void show_prediction() {
-    simulate::Machine machine;
-    world_.agree([&] {
-      require(settings_.pipeline == 1,
-              "--machine: predicts steps without stages, found parallel.pipeline = ",
-              settings_.pipeline, "; ostrakon-plan --time does");
-      machine = config::read_machine(apps::read_file(options_.machine), options_.machine);
-    });
-    machine.added_seconds_per_byte = options_.added_seconds_per_byte;
     const plan::StepPlan& plan = trainer_.program(Purpose::train).plan;
     const simulate::Streams streams = trainer_.streams() == runtime::Streams::in_plan_order
                                           ? simulate::Streams::one_after_the_other
                                           : simulate::Streams::concurrent;
-    const simulate::Prediction found = simulate::predict({&plan}, machine, mesh_.ranks_per_node(),
+    const simulate::Prediction found = simulate::predict({&plan}, machine_, mesh_.ranks_per_node(),
                                                          streams, trainer_.model_flops());
     std::array<double, kinds> seconds{};
     for (std::size_t a = 0; a < plan.actions.size(); ++a)
@@ -215,6 +218,7 @@ class StepBench {
   mesh::Mesh mesh_;
   comm::Communicator& world_;
   train::Trainer trainer_;
+  simulate::Machine machine_;  ///< of --machine
   KindClock clock_;
   std::vector<double> step_seconds_;
 };

@@ -59,7 +59,7 @@ can be planned anywhere.
 
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       consecutive ranks of a node; default: parallel.ranks_per_node of the
-                           deck, or all ranks on one node where it is 0
+                           deck; where it is 0 as many as the machine of --time has, or all ranks
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts
   --json                   write the whole plan as JSON instead: every buffer with its offset in
@@ -497,8 +497,7 @@ config::Settings with_choice(const config::Settings& settings, const CommandLine
   if (settings.choose.empty() || line.fits) return settings;
   require(line.sweep.empty(), "parallel.choose = ", settings.choose,
           ": --sweep takes settings as they are; add --set parallel.choose=");
-  train::ChooseRequest request = choose_request(settings, line, settings.choose);
-  request.most = 1;
+  const train::ChooseRequest request = choose_request(settings, line, settings.choose);
   config::Settings best = choose(settings, request).best.front().settings;
   best.ranks_per_node = settings.ranks_per_node;
   best.choose.clear();

@@ -71,7 +71,8 @@ void write_text(const Space& space, const FitRequest& request, const plan::Fits&
     out << "\nseconds: of a step, by its streams and waits,\n"
         << plan::rates_text(request.rates, true, true) << "\n";
   out << "exposed: of these, those in which a rank communicates and does not compute\n"
-      << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank;\n"
+      << "bitwise equal: whether sums over micro-batches are bitwise equal to 1 rank with these "
+         "settings;\n"
       << "no: equal up to rounding\n"
       << (space.deck().pipeline > 1
               ? text("seconds, arenas: of all ", space.deck().pipeline,

@@ -28,8 +28,8 @@ plan    writes a study into the new folder DIR: for each number of ranks a folde
     --output DIR               where to write; folders on the way are made
     --scaling strong|weak      strong: the same global batch on all ranks (default). weak: the deck's
                                global batch is that of the fewest ranks, and grows with their number
-    --ranks-per-node N         ranks of a node; default: parallel.ranks_per_node of the deck, or all
-                               ranks on one node where it is 0
+    --ranks-per-node N         ranks of a node; default: parallel.ranks_per_node of the deck; where
+                               it is 0 as many as the machine of --machine has, or all ranks
     --launcher mpiexec|slurm|pbs|flux
                                what starts the ranks (mpiexec)
     --time LIMIT               of each job, such as 30 (minutes), 02:00:00 or 1-12 (01:00:00)

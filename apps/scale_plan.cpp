@@ -146,12 +146,18 @@ config::Settings read_study_deck(const Request& request, std::int64_t global_bat
 
 /// Ranks of a node, where there are `ranks` of them.
 int ranks_of_node(const Request& request, const config::Settings& settings, int ranks) {
-  const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : ranks;
-  const bool is_given = request.study.ranks_per_node > 0;
-  const std::int64_t node =
-      std::min<std::int64_t>(is_given ? request.study.ranks_per_node : of_deck, ranks);
-  require(ranks % node == 0, is_given ? "--ranks-per-node = " : "parallel.ranks_per_node = ", node,
-          " does not divide the ", ranks, " ranks");
+  const char* origin = "--ranks-per-node";
+  std::int64_t node = request.study.ranks_per_node;
+  if (node == 0) {
+    origin = "parallel.ranks_per_node";
+    node = settings.ranks_per_node;
+  }
+  if (node == 0 && request.machine) {
+    origin = "--machine: ranks_per_node";
+    node = request.machine->ranks_per_node;
+  }
+  if (node == 0 || node > ranks) node = ranks;
+  require(ranks % node == 0, origin, " = ", node, " does not divide the ", ranks, " ranks");
   return static_cast<int>(node);
 }
 

@@ -33,6 +33,7 @@ struct Whole {
   std::function<void(Machine&, std::int64_t)> set;
   std::function<std::int64_t(const Machine&)> get;
   const char* what;
+  std::int64_t most = 1000000;
 };
 
 constexpr double giga = 1e9, tera = 1e12, micro = 1e-6, percent = 1e-2;
@@ -154,10 +155,10 @@ const std::vector<Whole>& wholes() {
        "of a rank's device; 0: not known"},
       {"nccl_protocols", [](Machine& m, std::int64_t n) { m.has_protocols = n != 0; },
        [](const Machine& m) -> std::int64_t { return m.has_protocols ? 1 : 0; },
-       "1: collectives may use NCCL's protocols for small messages"},
+       "1: collectives may use NCCL's protocols for small messages", 1},
       {"ll128_between_nodes", [](Machine& m, std::int64_t n) { m.ll128_between_nodes = n != 0; },
        [](const Machine& m) -> std::int64_t { return m.ll128_between_nodes ? 1 : 0; },
-       "1: of these, LL128 also across nodes"}};
+       "1: of these, LL128 also across nodes", 1}};
   return all;
 }
 
@@ -202,8 +203,9 @@ void read_entry(Machine& machine, const std::string& section, const DeckEntry& e
   if (section == "machine") {
     for (const Whole& whole : wholes()) {
       if (whole.key != entry.name) continue;
-      const auto number = entry.value.integer(0, 1000000);
-      require(number.has_value(), place, ": expected an integer from 0 to 1000000: ", whole.what);
+      const auto number = entry.value.integer(0, whole.most);
+      require(number.has_value(), place, ": expected an integer from 0 to ", whole.most, ": ",
+              whole.what);
       whole.set(machine, *number);
       return;
     }

@@ -103,8 +103,8 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   found.step_seconds = simulated * (1.0 + later);
   const double spread = 2.0 * std::hypot(machine.run_deviation, 0.5 * later);
   // No run has less than no variation between its ranks.
-  found.fastest = std::max(simulated * (1.0 - 2.0 * machine.run_deviation),
-                           found.step_seconds * (1.0 - spread));
+  found.fastest = std::max(
+      {0.0, simulated * (1.0 - 2.0 * machine.run_deviation), found.step_seconds * (1.0 - spread)});
   found.slowest = found.step_seconds * (1.0 + spread);
 
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();

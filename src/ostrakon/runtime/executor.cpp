@@ -442,9 +442,12 @@ class Executor::Implementation {
         if (is_told && observer) observer(action, false);
       });
     }
+    time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
+    // Inline this waits for what has been submitted to a device: it belongs to the action.
+    const double added = seconds_now();
     if (is_possible && !failure) attempt([&] { is_possible = line.queue->add(has_failed_); });
-    time.end = seconds_now();  // of what has run, but on a device's own streams, of submission
+    time.end += seconds_now() - added;
     return is_possible && !failure;
   }
 

@@ -722,8 +722,8 @@ void BlockUnit<T>::describe_work(double scores, int rest) {
     return linear_parameters_work<T>(layer, all_rows);
   };
   const std::int64_t of_heads = has_head_norms() ? 4 * rotated_width() : 2 * rotated_width();
-  const plan::KernelWork qkv = product(qkv_.inputs, qkv_.outputs),
-                         out = product(out_.inputs, out_.outputs);
+  const plan::KernelWork qkv = linear_input_work(qkv_, all_rows),
+                         out = linear_input_work(out_, all_rows);
   const plan::KernelWork attention = linear_forward_work<T>(qkv_, all_rows) +
                                      linear_forward_work<T>(out_, all_rows) +
                                      rows(2 * sizes_.width) + rows(of_heads) + attend(2.0);

@@ -12,6 +12,7 @@
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/rotary.hpp>
+#include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/train/threads.hpp>
 
@@ -330,7 +331,9 @@ class Kernels {
 }  // namespace
 
 void run_kernels(comm::Communicator& world, const Options& options) {
-  train::set_matrix_threads({}, world);  // as decks do unless they say otherwise
+  // As decks do unless they say otherwise.
+  train::set_matrix_threads({}, world);
+  const math::SubnormalsScope scope(math::default_subnormals);
   Kernels(world, options).all();
 }
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <numeric>
 #include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/float_mode.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <set>
 #include <stdexcept>
@@ -77,6 +78,28 @@ TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
       }
       EXPECT_EQ(wrong, std::vector<int>(steps.size(), 0)) << name(streams) << ", seed " << seed;
     }
+  }
+}
+
+TEST(Streams, ComputeInTheFloatModeOfTheThreadThatCalls) {
+  const runtime::Program program =
+      program_of({{Stream::gather, {}}, {Stream::compute, {}}, {Stream::host, {}}});
+  for (const Streams streams : both_ways) {
+    Executor executor({}, streams);
+    std::vector<FloatMode> seen(3, FloatMode::of_this_thread());
+    on_all(executor, [&](int action) {
+      seen[static_cast<std::size_t>(action)] = FloatMode::of_this_thread();
+    });
+    const auto expect_all = [&] {
+      executor.run(program);
+      EXPECT_EQ(seen, std::vector<FloatMode>(3, FloatMode::of_this_thread())) << name(streams);
+    };
+    expect_all();
+    {
+      const FloatModeScope scope(Subnormals::flush);
+      expect_all();
+    }
+    expect_all();
   }
 }
 

@@ -27,6 +27,17 @@ TEST(KernelFacts, DifferWhereKernelsDo) {
   EXPECT_EQ(threads->theirs, "2");
 }
 
+TEST(KernelFacts, DifferWhereSubnormalNumbersAreTreatedDifferently) {
+  config::Settings flushed, kept;
+  flushed.runtime.subnormals = Subnormals::flush;
+  kept.runtime.subnormals = Subnormals::keep;
+  const auto differ = first_difference(kernel_facts(flushed, 1), kernel_facts(kept, 1));
+  ASSERT_TRUE(differ);
+  EXPECT_EQ(differ->name, "subnormal numbers");
+  EXPECT_EQ(differ->ours, "flush");
+  EXPECT_EQ(differ->theirs, "keep");
+}
+
 TEST(KernelFacts, HaveTheDigestsOfTheNumbersInUse) {
   config::Settings settings;
   for (const DType gather : {DType::fp32, DType::bf16, DType::fp16}) {

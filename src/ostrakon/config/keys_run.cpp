@@ -110,6 +110,11 @@ Section runtime_section() {
               "that communicates, so that gathers and reductions overlap; single: one, in which "
               "one collective follows the other in plan order, for systems where several hang. "
               "Only with transport nccl"),
+       choice(
+           "subnormals", FIELD(runtime.subnormals), subnormals_names,
+           "what kernels do with subnormal numbers, those below the smallest normal one. flush: "
+           "take them and give them as 0; keep: compute with them, which is many times slower on "
+           "some processors. Decides bits. On devices: keep"),
        paths_from()}};
 }
 

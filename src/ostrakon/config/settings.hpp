@@ -8,6 +8,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/dataset.hpp>
+#include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
@@ -115,6 +116,7 @@ struct RuntimeSettings {
   TransportChoice transport = TransportChoice::automatic;
   double collective_timeout = 600.0;  ///< seconds
   CommunicatorsChoice communicators = CommunicatorsChoice::per_stream;
+  Subnormals subnormals = math::default_subnormals;
   PathsFrom paths_from = PathsFrom::deck;
 };
 

@@ -293,9 +293,10 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   const Settings a = with_absolute_paths(now), b = with_absolute_paths(before);
   std::vector<std::string> found;
   for (const Section& section : sections()) {
-    if (section.name == "checkpoint" || section.name == "output" || section.name == "runtime")
-      continue;
+    if (section.name == "checkpoint" || section.name == "output") continue;
     for (const Key& key : section.keys) {
+      // Of what is said of this machine only that decides bits.
+      if (section.name == "runtime" && key.name != "subnormals") continue;
       if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();
       if (is != was) found.push_back(text(section.name, ".", key.name, " = ", is, ", was ", was));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/arena.hpp>
 
+#include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <string>
@@ -27,6 +28,7 @@ Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unu
   host_ = decltype(host_)(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
                           static_cast<std::size_t>(bytes));
   data_ = reinterpret_cast<std::byte*>(host_.data());
+  ask_for_huge_pages(data_, bytes);
 }
 
 Arena::~Arena() {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/float_mode.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <ostrakon/runtime/queue.hpp>
@@ -220,6 +221,7 @@ class Executor::Implementation {
           throw std::logic_error(program.plan.describe(actions[a]) + " waits for a later action");
     }
     program_ = &program;
+    float_mode_ = FloatMode::of_this_thread();
     has_failed_ = false;
     origins_.prepare(program);
     shows_regions_ = a_tool_wants_regions();
@@ -324,6 +326,7 @@ class Executor::Implementation {
       line.wakes.wait(lock, [&] { return line.runs || ending_; });
       if (!line.runs) return;
       lock.unlock();
+      float_mode_.use();
       if (is_on_device(line))
         for (const int index : line.actions)
           if (!step(line, index)) break;
@@ -480,6 +483,7 @@ class Executor::Implementation {
 
   // Of the run: written before threads are started on it.
   const Program* program_ = nullptr;
+  FloatMode float_mode_ = FloatMode::of_this_thread();  // of the thread that called
   bool shows_regions_ = false;
   std::vector<int> position_;  // of each action in its stream
   std::vector<int> order_;     // in which actions run on the calling thread

@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/unit_buffers.hpp>
@@ -110,7 +111,10 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
   // The last token's row gives the logits: it is always computed.
   if (context_.size() == tokens.size()) context_.pop_back();
   pending_ = tokens;
-  executor_->run(program_);
+  {
+    const math::SubnormalsScope scope(settings_.runtime.subnormals);
+    executor_->run(program_);
+  }
   read_logits();
   context_ = tokens;
   return logits_;

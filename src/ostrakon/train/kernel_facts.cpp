@@ -41,6 +41,7 @@ Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});
+  facts.push_back({"subnormal numbers", name_in(subnormals_names, settings.runtime.subnormals)});
   facts.push_back({"build", build()});
   facts.push_back({"instruction set compiled for", compiled_instructions()});
   for (const DType dtype : std::set<DType>{DType::fp32, settings.precision.gather})

@@ -79,11 +79,15 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;
   own.pinned_host_memory = settings.pinned_host_memory;
+  own.subnormals = settings.runtime.subnormals;
   return own;
 }
 
 TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
   require_regular_nodes(settings, mesh);
+  mesh.world().agree([&] {
+    require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
+  });
   TrainerSettings own = trainer_settings(settings);
   leave_to_trainer(own.policy);
   own.streams = choose_streams(settings, mesh);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/transport.hpp>
@@ -171,6 +172,9 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
                      name_in(comm::transport_names, trainer.settings().transport), "\n")
               : "")
       << threads_line(host_threads(), matrix_threads, mesh.cores())
+      << (has_device ? "" : "  pages                  " + describe_pages() + "\n")
+      << "  subnormal numbers      "
+      << (settings.runtime.subnormals == Subnormals::flush ? "flushed to zero" : "kept") << "\n"
       << (plan::experts_text(plan, mesh.ranks_per_node()).empty()
               ? ""
               : text("  experts over ranks     ", plan::experts_text(plan, mesh.ranks_per_node()),

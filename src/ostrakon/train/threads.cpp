@@ -48,6 +48,14 @@ void require_stream_threads(const StreamsFacts& facts, const std::string& settin
           ", or an MPI with MPI_THREAD_MULTIPLE");
 }
 
+void require_subnormals(Subnormals subnormals, const std::string& setting,
+                        const std::string& expected) {
+  require(subnormals == Subnormals::keep || math::kernels_can_flush, setting,
+          has_device ? ": this build computes on a device, which keeps subnormal numbers"
+                     : ": threads of this kind of processor can't flush subnormal numbers",
+          "; expected ", expected);
+}
+
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts) {
   using Choice = config::StreamsChoice;
   if (choice == Choice::in_plan_order) return runtime::Streams::in_plan_order;

@@ -43,6 +43,11 @@ struct StreamsFacts {
 void require_stream_threads(const StreamsFacts& facts, const std::string& setting,
                             const std::string& expected);
 
+/// Throws Error where kernels can't treat subnormal numbers so. `setting` asks for it, and
+/// `expected` is what it may say.
+void require_subnormals(Subnormals subnormals, const std::string& setting,
+                        const std::string& expected);
+
 /// How streams run: as runtime.streams says, or where that is auto, on threads where that pays:
 /// with something to run on them, and a core to spare for each that communicates. Throws Error
 /// where threads are set and not available.

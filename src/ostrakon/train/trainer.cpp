@@ -8,6 +8,7 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/random.hpp>
+#include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/plan/levels.hpp>
@@ -192,6 +193,7 @@ void Trainer::allocate() {
 
 void Trainer::initialize(checkpoint::ParameterSource* weights) {
   require_allocated("Trainer::initialize");
+  const math::SubnormalsScope scope(settings_.subnormals);
   state_->initialize(weights);
   guard_ = StepGuard(settings_, model_->dtype(), guard_.updates_early());
   start_ = {};
@@ -239,6 +241,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   require_state("Trainer::step");
   require(step == steps_done_ + 1, "Trainer::step was called with step ", step, "; expected step ",
           steps_done_ + 1, ": one after the other");
+  const math::SubnormalsScope scope(settings_.subnormals);
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
   run(programs_.train);
@@ -269,6 +272,7 @@ void Trainer::diagnose() {
 
 double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   require_state("Trainer::evaluate");
+  const math::SubnormalsScope scope(settings_.subnormals);
   if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.samples = &samples;
   double total = 0.0;
@@ -361,6 +365,7 @@ void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
 
 double Trainer::measure_peak_flops(double seconds) {
   require_allocated("Trainer::measure_peak_flops");
+  const math::SubnormalsScope scope(settings_.subnormals);
   const double own =
       measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
   // In whole operations, which sum without rounding.

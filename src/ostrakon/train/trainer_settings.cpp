@@ -66,6 +66,7 @@ constexpr Field fields[] = {
     {"policy.offload_activations", "memory", "activations"},
     {"early_updates", "memory", "early_updates"},
     {"pinned_host_memory", "memory", "pinned"},
+    {"subnormals", "runtime", "subnormals"},
 };
 
 struct Integer {
@@ -95,6 +96,7 @@ config::Settings as_deck(const TrainerSettings& settings) {
   deck.training.micro_batch_size = settings.micro_batch_size;
   deck.training.sum_grain = settings.policy.sum_grain;
   deck.pinned_host_memory = settings.pinned_host_memory;
+  deck.runtime.subnormals = settings.subnormals;
   return deck;
 }
 
@@ -185,6 +187,7 @@ void check(const TrainerSettings& settings) {
           settings.steps, " and global_batch_size ", settings.global_batch_size,
           "; expected at most ", config::largest_integer, " samples in all steps");
   optim::LossScale{settings.loss_scale};  // which checks them
+  require_subnormals(settings.subnormals, "subnormals = Subnormals::flush", "Subnormals::keep");
   if (settings.streams == runtime::Streams::threads)
     require_stream_threads({has_device, comm::Communicator::threads_may_call()},
                            "streams = Streams::threads", "Streams::in_plan_order");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/comm/transport.hpp>
+#include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
@@ -42,6 +43,9 @@ struct TrainerSettings {
   int tensor_ranks = 1;                 ///< the same: Model::tensor_ranks()
   std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
+  /// In all that the Trainer computes, on each of its threads; the program's own have the mode that
+  /// they had before when it returns.
+  Subnormals subnormals = math::default_subnormals;
   bool pinned_host_memory = true;  ///< where there is a device
   /// Between devices; see Devices.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;

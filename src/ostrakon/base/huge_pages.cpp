@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/huge_pages.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/text.hpp>
+#include <sstream>
+
+namespace ostrakon {
+namespace {
+
+const char* const settings = "/sys/kernel/mm/transparent_hugepage/";
+
+std::string line_of(const std::string& file) {
+  std::ifstream stream(settings + file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+/// In bytes; 0 where this system has none.
+std::int64_t huge_page_bytes() {
+  std::int64_t bytes = 0;
+  std::istringstream(line_of("hpage_pmd_size")) >> bytes;
+  return bytes;
+}
+
+}  // namespace
+
+void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  static const std::int64_t page = huge_page_bytes();
+  if (page <= 0) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const auto size = static_cast<std::uintptr_t>(page);
+  const std::uintptr_t first = (address + size - 1) / size * size;
+  const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / size * size;
+  // It is a wish: where it fails, pages are as they are.
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
+}
+
+std::string describe_pages() {
+  const std::string small = format_bytes(::sysconf(_SC_PAGESIZE));
+  const std::int64_t page = huge_page_bytes();
+  if (page <= 0) return small + ": this system has no transparent huge pages";
+  // "always [madvise] never"
+  if (line_of("enabled").find("[never]") != std::string::npos)
+    return text(small, ": ", settings, "enabled is never");
+  return format_bytes(page) + " where the system finds them";
+}
+
+}  // namespace ostrakon

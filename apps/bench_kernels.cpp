@@ -312,6 +312,16 @@ class Kernels {
     step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
+    // As of rows that are seen no more: their moments decay until they are subnormal.
+    const Kokkos::View<float*, Memory> unseen("unseen", static_cast<std::size_t>(count));
+    const Kokkos::View<float*, Memory> tiny("tiny", static_cast<std::size_t>(count));
+    const Kokkos::View<float*, Memory> tiny_squares("squares", static_cast<std::size_t>(count));
+    Kokkos::deep_copy(tiny, 1e-40f);
+    Kokkos::deep_copy(tiny_squares, 1e-40f);
+    memory_row("adamw, subnormal moments", text(count), 7.0 * size, [&] {
+      optim::adamw<float>(exec_, parameters, device_view(unseen), device_view(tiny),
+                          device_view(tiny_squares), step);
+    });
     memory_row("exact norm", text(count), size,
                [&] { math::add_squares<float, OnDevice>(exec_, gradients, device_view(limbs)); });
     memory_row("exact sum", text(count), size,

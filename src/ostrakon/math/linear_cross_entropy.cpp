@@ -17,16 +17,19 @@ constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
 
+/// Terms that products sum at once: chunks of so many rows give a sum over rows the bits of one
+/// product over all.
+constexpr std::int64_t granule = 256;
+
 /// Rows whose logits exist at a time, but never so few that the matrix products suffer.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, vocabulary);
-  return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 1024));
+  return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, 1024));
 }
 
-/// Words whose logits exist at a time for all rows. A multiple of the terms that products sum at
-/// once, so that dx, which is a sum over words, has the same bits for any number of rows.
+/// Words whose logits exist at a time for all rows, so that dx, which is a sum over words, has the
+/// same bits for any number of rows.
 std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
-  constexpr std::int64_t granule = 256;
   const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, rows);
   return std::min(vocabulary, std::max(granule, fitting / granule * granule));
 }
@@ -262,7 +265,7 @@ template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
                                            std::int64_t words, std::int64_t leaves) {
   // Enough for fewer words, too, of which more rows may exist at a time.
-  const std::int64_t first = std::min(rows * words, std::max(logits_at_a_time, 128 * words));
+  const std::int64_t first = std::min(rows * words, std::max(logits_at_a_time, granule * words));
   const std::int64_t logits = rows * block_words(rows, words);
   const std::int64_t second =
       logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);

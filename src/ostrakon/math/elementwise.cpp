@@ -254,7 +254,7 @@ void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space
 
 template <class T>
 void fill(const Exec& exec, View<T*> x, T value) {
-  constexpr std::int64_t run = per_item(1, vector_elements<T>());
+  constexpr std::int64_t run = per_item(4096, vector_elements<T>());
   for_each_item(
       exec, "fill", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const auto to = x.range(item * run, smaller((item + 1) * run, x.size()));
@@ -266,7 +266,7 @@ void fill(const Exec& exec, View<T*> x, T value) {
 template <class T>
 void copy(const Exec& exec, View<const T*> x, View<T*> y) {
   require_equal_sizes("copy", x.size(), y.size());
-  constexpr std::int64_t run = per_item(1, vector_elements<T>());
+  constexpr std::int64_t run = per_item(4096, vector_elements<T>());
   for_each_item(
       exec, "copy", items_for(y.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run, end = smaller(first + run, y.size());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention.hpp>
 #include <ostrakon/math/digest.hpp>
@@ -23,14 +24,21 @@ namespace {
 
 using math::Transpose;
 
-/// Values of a normal distribution, or zeros, in device memory.
+/// Values of a normal distribution, or zeros, in device memory, with pages as an arena has.
 class Array {
  public:
   explicit Array(std::int64_t count, double deviation = 1.0)
-      : view_("bench", static_cast<std::size_t>(count)) {
+      : view_(Kokkos::view_alloc("bench", Kokkos::WithoutInitializing),
+              static_cast<std::size_t>(count)) {
+    if (memory_is_host_accessible)
+      ask_for_huge_pages(view_.data(), count * static_cast<std::int64_t>(sizeof(float)));
+    Kokkos::deep_copy(view_, 0.0f);
     if (deviation == 0.0) return;
     static std::uint64_t key = 0;
     math::fill_normal(Exec(), device_view(view_), ++key, 0, deviation);
+  }
+  void copy(const Exec& exec, const Array& from) const {
+    Kokkos::deep_copy(exec, view_, from.view_);
   }
   View<float*> view() const { return device_view(view_); }
   operator View<float*>() const { return view(); }
@@ -141,8 +149,8 @@ class Kernels {
                 peak_flops_ * 1e-9, nullptr, 1.0});
 
     constexpr std::int64_t count = std::int64_t{1} << 26;
-    const Kokkos::View<float*, Memory> from("from", count), to("to", count);
-    const Seconds seconds = seconds_of([&] { Kokkos::deep_copy(exec_, to, from); });
+    const Array from(count, 0.0), to(count, 0.0);
+    const Seconds seconds = seconds_of([&] { to.copy(exec_, from); });
     peak_bandwidth_ = 2.0 * float_bytes * count / seconds.fastest;
     table_.row({"peak: copy", text(count), seconds.median, seconds.fastest, nullptr,
                 peak_bandwidth_ * 1e-9, 1.0});
@@ -313,15 +321,11 @@ class Kernels {
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
     // As of rows that are seen no more: their moments decay until they are subnormal.
-    const Kokkos::View<float*, Memory> unseen("unseen", static_cast<std::size_t>(count));
-    const Kokkos::View<float*, Memory> tiny("tiny", static_cast<std::size_t>(count));
-    const Kokkos::View<float*, Memory> tiny_squares("squares", static_cast<std::size_t>(count));
-    Kokkos::deep_copy(tiny, 1e-40f);
-    Kokkos::deep_copy(tiny_squares, 1e-40f);
-    memory_row("adamw, subnormal moments", text(count), 7.0 * size, [&] {
-      optim::adamw<float>(exec_, parameters, device_view(unseen), device_view(tiny),
-                          device_view(tiny_squares), step);
-    });
+    const Array unseen(count, 0.0), tiny(count, 0.0), tiny_squares(count, 0.0);
+    math::fill<float>(exec_, tiny, 1e-40f);
+    math::fill<float>(exec_, tiny_squares, 1e-40f);
+    memory_row("adamw, subnormal moments", text(count), 7.0 * size,
+               [&] { optim::adamw<float>(exec_, parameters, unseen, tiny, tiny_squares, step); });
     memory_row("exact norm", text(count), size,
                [&] { math::add_squares<float, OnDevice>(exec_, gradients, device_view(limbs)); });
     memory_row("exact sum", text(count), size,

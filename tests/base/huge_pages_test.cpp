@@ -43,7 +43,7 @@ TEST(HugePages, AreAskedForWhereWholeOnesFit) {
   ask_for_huge_pages(data, bytes - 200);
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   const auto page = static_cast<std::uintptr_t>(2 * mebibyte);
-  const auto* const first = reinterpret_cast<const void*>((address + page - 1) / page * page);
+  const void* const first = data + ((address + page - 1) / page * page - address);
   if (describe_pages().rfind("2", 0) != 0) GTEST_SKIP() << describe_pages();
   EXPECT_TRUE(pages_of(first).are_asked);
   if (first != all) {

@@ -39,7 +39,8 @@ void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64
   const std::uintptr_t first = (address + size - 1) / size * size;
   const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / size * size;
   // It is a wish: where it fails, pages are as they are.
-  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  if (first < end)
+    ::madvise(static_cast<char*>(data) + (first - address), end - first, MADV_HUGEPAGE);
 #endif
 }
 

@@ -97,16 +97,19 @@ struct AttentionTiles {
     }
   };
 
-  /// C = 2^(scale A B - shift), of a shift for each row.
+  /// C = e^(scale A B - shift), of a shift for each row. What is rounded is what forward rounds, so
+  /// that large scores have the same difference to the largest.
   struct Probabilities : Store {
     float scale;
-    const float* minus_shift;
+    const float* shift;
     void end(int row, int vector, Vector sum) const {
-      Store::end(row, vector,
-                 exp2(I::multiply_add(sum, I::broadcast(scale), I::broadcast(minus_shift[row]))));
+      const Vector score = I::multiply(sum, I::broadcast(scale));
+      Store::end(
+          row, vector,
+          exp2(I::multiply(I::subtract(score, I::broadcast(shift[row])), I::broadcast(log2_e))));
     }
     Probabilities moved(std::int64_t row, std::int64_t vector) const {
-      return {Store::moved(row, vector), scale, minus_shift + row};
+      return {Store::moved(row, vector), scale, shift + row};
     }
   };
 
@@ -298,13 +301,13 @@ struct AttentionTiles {
   static void exponentials(std::int64_t keys, float* scores, float scale_of_scores,
                            const float* largest, const float* before, float* total, float* factor) {
     const Vector scale = I::broadcast(scale_of_scores);
-    const Vector minus = I::subtract(I::zero(), I::multiply(I::load(largest), scale));
+    const Vector most = I::load(largest);
     Vector even = I::zero(), odd = I::zero();
     std::int64_t j = 0;
     for (; j + 2 <= keys; j += 2) {
       float* const at = scores + j * block;
-      const Vector a = exp2(I::multiply_add(I::load(at), scale, minus));
-      const Vector b = exp2(I::multiply_add(I::load(at + block), scale, minus));
+      const Vector a = exp2(I::multiply(I::subtract(I::load(at), most), scale));
+      const Vector b = exp2(I::multiply(I::subtract(I::load(at + block), most), scale));
       I::store(at, a);
       I::store(at + block, b);
       even = I::add(even, a);
@@ -312,11 +315,11 @@ struct AttentionTiles {
     }
     if (j < keys) {
       float* const at = scores + j * block;
-      const Vector a = exp2(I::multiply_add(I::load(at), scale, minus));
+      const Vector a = exp2(I::multiply(I::subtract(I::load(at), most), scale));
       I::store(at, a);
       even = I::add(even, a);
     }
-    const Vector change = exp2(I::multiply_add(I::load(before), scale, minus));
+    const Vector change = exp2(I::multiply(I::subtract(I::load(before), most), scale));
     I::store(factor, change);
     I::store(total, I::multiply_add(I::load(total), change, I::add(even, odd)));
   }
@@ -332,14 +335,13 @@ struct AttentionTiles {
           dout(queries + block * row),
           p(dout + block * row),
           dscores(p + block * block),
-          minus_shift(dscores + block * block),
-          delta(minus_shift + block) {}
+          delta(dscores + block * block) {}
 
     std::int64_t row;
     float *turned_keys, *turned_values;  ///< (head_width, block), values times the scale of scores
     float *keys, *queries, *dout;        ///< (block, row)
     float *p, *dscores;                  ///< (queries, block)
-    float *minus_shift, *delta;          ///< (queries)
+    float* delta;                        ///< (queries), times the scale of scores
   };
 
   static void pack_keys(const AttentionKeyTile& t, float* room) {
@@ -364,11 +366,7 @@ struct AttentionTiles {
     const std::int64_t past = t.begin - t.key_begin;  // query i sees keys up to past + i
     copy_rows(t.queries, queries, head_width, work.queries);
     copy_rows(t.dout, queries, head_width, work.dout);
-    for (std::int64_t i = 0; i < queries; ++i) {
-      work.minus_shift[i] = t.log_sum_exp[i] * -log2_e;
-      work.delta[i] = t.delta[i] * t.scale;
-    }
-    const float scale = t.scale * log2_e;
+    for (std::int64_t i = 0; i < queries; ++i) work.delta[i] = t.delta[i] * t.scale;
     const bool whole = keys <= past + 1;
     const std::int64_t rows_at_once = whole ? block : step;
     for (std::int64_t i = 0; i < queries; i += rows_at_once) {
@@ -378,7 +376,7 @@ struct AttentionTiles {
       float* const dscores = work.dscores + i * block;
       multiply<Reads::along_rows>(some, columns, head_width, work.queries + i * row, row,
                                   work.turned_keys, block,
-                                  Probabilities{{p, block}, scale, work.minus_shift + i});
+                                  Probabilities{{p, block}, t.scale, t.log_sum_exp + i});
       if (!whole)
         for (std::int64_t k = 0; k < some; ++k)
           for (std::int64_t j = past + i + k + 1; j < columns; ++j) p[k * block + j] = 0.0f;

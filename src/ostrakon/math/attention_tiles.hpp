@@ -77,7 +77,7 @@ constexpr std::int64_t attention_tile_room =
 /// other: 2 * attention_tile * attention_row(head_width) floats that the kernels leave alone.
 inline float* attention_sums(std::int64_t head_width, float* room) {
   return room +
-         attention_tile * (2 * head_width + 3 * attention_row(head_width) + 2 * attention_tile + 2);
+         attention_tile * (2 * head_width + 3 * attention_row(head_width) + 2 * attention_tile + 1);
 }
 
 /// For one set of instructions.

@@ -111,7 +111,7 @@ Results attend(const AttentionTileKernel& kernel, const Head& head, std::int64_t
     }
   };
   for_queries([&](std::int64_t begin, std::int64_t end) {
-    kernel.forward({{begin, end, head.width, scale},
+    kernel.forward({{begin, end, head.width, scale, nullptr},
                     head.rows(q, begin),
                     head.rows(k),
                     head.rows(v),
@@ -137,7 +137,7 @@ Results attend(const AttentionTileKernel& kernel, const Head& head, std::int64_t
     kernel.pack_keys({key, key_end, head.width, scale, head.rows(k, key), head.rows(v, key)}, room);
     for_queries([&](std::int64_t begin, std::int64_t end) {
       if (end <= key) return;
-      kernel.backward({{begin, end, head.width, scale},
+      kernel.backward({{begin, end, head.width, scale, nullptr},
                        key,
                        key_end,
                        head.rows(q, begin),
@@ -228,7 +228,7 @@ TEST(AttentionTiles, LargeAndSmallScores) {
       k.data()[0] = other, k.data()[1] = 0.0f;
       v.data()[0] = 1.0f, v.data()[1] = 0.0f;
       std::vector<float> room(static_cast<std::size_t>(attention_tile_room), NAN);
-      one.kernel.forward({{0, 2, 1, 1.0f},
+      one.kernel.forward({{0, 2, 1, 1.0f, nullptr},
                           {q.data(), 1},
                           {k.data(), 1},
                           {v.data(), 1},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention_blocks.hpp>
 #include <ostrakon/math/attention_on_chip.hpp>
@@ -314,6 +315,21 @@ float* place_in(const View<float**>& x, std::int64_t row, std::int64_t column) {
   return x.data() + row * x.stride() + column;
 }
 
+/// What is at these columns of the rows of a sequence, unless it is more than a cache would hold
+/// until it is needed. `products`: of rows that backward or forward has at a time with a tile.
+AttentionAhead ahead_of(std::initializer_list<AttentionRows> arrays, std::int64_t rows,
+                        std::int64_t width, std::int64_t products) {
+  constexpr std::int64_t most_floats = std::int64_t{1} << 18;
+  AttentionAhead ahead{};
+  ahead.count = static_cast<std::int64_t>(arrays.size());
+  std::copy(arrays.begin(), arrays.end(), ahead.arrays);
+  ahead.width = width;
+  if (ahead.count * rows * width <= most_floats) ahead.rows = rows;
+  const std::int64_t tiles = items_for(rows, attention_tile);
+  ahead.at_once = items_for(2 * ahead.count * attention_tile, products * (tiles + 1));
+  return ahead;
+}
+
 /// A kernel for each head of each sequence.
 void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                       const View<const float**>& q, const View<const float**>& kv,
@@ -327,12 +343,23 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
     const AttentionRows values = rows_at(kv, key_row, (shape.kv_heads + kv_head) * width);
     const AttentionTileKernel& kernel = attention_tiles();
     float* const room = attention_room();
+    const std::int64_t next = std::min(item + 1, shape.batch * shape.heads - 1);
+    const std::int64_t next_head = next % shape.heads, next_sequence = next / shape.heads;
+    const std::int64_t next_row = next_sequence * runs.rows();
+    const std::int64_t next_kv = next_head / (shape.heads / shape.kv_heads);
+    constexpr std::int64_t products = 22;
+    AttentionAhead ahead =
+        ahead_of({rows_at(q, next_row, next_head * width),
+                  rows_at(kv, next_sequence * shape.tokens, next_kv * width),
+                  rows_at(kv, next_sequence * shape.tokens, (shape.kv_heads + next_kv) * width),
+                  {place_in(out, next_row, next_head * width), out.stride()}},
+                 runs.rows(), width, products);
     for_each_query_block(
         runs.runs(), [&](std::int64_t index) { return runs.run(index); },
         [&](std::int64_t first, std::int64_t begin, std::int64_t end) {
           const std::int64_t row = sequence * runs.rows() + first, column = head * width;
           float largest[attention_tile], total[attention_tile];
-          kernel.forward({{begin, end, width, scale},
+          kernel.forward({{begin, end, width, scale, &ahead},
                           rows_at(q, row, column),
                           keys,
                           values,
@@ -367,6 +394,24 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   if (runs.pieces() == 1) sums = attention_sums(width, room);
   const std::int64_t key_column = heads.kv_head * width;
   const std::int64_t value_column = (shape.kv_heads + heads.kv_head) * width;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  const std::int64_t item = heads.sequence * shape.kv_heads + heads.kv_head;
+  const std::int64_t next = std::min(item + 1, shape.batch * shape.kv_heads - 1);
+  const std::int64_t next_kv = next % shape.kv_heads, next_sequence = next / shape.kv_heads;
+  const std::int64_t next_row = next_sequence * runs.rows();
+  const std::int64_t next_key = next_sequence * shape.tokens;
+  const std::int64_t next_column = next_kv * group * width;
+  const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
+  constexpr std::int64_t products = 55;
+  AttentionAhead ahead =
+      ahead_of({rows_at(arrays.q, next_row, next_column),
+                rows_at(arrays.kv, next_key, next_kv * width),
+                rows_at(arrays.kv, next_key, next_value),
+                rows_at(arrays.dout, next_row, next_column),
+                {place_in(arrays.dq, next_row, next_column), arrays.dq.stride()},
+                {place_in(arrays.dkv, next_key, next_kv * width), arrays.dkv.stride()},
+                {place_in(arrays.dkv, next_key, next_value), arrays.dkv.stride()}},
+               runs.rows(), width, products);
   for (std::int64_t key = 0; key < shape.tokens; key += attention_tile) {
     const std::int64_t key_end = std::min(key + attention_tile, shape.tokens);
     const std::int64_t key_row = heads.sequence * shape.tokens + key;
@@ -388,7 +433,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                 const std::int64_t row = heads.sequence * runs.rows() + block.row;
                 const std::int64_t of_row =
                     (heads.sequence * shape.heads + head) * runs.rows() + block.row;
-                kernel.backward({{block.begin, block.end, width, scale},
+                kernel.backward({{block.begin, block.end, width, scale, &ahead},
                                  key,
                                  key_end,
                                  rows_at(arrays.q, row, column),

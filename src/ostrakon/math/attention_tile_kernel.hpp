@@ -163,14 +163,28 @@ struct AttentionTiles {
       for (int v = 0; v < vectors; ++v) to.end(i, v, sums[i][v]);
   }
 
+  static void fetch(AttentionAhead* ahead) {
+    if (ahead == nullptr) return;
+    for (std::int64_t i = 0; i < ahead->at_once && ahead->row < ahead->rows; ++i) {
+      const AttentionRows& array = ahead->arrays[ahead->array];
+      const float* const from = array.first + ahead->row * array.row;
+      constexpr std::int64_t line = 16;
+      for (std::int64_t j = 0; j < ahead->width; j += line) __builtin_prefetch(from + j, 0, 2);
+      if (++ahead->array == ahead->count) ahead->array = 0, ++ahead->row;
+    }
+  }
+
   template <int vectors, Reads reads, class Sums>
-  static void tile_rows(std::int64_t rows, std::int64_t terms, const float* a, std::int64_t stride,
-                        const float* b, std::int64_t b_row, const Sums& to) {
+  static void tile_rows(AttentionAhead* ahead, std::int64_t rows, std::int64_t terms,
+                        const float* a, std::int64_t stride, const float* b, std::int64_t b_row,
+                        const Sums& to) {
     constexpr int most = I::rows_of(vectors);
     const std::int64_t a_row = reads == Reads::along_rows ? stride : 1;
     std::int64_t i = 0;
-    for (; i + most <= rows; i += most)
+    for (; i + most <= rows; i += most) {
+      fetch(ahead);
       tile<most, vectors, reads>(terms, a + i * a_row, stride, b, b_row, to.moved(i, 0));
+    }
     for (; i + 4 <= rows; i += 4)
       tile<4, vectors, reads>(terms, a + i * a_row, stride, b, b_row, to.moved(i, 0));
     for (; i < rows; ++i)
@@ -179,8 +193,9 @@ struct AttentionTiles {
 
   /// `rows` of A by `columns`, whole vectors, of B (terms, columns), whose rows are b_row apart.
   template <Reads reads, class Sums>
-  static void multiply(std::int64_t rows, std::int64_t columns, std::int64_t terms, const float* a,
-                       std::int64_t stride, const float* b, std::int64_t b_row, const Sums& to) {
+  static void multiply(AttentionAhead* ahead, std::int64_t rows, std::int64_t columns,
+                       std::int64_t terms, const float* a, std::int64_t stride, const float* b,
+                       std::int64_t b_row, const Sums& to) {
     const Parts parts(columns / width, I::most_vectors);
     for (std::int64_t part = 0; part < parts.count; ++part) {
       const std::int64_t v = parts.begin(part);
@@ -188,17 +203,17 @@ struct AttentionTiles {
       const Sums sums = to.moved(0, v);
       switch (parts.length(part)) {
         case 1:
-          tile_rows<1, reads>(rows, terms, a, stride, from, b_row, sums);
+          tile_rows<1, reads>(ahead, rows, terms, a, stride, from, b_row, sums);
           break;
         case 2:
-          tile_rows<2, reads>(rows, terms, a, stride, from, b_row, sums);
+          tile_rows<2, reads>(ahead, rows, terms, a, stride, from, b_row, sums);
           break;
         default:
           if constexpr (I::most_vectors > 2) {
             if (parts.length(part) == 3)
-              tile_rows<3, reads>(rows, terms, a, stride, from, b_row, sums);
+              tile_rows<3, reads>(ahead, rows, terms, a, stride, from, b_row, sums);
             else
-              tile_rows<4, reads>(rows, terms, a, stride, from, b_row, sums);
+              tile_rows<4, reads>(ahead, rows, terms, a, stride, from, b_row, sums);
           }
       }
     }
@@ -249,13 +264,13 @@ struct AttentionTiles {
       const float* const key = t.keys.first + first * t.keys.row;
       for (std::int64_t i = 0; i < lanes; i += width) I::store(before + i, I::load(largest + i));
       if (keys <= past + 1) {
-        multiply<Reads::along_rows>(keys, lanes, t.head_width, key, t.keys.row, turned, block,
-                                    StoreLargest{{scores, block}, largest});
+        multiply<Reads::along_rows>(t.ahead, keys, lanes, t.head_width, key, t.keys.row, turned,
+                                    block, StoreLargest{{scores, block}, largest});
       } else {
         for (std::int64_t j = 0; j < keys; j += step) {
           const std::int64_t some = least(step, keys - j), lane = down_to_step(j - past);
-          multiply<Reads::along_rows>(some, lanes - lane, t.head_width, key + j * t.keys.row,
-                                      t.keys.row, turned + lane, block,
+          multiply<Reads::along_rows>(t.ahead, some, lanes - lane, t.head_width,
+                                      key + j * t.keys.row, t.keys.row, turned + lane, block,
                                       Store{scores + j * block + lane, block});
           for (std::int64_t k = j; k < j + some; ++k) {
             for (std::int64_t i = lane; i < least(k - past, lanes); ++i)
@@ -276,12 +291,12 @@ struct AttentionTiles {
         for (std::int64_t l = i; l < i + step; l += width)
           exponentials(seen, scores + l, scale, largest + l, before + l, total + l, factor + l);
         if (keys > past + 1)
-          multiply<Reads::along_terms>(some, row, seen, scores + i, block, value.first, value.row,
-                                       Rescale{{sums + i * row, row}, factor + i});
+          multiply<Reads::along_terms>(t.ahead, some, row, seen, scores + i, block, value.first,
+                                       value.row, Rescale{{sums + i * row, row}, factor + i});
       }
       if (keys <= past + 1)
-        multiply<Reads::along_terms>(queries, row, keys, scores, block, value.first, value.row,
-                                     Rescale{{sums, row}, factor});
+        multiply<Reads::along_terms>(t.ahead, queries, row, keys, scores, block, value.first,
+                                     value.row, Rescale{{sums, row}, factor});
     }
     for (std::int64_t i = 0; i < queries; ++i) {
       t.largest[i] = largest[i] * t.scale;
@@ -374,13 +389,13 @@ struct AttentionTiles {
       const std::int64_t seen = least(keys, past + i + some), columns = up_to_step(seen);
       float* const p = work.p + i * block;
       float* const dscores = work.dscores + i * block;
-      multiply<Reads::along_rows>(some, columns, head_width, work.queries + i * row, row,
+      multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.queries + i * row, row,
                                   work.turned_keys, block,
                                   Probabilities{{p, block}, t.scale, t.log_sum_exp + i});
       if (!whole)
         for (std::int64_t k = 0; k < some; ++k)
           for (std::int64_t j = past + i + k + 1; j < columns; ++j) p[k * block + j] = 0.0f;
-      multiply<Reads::along_rows>(some, columns, head_width, work.dout + i * row, row,
+      multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.dout + i * row, row,
                                   work.turned_values, block,
                                   ScoreGradients{{dscores, block}, p, work.delta + i});
       add_to_queries(t, work, i, some, seen);
@@ -389,11 +404,12 @@ struct AttentionTiles {
     for (std::int64_t j = 0; j < keys; j += keys_at_once) {
       const std::int64_t some = least(keys_at_once, keys - j);
       const std::int64_t first = whole || j < past ? 0 : j - past;
-      multiply<Reads::along_terms>(some, row, queries - first, work.p + first * block + j, block,
-                                   work.dout + first * row, row, Add{{t.dvalues + j * row, row}});
-      multiply<Reads::along_terms>(some, row, queries - first, work.dscores + first * block + j,
-                                   block, work.queries + first * row, row,
-                                   Add{{t.dkeys + j * row, row}});
+      multiply<Reads::along_terms>(t.ahead, some, row, queries - first, work.p + first * block + j,
+                                   block, work.dout + first * row, row,
+                                   Add{{t.dvalues + j * row, row}});
+      multiply<Reads::along_terms>(t.ahead, some, row, queries - first,
+                                   work.dscores + first * block + j, block,
+                                   work.queries + first * row, row, Add{{t.dkeys + j * row, row}});
     }
   }
 
@@ -406,10 +422,11 @@ struct AttentionTiles {
     if (whole > 0) {
       const Store to{dqueries, t.dqueries_row};
       if (t.key_begin == 0)
-        multiply<Reads::along_rows>(count, whole, seen, dscores, block, work.keys, work.row, to);
+        multiply<Reads::along_rows>(t.ahead, count, whole, seen, dscores, block, work.keys,
+                                    work.row, to);
       else
-        multiply<Reads::along_rows>(count, whole, seen, dscores, block, work.keys, work.row,
-                                    Add{to});
+        multiply<Reads::along_rows>(t.ahead, count, whole, seen, dscores, block, work.keys,
+                                    work.row, Add{to});
     }
     const std::int64_t rest = t.head_width - whole;
     if (rest == 0) return;
@@ -419,8 +436,8 @@ struct AttentionTiles {
       for (std::int64_t l = 0; l < width; ++l)
         copy[k * width + l] =
             t.key_begin == 0 || l >= rest ? 0.0f : dqueries[k * t.dqueries_row + whole + l];
-    multiply<Reads::along_rows>(count, width, seen, dscores, block, work.keys + whole, work.row,
-                                Add{{copy, width}});
+    multiply<Reads::along_rows>(t.ahead, count, width, seen, dscores, block, work.keys + whole,
+                                work.row, Add{{copy, width}});
     for (std::int64_t k = 0; k < count; ++k)
       for (std::int64_t l = 0; l < rest; ++l)
         dqueries[k * t.dqueries_row + whole + l] = copy[k * width + l];

@@ -24,11 +24,23 @@ struct AttentionRows {
   std::int64_t row;
 };
 
+/// Rows that are read or written after the tiles at work, as those of the next head: brought from
+/// memory meanwhile, a few with each product of some rows.
+struct AttentionAhead {
+  AttentionRows arrays[7];
+  std::int64_t count;  ///< of the arrays
+  std::int64_t rows;   ///< of each
+  std::int64_t width;  ///< floats of a row
+  std::int64_t at_once;
+  std::int64_t row = 0, array = 0;  ///< what is next: all arrays' first rows come first
+};
+
 /// Queries [begin, end) of one head, all in one tile.
 struct AttentionQueryTile {
   std::int64_t begin, end;  ///< positions
   std::int64_t head_width;
-  float scale;  ///< of scores
+  float scale;            ///< of scores
+  AttentionAhead* ahead;  ///< or null
 };
 
 /// Forward: `keys` and `values` begin at position 0. Row i of `out`, out_row elements apart, is

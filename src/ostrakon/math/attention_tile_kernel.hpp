@@ -139,7 +139,7 @@ struct AttentionTiles {
     constexpr int groups = reads == Reads::along_rows ? (rows + 2) / 3 : 1;
     const float* group[groups];
 #pragma GCC unroll 16
-    for (int g = 0; g < groups; ++g) group[g] = a + 3 * g * stride;
+    for (int g = 0; g < groups; ++g) group[g] = a + std::int64_t{3} * g * stride;
 #pragma GCC unroll 4
     for (std::int64_t term = 0; term < terms; ++term) {
       Vector factors[vectors];

@@ -15,7 +15,7 @@ struct Avx2 {
   static constexpr bool reads_in_place = false;
   // Tiles of attention: so many vectors, and rows for each number of them.
   static constexpr int most_vectors = 2;
-  static constexpr int rows_of(int vectors) { return vectors == 1 ? 8 : 6; }
+  static constexpr int rows_of(int of) { return of == 1 ? 8 : 6; }
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float* from) { return _mm256_loadu_ps(from); }
   static void store(float* to, Vector x) { _mm256_storeu_ps(to, x); }

@@ -20,7 +20,7 @@ struct Avx512 {
   static constexpr bool reads_in_place = true;
   // Tiles of attention: so many vectors, and rows for each number of them.
   static constexpr int most_vectors = 4;
-  static constexpr int rows_of(int vectors) { return vectors < 3 ? 12 : vectors == 3 ? 8 : 6; }
+  static constexpr int rows_of(int of) { return of < 3 ? 12 : of == 3 ? 8 : 6; }
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, Vector x) { _mm512_storeu_ps(to, x); }

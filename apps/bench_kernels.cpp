@@ -13,6 +13,7 @@
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/rotary.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/train/threads.hpp>
@@ -154,6 +155,14 @@ class Kernels {
     peak_bandwidth_ = 2.0 * float_bytes * count / seconds.fastest;
     table_.row({"peak: copy", text(count), seconds.median, seconds.fastest, nullptr,
                 peak_bandwidth_ * 1e-9, 1.0});
+    // A copy may write past the caches; what a kernel writes is read into them first.
+    constexpr std::int64_t copy_rows = std::int64_t{1} << 16;
+    const auto rows_of = [&](const auto& array) {
+      return device_view(array).matrix(copy_rows, count / copy_rows);
+    };
+    memory_row("copy, by a kernel", text(count), 2.0 * static_cast<double>(count), [&] {
+      math::copy_rows<float, float>(exec_, View<const float**>(rows_of(from)), rows_of(to));
+    });
   }
 
   static double cube_flops(std::int64_t side) {

@@ -34,10 +34,13 @@ std::string name_of(const AttentionShape& s) {
               s.kv_heads, ", head width ", s.head_width);
 }
 
-/// Odd sizes, one of everything, grouped heads, and more tokens than a block of queries has.
+/// Odd sizes, one of everything, grouped heads, more tokens than a block of queries has, and the
+/// usual widths of heads, some between them, and one beyond those that have tiles.
 std::vector<AttentionShape> shapes() {
-  return {{1, 1, 1, 1, 1},  {1, 1, 2, 1, 5},  {3, 2, 1, 1, 4},   {2, 7, 3, 1, 5},
-          {1, 64, 1, 1, 8}, {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6}, {1, 300, 6, 3, 16}};
+  return {{1, 1, 1, 1, 1},    {1, 1, 2, 1, 5},    {3, 2, 1, 1, 4},     {2, 7, 3, 1, 5},
+          {1, 64, 1, 1, 8},   {1, 65, 2, 2, 3},   {2, 150, 4, 2, 6},   {1, 300, 6, 3, 16},
+          {2, 130, 2, 1, 32}, {1, 200, 2, 2, 64}, {1, 129, 2, 1, 128}, {1, 77, 1, 1, 80},
+          {1, 66, 2, 1, 100}, {1, 65, 1, 1, 256}, {1, 70, 1, 1, 257}};
 }
 
 /// Attention as its definition has it, with all probabilities kept.
@@ -270,12 +273,14 @@ TYPED_TEST(AttentionTest, QueriesSeeNoLaterTokensAndTouchNoOtherRows) {
 TYPED_TEST(AttentionTest, LargeScoresDoNotOverflow) {
   using T = TypeParam;
   const AttentionShape shape{1, 40, 1, 1, 8};
-  const std::vector<T> qkv = random_qkv<T>(shape, 8, T(100));
-  const Attention<T> attention(shape, qkv);
-  attention.forward(0, shape.tokens);
-  attention.backward(std::vector<T>(rows_of(shape) * out_columns(shape), T(1)));
-  for (T value : attention.out.host()) EXPECT_LE(std::abs(value), T(100.001));
-  for (T value : attention.dqkv.host()) EXPECT_TRUE(std::isfinite(value));
+  for (const T size : {T(100), T(1e10)}) {
+    const std::vector<T> qkv = random_qkv<T>(shape, 8, size);
+    const Attention<T> attention(shape, qkv);
+    attention.forward(0, shape.tokens);
+    attention.backward(std::vector<T>(rows_of(shape) * out_columns(shape), T(1)));
+    for (T value : attention.out.host()) EXPECT_LE(std::abs(value), T(1.00001) * size);
+    for (T value : attention.dqkv.host()) EXPECT_TRUE(std::isfinite(value));
+  }
 }
 
 TYPED_TEST(AttentionTest, RepeatsItsBits) {
@@ -313,12 +318,25 @@ TYPED_TEST(AttentionTest, SequencesAreIndependent) {
 
 TEST(AttentionWorkspace, GrowsWithTokensNotWithTheirSquareOrTheBatch) {
   AttentionShape shape{1, 1024, 8, 8, 64};
-  const std::int64_t forward = math::attention_forward_workspace<float>(shape);
-  EXPECT_EQ(math::attention_backward_workspace<float>(shape), 2 * forward);
+  const std::int64_t forward = math::attention_forward_workspace<double>(shape);
+  EXPECT_EQ(math::attention_backward_workspace<double>(shape), 2 * forward);
   shape.tokens *= 2;
-  EXPECT_EQ(math::attention_forward_workspace<float>(shape), 2 * forward);
+  EXPECT_EQ(math::attention_forward_workspace<double>(shape), 2 * forward);
   shape.batch = 7;
-  EXPECT_EQ(math::attention_forward_workspace<float>(shape), 2 * forward);
+  EXPECT_EQ(math::attention_forward_workspace<double>(shape), 2 * forward);
+}
+
+TEST(AttentionWorkspace, InTilesHasNoScoresAndNoSumsOfWholeSequences) {
+  if (on_device) GTEST_SKIP() << "through products";
+  const AttentionShape shape{3, 4096, 8, 2, 64};
+  EXPECT_EQ(math::attention_forward_workspace<float>(shape), 0);
+  const std::int64_t of_rows = shape.batch * shape.heads * shape.tokens;
+  EXPECT_EQ(math::attention_backward_workspace<float>(shape), of_rows);
+  EXPECT_EQ(math::attention_backward_workspace<float>(shape, 4),
+            of_rows + math::tree_slots(4) * shape.kv_heads * 2 * 64 * shape.head_width);
+  const AttentionShape wide{1, 1024, 2, 2, 512};
+  EXPECT_EQ(math::attention_forward_workspace<float>(wide),
+            math::attention_forward_workspace<double>(wide));
 }
 
 TEST(AttentionShapes, AreChecked) {

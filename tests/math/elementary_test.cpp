@@ -10,6 +10,7 @@
 namespace {
 
 using ostrakon::math::fast_exp;
+using ostrakon::math::fast_sigmoid;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -50,6 +51,37 @@ TEST(FastExp, KnowsTheEndsOfTheRange) {
   EXPECT_EQ(fast_exp(-1e30f), 0.0f);
   EXPECT_EQ(fast_exp(-infinity), 0.0f);
   EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(FastSigmoid, IsWithinThreeUnitsInTheLastPlace) {
+  double worst = 0;
+  float worst_at = 0;
+  for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 1009) {
+    const std::uint32_t pattern = static_cast<std::uint32_t>(bits);
+    float x;
+    std::memcpy(&x, &pattern, sizeof x);
+    if (!(x >= -87.3f)) continue;
+    const double exact = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
+    const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);
+    const double error = std::abs(static_cast<double>(fast_sigmoid(x)) - exact) / unit;
+    if (!(error <= worst)) {
+      worst = error;
+      worst_at = x;
+    }
+  }
+  EXPECT_LE(worst, 3.0) << "at " << worst_at;
+  EXPECT_GT(worst, 0.0);
+}
+
+TEST(FastSigmoid, KnowsTheEndsOfTheRange) {
+  EXPECT_EQ(fast_sigmoid(0.0f), 0.5f);
+  for (const float x : {20.0f, 88.0f, 89.0f, 1e30f, infinity}) EXPECT_EQ(fast_sigmoid(x), 1.0f);
+  for (const float x : {-89.0f, -1e30f, -infinity}) EXPECT_EQ(fast_sigmoid(x), 0.0f);
+  for (float x = -89.0f; x < -87.0f; x += 0.01f) {
+    EXPECT_GE(fast_sigmoid(x), 0.0f);
+    EXPECT_LE(fast_sigmoid(x), 2e-38f);
+  }
+  EXPECT_TRUE(std::isnan(fast_sigmoid(std::numeric_limits<float>::quiet_NaN())));
 }
 
 TEST(FastExp, InDoubleIsThatOfTheLibrary) {

@@ -9,17 +9,17 @@ namespace ostrakon::math {
 
 namespace {
 
-/// 1 / (1 + e^-x): at both ends e^-x goes to 0 or infinity, and the quotient to 1 or 0.
-template <class T>
-KOKKOS_INLINE_FUNCTION T sigmoid(T x) {
-  return T(1) / (T(1) + fast_exp(-x));
-}
-
-// gelu(x) = x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+// gelu(x) = x/2 (1 + tanh(u)) = x fast_sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T>
 constexpr T gelu_linear = T(1.5957691216057308);  // 2 sqrt(2/pi)
 template <class T>
 constexpr T gelu_cubic = T(0.071354816272600244);  // 0.044715 times that
+
+/// The polynomial may overflow, to infinity of the sign of x.
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu(T x) {
+  return x * fast_sigmoid(x * (gelu_linear<T> + gelu_cubic<T> * x * x));
+}
 
 /// Beyond +-16 gelu is x or 0 to the last bit, and the polynomials must not overflow.
 template <class T>
@@ -29,15 +29,9 @@ KOKKOS_INLINE_FUNCTION T gelu_clamp(T x) {
 }
 
 template <class T>
-KOKKOS_INLINE_FUNCTION T gelu(T x) {
-  const T c = gelu_clamp(x);
-  return x * sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
-}
-
-template <class T>
 KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
   const T c = gelu_clamp(x);
-  const T s = sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
+  const T s = fast_sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
   return s + c * s * (T(1) - s) * (gelu_linear<T> + T(3) * gelu_cubic<T> * c * c);
 }
 
@@ -73,7 +67,7 @@ void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y) {
   for_each_row(
       exec, "swiglu_forward", y.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
-        row.map([](std::int64_t, C gate, C up) { return gate * sigmoid(gate) * up; }, y.row(r),
+        row.map([](std::int64_t, C gate, C up) { return gate * fast_sigmoid(gate) * up; }, y.row(r),
                 gate_up.row(r).range(0, columns), gate_up.row(r).range(columns, 2 * columns));
       });
 }
@@ -89,7 +83,7 @@ void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> 
         using C = compute_t<T>;
         row.map_two(
             [](std::int64_t, C g, C u, C d) {
-              const C s = sigmoid(g);
+              const C s = fast_sigmoid(g);
               return Two<C, C>{d * u * s * (C(1) + g * (C(1) - s)), d * g * s};
             },
             dgate_up.row(r).range(0, columns), dgate_up.row(r).range(columns, 2 * columns),

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention_blocks.hpp>
 #include <ostrakon/math/attention_on_chip.hpp>
+#include <ostrakon/math/attention_tiles.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
@@ -13,6 +15,7 @@
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 namespace {
@@ -20,6 +23,12 @@ namespace {
 std::int64_t score_elements(const AttentionShape& shape) {
   return attention_heads_at_once(shape) * std::min(attention_query_block, shape.tokens) *
          shape.tokens;
+}
+
+/// Whether T is attended in tiles of attention_tiles.hpp.
+template <class T>
+bool attention_in_tiles(const AttentionShape& shape) {
+  return std::is_same<T, float>::value && !on_device && shape.head_width <= attention_tile_width;
 }
 
 /// Elements of the gradient of the keys, or of the values, that backward sums up in compute_t<T>
@@ -285,6 +294,201 @@ void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const V
           " elements, expected ", rows * shape.heads);
 }
 
+/// Of each row of each head: (batch, heads, rows of queries).
+std::int64_t delta_elements(const AttentionShape& shape) {
+  return shape.batch * shape.heads * shape.tokens;
+}
+
+#if !OSTRAKON_ON_DEVICE
+static_assert(attention_query_block == attention_tile, "a block of queries is a tile");
+
+/// Floats of the sums of a key tile, and of its values, over the pieces of a sequence.
+std::int64_t piece_sums(const AttentionShape& shape, std::int64_t pieces) {
+  return pieces == 1 ? 0
+                     : tree_slots(pieces) * 2 * attention_tile * attention_row(shape.head_width);
+}
+
+AttentionRows rows_at(const View<const float**>& x, std::int64_t row, std::int64_t column) {
+  return {x.data() + row * x.stride() + column, x.stride()};
+}
+float* place_in(const View<float**>& x, std::int64_t row, std::int64_t column) {
+  return x.data() + row * x.stride() + column;
+}
+
+/// What is at these columns of the rows of a sequence, unless it is more than a cache would hold
+/// until it is needed. `products`: of rows that backward or forward has at a time with a tile.
+AttentionAhead ahead_of(std::initializer_list<AttentionRows> arrays, std::int64_t rows,
+                        std::int64_t width, std::int64_t products) {
+  constexpr std::int64_t most_floats = std::int64_t{1} << 18;
+  AttentionAhead ahead{};
+  ahead.count = static_cast<std::int64_t>(arrays.size());
+  std::copy(arrays.begin(), arrays.end(), ahead.arrays);
+  ahead.width = width;
+  if (ahead.count * rows * width <= most_floats) ahead.rows = rows;
+  const std::int64_t tiles = items_for(rows, attention_tile);
+  ahead.at_once = items_for(2 * ahead.count * attention_tile, products * (tiles + 1));
+  return ahead;
+}
+
+/// A kernel for each head of each sequence.
+void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
+                      const View<const float**>& q, const View<const float**>& kv,
+                      const View<float**>& out, const View<float*>& log_sum_exp) {
+  const float scale = score_scale<float>(shape);
+  for_each_item(exec, "attend_forward", shape.batch * shape.heads, [=](std::int64_t item) {
+    const std::int64_t sequence = item / shape.heads, head = item % shape.heads;
+    const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
+    const std::int64_t width = shape.head_width, key_row = sequence * shape.tokens;
+    const AttentionRows keys = rows_at(kv, key_row, kv_head * width);
+    const AttentionRows values = rows_at(kv, key_row, (shape.kv_heads + kv_head) * width);
+    const AttentionTileKernel& kernel = attention_tiles();
+    float* const room = attention_room();
+    const std::int64_t next = std::min(item + 1, shape.batch * shape.heads - 1);
+    const std::int64_t next_head = next % shape.heads, next_sequence = next / shape.heads;
+    const std::int64_t next_row = next_sequence * runs.rows();
+    const std::int64_t next_kv = next_head / (shape.heads / shape.kv_heads);
+    constexpr std::int64_t products = 22;
+    AttentionAhead ahead =
+        ahead_of({rows_at(q, next_row, next_head * width),
+                  rows_at(kv, next_sequence * shape.tokens, next_kv * width),
+                  rows_at(kv, next_sequence * shape.tokens, (shape.kv_heads + next_kv) * width),
+                  {place_in(out, next_row, next_head * width), out.stride()}},
+                 runs.rows(), width, products);
+    for_each_query_block(
+        runs.runs(), [&](std::int64_t index) { return runs.run(index); },
+        [&](std::int64_t first, std::int64_t begin, std::int64_t end) {
+          const std::int64_t row = sequence * runs.rows() + first, column = head * width;
+          float largest[attention_tile], total[attention_tile];
+          kernel.forward({{begin, end, width, scale, &ahead},
+                          rows_at(q, row, column),
+                          keys,
+                          values,
+                          place_in(out, row, column),
+                          out.stride(),
+                          largest,
+                          total},
+                         room);
+          float* const to = &log_sum_exp[item * runs.rows() + first];
+          for (std::int64_t i = 0; i < end - begin; ++i) to[i] = largest[i] + log(total[i]);
+        });
+  });
+}
+
+/// What backward in tiles reads and writes.
+struct TileGradients {
+  View<const float**> q, kv, dout;
+  View<const float*> log_sum_exp, delta;
+  View<float**> dq, dkv;
+};
+
+/// Of the keys and values of one key/value head of one sequence, tile by tile, and of the queries
+/// of its group. `sums`: piece_sums() floats.
+void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
+                         const TileGradients& arrays, const AttentionHeads& heads, float* sums) {
+  const float scale = score_scale<float>(shape);
+  const std::int64_t width = shape.head_width, padded = attention_row(width);
+  const std::int64_t slot_size = 2 * attention_tile * padded;
+  const AttentionOperands operands(shape, runs.rows());
+  const AttentionTileKernel& kernel = attention_tiles();
+  float* const room = attention_room();
+  if (runs.pieces() == 1) sums = attention_sums(width, room);
+  const std::int64_t key_column = heads.kv_head * width;
+  const std::int64_t value_column = (shape.kv_heads + heads.kv_head) * width;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  const std::int64_t item = heads.sequence * shape.kv_heads + heads.kv_head;
+  const std::int64_t next = std::min(item + 1, shape.batch * shape.kv_heads - 1);
+  const std::int64_t next_kv = next % shape.kv_heads, next_sequence = next / shape.kv_heads;
+  const std::int64_t next_row = next_sequence * runs.rows();
+  const std::int64_t next_key = next_sequence * shape.tokens;
+  const std::int64_t next_column = next_kv * group * width;
+  const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
+  constexpr std::int64_t products = 55;
+  AttentionAhead ahead =
+      ahead_of({rows_at(arrays.q, next_row, next_column),
+                rows_at(arrays.kv, next_key, next_kv * width),
+                rows_at(arrays.kv, next_key, next_value),
+                rows_at(arrays.dout, next_row, next_column),
+                {place_in(arrays.dq, next_row, next_column), arrays.dq.stride()},
+                {place_in(arrays.dkv, next_key, next_kv * width), arrays.dkv.stride()},
+                {place_in(arrays.dkv, next_key, next_value), arrays.dkv.stride()}},
+               runs.rows(), width, products);
+  for (std::int64_t key = 0; key < shape.tokens; key += attention_tile) {
+    const std::int64_t key_end = std::min(key + attention_tile, shape.tokens);
+    const std::int64_t key_row = heads.sequence * shape.tokens + key;
+    kernel.pack_keys({key, key_end, width, scale, rows_at(arrays.kv, key_row, key_column),
+                      rows_at(arrays.kv, key_row, value_column)},
+                     room);
+    sum_pieces(
+        runs.pieces(),
+        [&](std::int64_t slot, std::int64_t piece) {
+          const std::int64_t first_run = piece * runs.runs_of_piece();
+          float* const dkeys = sums + slot * slot_size;
+          std::fill_n(dkeys, slot_size, 0.0f);
+          for_each_attention_block(
+              shape, heads, runs.runs_of_piece(),
+              [&](std::int64_t index) { return runs.run(first_run + index); },
+              [&](const AttentionBlock& block) {
+                if (block.end <= key) return;
+                const std::int64_t head = operands.query_head(block), column = head * width;
+                const std::int64_t row = heads.sequence * runs.rows() + block.row;
+                const std::int64_t of_row =
+                    (heads.sequence * shape.heads + head) * runs.rows() + block.row;
+                kernel.backward({{block.begin, block.end, width, scale, &ahead},
+                                 key,
+                                 key_end,
+                                 rows_at(arrays.q, row, column),
+                                 rows_at(arrays.dout, row, column),
+                                 &arrays.log_sum_exp[of_row],
+                                 &arrays.delta[of_row],
+                                 place_in(arrays.dq, row, column),
+                                 arrays.dq.stride(),
+                                 dkeys,
+                                 dkeys + attention_tile * padded},
+                                room);
+              });
+        },
+        [&](std::int64_t from, std::int64_t to) {
+          for (std::int64_t i = 0; i < slot_size; ++i)
+            sums[to * slot_size + i] += sums[from * slot_size + i];
+        });
+    for (std::int64_t i = 0; i < key_end - key; ++i) {
+      std::copy_n(sums + i * padded, width, place_in(arrays.dkv, key_row + i, key_column));
+      std::copy_n(sums + (attention_tile + i) * padded, width,
+                  place_in(arrays.dkv, key_row + i, value_column));
+    }
+  }
+}
+
+/// A kernel for each key/value head: of all sequences, or with pieces, which are summed in
+/// `workspace`, of one at a time.
+void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
+                       TileGradients arrays, const View<const float**>& out,
+                       const View<float*>& workspace) {
+  Scratch<float> scratch(workspace, "attention");
+  const View<float*> delta = scratch.take<float>(delta_elements(shape));
+  const std::int64_t size = piece_sums(shape, runs.pieces());
+  const View<float*> sums = scratch.take<float>(shape.kv_heads * size);
+  const View<const float**> dout = arrays.dout;
+  const std::int64_t rows = runs.rows(), width = shape.head_width, heads = shape.heads;
+  for_each_row(exec, "attend_delta", shape.batch * rows, heads * width,
+               [=](const Row& row, std::int64_t index) {
+                 for (std::int64_t head = 0; head < heads; ++head)
+                   delta[(index / rows * heads + head) * rows + index % rows] =
+                       row.template sum_of<float>(
+                           [](std::int64_t, float o, float d) { return o * d; },
+                           out.row(index).range(head * width, (head + 1) * width),
+                           dout.row(index).range(head * width, (head + 1) * width));
+               });
+  arrays.delta = delta;
+  const std::int64_t at_once = size == 0 ? shape.batch : 1;
+  for (std::int64_t first = 0; first < shape.batch; first += at_once)
+    for_each_item(exec, "attend_backward", at_once * shape.kv_heads, [=](std::int64_t item) {
+      const AttentionHeads of_item{first + item / shape.kv_heads, item % shape.kv_heads, 1};
+      backward_of_kv_head(shape, runs, arrays, of_item, size == 0 ? nullptr : &sums[item * size]);
+    });
+}
+#endif
+
 template <class T>
 void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                 View<const T**> q, View<const T**> kv, View<T**> out,
@@ -295,6 +499,11 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
   if constexpr (is_16bit<T>)
     if (attention_on_chip<T>(shape))
       return attend_on_chip<T>(exec, {shape, runs, q, kv}, out, log_sum_exp);
+#endif
+#if !OSTRAKON_ON_DEVICE
+  if constexpr (std::is_same<T, float>::value)
+    if (attention_in_tiles<T>(shape))
+      return forward_in_tiles(exec, shape, runs, q, kv, out, log_sum_exp);
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
@@ -320,11 +529,6 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
     for_each_attention_block(
         shape, heads, runs.runs(), [&](std::int64_t index) { return runs.run(index); }, attend);
   });
-}
-
-/// Elements of delta in backward on chip.
-std::int64_t delta_elements(const AttentionShape& shape) {
-  return shape.batch * shape.heads * shape.tokens;
 }
 
 #if OSTRAKON_MATRIX_TILES
@@ -377,6 +581,12 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
     if (attention_on_chip<T>(shape))
       return backward_on_chip<T, K>(exec, {shape, runs, q, kv}, {log_sum_exp, dout}, out, dq, dkv,
                                     workspace);
+#endif
+#if !OSTRAKON_ON_DEVICE
+  if constexpr (std::is_same<T, float>::value)
+    if (attention_in_tiles<T>(shape))
+      return backward_in_tiles(exec, shape, runs, {q, kv, dout, log_sum_exp, {}, dq, dkv}, out,
+                               workspace);
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
@@ -438,13 +648,17 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 
 template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape) {
-  if (attention_on_chip<T>(shape)) return 0;
+  if (attention_on_chip<T>(shape) || attention_in_tiles<T>(shape)) return 0;
   const std::int64_t scores = score_elements(shape);
   return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
 std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces) {
+#if !OSTRAKON_ON_DEVICE
+  if (attention_in_tiles<T>(shape))
+    return delta_elements(shape) + shape.kv_heads * piece_sums(shape, pieces);
+#endif
   const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces);
   if (attention_on_chip<T>(shape))
     return scratch_elements<T, compute_t<T>>(delta_elements(shape) + sums);

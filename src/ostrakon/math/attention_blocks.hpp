@@ -160,25 +160,33 @@ void for_each_attention_heads(const AttentionShape& shape, const Body& body) {
       body(AttentionHeads{sequence, kv_head, at_once});
 }
 
-/// Runs body(block) for the blocks of queries of these heads in `runs` runs, run_of(index), which
-/// are in the order of positions: from the last block to the first, so that in backward the one
-/// that sees the most keys comes first and writes what the others add to.
+/// Runs body(row, begin, end) for the blocks of queries [begin, end), the first at row `row`, in
+/// `runs` runs, run_of(index), which are in the order of positions: from the last block to the
+/// first, so that in backward the one that sees the most keys comes first and writes what the
+/// others add to.
 template <class RunOf, class Body>
-void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
-                              std::int64_t runs, const RunOf& run_of, const Body& body) {
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  bool is_first = true;
+void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& body) {
   for (std::int64_t r = runs - 1; r >= 0; --r) {
     const TokenRun run = run_of(r);
     for (std::int64_t end = run.position + run.count; end > run.position;) {
       const std::int64_t begin =
           std::max(run.position, (end - 1) / attention_query_block * attention_query_block);
-      for (std::int64_t member = 0; member < group; ++member)
-        body(AttentionBlock{heads, run.row + begin - run.position, begin, end, member,
-                            std::exchange(is_first, false)});
+      body(run.row + begin - run.position, begin, end);
       end = begin;
     }
   }
+}
+
+/// Runs body(block) for these blocks of these heads.
+template <class RunOf, class Body>
+void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
+                              std::int64_t runs, const RunOf& run_of, const Body& body) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  bool is_first = true;
+  for_each_query_block(runs, run_of, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t member = 0; member < group; ++member)
+      body(AttentionBlock{heads, row, begin, end, member, std::exchange(is_first, false)});
+  });
 }
 
 }  // namespace ostrakon::math

@@ -1,46 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <immintrin.h>
-
 #include <ostrakon/math/tile_kernel.hpp>
+#include <ostrakon/math/tile_vectors_avx2.hpp>
 
 namespace ostrakon::math {
-namespace {
-
-/// AVX2 and FMA: 16 registers, of which a tile takes 12.
-struct Avx2 {
-  using Vector = __m256;
-  static constexpr int width = 8, rows = 6, vectors = 2;
-  static constexpr bool reads_in_place = false;
-  static Vector zero() { return _mm256_setzero_ps(); }
-  static Vector load(const float* from) { return _mm256_loadu_ps(from); }
-  static void store(float* to, Vector x) { _mm256_storeu_ps(to, x); }
-  static Vector broadcast(float x) { return _mm256_set1_ps(x); }
-  static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
-  static Vector multiply_add(Vector a, Vector b, Vector onto) {
-    return _mm256_fmadd_ps(a, b, onto);
-  }
-  static void transpose(const float* const (&lines)[width], Vector (&to)[width]) {
-#pragma GCC unroll 2
-    for (int c = 0; c < width; c += 4) {
-      // Lane l of four[i] has 4 elements of line 4 l + i: loads put them there.
-      Vector four[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i)
-        four[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lines[i] + c)),
-                                       _mm_loadu_ps(lines[4 + i] + c), 1);
-      const Vector low = _mm256_unpacklo_ps(four[0], four[1]);
-      const Vector high = _mm256_unpackhi_ps(four[0], four[1]);
-      const Vector other_low = _mm256_unpacklo_ps(four[2], four[3]);
-      const Vector other_high = _mm256_unpackhi_ps(four[2], four[3]);
-      to[c] = _mm256_shuffle_ps(low, other_low, 0x44);
-      to[c + 1] = _mm256_shuffle_ps(low, other_low, 0xee);
-      to[c + 2] = _mm256_shuffle_ps(high, other_high, 0x44);
-      to[c + 3] = _mm256_shuffle_ps(high, other_high, 0xee);
-    }
-  }
-};
-
-}  // namespace
 
 void tile_multiply_avx2(const OrderedProduct& product, const float* a, const float* b, float* c,
                         float* room) {

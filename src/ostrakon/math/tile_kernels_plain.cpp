@@ -1,41 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/tile_kernel.hpp>
+#include <ostrakon/math/tile_vectors_plain.hpp>
 
 namespace ostrakon::math {
-namespace {
-
-/// For processors without kernels of their own. A compiler for one with fused multiply-adds makes
-/// vector instructions of these loops; others call the C library, which is slow and as exact.
-struct Plain {
-  static constexpr int width = 4, rows = 4, vectors = 2;
-  static constexpr bool reads_in_place = false;
-  struct Vector {
-    float lane[width];
-  };
-  static Vector zero() { return {}; }
-  static Vector load(const float* from) { return {{from[0], from[1], from[2], from[3]}}; }
-  static void store(float* to, const Vector& x) {
-    for (int i = 0; i < width; ++i) to[i] = x.lane[i];
-  }
-  static Vector broadcast(float x) { return {{x, x, x, x}}; }
-  static Vector multiply(const Vector& a, const Vector& b) {
-    Vector result;
-    for (int i = 0; i < width; ++i) result.lane[i] = a.lane[i] * b.lane[i];
-    return result;
-  }
-  static Vector multiply_add(const Vector& a, const Vector& b, const Vector& onto) {
-    Vector result;
-    for (int i = 0; i < width; ++i)
-      result.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], onto.lane[i]);
-    return result;
-  }
-  static void transpose(const float* const (&lines)[width], Vector (&to)[width]) {
-    for (int i = 0; i < width; ++i)
-      for (int j = 0; j < width; ++j) to[j].lane[i] = lines[i][j];
-  }
-};
-
-}  // namespace
 
 void tile_multiply_plain(const OrderedProduct& product, const float* a, const float* b, float* c,
                          float* room) {

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/attention_tile_kernel.hpp>
+#include <ostrakon/math/tile_vectors_avx2.hpp>
+
+namespace ostrakon::math {
+
+AttentionTileKernel attention_tiles_avx2() { return AttentionTiles<Avx2>::kernel(); }
+
+}  // namespace ostrakon::math

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/attention_tile_kernel.hpp>
+#include <ostrakon/math/tile_vectors_avx512.hpp>
+
+namespace ostrakon::math {
+
+AttentionTileKernel attention_tiles_avx512() { return AttentionTiles<Avx512>::kernel(); }
+
+}  // namespace ostrakon::math

@@ -158,7 +158,7 @@ class Kernels {
     // A copy may write past the caches; what a kernel writes is read into them first.
     constexpr std::int64_t copy_rows = std::int64_t{1} << 16;
     const auto rows_of = [&](const auto& array) {
-      return device_view(array).matrix(copy_rows, count / copy_rows);
+      return array.view().matrix(copy_rows, count / copy_rows);
     };
     memory_row("copy, by a kernel", text(count), 2.0 * static_cast<double>(count), [&] {
       math::copy_rows<float, float>(exec_, View<const float**>(rows_of(from)), rows_of(to));

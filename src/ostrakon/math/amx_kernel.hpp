@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// amx_gemm() by the tiles of AMX. The source amx_kernel.cpp is compiled for these instructions, so
+// this header has plain declarations only; bf16 are their bits.
+
+#include <cstdint>
+#include <ostrakon/math/ordered_gemm.hpp>
+
+namespace ostrakon::math {
+// Sizes for a nearest cache of 48 KiB and a second of 2 MiB.
+
+/// Columns of B that are packed at a time: used by all rows of a block while they are in cache.
+constexpr std::int64_t amx_panel_columns = 256;
+/// Terms that are added to the sums in one pass. More pass at once where all are no more than
+/// amx_most_terms.
+constexpr std::int64_t amx_pass_terms = 256;
+constexpr std::int64_t amx_most_terms = 256;
+/// Rows of A that are packed at a time; fewer where sums are kept between passes, so that they stay
+/// in cache.
+constexpr std::int64_t amx_block_rows = 1024;
+constexpr std::int64_t amx_kept_rows = 512;
+/// Columns of C whose sums are kept, for more terms of A than are packed at a time.
+constexpr std::int64_t amx_kept_columns = 1024;
+
+/// Elements of packed A and of packed B, and sums that are kept.
+constexpr std::int64_t amx_packed_a = std::int64_t{1} << 21;
+constexpr std::int64_t amx_packed_b = amx_panel_columns * amx_most_terms;
+constexpr std::int64_t amx_sums = amx_kept_rows * amx_kept_columns;
+/// Bytes that a kernel writes into besides C, aligned to a cache line.
+constexpr std::int64_t amx_room = 2 * (amx_packed_a + amx_packed_b) + 4 * amx_sums;
+
+void amx_multiply(const OrderedProduct&, const std::uint16_t* a, const std::uint16_t* b, float* c,
+                  void* room);
+void amx_multiply(const OrderedProduct&, const std::uint16_t* a, const std::uint16_t* b,
+                  std::uint16_t* c, void* room);
+
+}  // namespace ostrakon::math

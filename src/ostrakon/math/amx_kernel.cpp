@@ -207,8 +207,8 @@ void add_product(std::int64_t steps, const Bits* a, const Bits* b, bool onto, fl
     if (row_tiles > 1) _tile_loadd(5, a + tile, line);
     if (column_tiles > 1) _tile_loadd(7, b + tile, line);
     _tile_dpbf16ps(0, 4, 6);
-    if (column_tiles > 1) _tile_dpbf16ps(1, 4, 7);
     if (row_tiles > 1) _tile_dpbf16ps(2, 5, 6);
+    if (column_tiles > 1) _tile_dpbf16ps(1, 4, 7);
     if (row_tiles > 1 && column_tiles > 1) _tile_dpbf16ps(3, 5, 7);
   }
   _tile_stored(0, sums, apart);
@@ -276,87 +276,117 @@ struct Pass {
   bool is_first, is_last;
 };
 
-/// One (rows, columns) part of C, at most a sliver each way. `kept`: its sums between passes, null
-/// where they are in C.
-inline void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
-                          std::int64_t rows, std::int64_t columns, float* kept, float* c) {
-  alignas(64) float copy[sliver * sliver];
-  const AddProduct add = add_product_of(rows, columns);
-  if (kept == nullptr) {
-    const bool onto = !pass.is_first || p.beta != 0;
-    if (rows % side == 0 && columns % side == 0) return add(pass.steps, a, b, onto, c, 4 * p.c_row);
-    if (onto) load_sums(c, p.c_row, rows, columns, copy);
-    add(pass.steps, a, b, onto, copy, 4 * sliver);
-    return store_sums(copy, rows, columns, 1, 0, c, p.c_row);
-  }
-  float* const sums = pass.is_first && pass.is_last ? copy : kept;
-  add(pass.steps, a, b, !pass.is_first, sums, 4 * sliver);
-  if (pass.is_last) store_sums(sums, rows, columns, p.alpha, p.beta, c, p.c_row);
+/// Whether sums begin with what C has.
+inline bool begins_with_c(const float*, const OrderedProduct& p) {
+  return p.alpha == 1 && p.beta == 1;
 }
-inline void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
-                          std::int64_t rows, std::int64_t columns, float* kept, Bits* c) {
+inline bool begins_with_c(const Bits*, const OrderedProduct&) { return false; }
+
+/// Whether the sums of whole tiles may be in C.
+inline bool sums_in_place(const float* c, const OrderedProduct& p) {
+  return begins_with_c(c, p) || (p.alpha == 1 && p.beta == 0);
+}
+inline bool sums_in_place(const Bits*, const OrderedProduct&) { return false; }
+
+/// One (rows, columns) part of C, at most a sliver each way. `kept`: its sums between passes.
+template <class C>
+void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
+                   std::int64_t rows, std::int64_t columns, float* kept, C* c) {
+  const AddProduct add = add_product_of(rows, columns);
+  const bool onto_c = begins_with_c(c, p);
+  const bool one_pass = pass.is_first && pass.is_last;
+  if constexpr (sizeof(C) == sizeof(float))
+    if (one_pass && sums_in_place(c, p) && rows % side == 0 && columns % side == 0)
+      return add(pass.steps, a, b, onto_c, c, 4 * p.c_row);
   alignas(64) float copy[sliver * sliver];
-  float* const sums = pass.is_first && pass.is_last ? copy : kept;
-  add_product_of(rows, columns)(pass.steps, a, b, !pass.is_first, sums, 4 * sliver);
-  if (pass.is_last) store_sums(sums, rows, columns, p.alpha, p.beta, c, p.c_row);
+  float* const sums = one_pass ? copy : kept;
+  if constexpr (sizeof(C) == sizeof(float))
+    if (pass.is_first && onto_c) load_sums(c, p.c_row, rows, columns, sums);
+  add(pass.steps, a, b, !pass.is_first || onto_c, sums, 4 * sliver);
+  if (pass.is_last) store_sums(sums, rows, columns, p.alpha, onto_c ? 0 : p.beta, c, p.c_row);
 }
 
-inline bool sums_are_in(const float*, const OrderedProduct& p) {
-  return p.alpha == 1 && (p.beta == 0 || p.beta == 1);
+/// A (rows, columns) block of C, at most amx_kept_rows and amx_panel_columns, and one pass over its
+/// terms: packed A by packed B. `kept` as above, of all parts.
+template <class C>
+void multiply_block(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
+                    std::int64_t rows, std::int64_t columns, float* kept, C* c) {
+  const std::int64_t apart = pass.steps * terms_of_tile;
+  // A sliver of A stays in the nearest cache, those of B come from the next; the next one of A is
+  // fetched meanwhile.
+  const std::int64_t parts = pieces(columns, sliver);
+  const std::int64_t fetched = pieces(sliver * apart, parts);
+  for (std::int64_t i = 0; i < rows; i += sliver) {
+    const Bits* next = a + (i + sliver) * apart;
+    for (std::int64_t j = 0; j < columns; j += sliver, kept += sliver * sliver, next += fetched) {
+      if (i + sliver < rows)
+        for (std::int64_t e = 0; e < fetched; e += 32)
+          _mm_prefetch(reinterpret_cast<const char*>(next + e), _MM_HINT_T1);
+      multiply_part(p, pass, a + i * apart, b + j * apart, least(sliver, rows - i),
+                    least(sliver, columns - j), kept, c + i * p.c_row + j);
+    }
+  }
 }
-inline bool sums_are_in(const Bits*, const OrderedProduct&) { return false; }
 
 template <class C>
 void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void* room) {
   const Tiles tiles;
   Bits* const packed_a = static_cast<Bits*>(room);
   Bits* const packed_b = packed_a + amx_packed_a;
-  float* const all_sums = reinterpret_cast<float*>(packed_b + amx_packed_b);
-  const bool in_place = sums_are_in(c, p);
-  const std::int64_t pass_terms =
-      p.k <= amx_most_terms ? p.k : equal_pieces(p.k, amx_pass_terms, terms_of_tile);
-  const bool keeps = !in_place && pass_terms < p.k;
-  const std::int64_t most_rows = keeps ? amx_kept_rows : amx_block_rows;
-  const std::int64_t block_rows = equal_pieces(p.m, most_rows, sliver);
+  float* const sums = reinterpret_cast<float*>(packed_b + amx_packed_b);
+  const std::int64_t pass_terms = equal_pieces(p.k, amx_pass_terms, terms_of_tile);
+  const auto pass_at = [&](std::int64_t k0) {
+    const std::int64_t terms = least(pass_terms, p.k - k0);
+    return Pass{pieces(terms, terms_of_tile), k0 == 0, k0 + terms == p.k};
+  };
+  // Terms as they are packed: passes begin at multiples of 32, so these lie one after the other.
+  const std::int64_t all_terms = pieces(p.k, terms_of_tile) * terms_of_tile;
+  const auto pack_rows_of_a = [&](std::int64_t m0, std::int64_t rows, std::int64_t k0, Bits* to) {
+    pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, rows, least(pass_terms, p.k - k0), to);
+  };
+  const auto pack_panel = [&](std::int64_t n0, std::int64_t columns, std::int64_t k0, Bits* to) {
+    pack_b(p.b, b + k0 * p.b.row + n0 * p.b.column, least(pass_terms, p.k - k0), columns, to);
+  };
+  if (all_terms <= amx_most_terms) {
+    // All terms of some blocks of A, then of a panel of B.
+    const std::int64_t most_blocks = amx_packed_a / (all_terms * amx_block_rows);
+    const std::int64_t block_rows = equal_pieces(p.m, amx_block_rows, sliver);
+    for (std::int64_t m0 = 0; m0 < p.m; m0 += most_blocks * block_rows) {
+      const std::int64_t m1 = least(p.m, m0 + most_blocks * block_rows);
+      const auto block_at = [&](std::int64_t m) { return packed_a + (m - m0) * all_terms; };
+      const auto pass_in_block = [&](std::int64_t m, std::int64_t k0) {
+        return block_at(m) + pieces(least(block_rows, m1 - m), sliver) * sliver * k0;
+      };
+      for (std::int64_t m = m0; m < m1; m += block_rows)
+        for (std::int64_t k0 = 0; k0 < p.k; k0 += pass_terms)
+          pack_rows_of_a(m, least(block_rows, m1 - m), k0, pass_in_block(m, k0));
+      for (std::int64_t n0 = 0; n0 < p.n; n0 += amx_panel_columns) {
+        const std::int64_t columns = least(amx_panel_columns, p.n - n0);
+        const std::int64_t padded_columns = pieces(columns, sliver) * sliver;
+        for (std::int64_t k0 = 0; k0 < p.k; k0 += pass_terms)
+          pack_panel(n0, columns, k0, packed_b + padded_columns * k0);
+        for (std::int64_t m = m0; m < m1; m += block_rows)
+          for (std::int64_t k0 = 0; k0 < p.k; k0 += pass_terms)
+            multiply_block(p, pass_at(k0), pass_in_block(m, k0), packed_b + padded_columns * k0,
+                           least(block_rows, m1 - m), columns, sums, c + m * p.c_row + n0);
+      }
+    }
+    return;
+  }
+  // More terms: those of one pass at a time, and the sums of more columns.
+  const std::int64_t block_rows = equal_pieces(p.m, amx_block_rows, sliver);
   for (std::int64_t m0 = 0; m0 < p.m; m0 += block_rows) {
     const std::int64_t rows = least(block_rows, p.m - m0);
-    const std::int64_t row_slivers = pieces(rows, sliver);
-    const auto pack_block = [&](std::int64_t k0, Bits* to) {
-      pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, rows, least(pass_terms, p.k - k0), to);
-    };
-    const auto packed_at = [&](std::int64_t k0) {
-      return k0 * row_slivers * sliver;  // passes begin at multiples of 32 terms
-    };
-    // All terms of these rows, where they fit.
-    const bool holds =
-        row_slivers * sliver * pieces(p.k, terms_of_tile) * terms_of_tile <= amx_packed_a;
-    if (holds)
-      for (std::int64_t k0 = 0; k0 < p.k; k0 += pass_terms)
-        pack_block(k0, packed_a + packed_at(k0));
-    const std::int64_t block_columns = holds      ? amx_panel_columns
-                                       : in_place ? p.n
-                                                  : amx_kept_columns;
-    for (std::int64_t n0 = 0; n0 < p.n; n0 += block_columns) {
-      const std::int64_t n1 = least(p.n, n0 + block_columns);
+    const std::int64_t padded_rows = pieces(rows, sliver) * sliver;
+    for (std::int64_t n0 = 0; n0 < p.n; n0 += amx_kept_columns) {
+      const std::int64_t n1 = least(p.n, n0 + amx_kept_columns);
       for (std::int64_t k0 = 0; k0 < p.k; k0 += pass_terms) {
-        const std::int64_t terms = least(pass_terms, p.k - k0);
-        const Pass pass{pieces(terms, terms_of_tile), k0 == 0, k0 + terms == p.k};
-        if (!holds) pack_block(k0, packed_a);
-        const Bits* const block_a = holds ? packed_a + packed_at(k0) : packed_a;
-        for (std::int64_t panel = n0; panel < n1; panel += amx_panel_columns) {
-          const std::int64_t columns = least(amx_panel_columns, n1 - panel);
-          pack_b(p.b, b + k0 * p.b.row + panel * p.b.column, terms, columns, packed_b);
-          for (std::int64_t i = 0; i < rows; i += sliver)
-            for (std::int64_t j = 0; j < columns; j += sliver) {
-              float* const kept = in_place ? nullptr
-                                  : keeps  ? all_sums + ((panel - n0) * row_slivers + j +
-                                                        i * (amx_panel_columns / sliver)) *
-                                                           sliver
-                                          : all_sums;
-              multiply_part(p, pass, block_a + i * pass.steps * terms_of_tile,
-                            packed_b + j * pass.steps * terms_of_tile, least(sliver, rows - i),
-                            least(sliver, columns - j), kept, c + (m0 + i) * p.c_row + panel + j);
-            }
+        pack_rows_of_a(m0, rows, k0, packed_a);
+        for (std::int64_t n = n0; n < n1; n += amx_panel_columns) {
+          const std::int64_t columns = least(amx_panel_columns, n1 - n);
+          pack_panel(n, columns, k0, packed_b);
+          multiply_block(p, pass_at(k0), packed_a, packed_b, rows, columns,
+                         sums + padded_rows * (n - n0), c + m0 * p.c_row + n);
         }
       }
     }

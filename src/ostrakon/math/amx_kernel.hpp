@@ -10,23 +10,21 @@
 namespace ostrakon::math {
 // Sizes for a nearest cache of 48 KiB and a second of 2 MiB.
 
-/// Columns of B that are packed at a time: used by all rows of a block while they are in cache.
-constexpr std::int64_t amx_panel_columns = 256;
-/// Terms that are added to the sums in one pass. More pass at once where all are no more than
-/// amx_most_terms.
+/// Terms that are added to the sums in one pass: a sliver of A and one of B, with them, stay in the
+/// nearest cache.
 constexpr std::int64_t amx_pass_terms = 256;
-constexpr std::int64_t amx_most_terms = 256;
-/// Rows of A that are packed at a time; fewer where sums are kept between passes, so that they stay
-/// in cache.
-constexpr std::int64_t amx_block_rows = 1024;
-constexpr std::int64_t amx_kept_rows = 512;
-/// Columns of C whose sums are kept, for more terms of A than are packed at a time.
+/// Rows and columns of C whose sums stay in the second between passes, with a panel of B.
+constexpr std::int64_t amx_block_rows = 512;
+constexpr std::int64_t amx_panel_columns = 256;
+/// So many terms are all packed before they are multiplied. With more, the sums of so many columns
+/// are kept between passes, so that A need not be packed for each panel.
+constexpr std::int64_t amx_most_terms = 4096;
 constexpr std::int64_t amx_kept_columns = 1024;
 
 /// Elements of packed A and of packed B, and sums that are kept.
-constexpr std::int64_t amx_packed_a = std::int64_t{1} << 21;
+constexpr std::int64_t amx_packed_a = std::int64_t{1} << 22;
 constexpr std::int64_t amx_packed_b = amx_panel_columns * amx_most_terms;
-constexpr std::int64_t amx_sums = amx_kept_rows * amx_kept_columns;
+constexpr std::int64_t amx_sums = amx_block_rows * amx_kept_columns;
 /// Bytes that a kernel writes into besides C, aligned to a cache line.
 constexpr std::int64_t amx_room = 2 * (amx_packed_a + amx_packed_b) + 4 * amx_sums;
 

@@ -262,6 +262,14 @@ void store_sums(const float* sums, std::int64_t rows, std::int64_t columns, floa
     }
 }
 
+/// C = alpha sums, past the caches: whole lines of a C that is larger than they are.
+void stream_sums(const float* sums, std::int64_t rows, float alpha, float* c, std::int64_t c_row) {
+  const __m512 scale = _mm512_set1_ps(alpha);
+  for (std::int64_t i = 0; i < rows; ++i, sums += sliver, c += c_row)
+    for (int t = 0; t < 2; ++t)
+      _mm512_stream_ps(c + t * side, _mm512_mul_ps(scale, _mm512_load_ps(sums + t * side)));
+}
+
 void load_sums(const float* c, std::int64_t c_row, std::int64_t rows, std::int64_t columns,
                float* sums) {
   const __mmask16 masks[2] = {first_of_16(columns), first_of_16(columns - side)};
@@ -303,7 +311,12 @@ void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, con
   if constexpr (sizeof(C) == sizeof(float))
     if (pass.is_first && onto_c) load_sums(c, p.c_row, rows, columns, sums);
   add(pass.steps, a, b, !pass.is_first || onto_c, sums, 4 * sliver);
-  if (pass.is_last) store_sums(sums, rows, columns, p.alpha, onto_c ? 0 : p.beta, c, p.c_row);
+  if (!pass.is_last) return;
+  if constexpr (sizeof(C) == sizeof(float))
+    if (p.beta == 0 && columns == sliver && p.m * p.n >= amx_streamed &&
+        reinterpret_cast<std::uintptr_t>(c) % 64 == 0 && p.c_row % side == 0)
+      return stream_sums(sums, rows, p.alpha, c, p.c_row);
+  store_sums(sums, rows, columns, p.alpha, onto_c ? 0 : p.beta, c, p.c_row);
 }
 
 /// A (rows, columns) block of C, at most amx_kept_rows and amx_panel_columns, and one pass over its
@@ -312,20 +325,11 @@ template <class C>
 void multiply_block(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
                     std::int64_t rows, std::int64_t columns, float* kept, C* c) {
   const std::int64_t apart = pass.steps * terms_of_tile;
-  // A sliver of A stays in the nearest cache, those of B come from the next; the next one of A is
-  // fetched meanwhile.
-  const std::int64_t parts = pieces(columns, sliver);
-  const std::int64_t fetched = pieces(sliver * apart, parts);
-  for (std::int64_t i = 0; i < rows; i += sliver) {
-    const Bits* next = a + (i + sliver) * apart;
-    for (std::int64_t j = 0; j < columns; j += sliver, kept += sliver * sliver, next += fetched) {
-      if (i + sliver < rows)
-        for (std::int64_t e = 0; e < fetched; e += 32)
-          _mm_prefetch(reinterpret_cast<const char*>(next + e), _MM_HINT_T1);
+  // A sliver of A stays in the nearest cache, those of B come from the next.
+  for (std::int64_t i = 0; i < rows; i += sliver)
+    for (std::int64_t j = 0; j < columns; j += sliver, kept += sliver * sliver)
       multiply_part(p, pass, a + i * apart, b + j * apart, least(sliver, rows - i),
                     least(sliver, columns - j), kept, c + i * p.c_row + j);
-    }
-  }
 }
 
 template <class C>

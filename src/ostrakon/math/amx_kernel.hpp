@@ -21,6 +21,9 @@ constexpr std::int64_t amx_panel_columns = 256;
 constexpr std::int64_t amx_most_terms = 4096;
 constexpr std::int64_t amx_kept_columns = 1024;
 
+/// A C of so many floats is written past the caches.
+constexpr std::int64_t amx_streamed = std::int64_t{1} << 20;
+
 /// Elements of packed A and of packed B, and sums that are kept.
 constexpr std::int64_t amx_packed_a = std::int64_t{1} << 22;
 constexpr std::int64_t amx_packed_b = amx_panel_columns * amx_most_terms;

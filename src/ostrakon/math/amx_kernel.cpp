@@ -402,6 +402,7 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
 void amx_multiply(const OrderedProduct& product, const std::uint16_t* a, const std::uint16_t* b,
                   float* c, void* room) {
   multiply(product, a, b, c, room);
+  _mm_sfence();  // what was written past the caches comes before what this thread writes next
 }
 
 void amx_multiply(const OrderedProduct& product, const std::uint16_t* a, const std::uint16_t* b,

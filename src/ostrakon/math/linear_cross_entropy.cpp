@@ -41,6 +41,14 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
 }
 
+/// Elements from one row of the logits to the next: whole cache lines, of which products of 16 bits
+/// write several times as many in a second where they need not read them first.
+template <class T>
+std::int64_t logits_stride(std::int64_t vocabulary) {
+  constexpr std::int64_t line = 16;
+  return dlogits_in_place<T> ? (vocabulary + line - 1) / line * line : vocabulary;
+}
+
 /// Words whose logits exist at a time for all rows. A multiple of the terms that products sum at
 /// once, so that dx, which is a sum over words, has the same bits for any number of rows.
 std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
@@ -73,8 +81,9 @@ void check_shapes(const View<const T**>& x, const View<const T**>& weight,
 
 template <class T>
 View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<const T**> weight,
-                                  View<compute_t<T>*> room) {
-  const View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
+                                  View<compute_t<T>*> room, std::int64_t stride = 0) {
+  View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
+  if (stride > weight.rows()) logits = room.matrix(x.rows(), stride).column_range(0, weight.rows());
   gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
   return logits;
 }
@@ -193,7 +202,7 @@ void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
 
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * vocabulary;
+  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * logits_stride<T>(vocabulary);
   return scratch_elements<T, compute_t<T>>(logits) +
          (is_16bit<T> && !dlogits_in_place<T> ? logits : 0);
 }
@@ -205,10 +214,11 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
   check_shapes<T>(x, weight, targets, losses);
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
-  const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * weight.rows());
+  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * stride);
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
     const std::int64_t end = std::min(x.rows(), begin + chunk);
-    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
+    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, stride);
     losses_of<compute_t<T>>(exec, logits, targets.range(begin, end), losses.range(begin, end));
   }
 }
@@ -224,7 +234,8 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
   Scratch<T> scratch(workspace, kernel_name);
-  const View<C*> room = scratch.template take<C>(chunk * weight.rows());
+  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const View<C*> room = scratch.template take<C>(chunk * stride);
   const View<T*> stored_room = stored_at(
       room,
       scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * weight.rows() : 0));
@@ -232,7 +243,7 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   do {  // at least once: without rows dweight becomes 0
     const std::int64_t end = std::min(x.rows(), begin + chunk);
     const View<const T**> x_chunk = x.row_range(begin, end);
-    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room);
+    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room, stride);
     const View<T**> dlogits = dlogits_at<T>(logits, stored_room);
     losses_and_dlogits<T>(exec, logits, targets.range(begin, end), scale, losses.range(begin, end),
                           dlogits);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -160,6 +161,7 @@ than one rank, comm.
 
   --seconds S              how long to measure each row (0.3), all steps (10), or, of machine, each
                            small model in each of three rounds (0.7)
+  --dtype D                of kernels: fp32, bf16 or fp16, in which models compute (fp32)
   --output FILE            of machine: the file to write; default: it is shown
   --machine FILE           of step: also what is predicted for the machine of this file
   --added-nanoseconds-per-byte T
@@ -179,6 +181,7 @@ struct CommandLine {
   std::string deck;
   std::vector<config::Override> overrides;
   Options options;
+  std::optional<DType> dtype;
 };
 
 bool takes_deck(const CommandLine& line) {
@@ -193,6 +196,12 @@ double parse_seconds(const std::string& value, const std::string& option = "--se
   require(!stream.fail() && stream.eof() && seconds > 0.0 && std::isfinite(seconds), option, " ",
           value, ": expected a number greater than 0");
   return seconds;
+}
+
+DType parse_dtype(const std::string& value) {
+  for (const auto& dtype : dtype_names)
+    if (value == dtype.name) return dtype.value;
+  throw Error("--dtype " + value + ": expected fp32, bf16 or fp16");
 }
 
 int parse_ranks_per_node(const std::string& value) {
@@ -229,7 +238,7 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (argument == "--json") {
       line.options.json = true;
     } else if (option == "--seconds" || option == "--set" || option == "--ranks-per-node" ||
-               option == "--output" || option == "--machine" ||
+               option == "--output" || option == "--machine" || option == "--dtype" ||
                option == "--added-nanoseconds-per-byte") {
       const bool apart = equals == std::string::npos;
       require(!apart || i + 1 < arguments.size(), option, " needs a value after it");
@@ -240,6 +249,8 @@ CommandLine parse(const apps::Arguments& arguments) {
         line.options.output = value;
       else if (option == "--machine")
         line.options.machine = value;
+      else if (option == "--dtype")
+        line.dtype = parse_dtype(value);
       else if (option == "--added-nanoseconds-per-byte")
         line.options.added_seconds_per_byte = 1e-9 * parse_seconds(value, option);
       else if (option == "--ranks-per-node")
@@ -257,6 +268,9 @@ CommandLine parse(const apps::Arguments& arguments) {
   require((line.options.machine.empty() && line.options.added_seconds_per_byte == 0.0) ||
               line.what == "step",
           "--machine and --added-nanoseconds-per-byte are for step DECK only");
+  require(!line.dtype || line.what.empty() || line.what == "kernels",
+          "--dtype is for kernels only");
+  if (line.dtype) line.options.dtype = *line.dtype;
   require(line.options.ranks_per_node == 0 || line.what == "comm",
           "--ranks-per-node is for comm only");
   require(takes_deck(line) || line.overrides.empty(),

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>
@@ -57,9 +58,10 @@ class Table {
 struct Options {
   double seconds = 0.0;  ///< for each row, or for all steps; 0: as the measurement likes
   bool json = false;
-  int ranks_per_node = 0;  ///< of comm: neighbouring ranks; 0: nodes as they are
-  std::string output;      ///< of machine: the file to write
-  std::string machine;     ///< of step: a machine file, for a prediction beside what is measured
+  int ranks_per_node = 0;     ///< of comm: neighbouring ranks; 0: nodes as they are
+  std::string output;         ///< of machine: the file to write
+  std::string machine;        ///< of step: a machine file, for a prediction beside what is measured
+  DType dtype = DType::fp32;  ///< of kernels: in which models compute
   double added_seconds_per_byte = 0.0;  ///< of step: that collectives take longer
 };
 

@@ -16,7 +16,9 @@
 #include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/optim/adamw.hpp>
+#include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <type_traits>
 
 #include "bench.hpp"
 
@@ -26,38 +28,46 @@ namespace {
 using math::Transpose;
 
 /// Values of a normal distribution, or zeros, in device memory, with pages as an arena has.
+template <class T>
 class Array {
  public:
   explicit Array(std::int64_t count, double deviation = 1.0)
       : view_(Kokkos::view_alloc("bench", Kokkos::WithoutInitializing),
               static_cast<std::size_t>(count)) {
     if (memory_is_host_accessible)
-      ask_for_huge_pages(view_.data(), count * static_cast<std::int64_t>(sizeof(float)));
-    Kokkos::deep_copy(view_, 0.0f);
+      ask_for_huge_pages(view_.data(), count * static_cast<std::int64_t>(sizeof(T)));
+    Kokkos::deep_copy(view_, T(0));
     if (deviation == 0.0) return;
     static std::uint64_t key = 0;
-    math::fill_normal(Exec(), device_view(view_), ++key, 0, deviation);
+    if constexpr (is_16bit<T>) {
+      const Array<float> wide(count, deviation);
+      math::convert<float, T, OnDevice>(Exec(), wide.view(), view());
+      Exec().fence();
+    } else {
+      math::fill_normal<T>(Exec(), device_view(view_), ++key, 0, deviation);
+    }
   }
   void copy(const Exec& exec, const Array& from) const {
     Kokkos::deep_copy(exec, view_, from.view_);
   }
-  View<float*> view() const { return device_view(view_); }
-  operator View<float*>() const { return view(); }
-  operator View<const float*>() const { return view(); }
+  View<T*> view() const { return device_view(view_); }
+  operator View<T*>() const { return view(); }
+  operator View<const T*>() const { return view(); }
 
  private:
-  Kokkos::View<float*, Memory> view_;
+  Kokkos::View<T*, Memory> view_;
 };
 
-class MatrixArray : public Array {
+template <class T>
+class MatrixArray : public Array<T> {
  public:
   MatrixArray(std::int64_t rows, std::int64_t columns, double deviation = 1.0)
-      : Array(rows * columns, deviation), matrix_(view().matrix(rows, columns)) {}
-  operator View<float**>() const { return matrix_; }
-  operator View<const float**>() const { return matrix_; }
+      : Array<T>(rows * columns, deviation), matrix_(this->view().matrix(rows, columns)) {}
+  operator View<T**>() const { return matrix_; }
+  operator View<const T**>() const { return matrix_; }
 
  private:
-  View<float**> matrix_;
+  View<T**> matrix_;
 };
 
 /// Token ids without order, in [0, vocabulary).
@@ -73,8 +83,15 @@ Kokkos::View<std::int32_t*, Memory> random_ids(std::int64_t count, std::int64_t 
 
 /// The measurements, a method for each group of kernels. Sizes are those of GPT-2 small and, where
 /// small matrices behave otherwise, of the quickstart deck. Kernels that memory bounds get arrays
-/// that no cache holds, so that their ratio to a copy means the same on every machine.
+/// that no cache holds, so that their ratio to a copy means the same on every machine. T is the
+/// dtype in which a model computes; gradients of parameters and what becomes of them are float.
+template <class T>
 class Kernels {
+  using Compute = compute_t<T>;
+  static constexpr DType dtype = std::is_same<T, bf16>::value   ? DType::bf16
+                                 : std::is_same<T, fp16>::value ? DType::fp16
+                                                                : DType::fp32;
+
  public:
   Kernels(comm::Communicator& world, const Options& options)
       : world_(world),
@@ -104,7 +121,7 @@ class Kernels {
  private:
   static constexpr std::int64_t rows = 32768, width = 768, vocabulary = 50257;
   static constexpr std::int64_t ffn_rows = 8192, ffn_width = 3072;
-  static constexpr double float_bytes = sizeof(float);
+  static constexpr double float_bytes = sizeof(float), bytes = sizeof(T);
 
   Seconds seconds_of(const std::function<void()>& work) {
     return measure(world_, budget_, {[&] {
@@ -121,36 +138,45 @@ class Kernels {
         {name, shape, seconds.median, seconds.fastest, rate * 1e-9, nullptr, rate / peak_flops_});
   }
 
-  /// `elements`: floats that the kernel has to read and to write.
-  void memory_row(const std::string& name, const std::string& shape, double elements,
+  /// `all_bytes`: what the kernel has to read and to write.
+  void memory_row(const std::string& name, const std::string& shape, double all_bytes,
                   const std::function<void()>& work) {
     const Seconds seconds = seconds_of(work);
-    const double rate = float_bytes * elements / seconds.median;
+    const double rate = all_bytes / seconds.median;
     table_.row({name, shape, seconds.median, seconds.fastest, nullptr, rate * 1e-9,
                 rate / peak_bandwidth_});
   }
 
-  /// A peak is what was reached once: other work on the machine must not make it small.
+  /// A peak is what was reached once: other work on the machine must not make it small. So each
+  /// size gets its share of the time in several turns, and products of layers are among them.
   void peaks() {
-    Seconds best;
-    std::int64_t best_side = 0;
-    for (const std::int64_t side : {512, 1024, 2048}) {
-      const MatrixArray a(side, side), b(side, side), c(side, side, 0.0);
-      const Seconds seconds = seconds_of([&] {
-        math::gemm<float, float>(exec_, Transpose::no, Transpose::yes, 1.0f, a, b, 0.0f, c);
-      });
-      const double rate = cube_flops(side) / seconds.fastest;
-      if (rate <= peak_flops_) continue;
-      peak_flops_ = rate;
-      best = seconds;
-      best_side = side;
-    }
-    table_.row({text("peak: gemm, ", math::gemm_kernel()),
-                text(best_side, " x ", best_side, " x ", best_side), best.median, best.fastest,
-                peak_flops_ * 1e-9, nullptr, 1.0});
+    struct Size {
+      std::int64_t m, n, k;
+      Seconds seconds;
+    };
+    std::vector<Size> sizes;
+    for (const std::int64_t side : {256, 512, 1024, 2048}) sizes.push_back({side, side, side, {}});
+    sizes.push_back({1024, 3072, 768, {}});
+    sizes.push_back({1024, 768, 3072, {}});
+    constexpr int turns = 3;
+    Size best{};
+    for (int turn = 0; turn < turns; ++turn)
+      for (Size& size : sizes) {
+        const MatrixArray<T> a(size.m, size.k), b(size.n, size.k), c(size.m, size.n, 0.0);
+        size.seconds = seconds_of([&] {
+          math::gemm<T, T>(exec_, Transpose::no, Transpose::yes, Compute(1), a, b, Compute(0), c);
+        });
+        const double rate = product_flops(size.m, size.n, size.k) / size.seconds.fastest;
+        if (rate <= peak_flops_) continue;
+        peak_flops_ = rate;
+        best = size;
+      }
+    const char* const kernel = is_16bit<T> ? math::gemm_kernel_16bit(dtype) : math::gemm_kernel();
+    table_.row({text("peak: gemm, ", kernel), text(best.m, " x ", best.n, " x ", best.k),
+                best.seconds.median, best.seconds.fastest, peak_flops_ * 1e-9, nullptr, 1.0});
 
     constexpr std::int64_t count = std::int64_t{1} << 26;
-    const Array from(count, 0.0), to(count, 0.0);
+    const Array<float> from(count, 0.0), to(count, 0.0);
     const Seconds seconds = seconds_of([&] { to.copy(exec_, from); });
     peak_bandwidth_ = 2.0 * float_bytes * count / seconds.fastest;
     table_.row({"peak: copy", text(count), seconds.median, seconds.fastest, nullptr,
@@ -165,24 +191,28 @@ class Kernels {
     });
   }
 
-  static double cube_flops(std::int64_t side) {
-    return 2.0 * static_cast<double>(side * side * side);
+  static double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+    return 2.0 * static_cast<double>(m * n * k);
   }
 
   /// The three products of a linear layer x (n, inputs) -> y (n, outputs).
   void linear_products(std::int64_t n, std::int64_t inputs, std::int64_t outputs) {
-    const MatrixArray x(n, inputs), weight(outputs, inputs), y(n, outputs, 0.0);
+    const MatrixArray<T> x(n, inputs), weight(outputs, inputs), y(n, outputs, 0.0);
+    const MatrixArray<Compute> dweight(outputs, inputs, 0.0);
     const double flops = 2.0 * static_cast<double>(n * inputs * outputs);
     const std::string shape = text(n, " x ", inputs, " -> ", outputs);
     const auto multiply = [&](const char* name, Transpose turn_a, Transpose turn_b,
-                              const View<float**>& a, const View<float**>& b,
-                              const View<float**>& c) {
-      compute_row(name, shape, flops,
-                  [&] { math::gemm<float, float>(exec_, turn_a, turn_b, 1.0f, a, b, 0.0f, c); });
+                              const View<T**>& a, const View<T**>& b, const auto& c) {
+      using C = typename std::decay_t<decltype(c)>::Element;
+      compute_row(name, shape, flops, [&] {
+        math::gemm<T, C>(exec_, turn_a, turn_b, Compute(1), a, b, Compute(0), c);
+      });
     };
-    multiply("linear", Transpose::no, Transpose::yes, x, weight, y);
-    multiply("linear, by input", Transpose::no, Transpose::no, y, weight, x);
-    multiply("linear, by weight", Transpose::yes, Transpose::no, y, x, weight);
+    const View<T**> to_x = x, to_y = y;
+    const View<Compute**> to_weight = dweight;
+    multiply("linear", Transpose::no, Transpose::yes, x, weight, to_y);
+    multiply("linear, by input", Transpose::no, Transpose::no, y, weight, to_x);
+    multiply("linear, by weight", Transpose::yes, Transpose::no, y, x, to_weight);
   }
 
   void linear() {
@@ -199,22 +229,21 @@ class Kernels {
     const std::int64_t n = shape.batch * shape.tokens;
     const std::int64_t out_columns = shape.heads * shape.head_width;
     const std::int64_t qkv_columns = out_columns + 2 * shape.kv_heads * shape.head_width;
-    const MatrixArray qkv(n, qkv_columns), dqkv(n, qkv_columns), out(n, out_columns),
+    const MatrixArray<T> qkv(n, qkv_columns), dqkv(n, qkv_columns), out(n, out_columns),
         dout(n, out_columns);
-    const Array log_sum_exp(n * shape.heads);
-    const Array workspace(std::max(math::attention_forward_workspace<float>(shape),
-                                   math::attention_backward_workspace<float>(shape)));
+    const Array<Compute> log_sum_exp(n * shape.heads);
+    const Array<T> workspace(std::max(math::attention_forward_workspace<T>(shape),
+                                      math::attention_backward_workspace<T>(shape)));
     // One product over queries and the keys that they see, half of all: forward has two of them,
     // backward five.
     const double product = static_cast<double>(n * shape.tokens * out_columns);
     const std::string name = text(shape.batch, " x ", shape.tokens, ", ", shape.heads, "/",
                                   shape.kv_heads, " heads of ", shape.head_width);
     compute_row("attention", name, 2.0 * product, [&] {
-      math::attention_forward<float>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp,
-                                     workspace);
+      math::attention_forward<T>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp, workspace);
     });
     compute_row("attention, backward", name, 5.0 * product, [&] {
-      math::attention_backward<float>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace);
+      math::attention_backward<T>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace);
     });
   }
 
@@ -225,20 +254,20 @@ class Kernels {
   }
 
   void cross_entropy_of(std::int64_t n, std::int64_t columns, std::int64_t classes) {
-    const MatrixArray x(n, columns), weight(classes, columns, 0.02), dx(n, columns, 0.0),
-        dweight(classes, columns, 0.0);
-    const Array losses(n, 0.0),
-        workspace(math::linear_cross_entropy_workspace<float>(n, classes), 0.0);
+    const MatrixArray<T> x(n, columns), weight(classes, columns, 0.02), dx(n, columns, 0.0);
+    const MatrixArray<Compute> dweight(classes, columns, 0.0);
+    const Array<Compute> losses(n, 0.0);
+    const Array<T> workspace(math::linear_cross_entropy_workspace<T>(n, classes), 0.0);
     const auto targets = random_ids(n, classes);
     const double product = 2.0 * static_cast<double>(n * columns * classes);
     const std::string shape = text(n, " x ", columns, " -> ", classes);
     compute_row("cross-entropy", shape, product, [&] {
-      math::linear_cross_entropy_forward<float>(exec_, x, weight, device_view(targets), losses,
-                                                workspace);
+      math::linear_cross_entropy_forward<T>(exec_, x, weight, device_view(targets), losses,
+                                            workspace);
     });
     compute_row("cross-entropy, backward", shape, 3.0 * product, [&] {
-      math::linear_cross_entropy_backward<float>(exec_, x, weight, device_view(targets), 1e-3f,
-                                                 losses, dx, dweight, workspace);
+      math::linear_cross_entropy_backward<T>(exec_, x, weight, device_view(targets), 1e-3f, losses,
+                                             dx, dweight, workspace);
     });
   }
 
@@ -248,71 +277,81 @@ class Kernels {
   }
 
   void norms(math::NormKind kind, const std::string& name) {
-    const MatrixArray x(rows, width), y(rows, width), dx(rows, width);
-    const Array weight(width), bias(width), dweight(width), dbias(width), mean(rows), rstd(rows);
+    const MatrixArray<T> x(rows, width), y(rows, width), dx(rows, width);
+    const Array<T> weight(width), bias(width);
+    const Array<Compute> dweight(width), dbias(width), mean(rows), rstd(rows);
     const bool layer = kind == math::NormKind::layernorm;
-    const View<const float*> bias_data = layer ? bias.view() : View<float*>();
-    const View<float*> dbias_data = layer ? dbias.view() : View<float*>();
-    const double size = static_cast<double>(rows * width);
+    const View<const T*> bias_data = layer ? bias.view() : View<T*>();
+    const View<Compute*> dbias_data = layer ? dbias.view() : View<Compute*>();
+    const double size = bytes * static_cast<double>(rows * width);
     const std::string shape = text(rows, " x ", width);
     memory_row(name, shape, 2.0 * size, [&] {
-      math::norm_forward<float>(exec_, kind, 1e-5, x, weight, bias_data, y, mean, rstd);
+      math::norm_forward<T>(exec_, kind, 1e-5, x, weight, bias_data, y, mean, rstd);
     });
-    memory_row(name + ", by input", shape, 4.0 * size, [&] {
-      math::norm_backward_input<float>(exec_, kind, x, weight, mean, rstd, y, dx);
-    });
+    memory_row(name + ", by input", shape, 4.0 * size,
+               [&] { math::norm_backward_input<T>(exec_, kind, x, weight, mean, rstd, y, dx); });
     memory_row(name + ", by weight", shape, 2.0 * size, [&] {
-      math::norm_backward_parameters<float>(exec_, kind, x, mean, rstd, y, dweight, dbias_data);
+      math::norm_backward_parameters<T>(exec_, kind, x, mean, rstd, y, dweight, dbias_data);
     });
   }
 
   void activations() {
-    const MatrixArray x(ffn_rows, ffn_width), y(ffn_rows, ffn_width), both(ffn_rows, 2 * ffn_width),
-        dboth(ffn_rows, 2 * ffn_width);
-    const View<float**> dx = dboth.view().matrix(ffn_rows, ffn_width);
-    const double size = static_cast<double>(ffn_rows * ffn_width);
+    const MatrixArray<T> x(ffn_rows, ffn_width), y(ffn_rows, ffn_width),
+        both(ffn_rows, 2 * ffn_width), dboth(ffn_rows, 2 * ffn_width);
+    const View<T**> dx = dboth.view().matrix(ffn_rows, ffn_width);
+    const double size = bytes * static_cast<double>(ffn_rows * ffn_width);
     const std::string shape = text(ffn_rows, " x ", ffn_width);
-    memory_row("gelu", shape, 2.0 * size, [&] { math::gelu_forward<float>(exec_, x, y); });
+    memory_row("gelu", shape, 2.0 * size, [&] { math::gelu_forward<T>(exec_, x, y); });
     memory_row("gelu, backward", shape, 3.0 * size,
-               [&] { math::gelu_backward<float>(exec_, x, y, dx); });
-    memory_row("swiglu", shape, 3.0 * size, [&] { math::swiglu_forward<float>(exec_, both, y); });
+               [&] { math::gelu_backward<T>(exec_, x, y, dx); });
+    memory_row("swiglu", shape, 3.0 * size, [&] { math::swiglu_forward<T>(exec_, both, y); });
     memory_row("swiglu, backward", shape, 5.0 * size,
-               [&] { math::swiglu_backward<float>(exec_, both, x, dboth); });
+               [&] { math::swiglu_backward<T>(exec_, both, x, dboth); });
   }
 
   void embeddings() {
     constexpr std::int64_t tokens = 1024;
-    const MatrixArray table(vocabulary, width), positions(tokens, width), x(rows, width);
+    const MatrixArray<T> table(vocabulary, width), positions(tokens, width), x(rows, width);
+    const MatrixArray<Compute> dtable(vocabulary, width);
     const auto ids = random_ids(rows, vocabulary);
-    const double size = static_cast<double>(rows * width);
+    const auto elements = static_cast<double>(rows * width);
+    const double size = bytes * elements;
     const std::string shape = text(rows, " of ", vocabulary, " x ", width);
     memory_row("embedding", shape, 2.0 * size, [&] {
-      math::embedding_forward<float>(exec_, device_view(ids), tokens, 0, table, {}, x);
+      math::embedding_forward<T>(exec_, device_view(ids), tokens, 0, table, {}, x);
     });
-    memory_row("embedding, backward", shape, 3.0 * size, [&] {
-      math::embedding_backward<float>(exec_, device_view(ids), tokens, x, table, {});
+    memory_row("embedding, backward", shape, size + 2.0 * sizeof(Compute) * elements, [&] {
+      math::embedding_backward<T>(exec_, device_view(ids), tokens, x, dtable, {});
     });
     memory_row("embedding + positions", shape, 3.0 * size, [&] {
-      math::embedding_forward<float>(exec_, device_view(ids), tokens, 0, table, positions, x);
+      math::embedding_forward<T>(exec_, device_view(ids), tokens, 0, table, positions, x);
     });
-    memory_row("rotary", text(rows, " x ", width), 2.0 * size, [&] {
-      math::rotate<float>(exec_, math::Rotation::forward, x, 64, 10000.0, tokens, 0);
-    });
+    memory_row("rotary", text(rows, " x ", width), 2.0 * size,
+               [&] { math::rotate<T>(exec_, math::Rotation::forward, x, 64, 10000.0, tokens, 0); });
   }
 
   void elementwise() {
     constexpr std::int64_t pieces = 4;
-    const MatrixArray x(ffn_rows, ffn_width, 0.0);
-    const Array y(ffn_rows * ffn_width, 0.0), row(ffn_width, 0.0);
+    const MatrixArray<float> x(ffn_rows, ffn_width, 0.0);
+    const MatrixArray<T> rows_of_t(ffn_rows, ffn_width, 0.0);
+    const Array<float> y(ffn_rows * ffn_width, 0.0);
+    const Array<T> row(ffn_width, 0.0);
+    const Array<Compute> sums(ffn_width, 0.0);
     const std::int64_t count = ffn_rows * ffn_width;
-    const auto size = static_cast<double>(count);
+    const auto elements = static_cast<double>(count);
+    const double size = float_bytes * elements;
     const std::string shape = text(ffn_rows, " x ", ffn_width);
     memory_row("add_to", text(count), 3.0 * size,
                [&] { math::add_to<float, OnDevice>(exec_, x.view(), y); });
     memory_row("tree_sum", text(pieces, " x ", count / pieces), 1.25 * size,
                [&] { math::tree_sum<float>(exec_, x.view().matrix(pieces, count / pieces)); });
-    memory_row("add_bias", shape, 2.0 * size, [&] { math::add_bias<float>(exec_, x, row); });
-    memory_row("column_sums", shape, size, [&] { math::column_sums<float>(exec_, x, row); });
+    if constexpr (is_16bit<T>)
+      memory_row("convert", text(count), (float_bytes + bytes) * elements,
+                 [&] { math::convert<float, T, OnDevice>(exec_, x.view(), rows_of_t.view()); });
+    memory_row("add_bias", shape, 2.0 * bytes * elements,
+               [&] { math::add_bias<T>(exec_, rows_of_t, row); });
+    memory_row("column_sums", shape, bytes * elements,
+               [&] { math::column_sums<T>(exec_, rows_of_t, sums); });
     memory_row("fill", text(count), size, [&] { math::fill<float>(exec_, y, 1.0f); });
     memory_row("fill_normal", text(count), size,
                [&] { math::fill_normal<float>(exec_, y, 1, 0, 0.02); });
@@ -320,17 +359,17 @@ class Kernels {
 
   void optimizer() {
     constexpr std::int64_t count = ffn_rows * ffn_width;
-    const Array parameters(count), gradients(count), first(count), second(count, 0.0);
+    const Array<float> parameters(count), gradients(count), first(count), second(count, 0.0);
     const Kokkos::View<std::int64_t*, Memory> limbs("limbs", math::exact_sum_limbs);
     const Kokkos::View<std::uint64_t*, Memory> digest("digest", 1);
-    const auto size = static_cast<double>(count);
+    const double size = float_bytes * static_cast<double>(count);
     optim::AdamwStep step;
     step.learning_rate = 1e-4;
     step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
     // As of rows that are seen no more: their moments decay until they are subnormal.
-    const Array unseen(count, 0.0), tiny(count, 0.0), tiny_squares(count, 0.0);
+    const Array<float> unseen(count, 0.0), tiny(count, 0.0), tiny_squares(count, 0.0);
     math::fill<float>(exec_, tiny, 1e-40f);
     math::fill<float>(exec_, tiny_squares, 1e-40f);
     memory_row("adamw, subnormal moments", text(count), 7.0 * size,
@@ -357,7 +396,8 @@ void run_kernels(comm::Communicator& world, const Options& options) {
   // As decks do unless they say otherwise.
   train::set_matrix_threads({}, world);
   const math::SubnormalsScope scope(math::default_subnormals);
-  Kernels(world, options).all();
+  train::dispatch_dtype(options.dtype,
+                        [&](auto one) { Kernels<decltype(one)>(world, options).all(); });
 }
 
 }  // namespace ostrakon::bench

@@ -6,6 +6,7 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/device/memory.hpp>
+#include <ostrakon/math/amx_gemm.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
@@ -255,9 +256,14 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
     ordered_gemm({extents.m, extents.n, extents.k, a_strides, b_strides, c.stride(), alpha, beta},
                  a.data(), b.data(), c.data());
   } else if constexpr (is_16bit<T>) {
+    if constexpr (std::is_same<T, bf16>::value)
+      if (half_products<T>() == HalfProducts::amx)
+        return amx_gemm(
+            {extents.m, extents.n, extents.k, a_strides, b_strides, c.stride(), alpha, beta},
+            a.data(), b.data(), c.data());
 #if defined(OSTRAKON_GEMM_ONEDNN)
     using onednn::format_of;
-    if (onednn::multiplies(format_of<T>)) {
+    if (half_products<T>() == HalfProducts::onednn) {
       const onednn::Product product{format_of<T>, format_of<C>, extents.m,  extents.n, extents.k,
                                     a_strides,    b_strides,    c.stride(), alpha,     beta};
       if (onednn::multiply(product, a.data(), b.data(), c.data())) return;
@@ -437,6 +443,8 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
 template <class T>
 std::int64_t terms_at_once(std::int64_t terms) {
   if (!is_16bit<T> || products_on_device) return terms;
+  if constexpr (is_16bit<T>)
+    if (half_products<T>() == HalfProducts::amx) return terms;
   std::int64_t power = product_chunk;
   while (power > terms && power > 1) power /= 2;
   return std::min(power, terms);
@@ -505,7 +513,10 @@ void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute
 template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once) {
-  if (at_once == 0) return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
+  bool as_a_whole = at_once == 0;
+  if constexpr (is_16bit<T>)
+    as_a_whole |= !products_on_device && half_products<T>() == HalfProducts::amx;
+  if (as_a_whole) return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
   const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
   for (std::int64_t i = 0; i < whole; i += at_once)
     gemm<T>(exec, Transpose::no, transpose_b, 1, a.row_range(i, i + at_once), b, 0,
@@ -538,19 +549,35 @@ const char* gemm_kernel() {
 #endif
 }
 
-const char* gemm_kernel_16bit() {
-#if OSTRAKON_PRODUCTS_ON_DEVICE
-  return gemm_kernel();
-#elif defined(OSTRAKON_GEMM_ONEDNN)
-  const bool has_bf16 = onednn::multiplies(onednn::Format::bf16);
-  const bool has_fp16 = onednn::multiplies(onednn::Format::fp16);
-  return has_bf16 && has_fp16 ? "oneDNN"
-         : has_bf16           ? "oneDNN (bf16), in float (fp16)"
-         : has_fp16           ? "oneDNN (fp16), in float (bf16)"
-                              : "in float";
-#else
-  return "in float";
+template <class T>
+HalfProducts half_products() {
+  if (std::is_same<T, bf16>::value && has_amx()) return HalfProducts::amx;
+#if defined(OSTRAKON_GEMM_ONEDNN)
+  if (onednn::multiplies(onednn::format_of<T>)) return HalfProducts::onednn;
 #endif
+  return HalfProducts::in_float;
+}
+
+const char* gemm_kernel_16bit(DType dtype) {
+  if (products_on_device) return gemm_kernel();
+  switch (dtype == DType::bf16 ? half_products<bf16>() : half_products<fp16>()) {
+    case HalfProducts::amx:
+      return "AMX";
+    case HalfProducts::onednn:
+      return "oneDNN";
+    case HalfProducts::in_float:
+      break;
+  }
+  return "in float";
+}
+
+const char* gemm_kernel_16bit() {
+  static const std::string both = [] {
+    const std::string of_bf16 = gemm_kernel_16bit(DType::bf16);
+    const std::string of_fp16 = gemm_kernel_16bit(DType::fp16);
+    return of_bf16 == of_fp16 ? of_bf16 : text(of_bf16, " (bf16), ", of_fp16, " (fp16)");
+  }();
+  return both.c_str();
 }
 
 void warm_up_products() {
@@ -602,5 +629,8 @@ OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
+
+template HalfProducts half_products<bf16>();
+template HalfProducts half_products<fp16>();
 
 }  // namespace ostrakon::math

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/view.hpp>
@@ -11,11 +12,11 @@ enum class Transpose { no, yes };
 
 /// C = alpha op(A) op(B) + beta C. Shapes: op(A) (m, k), op(B) (k, n), C (m, n), all row-major.
 /// With beta == 0, C is not read. The one seam to libraries. On the host ordered_gemm() multiplies
-/// float, and any rows and columns of C have the same bits when they are computed alone; oneDNN
-/// multiplies 16-bit matrices on processors with instructions for them, else they become float; a
-/// CBLAS multiplies double. On CUDA all is cuBLAS.
-/// Instantiated for T = C = float or double, and for T = bf16 or fp16 with C = T or float, which
-/// are multiplied and summed in float. Throws Error naming both shapes where they do not fit.
+/// float, and any rows and columns of C have the same bits when they are computed alone; so they
+/// have where amx_gemm() multiplies bf16. On other processors with instructions for 16-bit matrices
+/// oneDNN multiplies them, else they become float; a CBLAS multiplies double. On CUDA all is
+/// cuBLAS. Instantiated for T = C = float or double, and for T = bf16 or fp16 with C = T or float,
+/// which are multiplied and summed in float. Throws Error naming both shapes where they do not fit.
 template <class T, class C = T>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
           View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c);
@@ -146,10 +147,10 @@ constexpr std::int64_t gemm_by_row_workspace(std::int64_t k, std::int64_t n,
 }
 
 /// C = A op(B) for A (m, k) and C (m, n), overwritten, where any number of rows is to have the bits
-/// that each row has in other company. In float that holds for every product. In 16 bits a library
-/// may choose kernels by the number of rows: `at_once` rows are multiplied at a time, the last ones
-/// with zeros below them, so that all products have one shape. In double and on a device nothing is
-/// done about it.
+/// that each row has in other company. In float that holds for every product, and in bf16 where
+/// amx_gemm() multiplies. Else in 16 bits a library may choose kernels by the number of rows:
+/// `at_once` rows are multiplied at a time, the last ones with zeros below them, so that all
+/// products have one shape. In double and on a device nothing is done about it.
 template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once = rows_of_a_product<T>);
@@ -161,8 +162,16 @@ void warm_up_products();
 /// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
 const char* gemm_kernel();
 
-/// How 16-bit matrices are multiplied here: by which library, or in float.
+/// How the host multiplies matrices of T, bf16 or fp16, here.
+enum class HalfProducts { amx, onednn, in_float };
+template <class T>
+HalfProducts half_products();
+
+/// The same by name for both types: "AMX", "oneDNN", "in float", or e.g. "AMX (bf16), in float
+/// (fp16)". On a device gemm_kernel().
 const char* gemm_kernel_16bit();
+/// For one of them.
+const char* gemm_kernel_16bit(DType dtype);
 
 /// Threads in products from now on, of the thread that calls this. In 16 bits and in double the
 /// bits of a product may depend on it, so all ranks set the same number: see train/threads.hpp.

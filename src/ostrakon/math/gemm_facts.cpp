@@ -4,7 +4,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
@@ -90,6 +89,13 @@ void add_products(hdf5::Checksum& sum) {
   add_product<T, C>(Transpose::yes, Transpose::no, sum);
 }
 
+#if !OSTRAKON_PRODUCTS_ON_DEVICE
+/// `dtype`: bf16 or fp16.
+HalfProducts half_products_of(DType dtype) {
+  return dtype == DType::bf16 ? half_products<bf16>() : half_products<fp16>();
+}
+#endif
+
 #if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_PRODUCTS_ON_DEVICE
 /// Values of dnnl_cpu_isa_t, to which oneDNN's versions add.
 std::string instructions_text(int instructions) {
@@ -150,9 +156,9 @@ Facts gemm_facts(DType dtype) {
   // The same bits on every processor.
   facts.push_back({"sums of fp32 products", text("in order, chunks of ", product_chunk)});
   if (dtype != DType::fp32)
-    facts.push_back({text("kernel of ", name(dtype), " products"), gemm_kernel_16bit()});
+    facts.push_back({text("kernel of ", name(dtype), " products"), gemm_kernel_16bit(dtype)});
 #if defined(OSTRAKON_HAVE_ONEDNN)
-  if (dtype != DType::fp32) {
+  if (dtype != DType::fp32 && half_products_of(dtype) == HalfProducts::onednn) {
     const dnnl_version_t& version = *dnnl_version();
     facts.push_back({"version of oneDNN", text(version.major, ".", version.minor, ".",
                                                version.patch, " (", version.hash, ")")});
@@ -187,12 +193,8 @@ bool rows_have_bits_of_whole(DType dtype) {
 #if OSTRAKON_PRODUCTS_ON_DEVICE
   (void)dtype;
   return false;
-#elif defined(OSTRAKON_HAVE_ONEDNN)
-  return dtype == DType::fp32 ||
-         !onednn::multiplies(dtype == DType::bf16 ? onednn::Format::bf16 : onednn::Format::fp16);
 #else
-  (void)dtype;
-  return true;
+  return dtype == DType::fp32 || half_products_of(dtype) != HalfProducts::onednn;
 #endif
 }
 

@@ -2,6 +2,7 @@
 #include <ostrakon/math/linear_cross_entropy.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
@@ -25,6 +26,31 @@ constexpr std::int64_t granule = 256;
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, vocabulary);
   return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, 1024));
+}
+
+/// Whether the gradients of logits are stored, in T, where the logits are: gradient i of a row is
+/// written when logits up to 2 i + 1 have been read.
+template <class T>
+constexpr bool dlogits_in_place = is_16bit<T> && !on_device;
+
+/// The same where dlogits take no memory besides. Products of 16 bits are so fast, where the
+/// processor has units for them, that reading the weights and the sums of their gradients for every
+/// chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits apart
+/// take for the largest ones.
+template <class T>
+std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
+  if (!dlogits_in_place<T>) return chunk_rows(rows, vocabulary);
+  constexpr std::int64_t logits = std::int64_t{26} << 20, multiple = 64;
+  const std::int64_t fitting = logits / std::max<std::int64_t>(1, vocabulary) / multiple * multiple;
+  return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
+}
+
+/// Elements from one row of the logits to the next: whole cache lines, of which products of 16 bits
+/// write several times as many in a second where they need not read them first.
+template <class T>
+std::int64_t logits_stride(std::int64_t vocabulary) {
+  constexpr std::int64_t line = 16;
+  return dlogits_in_place<T> ? (vocabulary + line - 1) / line * line : vocabulary;
 }
 
 /// Words whose logits exist at a time for all rows, so that dx, which is a sum over words, has the
@@ -58,10 +84,23 @@ void check_shapes(const View<const T**>& x, const View<const T**>& weight,
 
 template <class T>
 View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<const T**> weight,
-                                  View<compute_t<T>*> room) {
-  const View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
+                                  View<compute_t<T>*> room, std::int64_t stride = 0) {
+  View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
+  if (stride > weight.rows()) logits = room.matrix(x.rows(), stride).column_range(0, weight.rows());
   gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
   return logits;
+}
+
+/// Where dlogits of `logits` are stored: in their memory, or in `room`.
+template <class T>
+View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
+  if constexpr (dlogits_in_place<T>) {
+    static_assert(sizeof(compute_t<T>) == 2 * sizeof(T), "a row has room for two of dlogits");
+    return {reinterpret_cast<T*>(logits.data()), logits.rows(), logits.columns(),
+            2 * logits.stride(), logits.origin()};
+  } else {
+    return room.matrix(logits.rows(), logits.columns());
+  }
 }
 
 /// And, where they are wanted, the logs of the rows' sums of exponentials.
@@ -82,8 +121,22 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
       });
 }
 
+/// to = x * factor, rounded, on the host, where `to` may begin where x does.
+template <class C, class T>
+void store_scaled(const View<C*>& x, C factor, const View<T*>& to) {
+  constexpr std::int64_t run = 512;
+  T stored[run];  // which overlaps with nothing, so that the loop vectorises
+  for (std::int64_t begin = 0; begin < x.size(); begin += run) {
+    const std::int64_t count = smaller(run, x.size() - begin);
+    const C* const from = x.range(begin, begin + count).data();
+    for (std::int64_t i = 0; i < count; ++i) stored[i] = static_cast<T>(from[i] * factor);
+    std::memcpy(to.range(begin, begin + count).data(), stored,
+                static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
 /// The same, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
-/// clobbered.
+/// clobbered. dlogits may be in their memory, where dlogits_in_place<T>.
 template <class T, class C = compute_t<T>>
 void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
                         C scale, View<C*> losses, View<T**> dlogits) {
@@ -113,13 +166,15 @@ void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int3
             return z[i];
           });
           const C factor = times / total;
-          row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
-          row.once([&] {
+          loss = (largest - at_target) + log(total);
+          if constexpr (is_16bit<T>) {
+            const C gradient_at_target = z[target] * factor - times;
+            store_scaled(z, factor, dz);
+            dz[target] = static_cast<T>(gradient_at_target);
+          } else {
+            row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
             z[target] -= times;
-            loss = (largest - at_target) + log(total);
-          });
-          if (is_16bit<T>)
-            row.loop(logits.columns(), [&](std::int64_t i) { dz[i] = static_cast<T>(z[i]); });
+          }
         }
       });
 }
@@ -150,8 +205,9 @@ void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
 
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t logits = chunk_rows(rows, vocabulary) * vocabulary;
-  return scratch_elements<T, compute_t<T>>(logits) + (is_16bit<T> ? logits : 0);
+  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * logits_stride<T>(vocabulary);
+  return scratch_elements<T, compute_t<T>>(logits) +
+         (is_16bit<T> && !dlogits_in_place<T> ? logits : 0);
 }
 
 template <class T>
@@ -160,11 +216,12 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
                                   View<T*> workspace) {
   check_shapes<T>(x, weight, targets, losses);
   Scratch<T> scratch(workspace, kernel_name);
-  const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
-  const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * weight.rows());
+  const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
+  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * stride);
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
     const std::int64_t end = std::min(x.rows(), begin + chunk);
-    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
+    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, stride);
     losses_of<compute_t<T>>(exec, logits, targets.range(begin, end), losses.range(begin, end));
   }
 }
@@ -178,17 +235,19 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   check_shapes<T>(x, weight, targets, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
-  const std::int64_t chunk = chunk_rows(x.rows(), weight.rows());
+  const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
   Scratch<T> scratch(workspace, kernel_name);
-  const View<C*> room = scratch.template take<C>(chunk * weight.rows());
-  const View<T*> stored_room =
-      stored_at(room, scratch.template take<T>(is_16bit<T> ? chunk * weight.rows() : 0));
+  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const View<C*> room = scratch.template take<C>(chunk * stride);
+  const View<T*> stored_room = stored_at(
+      room,
+      scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * weight.rows() : 0));
   std::int64_t begin = 0;
   do {  // at least once: without rows dweight becomes 0
     const std::int64_t end = std::min(x.rows(), begin + chunk);
     const View<const T**> x_chunk = x.row_range(begin, end);
-    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room);
-    const View<T**> dlogits = stored_room.matrix(logits.rows(), logits.columns());
+    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room, stride);
+    const View<T**> dlogits = dlogits_at<T>(logits, stored_room);
     losses_and_dlogits<T>(exec, logits, targets.range(begin, end), scale, losses.range(begin, end),
                           dlogits);
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),

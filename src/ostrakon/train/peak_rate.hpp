@@ -8,7 +8,7 @@
 namespace ostrakon::train {
 
 /// Best rate of matrix products, in floating-point operations per second, of many measured within
-/// about `budget` seconds.
+/// about `budget` seconds; up to three times as long while half of that finds a better one.
 ///
 /// `seconds_of(side)` multiplies two side x side matrices and returns how long it took. Sides are
 /// powers of two from 256 to `largest_side` (which is the only one where it is smaller), up to the

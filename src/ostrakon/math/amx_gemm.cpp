@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/amx_gemm.hpp>
+
+#if defined(OSTRAKON_AMX_TILES)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <ostrakon/base/huge_pages.hpp>
+#include <ostrakon/math/amx_kernel.hpp>
+#include <ostrakon/math/parallel_product.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+bool processor_has_amx() {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512bf16"))
+    return false;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
+}
+
+/// Linux lets a process use tiles when it asks: they make what is saved of a thread 8 KiB larger.
+bool system_permits_tiles() {
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
+  return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+struct Freed {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+/// This thread's, from its first product on.
+void* room() {
+  const auto allocate = [] {
+    constexpr std::size_t page = std::size_t{2} << 20;
+    constexpr std::size_t bytes = (amx_room + page - 1) / page * page;
+    void* const memory = std::aligned_alloc(page, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    ask_for_huge_pages(memory, bytes);
+    return memory;
+  };
+  thread_local const std::unique_ptr<void, Freed> memory(allocate());
+  return memory.get();
+}
+
+const std::uint16_t* bits_of(const bf16* x) { return reinterpret_cast<const std::uint16_t*>(x); }
+std::uint16_t* bits_of(bf16* x) { return reinterpret_cast<std::uint16_t*>(x); }
+float* bits_of(float* x) { return x; }
+
+template <class C>
+void multiply(const OrderedProduct& product, const bf16* a, const bf16* b, C* c) {
+  multiply_on_threads(
+      product, a, b, c,
+      [](const OrderedProduct& part, const bf16* a_part, const bf16* b_part, C* c_part) {
+        amx_multiply(part, bits_of(a_part), bits_of(b_part), bits_of(c_part), room());
+      });
+}
+
+}  // namespace
+
+bool has_amx() {
+  static const bool has = processor_has_amx() && system_permits_tiles();
+  return has;
+}
+
+void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, float* c) {
+  multiply(product, a, b, c);
+}
+
+void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, bf16* c) {
+  multiply(product, a, b, c);
+}
+
+}  // namespace ostrakon::math
+
+#else
+
+#include <ostrakon/base/error.hpp>
+
+namespace ostrakon::math {
+
+bool has_amx() { return false; }
+
+void amx_gemm(const OrderedProduct&, const bf16*, const bf16*, float*) {
+  throw Error("amx_gemm: not compiled for processors with AMX");
+}
+
+void amx_gemm(const OrderedProduct&, const bf16*, const bf16*, bf16*) {
+  throw Error("amx_gemm: not compiled for processors with AMX");
+}
+
+}  // namespace ostrakon::math
+
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A product on the threads of OpenMP, where any rows and columns of it have its bits when they are
+// computed alone.
+
+#include <cstdint>
+#include <ostrakon/math/ordered_gemm.hpp>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+namespace ostrakon::math {
+
+/// multiply(part, a, b, c) of part `index` of `count` of the columns of C, or of its rows where
+/// these are more.
+template <class T, class C, class Multiply>
+void multiply_part(const OrderedProduct& whole, const T* a, const T* b, C* c, std::int64_t index,
+                   std::int64_t count, const Multiply& multiply) {
+  const bool columns = whole.n >= whole.m;
+  const std::int64_t size = columns ? whole.n : whole.m;
+  constexpr std::int64_t granule = 32;  // whole tiles, and no cache line of C for two threads
+  const std::int64_t granules = (size + granule - 1) / granule;
+  const auto begin_of = [&](std::int64_t part) {
+    const std::int64_t begin = granules * part / count * granule;
+    return begin < size ? begin : size;
+  };
+  const std::int64_t begin = begin_of(index), length = begin_of(index + 1) - begin;
+  if (length == 0) return;
+  OrderedProduct part = whole;
+  if (columns) {
+    part.n = length;
+    multiply(part, a, b + begin * whole.b.column, c + begin);
+  } else {
+    part.m = length;
+    multiply(part, a + begin * whole.a.row, b, c + begin * whole.c_row);
+  }
+}
+
+/// multiply(part, a, b, c) of all parts, on as many threads as omp_get_max_threads() says.
+template <class T, class C, class Multiply>
+void multiply_on_threads(const OrderedProduct& product, const T* a, const T* b, C* c,
+                         const Multiply& multiply) {
+#if defined(_OPENMP)
+  // Where a thread has so few multiplications, it starts slower than they are done.
+  constexpr std::int64_t enough = std::int64_t{1} << 16;
+  if (omp_get_max_threads() > 1 && product.m * product.n * product.k >= 2 * enough) {
+#pragma omp parallel
+    multiply_part(product, a, b, c, omp_get_thread_num(), omp_get_num_threads(), multiply);
+    return;
+  }
+#endif
+  multiply(product, a, b, c);
+}
+
+}  // namespace ostrakon::math

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <ostrakon/math/amx_gemm.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ostrakon::math {
+namespace {
+
+#define SKIP_WITHOUT_AMX() \
+  if (!has_amx()) GTEST_SKIP() << "this processor, or this system, has no AMX for bf16"
+
+/// What amx_gemm() promises, in plain loops.
+template <class C>
+void in_plain_loops(const OrderedProduct& p, const bf16* a, const bf16* b, C* c) {
+  const bool onto_c = std::is_same<C, float>::value && p.alpha == 1 && p.beta == 1;
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      C& element = c[i * p.c_row + j];
+      float sum = onto_c ? static_cast<float>(element) : 0.0f;
+      for (std::int64_t first = 0; first < p.k; first += 32) {
+        float even_and_odd[2] = {};
+        for (std::int64_t t = first; t < std::min(p.k, first + 32); ++t)
+          even_and_odd[t % 2] =
+              std::fma(static_cast<float>(a[i * p.a.row + t * p.a.column]),
+                       static_cast<float>(b[t * p.b.row + j * p.b.column]), even_and_odd[t % 2]);
+        sum += even_and_odd[0] + even_and_odd[1];
+      }
+      if (onto_c)
+        element = static_cast<C>(sum);
+      else if (p.beta == 0)
+        element = static_cast<C>(p.alpha * sum);
+      else
+        element = static_cast<C>(std::fma(p.alpha, sum, p.beta * static_cast<float>(element)));
+    }
+}
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+/// Rows of all matrices are followed by `padding` elements, which must stay.
+template <class C>
+struct ProductCase {
+  ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
+              float beta, std::mt19937& random)
+      : a(elements(turn_a ? shape.k : shape.m, (turn_a ? shape.m : shape.k) + padding)),
+        b(elements(turn_b ? shape.n : shape.k, (turn_b ? shape.k : shape.n) + padding)),
+        c(elements(shape.m, shape.n + padding)) {
+    const std::int64_t a_stride = (turn_a ? shape.m : shape.k) + padding;
+    const std::int64_t b_stride = (turn_b ? shape.k : shape.n) + padding;
+    product = {shape.m,
+               shape.n,
+               shape.k,
+               turn_a ? Strides{1, a_stride} : Strides{a_stride, 1},
+               turn_b ? Strides{1, b_stride} : Strides{b_stride, 1},
+               shape.n + padding,
+               alpha,
+               beta};
+    std::uniform_real_distribution<float> between(-1, 1);
+    for (bf16& x : a) x = bf16(between(random));
+    for (bf16& x : b) x = bf16(between(random));
+    for (C& x : c) x = static_cast<C>(between(random));
+  }
+
+  static std::size_t elements(std::int64_t rows, std::int64_t columns) {
+    return static_cast<std::size_t>(rows * columns);
+  }
+
+  std::vector<bf16> a, b;
+  std::vector<C> c;
+  OrderedProduct product;
+};
+
+std::string text_of(const OrderedProduct& p) {
+  return std::to_string(p.m) + " x " + std::to_string(p.n) + " x " + std::to_string(p.k) +
+         (p.a.row == 1 ? " A'" : " A") + (p.b.row == 1 ? " B'" : " B") + ", alpha " +
+         std::to_string(p.alpha) + ", beta " + std::to_string(p.beta);
+}
+
+template <class C>
+bool same_bits(const std::vector<C>& one, const std::vector<C>& other) {
+  return one.size() == other.size() &&
+         std::memcmp(one.data(), other.data(), one.size() * sizeof(C)) == 0;
+}
+
+template <class C>
+class AmxGemm : public testing::Test {};
+using Results = testing::Types<float, bf16>;
+TYPED_TEST_SUITE(AmxGemm, Results);
+
+TYPED_TEST(AmxGemm, HasTheBitsOfPlainLoops) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(1);
+  // Tiles with and without all of their rows, columns and terms; several blocks, panels and passes.
+  std::vector<Shape> shapes = {{1, 1, 1},     {16, 16, 32},  {17, 33, 31},  {32, 32, 64},
+                               {33, 15, 65},  {5, 300, 7},   {700, 20, 70}, {20, 520, 300},
+                               {64, 64, 257}, {40, 70, 1100}};
+  std::uniform_int_distribution<std::int64_t> side(1, 90), terms(1, 600);
+  for (int i = 0; i < 10; ++i) shapes.push_back({side(random), side(random), terms(random)});
+  for (const Shape& shape : shapes)
+    for (const int turned : {0, 1, 2, 3})
+      for (const float beta : {0.0f, 1.0f, 0.3f})
+        for (const float alpha : {1.0f, 0.7f}) {
+          ProductCase<TypeParam> one(shape, turned & 1, turned & 2, turned == 1 ? 3 : 0, alpha,
+                                     beta, random);
+          std::vector<TypeParam> expected = one.c;
+          in_plain_loops(one.product, one.a.data(), one.b.data(), expected.data());
+          amx_gemm(one.product, one.a.data(), one.b.data(), one.c.data());
+          EXPECT_TRUE(same_bits(one.c, expected)) << text_of(one.product);
+        }
+}
+
+/// More terms than are packed at once; C larger than caches; more columns than sums are kept for.
+TYPED_TEST(AmxGemm, LargeProductsHaveTheBitsOfTheirParts) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(2);
+  for (const Shape& shape : {Shape{600, 1100, 4500}, Shape{1100, 1024, 600}, Shape{70, 2100, 5000},
+                             Shape{2100, 600, 513}})
+    for (const int turned : {0, 1, 2}) {
+      ProductCase<TypeParam> whole(shape, turned & 1, turned & 2, 0, 1, 0, random);
+      const OrderedProduct& p = whole.product;
+      amx_gemm(p, whole.a.data(), whole.b.data(), whole.c.data());
+      for (int i = 0; i < 4; ++i) {
+        OrderedProduct part = p;
+        part.m = 1 + static_cast<std::int64_t>(random() % 30);
+        part.n = 1 + static_cast<std::int64_t>(random() % 30);
+        const std::int64_t row = static_cast<std::int64_t>(random() % (p.m - part.m + 1));
+        const std::int64_t column = static_cast<std::int64_t>(random() % (p.n - part.n + 1));
+        part.c_row = part.n;
+        std::vector<TypeParam> c(static_cast<std::size_t>(part.m * part.n));
+        in_plain_loops(part, whole.a.data() + row * p.a.row, whole.b.data() + column * p.b.column,
+                       c.data());
+        for (std::int64_t r = 0; r < part.m; ++r)
+          EXPECT_EQ(0, std::memcmp(&c[static_cast<std::size_t>(r * part.n)],
+                                   whole.c.data() + (row + r) * p.c_row + column,
+                                   static_cast<std::size_t>(part.n) * sizeof(TypeParam)))
+              << text_of(p) << ", " << part.m << " x " << part.n << " from (" << row << ", "
+              << column << ")";
+      }
+    }
+}
+
+TYPED_TEST(AmxGemm, PartsHaveTheBitsOfTheWhole) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(3);
+  std::uniform_int_distribution<std::int64_t> side(1, 300), terms(1, 700);
+  for (int i = 0; i < 60; ++i) {
+    ProductCase<TypeParam> whole({side(random), side(random), terms(random)}, i & 1, i & 2, i % 5,
+                                 1, 0, random);
+    const OrderedProduct& p = whole.product;
+    amx_gemm(p, whole.a.data(), whole.b.data(), whole.c.data());
+    OrderedProduct part = p;
+    part.m = 1 + static_cast<std::int64_t>(random() % p.m);
+    part.n = 1 + static_cast<std::int64_t>(random() % p.n);
+    const std::int64_t row = static_cast<std::int64_t>(random() % (p.m - part.m + 1));
+    const std::int64_t column = static_cast<std::int64_t>(random() % (p.n - part.n + 1));
+    std::vector<TypeParam> c(static_cast<std::size_t>(part.m * part.n));
+    part.c_row = part.n;
+    amx_gemm(part, whole.a.data() + row * p.a.row, whole.b.data() + column * p.b.column, c.data());
+    for (std::int64_t r = 0; r < part.m; ++r)
+      EXPECT_EQ(0, std::memcmp(&c[static_cast<std::size_t>(r * part.n)],
+                               whole.c.data() + (row + r) * p.c_row + column,
+                               static_cast<std::size_t>(part.n) * sizeof(TypeParam)))
+          << text_of(p) << ", " << part.m << " x " << part.n << " from (" << row << ", " << column
+          << ")";
+  }
+}
+
+/// Sums over terms that are added up one product after the other, as those of a gradient.
+TEST(AmxGemmOfFloat, RunsOfTermsHaveTheBitsOfAllOfThem) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(4);
+  for (const Shape& shape : {Shape{50, 70, 800}, Shape{33, 16, 96}, Shape{700, 300, 1300}}) {
+    ProductCase<float> whole(shape, true, false, 0, 1, 0, random);
+    const OrderedProduct& p = whole.product;
+    amx_gemm(p, whole.a.data(), whole.b.data(), whole.c.data());
+    for (const std::int64_t run : {32, 256, 320}) {
+      std::vector<float> c(whole.c.size(), std::numeric_limits<float>::quiet_NaN());
+      for (std::int64_t first = 0; first < p.k; first += run) {
+        OrderedProduct part = p;
+        part.k = std::min(run, p.k - first);
+        part.beta = first == 0 ? 0.0f : 1.0f;
+        amx_gemm(part, whole.a.data() + first * p.a.column, whole.b.data() + first * p.b.row,
+                 c.data());
+      }
+      EXPECT_TRUE(same_bits(c, whole.c)) << text_of(p) << " in runs of " << run;
+    }
+  }
+}
+
+TYPED_TEST(AmxGemm, ThreadsChangeNoBit) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(5);
+  for (const Shape& shape : {Shape{97, 301, 270}, Shape{500, 33, 100}, Shape{1, 5000, 400}}) {
+    ProductCase<TypeParam> one(shape, false, true, 0, 1, 0, random);
+    std::vector<TypeParam> first;
+    for (const int threads : {1, 2, 3, 4}) {
+      set_gemm_threads(threads);
+      amx_gemm(one.product, one.a.data(), one.b.data(), one.c.data());
+      if (first.empty()) first = one.c;
+      EXPECT_TRUE(same_bits(first, one.c)) << threads << " threads";
+    }
+    std::vector<TypeParam> other(one.c.size());
+    std::thread([&] { amx_gemm(one.product, one.a.data(), one.b.data(), other.data()); }).join();
+    EXPECT_TRUE(same_bits(first, other)) << "on another thread";
+  }
+  set_gemm_threads(1);
+}
+
+/// Where bf16 are multiplied by AMX, gemm() does it and says so.
+TEST(AmxGemmOfFloat, IsWhatGemmTakes) {
+  SKIP_WITHOUT_AMX();
+  if (products_on_device) GTEST_SKIP() << "products are made on a device";
+  EXPECT_STREQ(gemm_kernel_16bit(DType::bf16), "AMX");
+  std::mt19937 random(6);
+  ProductCase<float> one({40, 50, 333}, false, true, 0, 1, 0, random);
+  std::vector<float> expected = one.c;
+  in_plain_loops(one.product, one.a.data(), one.b.data(), expected.data());
+  gemm<bf16, float>(
+      Exec(), Transpose::no, Transpose::yes, 1, View<const bf16**>(one.a.data(), 40, 333),
+      View<const bf16**>(one.b.data(), 50, 333), 0, View<float**>(one.c.data(), 40, 50));
+  EXPECT_TRUE(same_bits(one.c, expected));
+}
+
+}  // namespace
+}  // namespace ostrakon::math

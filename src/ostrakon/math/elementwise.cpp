@@ -117,6 +117,54 @@ void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
   }
 }
 
+/// Sums runs of rows that lie anywhere, tree_run elements at most, in the same tree, and leaves
+/// them as they are.
+template <class T>
+class RowSums {
+ public:
+  using C = compute_t<T>;
+
+  /// The sum of rows [begin, end) from element `first` on: valid until the next call.
+  const C* sum(const std::vector<const T*>& rows, std::size_t begin, std::size_t end,
+               std::int64_t first, std::int64_t width) {
+    width_ = width;
+    nodes_ = 0;
+    for (std::size_t pair = 0; begin + 2 * pair < end; ++pair) {
+      const T* const left = rows[begin + 2 * pair] + first;
+      C* const node = node_[nodes_++];
+      if (begin + 2 * pair + 1 < end)
+        add(left, rows[begin + 2 * pair + 1] + first, node);
+      else
+        convert_run(left, node, width_);
+      for (std::size_t bit = pair; bit % 2 == 1; bit /= 2) add_last_two();
+    }
+    while (nodes_ > 1) add_last_two();
+    return node_[0];
+  }
+
+ private:
+  void add(const T* left, const T* right, C* node) const {
+    if constexpr (is_16bit<T>) {
+      C other[tree_run];
+      convert_run(left, node, width_);
+      convert_run(right, other, width_);
+      for (std::int64_t i = 0; i < width_; ++i) node[i] += other[i];
+    } else {
+      for (std::int64_t i = 0; i < width_; ++i) node[i] = left[i] + right[i];
+    }
+  }
+  void add_last_two() {
+    const C* const right = node_[--nodes_];
+    C* const left = node_[nodes_ - 1];
+    for (std::int64_t i = 0; i < width_; ++i) left[i] += right[i];
+  }
+
+  static constexpr int most_nodes = 32;
+  C node_[most_nodes][tree_run];
+  int nodes_ = 0;
+  std::int64_t width_ = 0;
+};
+
 void require_pieces(std::int64_t pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
 }
@@ -319,6 +367,37 @@ void host::chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute
 }
 
 template <class T>
+void host::chain_sum(const std::vector<const T*>& rows, int tree, bool continues,
+                     HostView<compute_t<T>*> sum) {
+  using C = compute_t<T>;
+  require_pieces(static_cast<std::int64_t>(rows.size()));
+  require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
+  const auto of_tree = static_cast<std::size_t>(tree);
+  RowSums<T> of_run;
+  C total[tree_run];
+  for (std::int64_t first = 0; first < sum.size(); first += tree_run) {
+    const std::int64_t width = smaller(tree_run, sum.size() - first);
+    C* const to = sum.range(first, first + width).data();
+    const C* all = continues ? to : nullptr;
+    for (std::size_t begin = 0; begin < rows.size(); begin += of_tree) {
+      const std::size_t end = std::min(begin + of_tree, rows.size());
+      const C* const added = of_run.sum(rows, begin, end, first, width);
+      if (all == nullptr && end == rows.size()) {
+        all = added;
+        break;
+      }
+      if (all == nullptr)
+        std::copy(added, added + width, total);
+      else
+        for (std::int64_t i = 0; i < width; ++i) total[i] = all[i] + added[i];
+      all = total;
+    }
+    // The last: it may be one of the rows.
+    std::copy(all, all + width, to);
+  }
+}
+
+template <class T>
 void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool continues,
                View<compute_t<T>*> sum) {
   const std::int64_t pieces = x.rows();
@@ -428,6 +507,8 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
   template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);        \
   template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);                \
   template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>);    \
+  template void host::chain_sum<T>(const std::vector<const T*>&, int, bool,               \
+                                   HostView<compute_t<T>*>);                              \
   template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                      \
   template void add_residual<T>(const Exec&, View<const T**>, View<const compute_t<T>**>, \
                                 View<const T*>, View<T**>);                               \

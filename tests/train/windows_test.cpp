@@ -171,7 +171,8 @@ TEST(Windows, AreLeftToMessagesWhereOneRankCantShare) {
   expect_same_bits(train_history(settings, MPI_COMM_WORLD), expected, "by messages");
   settings.parallel.node_windows = NodeWindows::always;
   mesh::Mesh mesh(MPI_COMM_WORLD);
-  const std::string refused = testing::error_of([&] { train::make_trainer(settings, mesh); });
+  const std::string refused =
+      ostrakon::testing::error_of([&] { train::make_trainer(settings, mesh); });
   EXPECT_EQ(refused.find("parallel.node_windows = always: "), 0U) << refused;
   EXPECT_NE(refused.find(why), std::string::npos) << refused;
   EXPECT_NE(refused.find("; expected auto or never"), std::string::npos) << refused;

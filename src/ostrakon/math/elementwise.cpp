@@ -7,6 +7,10 @@
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/work_items.hpp>
+#include <type_traits>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 namespace ostrakon::math {
 namespace {
@@ -117,6 +121,52 @@ void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
   }
 }
 
+/// to = left + right, or left where there is no other, past the caches where the processor can: a
+/// line of `to` is not fetched before it is written. For what is not read again soon.
+void add_past_caches(const float* left, const float* right, float* to, std::int64_t count) {
+  std::int64_t i = 0;
+#if defined(__SSE2__)
+#if defined(__AVX512F__)
+  constexpr std::int64_t n = 16;
+  const auto load = [](const float* from) { return _mm512_loadu_ps(from); };
+  const auto add = [](__m512 x, __m512 y) { return _mm512_add_ps(x, y); };
+  const auto store = [](float* at, __m512 x) { _mm512_stream_ps(at, x); };
+#elif defined(__AVX__)
+  constexpr std::int64_t n = 8;
+  const auto load = [](const float* from) { return _mm256_loadu_ps(from); };
+  const auto add = [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); };
+  const auto store = [](float* at, __m256 x) { _mm256_stream_ps(at, x); };
+#else
+  constexpr std::int64_t n = 4;
+  const auto load = [](const float* from) { return _mm_loadu_ps(from); };
+  const auto add = [](__m128 x, __m128 y) { return _mm_add_ps(x, y); };
+  const auto store = [](float* at, __m128 x) { _mm_stream_ps(at, x); };
+#endif
+  if (reinterpret_cast<std::uintptr_t>(to) % (n * sizeof(float)) == 0) {
+    const std::int64_t end = count / n * n;
+    if (right != nullptr)
+      for (; i < end; i += n) store(to + i, add(load(left + i), load(right + i)));
+    else
+      for (; i < end; i += n) store(to + i, load(left + i));
+  }
+#endif
+  for (; i < count; ++i) to[i] = right != nullptr ? left[i] + right[i] : left[i];
+}
+
+/// After such sums, before others are told of them.
+void finish_past_caches() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+/// Two arrays whose sum is meant, or one.
+template <class C>
+struct Halves {
+  const C* left = nullptr;
+  const C* right = nullptr;
+};
+
 /// Sums runs of rows that lie anywhere, tree_run elements at most, in the same tree, and leaves
 /// them as they are.
 template <class T>
@@ -124,9 +174,12 @@ class RowSums {
  public:
   using C = compute_t<T>;
 
-  /// The sum of rows [begin, end) from element `first` on: valid until the next call.
-  const C* sum(const std::vector<const T*>& rows, std::size_t begin, std::size_t end,
-               std::int64_t first, std::int64_t width) {
+  /// The two halves of the tree over rows [begin, end) from element `first` on: valid until the
+  /// next call.
+  Halves<C> halves(const std::vector<const T*>& rows, std::size_t begin, std::size_t end,
+                   std::int64_t first, std::int64_t width) {
+    if constexpr (!is_16bit<T>)
+      if (end - begin == 2) return {rows[begin] + first, rows[begin + 1] + first};
     width_ = width;
     nodes_ = 0;
     for (std::size_t pair = 0; begin + 2 * pair < end; ++pair) {
@@ -136,10 +189,12 @@ class RowSums {
         add(left, rows[begin + 2 * pair + 1] + first, node);
       else
         convert_run(left, node, width_);
-      for (std::size_t bit = pair; bit % 2 == 1; bit /= 2) add_last_two();
+      const bool is_last = begin + 2 * pair + 2 >= end;
+      for (std::size_t bit = pair; bit % 2 == 1 && !(is_last && nodes_ == 2); bit /= 2)
+        add_last_two();
     }
-    while (nodes_ > 1) add_last_two();
-    return node_[0];
+    while (nodes_ > 2) add_last_two();
+    return {node_[0], nodes_ == 2 ? node_[1] : nullptr};
   }
 
  private:
@@ -164,6 +219,15 @@ class RowSums {
   int nodes_ = 0;
   std::int64_t width_ = 0;
 };
+
+/// sum = the halves' sum; it shares no element with them.
+template <class C>
+void add_halves(const Halves<C>& halves, C* sum, std::int64_t width) {
+  if (halves.right == nullptr)
+    std::copy(halves.left, halves.left + width, sum);
+  else
+    for (std::int64_t i = 0; i < width; ++i) sum[i] = halves.left[i] + halves.right[i];
+}
 
 void require_pieces(std::int64_t pieces) {
   require(pieces >= 1, "tree_sum: ", pieces, " pieces, expected at least 1");
@@ -373,28 +437,47 @@ void host::chain_sum(const std::vector<const T*>& rows, int tree, bool continues
   require_pieces(static_cast<std::int64_t>(rows.size()));
   require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
   const auto of_tree = static_cast<std::size_t>(tree);
+  constexpr std::int64_t most_in_caches = std::int64_t{4} << 20;  // bytes
+  const bool goes_past = std::is_same<C, float>::value &&
+                         sum.size() * static_cast<std::int64_t>(sizeof(C)) > most_in_caches;
   RowSums<T> of_run;
-  C total[tree_run];
+  C total[tree_run], added[tree_run];
   for (std::int64_t first = 0; first < sum.size(); first += tree_run) {
     const std::int64_t width = smaller(tree_run, sum.size() - first);
     C* const to = sum.range(first, first + width).data();
-    const C* all = continues ? to : nullptr;
+    Halves<C> all = {continues ? to : nullptr, nullptr};
     for (std::size_t begin = 0; begin < rows.size(); begin += of_tree) {
       const std::size_t end = std::min(begin + of_tree, rows.size());
-      const C* const added = of_run.sum(rows, begin, end, first, width);
-      if (all == nullptr && end == rows.size()) {
-        all = added;
-        break;
+      const Halves<C> halves = of_run.halves(rows, begin, end, first, width);
+      if (all.left == nullptr) {
+        all = halves;
+        if (end == rows.size()) break;
+      } else {
+        add_halves(halves, added, width);
+        all.right = added;
+        if (end == rows.size()) break;
       }
-      if (all == nullptr)
-        std::copy(added, added + width, total);
+      // all.left may be the total so far.
+      if (all.left == total)
+        for (std::int64_t i = 0; i < width; ++i) total[i] += added[i];
       else
-        for (std::int64_t i = 0; i < width; ++i) total[i] = all[i] + added[i];
-      all = total;
+        add_halves(all, total, width);
+      all = {total, nullptr};
     }
-    // The last: it may be one of the rows.
-    std::copy(all, all + width, to);
+    // What it is written to may be one of the rows.
+    if constexpr (std::is_same<C, float>::value) {
+      if (goes_past) {
+        add_past_caches(all.left, all.right, to, width);
+        continue;
+      }
+    }
+    if (all.right != nullptr) {
+      add_halves(all, added, width);
+      all.left = added;
+    }
+    std::copy(all.left, all.left + width, to);
   }
+  if (goes_past) finish_past_caches();
 }
 
 template <class T>

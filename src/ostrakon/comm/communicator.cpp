@@ -12,6 +12,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/past_caches.hpp>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -120,8 +121,15 @@ void copy_parts(const std::vector<const std::byte*>& parts, int rank, std::int64
     const int from = (rank + i) % ranks;
     std::byte* const to = full + from * part_bytes;
     const std::byte* const part = parts[static_cast<std::size_t>(from)];
-    if (part != to) std::memcpy(to, part, static_cast<std::size_t>(part_bytes));
+    if (part == to) continue;
+    if (math::exceeds_caches(part_bytes) && part_bytes % sizeof(float) == 0)
+      math::add_past_caches(reinterpret_cast<const float*>(part), nullptr,
+                            reinterpret_cast<float*>(to),
+                            part_bytes / static_cast<std::int64_t>(sizeof(float)));
+    else
+      std::memcpy(to, part, static_cast<std::size_t>(part_bytes));
   }
+  math::finish_past_caches();
 }
 
 std::string message_of_current_exception() {

@@ -6,11 +6,9 @@
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/past_caches.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 namespace ostrakon::math {
 namespace {
@@ -119,45 +117,6 @@ void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
     sum_pieces(x);
     add(x.row(0).data());
   }
-}
-
-/// to = left + right, or left where there is no other, past the caches where the processor can: a
-/// line of `to` is not fetched before it is written. For what is not read again soon.
-void add_past_caches(const float* left, const float* right, float* to, std::int64_t count) {
-  std::int64_t i = 0;
-#if defined(__SSE2__)
-#if defined(__AVX512F__)
-  constexpr std::int64_t n = 16;
-  const auto load = [](const float* from) { return _mm512_loadu_ps(from); };
-  const auto add = [](__m512 x, __m512 y) { return _mm512_add_ps(x, y); };
-  const auto store = [](float* at, __m512 x) { _mm512_stream_ps(at, x); };
-#elif defined(__AVX__)
-  constexpr std::int64_t n = 8;
-  const auto load = [](const float* from) { return _mm256_loadu_ps(from); };
-  const auto add = [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); };
-  const auto store = [](float* at, __m256 x) { _mm256_stream_ps(at, x); };
-#else
-  constexpr std::int64_t n = 4;
-  const auto load = [](const float* from) { return _mm_loadu_ps(from); };
-  const auto add = [](__m128 x, __m128 y) { return _mm_add_ps(x, y); };
-  const auto store = [](float* at, __m128 x) { _mm_stream_ps(at, x); };
-#endif
-  if (reinterpret_cast<std::uintptr_t>(to) % (n * sizeof(float)) == 0) {
-    const std::int64_t end = count / n * n;
-    if (right != nullptr)
-      for (; i < end; i += n) store(to + i, add(load(left + i), load(right + i)));
-    else
-      for (; i < end; i += n) store(to + i, load(left + i));
-  }
-#endif
-  for (; i < count; ++i) to[i] = right != nullptr ? left[i] + right[i] : left[i];
-}
-
-/// After such sums, before others are told of them.
-void finish_past_caches() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
 }
 
 /// Two arrays whose sum is meant, or one.
@@ -437,9 +396,8 @@ void host::chain_sum(const std::vector<const T*>& rows, int tree, bool continues
   require_pieces(static_cast<std::int64_t>(rows.size()));
   require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
   const auto of_tree = static_cast<std::size_t>(tree);
-  constexpr std::int64_t most_in_caches = std::int64_t{4} << 20;  // bytes
   const bool goes_past = std::is_same<C, float>::value &&
-                         sum.size() * static_cast<std::int64_t>(sizeof(C)) > most_in_caches;
+                         exceeds_caches(sum.size() * static_cast<std::int64_t>(sizeof(C)));
   RowSums<T> of_run;
   C total[tree_run], added[tree_run];
   for (std::int64_t first = 0; first < sum.size(); first += tree_run) {

@@ -179,7 +179,7 @@ TEST(Windows, AreOfRanksOfANode) {
                   EXPECT_TRUE(on_one);
                   several += span.ranks > 1 && node < all ? 1 : 0;
                 }
-                if (node > 1 && (ranks % node == 0 || node % ranks == 0)) {
+                if (span.ranks > 1 && node > 1 && (ranks % node == 0 || node % ranks == 0)) {
                   EXPECT_EQ(grid.has_window(span), on_one);
                 }
               }

@@ -124,8 +124,10 @@ bool SharedMemory::take_huge_pages() {
 #if defined(MADV_HUGEPAGE)
   if (data_ == nullptr || forbids_huge_pages()) return false;
   ::madvise(data_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
-#if !defined(MADV_COLLAPSE)
-  constexpr int MADV_COLLAPSE = 25;  // Linux 6.1, whatever the headers are
+#if defined(MADV_COLLAPSE)
+  constexpr int collapse = MADV_COLLAPSE;
+#else
+  constexpr int collapse = 25;  // Linux 6.1, whatever the headers are
 #endif
   constexpr int most_failures = 8;  // the system looks for room each time
   int failures = 0;
@@ -134,7 +136,7 @@ bool SharedMemory::take_huge_pages() {
     // What has no page at all is left as it is.
     *reinterpret_cast<volatile std::byte*>(data_ + first) = std::byte{0};
     failures +=
-        ::madvise(data_ + first, static_cast<std::size_t>(huge_page), MADV_COLLAPSE) == 0 ? 0 : 1;
+        ::madvise(data_ + first, static_cast<std::size_t>(huge_page), collapse) == 0 ? 0 : 1;
   }
   return failures == 0;
 #else

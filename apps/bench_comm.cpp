@@ -6,26 +6,53 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/train/node_windows.hpp>
+#include <vector>
 
 #include "bench.hpp"
 
 namespace ostrakon::bench {
 namespace {
 
+constexpr std::int64_t largest_bytes = 64 << 20;
+
+/// Memory for the arrays of all sizes, as an arena is: other ranks of the node may read it.
+class Room {
+ public:
+  explicit Room(int ranks) : memory_(4 * largest_bytes + (std::int64_t{1} << 16) * (ranks + 1)) {
+    memory_.take_huge_pages();
+  }
+  SharedMemory& memory() { return memory_; }
+
+  /// The next array, or with `first` the first one again.
+  View<float*> array(std::int64_t elements, bool first = false) {
+    if (first) used_ = 0;
+    const View<float*> view(reinterpret_cast<float*>(memory_.data() + used_), elements);
+    constexpr std::int64_t alignment = 4096;
+    const std::int64_t bytes = elements * std::int64_t{sizeof(float)};
+    used_ += (bytes + alignment - 1) / alignment * alignment;
+    return view;
+  }
+
+ private:
+  SharedMemory memory_;
+  std::int64_t used_ = 0;
+};
+
 /// Buffers of one collective over `bytes` of full array, on this rank.
 struct Buffers {
   std::int64_t shard_elements;
-  Kokkos::View<float*, Memory> full, staging, part, shard;
+  View<float*> full, staging, part, shard;
 
   /// `part`: what ranks share between two levels, of `part_ranks` shards.
-  Buffers(std::int64_t bytes, int ranks, int part_ranks)
+  Buffers(Room& room, std::int64_t bytes, int ranks, int part_ranks)
       : shard_elements(
             std::max<std::int64_t>(64, bytes / std::int64_t{sizeof(float)} / ranks / 64 * 64)),
-        full("full", static_cast<std::size_t>(shard_elements * ranks)),
-        staging("staging", full.extent(0)),
-        part("part", static_cast<std::size_t>(shard_elements * part_ranks)),
-        shard("shard", static_cast<std::size_t>(shard_elements)) {
-    math::fill(Exec(), device_view(full), 1.0f);
+        full(room.array(shard_elements * ranks, true)),
+        staging(room.array(shard_elements * ranks)),
+        part(room.array(shard_elements * part_ranks)),
+        shard(room.array(shard_elements)) {
+    for (const View<float*>& array : {full, staging, part, shard}) math::fill(Exec(), array, 1.0f);
   }
 };
 
@@ -39,24 +66,19 @@ struct Levels {
         across(comm::Communicator::split(world.mpi(), world.rank() % ranks_per_node)) {}
 
   void all_gather(const Buffers& buffers) {
-    across.all_gather<float, OnDevice>(Exec(), device_view(buffers.shard),
-                                       device_view(buffers.part));
-    inside.all_gather<float, OnDevice>(Exec(), device_view(buffers.part),
-                                       device_view(buffers.full));
+    across.all_gather<float, OnDevice>(Exec(), buffers.shard, buffers.part);
+    inside.all_gather<float, OnDevice>(Exec(), buffers.part, buffers.full);
   }
   void reduce_scatter(const Buffers& buffers) {
-    const View<float*> staging = device_view(buffers.staging);
-    inside.reduce_scatter<float, OnDevice>(Exec(), device_view(buffers.full), staging,
-                                           device_view(buffers.part));
-    const View<float*> part = device_view(buffers.part);
-    across.reduce_scatter<float, OnDevice>(Exec(), part, staging.range(0, part.size()),
-                                           device_view(buffers.shard));
+    const View<float*>& part = buffers.part;
+    inside.reduce_scatter<float, OnDevice>(Exec(), buffers.full, buffers.staging, part);
+    across.reduce_scatter<float, OnDevice>(Exec(), part, buffers.staging.range(0, part.size()),
+                                           buffers.shard);
   }
 };
 
 /// The ranks of each node where plans could have two levels, or 0.
-int ranks_per_node(const Options& options) {
-  mesh::Mesh mesh(MPI_COMM_WORLD, options.ranks_per_node);
+int ranks_per_node(const mesh::Mesh& mesh) {
   const int ranks = mesh.ranks_per_node();
   return mesh.nodes() > 1 && ranks > 1 && (ranks & (ranks - 1)) == 0 ? ranks : 0;
 }
@@ -99,8 +121,20 @@ void run_comm(comm::Communicator& world, const Options& options) {
     require(!has_device, "comm compares collectives of host memory; expected device in this build");
   });
   const double budget = options.seconds > 0.0 ? options.seconds : 0.3;
-  const int ranks = world.size(), node = ranks_per_node(options);
+  mesh::Mesh mesh(MPI_COMM_WORLD, options.ranks_per_node);
+  const int ranks = world.size(), node = ranks_per_node(mesh);
   const std::unique_ptr<Levels> levels = node > 0 ? std::make_unique<Levels>(world, node) : nullptr;
+  Room room(ranks);
+  comm::Communicator by_window = comm::Communicator::duplicate(world.mpi());
+  const bool has_windows =
+      train::find_windows(plan::NodeWindows::automatic, mesh).windows == plan::NodeWindows::always;
+  const bool is_one_node = has_windows && mesh.nodes() == 1 && ranks > 1;
+  if (is_one_node || (has_windows && levels)) {
+    const auto memory = std::make_shared<const comm::NodeMemory>(
+        mesh.node(), std::vector<SharedMemory*>{&room.memory()}, 1);
+    comm::Communicator& group = levels ? levels->inside : by_window;
+    group.share(std::make_unique<comm::Window>(memory, group, 0));
+  }
   std::vector<Column> columns = {{"collective", "collective", Format::text, 16},
                                  {"bytes", "bytes", Format::bytes, 10},
                                  {"time", "seconds", Format::seconds, 10},
@@ -108,21 +142,25 @@ void run_comm(comm::Communicator& world, const Options& options) {
                                  {"MPI's own", "mpi_seconds", Format::seconds, 10},
                                  {"GB/s", "mpi_gigabytes_per_second", Format::ratio, 8},
                                  {"to MPI's", "ratio_to_mpi", Format::ratio, 8}};
+  if (is_one_node) {
+    columns.push_back({"by window", "window_seconds", Format::seconds, 10});
+    columns.push_back({"gain", "window_gain", Format::ratio, 8});
+  }
   if (levels) {
     columns.push_back({"two levels", "hierarchical_seconds", Format::seconds, 10});
     columns.push_back({"gain", "hierarchical_gain", Format::ratio, 8});
   }
   Table table("comm", columns, options.json, world.rank() == 0);
   std::vector<Pair> pairs;
-  for (std::int64_t bytes = 4 << 10; bytes <= 64 << 20; bytes *= 4) {
-    const Buffers buffers(bytes, ranks, levels ? levels->across.size() : 1);
+  for (std::int64_t bytes = 4 << 10; bytes <= largest_bytes; bytes *= 4) {
+    const Buffers buffers(room, bytes, ranks, levels ? levels->across.size() : 1);
     const int count = static_cast<int>(buffers.shard_elements);
-    const View<float*> full = device_view(buffers.full);
-    const View<float*> staging = device_view(buffers.staging);
-    const View<float*> shard = device_view(buffers.shard);
+    const View<float*>&full = buffers.full, &staging = buffers.staging, &shard = buffers.shard;
     pairs.push_back({ranks * std::int64_t{count} * std::int64_t{sizeof(float)}});
     const auto measure_and_show = [&](const char* name, std::vector<std::function<void()>> works,
+                                      const std::function<void()>& in_window,
                                       void (Levels::*in_levels)(const Buffers&)) {
+      if (is_one_node) works.push_back(in_window);
       if (levels) works.push_back([&] { (levels.get()->*in_levels)(buffers); });
       const std::vector<Seconds> seconds = measure(world, budget, works);
       const double ours = seconds[0].median;
@@ -131,6 +169,10 @@ void run_comm(comm::Communicator& world, const Options& options) {
           static_cast<double>(ranks - 1) * sizeof(float) * static_cast<double>(count);
       Table::Row row = {name, pairs.back().bytes, ours,      moved / ours * 1e-9,
                         mpi,  moved / mpi * 1e-9, mpi / ours};
+      if (is_one_node) {
+        row.push_back(seconds[2].median);
+        row.push_back(ours / seconds[2].median);
+      }
       if (levels) {
         row.push_back(seconds[2].median);
         row.push_back(ours / seconds[2].median);
@@ -139,22 +181,25 @@ void run_comm(comm::Communicator& world, const Options& options) {
       }
       table.row(row);
     };
-    measure_and_show("all_gather",
-                     {[&] { world.all_gather<float, OnDevice>(Exec(), shard, full); },
-                      [&] {
-                        comm::check_mpi(MPI_Allgather(shard.data(), count, MPI_FLOAT, full.data(),
-                                                      count, MPI_FLOAT, world.mpi()),
-                                        "MPI_Allgather");
-                      }},
-                     &Levels::all_gather);
-    measure_and_show("reduce_scatter",
-                     {[&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); },
-                      [&] {
-                        comm::check_mpi(MPI_Reduce_scatter_block(full.data(), shard.data(), count,
-                                                                 MPI_FLOAT, MPI_SUM, world.mpi()),
-                                        "MPI_Reduce_scatter_block");
-                      }},
-                     &Levels::reduce_scatter);
+    measure_and_show(
+        "all_gather",
+        {[&] { world.all_gather<float, OnDevice>(Exec(), shard, full); },
+         [&] {
+           comm::check_mpi(MPI_Allgather(shard.data(), count, MPI_FLOAT, full.data(), count,
+                                         MPI_FLOAT, world.mpi()),
+                           "MPI_Allgather");
+         }},
+        [&] { by_window.all_gather<float, OnDevice>(Exec(), shard, full); }, &Levels::all_gather);
+    measure_and_show(
+        "reduce_scatter",
+        {[&] { world.reduce_scatter<float, OnDevice>(Exec(), full, staging, shard); },
+         [&] {
+           comm::check_mpi(MPI_Reduce_scatter_block(full.data(), shard.data(), count, MPI_FLOAT,
+                                                    MPI_SUM, world.mpi()),
+                           "MPI_Reduce_scatter_block");
+         }},
+        [&] { by_window.reduce_scatter<float, OnDevice>(Exec(), full, View<float*>(), shard); },
+        &Levels::reduce_scatter);
   }
   if (levels && world.rank() == 0) show_size(pairs, node, options.json);
 }

@@ -28,6 +28,7 @@
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/submissions.hpp>
 #include <set>
 #include <string>
@@ -432,6 +433,8 @@ void show_time(config::Settings settings, CommandLine line) {
       config::read_machine(apps::read_file(line.machine), line.machine);
   line.ranks_per_node = ranks_of_machine(settings, line, machine);
   settings.ranks_per_node = 0;
+  settings.parallel.node_windows =
+      train::expected_windows(settings.parallel.node_windows, machine.cores_per_node == 0);
   if (line.sweep.empty()) {
     const int on_node =
         line.ranks_per_node > 0 ? std::min(line.ranks_per_node, line.ranks) : line.ranks;

@@ -347,7 +347,7 @@ TEST(BadDecks, NamesOrNumbers) {
         "tensor_chunks, rank_order, shard_optimizer_over, "
         "accumulation, leaf_order, reshard_after_forward, forward_prefetch, backward_prefetch, "
         "in_flight_gathers, in_flight_reductions, units, updates, "
-        "reduction, hierarchical_collectives and ranks_per_node"},
+        "reduction, hierarchical_collectives, node_windows and ranks_per_node"},
        {with("parallel", "forward_prefech: 2"),
         "deck.yaml: parallel.forward_prefech = 2: no such key; did you mean "
         "parallel.forward_prefetch?"},

@@ -134,6 +134,61 @@ TEST(Layouts, LevelsAreInsideTheTreesOfAGrain) {
   }
 }
 
+/// Whether each group of a span, in each stage, lies on one node.
+bool are_on_one_node(const Grid& grid, const Span& span, int ranks_per_node) {
+  const int ranks = grid.ranks_of_stage(), apart = grid.stride(span);
+  for (int rank = 0; rank < ranks * grid.stages(); ++rank) {
+    const int in_stage = rank % ranks;
+    const int first = rank - grid.place(in_stage, span) * apart;
+    if (rank / ranks_per_node != first / ranks_per_node) return false;
+  }
+  return true;
+}
+
+TEST(Windows, AreOfRanksOfANode) {
+  int several = 0;
+  for (const int tensor : {1, 2})
+    for (const int shard : {1, 2, 3, 4})
+      for (const int replicas : {1, 2, 3})
+        for (const int stages : {1, 2, 3})
+          for (const RankOrder order : {RankOrder::tensor_first, RankOrder::shard_first}) {
+            const int ranks = tensor * shard * replicas, all = ranks * stages;
+            for (int node = 1; node <= all; ++node) {
+              if (all % node != 0) continue;
+              Policy policy;
+              policy.tensor_ranks = tensor;
+              policy.shard_group = tensor * shard;
+              policy.rank_order = order;
+              policy.ranks_per_node = node;
+              policy.leaves = ranks;
+              EXPECT_EQ(one_level(ranks, policy, stages).window, 0);
+              policy.node_windows = NodeWindows::always;
+              Grid grid = one_level(ranks, policy, stages);
+              grid.node = node;
+              std::vector<Span> spans = {{Axis::shard, 1}, {Axis::tensor_shard, tensor}};
+              for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
+                spans.push_back(grid.span(axis));
+                for (const Span& level : grid.levels(axis)) spans.push_back(level);
+              }
+              for (const Span& span : spans) {
+                const bool on_one = are_on_one_node(grid, span, node);
+                SCOPED_TRACE(text(tensor, " x ", shard, " x ", replicas, ", ", stages,
+                                  " stages, nodes of ", node, ", over ", name(span.axis), " ",
+                                  span.ranks, " by ", span.stride));
+                if (grid.has_window(span)) {
+                  EXPECT_TRUE(on_one);
+                  several += span.ranks > 1 && node < all ? 1 : 0;
+                }
+                if (span.ranks > 1 && node > 1 && (ranks % node == 0 || node % ranks == 0)) {
+                  EXPECT_EQ(grid.has_window(span), on_one);
+                }
+              }
+              EXPECT_FALSE(grid.has_window(grid.span(Axis::pipeline)));
+            }
+          }
+  EXPECT_GT(several, 100);
+}
+
 TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
   EXPECT_TRUE((Spans{{Axis::shard, 1}, {Axis::replicate, 1}}).empty());
   Spans spans{{Axis::shard, 4}, {Axis::replicate, 3}};

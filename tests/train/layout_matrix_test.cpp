@@ -14,6 +14,7 @@
 #include <memory>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/node_windows.hpp>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -32,14 +33,15 @@ std::vector<Layout> every_layout() {
   for (int f = 0; f < factors;) {
     if (is_valid(layout)) layouts.push_back(layout);
     for (f = 0; f < factors; ++f) {
-      // These two alternate, or the matrix would be six times as large.
-      if (f == reductions_factor || f == blocks_factor) continue;
+      // These alternate, or the matrix would be twelve times as large.
+      if (f == reductions_factor || f == blocks_factor || f == windows_factor) continue;
       if (++layout[f] < choices_of[f]) break;
       layout[f] = 0;
     }
     const auto count = static_cast<int>(layouts.size());
     layout[reductions_factor] = count % 3;
     layout[blocks_factor] = count / 3 % 2;
+    layout[windows_factor] = count % 2;
   }
   return layouts;
 }
@@ -55,6 +57,7 @@ Hashes plan_hashes(const Layout& layout, config::Settings settings) {
   policy.shard_group = shard_group_of(layout);
   policy.ranks_per_node =
       settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node) : ranks_of(layout);
+  policy.node_windows = train::expected_windows(policy.node_windows, has_device);
   const auto plan = [&](plan::Purpose purpose) {
     return plan::build_step_plan(model, ranks_of(layout), policy, purpose);
   };

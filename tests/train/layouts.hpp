@@ -29,10 +29,11 @@ enum Factor {
   accumulation_factor,
   streams_factor,
   blocks_factor,
+  windows_factor,
   factors
 };
 /// GPT-2 or Llama; 1, 2, 4 or 8 ranks; world, 2, nodes of 2, nodes of 4; ...
-constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 5, 3, 3, 3, 4, 2, 2};
+constexpr int choices_of[factors] = {2, 4, 4, 4, 2, 5, 3, 3, 3, 4, 2, 2, 2};
 
 inline int ranks_of(const Layout& layout) { return 1 << layout[ranks_factor]; }
 inline int shard_group_of(const Layout& layout) {
@@ -65,12 +66,14 @@ inline void apply(const Layout& layout, config::Settings& settings) {
   settings.runtime.streams =
       layout[streams_factor] == 0 ? config::StreamsChoice::in_plan_order : on_threads;
   settings.model.blocks_per_unit = 1 + layout[blocks_factor];
+  policy.node_windows =
+      layout[windows_factor] == 0 ? plan::NodeWindows::never : plan::NodeWindows::automatic;
 }
 
 inline std::string describe(const Layout& layout) {
-  const char* const names[factors] = {"model",      "ranks",        "sharding", "group",
-                                      "over",       "reshard",      "prefetch", "in flight",
-                                      "reductions", "accumulation", "streams",  "blocks"};
+  const char* const names[factors] = {
+      "model",     "ranks",      "sharding",     "group",   "over",   "reshard", "prefetch",
+      "in flight", "reductions", "accumulation", "streams", "blocks", "windows"};
   std::string text;
   for (int f = 0; f < factors; ++f)
     text += (f > 0 ? ", " : "") + std::string(names[f]) + " " + std::to_string(layout[f]);

@@ -12,6 +12,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/past_caches.hpp>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -111,6 +112,26 @@ void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*
   }
 }
 
+/// Copies each rank's part to its place in `full`, but this rank's own where it is there. Each rank
+/// begins with another part.
+void copy_parts(const std::vector<const std::byte*>& parts, int rank, std::int64_t part_bytes,
+                std::byte* full) {
+  const int ranks = static_cast<int>(parts.size());
+  for (int i = 0; i < ranks; ++i) {
+    const int from = (rank + i) % ranks;
+    std::byte* const to = full + from * part_bytes;
+    const std::byte* const part = parts[static_cast<std::size_t>(from)];
+    if (part == to) continue;
+    if (math::exceeds_caches(part_bytes) && part_bytes % sizeof(float) == 0)
+      math::add_past_caches(reinterpret_cast<const float*>(part), nullptr,
+                            reinterpret_cast<float*>(to),
+                            part_bytes / static_cast<std::int64_t>(sizeof(float)));
+    else
+      std::memcpy(to, part, static_cast<std::size_t>(part_bytes));
+  }
+  math::finish_past_caches();
+}
+
 std::string message_of_current_exception() {
   try {
     throw;
@@ -170,6 +191,7 @@ Communicator::Communicator(Communicator&& other) noexcept { *this = std::move(ot
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   std::swap(comm_, other.comm_);
   std::swap(transport_, other.transport_);
+  std::swap(window_, other.window_);
   std::swap(blocks_, other.blocks_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
@@ -211,6 +233,12 @@ void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, Vie
     require_transport();
     transport_->all_gather(exec, bytes_at(shard.data()), bytes_at(full.data()),
                            shard.size() * static_cast<std::int64_t>(sizeof(T)));
+  } else if (window_ != nullptr && shard.size() > 0) {
+    finish(exec);
+    const std::int64_t bytes = shard.size() * static_cast<std::int64_t>(sizeof(T));
+    window_->begin(shard.data(), bytes);
+    copy_parts(window_->sources(), rank_, bytes, bytes_at(full.data()));
+    window_->end();
   } else {
     finish(exec);
     check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : shard.data(), message.count, message.type,
@@ -237,17 +265,22 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
     return;
   }
   [[maybe_unused]] const Message message = mpi_message<T, Space>(shard.size(), blocks_);
-  require(staging.size() == full.size(), "reduce_scatter: a staging array of ", staging.size(),
-          " elements, expected ", full.size());
-  require(!overlap(full, staging),
-          "reduce_scatter: the staging array overlaps the array to reduce");
-  require(!local.continues || !(overlap(shard, staging) || overlap(shard, full)),
-          "reduce_scatter: the shard, which is added to, lies inside another array");
+  const bool by_window = !is_apart<Space> && window_ != nullptr;
   const auto is_at = [&](const T* place) {
     return sizeof(T) == sizeof(float) && static_cast<const void*>(shard.data()) == place;
   };
-  require(is_at(staging.data()) || !overlap(shard, staging),
-          "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  require(!local.continues || !overlap(shard, full),
+          "reduce_scatter: the shard, which is added to, lies inside another array");
+  if (!by_window) {
+    require(staging.size() == full.size(), "reduce_scatter: a staging array of ", staging.size(),
+            " elements, expected ", full.size());
+    require(!overlap(full, staging),
+            "reduce_scatter: the staging array overlaps the array to reduce");
+    require(!local.continues || !overlap(shard, staging),
+            "reduce_scatter: the shard, which is added to, lies inside another array");
+    require(is_at(staging.data()) || !overlap(shard, staging),
+            "reduce_scatter: the shard lies inside the staging array, but not where it begins");
+  }
   require(is_at(full.data() + rank_ * shard.size()) || !overlap(shard, full),
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
@@ -257,6 +290,16 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
                            shard.size() * static_cast<std::int64_t>(sizeof(T)));
     math::chain_sum<T>(exec, View<const T**>(staging.matrix(size_, shard.size())), tree,
                        local.continues, shard);
+  } else if (by_window) {
+    finish(exec);
+    if (shard.size() > 0) {
+      window_->begin(full.data(), full.size() * static_cast<std::int64_t>(sizeof(T)));
+      std::vector<const T*> parts;
+      for (const std::byte* const source : window_->sources())
+        parts.push_back(reinterpret_cast<const T*>(source) + rank_ * shard.size());
+      math::host::chain_sum<T>(parts, tree, local.continues, reached(shard));
+      window_->end();
+    }
   } else {
     finish(exec);
     check_mpi(MPI_Alltoall(full.data(), message.count, message.type, staging.data(), message.count,
@@ -315,6 +358,14 @@ void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
     require_transport();
     transport_->all_to_all(exec, bytes_at(full.data()), bytes_at(received.data()),
                            full.size() / size_ * static_cast<std::int64_t>(sizeof(T)));
+  } else if (window_ != nullptr && full.size() > 0) {
+    finish(exec);
+    window_->begin(full.data(), full.size() * static_cast<std::int64_t>(sizeof(T)));
+    const std::int64_t bytes = full.size() / size_ * static_cast<std::int64_t>(sizeof(T));
+    std::vector<const std::byte*> parts = window_->sources();
+    for (const std::byte*& part : parts) part += rank_ * bytes;
+    copy_parts(parts, rank_, bytes, bytes_at(received.data()));
+    window_->end();
   } else {
     finish(exec);
     check_mpi(MPI_Alltoall(full.data(), message.count, message.type, received.data(), message.count,

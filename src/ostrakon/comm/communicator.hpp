@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <ostrakon/comm/transport.hpp>
+#include <ostrakon/comm/window.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
 #include <string>
@@ -62,6 +63,11 @@ class Communicator {
   /// in groups of one rank only.
   void carry(std::unique_ptr<Transport> transport) { transport_ = std::move(transport); }
 
+  /// From now on all_gather, all_to_all and reduce_scatter of arrays in host memory read what is
+  /// gathered, exchanged or reduced where other ranks have it, which has to be in the memory of the
+  /// window. In groups of several ranks.
+  void share(std::unique_ptr<Window> window) { window_ = std::move(window); }
+
   // In either memory space. Every rank's shard has as many elements; `full` has those of all. Throw
   // Error where sizes differ. What was submitted to `exec` before is done first; without a device
   // it is not used. Of arrays in host memory all is done when they return; of those on a device it
@@ -78,7 +84,8 @@ class Communicator {
   /// ranks' arrays by that tree, on any MPI and any number of ranks. `local` says if they are added
   /// by several trees, and to what `shard` holds: these additions, too, are the same on any MPI.
   /// `shard` may be where `staging` begins, or this rank's part of `full`, but where it holds
-  /// something to add to; else `full` is left as it was. A group of one uses no `staging`.
+  /// something to add to; else `full` is left as it was. A group of one uses no `staging`, nor does
+  /// one with a window, whose sums have the same bits.
   /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
   /// them.
   template <class T, class Space>
@@ -144,6 +151,7 @@ class Communicator {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Window> window_;
   /// 64 floats, or 64 elements of 16 bits, so that counts up to 2^37 fit an int.
   std::array<MPI_Datatype, 2> blocks_{MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
   int rank_ = 0;

@@ -267,6 +267,11 @@ Section parallel_section() {
               "whose sums depend on the library and the number of ranks, and are in "
               "precision.reduce"),
        hierarchical_collectives(),
+       choice("node_windows", FIELD(parallel.node_windows), plan::node_windows_names,
+              "whether ranks of a node read what they gather and reduce from each other's memory, "
+              "instead of sending it by MPI, which is faster, and reductions need one buffer less. "
+              "auto: where the system allows it; always: else the run is refused. Not on devices. "
+              "It changes no bit"),
        integer("ranks_per_node", FIELD(ranks_per_node), 0, most_ranks,
                "treat this number of consecutive ranks of a host as a node, for shard_group and "
                "hierarchical_collectives; 0: the ranks that share memory")}};

@@ -252,7 +252,8 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
     // Of the machine.
     if (key.name == "ranks_per_node" || key.name == "choose") continue;
     // What is hardly ever set, and of which the plan says what came of it.
-    if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
+    if ((key.name == "hierarchical_collectives" || key.name == "reduction" ||
+         key.name == "node_windows") &&
         !is_given(settings, key))
       continue;
     chosen.push_back(

@@ -6,7 +6,9 @@
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/past_caches.hpp>
 #include <ostrakon/math/work_items.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 namespace {
@@ -115,6 +117,75 @@ void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
     sum_pieces(x);
     add(x.row(0).data());
   }
+}
+
+/// Two arrays whose sum is meant, or one.
+template <class C>
+struct Halves {
+  const C* left = nullptr;
+  const C* right = nullptr;
+};
+
+/// Sums runs of rows that lie anywhere, tree_run elements at most, in the same tree, and leaves
+/// them as they are.
+template <class T>
+class RowSums {
+ public:
+  using C = compute_t<T>;
+
+  /// The two halves of the tree over rows [begin, end) from element `first` on: valid until the
+  /// next call.
+  Halves<C> halves(const std::vector<const T*>& rows, std::size_t begin, std::size_t end,
+                   std::int64_t first, std::int64_t width) {
+    if constexpr (!is_16bit<T>)
+      if (end - begin == 2) return {rows[begin] + first, rows[begin + 1] + first};
+    width_ = width;
+    nodes_ = 0;
+    for (std::size_t pair = 0; begin + 2 * pair < end; ++pair) {
+      const T* const left = rows[begin + 2 * pair] + first;
+      C* const node = node_[nodes_++];
+      if (begin + 2 * pair + 1 < end)
+        add(left, rows[begin + 2 * pair + 1] + first, node);
+      else
+        convert_run(left, node, width_);
+      const bool is_last = begin + 2 * pair + 2 >= end;
+      for (std::size_t bit = pair; bit % 2 == 1 && !(is_last && nodes_ == 2); bit /= 2)
+        add_last_two();
+    }
+    while (nodes_ > 2) add_last_two();
+    return {node_[0], nodes_ == 2 ? node_[1] : nullptr};
+  }
+
+ private:
+  void add(const T* left, const T* right, C* node) const {
+    if constexpr (is_16bit<T>) {
+      C other[tree_run];
+      convert_run(left, node, width_);
+      convert_run(right, other, width_);
+      for (std::int64_t i = 0; i < width_; ++i) node[i] += other[i];
+    } else {
+      for (std::int64_t i = 0; i < width_; ++i) node[i] = left[i] + right[i];
+    }
+  }
+  void add_last_two() {
+    const C* const right = node_[--nodes_];
+    C* const left = node_[nodes_ - 1];
+    for (std::int64_t i = 0; i < width_; ++i) left[i] += right[i];
+  }
+
+  static constexpr int most_nodes = 32;
+  C node_[most_nodes][tree_run];
+  int nodes_ = 0;
+  std::int64_t width_ = 0;
+};
+
+/// sum = the halves' sum; it shares no element with them.
+template <class C>
+void add_halves(const Halves<C>& halves, C* sum, std::int64_t width) {
+  if (halves.right == nullptr)
+    std::copy(halves.left, halves.left + width, sum);
+  else
+    for (std::int64_t i = 0; i < width; ++i) sum[i] = halves.left[i] + halves.right[i];
 }
 
 void require_pieces(std::int64_t pieces) {
@@ -319,6 +390,55 @@ void host::chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute
 }
 
 template <class T>
+void host::chain_sum(const std::vector<const T*>& rows, int tree, bool continues,
+                     HostView<compute_t<T>*> sum) {
+  using C = compute_t<T>;
+  require_pieces(static_cast<std::int64_t>(rows.size()));
+  require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
+  const auto of_tree = static_cast<std::size_t>(tree);
+  const bool goes_past = std::is_same<C, float>::value &&
+                         exceeds_caches(sum.size() * static_cast<std::int64_t>(sizeof(C)));
+  RowSums<T> of_run;
+  C total[tree_run], added[tree_run];
+  for (std::int64_t first = 0; first < sum.size(); first += tree_run) {
+    const std::int64_t width = smaller(tree_run, sum.size() - first);
+    C* const to = sum.range(first, first + width).data();
+    Halves<C> all = {continues ? to : nullptr, nullptr};
+    for (std::size_t begin = 0; begin < rows.size(); begin += of_tree) {
+      const std::size_t end = std::min(begin + of_tree, rows.size());
+      const Halves<C> halves = of_run.halves(rows, begin, end, first, width);
+      if (all.left == nullptr) {
+        all = halves;
+        if (end == rows.size()) break;
+      } else {
+        add_halves(halves, added, width);
+        all.right = added;
+        if (end == rows.size()) break;
+      }
+      // all.left may be the total so far.
+      if (all.left == total)
+        for (std::int64_t i = 0; i < width; ++i) total[i] += added[i];
+      else
+        add_halves(all, total, width);
+      all = {total, nullptr};
+    }
+    // What it is written to may be one of the rows.
+    if constexpr (std::is_same<C, float>::value) {
+      if (goes_past) {
+        add_past_caches(all.left, all.right, to, width);
+        continue;
+      }
+    }
+    if (all.right != nullptr) {
+      add_halves(all, added, width);
+      all.left = added;
+    }
+    std::copy(all.left, all.left + width, to);
+  }
+  if (goes_past) finish_past_caches();
+}
+
+template <class T>
 void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool continues,
                View<compute_t<T>*> sum) {
   const std::int64_t pieces = x.rows();
@@ -428,6 +548,8 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
   template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);        \
   template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);                \
   template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>);    \
+  template void host::chain_sum<T>(const std::vector<const T*>&, int, bool,               \
+                                   HostView<compute_t<T>*>);                              \
   template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                      \
   template void add_residual<T>(const Exec&, View<const T**>, View<const compute_t<T>**>, \
                                 View<const T*>, View<T**>);                               \

@@ -3,6 +3,7 @@
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/work_items.hpp>
+#include <vector>
 
 namespace ostrakon::math {
 
@@ -54,6 +55,12 @@ void tree_sum(HostView<T**> x, HostView<compute_t<T>*> sum);
 /// `sum`, which then shares no element with x. Else as tree_sum.
 template <class T>
 void chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute_t<T>*> sum);
+
+/// The same of rows that lie anywhere, each as long as `sum`, and stay as they are. Where it does
+/// not continue, `sum` may be one of them.
+template <class T>
+void chain_sum(const std::vector<const T*>& rows, int tree, bool continues,
+               HostView<compute_t<T>*> sum);
 
 }  // namespace host
 

@@ -121,6 +121,8 @@ struct Grid {
   /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
   /// nodes and across them. 0: in one.
   int node = 0;
+  /// Neighbouring ranks that read each other's memory in collectives. 0: none do.
+  int window = 0;
   /// Whether the ranks along shard are neighbours, and tensor comes after it.
   bool shard_first = false;
 
@@ -168,6 +170,11 @@ struct Grid {
     return static_cast<int>(stride);
   }
   int stride(const Span& span) const { return span.stride * stride(span.axis); }
+  /// Whether all ranks of each group of a span read each other's memory.
+  bool has_window(const Span& span) const {
+    if (span.axis == Axis::micro_batch || span.axis == Axis::pipeline || window == 0) return false;
+    return window % (stride(span) * span.ranks) == 0;
+  }
   /// The place of a rank along an axis of ranks, and among the ranks of a span.
   int place(int rank, Axis axis) const {
     return rank / stride(axis) % static_cast<int>(size(axis));

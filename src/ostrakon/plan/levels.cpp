@@ -2,6 +2,7 @@
 #include <ostrakon/plan/levels.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 
@@ -57,6 +58,9 @@ Grid one_level(int ranks, const Policy& policy, int stages) {
   const int tensor = policy.tensor_ranks;
   Grid grid(policy.leaves / (ranks / tensor), group / tensor, ranks / group, stages, tensor);
   grid.shard_first = policy.rank_order == RankOrder::shard_first;
+  // Runs of neighbours that are on one node in each stage, wherever that begins.
+  if (policy.node_windows == NodeWindows::always && policy.ranks_per_node > 1)
+    grid.window = std::gcd(policy.ranks_per_node, ranks);
   return grid;
 }
 

@@ -66,8 +66,9 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
     return builder.make_buffer(what, task.unit, category, bytes);
   };
   // Sums are made in the order of ranks, whenever their parts arrive.
-  const bool sums = exchange.kind == ExchangeKind::reduce_scatter;
-  const int staging = sums ? make("staging", Category::staging, exchange.whole_bytes()) : -1;
+  const bool has_staging = exchange.kind == ExchangeKind::reduce_scatter &&
+                           !builder.plan().grid.has_window(exchange.span);
+  const int staging = has_staging ? make("staging", Category::staging, exchange.whole_bytes()) : -1;
   const int exchanged = make("exchanged", Category::activations, exchange.bytes_out());
   Action& action =
       builder.emit_collective(Kind::exchange, Stream::exchange, task.unit, exchange.span,

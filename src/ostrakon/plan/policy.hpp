@@ -55,6 +55,18 @@ constexpr Named<Summation> summation_names[] = {{Summation::ordered, "ordered"},
                                                 {Summation::library, "library"}};
 constexpr const char* name(Summation summation) { return name_in(summation_names, summation); }
 
+/// Whether ranks of a node read what they gather and reduce from each other's memory, instead of
+/// sending it. It changes no bit of the result; sums inside a node need no staging then.
+enum class NodeWindows {
+  automatic,  ///< as whoever makes the plan finds it on the machine; in a plan itself: never
+  always,
+  never
+};
+constexpr Named<NodeWindows> node_windows_names[] = {{NodeWindows::automatic, "auto"},
+                                                     {NodeWindows::always, "always"},
+                                                     {NodeWindows::never, "never"}};
+constexpr const char* name(NodeWindows windows) { return name_in(node_windows_names, windows); }
+
 /// In which order a rank works through its leaves. It changes no bit of the result.
 enum class LeafOrder { ascending, descending, shuffled };
 constexpr Named<LeafOrder> leaf_order_names[] = {{LeafOrder::ascending, "ascending"},
@@ -244,6 +256,7 @@ struct Policy {
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
   /// Of each node, where nodes have equally many, neighbours; 0: one node, or they don't.
   int ranks_per_node = 0;
+  NodeWindows node_windows = NodeWindows::automatic;
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
   DType reduce = DType::fp32;  ///< in which gradients are sent within a shard group

@@ -121,9 +121,10 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
   // That of the level inside nodes has served, and is larger.
   const bool has_staging =
       reduction.staging >= 0 && reduction.divided.innermost().axis == span.axis;
-  const int staging = layouts.summation == Summation::library ? -1
-                      : has_staging                           ? reduction.staging
-                                                              : make_staging("staging");
+  const bool needs_staging = layouts.summation == Summation::ordered && !plan.grid.has_window(span);
+  const int staging = !needs_staging ? -1
+                      : has_staging  ? reduction.staging
+                                     : make_staging("staging");
   reduction.divided.push(span);
   const int so_far = sum.continues ? sum_so_far(reduction) : -1;
   const int part = so_far >= 0 ? so_far

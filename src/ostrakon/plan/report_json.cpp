@@ -254,6 +254,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"ranks", plan.grid.ranks()},
       {"nodes", report.nodes},
       {"ranks_per_node", report.ranks_per_node},
+      {"node_windows", plan.grid.window > 0},
       {"tensor_ranks", plan.grid.tensor()},
       {"shard_group_ranks", plan.grid.shard()},
       {"replicas", plan.grid.replicas()},

@@ -394,6 +394,7 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << (plan.grid.has_levels()
                ? text_row("collectives", collectives_text(plan.grid, report.ranks_per_node))
                : "")
+       << (plan.grid.window > 0 ? text_row("inside nodes", "ranks read each other's memory") : "")
        << row("micro-batches", format_count(plan.grid.micro_batches())) << "  of a rank, gradients "
        << name(plan.layouts.accumulation) << "\n"
        << sums_text(plan)

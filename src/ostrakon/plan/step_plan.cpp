@@ -200,6 +200,8 @@ std::uint64_t StepPlan::hash() const {
   hasher.add(purpose);
   for (std::int64_t size : grid.sizes) hasher.add(size);
   hasher.add(grid.shard_first);
+  // Else a plan says by its staging who sums.
+  if (grid.window > 0) hasher.add(grid.window, layouts.summation);
   hasher.add(stage, layouts.accumulation, layouts.sum_grain);
   for (const Layout* layout : {&layouts.masters, &layouts.compute, &layouts.gathered,
                                &layouts.gradient, &layouts.update}) {

@@ -8,7 +8,8 @@
 
 namespace ostrakon::runtime {
 
-Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unused]] bool pinned)
+Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unused]] bool pinned,
+             bool shared)
     : bytes_(bytes) {
   if (bytes == 0) return;
 #if OSTRAKON_HAS_DEVICE
@@ -24,6 +25,13 @@ Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unu
     return;
   }
 #endif
+  if (shared) {
+    shared_ = SharedMemory(bytes);
+    shared_.take_huge_pages();
+    data_ = shared_.data();
+    count_allocation(bytes);
+    return;
+  }
   const std::string label = space == plan::Space::device ? "ostrakon arena" : "ostrakon host arena";
   host_ = decltype(host_)(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
                           static_cast<std::size_t>(bytes));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <ostrakon/base/shared_memory.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #if OSTRAKON_HAS_DEVICE
@@ -17,7 +18,10 @@ namespace ostrakon::runtime {
 class Arena {
  public:
   /// Of no bytes allocates nothing.
-  explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device, bool pinned = true);
+  /// `shared`: where it is a host's memory, such that other processes can map it; its pages are
+  /// taken at once then.
+  explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device, bool pinned = true,
+                 bool shared = false);
   /// Forgets what an executor in a sanitizer build has forbidden.
   ~Arena();
   Arena(const Arena&) = delete;
@@ -26,6 +30,8 @@ class Arena {
   /// Null where there are no bytes.
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
+  /// What other processes can map; of no bytes where they can't.
+  SharedMemory& shared() { return shared_; }
 
  private:
   // Only the one of the arena's space owns anything.
@@ -33,6 +39,7 @@ class Arena {
   device::DeviceBytes device_;
   device::PinnedBytes pinned_;
 #endif
+  SharedMemory shared_;
   Kokkos::View<char*, Kokkos::HostSpace> host_;
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;

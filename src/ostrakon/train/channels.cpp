@@ -55,7 +55,8 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
 
 }  // namespace
 
-Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers)
+Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers,
+                   const std::vector<SharedMemory*>& shared)
     : carriers_(carriers) {
 #if defined(OSTRAKON_HAVE_NCCL)
   if (carriers_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
@@ -70,6 +71,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
           {span, make_group(span, programs.train.plan.grid, rank, mesh), 0});
       carry(*channels_[stream].back().communicator, stream, span, mesh);
     }
+  open_windows(programs.train.plan.grid, mesh, shared);
   const bool staged = carriers_.transport != comm::TransportKind::mpi_direct;
   messages_ = std::make_unique<comm::Messages>(mesh.pipeline(), staged);
   carry_messages(programs, mesh);
@@ -115,6 +117,26 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
   group.carry(std::move(transport));
 #endif
 #endif
+}
+
+/// Collective over the stage, in the same order on all ranks.
+void Channels::open_windows(const plan::Grid& grid, mesh::Mesh& mesh,
+                            const std::vector<SharedMemory*>& shared) {
+  if (grid.window == 0) return;
+  int windows = 0;
+  const auto each = [&](const auto& open) {
+    for (const auto& [stream, channels] : channels_)
+      for (const Channel& channel : channels)
+        if (channel.communicator->size() > 1 && grid.has_window(channel.span))
+          open(*channel.communicator);
+  };
+  each([&](Communicator&) { ++windows; });
+  Communicator node = Communicator::split(mesh.stage().mpi(), mesh.stage().rank() / grid.window);
+  const auto memory = std::make_shared<const comm::NodeMemory>(node, shared, windows);
+  int number = 0;
+  each([&](Communicator& group) {
+    group.share(std::make_unique<comm::Window>(memory, group, number++));
+  });
 }
 
 /// By NCCL, where no stage sends what is in host memory. Collective over the ranks of a place in

@@ -35,8 +35,10 @@ struct Carriers {
 class Channels {
  public:
   /// For all spans over which the programs, or levels of their grid, communicate. `rank`: this
-  /// rank's number in plans. Collective over the mesh, in the same order on all ranks.
-  Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers = {});
+  /// rank's number in plans. `shared`: the memory that all of a rank's buffers are in, where plans
+  /// have windows. Collective over the mesh, in the same order on all ranks.
+  Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers = {},
+           const std::vector<SharedMemory*>& shared = {});
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -75,6 +77,8 @@ class Channels {
   const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
   void carry(comm::Communicator& group, plan::Stream stream, const plan::Span& span,
              mesh::Mesh& mesh);
+  void open_windows(const plan::Grid& grid, mesh::Mesh& mesh,
+                    const std::vector<SharedMemory*>& shared);
   void carry_messages(const Programs& programs, mesh::Mesh& mesh);
 
   Carriers carriers_;

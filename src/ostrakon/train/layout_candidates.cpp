@@ -12,6 +12,7 @@
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/place_on_ranks.hpp>
 #include <utility>
 
@@ -116,6 +117,8 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   placed.settings = settings(point);
   try {
     config::check_together(placed.settings, "deck");
+    plan::NodeWindows& windows = placed.settings.parallel.node_windows;
+    windows = expected_windows(windows, on_.machine.cores_per_node == 0);
     place_on_ranks(placed.settings, on_.ranks, on_.ranks_per_node);
     placed.candidate.model = &model(placed.settings, placed.settings.model.layers);
   } catch (const Error&) {

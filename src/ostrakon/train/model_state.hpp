@@ -30,6 +30,7 @@ class ModelState {
              mesh::Mesh& mesh);
 
   const StateMemory& memory() const { return memory_; }
+  StateMemory& memory() { return memory_; }
   /// Whether it was initialized or restored: not before, nor where that failed.
   bool has_values() const { return has_values_; }
 

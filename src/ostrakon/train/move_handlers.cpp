@@ -108,6 +108,7 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   comm::Communicator& group = channels_.of(action);
   const comm::LocalSum local = {action.tree, action.continues_sum()};
+  const bool by_library = context_.plan().layouts.summation == plan::Summation::library;
   const ActionParts parts(buffers, context_);
   parts.in_space_of(Role::parameter_gradients, [&](const auto& where, auto space) {
     using Space = decltype(space);
@@ -119,7 +120,7 @@ void MoveHandlers::reduce_scatter(const ActionBuffers& buffers) {
         buffers.view<float, Space>(Role::gradient_shard).range(0, action.elements / group.size());
     const auto sum = [&](auto one, const auto sent) {
       using T = decltype(one);
-      if (action.buffer(Role::staging) < 0)
+      if (by_library)
         group.library_reduce_scatter<T, Space>(buffers.exec, sent, shard);
       else
         group.reduce_scatter<T, Space>(buffers.exec, sent, all(T(), Role::staging), shard, local);

@@ -6,6 +6,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/levels.hpp>
+#include <ostrakon/train/node_windows.hpp>
 
 namespace ostrakon::train {
 
@@ -19,6 +20,7 @@ void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_nod
           settings.pipeline > 1 ? " of a stage" : "");
   config::complete(settings);
   settings.parallel.ranks_per_node = ranks_per_node;
+  settings.parallel.node_windows = expected_windows(settings.parallel.node_windows, has_device);
   if (ranks_per_node > 0)
     plan::require_tensor_in_node(settings.parallel, all_ranks / ranks_per_node, ranks_per_node);
   settings.parallel.shard_group = group == mesh::world_group  ? ranks

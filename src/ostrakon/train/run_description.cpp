@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/huge_pages.hpp>
+#include <ostrakon/base/shared_memory.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/transport.hpp>
@@ -117,6 +118,20 @@ std::string describe_sums(const plan::StepPlan& plan, DType dtype,
          "\n" + (cut.empty() ? "" : "      " + cut + "\n") + order_of_sums(plan);
 }
 
+/// How ranks of a node communicate, where one has several.
+std::string inside_nodes(const Trainer& trainer, mesh::Mesh& mesh) {
+  double most = mesh.node().size();
+  mesh.world().maximum(&most, 1);
+  if (most < 2.0 || has_device) return "";
+  const std::string& why_not = trainer.why_no_windows();
+  return text("  inside nodes           ",
+              trainer.program(Purpose::train).plan.grid.window > 0
+                  ? std::string("ranks read each other's memory")
+              : why_not.empty() ? std::string("by MPI")
+                                : "by MPI: " + why_not,
+              "\n");
+}
+
 /// A stage's summary as text for other ranks, and back.
 std::string write(const plan::StageSummary& stage) {
   return text(stage.arena_bytes, ' ', stage.host_arena_bytes, ' ', stage.bytes_sent, ' ',
@@ -160,7 +175,8 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
               ? text("  collectives            ",
                      plan::collectives_text(plan.grid, mesh.ranks_per_node()), "\n")
               : "")
-      << "  compute                " << plan::format_flops(plan.flops()) << "\n"
+      << inside_nodes(trainer, mesh) << "  compute                "
+      << plan::format_flops(plan.flops()) << "\n"
       << "  streams                "
       << (trainer.streams() == runtime::Streams::threads ? "on threads of their own"
           : trainer.streams() == runtime::Streams::device
@@ -172,7 +188,10 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
                      name_in(comm::transport_names, trainer.settings().transport), "\n")
               : "")
       << threads_line(host_threads(), matrix_threads, mesh.cores())
-      << (has_device ? "" : "  pages                  " + describe_pages() + "\n")
+      << (has_device
+              ? ""
+              : "  pages                  " +
+                    (plan.grid.window > 0 ? describe_shared_pages() : describe_pages()) + "\n")
       << "  subnormal numbers      "
       << (settings.runtime.subnormals == Subnormals::flush ? "flushed to zero" : "kept") << "\n"
       << (plan::experts_text(plan, mesh.ranks_per_node()).empty()

@@ -14,8 +14,10 @@ namespace ostrakon::train {
 
 StateMemory::StateMemory(const Programs& programs, bool pinned)
     : program_(programs.train),
-      arena_(programs.arena_bytes(plan::Space::device)),
-      host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned) {
+      arena_(programs.arena_bytes(plan::Space::device), plan::Space::device, pinned,
+             programs.train.plan.grid.window > 0),
+      host_arena_(programs.arena_bytes(plan::Space::host), plan::Space::host, pinned,
+                  programs.train.plan.grid.window > 0) {
   const std::vector<plan::Buffer>& buffers = program_.plan.buffers;
   for (std::size_t b = 0; views_check && b < buffers.size(); ++b) {
     if (!buffers[b].persistent) continue;

@@ -8,6 +8,7 @@
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/programs.hpp>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -18,6 +19,8 @@ class StateMemory {
   /// `pinned`: host memory, where there is a device.
   StateMemory(const Programs& programs, bool pinned);
 
+  /// What other ranks can map: of the device's memory and the host's, of no bytes where they can't.
+  std::vector<SharedMemory*> shared() { return {&arena_.shared(), &host_arena_.shared()}; }
   runtime::Arenas arenas() const { return {arena_.data(), host_arena_.data()}; }
   const runtime::Arena& device_arena() const { return arena_; }
 

@@ -125,10 +125,10 @@ class OtherHandlers {
       if (buffers.action.converts) math::LaunchCount::takes_one();
     });
     executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
-    executor.on(Kind::reduce_scatter, [](const ActionBuffers& buffers) {
+    executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) {
       if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
       // The ordered sum, or what a library has summed in 16 bits as float.
-      const bool is_ordered = buffers.action.buffer(Role::staging) >= 0;
+      const bool is_ordered = plan_.layouts.summation == plan::Summation::ordered;
       if (is_ordered || buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
     });
     executor.on(Kind::exchange, [](const ActionBuffers& buffers) {

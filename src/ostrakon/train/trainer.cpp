@@ -14,6 +14,7 @@
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
+#include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/product_rate.hpp>
 #include <ostrakon/train/program.hpp>
 #include <utility>
@@ -99,13 +100,17 @@ void require_exchanges(const plan::ModelDescription& model, int parts, int tenso
 
 /// Checked, and with what the Trainer sets.
 TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
-                        mesh::Mesh& mesh) {
+                        mesh::Mesh& mesh, std::string& why_no_windows) {
   require_alike(settings, model, mesh.world());
   mesh.world().agree([&] {
     check(settings);
     require_possible(settings, model);
   });
-  return complete(settings, model, mesh);
+  TrainerSettings completed = complete(settings, model, mesh);
+  FoundWindows found = find_windows(completed.policy.node_windows, mesh);
+  completed.policy.node_windows = found.windows;
+  why_no_windows = std::move(found.why_not);
+  return completed;
 }
 
 Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
@@ -123,7 +128,7 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
                  mesh::Mesh& mesh)
-    : settings_(checked(settings, *model, mesh)),
+    : settings_(checked(settings, *model, mesh, why_no_windows_)),
       mesh_(mesh),
       model_(std::move(model)),
       description_(describe(*model_, settings_.optimizer)),
@@ -171,7 +176,8 @@ void Trainer::allocate() {
   const bool has_streams = settings_.streams == runtime::Streams::device;
   const Carriers carriers = {settings_.transport, has_streams, settings_.single_communicators,
                              settings_.collective_timeout, end_job_alone};
-  channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers);
+  channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers,
+                                         state_->memory().shared());
   device_memory_.communication = taken();
   executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
   executor_->on_failure(

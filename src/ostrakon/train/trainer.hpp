@@ -22,6 +22,7 @@
 #include <ostrakon/train/step_handlers.hpp>
 #include <ostrakon/train/submissions.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
+#include <string>
 #include <vector>
 
 namespace ostrakon::train {
@@ -51,6 +52,9 @@ class Trainer {
   runtime::Streams streams() const { return settings_.streams; }
   /// With what the Trainer has set; another Trainer refuses these.
   const TrainerSettings& settings() const { return settings_; }
+  /// Why ranks of a node communicate by MPI where they were to read each other's memory; else
+  /// empty. See plan::NodeWindows.
+  const std::string& why_no_windows() const { return why_no_windows_; }
   /// Floating-point operations that a step of the model takes on each rank (in a pipeline the mean
   /// over stages), whatever the plan computes twice: those of forward, and two products for each of
   /// its products in backward. But none for the gradient of a frozen matrix, nor before the first
@@ -192,6 +196,7 @@ class Trainer {
     return start_.samples + (step - start_.step) * settings_.global_batch_size;
   }
 
+  std::string why_no_windows_;
   TrainerSettings settings_;
   mesh::Mesh& mesh_;
   std::unique_ptr<const model::Model> model_;

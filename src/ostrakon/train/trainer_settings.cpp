@@ -51,6 +51,7 @@ constexpr Field fields[] = {
     {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
     {"policy.accumulation", "parallel", "accumulation"},
     {"policy.summation", "parallel", "reduction"},
+    {"policy.node_windows", "parallel", "node_windows"},
     {"policy.leaf_order", "parallel", "leaf_order"},
     {"policy.reshard_after_forward", "parallel", "reshard_after_forward"},
     {"policy.forward_prefetch.depth", "parallel", "forward_prefetch"},

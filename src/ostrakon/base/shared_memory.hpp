@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ostrakon {
+
+/// Memory that other processes of the host can map, too: an anonymous file. It has no name
+/// anywhere, so that nothing is left of it however its processes end, and no limit but that of the
+/// host's memory. Zero at first; a page is taken when it is first written to, or all are by
+/// take_huge_pages().
+class SharedMemory {
+ public:
+  /// None.
+  SharedMemory() = default;
+  /// Throws Error with the system's reason.
+  explicit SharedMemory(std::int64_t bytes);
+  /// That of another process, which has it open as `descriptor`. Throws Error where the system
+  /// does not allow that, or it is smaller.
+  SharedMemory(int process, int descriptor, std::int64_t bytes);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  /// Null where there are no bytes. Begins a huge page.
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  /// -1 once closed.
+  int descriptor() const { return descriptor_; }
+  bool has(const void* data, std::int64_t bytes) const;
+
+  /// From now on nobody else can map it; those who have keep it.
+  void close();
+
+  /// Takes all of the memory now, in huge pages where the system has some left, and returns
+  /// whether it has them: what shared memory has else depends on a setting of the system's own,
+  /// which mostly is off.
+  bool take_huge_pages();
+
+ private:
+  void map(int descriptor);
+
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+  int descriptor_ = -1;
+};
+
+/// As describe_pages() of private memory: what shared memory has after take_huge_pages(). Tries it.
+std::string describe_shared_pages();
+
+}  // namespace ostrakon

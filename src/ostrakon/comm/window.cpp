@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/comm/window.hpp>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <new>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/comm/communicator.hpp>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+namespace ostrakon::comm {
+
+using Number = std::atomic<std::uint32_t>;
+static_assert(Number::is_always_lock_free && sizeof(Number) == sizeof(std::uint32_t),
+              "other processes, and the system, see a number as it is");
+
+/// Two cache lines, which processors fetch together.
+struct alignas(128) WindowFlags {
+  Number ready{0};     ///< collectives whose source was there to be read
+  Number done{0};      ///< of which this rank has read all it needs
+  Number sleepers{0};  ///< ranks that wait for one of these
+  NodeMemory::Place source;
+};
+
+namespace {
+
+constexpr std::size_t identity_bytes = alignof(WindowFlags);
+
+/// In front of the flags: by which a process is known to be the one that is meant.
+using Identity = std::uint64_t;
+
+Identity& identity_in(const SharedMemory& flags) {
+  return *reinterpret_cast<Identity*>(flags.data());
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Sleeps while `word` is `seen`, for a second at most. Returns false where that is over.
+bool sleep_on(const Number& word, std::uint32_t seen) {
+  const timespec limit = {1, 0};
+  const long woken = ::syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(&word), FUTEX_WAIT,
+                               seen, &limit, nullptr, 0);
+  return woken == 0 || errno != ETIMEDOUT;
+}
+
+void set(Number WindowFlags::*word, WindowFlags& flags, std::uint32_t number) {
+  // In one order with what sleepers do: they count themselves, then look once more.
+  (flags.*word).store(number);
+  if (flags.sleepers.load() > 0)
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&(flags.*word)), FUTEX_WAKE, INT_MAX,
+              nullptr, nullptr, 0);
+}
+
+/// Numbers are counted round.
+bool has_come(std::uint32_t seen, std::uint32_t number) {
+  return static_cast<std::int32_t>(seen - number) >= 0;
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own, int windows)
+    : rank_(node.rank()), own_(own), ranks_(static_cast<std::size_t>(node.size())) {
+  Rank& mine = ranks_[static_cast<std::size_t>(rank_)];
+  const auto flag_bytes = static_cast<std::int64_t>(
+      identity_bytes + static_cast<std::size_t>(windows) * sizeof(WindowFlags));
+  std::ostringstream shown;
+  node.agree([&] {
+    mine.flags = SharedMemory(flag_bytes);
+    std::random_device random;
+    identity_in(mine.flags) = (Identity{random()} << 32) + random();
+    for (int window = 0; window < windows; ++window) new (&flags(rank_, window)) WindowFlags();
+    shown << ::getpid() << ' ' << identity_in(mine.flags) << ' ' << mine.flags.descriptor();
+    for (SharedMemory* const part : own) {
+      shown << ' ' << part->descriptor() << ' ' << part->bytes();
+      mine.parts.push_back(part->data());
+    }
+  });
+  const std::vector<std::string> of_ranks = node.gather_texts(shown.str());
+  node.agree([&] {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      Rank& rank = ranks_[r];
+      std::istringstream stream(of_ranks[r]);
+      Identity identity = 0;
+      int descriptor = -1;
+      stream >> rank.process >> identity >> descriptor;
+      if (&rank == &mine) continue;
+      rank.flags = SharedMemory(rank.process, descriptor, flag_bytes);
+      require(identity_in(rank.flags) == identity, "process ", rank.process,
+              " is another one on the side of rank ", r, " of the node: its ranks are in ",
+              "containers of their own");
+      for (std::size_t part = 0; part < own.size(); ++part) {
+        std::int64_t bytes = 0;
+        stream >> descriptor >> bytes;
+        rank.mapped.emplace_back(rank.process, descriptor, bytes);
+        rank.parts.push_back(rank.mapped.back().data());
+      }
+    }
+  });
+  // All have mapped all.
+  mine.flags.close();
+  for (SharedMemory* const part : own_) part->close();
+}
+
+NodeMemory::~NodeMemory() = default;
+
+NodeMemory::Place NodeMemory::place_of(const void* data, std::int64_t bytes) const {
+  for (std::size_t part = 0; part < own_.size(); ++part)
+    if (own_[part]->has(data, bytes))
+      return {static_cast<int>(part), static_cast<const std::byte*>(data) - own_[part]->data()};
+  return {};
+}
+
+const std::byte* NodeMemory::at(int rank, const Place& place) const {
+  return ranks_[static_cast<std::size_t>(rank)].parts[static_cast<std::size_t>(place.part)] +
+         place.offset;
+}
+
+WindowFlags& NodeMemory::flags(int rank, int window) const {
+  std::byte* const first = ranks_[static_cast<std::size_t>(rank)].flags.data() + identity_bytes;
+  return reinterpret_cast<WindowFlags*>(first)[window];
+}
+
+void NodeMemory::require_process(int rank) const {
+  const int process = ranks_[static_cast<std::size_t>(rank)].process;
+  require(::kill(process, 0) == 0 || errno != ESRCH, "rank ", rank,
+          " of this node, which others wait for, is no longer there (process ", process, ")");
+}
+
+std::string why_not_shared(Communicator& node) {
+  try {
+    SharedMemory any;
+    node.agree([&] { any = SharedMemory(1); });
+    const NodeMemory probe(node, {&any}, 1);
+    return "";
+  } catch (const AgreedError& error) {
+    return error.what();
+  }
+}
+
+Window::Window(std::shared_ptr<const NodeMemory> memory, Communicator& group, int number)
+    : memory_(std::move(memory)),
+      rank_(group.rank()),
+      number_(number),
+      on_node_(static_cast<std::size_t>(group.size())),
+      sources_(on_node_.size()) {
+  const std::vector<std::string> of_ranks = group.gather_texts(std::to_string(memory_->rank()));
+  for (std::size_t rank = 0; rank < on_node_.size(); ++rank)
+    on_node_[rank] = std::stoi(of_ranks[rank]);
+}
+
+void Window::begin(const void* source, std::int64_t bytes) {
+  const NodeMemory::Place place = memory_->place_of(source, bytes);
+  if (place.part < 0)
+    throw std::logic_error("what ranks read of each other is not in memory that they share");
+  WindowFlags& mine = memory_->flags(memory_->rank(), number_);
+  mine.source = place;
+  set(&WindowFlags::ready, mine, ++collective_);
+}
+
+const std::vector<const std::byte*>& Window::sources() {
+  for (std::size_t rank = 0; rank < on_node_.size(); ++rank) {
+    wait_for(&WindowFlags::ready, rank);
+    const int on_node = on_node_[rank];
+    sources_[rank] = memory_->at(on_node, memory_->flags(on_node, number_).source);
+  }
+  return sources_;
+}
+
+void Window::end() {
+  set(&WindowFlags::done, memory_->flags(memory_->rank(), number_), collective_);
+  for (std::size_t rank = 0; rank < on_node_.size(); ++rank) wait_for(&WindowFlags::done, rank);
+}
+
+template <class Word>
+void Window::wait_for(Word WindowFlags::*word, std::size_t rank) const {
+  constexpr int looks = 400;  // some ten microseconds
+  const int on_node = on_node_[rank];
+  WindowFlags& flags = memory_->flags(on_node, number_);
+  const Number& awaited = flags.*word;
+  for (int look = 0; look < looks; ++look) {
+    if (has_come(awaited.load(std::memory_order_acquire), collective_)) return;
+    relax();
+  }
+  ++flags.sleepers;
+  for (;;) {
+    const std::uint32_t seen = awaited.load();
+    if (has_come(seen, collective_)) break;
+    if (!sleep_on(awaited, seen)) memory_->require_process(on_node);
+  }
+  --flags.sleepers;
+}
+
+}  // namespace ostrakon::comm

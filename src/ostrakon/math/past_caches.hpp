@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Writing large arrays past the caches, where the processor can: a line is not fetched before it is
+// written, and what is in the caches stays there. Not for what is read again soon.
+
+#include <cstddef>
+#include <cstdint>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace ostrakon::math {
+
+/// Whether an array is too large to be found in a core's caches when it is read.
+constexpr bool exceeds_caches(std::int64_t bytes) { return bytes > (std::int64_t{8} << 20); }
+
+#if defined(__SSE2__)
+/// As many floats as an instruction moves.
+class FloatVector {
+ public:
+#if defined(__AVX512F__)
+  using Vector = __m512;
+  static Vector load(const float* from) { return _mm512_loadu_ps(from); }
+  static Vector add(Vector x, Vector y) { return _mm512_add_ps(x, y); }
+  static void store_past(float* to, Vector x) { _mm512_stream_ps(to, x); }
+#elif defined(__AVX__)
+  using Vector = __m256;
+  static Vector load(const float* from) { return _mm256_loadu_ps(from); }
+  static Vector add(Vector x, Vector y) { return _mm256_add_ps(x, y); }
+  static void store_past(float* to, Vector x) { _mm256_stream_ps(to, x); }
+#else
+  using Vector = __m128;
+  static Vector load(const float* from) { return _mm_loadu_ps(from); }
+  static Vector add(Vector x, Vector y) { return _mm_add_ps(x, y); }
+  static void store_past(float* to, Vector x) { _mm_stream_ps(to, x); }
+#endif
+  static constexpr std::int64_t size = sizeof(Vector) / sizeof(float);
+  static bool begins_at(const float* to) {
+    return reinterpret_cast<std::uintptr_t>(to) % sizeof(Vector) == 0;
+  }
+};
+#endif
+
+/// to = left + right, or left where there is no other. `to` may be one of them.
+inline void add_past_caches(const float* left, const float* right, float* to, std::int64_t count) {
+  std::int64_t i = 0;
+#if defined(__SSE2__)
+  using V = FloatVector;
+  const std::int64_t end = V::begins_at(to) ? count / V::size * V::size : 0;
+  if (right != nullptr)
+    for (; i < end; i += V::size)
+      V::store_past(to + i, V::add(V::load(left + i), V::load(right + i)));
+  else
+    for (; i < end; i += V::size) V::store_past(to + i, V::load(left + i));
+#endif
+  for (; i < count; ++i) to[i] = right != nullptr ? left[i] + right[i] : left[i];
+}
+
+/// After these, before others are told of what was written.
+inline void finish_past_caches() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace ostrakon::math

@@ -196,6 +196,37 @@ TEST(AmxGemmOfFloat, RunsOfTermsHaveTheBitsOfAllOfThem) {
   }
 }
 
+/// A large C whose rows begin with cache lines is written past the caches, but for what is no line.
+TEST(AmxGemmOfFloat, HasItsBitsWhereverRowsBegin) {
+  SKIP_WITHOUT_AMX();
+  std::mt19937 random(7);
+  constexpr std::int64_t line = 16;
+  const Shape shape{1000, 1100, 300};
+  ProductCase<float> one(shape, false, false, 4, 0.5f, 0, random);  // rows of 69 lines
+  ASSERT_EQ(one.product.c_row % line, 0);
+  std::vector<float> room(one.c.size() + 2 * line);
+  const auto past = reinterpret_cast<std::uintptr_t>(room.data()) / sizeof(float) % line;
+  float* const aligned = room.data() + (line - static_cast<std::int64_t>(past));
+  std::vector<float> found[2];
+  for (const std::int64_t shift : {0, 1}) {
+    float* const c = aligned + shift;
+    std::copy(one.c.begin(), one.c.end(), c);
+    amx_gemm(one.product, one.a.data(), one.b.data(), c);
+    found[shift].assign(c, c + one.c.size());
+    for (std::int64_t i = 0; i < shape.m; ++i)
+      for (std::int64_t j = shape.n; j < one.product.c_row; ++j) {
+        const auto at = static_cast<std::size_t>(i * one.product.c_row + j);
+        ASSERT_EQ(found[shift][at], one.c[at]) << "behind row " << i;
+      }
+  }
+  EXPECT_TRUE(same_bits(found[0], found[1]));
+  OrderedProduct row = one.product;
+  row.m = 1;
+  std::vector<float> expected(static_cast<std::size_t>(shape.n));
+  in_plain_loops(row, one.a.data(), one.b.data(), expected.data());
+  EXPECT_EQ(0, std::memcmp(expected.data(), found[0].data(), expected.size() * sizeof(float)));
+}
+
 TYPED_TEST(AmxGemm, ThreadsChangeNoBit) {
   SKIP_WITHOUT_AMX();
   std::mt19937 random(5);

@@ -55,7 +55,7 @@ inline void interleave(__m512i first, __m512i second, Bits* to, Bits* to_other) 
 /// Pair i of line j goes to pair j of line i: 16 lines of 16 pairs.
 inline void transpose(const Bits* const (&lines)[side], Bits* to) {
 #pragma GCC unroll 4
-  for (int c = 0; c < side; c += 4) {
+  for (std::int64_t c = 0; c < side; c += 4) {
     // Lane l of four[i] has 4 pairs of line 4 l + i: loads put them there.
     __m512i four[4];
 #pragma GCC unroll 4
@@ -87,12 +87,12 @@ template <bool turned>
 void pack_lines(const Bits* from, std::int64_t apart, std::int64_t count, std::int64_t terms,
                 Bits* to) {
   const std::int64_t steps = pieces(terms, terms_of_tile);
-  for (std::int64_t line = 0; line < count;
-       line += side, to += line % sliver == 0 ? (steps - 1) * step + tile : tile) {
+  for (std::int64_t line = 0; line < count; line += side) {
+    Bits* const tiles = to + line / sliver * steps * step + line % sliver * terms_of_tile;
     const Bits* lines[side];
     for (int i = 0; i < side; ++i) lines[i] = from + least(line + i, count - 1) * apart;
     for (std::int64_t s = 0; s < steps; ++s) {
-      Bits* const packed = to + s * step;
+      Bits* const packed = tiles + s * step;
       const std::int64_t used = terms - s * terms_of_tile;
       if (!turned) {
 #pragma GCC unroll 16
@@ -290,12 +290,6 @@ inline bool begins_with_c(const float*, const OrderedProduct& p) {
 }
 inline bool begins_with_c(const Bits*, const OrderedProduct&) { return false; }
 
-/// Whether the sums of whole tiles may be in C.
-inline bool sums_in_place(const float* c, const OrderedProduct& p) {
-  return begins_with_c(c, p) || (p.alpha == 1 && p.beta == 0);
-}
-inline bool sums_in_place(const Bits*, const OrderedProduct&) { return false; }
-
 /// One (rows, columns) part of C, at most a sliver each way. `kept`: its sums between passes.
 template <class C>
 void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
@@ -304,7 +298,8 @@ void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, con
   const bool onto_c = begins_with_c(c, p);
   const bool one_pass = pass.is_first && pass.is_last;
   if constexpr (sizeof(C) == sizeof(float))
-    if (one_pass && sums_in_place(c, p) && rows % side == 0 && columns % side == 0)
+    if (one_pass && p.alpha == 1 && (onto_c || p.beta == 0) && rows % side == 0 &&
+        columns % side == 0)
       return add(pass.steps, a, b, onto_c, c, 4 * p.c_row);
   alignas(64) float copy[sliver * sliver];
   float* const sums = one_pass ? copy : kept;

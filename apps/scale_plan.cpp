@@ -207,12 +207,14 @@ PlannedSize plan_size(const Request& request, std::int64_t global_batch_size, in
     const config::TrainingSettings& training = planned.settings.training;
     size.global_batch_size = training.global_batch_size;
     size.tokens_per_step = training.global_batch_size * training.sequence_length;
-    config::Settings expected = planned.settings;
-    if (request.machine)
+    // Where this build runs; its time is the machine's.
+    measure_plans(size, planned.settings, planned.node);
+    if (request.machine) {
+      config::Settings expected = planned.settings;
       expected.parallel.node_windows = train::expected_windows(
           expected.parallel.node_windows, request.machine->cores_per_node == 0);
-    measure_plans(size, expected, planned.node);
-    if (request.machine) size.prediction = predict(expected, ranks, planned.node, *request.machine);
+      size.prediction = predict(expected, ranks, planned.node, *request.machine);
+    }
   } catch (const Error& error) {
     throw Error(text("on ", ranks, ranks == 1 ? " rank: " : " ranks: ", error.what()));
   }

@@ -249,11 +249,11 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
-    // Of the machine.
-    if (key.name == "ranks_per_node" || key.name == "choose") continue;
+    // Of the machine; the plan says what came of it.
+    if (key.name == "ranks_per_node" || key.name == "choose" || key.name == "node_windows")
+      continue;
     // What is hardly ever set, and of which the plan says what came of it.
-    if ((key.name == "hierarchical_collectives" || key.name == "reduction" ||
-         key.name == "node_windows") &&
+    if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
       continue;
     chosen.push_back(

@@ -6,7 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#if defined(__SSE2__)
+#include <ostrakon/math/portability.hpp>
+#if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
 #include <immintrin.h>
 #endif
 
@@ -15,7 +16,7 @@ namespace ostrakon::math {
 /// Whether an array is too large to be found in a core's caches when it is read.
 constexpr bool exceeds_caches(std::int64_t bytes) { return bytes > (std::int64_t{8} << 20); }
 
-#if defined(__SSE2__)
+#if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
 /// As many floats as an instruction moves.
 class FloatVector {
  public:
@@ -45,7 +46,7 @@ class FloatVector {
 /// to = left + right, or left where there is no other. `to` may be one of them.
 inline void add_past_caches(const float* left, const float* right, float* to, std::int64_t count) {
   std::int64_t i = 0;
-#if defined(__SSE2__)
+#if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
   using V = FloatVector;
   const std::int64_t end = V::begins_at(to) ? count / V::size * V::size : 0;
   if (right != nullptr)
@@ -59,7 +60,7 @@ inline void add_past_caches(const float* left, const float* right, float* to, st
 
 /// After these, before others are told of what was written.
 inline void finish_past_caches() {
-#if defined(__SSE2__)
+#if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
   _mm_sfence();
 #endif
 }

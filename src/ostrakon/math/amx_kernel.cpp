@@ -314,8 +314,8 @@ void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, con
   store_sums(sums, rows, columns, p.alpha, onto_c ? 0 : p.beta, c, p.c_row);
 }
 
-/// A (rows, columns) block of C, at most amx_kept_rows and amx_panel_columns, and one pass over its
-/// terms: packed A by packed B. `kept` as above, of all parts.
+/// A (rows, columns) block of C, at most amx_block_rows and amx_panel_columns, and one pass over
+/// its terms: packed A by packed B. `kept` as above, of all parts.
 template <class C>
 void multiply_block(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
                     std::int64_t rows, std::int64_t columns, float* kept, C* c) {
@@ -348,8 +348,9 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
   };
   if (all_terms <= amx_most_terms) {
     // All terms of some blocks of A, then of a panel of B.
-    const std::int64_t most_blocks = amx_packed_a / (all_terms * amx_block_rows);
-    const std::int64_t block_rows = equal_pieces(p.m, amx_block_rows, sliver);
+    const std::int64_t most_rows = all_terms <= amx_few_terms ? amx_rows_of_few : amx_block_rows;
+    const std::int64_t block_rows = equal_pieces(p.m, most_rows, sliver);
+    const std::int64_t most_blocks = amx_packed_a / (all_terms * block_rows);
     for (std::int64_t m0 = 0; m0 < p.m; m0 += most_blocks * block_rows) {
       const std::int64_t m1 = least(p.m, m0 + most_blocks * block_rows);
       const auto block_at = [&](std::int64_t m) { return packed_a + (m - m0) * all_terms; };

@@ -13,9 +13,13 @@ namespace ostrakon::math {
 /// Terms that are added to the sums in one pass: a sliver of A and one of B, with them, stay in the
 /// nearest cache.
 constexpr std::int64_t amx_pass_terms = 256;
-/// Rows and columns of C whose sums stay in the second between passes, with a panel of B.
-constexpr std::int64_t amx_block_rows = 512;
+/// Columns of B that are packed at a time, and rows of C whose sums stay in the second cache
+/// between passes: fewer where a panel of B with all of its terms, no more than amx_few_terms,
+/// stays there.
 constexpr std::int64_t amx_panel_columns = 256;
+constexpr std::int64_t amx_block_rows = 512;
+constexpr std::int64_t amx_few_terms = 1024;
+constexpr std::int64_t amx_rows_of_few = 128;
 /// So many terms are all packed before they are multiplied. With more, the sums of so many columns
 /// are kept between passes, so that A need not be packed for each panel.
 constexpr std::int64_t amx_most_terms = 4096;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -130,13 +131,16 @@ bool SharedMemory::take_huge_pages() {
   constexpr int collapse = 25;  // Linux 6.1, whatever the headers are
 #endif
   constexpr int most_failures = 8;  // the system looks for room each time
+  // Many at a time: each call waits for all processors.
+  constexpr std::int64_t at_once = 64 * huge_page;
+  const std::int64_t whole = bytes_ / huge_page * huge_page;
   int failures = 0;
-  for (std::int64_t first = 0; first + huge_page <= bytes_ && failures < most_failures;
-       first += huge_page) {
+  for (std::int64_t first = 0; first < whole && failures < most_failures; first += at_once) {
+    const std::int64_t bytes = std::min(at_once, whole - first);
     // What has no page at all is left as it is.
-    *reinterpret_cast<volatile std::byte*>(data_ + first) = std::byte{0};
-    failures +=
-        ::madvise(data_ + first, static_cast<std::size_t>(huge_page), collapse) == 0 ? 0 : 1;
+    for (std::int64_t page = 0; page < bytes; page += huge_page)
+      *reinterpret_cast<volatile std::byte*>(data_ + first + page) = std::byte{0};
+    failures += ::madvise(data_ + first, static_cast<std::size_t>(bytes), collapse) == 0 ? 0 : 1;
   }
   return failures == 0;
 #else

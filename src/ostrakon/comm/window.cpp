@@ -50,9 +50,11 @@ void relax() {
 #endif
 }
 
-/// Sleeps while `word` is `seen`, for a second at most. Returns false where that is over.
-bool sleep_on(const Number& word, std::uint32_t seen) {
-  const timespec limit = {1, 0};
+constexpr int naps_in_a_second = 1000;
+
+/// Sleeps while `word` is `seen`, for a millisecond at most. Returns false where that is over.
+bool nap_on(const Number& word, std::uint32_t seen) {
+  const timespec limit = {0, 1000000000 / naps_in_a_second};
   const long woken = ::syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(&word), FUTEX_WAIT,
                                seen, &limit, nullptr, 0);
   return woken == 0 || errno != ETIMEDOUT;
@@ -156,6 +158,7 @@ Window::Window(std::shared_ptr<const NodeMemory> memory, Communicator& group, in
     : memory_(std::move(memory)),
       rank_(group.rank()),
       number_(number),
+      group_(group.mpi()),
       on_node_(static_cast<std::size_t>(group.size())),
       sources_(on_node_.size()) {
   const std::vector<std::string> of_ranks = group.gather_texts(std::to_string(memory_->rank()));
@@ -197,10 +200,16 @@ void Window::wait_for(Word WindowFlags::*word, std::size_t rank) const {
     relax();
   }
   ++flags.sleepers;
-  for (;;) {
+  for (int naps = 1;; ++naps) {
     const std::uint32_t seen = awaited.load();
     if (has_come(seen, collective_)) break;
-    if (!sleep_on(awaited, seen)) memory_->require_process(on_node);
+    if (nap_on(awaited, seen)) continue;
+    // Messages that this rank has begun to send may only move while it calls MPI, and the rank that
+    // is awaited may wait for one of them.
+    int unused = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &unused, MPI_STATUS_IGNORE),
+              "MPI_Iprobe");
+    if (naps % naps_in_a_second == 0) memory_->require_process(on_node);
   }
   --flags.sleepers;
 }

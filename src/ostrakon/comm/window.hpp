@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mpi.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -61,7 +63,8 @@ std::string why_not_shared(Communicator& node);
 
 /// A group of ranks that read each other's memory where it is, instead of sending it: each says
 /// where its part of a collective lies, reads those of the others, and goes on when all have read.
-/// Waits give the core away. Nothing is allocated after the constructor.
+/// Waits give the core away, and let MPI go on with messages meanwhile. Nothing is allocated after
+/// the constructor.
 class Window {
  public:
   /// Collective over `group`, whose ranks are all in the node of `memory`. `number`: of the windows
@@ -83,6 +86,7 @@ class Window {
   std::shared_ptr<const NodeMemory> memory_;
   int rank_;
   int number_;
+  MPI_Comm group_;
   std::vector<int> on_node_;  // of each rank of the group: its rank in the node
   std::vector<const std::byte*> sources_;
   std::uint32_t collective_ = 0;  // the number of the one that goes on

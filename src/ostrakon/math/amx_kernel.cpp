@@ -176,6 +176,8 @@ class Tiles {
       shapes.row_bytes[i] = 64;
       shapes.rows[i] = side;
     }
+    // GCC 12 thinks that it reads the first bytes only.
+    __asm__ volatile("" : : "r"(&shapes) : "memory");
     _tile_loadconfig(&shapes);
   }
   ~Tiles() { _tile_release(); }

@@ -13,9 +13,9 @@ struct FoundWindows {
   std::string why_not;  ///< where they are never and were not to be: why
 };
 
-/// Tries whether ranks of a node can map each other's memory. Of nodes with one rank, and of
-/// devices, there are none, without a reason. Collective over the mesh; the same on all ranks.
-/// Throws AgreedError where `asked` is always and they can't be.
+/// Tries whether ranks of a node can map each other's memory. On devices there are none, without a
+/// reason; where nodes have one rank, it is always, and nothing is to be mapped. Collective over
+/// the mesh; the same on all ranks. Throws AgreedError where `asked` is always and they can't be.
 FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
 
 /// The same without ranks, for plans: with `automatic` always where memory is a host's.

@@ -4,10 +4,8 @@
 // too early or too late.
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <ostrakon/base/error.hpp>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "communicator_fixture.hpp"
+#include "support/no_files.hpp"
 
 namespace ostrakon::comm {
 namespace {
@@ -228,24 +227,6 @@ TEST_F(WindowTest, WhatIsReadMustBeShared) {
                                                 host_view(full))),
                std::logic_error);
 }
-
-/// Files of this process can't grow.
-class NoFiles {
- public:
-  NoFiles() : before_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none = {0, limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~NoFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, before_);
-  }
-
- private:
-  void (*before_)(int);
-  rlimit limit_ = {};
-};
 
 TEST(NodeMemory, AllRanksKnowWhereOneCantShare) {
   Communicator node = Communicator::split_shared_memory(MPI_COMM_WORLD);

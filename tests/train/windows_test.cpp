@@ -2,9 +2,7 @@
 // Ranks of a node that read each other's memory: the bits of one rank, within the plan, which has
 // no staging then; and where they can't, all ranks know it before they plan.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <functional>
 #include <memory>
 #include <ostrakon/base/error.hpp>
@@ -13,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/no_files.hpp"
 #include "support/scratch_folder.hpp"
 #include "train/comparison.hpp"
 #include "train/small_runs.hpp"
@@ -128,24 +127,6 @@ TEST(Windows, TakeNoStaging) {
       EXPECT_EQ(action.buffer(plan::Role::staging) < 0, action.span.stride == 1);
     }
 }
-
-/// Files of this process can't grow: one way in which a system refuses shared memory.
-class NoFiles {
- public:
-  NoFiles() : before_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none = {0, limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~NoFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, before_);
-  }
-
- private:
-  void (*before_)(int);
-  rlimit limit_ = {};
-};
 
 TEST(Windows, AreLeftToMessagesWhereOneRankCantShare) {
   if (has_device) GTEST_SKIP() << "windows are of host memory";

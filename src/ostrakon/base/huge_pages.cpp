@@ -44,13 +44,16 @@ void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64
 #endif
 }
 
+bool forbids_huge_pages() {
+  const std::string line = line_of("enabled");  // "always [madvise] never"
+  return line.empty() || line.find("[never]") != std::string::npos;
+}
+
 std::string describe_pages() {
   const std::string small = format_bytes(::sysconf(_SC_PAGESIZE));
   const std::int64_t page = huge_page_bytes();
   if (page <= 0) return small + ": this system has no transparent huge pages";
-  // "always [madvise] never"
-  if (line_of("enabled").find("[never]") != std::string::npos)
-    return text(small, ": ", settings, "enabled is never");
+  if (forbids_huge_pages()) return text(small, ": ", settings, "enabled is never");
   return format_bytes(page) + " where the system finds them";
 }
 

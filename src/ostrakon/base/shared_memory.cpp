@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/huge_pages.hpp>
 #include <string>
 #include <utility>
 
@@ -24,14 +24,6 @@ constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 [[noreturn]] void refuse(const std::string& what) {
   const int reason = errno;
   throw Error(text(what, ": ", std::strerror(reason)));
-}
-
-/// Whether the system's users want no huge pages at all.
-bool forbids_huge_pages() {
-  std::ifstream stream("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  std::getline(stream, line);
-  return line.empty() || line.find("[never]") != std::string::npos;
 }
 
 }  // namespace

@@ -269,15 +269,13 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
   const auto is_at = [&](const T* place) {
     return sizeof(T) == sizeof(float) && static_cast<const void*>(shard.data()) == place;
   };
-  require(!local.continues || !overlap(shard, full),
+  require(!local.continues || !(overlap(shard, full) || (!by_window && overlap(shard, staging))),
           "reduce_scatter: the shard, which is added to, lies inside another array");
   if (!by_window) {
     require(staging.size() == full.size(), "reduce_scatter: a staging array of ", staging.size(),
             " elements, expected ", full.size());
     require(!overlap(full, staging),
             "reduce_scatter: the staging array overlaps the array to reduce");
-    require(!local.continues || !overlap(shard, staging),
-            "reduce_scatter: the shard, which is added to, lies inside another array");
     require(is_at(staging.data()) || !overlap(shard, staging),
             "reduce_scatter: the shard lies inside the staging array, but not where it begins");
   }

@@ -7,9 +7,9 @@
 
 In each round, and for each number of ranks, measures a machine file with ostrakon-bench machine on
 so many ranks, then runs ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing,
-offload, streams and slowed networks. Prints a line for each of these: measured and predicted
-seconds, means over rounds, and the error; then the median and the largest error and Kendall's tau.
-Rounds average what other users of the machine, or its clock, change in a minute. Nothing else
+offload, streams and slowed networks. Prints, after each round, a line for each of these: measured
+and predicted seconds, means over rounds, and the error; then the median and the largest error and
+Kendall's tau. Rounds average what other users of the machine, or its clock, change in a minute. Nothing else
 should run on the machine.
 """
 import argparse
@@ -80,6 +80,22 @@ def kendall(pairs):
     return agree / count
 
 
+def print_table(found):
+    """found: (deck, ranks, settings): measured and predicted seconds of each round."""
+    errors, pairs = [], []
+    print("%-6s %5s %9s %9s %7s  %s" % ("deck", "ranks", "measured", "predicted", "error", "settings"))
+    for (deck, count, shown), taken in found.items():
+        measured, predicted = [statistics.mean(values) for values in zip(*taken)]
+        error = predicted / measured - 1.0
+        errors.append(abs(error))
+        pairs.append((measured, predicted))
+        print("%-6s %5d %9.4f %9.4f %+6.1f%%  %s" %
+              (deck, count, measured, predicted, 100.0 * error, shown))
+    print("%d combinations: median error %.1f %%, largest %.1f %%, Kendall's tau %.2f" %
+          (len(errors), 100.0 * statistics.median(errors), 100.0 * max(errors), kendall(pairs)),
+          flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", help="build folder")
@@ -118,20 +134,10 @@ def main():
                 shown = " ".join(settings + (["%g ns a byte" % added] if added else []))
                 found.setdefault((deck, count, shown), []).append(
                     (step["measured_seconds"], step["predicted_seconds"]))
-        print("round %d of %d" % (number, arguments.rounds), flush=True)
-    errors, pairs = [], []
-    print("%-6s %5s %9s %9s %7s  %s" % ("deck", "ranks", "measured", "predicted", "error", "settings"))
-    for (deck, count, shown), taken in found.items():
-        measured, predicted = [statistics.mean(values) for values in zip(*taken)]
-        error = predicted / measured - 1.0
-        errors.append(abs(error))
-        pairs.append((measured, predicted))
-        print("%-6s %5d %9.4f %9.4f %+6.1f%%  %s" %
-              (deck, count, measured, predicted, 100.0 * error, shown), flush=True)
-    print("%d combinations: median error %.1f %%, largest %.1f %%, Kendall's tau %.2f" %
-          (len(errors), 100.0 * statistics.median(errors), 100.0 * max(errors), kendall(pairs)))
-    with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
-        json.dump([[*key, taken] for key, taken in found.items()], file, indent=1)
+        print("after round %d of %d" % (number, arguments.rounds))
+        print_table(found)
+        with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+            json.dump([[*key, taken] for key, taken in found.items()], file, indent=1)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ class SharedMemory {
   /// From now on nobody else can map it; those who have keep it.
   void close();
 
-  /// Before anything is written: takes all of the memory now, in huge pages where the system has some left, and returns
-  /// whether it has them: what shared memory has else depends on a setting of the system's own,
-  /// which mostly is off.
+  /// Before anything is written: takes all of the memory now, in huge pages where the system has
+  /// some left, and returns whether it has them: what shared memory has else depends on a setting
+  /// of the system's own, which mostly is off.
   bool take_huge_pages();
 
  private:

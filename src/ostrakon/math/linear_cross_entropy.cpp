@@ -18,8 +18,8 @@ constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
 
-/// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits of
-/// one product over all.
+/// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits
+/// of one product over all.
 constexpr std::int64_t granule = 256;
 
 /// Rows whose logits exist at a time, but never so few that the matrix products suffer.

@@ -25,8 +25,8 @@ using plan::Kind;
 using simulate::Machine;
 
 /// A small decoder: what blocks of real ones are made of, in other proportions, and with 512, 1024
-/// or 2048 rows: what a product takes besides its operations does not grow with these. A step has
-/// one micro-batch.
+/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough layers
+/// that weights and activations come from memory, as those of real ones. A step has one micro-batch.
 struct SmallModel {
   const char* name;
   const char* settings;  ///< of sections model and training
@@ -34,28 +34,28 @@ struct SmallModel {
 constexpr SmallModel small_models[] = {
     {"GPT, width 256",
      "model.norm=layernorm model.positions=learned model.activation=gelu "
-     "model.bias=true model.width=256 model.heads=4 model.layers=2 "
+     "model.bias=true model.width=256 model.heads=4 model.layers=6 "
      "model.vocabulary=4096 training.sequence_length=256 "
      "training.micro_batch_size=2 training.global_batch_size=2"},
     {"GPT, width 768",
      "model.norm=layernorm model.positions=learned model.activation=gelu "
-     "model.bias=true model.width=768 model.heads=12 model.layers=2 "
+     "model.bias=true model.width=768 model.heads=12 model.layers=4 "
      "model.vocabulary=8192 training.sequence_length=256 "
-     "training.micro_batch_size=4 training.global_batch_size=4"},
+     "training.micro_batch_size=2 training.global_batch_size=2"},
     {"Llama, width 192",
-     "model.width=192 model.heads=6 model.layers=3 model.vocabulary=257 "
+     "model.width=192 model.heads=6 model.layers=6 model.vocabulary=257 "
      "training.sequence_length=256 training.micro_batch_size=8 "
      "training.global_batch_size=8"},
     {"Llama, width 512",
-     "model.width=512 model.heads=8 model.kv_heads=4 model.layers=2 "
+     "model.width=512 model.heads=8 model.kv_heads=4 model.layers=5 "
      "model.vocabulary=2048 training.sequence_length=512 "
      "training.micro_batch_size=1 training.global_batch_size=1"},
     {"Llama, width 384, long",
-     "model.width=384 model.heads=3 model.layers=2 "
+     "model.width=384 model.heads=3 model.layers=5 "
      "model.vocabulary=1024 training.sequence_length=1024 "
      "training.micro_batch_size=1 training.global_batch_size=1"},
     {"Llama, width 128",
-     "model.width=128 model.heads=4 model.layers=3 model.vocabulary=512 "
+     "model.width=128 model.heads=4 model.layers=6 model.vocabulary=512 "
      "training.sequence_length=128 training.micro_batch_size=4 "
      "training.global_batch_size=4"}};
 

@@ -5,22 +5,29 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/tile_kernels.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "math/compare.hpp"
+
 namespace ostrakon::math {
 namespace {
 
-/// `size` floats before memory that nobody may touch.
+using test::same_bits;
+
+/// `size` elements before memory that nobody may touch.
+template <class T>
 class Guarded {
  public:
   explicit Guarded(std::int64_t size) : size_(size) {
     const std::int64_t page = sysconf(_SC_PAGESIZE);
-    bytes_ = (size * 4 + page - 1) / page * page;
+    bytes_ = (size * std::int64_t{sizeof(T)} + page - 1) / page * page;
     void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_ + page),
                               PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -32,7 +39,7 @@ class Guarded {
   Guarded& operator=(const Guarded&) = delete;
   ~Guarded() { munmap(memory_, static_cast<std::size_t>(bytes_ + page_)); }
 
-  float* data() { return reinterpret_cast<float*>(memory_ + bytes_) - size_; }
+  T* data() { return reinterpret_cast<T*>(memory_ + bytes_) - size_; }
   std::int64_t size() const { return size_; }
 
  private:
@@ -40,41 +47,64 @@ class Guarded {
   char* memory_ = nullptr;
 };
 
-void fill(float* values, std::int64_t count, std::mt19937& random) {
+template <class T>
+void fill(T* values, std::int64_t count, std::mt19937& random) {
   std::uniform_real_distribution<float> between(-1, 1);
-  for (std::int64_t i = 0; i < count; ++i) values[i] = between(random);
+  for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(between(random));
 }
 
 /// What ordered_gemm() promises, in plain loops.
-void in_plain_loops(const OrderedProduct& p, const float* a, const float* b, float* c) {
+template <class T, class C>
+void in_plain_loops(const OrderedProduct& p, const T* a, const T* b, C* c) {
   for (std::int64_t i = 0; i < p.m; ++i)
     for (std::int64_t j = 0; j < p.n; ++j) {
-      float& element = c[i * p.c_row + j];
+      float element = p.beta == 0 ? 0.0f : static_cast<float>(c[i * p.c_row + j]);
       for (std::int64_t chunk = 0; chunk < p.k; chunk += product_chunk) {
         float sum = 0;
         for (std::int64_t t = chunk; t < std::min(p.k, chunk + product_chunk); ++t)
-          sum = std::fma(a[i * p.a.row + t * p.a.column], b[t * p.b.row + j * p.b.column], sum);
+          sum = std::fma(static_cast<float>(a[i * p.a.row + t * p.a.column]),
+                         static_cast<float>(b[t * p.b.row + j * p.b.column]), sum);
         if (chunk == 0 && p.beta == 0)
           element = p.alpha * sum;
         else
           element = std::fma(p.alpha, sum, (chunk == 0 ? p.beta : 1.0f) * element);
       }
+      c[i * p.c_row + j] = static_cast<C>(element);
     }
 }
 
-struct NamedKernel {
-  const char* name;
-  TileMultiply multiply;
-};
-
-std::vector<NamedKernel> kernels_here() {
-  std::vector<NamedKernel> kernels = {{"plain", tile_multiply_plain}};
+std::vector<const TileKernels*> kernels_here() {
+  std::vector<const TileKernels*> kernels = {&tile_kernels_plain()};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    kernels.push_back({"AVX2", tile_multiply_avx2});
-  if (__builtin_cpu_supports("avx512f")) kernels.push_back({"AVX-512", tile_multiply_avx512});
+    kernels.push_back(&tile_kernels_avx2());
+  if (__builtin_cpu_supports("avx512f")) kernels.push_back(&tile_kernels_avx512());
 #endif
   return kernels;
+}
+
+// The kernel of a type of element, on `room`.
+void run(const TileKernels& kernels, const OrderedProduct& p, const float* a, const float* b,
+         float* c, float* room) {
+  kernels.of_float(p, a, b, c, room);
+}
+const Bf16Bits* bits_of(const bf16* x) { return reinterpret_cast<const Bf16Bits*>(x); }
+const Fp16Bits* bits_of(const fp16* x) { return reinterpret_cast<const Fp16Bits*>(x); }
+void run(const TileKernels& kernels, const OrderedProduct& p, const bf16* a, const bf16* b,
+         float* c, float* room) {
+  kernels.of_bf16(p, bits_of(a), bits_of(b), c, room);
+}
+void run(const TileKernels& kernels, const OrderedProduct& p, const bf16* a, const bf16* b, bf16* c,
+         float* room) {
+  kernels.of_bf16_to_bf16(p, bits_of(a), bits_of(b), reinterpret_cast<Bf16Bits*>(c), room);
+}
+void run(const TileKernels& kernels, const OrderedProduct& p, const fp16* a, const fp16* b,
+         float* c, float* room) {
+  kernels.of_fp16(p, bits_of(a), bits_of(b), c, room);
+}
+void run(const TileKernels& kernels, const OrderedProduct& p, const fp16* a, const fp16* b, fp16* c,
+         float* room) {
+  kernels.of_fp16_to_fp16(p, bits_of(a), bits_of(b), reinterpret_cast<Fp16Bits*>(c), room);
 }
 
 struct Shape {
@@ -82,6 +112,7 @@ struct Shape {
 };
 
 /// A, B and C end where memory does; rows of C are followed by others, which must stay.
+template <class T = float, class C = float>
 struct ProductCase {
   ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
               float beta, std::mt19937& random)
@@ -98,12 +129,15 @@ struct ProductCase {
                shape.n + padding,
                alpha,
                beta};
-    for (Guarded* one : {&a, &b, &c}) fill(one->data(), one->size(), random);
+    fill(a.data(), a.size(), random);
+    fill(b.data(), b.size(), random);
+    fill(c.data(), c.size(), random);
   }
 
-  std::vector<float> values_of_c() { return {c.data(), c.data() + c.size()}; }
+  std::vector<C> values_of_c() { return {c.data(), c.data() + c.size()}; }
 
-  Guarded a, b, c;
+  Guarded<T> a, b;
+  Guarded<C> c;
   OrderedProduct product;
 };
 
@@ -113,14 +147,22 @@ std::string text_of(const OrderedProduct& p) {
          std::to_string(p.beta);
 }
 
-bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
-  return one.size() == other.size() &&
-         std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
-}
+template <class Types>
+class OrderedGemmOf : public testing::Test {};
+template <class Factor, class Result>
+struct Elements {
+  using T = Factor;
+  using C = Result;
+};
+using AllElements =
+    testing::Types<Elements<float, float>, Elements<bf16, float>, Elements<bf16, bf16>,
+                   Elements<fp16, float>, Elements<fp16, fp16>>;
+TYPED_TEST_SUITE(OrderedGemmOf, AllElements, );
 
-TEST(OrderedGemm, EveryKernelHasTheBitsOfPlainLoops) {
+TYPED_TEST(OrderedGemmOf, EveryKernelHasTheBitsOfPlainLoops) {
+  using C = typename TypeParam::C;
   std::mt19937 random(1);
-  std::vector<float> room(tile_room);
+  std::vector<float> room(tile_room_16bit, NAN);
   std::vector<Shape> shapes = {{1, 1, 1},    {1, 40, 300}, {4, 33, 17},  {5, 17, 256},
                                {14, 32, 8},  {15, 64, 65}, {6, 16, 257}, {64, 31, 64},
                                {253, 35, 9}, {70, 1, 30},  {29, 1030, 5}};
@@ -129,55 +171,58 @@ TEST(OrderedGemm, EveryKernelHasTheBitsOfPlainLoops) {
   for (const Shape& shape : shapes)
     for (const int turned : {0, 1, 2, 3})
       for (const float beta : {0.0f, 1.0f, 0.3f}) {
-        ProductCase expected(shape, turned & 1, turned & 2, turned == 1 ? 3 : 0,
-                             beta == 0 ? 1 : 0.7f, beta, random);
-        const std::vector<float> before = expected.values_of_c();
+        ProductCase<typename TypeParam::T, C> expected(
+            shape, turned & 1, turned & 2, turned == 1 ? 3 : 0, beta == 0 ? 1 : 0.7f, beta, random);
+        const std::vector<C> before = expected.values_of_c();
         in_plain_loops(expected.product, expected.a.data(), expected.b.data(), expected.c.data());
-        const std::vector<float> wanted = expected.values_of_c();
-        for (const NamedKernel& kernel : kernels_here()) {
+        const std::vector<C> wanted = expected.values_of_c();
+        for (const TileKernels* kernel : kernels_here()) {
           std::copy(before.begin(), before.end(), expected.c.data());
-          kernel.multiply(expected.product, expected.a.data(), expected.b.data(), expected.c.data(),
-                          room.data());
+          run(*kernel, expected.product, expected.a.data(), expected.b.data(), expected.c.data(),
+              room.data());
           EXPECT_TRUE(same_bits(expected.values_of_c(), wanted))
-              << kernel.name << ": " << text_of(expected.product);
+              << kernel->name << ": " << text_of(expected.product);
         }
       }
 }
 
 /// More rows than are packed at a time, more columns than a panel, more terms than are held.
-TEST(OrderedGemm, KernelsAgreeOnLargeMatrices) {
+TYPED_TEST(OrderedGemmOf, KernelsAgreeOnLargeMatrices) {
+  using C = typename TypeParam::C;
   std::mt19937 random(2);
-  std::vector<float> room(tile_room);
-  for (const Shape& shape : {Shape{1400, 70, 300}, Shape{40, 1100, 20000}, Shape{300, 2100, 60}})
+  std::vector<float> room(tile_room_16bit, NAN);
+  for (const Shape& shape : {Shape{1400, 70, 300}, Shape{40, 1100, 20000}, Shape{300, 2100, 600}})
     for (const int turned : {0, 1, 2}) {
-      ProductCase one(shape, turned & 1, turned & 2, 0, 1, 0, random);
-      std::vector<float> first;
-      for (const NamedKernel& kernel : kernels_here()) {
-        if (kernel.multiply == tile_multiply_plain && kernels_here().size() > 2) continue;  // slow
-        kernel.multiply(one.product, one.a.data(), one.b.data(), one.c.data(), room.data());
+      ProductCase<typename TypeParam::T, C> one(shape, turned & 1, turned & 2, 0, 1, 0, random);
+      std::vector<C> first;
+      for (const TileKernels* kernel : kernels_here()) {
+        if (kernel == &tile_kernels_plain() && kernels_here().size() > 2) continue;  // slow
+        run(*kernel, one.product, one.a.data(), one.b.data(), one.c.data(), room.data());
         if (first.empty()) first = one.values_of_c();
-        EXPECT_TRUE(same_bits(first, one.values_of_c())) << kernel.name << text_of(one.product);
+        EXPECT_TRUE(same_bits(first, one.values_of_c())) << kernel->name << text_of(one.product);
       }
       // Some elements, one by one.
       for (std::int64_t at : {std::int64_t{0}, shape.m * shape.n / 2, shape.m * shape.n - 1}) {
         const std::int64_t i = at / shape.n, j = at % shape.n;
         OrderedProduct element = one.product;
         element.m = element.n = 1;
-        float value = 0;
+        C value(0);
         in_plain_loops(element, one.a.data() + i * element.a.row,
                        one.b.data() + j * element.b.column, &value);
-        EXPECT_EQ(value, first[static_cast<std::size_t>(i * one.product.c_row + j)]);
+        EXPECT_EQ(static_cast<float>(value),
+                  static_cast<float>(first[static_cast<std::size_t>(i * one.product.c_row + j)]));
       }
     }
 }
 
 /// Rows [row, row + rows) and columns [column, column + columns) of C alone.
-TEST(OrderedGemm, PartsHaveTheBitsOfTheWhole) {
+TYPED_TEST(OrderedGemmOf, PartsHaveTheBitsOfTheWhole) {
+  using C = typename TypeParam::C;
   std::mt19937 random(3);
   std::uniform_int_distribution<std::int64_t> side(1, 200), terms(1, 700);
   for (int i = 0; i < 60; ++i) {
-    ProductCase whole({side(random), side(random), terms(random)}, i & 1, i & 2, i % 5, 1, 0,
-                      random);
+    ProductCase<typename TypeParam::T, C> whole({side(random), side(random), terms(random)}, i & 1,
+                                                i & 2, i % 5, 1, 0, random);
     const OrderedProduct& p = whole.product;
     ordered_gemm(p, whole.a.data(), whole.b.data(), whole.c.data());
     OrderedProduct part = p;
@@ -185,23 +230,47 @@ TEST(OrderedGemm, PartsHaveTheBitsOfTheWhole) {
     part.n = 1 + static_cast<std::int64_t>(random() % p.n);
     const std::int64_t row = static_cast<std::int64_t>(random() % (p.m - part.m + 1));
     const std::int64_t column = static_cast<std::int64_t>(random() % (p.n - part.n + 1));
-    std::vector<float> c(static_cast<std::size_t>(part.m * part.n));
+    std::vector<C> c(static_cast<std::size_t>(part.m * part.n));
     part.c_row = part.n;
     ordered_gemm(part, whole.a.data() + row * p.a.row, whole.b.data() + column * p.b.column,
                  c.data());
     for (std::int64_t r = 0; r < part.m; ++r)
       EXPECT_EQ(0, std::memcmp(&c[static_cast<std::size_t>(r * part.n)],
                                whole.c.data() + (row + r) * p.c_row + column,
-                               static_cast<std::size_t>(part.n) * sizeof(float)))
+                               static_cast<std::size_t>(part.n) * sizeof(C)))
           << text_of(p) << ", " << part.m << " x " << part.n << " from (" << row << ", " << column
           << ")";
   }
 }
 
+/// Also infinities, NaNs, subnormals, and what becomes one of these.
+template <class T>
+void expect_conversions_of_half_hpp() {
+  const T factor(1.75f);
+  std::vector<float> room(tile_room_16bit, NAN);
+  for (const TileKernels* kernel : kernels_here())
+    for (const float x : {0.0f, 1.0f, -65504.0f, 1e38f, 6.1e-5f, 3e-6f, INFINITY, -INFINITY, NAN,
+                          1.00390625f, 1.01171875f, std::numeric_limits<float>::denorm_min()}) {
+      const T a(x);
+      T c(0.0f);
+      run(*kernel, {1, 1, 1, {1, 1}, {1, 1}, 1, 1.1f, 0}, &a, &factor, &c, room.data());
+      const T expected(1.1f * (static_cast<float>(a) * 1.75f));
+      if (std::isnan(static_cast<float>(expected)))
+        EXPECT_TRUE(std::isnan(static_cast<float>(c))) << kernel->name;
+      else
+        EXPECT_EQ(c.bits, expected.bits) << kernel->name << ", " << x;
+    }
+}
+
+TEST(OrderedGemm, RoundsAsHalvesAreRounded) {
+  expect_conversions_of_half_hpp<bf16>();
+  expect_conversions_of_half_hpp<fp16>();
+}
+
 TEST(OrderedGemm, ThreadsChangeNoBit) {
   std::mt19937 random(4);
   for (const Shape& shape : {Shape{97, 301, 270}, Shape{500, 33, 100}, Shape{1, 5000, 400}}) {
-    ProductCase one(shape, false, true, 0, 1, 0, random);
+    ProductCase<> one(shape, false, true, 0, 1, 0, random);
     std::vector<float> first;
     for (const int threads : {1, 2, 3, 4}) {
       set_gemm_threads(threads);

@@ -7,12 +7,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/math/amx_kernel.hpp>
 #include <ostrakon/math/parallel_product.hpp>
+#include <ostrakon/math/thread_room.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -34,23 +31,9 @@ bool system_permits_tiles() {
   return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
-struct Freed {
-  void operator()(void* memory) const { std::free(memory); }
+struct AmxRoom {
+  static constexpr std::int64_t bytes = amx_room;
 };
-
-/// This thread's, from its first product on.
-void* room() {
-  const auto allocate = [] {
-    constexpr std::size_t page = std::size_t{2} << 20;
-    constexpr std::size_t bytes = (amx_room + page - 1) / page * page;
-    void* const memory = std::aligned_alloc(page, bytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    ask_for_huge_pages(memory, bytes);
-    return memory;
-  };
-  thread_local const std::unique_ptr<void, Freed> memory(allocate());
-  return memory.get();
-}
 
 const std::uint16_t* bits_of(const bf16* x) { return reinterpret_cast<const std::uint16_t*>(x); }
 std::uint16_t* bits_of(bf16* x) { return reinterpret_cast<std::uint16_t*>(x); }
@@ -61,7 +44,8 @@ void multiply(const OrderedProduct& product, const bf16* a, const bf16* b, C* c)
   multiply_on_threads(
       product, a, b, c,
       [](const OrderedProduct& part, const bf16* a_part, const bf16* b_part, C* c_part) {
-        amx_multiply(part, bits_of(a_part), bits_of(b_part), bits_of(c_part), room());
+        amx_multiply(part, bits_of(a_part), bits_of(b_part), bits_of(c_part),
+                     thread_room<AmxRoom>());
       });
 }
 

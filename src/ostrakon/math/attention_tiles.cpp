@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/attention_tiles.hpp>
 
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <ostrakon/math/thread_room.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -18,8 +16,8 @@ AttentionTileKernel choose_tiles() {
   return attention_tiles_plain();
 }
 
-struct FreedRoom {
-  void operator()(float* memory) const { std::free(memory); }
+struct AttentionRoom {
+  static constexpr std::int64_t bytes = 4 * attention_tile_room;
 };
 
 }  // namespace
@@ -29,12 +27,6 @@ const AttentionTileKernel& attention_tiles() {
   return chosen;
 }
 
-float* attention_room() {
-  constexpr std::size_t cache_line = 64;
-  thread_local const std::unique_ptr<float, FreedRoom> memory(
-      static_cast<float*>(std::aligned_alloc(cache_line, attention_tile_room * sizeof(float))));
-  if (!memory) throw std::bad_alloc();
-  return memory.get();
-}
+float* attention_room() { return static_cast<float*>(thread_room<AttentionRoom>()); }
 
 }  // namespace ostrakon::math

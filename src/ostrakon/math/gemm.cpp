@@ -7,7 +7,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/amx_gemm.hpp>
-#include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
@@ -240,11 +239,7 @@ void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, double alpha,
 #endif
 
 template <class T, class C>
-void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                   View<const T**> a, View<const T**> b, float beta, View<C**> c);
-
-template <class T, class C>
-void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
+void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
               compute_t<T> alpha, View<const T**> a, View<const T**> b, compute_t<T> beta,
               View<C**> c) {
 #if OSTRAKON_PRODUCTS_ON_DEVICE
@@ -252,24 +247,23 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
 #else
   const Strides a_strides{turn_a ? 1 : a.stride(), turn_a ? a.stride() : 1};
   const Strides b_strides{turn_b ? 1 : b.stride(), turn_b ? b.stride() : 1};
-  if constexpr (std::is_same<T, float>::value) {
-    ordered_gemm({extents.m, extents.n, extents.k, a_strides, b_strides, c.stride(), alpha, beta},
-                 a.data(), b.data(), c.data());
-  } else if constexpr (is_16bit<T>) {
+  if constexpr (!std::is_same<T, double>::value) {
+    const OrderedProduct product{extents.m, extents.n,  extents.k, a_strides,
+                                 b_strides, c.stride(), alpha,     beta};
     if constexpr (std::is_same<T, bf16>::value)
       if (half_products<T>() == HalfProducts::amx)
-        return amx_gemm(
-            {extents.m, extents.n, extents.k, a_strides, b_strides, c.stride(), alpha, beta},
-            a.data(), b.data(), c.data());
+        return amx_gemm(product, a.data(), b.data(), c.data());
 #if defined(OSTRAKON_GEMM_ONEDNN)
-    using onednn::format_of;
-    if (half_products<T>() == HalfProducts::onednn) {
-      const onednn::Product product{format_of<T>, format_of<C>, extents.m,  extents.n, extents.k,
-                                    a_strides,    b_strides,    c.stride(), alpha,     beta};
-      if (onednn::multiply(product, a.data(), b.data(), c.data())) return;
+    if constexpr (is_16bit<T>) {
+      using onednn::format_of;
+      if (half_products<T>() == HalfProducts::onednn &&
+          onednn::multiply({format_of<T>, format_of<C>, extents.m, extents.n, extents.k, a_strides,
+                            b_strides, c.stride(), alpha, beta},
+                           a.data(), b.data(), c.data()))
+        return;
     }
 #endif
-    gemm_in_float(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
+    ordered_gemm(product, a.data(), b.data(), c.data());
   } else {
 #if defined(OSTRAKON_GEMM_CBLAS)
     cblas_gemm(turn_a, turn_b, extents, alpha, a, b, beta, c);
@@ -278,70 +272,6 @@ void one_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents
 #endif
   }
 #endif
-}
-
-/// to = from in another type, on top of beta * to.
-template <class A, class B>
-void store_block(const Exec& exec, View<const A**> from, float beta, View<B**> to) {
-  const std::int64_t columns = from.columns();
-  for_each_item(
-      exec, "gemm_convert", from.rows(), KOKKOS_LAMBDA(std::int64_t r) {
-        const A* in = from.row(r).range(0, columns).data();
-        B* out = to.row(r).range(0, columns).data();
-        if (beta == 0)
-          convert_run(in, out, columns);
-        else
-          for (std::int64_t j = 0; j < columns; ++j) out[j] = static_cast<B>(in[j] + beta * out[j]);
-      });
-}
-
-// Where products of 16-bit matrices are made in float: the most of C, and of terms, at a time.
-// Whole chunks of terms, so that the bits are those of one product in float.
-constexpr std::int64_t float_block = 1024;
-constexpr std::int64_t float_terms = 2 * product_chunk;
-
-/// Memory for one block of A, B and C, 8 MiB, from the first use on.
-struct FloatBlocks {
-  float a[float_block * float_terms];
-  float b[float_block * float_terms];
-  float c[float_block * float_block];
-};
-
-/// The product of 16-bit matrices by that of float.
-template <class T, class C>
-void gemm_in_float(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents, float alpha,
-                   View<const T**> a, View<const T**> b, float beta, View<C**> c) {
-  static const std::unique_ptr<FloatBlocks> blocks(new FloatBlocks);
-  const auto part = [&](View<const T**> x, bool turn, std::int64_t row, std::int64_t rows,
-                        std::int64_t column, std::int64_t columns, float* room) {
-    const View<const T**> from =
-        turn ? x.row_range(column, column + columns).column_range(row, row + rows)
-             : x.row_range(row, row + rows).column_range(column, column + columns);
-    const View<float**> to(room, from.rows(), from.columns());
-    store_block<T, float>(exec, from, 0, to);
-    return to;
-  };
-  for (std::int64_t j = 0; j < extents.n; j += float_block)
-    for (std::int64_t i = 0; i < extents.m; i += float_block) {
-      const std::int64_t rows = smaller(float_block, extents.m - i);
-      const std::int64_t columns = smaller(float_block, extents.n - j);
-      const View<C**> to = c.row_range(i, i + rows).column_range(j, j + columns);
-      View<float**> sum(blocks->c, rows, columns);
-      float onto = 0;
-      if constexpr (!is_16bit<C>) {
-        sum = to;
-        onto = beta;
-      }
-      for (std::int64_t k = 0; k < extents.k; k += float_terms) {
-        const std::int64_t terms = smaller(float_terms, extents.k - k);
-        const View<const float**> a_block = part(a, turn_a, i, rows, k, terms, blocks->a);
-        const View<const float**> b_block = part(b, turn_b, k, terms, j, columns, blocks->b);
-        one_gemm<float, float>(exec, turn_a, turn_b, {rows, columns, terms}, alpha, a_block,
-                               b_block, onto, sum);
-        onto = 1;
-      }
-      if constexpr (is_16bit<C>) store_block<float, C>(exec, sum, beta, to);
-    }
 }
 
 template <class T, class C>
@@ -442,9 +372,7 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
 /// number of terms in 16 bits: these are few.
 template <class T>
 std::int64_t terms_at_once(std::int64_t terms) {
-  if (!is_16bit<T> || products_on_device) return terms;
-  if constexpr (is_16bit<T>)
-    if (half_products<T>() == HalfProducts::amx) return terms;
+  if (!is_16bit<T> || products_on_device || parts_have_bits_of_whole<T>()) return terms;
   std::int64_t power = product_chunk;
   while (power > terms && power > 1) power /= 2;
   return std::min(power, terms);
@@ -513,10 +441,8 @@ void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute
 template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once) {
-  bool as_a_whole = at_once == 0;
-  if constexpr (is_16bit<T>)
-    as_a_whole |= !products_on_device && half_products<T>() == HalfProducts::amx;
-  if (as_a_whole) return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
+  if (at_once == 0 || parts_have_bits_of_whole<T>())
+    return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
   const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
   for (std::int64_t i = 0; i < whole; i += at_once)
     gemm<T>(exec, Transpose::no, transpose_b, 1, a.row_range(i, i + at_once), b, 0,
@@ -547,6 +473,13 @@ const char* gemm_kernel() {
 #else
   return ordered_gemm_kernel();
 #endif
+}
+
+template <class T>
+bool parts_have_bits_of_whole() {
+  if (products_on_device || std::is_same<T, double>::value) return false;
+  if constexpr (is_16bit<T>) return half_products<T>() != HalfProducts::onednn;
+  return true;
 }
 
 template <class T>
@@ -629,6 +562,11 @@ OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
+
+template bool parts_have_bits_of_whole<float>();
+template bool parts_have_bits_of_whole<double>();
+template bool parts_have_bits_of_whole<bf16>();
+template bool parts_have_bits_of_whole<fp16>();
 
 template HalfProducts half_products<bf16>();
 template HalfProducts half_products<fp16>();

@@ -147,10 +147,10 @@ constexpr std::int64_t gemm_by_row_workspace(std::int64_t k, std::int64_t n,
 }
 
 /// C = A op(B) for A (m, k) and C (m, n), overwritten, where any number of rows is to have the bits
-/// that each row has in other company. In float that holds for every product, and in bf16 where
-/// amx_gemm() multiplies. Else in 16 bits a library may choose kernels by the number of rows:
-/// `at_once` rows are multiplied at a time, the last ones with zeros below them, so that all
-/// products have one shape. In double and on a device nothing is done about it.
+/// that each row has in other company. Where parts_have_bits_of_whole() does not say so of all
+/// products, a library may choose kernels of 16 bits by the number of rows: `at_once` rows are
+/// multiplied at a time, the last ones with zeros below them, so that all products have one shape.
+/// In double and on a device nothing is done about it.
 template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once = rows_of_a_product<T>);
@@ -161,6 +161,11 @@ void warm_up_products();
 
 /// What multiplies matrices of float here: "AVX-512", "AVX2", "plain loops", "cuBLAS" or "Kokkos".
 const char* gemm_kernel();
+
+/// Whether any rows and columns of a product of T have its bits when they are computed alone: so
+/// with ordered_gemm() and amx_gemm(), not with libraries.
+template <class T>
+bool parts_have_bits_of_whole();
 
 /// How the host multiplies matrices of T, bf16 or fp16, here.
 enum class HalfProducts { amx, onednn, in_float };

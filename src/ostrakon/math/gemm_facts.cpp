@@ -190,12 +190,15 @@ std::string gemm_digest(DType dtype) {
 }
 
 bool rows_have_bits_of_whole(DType dtype) {
-#if OSTRAKON_PRODUCTS_ON_DEVICE
-  (void)dtype;
+  switch (dtype) {
+    case DType::fp32:
+      return parts_have_bits_of_whole<float>();
+    case DType::bf16:
+      return parts_have_bits_of_whole<bf16>();
+    case DType::fp16:
+      return parts_have_bits_of_whole<fp16>();
+  }
   return false;
-#else
-  return dtype == DType::fp32 || half_products_of(dtype) != HalfProducts::onednn;
-#endif
 }
 
 }  // namespace ostrakon::math

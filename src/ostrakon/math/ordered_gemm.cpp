@@ -1,58 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/ordered_gemm.hpp>
 
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/math/parallel_product.hpp>
+#include <ostrakon/math/thread_room.hpp>
 #include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-struct Kernel {
-  TileMultiply multiply;
-  const char* name;
-};
-
-Kernel choose_kernel() {
+const TileKernels& choose_kernels() {
 #if defined(OSTRAKON_X86_TILES)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return {tile_multiply_avx512, "AVX-512"};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {tile_multiply_avx2, "AVX2"};
+  if (__builtin_cpu_supports("avx512f")) return tile_kernels_avx512();
+  // All processors with AVX2 and FMA convert fp16.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tile_kernels_avx2();
 #endif
-  return {tile_multiply_plain, "plain loops"};
+  return tile_kernels_plain();
 }
 
-const Kernel& kernel() {
-  static const Kernel chosen = choose_kernel();
+const TileKernels& kernels() {
+  static const TileKernels& chosen = choose_kernels();
   return chosen;
 }
 
-struct Freed {
-  void operator()(float* memory) const { std::free(memory); }
+template <class C>
+struct TileRoom {
+  static constexpr std::int64_t bytes =
+      4 * (sizeof(C) == sizeof(float) ? tile_room : tile_room_16bit);
 };
 
-/// This thread's, from its first product on.
-float* room() {
-  constexpr std::size_t cache_line = 64;
-  thread_local const std::unique_ptr<float, Freed> memory(
-      static_cast<float*>(std::aligned_alloc(cache_line, tile_room * sizeof(float))));
-  if (!memory) throw std::bad_alloc();
-  return memory.get();
-}
-
-}  // namespace
-
-void ordered_gemm(const OrderedProduct& product, const float* a, const float* b, float* c) {
+template <class T, class C>
+void multiply(const OrderedProduct& product, const T* a, const T* b, C* c,
+              TileMultiply<T, C> kernel) {
   multiply_on_threads(
       product, a, b, c,
-      [](const OrderedProduct& part, const float* a_part, const float* b_part, float* c_part) {
-        kernel().multiply(part, a_part, b_part, c_part, room());
+      [kernel](const OrderedProduct& part, const T* a_part, const T* b_part, C* c_part) {
+        kernel(part, a_part, b_part, c_part, static_cast<float*>(thread_room<TileRoom<C>>()));
       });
 }
 
-const char* ordered_gemm_kernel() { return kernel().name; }
+const Bf16Bits* bits_of(const bf16* x) { return reinterpret_cast<const Bf16Bits*>(x); }
+const Fp16Bits* bits_of(const fp16* x) { return reinterpret_cast<const Fp16Bits*>(x); }
+Bf16Bits* bits_of(bf16* x) { return reinterpret_cast<Bf16Bits*>(x); }
+Fp16Bits* bits_of(fp16* x) { return reinterpret_cast<Fp16Bits*>(x); }
+
+}  // namespace
+
+template <>
+void ordered_gemm(const OrderedProduct& product, const float* a, const float* b, float* c) {
+  multiply(product, a, b, c, kernels().of_float);
+}
+template <>
+void ordered_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, float* c) {
+  multiply(product, bits_of(a), bits_of(b), c, kernels().of_bf16);
+}
+template <>
+void ordered_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, bf16* c) {
+  multiply(product, bits_of(a), bits_of(b), bits_of(c), kernels().of_bf16_to_bf16);
+}
+template <>
+void ordered_gemm(const OrderedProduct& product, const fp16* a, const fp16* b, float* c) {
+  multiply(product, bits_of(a), bits_of(b), c, kernels().of_fp16);
+}
+template <>
+void ordered_gemm(const OrderedProduct& product, const fp16* a, const fp16* b, fp16* c) {
+  multiply(product, bits_of(a), bits_of(b), bits_of(c), kernels().of_fp16_to_fp16);
+}
+
+const char* ordered_gemm_kernel() { return kernels().name; }
 
 }  // namespace ostrakon::math

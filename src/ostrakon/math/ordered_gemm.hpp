@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products of fp32 matrices on the host whose bits depend on nothing but the factors.
+// Products of matrices on the host, computed in float, whose bits depend on nothing but the
+// factors.
 
 #include <cstdint>
 
@@ -30,7 +31,11 @@ struct OrderedProduct {
 /// of a product have its bits when they are computed alone, with every number of threads and on
 /// every processor. (alpha * sum, not fma, where C is not read.) On as many OpenMP threads as
 /// omp_get_max_threads() says.
-void ordered_gemm(const OrderedProduct& product, const float* a, const float* b, float* c);
+///
+/// T, C: float, float; or T bf16 or fp16, whose elements are converted to float as they are packed,
+/// and C float or T, rounded once at the end.
+template <class T, class C>
+void ordered_gemm(const OrderedProduct& product, const T* a, const T* b, C* c);
 
 /// The kernel for this processor: "AVX-512", "AVX2" or "plain loops".
 const char* ordered_gemm_kernel();

@@ -27,12 +27,14 @@ struct Parts {
 };
 
 /// Instructions: Vector, `width` floats of it, zero(), load(), store(), broadcast(), multiply(),
-/// multiply_add(), and transpose() of `width` lines of `width` floats. A tile of C is `rows` by
-/// `vectors` vectors: as many as fit into registers. With `reads_in_place` few rows take any B from
-/// where it lies.
+/// multiply_add(), transpose() of `width` lines of `width` floats or pairs of halves, and split()
+/// of such pairs; load() and store() convert from and to 16 bits. A tile of C is `rows` by
+/// `vectors` vectors: as many as fit into registers. With `reads_in_place` few rows take any B of
+/// float from where it lies.
 ///
 /// The names are those of the method: A is packed in slivers of `rows` rows, B in slivers of
-/// `columns` columns, each so that a tile reads it from the first element to the last.
+/// `columns` columns, each so that a tile reads it from the first element to the last. Packed, all
+/// is in float.
 template <class I>
 struct TileKernel {
   using Vector = typename I::Vector;
@@ -41,11 +43,15 @@ struct TileKernel {
   static constexpr std::int64_t columns = I::vectors * width;
   static_assert(panel_columns % columns == 0 && rows <= width, "whole slivers");
 
-  /// Element i of vector j is element j of line i; the last of `count` lines stands for those
-  /// behind.
-  static void load_lines(const float* from, std::int64_t apart, std::int64_t count,
+  template <class T>
+  static constexpr bool is_float = sizeof(T) == sizeof(float);
+
+  /// Element i of vector j is element j of line i, or its j-th pair of halves; the last of `count`
+  /// lines stands for those behind.
+  template <class T>
+  static void load_lines(const T* from, std::int64_t apart, std::int64_t count,
                          Vector (&to)[width]) {
-    const float* lines[width];
+    const T* lines[width];
 #pragma GCC unroll 16
     for (int i = 0; i < width; ++i) lines[i] = from + least(i, count - 1) * apart;
     I::transpose(lines, to);
@@ -54,21 +60,44 @@ struct TileKernel {
   /// `count` <= width lines of `length` elements, `apart` from one to the next, as columns: element
   /// j of line i goes to to[j * to_row + i]. Writes `width` elements in each row, of which those
   /// behind `count` have no meaning.
-  static void pack_lines(const float* from, std::int64_t apart, std::int64_t count,
-                         std::int64_t length, float* to, std::int64_t to_row) {
+  template <class T>
+  static void pack_lines(const T* from, std::int64_t apart, std::int64_t count, std::int64_t length,
+                         float* to, std::int64_t to_row) {
+    constexpr std::int64_t at_once = is_float<T> ? width : 2 * width;
     std::int64_t j = 0;
-    for (; j + width <= length; j += width) {
+    for (; j + at_once <= length; j += at_once) {
       Vector block[width];
       load_lines(from + j, apart, count, block);
-      for (int i = 0; i < width; ++i) I::store(to + (j + i) * to_row, block[i]);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i)
+        if constexpr (is_float<T>) {
+          I::store(to + (j + i) * to_row, block[i]);
+        } else {
+          Vector even, odd;
+          I::split(T{}, block[i], even, odd);
+          I::store(to + (j + 2 * i) * to_row, even);
+          I::store(to + (j + 2 * i + 1) * to_row, odd);
+        }
     }
     for (; j < length; ++j)
-      for (int i = 0; i < width; ++i) to[j * to_row + i] = from[least(i, count - 1) * apart + j];
+      for (int i = 0; i < width; ++i)
+        to[j * to_row + i] = float_of(from[least(i, count - 1) * apart + j]);
+  }
+
+  static float float_of(float x) { return x; }
+  /// By the conversion of vectors, which is the processor's.
+  template <class T>
+  static float float_of(T x) {
+    const T copies[width] = {x};
+    float values[width];
+    I::store(values, I::load(copies));
+    return values[0];
   }
 
   /// A part of A, (slivers.size, terms), sliver after sliver: element (i, j) of one goes to
   /// to[j * width + i].
-  static void pack_a(const Strides& strides, const float* from, const Parts& slivers,
+  template <class T>
+  static void pack_a(const Strides& strides, const T* from, const Parts& slivers,
                      std::int64_t terms, float* to) {
     std::int64_t whole = 0;
     const auto copy_a = [&](std::int64_t i, std::int64_t j) {
@@ -87,21 +116,22 @@ struct TileKernel {
       }
     }
     for (std::int64_t i = 0; i < slivers.count; ++i) {
-      const float* const first = from + slivers.begin(i) * strides.row;
+      const T* const first = from + slivers.begin(i) * strides.row;
       float* const packed = to + i * terms * width;
       if (strides.column == 1 && strides.row != 1)
         pack_lines(first, strides.row, slivers.length(i), terms, packed, width);
       else
         for (std::int64_t j = whole; j < terms; ++j)
           for (std::int64_t l = 0; l < slivers.length(i); ++l)
-            packed[j * width + l] = first[l * strides.row + j * strides.column];
+            packed[j * width + l] = float_of(first[l * strides.row + j * strides.column]);
     }
   }
 
   /// A (terms, count) part of B in slivers of `columns` columns, one after the other: element (i,
   /// j) of a sliver goes to to[i * columns + j]. What fills the last one up has no meaning.
-  static void pack_b(const Strides& strides, const float* from, std::int64_t terms,
-                     std::int64_t count, float* to) {
+  template <class T>
+  static void pack_b(const Strides& strides, const T* from, std::int64_t terms, std::int64_t count,
+                     float* to) {
     const std::int64_t whole = count - count % columns;
     if (strides.column == 1)  // along the rows of B, as they lie in memory
       for (std::int64_t i = 0; i < terms; ++i)
@@ -110,7 +140,7 @@ struct TileKernel {
             I::store(to + j * terms + i * columns + v * width,
                      I::load(from + i * strides.row + j + v * width));
     for (std::int64_t j = strides.column == 1 ? whole : 0; j < count; j += columns) {
-      const float* const first = from + j * strides.column;
+      const T* const first = from + j * strides.column;
       float* const packed = to + j * terms;
       const std::int64_t used = least(columns, count - j);
       if (strides.row == 1)
@@ -120,21 +150,37 @@ struct TileKernel {
       else
         for (std::int64_t i = 0; i < terms; ++i)
           for (std::int64_t l = 0; l < columns; ++l)
-            packed[i * columns + l] = l < used ? first[i * strides.row + l * strides.column] : 0.0f;
+            packed[i * columns + l] =
+                l < used ? float_of(first[i * strides.row + l * strides.column]) : 0.0f;
     }
   }
 
-  /// C = alpha A B + beta C for a packed (count, terms) A, a packed B and a tile of C.
-  template <int count>
+  /// Where sums so far are read, and where sums are written; rows are `row` elements apart. For a C
+  /// of float both are C.
+  template <class C>
+  struct Target {
+    const float* onto;
+    std::int64_t onto_row;
+    C* c;
+    std::int64_t row;
+    Target at(std::int64_t i, std::int64_t j) const {
+      return {onto + i * onto_row + j, onto_row, c + i * row + j, row};
+    }
+  };
+
+  /// C = alpha A B + beta onto for a packed (count, terms) A, a packed B and a tile of C.
+  template <int count, class C>
   static void whole_tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
-                         std::int64_t b_row, float alpha, float beta, float* c,
-                         std::int64_t c_row) {
+                         std::int64_t b_row, float alpha, float beta, const Target<C>& to) {
+    C* const c = to.c;
+    const std::int64_t c_row = to.row;
     Vector sums[count][I::vectors];
 #pragma GCC unroll 16
     for (int i = 0; i < count; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < I::vectors; ++v) sums[i][v] = I::zero();
-    const auto add_terms = [&](std::int64_t number) {
+    // Else the compiler may keep the sums in memory, not in registers.
+    const auto add_terms = [&](std::int64_t number) __attribute__((always_inline)) {
       for (std::int64_t term = 0; term < number; ++term, a += a_term, b += b_row) {
         // What lies beside this sliver of B is the next one.
         if constexpr (I::reads_in_place) {
@@ -174,57 +220,73 @@ struct TileKernel {
 #pragma GCC unroll 16
     for (int i = 0; i < count; ++i)
 #pragma GCC unroll 4
-      for (int v = 0; v < I::vectors; ++v) {
-        float* to = c + i * c_row + v * width;
-        I::store(to, I::multiply_add(scale, sums[i][v], I::multiply(keep, I::load(to))));
-      }
+      for (int v = 0; v < I::vectors; ++v)
+        I::store(
+            c + i * c_row + v * width,
+            I::multiply_add(scale, sums[i][v],
+                            I::multiply(keep, I::load(to.onto + i * to.onto_row + v * width))));
   }
 
   /// The same for a tile of fewer columns: the same instructions, on a copy.
-  template <int count>
+  template <int count, class C>
   static void tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
-                   std::int64_t b_row, float alpha, float beta, float* c, std::int64_t c_row,
+                   std::int64_t b_row, float alpha, float beta, const Target<C>& to,
                    std::int64_t used) {
     if (used == columns) {
-      whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta, c, c_row);
+      whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta, to);
       return;
     }
-    float copy[count * columns] = {};
+    float onto[count * columns] = {};
+    C copy[count * columns];
     if (beta != 0)
       for (int i = 0; i < count; ++i)
-        for (std::int64_t j = 0; j < used; ++j) copy[i * columns + j] = c[i * c_row + j];
-    whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta, copy, columns);
+        for (std::int64_t j = 0; j < used; ++j)
+          onto[i * columns + j] = to.onto[i * to.onto_row + j];
+    whole_tile<count>(terms, a, a_term, b, b_row, alpha, beta,
+                      Target<C>{onto, columns, copy, columns});
     for (int i = 0; i < count; ++i)
-      for (std::int64_t j = 0; j < used; ++j) c[i * c_row + j] = copy[i * columns + j];
+      for (std::int64_t j = 0; j < used; ++j) to.c[i * to.row + j] = copy[i * columns + j];
   }
 
+  template <class C>
   using Tile = void (*)(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, float,
-                        float, float*, std::int64_t, std::int64_t);
-  template <int count = 1>
-  static Tile tile_of(std::int64_t wanted) {
+                        float, const Target<C>&, std::int64_t);
+  template <class C, int count = 1>
+  static Tile<C> tile_of(std::int64_t wanted) {
     if constexpr (count == rows)
-      return tile<count>;
+      return tile<count, C>;
     else
-      return wanted == count ? tile<count> : tile_of<count + 1>(wanted);
+      return wanted == count ? tile<count, C> : tile_of<C, count + 1>(wanted);
   }
 
   /// One chunk of terms: rows of A, packed unless they are read in place, by `count` columns of B,
-  /// which are packed here unless they are.
+  /// which are packed here unless they are. `a`: null where A is packed.
+  template <class T, class C>
   static void multiply_panel(const OrderedProduct& p, const Parts& slivers, std::int64_t terms,
-                             const float* a, bool a_in_place, const float* b, bool b_in_place,
-                             float beta, float* c, std::int64_t count, float* packed_b) {
-    std::int64_t b_row = p.b.row, sliver = columns;
-    if (!b_in_place || count < columns) {
-      pack_b(p.b, b, terms, count, packed_b);
-      b = packed_b;
-      b_row = columns, sliver = columns * terms;
-    }
+                             const T* a, const float* packed_a, const T* b, bool b_in_place,
+                             float beta, const Target<C>& to, std::int64_t count, float* packed_b) {
+    const float* panel = packed_b;
+    std::int64_t b_row = columns, sliver = columns * terms;
+    bool packs = true;
+    if constexpr (is_float<T>)
+      if (b_in_place && count >= columns) {
+        packs = false;
+        panel = b;
+        b_row = p.b.row, sliver = columns;
+      }
+    if (packs) pack_b(p.b, b, terms, count, packed_b);
     for (std::int64_t i = 0; i < slivers.count; ++i) {
-      const Tile multiply_tile = tile_of(slivers.length(i));
+      const Tile<C> multiply_tile = tile_of<C>(slivers.length(i));
+      const float* rows_of_a = packed_a + i * width * terms;
+      std::int64_t a_term = width;
+      if constexpr (is_float<T>)
+        if (a != nullptr) {
+          rows_of_a = a + slivers.begin(i) * p.a.row;
+          a_term = p.a.column;
+        }
       for (std::int64_t j = 0; j < count; j += columns)
-        multiply_tile(terms, a_in_place ? a + slivers.begin(i) * p.a.row : a + i * width * terms,
-                      a_in_place ? p.a.column : width, b + j / columns * sliver, b_row, p.alpha,
-                      beta, c + slivers.begin(i) * p.c_row + j, p.c_row, least(columns, count - j));
+        multiply_tile(terms, rows_of_a, a_term, panel + j / columns * sliver, b_row, p.alpha, beta,
+                      to.at(slivers.begin(i), j), least(columns, count - j));
     }
   }
 
@@ -289,18 +351,28 @@ struct TileKernel {
       return wanted == count ? multiply_lines<count> : lines_of<count + 1>(wanted);
   }
 
-  static void multiply(const OrderedProduct& p, const float* a, const float* b, float* c,
-                       float* room) {
-    if (p.m <= line_rows && p.b.row == 1 && p.b.column != 1) {
-      lines_of(p.m)(p, a, b, c);
-      return;
-    }
+  /// (rows_of_c, count) elements of C to sums.
+  template <class C>
+  static void load_sums(const C* c, std::int64_t c_row, std::int64_t rows_of_c, std::int64_t count,
+                        float* sums, std::int64_t sums_row) {
+    for (std::int64_t i = 0; i < rows_of_c; ++i)
+      for (std::int64_t j = 0; j < count; ++j) sums[i * sums_row + j] = float_of(c[i * c_row + j]);
+  }
+
+  template <class T, class C>
+  static void multiply(const OrderedProduct& p, const T* a, const T* b, C* c, float* room) {
+    if constexpr (is_float<T>)
+      if (p.m <= line_rows && p.b.row == 1 && p.b.column != 1) {
+        lines_of(p.m)(p, a, b, c);
+        return;
+      }
     float* const packed_b = room;
     float* const packed_a = room + panel_columns * product_chunk;
+    float* const all_sums = room + tile_room;  // where C is in 16 bits
     const bool few = p.m <= few_rows;
-    const bool a_in_place = p.a.row == 1 && p.n <= few_columns;
+    const bool a_in_place = is_float<T> && p.a.row == 1 && p.n <= few_columns;
     const bool b_in_place =
-        few && p.b.column == 1 && (I::reads_in_place || p.n * p.k <= small_matrix);
+        is_float<T> && few && p.b.column == 1 && (I::reads_in_place || p.n * p.k <= small_matrix);
     const std::int64_t panel = few && (b_in_place || p.b.column != 1) ? columns : panel_columns;
     const Parts blocks(p.m, block_rows);
     for (std::int64_t block = 0; block < blocks.count; ++block) {
@@ -308,25 +380,58 @@ struct TileKernel {
       const Parts slivers(blocks.length(block), rows);
       const std::int64_t padded_rows = slivers.count * width;
       // All terms of a few rows: then B is read, and C written, from the first column to the last.
-      const std::int64_t held = padded_rows * p.k <= packed_a_floats ? p.k : product_chunk;
-      for (std::int64_t h0 = 0; h0 < p.k; h0 += held) {
-        const std::int64_t h1 = least(p.k, h0 + held);
-        if (!a_in_place)
-          for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk)
-            pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, slivers, least(product_chunk, h1 - k0),
-                   packed_a + padded_rows * (k0 - h0));
-        for (std::int64_t n0 = 0; n0 < p.n; n0 += panel)
-          for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk)
-            multiply_panel(p, slivers, least(product_chunk, h1 - k0),
-                           a_in_place ? a + m0 * p.a.row + k0 * p.a.column
-                                      : packed_a + padded_rows * (k0 - h0),
-                           a_in_place, b + k0 * p.b.row + n0 * p.b.column, b_in_place,
-                           k0 == 0 ? p.beta : 1.0f, c + m0 * p.c_row + n0, least(panel, p.n - n0),
-                           packed_b);
-      }
+      const bool holds_all = padded_rows * p.k <= packed_a_floats;
+      const std::int64_t held = holds_all ? p.k : product_chunk;
+      const std::int64_t group = is_float<C> || holds_all ? p.n : kept_columns;
+      for (std::int64_t g0 = 0; g0 < p.n; g0 += group)
+        for (std::int64_t h0 = 0; h0 < p.k; h0 += held) {
+          const std::int64_t h1 = least(p.k, h0 + held);
+          if (!a_in_place)
+            for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk)
+              pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, slivers,
+                     least(product_chunk, h1 - k0), packed_a + padded_rows * (k0 - h0));
+          for (std::int64_t n0 = g0; n0 < least(p.n, g0 + group); n0 += panel) {
+            const std::int64_t count = least(panel, p.n - n0);
+            C* const c_panel = c + m0 * p.c_row + n0;
+            for (std::int64_t k0 = h0; k0 < h1; k0 += product_chunk) {
+              const std::int64_t terms = least(product_chunk, h1 - k0);
+              const float beta = k0 == 0 ? p.beta : 1.0f;
+              const auto multiply_into = [&](const auto& to) {
+                multiply_panel(
+                    p, slivers, terms, a_in_place ? a + m0 * p.a.row + k0 * p.a.column : nullptr,
+                    packed_a + padded_rows * (k0 - h0), b + k0 * p.b.row + n0 * p.b.column,
+                    b_in_place, beta, to, count, packed_b);
+              };
+              if constexpr (is_float<C>) {
+                multiply_into(Target<C>{c_panel, p.c_row, c_panel, p.c_row});
+              } else {
+                // Sums of a panel stay where they are until the last terms are added.
+                float* const sums = all_sums + (holds_all ? 0 : (n0 - g0) * block_rows);
+                if (k0 == 0 && beta != 0)
+                  load_sums(c_panel, p.c_row, blocks.length(block), count, sums, panel);
+                if (k0 + terms == p.k)
+                  multiply_into(Target<C>{sums, panel, c_panel, p.c_row});
+                else
+                  multiply_into(Target<float>{sums, panel, sums, panel});
+              }
+            }
+          }
+        }
     }
   }
 };
+
+/// multiply() for all types of elements.
+template <class I>
+constexpr TileKernels tile_kernels_of(const char* name) {
+  using Kernel = TileKernel<I>;
+  return {name,
+          Kernel::template multiply<float, float>,
+          Kernel::template multiply<Bf16Bits, float>,
+          Kernel::template multiply<Bf16Bits, Bf16Bits>,
+          Kernel::template multiply<Fp16Bits, float>,
+          Kernel::template multiply<Fp16Bits, Fp16Bits>};
+}
 
 }  // namespace
 }  // namespace ostrakon::math

@@ -24,19 +24,41 @@ constexpr std::int64_t small_matrix = std::int64_t{1} << 17;
 /// Columns of C for which an A that lies in the order of tiles is not packed.
 constexpr std::int64_t few_columns = 64;
 
+/// Columns of a C of 16 bits whose sums are kept in float at a time, where not all terms are
+/// packed.
+constexpr std::int64_t kept_columns = 4 * panel_columns;
+
 /// Floats of packed A, whose slivers of 6 rows take room for 8; and all that a kernel writes into,
-/// 2 MiB.
+/// 2 MiB, and 5 more for a C of 16 bits.
 constexpr std::int64_t packed_a_floats = block_rows / 6 * 8 * product_chunk;
 constexpr std::int64_t tile_room = panel_columns * product_chunk + packed_a_floats;
+constexpr std::int64_t tile_room_16bit = tile_room + block_rows * kept_columns;
 
-using TileMultiply = void (*)(const OrderedProduct&, const float* a, const float* b, float* c,
-                              float* room);
+/// bf16 and fp16 as bits: types without functions, which these sources would compile for their
+/// instructions and the linker might take for all.
+struct Bf16Bits {
+  std::uint16_t bits;
+};
+struct Fp16Bits {
+  std::uint16_t bits;
+};
 
-void tile_multiply_plain(const OrderedProduct&, const float* a, const float* b, float* c,
-                         float* room);
-void tile_multiply_avx2(const OrderedProduct&, const float* a, const float* b, float* c,
-                        float* room);
-void tile_multiply_avx512(const OrderedProduct&, const float* a, const float* b, float* c,
-                          float* room);
+template <class T, class C>
+using TileMultiply = void (*)(const OrderedProduct&, const T* a, const T* b, C* c, float* room);
+
+/// All products of one kind of processor. `room`: tile_room floats, for a C of 16 bits
+/// tile_room_16bit, whatever is in them.
+struct TileKernels {
+  const char* name;
+  TileMultiply<float, float> of_float;
+  TileMultiply<Bf16Bits, float> of_bf16;
+  TileMultiply<Bf16Bits, Bf16Bits> of_bf16_to_bf16;
+  TileMultiply<Fp16Bits, float> of_fp16;
+  TileMultiply<Fp16Bits, Fp16Bits> of_fp16_to_fp16;
+};
+
+const TileKernels& tile_kernels_plain();
+const TileKernels& tile_kernels_avx2();
+const TileKernels& tile_kernels_avx512();
 
 }  // namespace ostrakon::math

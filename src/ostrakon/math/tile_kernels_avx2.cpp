@@ -4,9 +4,9 @@
 
 namespace ostrakon::math {
 
-void tile_multiply_avx2(const OrderedProduct& product, const float* a, const float* b, float* c,
-                        float* room) {
-  TileKernel<Avx2>::multiply(product, a, b, c, room);
+const TileKernels& tile_kernels_avx2() {
+  static constexpr TileKernels all = tile_kernels_of<Avx2>("AVX2");
+  return all;
 }
 
 }  // namespace ostrakon::math

@@ -4,9 +4,9 @@
 
 namespace ostrakon::math {
 
-void tile_multiply_avx512(const OrderedProduct& product, const float* a, const float* b, float* c,
-                          float* room) {
-  TileKernel<Avx512>::multiply(product, a, b, c, room);
+const TileKernels& tile_kernels_avx512() {
+  static constexpr TileKernels all = tile_kernels_of<Avx512>("AVX-512");
+  return all;
 }
 
 }  // namespace ostrakon::math

@@ -7,9 +7,9 @@
 
 namespace ostrakon::math {
 
-void tile_multiply_plain(const OrderedProduct& product, const float* a, const float* b, float* c,
-                         float* room) {
-  TileKernel<Plain>::multiply(product, a, b, c, room);
+const TileKernels& tile_kernels_plain() {
+  static constexpr TileKernels all = tile_kernels_of<Plain>("plain loops");
+  return all;
 }
 
 }  // namespace ostrakon::math

@@ -4,11 +4,12 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-/// AVX2 and FMA: 16 registers, of which a tile takes 12.
+/// AVX2, FMA and F16C: 16 registers, of which a tile takes 12.
 struct Avx2 {
   using Vector = __m256;
   static constexpr int width = 8, rows = 6, vectors = 2;
@@ -19,6 +20,38 @@ struct Avx2 {
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float* from) { return _mm256_loadu_ps(from); }
   static void store(float* to, Vector x) { _mm256_storeu_ps(to, x); }
+  static Vector load(const Bf16Bits* from) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(from)), 16));
+  }
+  static Vector load(const Fp16Bits* from) { return _mm256_cvtph_ps(load_halves(from)); }
+  /// Rounded to the nearest, ties to even; a NaN stays one, made quiet.
+  static void store(Bf16Bits* to, Vector x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
+    const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    store_halves(to, _mm256_srli_epi32(
+                         _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(rounded),
+                                                              _mm256_castsi256_ps(quiet), is_nan)),
+                         16));
+  }
+  static void store(Fp16Bits* to, Vector x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  static void split(Bf16Bits, Vector pairs, Vector& even, Vector& odd) {
+    const __m256i bits = _mm256_castps_si256(pairs);
+    even = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    odd = _mm256_castsi256_ps(
+        _mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void split(Fp16Bits, Vector pairs, Vector& even, Vector& odd) {
+    const __m256i bits = _mm256_castps_si256(pairs);
+    even = _mm256_cvtph_ps(halves(_mm256_and_si256(bits, _mm256_set1_epi32(0xffff))));
+    odd = _mm256_cvtph_ps(halves(_mm256_srli_epi32(bits, 16)));
+  }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
@@ -30,7 +63,12 @@ struct Avx2 {
   static Vector power_of_low_bits(Vector x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23));
   }
-  static void transpose(const float* const (&lines)[width], Vector (&to)[width]) {
+  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  template <class T>
+  static void transpose(const T* const (&halves_or_floats)[width], Vector (&to)[width]) {
+    const float* lines[width];
+#pragma GCC unroll 8
+    for (int i = 0; i < width; ++i) lines[i] = reinterpret_cast<const float*>(halves_or_floats[i]);
 #pragma GCC unroll 2
     for (int c = 0; c < width; c += 4) {
       // Lane l of four[i] has 4 elements of line 4 l + i: loads put them there.
@@ -48,6 +86,20 @@ struct Avx2 {
       to[c + 2] = _mm256_shuffle_ps(high, other_high, 0x44);
       to[c + 3] = _mm256_shuffle_ps(high, other_high, 0xee);
     }
+  }
+
+ private:
+  template <class T>
+  static __m128i load_halves(const T* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  }
+  /// The lower halves of elements whose upper ones are 0.
+  static __m128i halves(__m256i x) {
+    return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  }
+  template <class T>
+  static void store_halves(T* to, __m256i x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves(x));
   }
 };
 

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -24,6 +25,36 @@ struct Avx512 {
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector load(const float* from) { return _mm512_loadu_ps(from); }
   static void store(float* to, Vector x) { _mm512_storeu_ps(to, x); }
+  static Vector load(const Bf16Bits* from) { return float_of(Bf16Bits{}, load_halves(from)); }
+  static Vector load(const Fp16Bits* from) { return float_of(Fp16Bits{}, load_halves(from)); }
+  /// Rounded to the nearest, ties to even; a NaN stays one, made quiet.
+  static void store(Bf16Bits* to, Vector x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i halves =
+        _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                                               bits, _mm512_set1_epi32(0x00400000)),
+                          16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(halves));
+  }
+  static void store(Fp16Bits* to, Vector x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  static void split(Bf16Bits, Vector pairs, Vector& even, Vector& odd) {
+    const __m512i bits = _mm512_castps_si512(pairs);
+    even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    odd = _mm512_castsi512_ps(
+        _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static void split(Fp16Bits, Vector pairs, Vector& even, Vector& odd) {
+    const __m512i bits = _mm512_castps_si512(pairs);
+    even = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(bits));
+    odd = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+  }
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
   static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
   static Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
@@ -37,7 +68,12 @@ struct Avx512 {
   static Vector power_of_low_bits(Vector x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
   }
-  static void transpose(const float* const (&lines)[width], Vector (&to)[width]) {
+  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  template <class T>
+  static void transpose(const T* const (&halves_or_floats)[width], Vector (&to)[width]) {
+    const float* lines[width];
+#pragma GCC unroll 16
+    for (int i = 0; i < width; ++i) lines[i] = reinterpret_cast<const float*>(halves_or_floats[i]);
 #pragma GCC unroll 4
     for (int c = 0; c < width; c += 4) {
       // Lane l of four[i] has 4 elements of line 4 l + i: loads put them there.
@@ -59,6 +95,16 @@ struct Avx512 {
       to[c + 3] = _mm512_shuffle_ps(high, other_high, 0xee);
     }
   }
+
+ private:
+  template <class T>
+  static __m256i load_halves(const T* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  static Vector float_of(Bf16Bits, __m256i bits) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static Vector float_of(Fp16Bits, __m256i bits) { return _mm512_cvtph_ps(bits); }
 };
 
 }  // namespace

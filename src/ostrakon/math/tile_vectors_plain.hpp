@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 namespace {
 
-/// For processors without kernels of their own. A compiler for one with fused multiply-adds makes
+/// For processors without kernels of their own: compiled with the instructions of all other
+/// sources, and so with their inline functions. A compiler for one with fused multiply-adds makes
 /// vector instructions of these loops; others call the C library, which is slow and as exact.
 struct Plain {
   static constexpr int width = 4, rows = 4, vectors = 2;
@@ -21,6 +24,28 @@ struct Plain {
   static Vector load(const float* from) { return {{from[0], from[1], from[2], from[3]}}; }
   static void store(float* to, const Vector& x) {
     for (int i = 0; i < width; ++i) to[i] = x.lane[i];
+  }
+  template <class T>
+  static Vector load(const T* from) {
+    Vector result;
+    for (int i = 0; i < width; ++i) result.lane[i] = float_of(from[i]);
+    return result;
+  }
+  static void store(Bf16Bits* to, const Vector& x) {
+    for (int i = 0; i < width; ++i) to[i].bits = half_bits::bf16_of(x.lane[i]);
+  }
+  static void store(Fp16Bits* to, const Vector& x) {
+    for (int i = 0; i < width; ++i) to[i].bits = half_bits::fp16_of(x.lane[i]);
+  }
+  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  template <class T>
+  static void split(T, const Vector& pairs, Vector& even, Vector& odd) {
+    for (int i = 0; i < width; ++i) {
+      T pair[2];
+      __builtin_memcpy(pair, &pairs.lane[i], sizeof pair);
+      even.lane[i] = float_of(pair[0]);
+      odd.lane[i] = float_of(pair[1]);
+    }
   }
   static Vector broadcast(float x) { return {{x, x, x, x}}; }
   static Vector add(const Vector& a, const Vector& b) {
@@ -59,10 +84,20 @@ struct Plain {
     }
     return result;
   }
-  static void transpose(const float* const (&lines)[width], Vector (&to)[width]) {
+  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  template <class T>
+  static void transpose(const T* const (&lines)[width], Vector (&to)[width]) {
+    constexpr std::int64_t elements = sizeof(float) / sizeof(T);
     for (int i = 0; i < width; ++i)
-      for (int j = 0; j < width; ++j) to[j].lane[i] = lines[i][j];
+      for (int j = 0; j < width; ++j)
+        __builtin_memcpy(&to[j].lane[i], lines[i] + j * elements, sizeof(float));
   }
+
+ private:
+  static float float_of(Bf16Bits x) {
+    return half_bits::to_float(static_cast<std::uint32_t>(x.bits) << 16);
+  }
+  static float float_of(Fp16Bits x) { return half_bits::float_of_fp16(x.bits); }
 };
 
 }  // namespace

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Memory that each thread has for a kernel of the host.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <ostrakon/base/huge_pages.hpp>
+
+namespace ostrakon::math {
+
+/// Begins a page of 2 MiB, if there are that many bytes, and a cache line otherwise.
+class AlignedRoom {
+ public:
+  explicit AlignedRoom(std::int64_t bytes) {
+    constexpr std::int64_t page = std::int64_t{2} << 20, line = 64;
+    const std::int64_t unit = bytes >= page ? page : line;
+    const std::int64_t whole = (bytes + unit - 1) / unit * unit;
+    memory_.reset(
+        std::aligned_alloc(static_cast<std::size_t>(unit), static_cast<std::size_t>(whole)));
+    if (!memory_) throw std::bad_alloc();
+    if (unit == page) ask_for_huge_pages(memory_.get(), whole);
+  }
+  void* data() const { return memory_.get(); }
+
+ private:
+  struct Freed {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<void, Freed> memory_;
+};
+
+/// Owner::bytes bytes of the calling thread, from its first use on until it ends.
+template <class Owner>
+void* thread_room() {
+  thread_local const AlignedRoom room(Owner::bytes);
+  return room.data();
+}
+
+}  // namespace ostrakon::math

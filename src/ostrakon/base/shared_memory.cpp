@@ -36,24 +36,24 @@ SharedMemory::SharedMemory(std::int64_t bytes) {
   try {
     if (::ftruncate(descriptor_, bytes) != 0)
       refuse(text(format_bytes(bytes), " of memory that ranks share can't be made"));
-    map(descriptor_);
+    map(descriptor_, Access::read_write);
   } catch (...) {
     close();
     throw;
   }
 }
 
-SharedMemory::SharedMemory(int process, int descriptor, std::int64_t bytes) {
+SharedMemory::SharedMemory(int process, int descriptor, std::int64_t bytes, Access access) {
   if (bytes == 0) return;
   bytes_ = bytes;
   const std::string path = text("/proc/", process, "/fd/", descriptor);
-  const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int opened = ::open(path.c_str(), (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC);
   if (opened < 0) refuse(path);
   try {
     struct stat found {};
     if (::fstat(opened, &found) != 0) refuse(path);
     require(found.st_size >= bytes, path, ": has ", found.st_size, " bytes; expected ", bytes);
-    map(opened);
+    map(opened, access);
   } catch (...) {
     ::close(opened);
     throw;
@@ -76,7 +76,7 @@ SharedMemory::~SharedMemory() {
 }
 
 /// At an address that is as far into a huge page as the file is: others can't map one.
-void SharedMemory::map(int descriptor) {
+void SharedMemory::map(int descriptor, Access access) {
   const auto size = static_cast<std::size_t>(bytes_);
   const std::size_t room = size + static_cast<std::size_t>(huge_page);
   void* const reserved =
@@ -86,8 +86,8 @@ void SharedMemory::map(int descriptor) {
   const auto address = reinterpret_cast<std::uintptr_t>(reserved);
   constexpr auto page = static_cast<std::uintptr_t>(huge_page);
   std::byte* const aligned = begin + ((address + page - 1) / page * page - address);
-  void* const mapped =
-      ::mmap(aligned, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+  const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* const mapped = ::mmap(aligned, size, protection, MAP_SHARED | MAP_FIXED, descriptor, 0);
   if (mapped == MAP_FAILED) {
     const int reason = errno;
     ::munmap(reserved, room);
@@ -138,6 +138,18 @@ bool SharedMemory::take_huge_pages() {
 #else
   return false;
 #endif
+}
+
+void SharedMemory::take() {
+#if defined(MADV_POPULATE_WRITE)
+  constexpr int populate = MADV_POPULATE_WRITE;
+#else
+  constexpr int populate = 23;  // Linux 5.14, whatever the headers are
+#endif
+  if (data_ == nullptr) return;
+  const int failed = ::madvise(data_, static_cast<std::size_t>(bytes_), populate);
+  if (failed != 0 && errno != EINVAL && errno != EINTR && errno != EAGAIN)
+    refuse(text(format_bytes(bytes_), " of memory that ranks share are not there"));
 }
 
 std::string describe_shared_pages() {

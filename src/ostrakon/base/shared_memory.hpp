@@ -10,16 +10,17 @@ namespace ostrakon {
 /// Memory that other processes of the host can map, too: an anonymous file. It has no name
 /// anywhere, so that nothing is left of it however its processes end, and no limit but that of the
 /// host's memory. Zero at first; a page is taken when it is first written to, or all are by
-/// take_huge_pages().
+/// take_huge_pages() and take().
 class SharedMemory {
  public:
   /// None.
   SharedMemory() = default;
   /// Throws Error with the system's reason.
   explicit SharedMemory(std::int64_t bytes);
+  enum class Access { read, read_write };
   /// That of another process, which has it open as `descriptor`. Throws Error where the system
-  /// does not allow that, or it is smaller.
-  SharedMemory(int process, int descriptor, std::int64_t bytes);
+  /// does not allow that, or it is smaller. To write where it may only be read ends the process.
+  SharedMemory(int process, int descriptor, std::int64_t bytes, Access access);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
@@ -39,8 +40,13 @@ class SharedMemory {
   /// of the system's own, which mostly is off.
   bool take_huge_pages();
 
+  /// Takes all of the memory now: where there is less than the system promised, what writes to it
+  /// else ends the process without a word. Throws Error with the system's reason. Does nothing on
+  /// systems that have no such call.
+  void take();
+
  private:
-  void map(int descriptor);
+  void map(int descriptor, Access access);
 
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;

@@ -112,15 +112,14 @@ void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*
   }
 }
 
-/// Copies each rank's part to its place in `full`, but this rank's own where it is there. Each rank
-/// begins with another part.
-void copy_parts(const std::vector<const std::byte*>& parts, int rank, std::int64_t part_bytes,
-                std::byte* full) {
-  const int ranks = static_cast<int>(parts.size());
+/// Copies each rank's part, `offset` bytes into what it shows, to its place in `full`, but this
+/// rank's own where it is there. Each rank begins with its own part, then others have shown theirs.
+void copy_parts(const Window& window, std::int64_t offset, int rank, int ranks,
+                std::int64_t part_bytes, std::byte* full) {
   for (int i = 0; i < ranks; ++i) {
     const int from = (rank + i) % ranks;
     std::byte* const to = full + from * part_bytes;
-    const std::byte* const part = parts[static_cast<std::size_t>(from)];
+    const std::byte* const part = window.source(from) + offset;
     if (part == to) continue;
     if (math::exceeds_caches(part_bytes) && part_bytes % sizeof(float) == 0)
       math::add_past_caches(reinterpret_cast<const float*>(part), nullptr,
@@ -237,7 +236,7 @@ void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, Vie
     finish(exec);
     const std::int64_t bytes = shard.size() * static_cast<std::int64_t>(sizeof(T));
     window_->begin(shard.data(), bytes);
-    copy_parts(window_->sources(), rank_, bytes, bytes_at(full.data()));
+    copy_parts(*window_, 0, rank_, size_, bytes, bytes_at(full.data()));
     window_->end();
   } else {
     finish(exec);
@@ -292,10 +291,8 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
     finish(exec);
     if (shard.size() > 0) {
       window_->begin(full.data(), full.size() * static_cast<std::int64_t>(sizeof(T)));
-      std::vector<const T*> parts;
-      for (const std::byte* const source : window_->sources())
-        parts.push_back(reinterpret_cast<const T*>(source) + rank_ * shard.size());
-      math::host::chain_sum<T>(parts, tree, local.continues, reached(shard));
+      const std::int64_t offset = rank_ * shard.size() * static_cast<std::int64_t>(sizeof(T));
+      math::host::chain_sum<T>(window_->sources(offset), tree, local.continues, reached(shard));
       window_->end();
     }
   } else {
@@ -360,9 +357,7 @@ void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
     finish(exec);
     window_->begin(full.data(), full.size() * static_cast<std::int64_t>(sizeof(T)));
     const std::int64_t bytes = full.size() / size_ * static_cast<std::int64_t>(sizeof(T));
-    std::vector<const std::byte*> parts = window_->sources();
-    for (const std::byte*& part : parts) part += rank_ * bytes;
-    copy_parts(parts, rank_, bytes, bytes_at(received.data()));
+    copy_parts(*window_, rank_ * bytes, rank_, size_, bytes, bytes_at(received.data()));
     window_->end();
   } else {
     finish(exec);

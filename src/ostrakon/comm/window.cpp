@@ -101,14 +101,15 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
       int descriptor = -1;
       stream >> rank.process >> identity >> descriptor;
       if (&rank == &mine) continue;
-      rank.flags = SharedMemory(rank.process, descriptor, flag_bytes);
+      rank.flags =
+          SharedMemory(rank.process, descriptor, flag_bytes, SharedMemory::Access::read_write);
       require(identity_in(rank.flags) == identity, "process ", rank.process,
               " is another one on the side of rank ", r, " of the node: its ranks are in ",
               "containers of their own");
       for (std::size_t part = 0; part < own.size(); ++part) {
         std::int64_t bytes = 0;
         stream >> descriptor >> bytes;
-        rank.mapped.emplace_back(rank.process, descriptor, bytes);
+        rank.mapped.emplace_back(rank.process, descriptor, bytes, SharedMemory::Access::read);
         rank.parts.push_back(rank.mapped.back().data());
       }
     }
@@ -175,12 +176,15 @@ void Window::begin(const void* source, std::int64_t bytes) {
   set(&WindowFlags::ready, mine, ++collective_);
 }
 
-const std::vector<const std::byte*>& Window::sources() {
-  for (std::size_t rank = 0; rank < on_node_.size(); ++rank) {
-    wait_for(&WindowFlags::ready, rank);
-    const int on_node = on_node_[rank];
-    sources_[rank] = memory_->at(on_node, memory_->flags(on_node, number_).source);
-  }
+const std::byte* Window::source(int rank) const {
+  wait_for(&WindowFlags::ready, static_cast<std::size_t>(rank));
+  const int on_node = on_node_[static_cast<std::size_t>(rank)];
+  return memory_->at(on_node, memory_->flags(on_node, number_).source);
+}
+
+const std::vector<const std::byte*>& Window::sources(std::int64_t offset) {
+  for (std::size_t rank = 0; rank < on_node_.size(); ++rank)
+    sources_[rank] = source(static_cast<int>(rank)) + offset;
   return sources_;
 }
 

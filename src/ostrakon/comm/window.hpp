@@ -74,8 +74,10 @@ class Window {
   /// Says that `source` is there to be read, until end(). Throws std::logic_error where it is not
   /// in the memory that this rank shares.
   void begin(const void* source, std::int64_t bytes);
-  /// The sources of all ranks, in rank order, once they are there to be read.
-  const std::vector<const std::byte*>& sources();
+  /// That of a rank, once it is there to be read.
+  const std::byte* source(int rank) const;
+  /// Those of all ranks, in rank order, from byte `offset` on.
+  const std::vector<const std::byte*>& sources(std::int64_t offset);
   /// Says that this rank has read what it needs, and waits until all ranks have.
   void end();
 

@@ -56,6 +56,8 @@ bool has_amx() {
   return has;
 }
 
+std::int64_t amx_gemm_room() { return AmxRoom::bytes; }
+
 void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, float* c) {
   multiply(product, a, b, c);
 }
@@ -73,6 +75,8 @@ void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, bf16*
 namespace ostrakon::math {
 
 bool has_amx() { return false; }
+
+std::int64_t amx_gemm_room() { return 0; }
 
 void amx_gemm(const OrderedProduct&, const bf16*, const bf16*, float*) {
   throw Error("amx_gemm: not compiled for processors with AMX");

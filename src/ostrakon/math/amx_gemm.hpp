@@ -13,6 +13,9 @@ namespace ostrakon::math {
 /// process use it, which the first call asks for. False where this was not compiled for x86-64.
 bool has_amx();
 
+/// Bytes that a thread keeps for these products.
+std::int64_t amx_gemm_room();
+
 /// C = alpha A B + beta C, each element of C by itself. Its sum S begins with zero, or with what C
 /// has where C is float and alpha and beta are 1. For 32 terms after the other, S += E + O, where E
 /// and O are the chains of fused multiply-adds over those with even and with odd index, from zero

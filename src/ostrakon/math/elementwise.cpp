@@ -135,17 +135,18 @@ class RowSums {
 
   /// The two halves of the tree over rows [begin, end) from element `first` on: valid until the
   /// next call.
-  Halves<C> halves(const std::vector<const T*>& rows, std::size_t begin, std::size_t end,
+  Halves<C> halves(const std::vector<const std::byte*>& rows, std::size_t begin, std::size_t end,
                    std::int64_t first, std::int64_t width) {
+    const auto run = [&](std::size_t row) { return reinterpret_cast<const T*>(rows[row]) + first; };
     if constexpr (!is_16bit<T>)
-      if (end - begin == 2) return {rows[begin] + first, rows[begin + 1] + first};
+      if (end - begin == 2) return {run(begin), run(begin + 1)};
     width_ = width;
     nodes_ = 0;
     for (std::size_t pair = 0; begin + 2 * pair < end; ++pair) {
-      const T* const left = rows[begin + 2 * pair] + first;
+      const T* const left = run(begin + 2 * pair);
       C* const node = node_[nodes_++];
       if (begin + 2 * pair + 1 < end)
-        add(left, rows[begin + 2 * pair + 1] + first, node);
+        add(left, run(begin + 2 * pair + 1), node);
       else
         convert_run(left, node, width_);
       const bool is_last = begin + 2 * pair + 2 >= end;
@@ -390,7 +391,7 @@ void host::chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute
 }
 
 template <class T>
-void host::chain_sum(const std::vector<const T*>& rows, int tree, bool continues,
+void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool continues,
                      HostView<compute_t<T>*> sum) {
   using C = compute_t<T>;
   require_pieces(static_cast<std::int64_t>(rows.size()));
@@ -548,7 +549,7 @@ void column_sums(const Exec& exec, View<const T**> x, View<compute_t<T>*> sums) 
   template void add_to<T>(const CallingThread&, HostView<const T*>, HostView<T*>);        \
   template void host::tree_sum<T>(HostView<T**>, HostView<compute_t<T>*>);                \
   template void host::chain_sum<T>(HostView<T**>, int, bool, HostView<compute_t<T>*>);    \
-  template void host::chain_sum<T>(const std::vector<const T*>&, int, bool,               \
+  template void host::chain_sum<T>(const std::vector<const std::byte*>&, int, bool,       \
                                    HostView<compute_t<T>*>);                              \
   template void add_bias<T>(const Exec&, View<T**>, View<const T*>);                      \
   template void add_residual<T>(const Exec&, View<const T**>, View<const compute_t<T>**>, \

@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/amx_gemm.hpp>
+#include <ostrakon/math/attention_tiles.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
@@ -511,6 +512,15 @@ const char* gemm_kernel_16bit() {
     return of_bf16 == of_fp16 ? of_bf16 : text(of_bf16, " (bf16), ", of_fp16, " (fp16)");
   }();
   return both.c_str();
+}
+
+std::int64_t room_bytes_of_a_thread() {
+#if OSTRAKON_ON_DEVICE
+  return 0;
+#else
+  const std::int64_t of_attention = attention_tile_room * static_cast<std::int64_t>(sizeof(float));
+  return of_attention + ordered_gemm_room() + (has_amx() ? amx_gemm_room() : 0);
+#endif
 }
 
 void warm_up_products() {

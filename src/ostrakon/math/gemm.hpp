@@ -178,6 +178,9 @@ const char* gemm_kernel_16bit();
 /// For one of them.
 const char* gemm_kernel_16bit(DType dtype);
 
+/// Bytes that kernels of the host keep for each thread, besides what plans have. 0 on a device.
+std::int64_t room_bytes_of_a_thread();
+
 /// Threads in products from now on, of the thread that calls this. In 16 bits and in double the
 /// bits of a product may depend on it, so all ranks set the same number: see train/threads.hpp.
 void set_gemm_threads(int threads);

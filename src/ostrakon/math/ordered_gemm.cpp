@@ -68,6 +68,8 @@ void ordered_gemm(const OrderedProduct& product, const fp16* a, const fp16* b, f
   multiply(product, bits_of(a), bits_of(b), bits_of(c), kernels().of_fp16_to_fp16);
 }
 
+std::int64_t ordered_gemm_room() { return TileRoom<float>::bytes + TileRoom<bf16>::bytes; }
+
 const char* ordered_gemm_kernel() { return kernels().name; }
 
 }  // namespace ostrakon::math

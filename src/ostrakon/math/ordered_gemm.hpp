@@ -37,6 +37,9 @@ struct OrderedProduct {
 template <class T, class C>
 void ordered_gemm(const OrderedProduct& product, const T* a, const T* b, C* c);
 
+/// Bytes that a thread keeps for these products.
+std::int64_t ordered_gemm_room();
+
 /// The kernel for this processor: "AVX-512", "AVX2" or "plain loops".
 const char* ordered_gemm_kernel();
 

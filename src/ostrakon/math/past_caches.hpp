@@ -11,7 +11,10 @@
 #include <immintrin.h>
 #endif
 
+// In an unnamed namespace: sources with flags of their own have other vectors.
+
 namespace ostrakon::math {
+namespace {
 
 /// Whether an array is too large to be found in a core's caches when it is read.
 constexpr bool exceeds_caches(std::int64_t bytes) { return bytes > (std::int64_t{8} << 20); }
@@ -65,4 +68,5 @@ inline void finish_past_caches() {
 #endif
 }
 
+}  // namespace
 }  // namespace ostrakon::math

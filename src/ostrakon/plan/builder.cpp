@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/builder.hpp>
 
+#include <algorithm>
 #include <ostrakon/plan/waits.hpp>
 #include <stdexcept>
 
@@ -201,6 +202,12 @@ void Builder::release_used(int u, const std::vector<int>& buffers) {
 
 StepPlan Builder::finish() {
   find_lifetimes();
+  // Where no collective stays in a node, ranks map nothing.
+  const Grid& grid = plan_.grid;
+  if (std::none_of(plan_.actions.begin(), plan_.actions.end(), [&](const Action& action) {
+        return action.span.ranks > 1 && grid.has_window(action.span);
+      }))
+    plan_.grid.window = 0;
   find_waits(plan_);
   return std::move(plan_);
 }

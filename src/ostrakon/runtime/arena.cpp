@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/arena.hpp>
 
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/poison.hpp>
@@ -26,8 +27,13 @@ Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unu
   }
 #endif
   if (shared) {
-    shared_ = SharedMemory(bytes);
-    shared_.take_huge_pages();
+    try {
+      shared_ = SharedMemory(bytes);
+      shared_.take_huge_pages();
+      shared_.take();
+    } catch (const Error& error) {
+      throw Error(text(error.what(), "; with parallel.node_windows = never ranks share none"));
+    }
     data_ = shared_.data();
     count_allocation(bytes);
     return;

@@ -121,7 +121,8 @@ void KernelFit::set(ComputeRates& rates) const {
 
 KernelFit fit_kernels(const std::vector<KernelSample>& samples) {
   std::optional<KernelFit> best;
-  for (const double product_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
+  for (const double product_width :
+       {0.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0})
     for (const double attention_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
       const KernelFit fit(samples, product_width, attention_width);
       if (!best || fit.error() < best->error()) best = fit;

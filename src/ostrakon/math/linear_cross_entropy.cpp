@@ -45,12 +45,11 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
 }
 
-/// Elements from one row of the logits to the next: whole cache lines, of which products of 16 bits
-/// write several times as many in a second where they need not read them first.
-template <class T>
+/// Elements from one row of the logits to the next: on the host whole cache lines, which products
+/// write faster, in 16 bits several times as fast where they need not read them first.
 std::int64_t logits_stride(std::int64_t vocabulary) {
   constexpr std::int64_t line = 16;
-  return dlogits_in_place<T> ? (vocabulary + line - 1) / line * line : vocabulary;
+  return on_device ? vocabulary : (vocabulary + line - 1) / line * line;
 }
 
 /// Words whose logits exist at a time for all rows, so that dx, which is a sum over words, has the
@@ -86,7 +85,8 @@ template <class T>
 View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<compute_t<T>*> room, std::int64_t stride = 0) {
   View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
-  if (stride > weight.rows()) logits = room.matrix(x.rows(), stride).column_range(0, weight.rows());
+  if (stride > weight.rows() && x.rows() > 0)
+    logits = room.matrix(x.rows(), stride).column_range(0, weight.rows());
   gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
   return logits;
 }
@@ -94,7 +94,9 @@ View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<cons
 /// Where dlogits of `logits` are stored: in their memory, or in `room`.
 template <class T>
 View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
-  if constexpr (dlogits_in_place<T>) {
+  if constexpr (!is_16bit<T>) {
+    return logits;
+  } else if constexpr (dlogits_in_place<T>) {
     static_assert(sizeof(compute_t<T>) == 2 * sizeof(T), "a row has room for two of dlogits");
     return {reinterpret_cast<T*>(logits.data()), logits.rows(), logits.columns(),
             2 * logits.stride(), logits.origin()};
@@ -205,7 +207,7 @@ void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
 
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * logits_stride<T>(vocabulary);
+  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * logits_stride(vocabulary);
   return scratch_elements<T, compute_t<T>>(logits) +
          (is_16bit<T> && !dlogits_in_place<T> ? logits : 0);
 }
@@ -217,7 +219,7 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
   check_shapes<T>(x, weight, targets, losses);
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
-  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const std::int64_t stride = logits_stride(weight.rows());
   const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * stride);
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
     const std::int64_t end = std::min(x.rows(), begin + chunk);
@@ -237,11 +239,10 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
   Scratch<T> scratch(workspace, kernel_name);
-  const std::int64_t stride = logits_stride<T>(weight.rows());
+  const std::int64_t stride = logits_stride(weight.rows());
   const View<C*> room = scratch.template take<C>(chunk * stride);
-  const View<T*> stored_room = stored_at(
-      room,
-      scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * weight.rows() : 0));
+  const View<T*> stored_room =
+      scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * weight.rows() : 0);
   std::int64_t begin = 0;
   do {  // at least once: without rows dweight becomes 0
     const std::int64_t end = std::min(x.rows(), begin + chunk);

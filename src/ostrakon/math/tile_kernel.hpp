@@ -95,13 +95,14 @@ struct TileKernel {
   }
 
   /// A part of A, (slivers.size, terms), sliver after sliver: element (i, j) of one goes to
-  /// to[j * width + i].
+  /// to[j * rows + i]. Whole vectors are written: what they have more than a sliver's rows is
+  /// written over by what comes next, and after the last one there is room for it.
   template <class T>
   static void pack_a(const Strides& strides, const T* from, const Parts& slivers,
                      std::int64_t terms, float* to) {
     std::int64_t whole = 0;
     const auto copy_a = [&](std::int64_t i, std::int64_t j) {
-      I::store(to + (i * terms + j) * width, I::load(from + slivers.begin(i) + j * strides.column));
+      I::store(to + (i * terms + j) * rows, I::load(from + slivers.begin(i) + j * strides.column));
     };
     if (strides.row == 1) {
       // Along the terms, as they lie in memory. A vector has more elements than a sliver has rows:
@@ -117,13 +118,13 @@ struct TileKernel {
     }
     for (std::int64_t i = 0; i < slivers.count; ++i) {
       const T* const first = from + slivers.begin(i) * strides.row;
-      float* const packed = to + i * terms * width;
+      float* const packed = to + i * terms * rows;
       if (strides.column == 1 && strides.row != 1)
-        pack_lines(first, strides.row, slivers.length(i), terms, packed, width);
+        pack_lines(first, strides.row, slivers.length(i), terms, packed, rows);
       else
         for (std::int64_t j = whole; j < terms; ++j)
           for (std::int64_t l = 0; l < slivers.length(i); ++l)
-            packed[j * width + l] = float_of(first[l * strides.row + j * strides.column]);
+            packed[j * rows + l] = float_of(first[l * strides.row + j * strides.column]);
     }
   }
 
@@ -275,19 +276,25 @@ struct TileKernel {
         b_row = p.b.row, sliver = columns;
       }
     if (packs) pack_b(p.b, b, terms, count, packed_b);
-    for (std::int64_t i = 0; i < slivers.count; ++i) {
-      const Tile<C> multiply_tile = tile_of<C>(slivers.length(i));
-      const float* rows_of_a = packed_a + i * width * terms;
-      std::int64_t a_term = width;
-      if constexpr (is_float<T>)
-        if (a != nullptr) {
-          rows_of_a = a + slivers.begin(i) * p.a.row;
-          a_term = p.a.column;
-        }
+    // A sliver of B stays in the nearest cache, those of A come from the next: a few of them at a
+    // time, so that few rows of C are written at once.
+    const Tile<C> multiply_longer = tile_of<C>(slivers.shorter + 1);
+    const Tile<C> multiply_shorter = tile_of<C>(slivers.shorter);
+    constexpr std::int64_t slivers_at_once = 4;
+    for (std::int64_t first = 0; first < slivers.count; first += slivers_at_once)
       for (std::int64_t j = 0; j < count; j += columns)
-        multiply_tile(terms, rows_of_a, a_term, panel + j / columns * sliver, b_row, p.alpha, beta,
-                      to.at(slivers.begin(i), j), least(columns, count - j));
-    }
+        for (std::int64_t i = first; i < least(slivers.count, first + slivers_at_once); ++i) {
+          const float* rows_of_a = packed_a + i * rows * terms;
+          std::int64_t a_term = rows;
+          if constexpr (is_float<T>)
+            if (a != nullptr) {
+              rows_of_a = a + slivers.begin(i) * p.a.row;
+              a_term = p.a.column;
+            }
+          (i < slivers.longer ? multiply_longer : multiply_shorter)(
+              terms, rows_of_a, a_term, panel + j / columns * sliver, b_row, p.alpha, beta,
+              to.at(slivers.begin(i), j), least(columns, count - j));
+        }
   }
 
   /// A row or a few by lines of B, `width` at a time: B is transposed on its way through registers.
@@ -378,7 +385,7 @@ struct TileKernel {
     for (std::int64_t block = 0; block < blocks.count; ++block) {
       const std::int64_t m0 = blocks.begin(block);
       const Parts slivers(blocks.length(block), rows);
-      const std::int64_t padded_rows = slivers.count * width;
+      const std::int64_t padded_rows = slivers.count * rows;
       // All terms of a few rows: then B is read, and C written, from the first column to the last.
       const bool holds_all = padded_rows * p.k <= packed_a_floats;
       const std::int64_t held = holds_all ? p.k : product_chunk;

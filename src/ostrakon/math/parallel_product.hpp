@@ -12,12 +12,12 @@
 
 namespace ostrakon::math {
 
-/// multiply(part, a, b, c) of part `index` of `count` of the columns of C, or of its rows where
-/// these are more.
+/// multiply(part, a, b, c) of part `index` of `count` of the rows of C, which other kernels divide,
+/// too, so that they stay in a thread's caches; or of its columns where these are many more.
 template <class T, class C, class Multiply>
 void multiply_part(const OrderedProduct& whole, const T* a, const T* b, C* c, std::int64_t index,
                    std::int64_t count, const Multiply& multiply) {
-  const bool columns = whole.n >= whole.m;
+  const bool columns = whole.n > 4 * whole.m;
   const std::int64_t size = columns ? whole.n : whole.m;
   constexpr std::int64_t granule = 32;  // whole tiles, and no cache line of C for two threads
   const std::int64_t granules = (size + granule - 1) / granule;

@@ -25,8 +25,9 @@ using plan::Kind;
 using simulate::Machine;
 
 /// A small decoder: what blocks of real ones are made of, in other proportions, and with 512, 1024
-/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough layers
-/// that weights and activations come from memory, as those of real ones. A step has one micro-batch.
+/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough
+/// layers that weights and activations come from memory, as those of real ones. A step has one
+/// micro-batch.
 struct SmallModel {
   const char* name;
   const char* settings;  ///< of sections model and training
@@ -131,7 +132,7 @@ class MachineBench {
     std::vector<double> seconds;  ///< of each action
     double step_seconds = 0.0;    ///< of all of them
     double between = 0.0;         ///< of a step besides its actions
-    double waits = 0.0;           ///< for others, relative to what ranks do besides
+    double wall_seconds = 0.0;    ///< of a step, waits for others included
 
     /// Of as many actions, all 0.
     static Run empty(plan::StepPlan plan) {
@@ -161,7 +162,7 @@ class MachineBench {
     trainer.initialize();
     Run found = Run::empty(trainer.program(plan::Purpose::train).plan);
     struct Step {
-      double total = 0.0, between = 0.0, wait = 0.0;
+      double total = 0.0, between = 0.0, wall = 0.0;
       std::vector<double> actions;
     };
     std::vector<Step> steps;
@@ -178,7 +179,8 @@ class MachineBench {
         step.total += step.actions.back();
       }
       step.between = seconds - step.total;
-      if (mesh.world().size() > 1) step.wait = waited(mesh.world(), found.plan, step.actions);
+      step.wall = seconds;
+      if (mesh.world().size() > 1) leave_out_waits(mesh.world(), found.plan, step.actions);
       world_.maximum(&seconds, 1);
       if (number == 1) continue;
       total += seconds;
@@ -192,7 +194,7 @@ class MachineBench {
       for (std::size_t a = 0; a < found.seconds.size(); ++a)
         found.seconds[a] += steps[s].actions[a] / kept;
       found.between += steps[s].between / kept;
-      found.waits += steps[s].wait / kept;
+      found.wall_seconds += steps[s].wall / kept;
     }
     add_up(found.seconds.data(), static_cast<int>(found.seconds.size()));
     for (double& seconds : found.seconds) {
@@ -200,25 +202,17 @@ class MachineBench {
       found.step_seconds += seconds;
     }
     found.between = mean(found.between);
-    found.waits = mean(found.waits);  // ranks leave out other steps
+    found.wall_seconds = mean(found.wall_seconds);  // ranks leave out other steps
     return found;
   }
 
-  /// How long ranks wait for others in collectives, on average and relative to all that they do
-  /// besides. Leaves of collectives in `seconds` what the rank takes that comes last.
-  double waited(comm::Communicator& group, const plan::StepPlan& plan,
-                std::vector<double>& seconds) {
+  /// Leaves of collectives in `seconds` what the rank takes that comes last.
+  void leave_out_waits(comm::Communicator& group, const plan::StepPlan& plan,
+                       std::vector<double>& seconds) {
     std::vector<double> least = seconds;
     group.minimum(least.data(), static_cast<int>(least.size()));
-    double sum = 0.0, waiting = 0.0;
-    for (std::size_t a = 0; a < seconds.size(); ++a) {
-      if (plan::array_bytes(plan.actions[a]) > 0) {
-        waiting += seconds[a] - least[a];
-        seconds[a] = least[a];
-      }
-      sum += seconds[a];
-    }
-    return mean(waiting) / mean(sum);
+    for (std::size_t a = 0; a < seconds.size(); ++a)
+      if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
   /// All models in turn, several times, as the speed of a machine changes within a minute.
@@ -342,7 +336,7 @@ class MachineBench {
 
   /// Of small all-gathers, and all-to-alls with their sums; then of those in steps of fully sharded
   /// models, whose arrays have left the caches.
-  void network(comm::Communicator& ranks, simulate::Network& network) {
+  void network(comm::Communicator& ranks, int ranks_per_node, simulate::Network& network) {
     const double n = ranks.size();
     const std::int64_t few = std::int64_t{64} * ranks.size();
     const Kokkos::View<float*, Memory> full("full", few), staging("staging", few),
@@ -357,12 +351,11 @@ class MachineBench {
     network.base_seconds = small[0].median;
     network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
     BytesAndSeconds gathers, exchanges;
-    double waits = 0.0;  // of steps with as many collectives as there are units, and more
+    std::vector<Run> runs;
     for (const SmallModel& model : small_models) {
       config::Settings settings = settings_of(model, {"parallel.sharding=full"});
       settings.training.global_batch_size *= ranks.size();
-      const Run found = run(settings, ranks.mpi());
-      waits += found.waits / static_cast<double>(std::size(small_models));
+      const Run& found = runs.emplace_back(run(settings, ranks.mpi()));
       for (std::size_t a = 0; a < found.seconds.size(); ++a) {
         const plan::Action& action = found.plan.actions[a];
         const auto whole = static_cast<double>(plan::array_bytes(action));
@@ -374,10 +367,6 @@ class MachineBench {
                                   whole * (1.0 + 1.0 / n) / machine_.update_rate());
       }
     }
-    Machine one;
-    one.rank_deviation = 1.0;
-    machine_.rank_deviation =
-        std::max(machine_.rank_deviation, waits / simulate::added_by_variation(one, ranks.size()));
     network.bytes_per_second = gathers.rate();
     network.exchange_bytes_per_second = exchanges.rate();
     require(network.bytes_per_second > 0.0,
@@ -386,6 +375,25 @@ class MachineBench {
     if (network.exchange_bytes_per_second <= 0.0 ||
         network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
       network.exchange_bytes_per_second = 4.0 * network.bytes_per_second;
+    variation(runs, ranks.size(), ranks_per_node);
+  }
+
+  /// By how much steps of sharded models take longer than is simulated without variation: ranks
+  /// wait for each other in as many collectives as there are units, and more.
+  void variation(const std::vector<Run>& runs, int ranks, int ranks_per_node) {
+    Machine even = machine_;
+    even.rank_deviation = 0.0;
+    double longer = 0.0;
+    for (const Run& run : runs)
+      longer += run.wall_seconds / simulate::predict({&run.plan}, even, ranks_per_node,
+                                                     simulate::Streams::one_after_the_other, 1.0)
+                                       .step_seconds -
+                1.0;
+    Machine one;
+    one.rank_deviation = 1.0;
+    machine_.rank_deviation =
+        std::max(machine_.rank_deviation, longer / static_cast<double>(runs.size()) /
+                                              simulate::added_by_variation(one, ranks));
   }
 
   /// Least squares of absolute errors: time goes to large arrays.
@@ -407,11 +415,11 @@ class MachineBench {
     require(node > 0, "machine: hosts have different numbers of ranks; expected as many on each");
     if (node > 1) {
       comm::Communicator inside = comm::Communicator::split(world_.mpi(), world_.rank() / node);
-      network(inside, machine_.inside_nodes);
+      network(inside, node, machine_.inside_nodes);
     }
     if (mesh.nodes() > 1) {
       comm::Communicator across = comm::Communicator::split(world_.mpi(), world_.rank() % node);
-      network(across, machine_.across_nodes);
+      network(across, 1, machine_.across_nodes);
     }
   }
 

@@ -144,6 +144,7 @@ class MachineBench {
     void add(const Run& other, double times) {
       for (std::size_t a = 0; a < seconds.size(); ++a) seconds[a] += times * other.seconds[a];
       step_seconds += times * other.step_seconds;
+      wall_seconds += times * other.wall_seconds;
       between += times * other.between;
     }
   };
@@ -378,17 +379,20 @@ class MachineBench {
     variation(runs, ranks.size(), ranks_per_node);
   }
 
-  /// By how much steps of sharded models take longer than is simulated without variation: ranks
-  /// wait for each other in as many collectives as there are units, and more.
+  /// By how much steps of sharded models take longer than is simulated without variation, where
+  /// those of one rank take as long: ranks wait for each other in as many collectives as there are
+  /// units, and more.
   void variation(const std::vector<Run>& runs, int ranks, int ranks_per_node) {
     Machine even = machine_;
     even.rank_deviation = 0.0;
     double longer = 0.0;
-    for (const Run& run : runs)
-      longer += run.wall_seconds / simulate::predict({&run.plan}, even, ranks_per_node,
-                                                     simulate::Streams::one_after_the_other, 1.0)
-                                       .step_seconds -
-                1.0;
+    const auto of_simulated = [&](const Run& run, int on_node) {
+      return run.wall_seconds / simulate::predict({&run.plan}, even, on_node,
+                                                  simulate::Streams::one_after_the_other, 1.0)
+                                    .step_seconds;
+    };
+    for (std::size_t m = 0; m < runs.size(); ++m)
+      longer += of_simulated(runs[m], ranks_per_node) / of_simulated(runs_[m], 1) - 1.0;
     Machine one;
     one.rank_deviation = 1.0;
     machine_.rank_deviation =

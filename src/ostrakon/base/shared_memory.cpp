@@ -26,6 +26,21 @@ constexpr std::int64_t huge_page = std::int64_t{2} << 20;
   throw Error(text(what, ": ", std::strerror(reason)));
 }
 
+/// Gives the pages in which [data, data + bytes) lies, data at the begin of one, memory. Returns
+/// false where the system has no call for that. Throws Error where there is no memory: what writes
+/// to it would end the process without a word.
+bool populate(std::byte* data, std::int64_t bytes) {
+#if defined(MADV_POPULATE_WRITE)
+  constexpr int advice = MADV_POPULATE_WRITE;
+#else
+  constexpr int advice = 23;  // Linux 5.14, whatever the headers are
+#endif
+  if (::madvise(data, static_cast<std::size_t>(bytes), advice) == 0) return true;
+  if (errno != EINVAL && errno != EINTR && errno != EAGAIN)
+    refuse(text(format_bytes(bytes), " of memory that ranks share is not there"));
+  return false;
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(std::int64_t bytes) {
@@ -131,7 +146,8 @@ bool SharedMemory::take_huge_pages() {
     const std::int64_t bytes = std::min(at_once, whole - first);
     // What has no page at all is left as it is.
     for (std::int64_t page = 0; page < bytes; page += huge_page)
-      *reinterpret_cast<volatile std::byte*>(data_ + first + page) = std::byte{0};
+      if (!populate(data_ + first + page, 1))
+        *reinterpret_cast<volatile std::byte*>(data_ + first + page) = std::byte{0};
     failures += ::madvise(data_ + first, static_cast<std::size_t>(bytes), collapse) == 0 ? 0 : 1;
   }
   return failures == 0;
@@ -141,15 +157,7 @@ bool SharedMemory::take_huge_pages() {
 }
 
 void SharedMemory::take() {
-#if defined(MADV_POPULATE_WRITE)
-  constexpr int populate = MADV_POPULATE_WRITE;
-#else
-  constexpr int populate = 23;  // Linux 5.14, whatever the headers are
-#endif
-  if (data_ == nullptr) return;
-  const int failed = ::madvise(data_, static_cast<std::size_t>(bytes_), populate);
-  if (failed != 0 && errno != EINVAL && errno != EINTR && errno != EAGAIN)
-    refuse(text(format_bytes(bytes_), " of memory that ranks share are not there"));
+  if (data_ != nullptr) populate(data_, bytes_);
 }
 
 std::string describe_shared_pages() {

@@ -37,7 +37,7 @@ class SharedMemory {
 
   /// Before anything is written: takes all of the memory now, in huge pages where the system has
   /// some left, and returns whether it has them: what shared memory has else depends on a setting
-  /// of the system's own, which mostly is off.
+  /// of the system's own, which mostly is off. Throws Error as take().
   bool take_huge_pages();
 
   /// Takes all of the memory now: where there is less than the system promised, what writes to it

@@ -113,7 +113,8 @@ void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*
 }
 
 /// Copies each rank's part, `offset` bytes into what it shows, to its place in `full`, but this
-/// rank's own where it is there. Each rank begins with its own part, then others have shown theirs.
+/// rank's own where it is there. Each rank begins with its own part, and waits for another's when
+/// that one's turn comes.
 void copy_parts(const Window& window, std::int64_t offset, int rank, int ranks,
                 std::int64_t part_bytes, std::byte* full) {
   for (int i = 0; i < ranks; ++i) {

@@ -56,7 +56,7 @@ bool has_amx() {
   return has;
 }
 
-std::int64_t amx_gemm_room() { return AmxRoom::bytes; }
+std::int64_t amx_gemm_room() { return thread_room_bytes<AmxRoom>(); }
 
 void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, float* c) {
   multiply(product, a, b, c);

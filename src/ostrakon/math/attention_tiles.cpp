@@ -27,6 +27,8 @@ const AttentionTileKernel& attention_tiles() {
   return chosen;
 }
 
+std::int64_t attention_room_bytes() { return thread_room_bytes<AttentionRoom>(); }
+
 float* attention_room() { return static_cast<float*>(thread_room<AttentionRoom>()); }
 
 }  // namespace ostrakon::math

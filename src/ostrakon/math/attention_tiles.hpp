@@ -107,6 +107,8 @@ AttentionTileKernel attention_tiles_avx512();
 /// Those of this processor.
 const AttentionTileKernel& attention_tiles();
 
+/// Bytes of attention_room().
+std::int64_t attention_room_bytes();
 /// This thread's, from its first use on: attention_tile_room floats.
 float* attention_room();
 

@@ -8,6 +8,7 @@
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/amx_gemm.hpp>
 #include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
@@ -518,8 +519,15 @@ std::int64_t room_bytes_of_a_thread() {
 #if OSTRAKON_ON_DEVICE
   return 0;
 #else
-  const std::int64_t of_attention = attention_tile_room * static_cast<std::int64_t>(sizeof(float));
-  return of_attention + ordered_gemm_room() + (has_amx() ? amx_gemm_room() : 0);
+  return attention_room_bytes() + ordered_gemm_room() + (has_amx() ? amx_gemm_room() : 0);
+#endif
+}
+
+int kernel_threads() {
+#if defined(_OPENMP)
+  return std::max(host_threads(), omp_get_max_threads());
+#else
+  return host_threads();
 #endif
 }
 

@@ -180,6 +180,8 @@ const char* gemm_kernel_16bit(DType dtype);
 
 /// Bytes that kernels of the host keep for each thread, besides what plans have. 0 on a device.
 std::int64_t room_bytes_of_a_thread();
+/// Threads of this rank that kernels and products run on, as set_gemm_threads() has set it.
+int kernel_threads();
 
 /// Threads in products from now on, of the thread that calls this. In 16 bits and in double the
 /// bits of a product may depend on it, so all ranks set the same number: see train/threads.hpp.

@@ -46,7 +46,7 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
 }
 
 /// Elements from one row of the logits to the next: on the host whole cache lines, which products
-/// write faster, in 16 bits several times as fast where they need not read them first.
+/// write faster; those of 16 bits several times as fast, as they need not read them first.
 std::int64_t logits_stride(std::int64_t vocabulary) {
   constexpr std::int64_t line = 16;
   return on_device ? vocabulary : (vocabulary + line - 1) / line * line;

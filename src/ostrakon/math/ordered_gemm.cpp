@@ -6,15 +6,28 @@
 #include <ostrakon/math/thread_room.hpp>
 #include <ostrakon/math/tile_kernels.hpp>
 
+#if defined(OSTRAKON_X86_TILES)
+#include <cpuid.h>
+#endif
+
 namespace ostrakon::math {
 namespace {
+
+#if defined(OSTRAKON_X86_TILES)
+/// Conversions of fp16, which every processor with AVX2 has, but not every virtual machine.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned f16c = 1u << 29;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & f16c) != 0;
+}
+#endif
 
 const TileKernels& choose_kernels() {
 #if defined(OSTRAKON_X86_TILES)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return tile_kernels_avx512();
-  // All processors with AVX2 and FMA convert fp16.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tile_kernels_avx2();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
+    return tile_kernels_avx2();
 #endif
   return tile_kernels_plain();
 }
@@ -24,10 +37,10 @@ const TileKernels& kernels() {
   return chosen;
 }
 
-template <class C>
+/// One for all kinds of C in 16 bits.
+template <bool is_16bit>
 struct TileRoom {
-  static constexpr std::int64_t bytes =
-      4 * (sizeof(C) == sizeof(float) ? tile_room : tile_room_16bit);
+  static constexpr std::int64_t bytes = 4 * (is_16bit ? tile_room_16bit : tile_room);
 };
 
 template <class T, class C>
@@ -36,7 +49,8 @@ void multiply(const OrderedProduct& product, const T* a, const T* b, C* c,
   multiply_on_threads(
       product, a, b, c,
       [kernel](const OrderedProduct& part, const T* a_part, const T* b_part, C* c_part) {
-        kernel(part, a_part, b_part, c_part, static_cast<float*>(thread_room<TileRoom<C>>()));
+        kernel(part, a_part, b_part, c_part,
+               static_cast<float*>(thread_room<TileRoom<sizeof(C) != sizeof(float)>>()));
       });
 }
 
@@ -68,7 +82,9 @@ void ordered_gemm(const OrderedProduct& product, const fp16* a, const fp16* b, f
   multiply(product, bits_of(a), bits_of(b), bits_of(c), kernels().of_fp16_to_fp16);
 }
 
-std::int64_t ordered_gemm_room() { return TileRoom<float>::bytes + TileRoom<bf16>::bytes; }
+std::int64_t ordered_gemm_room() {
+  return thread_room_bytes<TileRoom<false>>() + thread_room_bytes<TileRoom<true>>();
+}
 
 const char* ordered_gemm_kernel() { return kernels().name; }
 

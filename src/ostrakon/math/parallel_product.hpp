@@ -13,14 +13,16 @@
 namespace ostrakon::math {
 
 /// multiply(part, a, b, c) of part `index` of `count` of the rows of C, which other kernels divide,
-/// too, so that they stay in a thread's caches; or of its columns where these are many more.
+/// too, so that they stay in a thread's caches; or of its columns where these are many more, or
+/// rows too few for all threads.
 template <class T, class C, class Multiply>
 void multiply_part(const OrderedProduct& whole, const T* a, const T* b, C* c, std::int64_t index,
                    std::int64_t count, const Multiply& multiply) {
-  const bool columns = whole.n > 4 * whole.m;
+  constexpr std::int64_t granule = 32;  // of columns: no cache line of C is for two threads
+  const auto granules_of = [](std::int64_t all) { return (all + granule - 1) / granule; };
+  const bool columns = whole.n > 4 * whole.m || (granules_of(whole.m) < count && whole.n > whole.m);
   const std::int64_t size = columns ? whole.n : whole.m;
-  constexpr std::int64_t granule = 32;  // whole tiles, and no cache line of C for two threads
-  const std::int64_t granules = (size + granule - 1) / granule;
+  const std::int64_t granules = granules_of(size);
   const auto begin_of = [&](std::int64_t part) {
     const std::int64_t begin = granules * part / count * granule;
     return begin < size ? begin : size;

@@ -15,17 +15,20 @@ namespace ostrakon::math {
 class AlignedRoom {
  public:
   explicit AlignedRoom(std::int64_t bytes) {
-    constexpr std::int64_t page = std::int64_t{2} << 20, line = 64;
-    const std::int64_t unit = bytes >= page ? page : line;
-    const std::int64_t whole = (bytes + unit - 1) / unit * unit;
-    memory_.reset(
-        std::aligned_alloc(static_cast<std::size_t>(unit), static_cast<std::size_t>(whole)));
+    memory_.reset(std::aligned_alloc(static_cast<std::size_t>(unit(bytes)),
+                                     static_cast<std::size_t>(whole(bytes))));
     if (!memory_) throw std::bad_alloc();
-    if (unit == page) ask_for_huge_pages(memory_.get(), whole);
+    if (unit(bytes) == page) ask_for_huge_pages(memory_.get(), whole(bytes));
+  }
+  /// What it takes for so many bytes.
+  static constexpr std::int64_t whole(std::int64_t bytes) {
+    return (bytes + unit(bytes) - 1) / unit(bytes) * unit(bytes);
   }
   void* data() const { return memory_.get(); }
 
  private:
+  static constexpr std::int64_t page = std::int64_t{2} << 20, line = 64;
+  static constexpr std::int64_t unit(std::int64_t bytes) { return bytes >= page ? page : line; }
   struct Freed {
     void operator()(void* memory) const { std::free(memory); }
   };
@@ -37,6 +40,10 @@ template <class Owner>
 void* thread_room() {
   thread_local const AlignedRoom room(Owner::bytes);
   return room.data();
+}
+template <class Owner>
+constexpr std::int64_t thread_room_bytes() {
+  return AlignedRoom::whole(Owner::bytes);
 }
 
 }  // namespace ostrakon::math

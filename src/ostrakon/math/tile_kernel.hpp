@@ -387,7 +387,7 @@ struct TileKernel {
       const Parts slivers(blocks.length(block), rows);
       const std::int64_t padded_rows = slivers.count * rows;
       // All terms of a few rows: then B is read, and C written, from the first column to the last.
-      const bool holds_all = padded_rows * p.k <= packed_a_floats;
+      const bool holds_all = padded_rows * p.k + width <= packed_a_floats;
       const std::int64_t held = holds_all ? p.k : product_chunk;
       const std::int64_t group = is_float<C> || holds_all ? p.n : kept_columns;
       for (std::int64_t g0 = 0; g0 < p.n; g0 += group)

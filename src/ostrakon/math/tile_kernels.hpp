@@ -28,8 +28,8 @@ constexpr std::int64_t few_columns = 64;
 /// packed.
 constexpr std::int64_t kept_columns = 4 * panel_columns;
 
-/// Floats of packed A, with a vector behind it: also more terms of fewer rows. And all that a kernel
-/// writes into, 2 MiB, and 5 more for a C of 16 bits.
+/// Floats of packed A and of a vector behind it: block_rows of product_chunk terms, or fewer rows
+/// of more. And all that a kernel writes into, 2 MiB, and 5.25 more for a C of 16 bits.
 constexpr std::int64_t packed_a_floats = 7 * product_chunk * product_chunk;
 constexpr std::int64_t tile_room = panel_columns * product_chunk + packed_a_floats;
 constexpr std::int64_t tile_room_16bit = tile_room + block_rows * kept_columns;

@@ -2,6 +2,7 @@
 #include <ostrakon/plan/builder.hpp>
 
 #include <algorithm>
+#include <ostrakon/plan/traffic.hpp>
 #include <ostrakon/plan/waits.hpp>
 #include <stdexcept>
 
@@ -205,7 +206,7 @@ StepPlan Builder::finish() {
   // Where no collective stays in a node, ranks map nothing.
   const Grid& grid = plan_.grid;
   if (std::none_of(plan_.actions.begin(), plan_.actions.end(), [&](const Action& action) {
-        return action.span.ranks > 1 && grid.has_window(action.span);
+        return array_bytes(action) > 0 && action.span.ranks > 1 && grid.has_window(action.span);
       }))
     plan_.grid.window = 0;
   find_waits(plan_);

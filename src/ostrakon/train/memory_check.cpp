@@ -4,7 +4,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/step_size.hpp>
@@ -37,7 +36,7 @@ std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& h
   // Every process needs memory besides the arena: libraries, message buffers, the program itself,
   // what kernels keep for its first thread.
   const std::int64_t process_bytes =
-      (std::int64_t{150} << 20) + (host_threads() - 1) * math::room_bytes_of_a_thread();
+      (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::room_bytes_of_a_thread();
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);
   const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);

@@ -8,8 +8,8 @@
 In each round, and for each number of ranks, measures a machine file with ostrakon-bench machine on
 so many ranks, then runs ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing,
 offload, streams and slowed networks. Prints, after each round, a line for each of these: measured
-and predicted seconds, means over rounds, and the error; then the median and the largest error and
-Kendall's tau. Rounds average what other users of the machine, or its clock, change in a minute. Nothing else
+and predicted seconds, medians over rounds, and the error; then the median and the largest error and
+Kendall's tau. Rounds even out what other users of the machine, or its clock, change in a minute. Nothing else
 should run on the machine.
 """
 import argparse
@@ -85,7 +85,7 @@ def print_table(found):
     errors, pairs = [], []
     print("%-6s %5s %9s %9s %7s  %s" % ("deck", "ranks", "measured", "predicted", "error", "settings"))
     for (deck, count, shown), taken in found.items():
-        measured, predicted = [statistics.mean(values) for values in zip(*taken)]
+        measured, predicted = [statistics.median(values) for values in zip(*taken)]
         error = predicted / measured - 1.0
         errors.append(abs(error))
         pairs.append((measured, predicted))

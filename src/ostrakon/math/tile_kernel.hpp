@@ -75,8 +75,8 @@ struct TileKernel {
         } else {
           Vector even, odd;
           I::split(T{}, block[i], even, odd);
-          I::store(to + (j + 2 * i) * to_row, even);
-          I::store(to + (j + 2 * i + 1) * to_row, odd);
+          I::store(to + (j + std::int64_t{2} * i) * to_row, even);
+          I::store(to + (j + std::int64_t{2} * i + 1) * to_row, odd);
         }
     }
     for (; j < length; ++j)

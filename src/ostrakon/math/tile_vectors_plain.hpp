@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/tile_kernels.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 namespace {
@@ -87,7 +88,7 @@ struct Plain {
   /// Element i of vector j is the j-th float of line i, or the j-th two halves.
   template <class T>
   static void transpose(const T* const (&lines)[width], Vector (&to)[width]) {
-    constexpr std::int64_t elements = sizeof(float) / sizeof(T);
+    constexpr std::int64_t elements = std::is_same<T, float>::value ? 1 : 2;
     for (int i = 0; i < width; ++i)
       for (int j = 0; j < width; ++j)
         __builtin_memcpy(&to[j].lane[i], lines[i] + j * elements, sizeof(float));

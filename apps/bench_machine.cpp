@@ -163,7 +163,7 @@ class MachineBench {
     trainer.initialize();
     Run found = Run::empty(trainer.program(plan::Purpose::train).plan);
     struct Step {
-      double total = 0.0, between = 0.0, wall = 0.0;
+      double total = 0.0, between = 0.0;  // waits for others included
       std::vector<double> actions;
     };
     std::vector<Step> steps;
@@ -180,7 +180,6 @@ class MachineBench {
         step.total += step.actions.back();
       }
       step.between = seconds - step.total;
-      step.wall = seconds;
       if (mesh.world().size() > 1) leave_out_waits(mesh.world(), found.plan, step.actions);
       world_.maximum(&seconds, 1);
       if (number == 1) continue;
@@ -195,7 +194,7 @@ class MachineBench {
       for (std::size_t a = 0; a < found.seconds.size(); ++a)
         found.seconds[a] += steps[s].actions[a] / kept;
       found.between += steps[s].between / kept;
-      found.wall_seconds += steps[s].wall / kept;
+      found.wall_seconds += (steps[s].total + steps[s].between) / kept;
     }
     add_up(found.seconds.data(), static_cast<int>(found.seconds.size()));
     for (double& seconds : found.seconds) {

@@ -9,8 +9,8 @@ In each round, and for each number of ranks, measures a machine file with ostrak
 so many ranks, then runs ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing,
 offload, streams and slowed networks. Prints, after each round, a line for each of these: measured
 and predicted seconds, medians over rounds, and the error; then the median and the largest error and
-Kendall's tau. Rounds even out what other users of the machine, or its clock, change in a minute. Nothing else
-should run on the machine.
+Kendall's tau. Rounds even out what other users of the machine, or its clock, change in a minute.
+Nothing else should run on the machine.
 """
 import argparse
 import json

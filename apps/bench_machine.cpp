@@ -72,6 +72,9 @@ ostrakon:
     streams: inline
 )";
 
+/// The speed of a machine changes within a minute.
+constexpr int rounds = 2;
+
 class MachineBench {
  public:
   MachineBench(comm::Communicator& world, const Options& options)
@@ -215,9 +218,8 @@ class MachineBench {
       if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
-  /// All models in turn, several times, as the speed of a machine changes within a minute.
+  /// All models in turn, several times.
   void kernels() {
-    constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round)
       for (std::size_t m = 0; m < std::size(small_models); ++m)
         for (const bool is_half : {false, true}) {
@@ -351,11 +353,12 @@ class MachineBench {
     network.base_seconds = small[0].median;
     network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
     BytesAndSeconds gathers, exchanges;
-    std::vector<Run> runs;
-    for (const SmallModel& model : small_models) {
-      config::Settings settings = settings_of(model, {"parallel.sharding=full"});
-      settings.training.global_batch_size *= ranks.size();
-      const Run& found = runs.emplace_back(run(settings, ranks.mpi()));
+    const std::vector<std::vector<Run>> all =
+        sharded_runs(ranks, {{"parallel.sharding=full"},
+                             {"parallel.sharding=full", "precision.gather=bf16"},
+                             {"parallel.sharding=full", "runtime.streams=threads"}});
+    const std::vector<Run>&runs = all[0], &halves = all[1], &threads = all[2];
+    for (const Run& found : runs) {
       for (std::size_t a = 0; a < found.seconds.size(); ++a) {
         const plan::Action& action = found.plan.actions[a];
         const auto whole = static_cast<double>(plan::array_bytes(action));
@@ -375,28 +378,102 @@ class MachineBench {
     if (network.exchange_bytes_per_second <= 0.0 ||
         network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
       network.exchange_bytes_per_second = 4.0 * network.bytes_per_second;
-    variation(runs, ranks.size(), ranks_per_node);
+    variation(runs, halves, ranks_per_node, network);
+    slowdown(runs, threads, ranks_per_node);
+
+    using simulate::Streams;
+    Table table("machine_steps",
+                {{"steps", "steps", Format::text, 44},
+                 {"collectives", "collectives", Format::count, 11},
+                 {"time", "seconds", Format::seconds, 10},
+                 {"fitted", "fitted_seconds", Format::seconds, 10},
+                 {"ratio", "ratio", Format::ratio, 6}},
+                options_.json, world_.rank() == 0);
+    const auto show = [&](const std::vector<Run>& steps, const char* what, Streams streams) {
+      for (std::size_t m = 0; m < steps.size(); ++m) {
+        const double fitted =
+            simulate::predict({&steps[m].plan}, machine_, ranks_per_node, streams, 1.0)
+                .step_seconds;
+        table.row({text(small_models[m].name, what), collectives(steps[m].plan),
+                   steps[m].wall_seconds, fitted, fitted / steps[m].wall_seconds});
+      }
+    };
+    show(runs, ", fp32", Streams::one_after_the_other);
+    show(halves, ", bf16", Streams::one_after_the_other);
+    show(threads, ", fp32, streams on threads", Streams::concurrent);
   }
 
-  /// By how much steps of sharded models take longer than is simulated without variation, where
-  /// those of one rank take as long: ranks wait for each other in as many collectives as there are
-  /// units, and more.
-  void variation(const std::vector<Run>& runs, int ranks, int ranks_per_node) {
+  /// Steps of the fully sharded models, of each of these settings, several times in turn.
+  std::vector<std::vector<Run>> sharded_runs(comm::Communicator& ranks,
+                                             const std::vector<std::vector<std::string>>& kinds) {
+    std::vector<std::vector<Run>> all(kinds.size());
+    for (int round = 0; round < rounds; ++round)
+      for (std::size_t m = 0; m < std::size(small_models); ++m)
+        for (std::size_t k = 0; k < kinds.size(); ++k) {
+          config::Settings settings = settings_of(small_models[m], kinds[k]);
+          settings.training.global_batch_size *= ranks.size();
+          const Run found = run(settings, ranks.mpi());
+          if (round == 0) all[k].push_back(Run::empty(found.plan));
+          all[k][m].add(found, 1.0 / rounds);
+        }
+    return all;
+  }
+
+  static std::int64_t collectives(const plan::StepPlan& plan) {
+    return std::count_if(plan.actions.begin(), plan.actions.end(),
+                         [](const plan::Action& action) { return plan::array_bytes(action) > 0; });
+  }
+
+  /// Ranks wait for each other in each collective, and more where a step is longer: what steps of
+  /// sharded models take longer than is simulated without that, where those of one rank do not.
+  void variation(const std::vector<Run>& runs, const std::vector<Run>& halves, int ranks_per_node,
+                 simulate::Network& network) {
     Machine even = machine_;
     even.rank_deviation = 0.0;
-    double longer = 0.0;
-    const auto of_simulated = [&](const Run& run, int on_node) {
-      return run.wall_seconds / simulate::predict({&run.plan}, even, on_node,
-                                                  simulate::Streams::one_after_the_other, 1.0)
-                                    .step_seconds;
+    const auto simulated = [&](const Run& run, int on_node) {
+      return simulate::predict({&run.plan}, even, on_node, simulate::Streams::one_after_the_other,
+                               1.0)
+          .step_seconds;
     };
-    for (std::size_t m = 0; m < runs.size(); ++m)
-      longer += of_simulated(runs[m], ranks_per_node) / of_simulated(runs_[m], 1) - 1.0;
+    std::vector<simulate::StepSample> samples;
+    const auto add = [&](const Run& run, const Run& alone) {
+      simulate::StepSample& sample = samples.emplace_back();
+      sample.seconds = run.wall_seconds;
+      sample.simulated = simulated(run, ranks_per_node) * alone.wall_seconds / simulated(alone, 1);
+      sample.collectives = static_cast<double>(collectives(run.plan));
+    };
+    for (std::size_t m = 0; m < runs.size(); ++m) {
+      add(runs[m], runs_[m]);
+      add(halves[m], halves_[m]);
+    }
+    const simulate::Waits waits = simulate::fit_waits(samples);
+    network.base_seconds += waits.of_collective;
     Machine one;
     one.rank_deviation = 1.0;
     machine_.rank_deviation =
-        std::max(machine_.rank_deviation, longer / static_cast<double>(runs.size()) /
-                                              simulate::added_by_variation(one, ranks));
+        std::max(machine_.rank_deviation,
+                 waits.of_step / simulate::added_by_variation(one, runs.front().plan.grid.ranks()));
+  }
+
+  /// By how much longer a rank computes with streams on threads: what these steps take longer, of
+  /// what is simulated, than those with one action after the other.
+  void slowdown(const std::vector<Run>& runs, const std::vector<Run>& threads, int ranks_per_node) {
+    using simulate::Streams;
+    const auto simulated = [&](const Run& run, double slower, Streams streams) {
+      Machine machine = machine_;
+      machine.thread_slowdown = slower;
+      return simulate::predict({&run.plan}, machine, ranks_per_node, streams, 1.0).step_seconds;
+    };
+    double longer = 0.0, by_all = 0.0;
+    for (std::size_t m = 0; m < runs.size(); ++m) {
+      const double even = simulated(threads[m], 0.0, Streams::concurrent);
+      longer += threads[m].wall_seconds / even *
+                    simulated(runs[m], 0.0, Streams::one_after_the_other) / runs[m].wall_seconds -
+                1.0;
+      by_all += simulated(threads[m], 1.0, Streams::concurrent) / even - 1.0;
+    }
+    if (by_all > 0.0)  // else no rank shares a core
+      machine_.thread_slowdown = std::max(machine_.thread_slowdown, longer / by_all);
   }
 
   /// Least squares of absolute errors: time goes to large arrays.

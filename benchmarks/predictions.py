@@ -5,12 +5,13 @@
     benchmarks/predictions.py BUILD [--rounds N] [--seconds S] [--ranks 1,2,4] [--launch COMMAND]
         [--keep FOLDER]
 
-In each round, and for each number of ranks, measures a machine file with ostrakon-bench machine on
-so many ranks, then runs ostrakon-bench step --machine for decks, dtypes, strategies, checkpointing,
-offload, streams and slowed networks. Prints, after each round, a line for each of these: measured
-and predicted seconds, medians over rounds, and the error; then the median and the largest error and
-Kendall's tau. Rounds even out what other users of the machine, or its clock, change in a minute.
-Nothing else should run on the machine.
+For each number of ranks, runs ostrakon-bench step for decks, dtypes, strategies, checkpointing,
+offload, streams and slowed networks; then, in each round, measures a machine file with
+ostrakon-bench machine on so many ranks, and runs all steps again in the opposite order. So each
+file is measured in the middle of two runs of each step, whose mean counts: a clock that changes
+steadily in these minutes changes both alike. Prints, after each round, a line for each step:
+measured and predicted seconds, medians over rounds, and the error; then the median and the largest
+error and Kendall's tau. Nothing else should run on the machine.
 """
 import argparse
 import json
@@ -116,28 +117,43 @@ def main():
     def run(count, words):
         return rows(shlex.split(arguments.launch) + [str(count), bench] + words)
 
+    def step(count, deck, settings, added, more):
+        """The row of a whole step: of its prediction if more names a machine file."""
+        words = ["step", os.path.join(folder, deck + ".yaml"), "--json",
+                 "--seconds", str(arguments.seconds)] + more
+        # MFU is not asked for, so no peak is measured.
+        for setting in settings + ["runtime.peak_gflops=1"]:
+            words += ["--set", setting]
+        if added:
+            words += ["--added-nanoseconds-per-byte", str(added)]
+        found = run(count, words)
+        if not more:
+            return next(row for row in found if row["bench"] == "step")["step_seconds"], None
+        row = next(row for row in found
+                   if row["bench"] == "step_prediction" and row["action"] == "step")
+        return row["measured_seconds"], row["predicted_seconds"]
+
     found = {}  # (deck, ranks, settings): measured and predicted seconds of each round
-    for number in range(1, arguments.rounds + 1):
-        for count in [int(word) for word in arguments.ranks.split(",")]:
+    for count in [int(word) for word in arguments.ranks.split(",")]:
+        order = list(combinations(count))
+        before = [step(count, *one, [])[0] for one in order]
+        for number in range(1, arguments.rounds + 1):
             machine = os.path.join(folder, "machine-%d-%d.yaml" % (count, number))
             run(count, ["machine", "--json", "--output", machine])
-            for deck, settings, added in combinations(count):
-                words = ["step", os.path.join(folder, deck + ".yaml"), "--json", "--machine",
-                         machine, "--seconds", str(arguments.seconds)]
-                # MFU is not asked for, so no peak is measured.
-                for setting in settings + ["runtime.peak_gflops=1"]:
-                    words += ["--set", setting]
-                if added:
-                    words += ["--added-nanoseconds-per-byte", str(added)]
-                step = [row for row in run(count, words)
-                        if row["bench"] == "step_prediction" and row["action"] == "step"][0]
+            order.reverse()
+            before.reverse()
+            after = []
+            for (deck, settings, added), earlier in zip(order, before):
+                later, predicted = step(count, deck, settings, added, ["--machine", machine])
+                after.append(later)
                 shown = " ".join(settings + (["%g ns a byte" % added] if added else []))
                 found.setdefault((deck, count, shown), []).append(
-                    (step["measured_seconds"], step["predicted_seconds"]))
-        print("after round %d of %d" % (number, arguments.rounds))
-        print_table(found)
-        with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
-            json.dump([[*key, taken] for key, taken in found.items()], file, indent=1)
+                    (0.5 * (earlier + later), predicted))
+            before = after
+            print("%d ranks, after round %d of %d" % (count, number, arguments.rounds))
+            print_table(found)
+            with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+                json.dump([[*key, taken] for key, taken in found.items()], file, indent=1)
 
 
 if __name__ == "__main__":

@@ -95,5 +95,23 @@ TEST(KernelFit, WhatTakesNoTimeIsBounded) {
   }
 }
 
+TEST(FitWaits, FindsTheNumbersThatTimesWereMadeFrom) {
+  std::vector<StepSample> samples;
+  for (const double simulated : {0.02, 0.1, 0.5, 0.9})
+    for (const double collectives : {10.0, 30.0}) {
+      const double seconds = 1.05 * simulated + 3e-4 * collectives;
+      samples.push_back({seconds, simulated, collectives});
+    }
+  const Waits found = fit_waits(samples);
+  EXPECT_NEAR(found.of_collective, 3e-4, 1e-8);
+  EXPECT_NEAR(found.of_step, 0.05, 1e-5);
+}
+
+TEST(FitWaits, StepsFasterThanSimulatedWaitForNothing) {
+  const Waits found = fit_waits({{0.1, 0.11, 10.0}, {0.2, 0.21, 30.0}});
+  EXPECT_EQ(found.of_collective, 0.0);
+  EXPECT_EQ(found.of_step, 0.0);
+}
+
 }  // namespace
 }  // namespace ostrakon::tests

@@ -97,7 +97,9 @@ const std::vector<Number>& numbers() {
         {"kernels", "norm_gigabytes_per_second", MEMBER(norm_bytes_per_second), giga, 1e9, false,
          "of sums of squares of gradients; 0: as row kernels"},
         {"kernels", "slowdown_percent", MEMBER(slowdown), percent, 1e4, false,
-         "by how much longer a rank computes while it communicates"}};
+         "by how much longer a rank computes while it communicates"},
+        {"kernels", "threads_percent", MEMBER(thread_slowdown), percent, 1e4, false,
+         "by how much longer it computes where streams have threads that share its core"}};
     list.insert(list.end(), all_dtypes.begin(), all_dtypes.end());
     const auto network = [&](const char* section, auto of) {
       list.push_back({section, "gigabytes_per_second",

@@ -130,4 +130,15 @@ KernelFit fit_kernels(const std::vector<KernelSample>& samples) {
   return *best;
 }
 
+Waits fit_waits(const std::vector<StepSample>& samples) {
+  std::vector<std::vector<double>> terms;
+  std::vector<double> values;
+  for (const StepSample& sample : samples) {
+    terms.push_back({sample.collectives / sample.seconds, sample.simulated / sample.seconds});
+    values.push_back(1.0 - sample.simulated / sample.seconds);
+  }
+  const std::vector<double> found = fit_positive(terms, values);
+  return {found[0], found[1]};
+}
+
 }  // namespace ostrakon::simulate

@@ -50,4 +50,20 @@ class KernelFit {
 /// With those widths, of some, that have the least error.
 KernelFit fit_kernels(const std::vector<KernelSample>& samples);
 
+/// A step of several ranks that was measured.
+struct StepSample {
+  double seconds = 0.0;
+  double simulated = 0.0;    ///< seconds, with the number of ranks without a wait
+  double collectives = 0.0;  ///< of a rank
+};
+
+/// What ranks wait for each other.
+struct Waits {
+  double of_collective = 0.0;  ///< seconds of each
+  double of_step = 0.0;        ///< of what the step takes besides: 0.1 is 10 %
+};
+
+/// Least squares of relative errors of steps. Neither number is below 0.
+Waits fit_waits(const std::vector<StepSample>& samples);
+
 }  // namespace ostrakon::simulate

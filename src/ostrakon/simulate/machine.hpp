@@ -85,6 +85,8 @@ struct Machine {
   double norm_bytes_per_second = 0.0;     ///< of sums of squares; 0: as kernels
   double convert_bytes_per_second = 0.0;  ///< between dtypes; 0: as updates
   double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
+  /// Of computing where streams have threads that share a rank's core.
+  double thread_slowdown = 0.0;
 
   Network inside_nodes, across_nodes;
   /// Whether rings have NCCL's protocols for small messages, LL and LL128, besides what the

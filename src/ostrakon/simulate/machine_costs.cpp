@@ -145,7 +145,9 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
     on_core(Resource::host,
             static_cast<double>(bytes_on_host(plan, action)) / machine_.host_bytes_per_second);
   } else {
-    on_core(Resource::device, compute_seconds(plan, action));
+    const bool has_threads = shares_core_ && streams_ == Streams::concurrent;
+    on_core(Resource::device,
+            compute_seconds(plan, action) * (has_threads ? 1.0 + machine_.thread_slowdown : 1.0));
   }
   if (const std::int64_t copied = copied_bytes(action); copied > 0) {
     const bool up = action.kind == Kind::copy_to_device;

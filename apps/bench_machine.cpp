@@ -24,9 +24,9 @@ namespace {
 using plan::Kind;
 using simulate::Machine;
 
-/// A small decoder: what blocks of real ones are made of, in other proportions, and with 512, 1024
-/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough
-/// layers that weights and activations come from memory, as those of real ones. A step has one
+/// A small decoder: what blocks of real ones are made of, in other proportions, and with 256 to
+/// 2048 rows: what a product takes besides its operations does not grow with these. Enough layers
+/// that weights and activations come from memory, as those of real ones. A step has one
 /// micro-batch.
 struct SmallModel {
   const char* name;
@@ -57,8 +57,8 @@ constexpr SmallModel small_models[] = {
      "training.micro_batch_size=1 training.global_batch_size=1"},
     {"Llama, width 128",
      "model.width=128 model.heads=4 model.layers=6 model.vocabulary=512 "
-     "training.sequence_length=128 training.micro_batch_size=4 "
-     "training.global_batch_size=4"}};
+     "training.sequence_length=128 training.micro_batch_size=2 "
+     "training.global_batch_size=2"}};
 
 constexpr const char* small_deck = R"(
 ostrakon:
@@ -135,7 +135,7 @@ class MachineBench {
     std::vector<double> seconds;  ///< of each action
     double step_seconds = 0.0;    ///< of all of them
     double between = 0.0;         ///< of a step besides its actions
-    double wall_seconds = 0.0;    ///< of a step, waits for others included
+    double wall_seconds = 0.0;    ///< of a step, by the rank that ends last
 
     /// Of as many actions, all 0.
     static Run empty(plan::StepPlan plan) {
@@ -167,6 +167,7 @@ class MachineBench {
     Run found = Run::empty(trainer.program(plan::Purpose::train).plan);
     struct Step {
       double total = 0.0, between = 0.0;  // waits for others included
+      double wall = 0.0;                  // of the rank of the group that ends last
       std::vector<double> actions;
     };
     std::vector<Step> steps;
@@ -183,6 +184,8 @@ class MachineBench {
         step.total += step.actions.back();
       }
       step.between = seconds - step.total;
+      step.wall = seconds;
+      mesh.world().maximum(&step.wall, 1);
       if (mesh.world().size() > 1) leave_out_waits(mesh.world(), found.plan, step.actions);
       world_.maximum(&seconds, 1);
       if (number == 1) continue;
@@ -197,7 +200,7 @@ class MachineBench {
       for (std::size_t a = 0; a < found.seconds.size(); ++a)
         found.seconds[a] += steps[s].actions[a] / kept;
       found.between += steps[s].between / kept;
-      found.wall_seconds += (steps[s].total + steps[s].between) / kept;
+      found.wall_seconds += steps[s].wall / kept;
     }
     add_up(found.seconds.data(), static_cast<int>(found.seconds.size()));
     for (double& seconds : found.seconds) {

@@ -13,7 +13,7 @@ using namespace ostrakon::simulate;
 std::vector<KernelSample> samples_of(const ComputeRates& rates) {
   std::vector<KernelSample> all;
   const KernelRates& kernels = rates.kernels;
-  for (const double width : {128.0, 256.0, 512.0, 1024.0, 1536.0})
+  for (const double width : {128.0, 256.0, 512.0, 1024.0})
     for (const bool is_backward : {false, true})
       for (const bool is_head : {false, true}) {
         KernelSample sample;
@@ -39,7 +39,6 @@ std::vector<KernelSample> samples_of(const ComputeRates& rates) {
             longer(kernels.backward_attention) * kernels.attention(sample.work) / rates.attention +
             longer(kernels.backward_rows) * sample.work.row_bytes / kernels.row_bytes_per_second +
             sample.work.products * kernels.product_seconds +
-            sample.work.weights / kernels.weights_per_second +
             sample.work.activations / kernels.activations_per_second;
         all.push_back(sample);
       }
@@ -56,7 +55,6 @@ ComputeRates made_up() {
   rates.kernels.backward_attention = 1.5;
   rates.kernels.backward_rows = 0.6;
   rates.kernels.product_seconds = 1e-5;
-  rates.kernels.weights_per_second = 5e9;
   rates.kernels.row_bytes_per_second = 1e10;
   rates.kernels.activations_per_second = 5e8;
   return rates;

@@ -64,8 +64,6 @@ const std::vector<Number>& numbers() {
           "the same of a byte of kernels without products");
       add("product_microseconds", &Rates::product_seconds, micro, 1e6,
           "of a matrix product besides its operations");
-      add("weight_gigaelements_per_second", &Rates::weights_per_second, giga, 1e9,
-          "10^9 elements/s of its weight besides: few rows take longer; 0: in no time");
       add("row_gigabytes_per_second", &Rates::row_bytes_per_second, giga, 1e9,
           "10^9 bytes/s that norms, activations, losses read and write");
       add("row_kernel_microseconds", &Rates::row_kernel_seconds, micro, 1e6,

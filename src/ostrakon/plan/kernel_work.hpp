@@ -12,7 +12,6 @@ struct KernelWork {
   double products = 0.0;  ///< matrix products, without attention's
   /// Their operations, each divided by the narrower side of its weight: narrow products are slower.
   double products_by_width = 0.0;
-  double weights = 0.0;  ///< elements of their weights: what few rows share is read as often
   /// Of the phase's operations, those in attention: queries times keys, probabilities times values,
   /// and their gradients. All others are in matrix products.
   double attention_flops = 0.0;
@@ -25,7 +24,6 @@ struct KernelWork {
   KernelWork& operator+=(const KernelWork& more) {
     products += more.products;
     products_by_width += more.products_by_width;
-    weights += more.weights;
     attention_flops += more.attention_flops;
     attention_by_width += more.attention_by_width;
     row_bytes += more.row_bytes;
@@ -36,8 +34,8 @@ struct KernelWork {
   friend KernelWork operator+(KernelWork a, const KernelWork& b) { return a += b; }
   friend KernelWork operator*(double times, KernelWork work) {
     for (double* sum :
-         {&work.products, &work.products_by_width, &work.weights, &work.attention_flops,
-          &work.attention_by_width, &work.row_bytes, &work.row_kernels, &work.activations})
+         {&work.products, &work.products_by_width, &work.attention_flops, &work.attention_by_width,
+          &work.row_bytes, &work.row_kernels, &work.activations})
       *sum *= times;
     return work;
   }
@@ -48,7 +46,6 @@ inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t o
   KernelWork work;
   work.products = 1.0;
   work.products_by_width = flops / static_cast<double>(std::min(inputs, outputs));
-  work.weights = static_cast<double>(inputs) * static_cast<double>(outputs);
   return work;
 }
 /// Attention of heads of that width.

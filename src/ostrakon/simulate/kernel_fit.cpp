@@ -71,7 +71,6 @@ std::vector<double> KernelFit::terms(const KernelSample& sample) const {
   }
   all.push_back(sample.work.products);
   all.push_back(sample.work.activations);
-  all.push_back(sample.work.weights);
   return all;
 }
 
@@ -118,7 +117,6 @@ void KernelFit::set(ComputeRates& rates) const {
   rates.kernels.row_bytes_per_second = rate(2 * rows);
   rates.kernels.product_seconds = coefficients_[no_passes];
   rates.kernels.activations_per_second = rate(no_passes + 1);
-  rates.kernels.weights_per_second = rate(no_passes + 2);
 }
 
 KernelFit fit_kernels(const std::vector<KernelSample>& samples) {

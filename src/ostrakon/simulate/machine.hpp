@@ -17,7 +17,6 @@ struct KernelRates {
   /// products takes, relative to forward: 1.1 is 10 % longer; 0: as long.
   double backward_products = 0.0, backward_attention = 0.0, backward_rows = 0.0;
   double product_seconds = 0.0;         ///< of a matrix product besides its operations
-  double weights_per_second = 0.0;      ///< elements of its weight besides; 0: in no time
   double row_bytes_per_second = 0.0;    ///< of kernels without products, which memory limits
   double row_kernel_seconds = 0.0;      ///< of each of them besides
   double activations_per_second = 0.0;  ///< elements besides their bytes; 0: in no time
@@ -38,8 +37,8 @@ struct KernelRates {
          {&KernelRates::product_width, &KernelRates::attention_width,
           &KernelRates::backward_products, &KernelRates::backward_attention,
           &KernelRates::backward_rows, &KernelRates::product_seconds,
-          &KernelRates::weights_per_second, &KernelRates::row_bytes_per_second,
-          &KernelRates::row_kernel_seconds, &KernelRates::activations_per_second})
+          &KernelRates::row_bytes_per_second, &KernelRates::row_kernel_seconds,
+          &KernelRates::activations_per_second})
       if (all.*number == 0.0) all.*number = others.*number;
     return all;
   }

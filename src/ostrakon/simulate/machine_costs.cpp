@@ -117,7 +117,6 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
   if (work.row_bytes > 0.0)
     seconds += times(kernels.backward_rows) * work.row_bytes / kernels.row_bytes_per_second +
                work.row_kernels * kernels.row_kernel_seconds;
-  if (kernels.weights_per_second > 0.0) seconds += work.weights / kernels.weights_per_second;
   if (kernels.activations_per_second > 0.0)
     seconds += work.activations / kernels.activations_per_second;
   const double bytes = processed_bytes(plan, action);

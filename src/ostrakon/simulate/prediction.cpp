@@ -162,10 +162,7 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
        }},
       {"twice the bandwidth of memory",
        [](Machine& m) {
-         for (KernelRates* rates : kernels_of(m)) {
-           rates->row_bytes_per_second *= 2.0;
-           rates->weights_per_second *= 2.0;
-         }
+         for (KernelRates* rates : kernels_of(m)) rates->row_bytes_per_second *= 2.0;
          m.update_bytes_per_second *= 2.0;
          m.convert_bytes_per_second *= 2.0;
          m.norm_bytes_per_second *= 2.0;

@@ -24,9 +24,9 @@ namespace {
 using plan::Kind;
 using simulate::Machine;
 
-/// A small decoder: what blocks of real ones are made of, in other proportions, and with 256 to
-/// 2048 rows: what a product takes besides its operations does not grow with these. Enough layers
-/// that weights and activations come from memory, as those of real ones. A step has one
+/// A small decoder: what blocks of real ones are made of, in other proportions, and with 512, 1024
+/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough
+/// layers that weights and activations come from memory, as those of real ones. A step has one
 /// micro-batch.
 struct SmallModel {
   const char* name;
@@ -57,8 +57,8 @@ constexpr SmallModel small_models[] = {
      "training.micro_batch_size=1 training.global_batch_size=1"},
     {"Llama, width 128",
      "model.width=128 model.heads=4 model.layers=6 model.vocabulary=512 "
-     "training.sequence_length=128 training.micro_batch_size=2 "
-     "training.global_batch_size=2"}};
+     "training.sequence_length=128 training.micro_batch_size=4 "
+     "training.global_batch_size=4"}};
 
 constexpr const char* small_deck = R"(
 ostrakon:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <random>
 #include <string>
@@ -20,7 +21,7 @@ namespace {
 
 struct NamedTiles {
   std::string name;
-  AttentionTileKernel kernel;
+  AttentionTileKernels kernels;
 };
 
 std::vector<NamedTiles> tiles_here() {
@@ -33,39 +34,71 @@ std::vector<NamedTiles> tiles_here() {
   return kernels;
 }
 
-/// `size` floats before memory that nobody may touch.
-class GuardedFloats {
+const AttentionTileKernel<float>& of(float, const AttentionTileKernels& all) {
+  return all.of_float;
+}
+const AttentionTileKernel<Bf16Bits>& of(Bf16Bits, const AttentionTileKernels& all) {
+  return all.of_bf16;
+}
+const AttentionTileKernel<Fp16Bits>& of(Fp16Bits, const AttentionTileKernels& all) {
+  return all.of_fp16;
+}
+
+float value_of(float x) { return x; }
+float value_of(Bf16Bits x) { return half_bits::to_float(std::uint32_t{x.bits} << 16); }
+float value_of(Fp16Bits x) { return half_bits::float_of_fp16(x.bits); }
+void round_to(float& to, float x) { to = x; }
+void round_to(Bf16Bits& to, float x) { to.bits = half_bits::bf16_of(x); }
+void round_to(Fp16Bits& to, float x) { to.bits = half_bits::fp16_of(x); }
+
+/// `size` elements before memory that nobody may touch.
+template <class T>
+class Guarded {
  public:
-  explicit GuardedFloats(std::int64_t size) : size_(size) {
+  explicit Guarded(std::int64_t size) : size_(size) {
     const std::int64_t page = sysconf(_SC_PAGESIZE);
-    const std::int64_t used = (size * 4 + page - 1) / page * page;
+    const auto bytes = size * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t used = (bytes + page - 1) / page * page;
     bytes_ = static_cast<std::size_t>(used + page);
     void* const memory =
         mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<char*>(memory);
     mprotect(memory_ + used, static_cast<std::size_t>(page), PROT_NONE);
-    first_ = reinterpret_cast<float*>(memory_ + used) - size;
+    first_ = reinterpret_cast<T*>(memory_ + used) - size;
   }
-  GuardedFloats(const GuardedFloats&) = delete;
-  GuardedFloats& operator=(const GuardedFloats&) = delete;
-  ~GuardedFloats() { munmap(memory_, bytes_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { munmap(memory_, bytes_); }
 
-  float* data() { return first_; }
-  void fill(float value) { std::fill_n(first_, size_, value); }
+  T* data() { return first_; }
+  void fill(float value) {
+    for (std::int64_t i = 0; i < size_; ++i) round_to(first_[i], value);
+  }
+  /// Values that T and `As` have.
+  template <class As>
   void fill_random(std::uint64_t seed) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
     std::uniform_real_distribution<float> between(-2, 2);
-    for (std::int64_t i = 0; i < size_; ++i) first_[i] = between(random);
+    for (std::int64_t i = 0; i < size_; ++i) {
+      As rounded{};
+      round_to(rounded, between(random));
+      round_to(first_[i], value_of(rounded));
+    }
   }
-  std::vector<float> values() const { return {first_, first_ + size_}; }
+  std::vector<float> values() const {
+    std::vector<float> all;
+    for (std::int64_t i = 0; i < size_; ++i) all.push_back(value_of(first_[i]));
+    return all;
+  }
 
  private:
   std::int64_t size_;
   std::size_t bytes_ = 0;
   char* memory_ = nullptr;
-  float* first_ = nullptr;
+  T* first_ = nullptr;
 };
+using GuardedFloats = Guarded<float>;
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -78,21 +111,34 @@ struct Head {
   std::int64_t row = width + 3;
 
   std::int64_t elements() const { return (tokens - 1) * row + width; }
-  AttentionRows rows(GuardedFloats& x, std::int64_t token = 0) const {
+  template <class T>
+  AttentionRows<T> rows(Guarded<T>& x, std::int64_t token = 0) const {
     return {x.data() + token * row, row};
   }
 };
+
+template <class As, class T>
+float rounded(T x) {
+  As as{};
+  round_to(as, value_of(x));
+  return value_of(as);
+}
 
 struct Results {
   std::vector<float> out, largest, total, dqueries, dkeys, dvalues;
 };
 
-/// Forward and backward, the queries in tiles that end before `cut` and begin again there.
-Results attend(const AttentionTileKernel& kernel, const Head& head, std::int64_t cut) {
-  GuardedFloats q(head.elements()), k(head.elements()), v(head.elements()), dout(head.elements()),
-      out(head.elements()), dq(head.elements()), largest(head.tokens), total(head.tokens),
+/// Forward and backward, the queries in tiles that end before `cut` and begin again there. Inputs
+/// are rounded to As.
+template <class T = float, class As = T>
+Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64_t cut) {
+  const AttentionTileKernel<T>& kernel = of(T{}, kernels);
+  Guarded<T> q(head.elements()), k(head.elements()), v(head.elements()), dout(head.elements()),
+      out(head.elements());
+  GuardedFloats dq(head.elements()), largest(head.tokens), total(head.tokens),
       log_sum_exp(head.tokens), delta(head.tokens);
-  q.fill_random(1), k.fill_random(2), v.fill_random(3), dout.fill_random(4);
+  q.template fill_random<As>(1), k.template fill_random<As>(2);
+  v.template fill_random<As>(3), dout.template fill_random<As>(4);
   out.fill(NAN), dq.fill(NAN);
   const std::int64_t padded = attention_row(head.width), tile = attention_tile;
   const std::unique_ptr<float, void (*)(void*)> memory(
@@ -125,7 +171,8 @@ Results attend(const AttentionTileKernel& kernel, const Head& head, std::int64_t
     log_sum_exp.data()[i] = largest.data()[i] + std::log(total.data()[i]);
     float sum = 0;
     for (std::int64_t j = 0; j < head.width; ++j)
-      sum = std::fma(out.data()[i * head.row + j], dout.data()[i * head.row + j], sum);
+      sum = std::fma(rounded<As>(out.data()[i * head.row + j]),
+                     value_of(dout.data()[i * head.row + j]), sum);
     delta.data()[i] = sum;
   }
   Results results;
@@ -156,11 +203,11 @@ Results attend(const AttentionTileKernel& kernel, const Head& head, std::int64_t
         results.dvalues.push_back(dvalues[i * padded + j]);
       }
   }
-  const auto used = [&](GuardedFloats& x) {
+  const auto used = [&](auto& x) {
     std::vector<float> all;
     for (std::int64_t i = 0; i < head.tokens; ++i)
       for (std::int64_t j = 0; j < head.row && i * head.row + j < head.elements(); ++j) {
-        const float value = x.data()[i * head.row + j];
+        const float value = value_of(x.data()[i * head.row + j]);
         if (j < head.width)
           all.push_back(value);
         else
@@ -190,11 +237,11 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
       SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
                    ", cut at " + std::to_string(cut));
       const std::vector<NamedTiles> kernels = tiles_here();
-      const Results expected = attend(kernels.front().kernel, head, cut);
+      const Results expected = attend(kernels.front().kernels, head, cut);
       for (float value : expected.out) ASSERT_TRUE(std::isfinite(value));
       for (float value : expected.dqueries) ASSERT_TRUE(std::isfinite(value));
       for (const NamedTiles& other : kernels) {
-        const Results results = attend(other.kernel, head, cut);
+        const Results results = attend(other.kernels, head, cut);
         EXPECT_TRUE(same_bits(results.out, expected.out)) << other.name;
         EXPECT_TRUE(same_bits(results.largest, expected.largest)) << other.name;
         EXPECT_TRUE(same_bits(results.total, expected.total)) << other.name;
@@ -205,13 +252,42 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
     }
 }
 
+/// Of 16 bits: what tiles of float give for the same values, on every processor; what has 16 bits
+/// is that, rounded.
+template <class T>
+void expect_rounded_results(const Head& head, std::int64_t cut) {
+  for (const NamedTiles& one : tiles_here()) {
+    const Results expected = attend<float, T>(one.kernels, head, cut);
+    const Results results = attend<T>(one.kernels, head, cut);
+    std::vector<float> out;
+    for (const float value : expected.out) out.push_back(rounded<T>(value));
+    EXPECT_TRUE(same_bits(results.out, out)) << one.name;
+    EXPECT_TRUE(same_bits(results.largest, expected.largest)) << one.name;
+    EXPECT_TRUE(same_bits(results.total, expected.total)) << one.name;
+    EXPECT_TRUE(same_bits(results.dqueries, expected.dqueries)) << one.name;
+    EXPECT_TRUE(same_bits(results.dkeys, expected.dkeys)) << one.name;
+    EXPECT_TRUE(same_bits(results.dvalues, expected.dvalues)) << one.name;
+  }
+}
+
+TEST(AttentionTiles, SixteenBitsAreReadAsFloatAndRoundedOnce) {
+  for (const Head& head :
+       {Head{1, 1}, {5, 3}, {70, 8}, {130, 32}, {150, 20}, {100, 64}, {67, 128}, {65, 256}})
+    for (const std::int64_t cut : {std::int64_t{0}, head.tokens / 3}) {
+      SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
+                   ", cut at " + std::to_string(cut));
+      expect_rounded_results<Bf16Bits>(head, cut);
+      expect_rounded_results<Fp16Bits>(head, cut);
+    }
+}
+
 // What queries are computed together does not change their bits.
 TEST(AttentionTiles, BitsOfAQueryDependOnNoOther) {
   for (const Head& head : {Head{130, 32}, {100, 48}, {64, 64}})
     for (const NamedTiles& one : tiles_here()) {
-      const Results whole = attend(one.kernel, head, 0);
+      const Results whole = attend(one.kernels, head, 0);
       for (const std::int64_t cut : {1, 17, 63}) {
-        const Results parts = attend(one.kernel, head, cut);
+        const Results parts = attend(one.kernels, head, cut);
         EXPECT_TRUE(same_bits(parts.out, whole.out)) << one.name << ", cut at " << cut;
         EXPECT_TRUE(same_bits(parts.total, whole.total)) << one.name << ", cut at " << cut;
         EXPECT_TRUE(same_bits(parts.dqueries, whole.dqueries)) << one.name << ", cut at " << cut;
@@ -228,15 +304,15 @@ TEST(AttentionTiles, LargeAndSmallScores) {
       k.data()[0] = other, k.data()[1] = 0.0f;
       v.data()[0] = 1.0f, v.data()[1] = 0.0f;
       std::vector<float> room(static_cast<std::size_t>(attention_tile_room), NAN);
-      one.kernel.forward({{0, 2, 1, 1.0f, nullptr},
-                          {q.data(), 1},
-                          {k.data(), 1},
-                          {v.data(), 1},
-                          out.data(),
-                          1,
-                          largest.data(),
-                          total.data()},
-                         room.data());
+      one.kernels.of_float.forward({{0, 2, 1, 1.0f, nullptr},
+                                    {q.data(), 1},
+                                    {k.data(), 1},
+                                    {v.data(), 1},
+                                    out.data(),
+                                    1,
+                                    largest.data(),
+                                    total.data()},
+                                   room.data());
       const double expected = 1.0 / (1.0 + std::exp(-static_cast<double>(other)));
       EXPECT_NEAR(out.data()[1], expected, 3e-7 * expected + 1e-37) << one.name << ", " << other;
       EXPECT_EQ(out.data()[0], 1.0f);

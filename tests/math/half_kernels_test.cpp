@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
@@ -432,10 +433,19 @@ AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, 
   return {doubles(written), doubles(sums), doubles(din)};
 }
 
+// So that a run of these tests which is to be without units for fp16 is.
+TEST(HalfKernelsInFloat, AreUsedWhereTheEnvironmentSaysSo) {
+  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (most == nullptr || std::string(most) != "AVX2" || products_on_device)
+    GTEST_SKIP() << "this processor's units are used";
+  EXPECT_EQ(half_products<fp16>(), HalfProducts::in_float);
+}
+
 TYPED_TEST(HalfKernels, Attention) {
   using T = TypeParam;
   const std::vector<AttentionShape> shapes = {
-      {1, 1, 1, 1, 4}, {2, 7, 3, 1, 5}, {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6}, {1, 700, 4, 2, 16}};
+      {1, 1, 1, 1, 4},    {2, 7, 3, 1, 5},   {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6},
+      {1, 700, 4, 2, 16}, {3, 70, 6, 6, 20}, {2, 65, 2, 1, 64}};
   for (const AttentionShape& shape : shapes)
     for (const std::int64_t shift : {0, 1}) {
       SCOPED_TRACE(text("tokens ", shape.tokens, ", workspace at ", shift));

@@ -12,6 +12,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/half_as_bits.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
@@ -25,10 +26,24 @@ std::int64_t score_elements(const AttentionShape& shape) {
          shape.tokens;
 }
 
-/// Whether T is attended in tiles of attention_tiles.hpp.
+/// Whether T may be attended in tiles of attention_tiles.hpp, on some processors.
+template <class T>
+bool attention_fits_tiles(const AttentionShape& shape) {
+  return !std::is_same<T, double>::value && !on_device && shape.head_width <= attention_tile_width;
+}
+
+/// Whether it is on all of them. Others have a workspace for both: its size is no processor's.
+template <class T>
+bool has_tiles_only(const AttentionShape& shape) {
+  return attention_fits_tiles<T>(shape) && !is_16bit<T>;
+}
+
+/// Whether it is, here: a processor with units for 16 bits multiplies faster than tiles of float.
 template <class T>
 bool attention_in_tiles(const AttentionShape& shape) {
-  return std::is_same<T, float>::value && !on_device && shape.head_width <= attention_tile_width;
+  if (!attention_fits_tiles<T>(shape)) return false;
+  if constexpr (is_16bit<T>) return half_products<T>() == HalfProducts::in_float;
+  return true;
 }
 
 /// Elements of the gradient of the keys, or of the values, that backward sums up in compute_t<T>
@@ -308,51 +323,95 @@ std::int64_t piece_sums(const AttentionShape& shape, std::int64_t pieces) {
                      : tree_slots(pieces) * 2 * attention_tile * attention_row(shape.head_width);
 }
 
-AttentionRows rows_at(const View<const float**>& x, std::int64_t row, std::int64_t column) {
-  return {x.data() + row * x.stride() + column, x.stride()};
+/// As tiles know them.
+template <class T>
+using TileElement = std::remove_pointer_t<decltype(bits_of(static_cast<T*>(nullptr)))>;
+
+template <class T>
+const AttentionTileKernel<TileElement<T>>& tile_kernel() {
+  const AttentionTileKernels& all = attention_tiles();
+  if constexpr (std::is_same<T, float>::value)
+    return all.of_float;
+  else if constexpr (std::is_same<T, bf16>::value)
+    return all.of_bf16;
+  else
+    return all.of_fp16;
 }
-float* place_in(const View<float**>& x, std::int64_t row, std::int64_t column) {
+
+template <class T>
+T* place_in(const View<T**>& x, std::int64_t row, std::int64_t column) {
   return x.data() + row * x.stride() + column;
+}
+template <class T>
+AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, std::int64_t row,
+                                                           std::int64_t column) {
+  return {bits_of(place_in(x, row, column)), x.stride()};
+}
+
+/// Key/value heads that backward has at a time. Each has sums of its own.
+template <class T>
+std::int64_t kv_heads_at_once(const AttentionShape& shape, std::int64_t pieces) {
+  constexpr std::int64_t most = 8;
+  const std::int64_t all = shape.batch * shape.kv_heads;
+  if (is_16bit<T>) return std::min(all, most);
+  return pieces == 1 ? all : shape.kv_heads;
+}
+
+/// Floats of the gradients of a key/value head's queries, where these are not summed in place.
+template <class T>
+std::int64_t query_sums(const AttentionShape& shape) {
+  return is_16bit<T> ? shape.heads / shape.kv_heads * shape.tokens * attention_row(shape.head_width)
+                     : 0;
+}
+
+/// Of backward in tiles.
+template <class T>
+std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
+  return scratch_elements<T, float>(delta_elements(shape) +
+                                    kv_heads_at_once<T>(shape, pieces) *
+                                        (piece_sums(shape, pieces) + query_sums<T>(shape)));
 }
 
 /// What is at these columns of the rows of a sequence, unless it is more than a cache would hold
 /// until it is needed. `products`: of rows that backward or forward has at a time with a tile.
-AttentionAhead ahead_of(std::initializer_list<AttentionRows> arrays, std::int64_t rows,
-                        std::int64_t width, std::int64_t products) {
-  constexpr std::int64_t most_floats = std::int64_t{1} << 18;
-  AttentionAhead ahead{};
+template <class E>
+AttentionAhead<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::int64_t rows,
+                           std::int64_t width, std::int64_t products) {
+  constexpr std::int64_t most_elements = std::int64_t{1} << 18;
+  AttentionAhead<E> ahead{};
   ahead.count = static_cast<std::int64_t>(arrays.size());
   std::copy(arrays.begin(), arrays.end(), ahead.arrays);
   ahead.width = width;
-  if (ahead.count * rows * width <= most_floats) ahead.rows = rows;
+  if (ahead.count * rows * width <= most_elements) ahead.rows = rows;
   const std::int64_t tiles = items_for(rows, attention_tile);
   ahead.at_once = items_for(2 * ahead.count * attention_tile, products * (tiles + 1));
   return ahead;
 }
 
 /// A kernel for each head of each sequence.
+template <class T>
 void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
-                      const View<const float**>& q, const View<const float**>& kv,
-                      const View<float**>& out, const View<float*>& log_sum_exp) {
+                      const View<const T**>& q, const View<const T**>& kv, const View<T**>& out,
+                      const View<float*>& log_sum_exp) {
   const float scale = score_scale<float>(shape);
   for_each_item(exec, "attend_forward", shape.batch * shape.heads, [=](std::int64_t item) {
     const std::int64_t sequence = item / shape.heads, head = item % shape.heads;
     const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
     const std::int64_t width = shape.head_width, key_row = sequence * shape.tokens;
-    const AttentionRows keys = rows_at(kv, key_row, kv_head * width);
-    const AttentionRows values = rows_at(kv, key_row, (shape.kv_heads + kv_head) * width);
-    const AttentionTileKernel& kernel = attention_tiles();
+    const auto keys = rows_at(kv, key_row, kv_head * width);
+    const auto values = rows_at(kv, key_row, (shape.kv_heads + kv_head) * width);
+    const auto& kernel = tile_kernel<T>();
     float* const room = attention_room();
     const std::int64_t next = std::min(item + 1, shape.batch * shape.heads - 1);
     const std::int64_t next_head = next % shape.heads, next_sequence = next / shape.heads;
     const std::int64_t next_row = next_sequence * runs.rows();
     const std::int64_t next_kv = next_head / (shape.heads / shape.kv_heads);
     constexpr std::int64_t products = 22;
-    AttentionAhead ahead =
+    AttentionAhead<TileElement<T>> ahead =
         ahead_of({rows_at(q, next_row, next_head * width),
                   rows_at(kv, next_sequence * shape.tokens, next_kv * width),
                   rows_at(kv, next_sequence * shape.tokens, (shape.kv_heads + next_kv) * width),
-                  {place_in(out, next_row, next_head * width), out.stride()}},
+                  rows_at(out, next_row, next_head * width)},
                  runs.rows(), width, products);
     for_each_query_block(
         runs.runs(), [&](std::int64_t index) { return runs.run(index); },
@@ -363,7 +422,7 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
                           rows_at(q, row, column),
                           keys,
                           values,
-                          place_in(out, row, column),
+                          bits_of(place_in(out, row, column)),
                           out.stride(),
                           largest,
                           total},
@@ -374,22 +433,37 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
   });
 }
 
+/// Rows of sums.
+struct FloatRows {
+  float* first;
+  std::int64_t row;
+};
+
+template <class T>
+void round_row(const float* from, std::int64_t count, T* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
+}
+
 /// What backward in tiles reads and writes.
+template <class T, class K>
 struct TileGradients {
-  View<const float**> q, kv, dout;
+  View<const T**> q, kv, dout;
   View<const float*> log_sum_exp, delta;
-  View<float**> dq, dkv;
+  View<T**> dq;
+  View<K**> dkv;
 };
 
 /// Of the keys and values of one key/value head of one sequence, tile by tile, and of the queries
-/// of its group. `sums`: piece_sums() floats.
+/// of its group. `sums`: piece_sums() floats; dq_sums: query_sums().
+template <class T, class K>
 void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
-                         const TileGradients& arrays, const AttentionHeads& heads, float* sums) {
+                         const TileGradients<T, K>& arrays, const AttentionHeads& heads,
+                         float* sums, float* dq_sums) {
   const float scale = score_scale<float>(shape);
   const std::int64_t width = shape.head_width, padded = attention_row(width);
   const std::int64_t slot_size = 2 * attention_tile * padded;
   const AttentionOperands operands(shape, runs.rows());
-  const AttentionTileKernel& kernel = attention_tiles();
+  const auto& kernel = tile_kernel<T>();
   float* const room = attention_room();
   if (runs.pieces() == 1) sums = attention_sums(width, room);
   const std::int64_t key_column = heads.kv_head * width;
@@ -403,15 +477,22 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   const std::int64_t next_column = next_kv * group * width;
   const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
   constexpr std::int64_t products = 55;
-  AttentionAhead ahead =
-      ahead_of({rows_at(arrays.q, next_row, next_column),
-                rows_at(arrays.kv, next_key, next_kv * width),
-                rows_at(arrays.kv, next_key, next_value),
-                rows_at(arrays.dout, next_row, next_column),
-                {place_in(arrays.dq, next_row, next_column), arrays.dq.stride()},
-                {place_in(arrays.dkv, next_key, next_kv * width), arrays.dkv.stride()},
-                {place_in(arrays.dkv, next_key, next_value), arrays.dkv.stride()}},
-               runs.rows(), width, products);
+  AttentionAhead<TileElement<T>> ahead = ahead_of(
+      {rows_at(arrays.q, next_row, next_column), rows_at(arrays.kv, next_key, next_kv * width),
+       rows_at(arrays.kv, next_key, next_value), rows_at(arrays.dout, next_row, next_column),
+       rows_at(arrays.dq, next_row, next_column)},
+      runs.rows(), width, products);
+  if constexpr (std::is_same<K, T>::value)
+    for (const std::int64_t column : {next_kv * width, next_value})
+      ahead.arrays[ahead.count++] = rows_at(arrays.dkv, next_key, column);
+  const auto dqueries = [&](std::int64_t member, std::int64_t row) -> FloatRows {
+    if constexpr (is_16bit<T>) {
+      return {dq_sums + (member * shape.tokens + row) * padded, padded};
+    } else {
+      const std::int64_t column = (heads.kv_head * group + member) * width;
+      return {place_in(arrays.dq, heads.sequence * runs.rows() + row, column), arrays.dq.stride()};
+    }
+  };
   for (std::int64_t key = 0; key < shape.tokens; key += attention_tile) {
     const std::int64_t key_end = std::min(key + attention_tile, shape.tokens);
     const std::int64_t key_row = heads.sequence * shape.tokens + key;
@@ -433,6 +514,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                 const std::int64_t row = heads.sequence * runs.rows() + block.row;
                 const std::int64_t of_row =
                     (heads.sequence * shape.heads + head) * runs.rows() + block.row;
+                const FloatRows to = dqueries(block.member, block.row);
                 kernel.backward({{block.begin, block.end, width, scale, &ahead},
                                  key,
                                  key_end,
@@ -440,8 +522,8 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                                  rows_at(arrays.dout, row, column),
                                  &arrays.log_sum_exp[of_row],
                                  &arrays.delta[of_row],
-                                 place_in(arrays.dq, row, column),
-                                 arrays.dq.stride(),
+                                 to.first,
+                                 to.row,
                                  dkeys,
                                  dkeys + attention_tile * padded},
                                 room);
@@ -452,23 +534,30 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
             sums[to * slot_size + i] += sums[from * slot_size + i];
         });
     for (std::int64_t i = 0; i < key_end - key; ++i) {
-      std::copy_n(sums + i * padded, width, place_in(arrays.dkv, key_row + i, key_column));
-      std::copy_n(sums + (attention_tile + i) * padded, width,
-                  place_in(arrays.dkv, key_row + i, value_column));
+      round_row(sums + i * padded, width, place_in(arrays.dkv, key_row + i, key_column));
+      round_row(sums + (attention_tile + i) * padded, width,
+                place_in(arrays.dkv, key_row + i, value_column));
     }
   }
+  if constexpr (is_16bit<T>)
+    for (std::int64_t member = 0; member < group; ++member)
+      for (std::int64_t i = 0; i < runs.rows(); ++i)
+        round_row(dqueries(member, i).first, width,
+                  place_in(arrays.dq, heads.sequence * runs.rows() + i,
+                           (heads.kv_head * group + member) * width));
 }
 
-/// A kernel for each key/value head: of all sequences, or with pieces, which are summed in
-/// `workspace`, of one at a time.
+/// A kernel for some key/value heads after the other, kv_heads_at_once().
+template <class T, class K>
 void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
-                       TileGradients arrays, const View<const float**>& out,
-                       const View<float*>& workspace) {
-  Scratch<float> scratch(workspace, "attention");
-  const View<float*> delta = scratch.take<float>(delta_elements(shape));
-  const std::int64_t size = piece_sums(shape, runs.pieces());
-  const View<float*> sums = scratch.take<float>(shape.kv_heads * size);
-  const View<const float**> dout = arrays.dout;
+                       TileGradients<T, K> arrays, const View<const T**>& out,
+                       const View<T*>& workspace) {
+  Scratch<T> scratch(workspace, "attention");
+  const View<float*> delta = scratch.template take<float>(delta_elements(shape));
+  const std::int64_t at_once = kv_heads_at_once<T>(shape, runs.pieces());
+  const std::int64_t size = piece_sums(shape, runs.pieces()) + query_sums<T>(shape);
+  const View<float*> sums = scratch.template take<float>(at_once * size);
+  const View<const T**> dout = arrays.dout;
   const std::int64_t rows = runs.rows(), width = shape.head_width, heads = shape.heads;
   for_each_row(exec, "attend_delta", shape.batch * rows, heads * width,
                [=](const Row& row, std::int64_t index) {
@@ -480,11 +569,13 @@ void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const Quer
                            dout.row(index).range(head * width, (head + 1) * width));
                });
   arrays.delta = delta;
-  const std::int64_t at_once = size == 0 ? shape.batch : 1;
-  for (std::int64_t first = 0; first < shape.batch; first += at_once)
-    for_each_item(exec, "attend_backward", at_once * shape.kv_heads, [=](std::int64_t item) {
-      const AttentionHeads of_item{first + item / shape.kv_heads, item % shape.kv_heads, 1};
-      backward_of_kv_head(shape, runs, arrays, of_item, size == 0 ? nullptr : &sums[item * size]);
+  const std::int64_t all = shape.batch * shape.kv_heads;
+  for (std::int64_t first = 0; first < all; first += at_once)
+    for_each_item(exec, "attend_backward", std::min(at_once, all - first), [=](std::int64_t item) {
+      const std::int64_t head = first + item;
+      float* const own = size == 0 ? nullptr : &sums[item * size];
+      backward_of_kv_head(shape, runs, arrays, {head / shape.kv_heads, head % shape.kv_heads, 1},
+                          own, own + piece_sums(shape, runs.pieces()));
     });
 }
 #endif
@@ -501,9 +592,9 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
       return attend_on_chip<T>(exec, {shape, runs, q, kv}, out, log_sum_exp);
 #endif
 #if !OSTRAKON_ON_DEVICE
-  if constexpr (std::is_same<T, float>::value)
+  if constexpr (!std::is_same<T, double>::value)
     if (attention_in_tiles<T>(shape))
-      return forward_in_tiles(exec, shape, runs, q, kv, out, log_sum_exp);
+      return forward_in_tiles<T>(exec, shape, runs, q, kv, out, log_sum_exp);
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
@@ -583,10 +674,10 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
                                     workspace);
 #endif
 #if !OSTRAKON_ON_DEVICE
-  if constexpr (std::is_same<T, float>::value)
+  if constexpr (!std::is_same<T, double>::value)
     if (attention_in_tiles<T>(shape))
-      return backward_in_tiles(exec, shape, runs, {q, kv, dout, log_sum_exp, {}, dq, dkv}, out,
-                               workspace);
+      return backward_in_tiles<T, K>(exec, shape, runs, {q, kv, dout, log_sum_exp, {}, dq, dkv},
+                                     out, workspace);
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
@@ -648,22 +739,24 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 
 template <class T>
 std::int64_t attention_forward_workspace(const AttentionShape& shape) {
-  if (attention_on_chip<T>(shape) || attention_in_tiles<T>(shape)) return 0;
+  if (attention_on_chip<T>(shape) || has_tiles_only<T>(shape)) return 0;
   const std::int64_t scores = score_elements(shape);
   return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
 std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces) {
+  std::int64_t in_tiles = 0;
 #if !OSTRAKON_ON_DEVICE
-  if (attention_in_tiles<T>(shape))
-    return delta_elements(shape) + shape.kv_heads * piece_sums(shape, pieces);
+  if (attention_fits_tiles<T>(shape)) in_tiles = tile_workspace<T>(shape, pieces);
+  if (has_tiles_only<T>(shape)) return in_tiles;
 #endif
   const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces);
   if (attention_on_chip<T>(shape))
     return scratch_elements<T, compute_t<T>>(delta_elements(shape) + sums);
   const std::int64_t scores = 2 * score_elements(shape);
-  return scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0);
+  return std::max(in_tiles,
+                  scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0));
 }
 
 template <class T>

@@ -19,8 +19,11 @@ namespace {
 /// How a product reads A (rows, terms): rows `stride` elements apart, or terms.
 enum class Reads { along_rows, along_terms };
 
-template <class I>
+/// I: the instructions. T: the elements of arrays.
+template <class I, class T>
 struct AttentionTiles {
+  static constexpr bool in_float = sizeof(T) == sizeof(float);
+  using Ahead = AttentionAhead<T>;
   using Vector = typename I::Vector;
   static constexpr std::int64_t width = I::width;
   static constexpr std::int64_t block = attention_tile;
@@ -163,21 +166,20 @@ struct AttentionTiles {
       for (int v = 0; v < vectors; ++v) to.end(i, v, sums[i][v]);
   }
 
-  static void fetch(AttentionAhead* ahead) {
+  static void fetch(Ahead* ahead) {
     if (ahead == nullptr) return;
     for (std::int64_t i = 0; i < ahead->at_once && ahead->row < ahead->rows; ++i) {
-      const AttentionRows& array = ahead->arrays[ahead->array];
-      const float* const from = array.first + ahead->row * array.row;
-      constexpr std::int64_t line = 16;
+      const AttentionRows<T>& array = ahead->arrays[ahead->array];
+      const T* const from = array.first + ahead->row * array.row;
+      constexpr std::int64_t line = in_float ? 16 : 32;
       for (std::int64_t j = 0; j < ahead->width; j += line) __builtin_prefetch(from + j, 0, 2);
       if (++ahead->array == ahead->count) ahead->array = 0, ++ahead->row;
     }
   }
 
   template <int vectors, Reads reads, class Sums>
-  static void tile_rows(AttentionAhead* ahead, std::int64_t rows, std::int64_t terms,
-                        const float* a, std::int64_t stride, const float* b, std::int64_t b_row,
-                        const Sums& to) {
+  static void tile_rows(Ahead* ahead, std::int64_t rows, std::int64_t terms, const float* a,
+                        std::int64_t stride, const float* b, std::int64_t b_row, const Sums& to) {
     constexpr int most = I::rows_of(vectors);
     const std::int64_t a_row = reads == Reads::along_rows ? stride : 1;
     std::int64_t i = 0;
@@ -193,9 +195,9 @@ struct AttentionTiles {
 
   /// `rows` of A by `columns`, whole vectors, of B (terms, columns), whose rows are b_row apart.
   template <Reads reads, class Sums>
-  static void multiply(AttentionAhead* ahead, std::int64_t rows, std::int64_t columns,
-                       std::int64_t terms, const float* a, std::int64_t stride, const float* b,
-                       std::int64_t b_row, const Sums& to) {
+  static void multiply(Ahead* ahead, std::int64_t rows, std::int64_t columns, std::int64_t terms,
+                       const float* a, std::int64_t stride, const float* b, std::int64_t b_row,
+                       const Sums& to) {
     const Parts parts(columns / width, I::most_vectors);
     for (std::int64_t part = 0; part < parts.count; ++part) {
       const std::int64_t v = parts.begin(part);
@@ -220,29 +222,38 @@ struct AttentionTiles {
   }
 
   /// `rows` rows of `columns` elements one after the other, with zeros up to attention_row().
-  static void copy_rows(const AttentionRows& from, std::int64_t rows, std::int64_t columns,
+  static void copy_rows(const AttentionRows<T>& from, std::int64_t rows, std::int64_t columns,
                         float* to) {
     const std::int64_t row = attention_row(columns), whole = columns - columns % width;
     for (std::int64_t i = 0; i < rows; ++i) {
-      const float* const in = from.first + i * from.row;
+      const T* const in = from.first + i * from.row;
       float* const out = to + i * row;
       std::int64_t j = 0;
       for (; j < whole; j += width) I::store(out + j, I::load(in + j));
-      for (; j < columns; ++j) out[j] = in[j];
+      for (; j < columns; ++j) out[j] = TileKernel<I>::float_of(in[j]);
       for (; j < row; ++j) out[j] = 0.0f;
     }
   }
 
   /// `rows` rows as columns of `block`: element (i, j) goes to to[j * block + i]. Up to the end of
   /// a step, what is behind the last row has no meaning.
-  static void transpose_rows(const AttentionRows& from, std::int64_t rows, std::int64_t columns,
+  static void transpose_rows(const AttentionRows<T>& from, std::int64_t rows, std::int64_t columns,
                              float* to) {
     for (std::int64_t i = 0; i < up_to_step(rows); i += width)
       TileKernel<I>::pack_lines(from.first + least(i, rows - 1) * from.row, from.row,
                                 i < rows ? least(width, rows - i) : 1, columns, to + i, block);
   }
 
-  static void forward(const AttentionForwardTile& t, float* room) {
+  /// Rows of float that are read where they lie if they are float, else copied.
+  static AttentionRows<float> rows_of_float(const AttentionRows<T>& from, bool in_place,
+                                            std::int64_t rows, std::int64_t columns, float* copy) {
+    if constexpr (in_float)
+      if (in_place) return from;
+    copy_rows(from, rows, columns, copy);
+    return {copy, attention_row(columns)};
+  }
+
+  static void forward(const AttentionForwardTile<T>& t, float* room) {
     const std::int64_t queries = t.end - t.begin, lanes = up_to_step(queries);
     const std::int64_t row = attention_row(t.head_width);
     float* const turned = room;                           // queries, (head_width, block)
@@ -253,6 +264,7 @@ struct AttentionTiles {
     float* const before = largest + block;
     float* const total = before + block;
     float* const factor = total + block;
+    float* const key_copy = factor + block;  // (keys, row)
     const float scale = t.scale * log2_e;
     transpose_rows(t.queries, queries, t.head_width, turned);
     for (std::int64_t i = 0; i < block; ++i) largest[i] = -__builtin_inff(), total[i] = 0.0f;
@@ -261,16 +273,17 @@ struct AttentionTiles {
     for (std::int64_t first = 0; first < t.end; first += block) {
       const std::int64_t keys = least(block, t.end - first);
       const std::int64_t past = t.begin - first;  // query i sees keys up to past + i
-      const float* const key = t.keys.first + first * t.keys.row;
+      const AttentionRows<float> key = rows_of_float(
+          {t.keys.first + first * t.keys.row, t.keys.row}, true, keys, t.head_width, key_copy);
       for (std::int64_t i = 0; i < lanes; i += width) I::store(before + i, I::load(largest + i));
       if (keys <= past + 1) {
-        multiply<Reads::along_rows>(t.ahead, keys, lanes, t.head_width, key, t.keys.row, turned,
+        multiply<Reads::along_rows>(t.ahead, keys, lanes, t.head_width, key.first, key.row, turned,
                                     block, StoreLargest{{scores, block}, largest});
       } else {
         for (std::int64_t j = 0; j < keys; j += step) {
           const std::int64_t some = least(step, keys - j), lane = down_to_step(j - past);
           multiply<Reads::along_rows>(t.ahead, some, lanes - lane, t.head_width,
-                                      key + j * t.keys.row, t.keys.row, turned + lane, block,
+                                      key.first + j * key.row, key.row, turned + lane, block,
                                       Store{scores + j * block + lane, block});
           for (std::int64_t k = j; k < j + some; ++k) {
             for (std::int64_t i = lane; i < least(k - past, lanes); ++i)
@@ -281,11 +294,9 @@ struct AttentionTiles {
           }
         }
       }
-      AttentionRows value{t.values.first + first * t.values.row, t.values.row};
-      if (!in_place) {
-        copy_rows(value, keys, t.head_width, copy);
-        value = {copy, row};
-      }
+      const AttentionRows<float> value =
+          rows_of_float({t.values.first + first * t.values.row, t.values.row}, in_place, keys,
+                        t.head_width, copy);
       for (std::int64_t i = 0; i < lanes; i += step) {
         const std::int64_t seen = least(keys, past + i + step), some = least(step, queries - i);
         for (std::int64_t l = i; l < i + step; l += width)
@@ -303,11 +314,14 @@ struct AttentionTiles {
       t.total[i] = total[i];
       const float inverse = 1.0f / total[i];
       const float* const in = sums + i * row;
-      float* const out = t.out + i * t.out_row;
+      T* const out = t.out + i * t.out_row;
       std::int64_t j = 0;
       for (; j + width <= t.head_width; j += width)
         I::store(out + j, I::multiply(I::load(in + j), I::broadcast(inverse)));
-      for (; j < t.head_width; ++j) out[j] = in[j] * inverse;
+      if (j == t.head_width) continue;
+      T rest[width];
+      I::store(rest, I::multiply(I::load(in + j), I::broadcast(inverse)));
+      for (std::int64_t l = 0; j + l < t.head_width; ++l) out[j + l] = rest[l];
     }
   }
 
@@ -359,7 +373,7 @@ struct AttentionTiles {
     float* delta;                        ///< (queries), times the scale of scores
   };
 
-  static void pack_keys(const AttentionKeyTile& t, float* room) {
+  static void pack_keys(const AttentionKeyTile<T>& t, float* room) {
     const Backward to(t.head_width, room);
     const std::int64_t count = t.end - t.begin;
     copy_rows(t.keys, count, t.head_width, to.keys);
@@ -373,7 +387,7 @@ struct AttentionTiles {
       }
   }
 
-  static void backward(const AttentionBackwardTile& t, float* room) {
+  static void backward(const AttentionBackwardTile<T>& t, float* room) {
     const Backward work(t.head_width, room);
     const std::int64_t row = work.row, head_width = t.head_width;
     const std::int64_t queries = t.end - t.begin;
@@ -414,8 +428,8 @@ struct AttentionTiles {
   }
 
   /// Adds to the gradient of `count` queries from query i of the tile on, which see `seen` keys.
-  static void add_to_queries(const AttentionBackwardTile& t, const Backward& work, std::int64_t i,
-                             std::int64_t count, std::int64_t seen) {
+  static void add_to_queries(const AttentionBackwardTile<T>& t, const Backward& work,
+                             std::int64_t i, std::int64_t count, std::int64_t seen) {
     const float* const dscores = work.dscores + i * block;
     float* const dqueries = t.dqueries + i * t.dqueries_row;
     const std::int64_t whole = t.head_width / width * width;
@@ -443,8 +457,14 @@ struct AttentionTiles {
         dqueries[k * t.dqueries_row + whole + l] = copy[k * width + l];
   }
 
-  static AttentionTileKernel kernel() { return {forward, pack_keys, backward}; }
+  static AttentionTileKernel<T> kernel() { return {forward, pack_keys, backward}; }
 };
+
+template <class I>
+AttentionTileKernels attention_tiles_of() {
+  return {AttentionTiles<I, float>::kernel(), AttentionTiles<I, Bf16Bits>::kernel(),
+          AttentionTiles<I, Fp16Bits>::kernel()};
+}
 
 }  // namespace
 }  // namespace ostrakon::math

@@ -6,7 +6,7 @@
 namespace ostrakon::math {
 namespace {
 
-AttentionTileKernel choose_tiles() {
+AttentionTileKernels choose_tiles() {
 #if defined(OSTRAKON_X86_TILES)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return attention_tiles_avx512();
@@ -22,8 +22,8 @@ struct AttentionRoom {
 
 }  // namespace
 
-const AttentionTileKernel& attention_tiles() {
-  static const AttentionTileKernel chosen = choose_tiles();
+const AttentionTileKernels& attention_tiles() {
+  static const AttentionTileKernels chosen = choose_tiles();
   return chosen;
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention of float on the host in tiles of queries by keys that stay in the nearest caches, by
-// the vector instructions of one kind of processor. The sources attention_tiles_*.cpp are compiled
-// for these, so this header has plain declarations only.
+// Attention on the host in tiles of queries by keys that stay in the nearest caches, by the vector
+// instructions of one kind of processor. The sources attention_tiles_*.cpp are compiled for these,
+// so this header has plain declarations only. Elements T are float, Bf16Bits or Fp16Bits; 16 bits
+// become float where they are read, and all is computed in float.
 //
 // All sums are chains of fused multiply-adds in an order that depends on positions alone, as
 // ordered_gemm()'s: bits depend neither on the processor nor on which queries are in a tile, but
 // for the sign of a zero.
 
 #include <cstdint>
+#include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 
@@ -19,36 +21,40 @@ constexpr std::int64_t attention_tile = 64;
 constexpr std::int64_t attention_tile_width = 256;
 
 /// Rows of a matrix `row` elements apart.
+template <class T>
 struct AttentionRows {
-  const float* first;
+  const T* first;
   std::int64_t row;
 };
 
 /// Rows that are read or written after the tiles at work, as those of the next head: brought from
 /// memory meanwhile, a few with each product of some rows.
+template <class T>
 struct AttentionAhead {
-  AttentionRows arrays[7];
+  AttentionRows<T> arrays[7];
   std::int64_t count;  ///< of the arrays
   std::int64_t rows;   ///< of each
-  std::int64_t width;  ///< floats of a row
+  std::int64_t width;  ///< elements of a row
   std::int64_t at_once;
   std::int64_t row = 0, array = 0;  ///< what is next: all arrays' first rows come first
 };
 
 /// Queries [begin, end) of one head, all in one tile.
+template <class T>
 struct AttentionQueryTile {
   std::int64_t begin, end;  ///< positions
   std::int64_t head_width;
-  float scale;            ///< of scores
-  AttentionAhead* ahead;  ///< or null
+  float scale;               ///< of scores
+  AttentionAhead<T>* ahead;  ///< or null
 };
 
 /// Forward: `keys` and `values` begin at position 0. Row i of `out`, out_row elements apart, is
 /// that of query begin + i; its scores have the largest value largest[i] and, less that, the sum of
 /// exponentials total[i].
-struct AttentionForwardTile : AttentionQueryTile {
-  AttentionRows queries, keys, values;
-  float* out;
+template <class T>
+struct AttentionForwardTile : AttentionQueryTile<T> {
+  AttentionRows<T> queries, keys, values;
+  T* out;
   std::int64_t out_row;
   float* largest;
   float* total;
@@ -56,18 +62,20 @@ struct AttentionForwardTile : AttentionQueryTile {
 
 /// The keys [begin, end) of one head whose gradients are summed up, all in one tile, and their
 /// values.
+template <class T>
 struct AttentionKeyTile {
   std::int64_t begin, end;
   std::int64_t head_width;
   float scale;
-  AttentionRows keys, values;  ///< from `begin` on
+  AttentionRows<T> keys, values;  ///< from `begin` on
 };
 
 /// Backward: what some queries add to the gradients of a key tile, dkeys and dvalues, of rows
 /// attention_row() apart; and to their own gradient, or with key tile 0 that is set.
-struct AttentionBackwardTile : AttentionQueryTile {
+template <class T>
+struct AttentionBackwardTile : AttentionQueryTile<T> {
   std::int64_t key_begin, key_end;
-  AttentionRows queries, dout;
+  AttentionRows<T> queries, dout;
   const float* log_sum_exp;  ///< from `begin` on, as delta
   const float* delta;        ///< the sum of dout times out of each row
   float* dqueries;
@@ -92,20 +100,27 @@ inline float* attention_sums(std::int64_t head_width, float* room) {
          attention_tile * (2 * head_width + 3 * attention_row(head_width) + 2 * attention_tile + 1);
 }
 
-/// For one set of instructions.
+template <class T>
 struct AttentionTileKernel {
-  void (*forward)(const AttentionForwardTile&, float* room);
+  void (*forward)(const AttentionForwardTile<T>&, float* room);
   /// Brings keys and values into `room` for the calls of backward that follow.
-  void (*pack_keys)(const AttentionKeyTile&, float* room);
-  void (*backward)(const AttentionBackwardTile&, float* room);
+  void (*pack_keys)(const AttentionKeyTile<T>&, float* room);
+  void (*backward)(const AttentionBackwardTile<T>&, float* room);
 };
 
-AttentionTileKernel attention_tiles_plain();
-AttentionTileKernel attention_tiles_avx2();
-AttentionTileKernel attention_tiles_avx512();
+/// For one set of instructions.
+struct AttentionTileKernels {
+  AttentionTileKernel<float> of_float;
+  AttentionTileKernel<Bf16Bits> of_bf16;
+  AttentionTileKernel<Fp16Bits> of_fp16;
+};
+
+AttentionTileKernels attention_tiles_plain();
+AttentionTileKernels attention_tiles_avx2();
+AttentionTileKernels attention_tiles_avx512();
 
 /// Those of this processor.
-const AttentionTileKernel& attention_tiles();
+const AttentionTileKernels& attention_tiles();
 
 /// Bytes of attention_room().
 std::int64_t attention_room_bytes();

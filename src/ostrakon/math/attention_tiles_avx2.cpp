@@ -4,6 +4,6 @@
 
 namespace ostrakon::math {
 
-AttentionTileKernel attention_tiles_avx2() { return AttentionTiles<Avx2>::kernel(); }
+AttentionTileKernels attention_tiles_avx2() { return attention_tiles_of<Avx2>(); }
 
 }  // namespace ostrakon::math

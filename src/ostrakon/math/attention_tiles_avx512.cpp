@@ -4,6 +4,6 @@
 
 namespace ostrakon::math {
 
-AttentionTileKernel attention_tiles_avx512() { return AttentionTiles<Avx512>::kernel(); }
+AttentionTileKernels attention_tiles_avx512() { return attention_tiles_of<Avx512>(); }
 
 }  // namespace ostrakon::math

@@ -7,6 +7,6 @@
 
 namespace ostrakon::math {
 
-AttentionTileKernel attention_tiles_plain() { return AttentionTiles<Plain>::kernel(); }
+AttentionTileKernels attention_tiles_plain() { return attention_tiles_of<Plain>(); }
 
 }  // namespace ostrakon::math

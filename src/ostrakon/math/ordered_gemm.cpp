@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/ordered_gemm.hpp>
 
-#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/half_as_bits.hpp>
 #include <ostrakon/math/parallel_product.hpp>
 #include <ostrakon/math/thread_room.hpp>
 #include <ostrakon/math/tile_kernels.hpp>
@@ -53,11 +53,6 @@ void multiply(const OrderedProduct& product, const T* a, const T* b, C* c,
                static_cast<float*>(thread_room<TileRoom<sizeof(C) != sizeof(float)>>()));
       });
 }
-
-const Bf16Bits* bits_of(const bf16* x) { return reinterpret_cast<const Bf16Bits*>(x); }
-const Fp16Bits* bits_of(const fp16* x) { return reinterpret_cast<const Fp16Bits*>(x); }
-Bf16Bits* bits_of(bf16* x) { return reinterpret_cast<Bf16Bits*>(x); }
-Fp16Bits* bits_of(fp16* x) { return reinterpret_cast<Fp16Bits*>(x); }
 
 }  // namespace
 

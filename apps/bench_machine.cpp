@@ -72,7 +72,7 @@ ostrakon:
     streams: inline
 )";
 
-/// The speed of a machine changes within a minute.
+/// How often all is measured, in turn: the speed of a machine changes within a minute.
 constexpr int rounds = 2;
 
 class MachineBench {
@@ -221,7 +221,7 @@ class MachineBench {
       if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
-  /// All models in turn, several times.
+  /// All models, in turn.
   void kernels() {
     for (int round = 0; round < rounds; ++round)
       for (std::size_t m = 0; m < std::size(small_models); ++m)
@@ -356,11 +356,12 @@ class MachineBench {
     network.base_seconds = small[0].median;
     network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
     BytesAndSeconds gathers, exchanges;
-    const std::vector<std::vector<Run>> all =
-        sharded_runs(ranks, {{"parallel.sharding=full"},
-                             {"parallel.sharding=full", "precision.gather=bf16"},
-                             {"parallel.sharding=full", "runtime.streams=threads"}});
-    const std::vector<Run>&runs = all[0], &halves = all[1], &threads = all[2];
+    std::vector<std::vector<std::string>> kinds = {
+        {"parallel.sharding=full"}, {"parallel.sharding=full", "precision.gather=bf16"}};
+    if (threads_share_cores(ranks_per_node))
+      kinds.push_back({"parallel.sharding=full", "runtime.streams=threads"});
+    const std::vector<std::vector<Run>> all = sharded_runs(ranks, kinds);
+    const std::vector<Run>&runs = all[0], &halves = all[1];
     for (const Run& found : runs) {
       for (std::size_t a = 0; a < found.seconds.size(); ++a) {
         const plan::Action& action = found.plan.actions[a];
@@ -382,7 +383,7 @@ class MachineBench {
         network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
       network.exchange_bytes_per_second = 4.0 * network.bytes_per_second;
     variation(runs, halves, ranks_per_node, network);
-    slowdown(runs, threads, ranks_per_node);
+    if (all.size() > 2) slowdown(runs, all[2], ranks_per_node);
 
     using simulate::Streams;
     Table table("machine_steps",
@@ -403,10 +404,16 @@ class MachineBench {
     };
     show(runs, ", fp32", Streams::one_after_the_other);
     show(halves, ", bf16", Streams::one_after_the_other);
-    show(threads, ", fp32, streams on threads", Streams::concurrent);
+    if (all.size() > 2) show(all[2], ", fp32, streams on threads", Streams::concurrent);
   }
 
-  /// Steps of the fully sharded models, of each of these settings, several times in turn.
+  /// Whether streams can have threads here, and these share the cores of ranks.
+  bool threads_share_cores(int ranks_per_node) const {
+    return !has_device && comm::Communicator::threads_may_call() &&
+           2 * ranks_per_node > machine_.cores_per_node;
+  }
+
+  /// Steps of the fully sharded models, of each of these settings, in turn.
   std::vector<std::vector<Run>> sharded_runs(comm::Communicator& ranks,
                                              const std::vector<std::vector<std::string>>& kinds) {
     std::vector<std::vector<Run>> all(kinds.size());
@@ -431,8 +438,9 @@ class MachineBench {
   /// sharded models take longer than is simulated without that, where those of one rank do not.
   void variation(const std::vector<Run>& runs, const std::vector<Run>& halves, int ranks_per_node,
                  simulate::Network& network) {
-    Machine even = machine_;
-    even.rank_deviation = 0.0;
+    Machine without_deviation = machine_;
+    without_deviation.rank_deviation = 0.0;
+    Machine even = without_deviation;
     const auto simulated = [&](const Run& run, int on_node) {
       return simulate::predict({&run.plan}, even, on_node, simulate::Streams::one_after_the_other,
                                1.0)
@@ -443,7 +451,12 @@ class MachineBench {
       simulate::StepSample& sample = samples.emplace_back();
       sample.seconds = run.wall_seconds;
       sample.simulated = simulated(run, ranks_per_node) * alone.wall_seconds / simulated(alone, 1);
-      sample.collectives = static_cast<double>(collectives(run.plan));
+      // What a second in each would add.
+      even.inside_nodes.base_seconds += 1.0;
+      even.across_nodes.base_seconds += 1.0;
+      sample.collectives = simulated(run, ranks_per_node);
+      even = without_deviation;
+      sample.collectives -= simulated(run, ranks_per_node);
     };
     for (std::size_t m = 0; m < runs.size(); ++m) {
       add(runs[m], runs_[m]);

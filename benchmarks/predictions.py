@@ -117,26 +117,27 @@ def main():
     def run(count, words):
         return rows(shlex.split(arguments.launch) + [str(count), bench] + words)
 
-    def step(count, deck, settings, added, more):
-        """The row of a whole step: of its prediction if more names a machine file."""
+    def step(count, deck, settings, added, machine=None):
+        """Measured and, with a machine file, predicted seconds of a step."""
         words = ["step", os.path.join(folder, deck + ".yaml"), "--json",
-                 "--seconds", str(arguments.seconds)] + more
+                 "--seconds", str(arguments.seconds)]
+        if machine:
+            words += ["--machine", machine]
         # MFU is not asked for, so no peak is measured.
         for setting in settings + ["runtime.peak_gflops=1"]:
             words += ["--set", setting]
         if added:
             words += ["--added-nanoseconds-per-byte", str(added)]
         found = run(count, words)
-        if not more:
-            return next(row for row in found if row["bench"] == "step")["step_seconds"], None
-        row = next(row for row in found
-                   if row["bench"] == "step_prediction" and row["action"] == "step")
-        return row["measured_seconds"], row["predicted_seconds"]
+        measured = next(row for row in found if row["bench"] == "step")["step_seconds"]
+        predicted = [row["predicted_seconds"] for row in found
+                     if row["bench"] == "step_prediction" and row["action"] == "step"]
+        return measured, predicted[0] if machine else None
 
     found = {}  # (deck, ranks, settings): measured and predicted seconds of each round
     for count in [int(word) for word in arguments.ranks.split(",")]:
         order = list(combinations(count))
-        before = [step(count, *one, [])[0] for one in order]
+        before = [step(count, *one)[0] for one in order]
         for number in range(1, arguments.rounds + 1):
             machine = os.path.join(folder, "machine-%d-%d.yaml" % (count, number))
             run(count, ["machine", "--json", "--output", machine])
@@ -144,7 +145,7 @@ def main():
             before.reverse()
             after = []
             for (deck, settings, added), earlier in zip(order, before):
-                later, predicted = step(count, deck, settings, added, ["--machine", machine])
+                later, predicted = step(count, deck, settings, added, machine)
                 after.append(later)
                 shown = " ".join(settings + (["%g ns a byte" % added] if added else []))
                 found.setdefault((deck, count, shown), []).append(

@@ -339,6 +339,20 @@ TEST(AttentionWorkspace, InTilesHasNoScoresAndNoSumsOfWholeSequences) {
             math::attention_forward_workspace<double>(wide));
 }
 
+// For tiles and for products, whichever this processor takes.
+TEST(AttentionWorkspace, In16BitsHasRoomForEitherWay) {
+  if (on_device) GTEST_SKIP() << "through products, or on chip";
+  const AttentionShape shape{2, 1024, 4, 4, 64};
+  const std::int64_t products = 2 * 64 * shape.tokens * 3 + 2 * 2 * shape.tokens * 64 * 2;
+  const std::int64_t tiles = 2 * (2 * 4 * shape.tokens + 2 * 4 * shape.tokens * 64);
+  EXPECT_GE(math::attention_backward_workspace<bf16>(shape), std::max(products, tiles));
+  EXPECT_LE(math::attention_backward_workspace<bf16>(shape), std::max(products, tiles) + 1);
+  EXPECT_EQ(math::attention_backward_workspace<fp16>(shape),
+            math::attention_backward_workspace<bf16>(shape));
+  const AttentionShape one{1, 64, 1, 1, 256};
+  EXPECT_GE(math::attention_backward_workspace<bf16>(one), 2 * 2 * 64 * 256);
+}
+
 TEST(AttentionShapes, AreChecked) {
   const AttentionShape shape{1, 4, 2, 1, 3};
   const Attention<double> attention(shape, random_qkv<double>(shape, 13));

@@ -457,11 +457,66 @@ TYPED_TEST(HalfKernels, Attention) {
       const AttentionResults narrow = run_attention<T>(shape, qkv, {}, {}, dout, shift);
       const AttentionResults wide =
           run_attention<double>(shape, qkv, narrow.out, narrow.log_sum_exp, dout, shift);
-      // Probabilities are stored in 16 bits, then what is made of them.
+      // Probabilities are stored in 16 bits, but in tiles, then what is made of them.
       EXPECT_STORED(narrow.out, wide.out, width, 2);
       EXPECT_FLOAT(narrow.log_sum_exp, wide.log_sum_exp);
       EXPECT_STORED(narrow.dqkv, wide.dqkv, all_width, 2);
     }
+}
+
+/// The queries of one part, in pieces, and keys and values of all.
+template <class T>
+AttentionResults run_attention_part(const AttentionShape& shape, const AttentionQueries& queries,
+                                    const Doubles& q, const Doubles& kv, const Doubles& dout,
+                                    const AttentionResults& forward) {
+  using C = compute_t<T>;
+  const std::int64_t width = shape.heads * shape.head_width;
+  const std::int64_t kv_width = 2 * shape.kv_heads * shape.head_width;
+  const std::int64_t rows = shape.batch * queries.sequence.part_tokens();
+  const auto in_q = device<T>(q), in_kv = device<T>(kv), given = device<T>(dout);
+  const auto written = unwritten<T>(rows * width), dq = unwritten<T>(rows * width);
+  const auto dkv = unwritten<C>(shape.batch * shape.tokens * kv_width);
+  const auto sums = unwritten<C>(rows * shape.heads);
+  attention_forward<T>(Exec(), shape, queries, matrix(in_q, width), matrix(in_kv, kv_width),
+                       matrix(written, width), sums,
+                       unwritten<T>(attention_forward_workspace<T>(shape) + 1).view());
+  const auto from = forward.out.empty() ? written : device<T>(forward.out);
+  const auto from_sums = forward.out.empty() ? sums : device<C>(forward.log_sum_exp);
+  const auto room =
+      unwritten<T>(attention_backward_workspace<T>(shape, queries.sequence.pieces) + 1);
+  attention_backward<T>(Exec(), shape, queries, matrix(in_q, width), matrix(in_kv, kv_width),
+                        matrix(from, width), from_sums, matrix(given, width), matrix(dq, width),
+                        matrix(dkv, kv_width), room.view().range(0, room.size() - 1));
+  EXPECT_TRUE(std::isnan(doubles(room).back())) << "written beyond the workspace";
+  AttentionResults results{doubles(written), doubles(sums), doubles(dq)};
+  const Doubles of_kv = doubles(dkv);
+  results.dqkv.insert(results.dqkv.end(), of_kv.begin(), of_kv.end());
+  return results;
+}
+
+TYPED_TEST(HalfKernels, AttentionOfPartsAndPieces) {
+  using T = TypeParam;
+  for (const AttentionShape& shape :
+       {AttentionShape{2, 48, 4, 2, 20}, {1, 288, 12, 12, 16}, {3, 144, 8, 4, 32}})
+    for (const auto& [parts, pieces] :
+         {std::pair<std::int64_t, std::int64_t>{1, 4}, {2, 1}, {2, 2}})
+      for (std::int64_t part = 0; part < parts; ++part) {
+        SCOPED_TRACE(
+            text("tokens ", shape.tokens, ", part ", part, " of ", parts, ", ", pieces, " pieces"));
+        const AttentionQueries queries{{shape.tokens, parts, pieces}, part};
+        const std::int64_t width = shape.heads * shape.head_width;
+        const std::int64_t kv_width = 2 * shape.kv_heads * shape.head_width;
+        const std::int64_t rows = shape.batch * shape.tokens / parts;
+        const Doubles q = inputs<T>(rows * width, 1, 1, 0.25);
+        const Doubles kv = inputs<T>(shape.batch * shape.tokens * kv_width, 2, 1, 0.25);
+        const Doubles dout = inputs<T>(rows * width, 3, 1, 0.25);
+        const AttentionResults narrow = run_attention_part<T>(shape, queries, q, kv, dout, {});
+        const AttentionResults wide =
+            run_attention_part<double>(shape, queries, q, kv, dout, narrow);
+        EXPECT_STORED(narrow.out, wide.out, width, 2);
+        EXPECT_FLOAT(narrow.log_sum_exp, wide.log_sum_exp);
+        EXPECT_STORED(narrow.dqkv, wide.dqkv, static_cast<std::int64_t>(wide.dqkv.size()), 2);
+      }
 }
 
 /// A, B and C of a product, with padding after their rows.

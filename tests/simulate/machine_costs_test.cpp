@@ -193,6 +193,28 @@ TEST(MachineCosts, RanksThatShareCoresShareThemWithCollectives) {
   EXPECT_DOUBLE_EQ(cost(plan, machine)[Resource::device], 12.0);
 }
 
+TEST(MachineCosts, ThreadsOfStreamsThatShareACoreSlowIt) {
+  const StepPlan gather = make_plan(4, {collective(Kind::gather, 4, 64)});
+  StepPlan plan = gather;
+  Action forward;
+  forward.kind = Kind::forward;
+  forward.unit = 0;
+  forward.flops = 64.0;
+  plan.actions = {forward};
+  const auto seconds = [&](const Machine& machine, Streams streams) {
+    return MachineCosts({&plan}, machine, 0, streams).seconds(0, plan.actions[0])[Resource::device];
+  };
+  Machine machine = round_machine();
+  machine.cores_per_node = 4;
+  const double even = seconds(machine, Streams::concurrent);
+  EXPECT_GT(even, 0.0);
+  machine.thread_slowdown = 0.25;
+  EXPECT_DOUBLE_EQ(seconds(machine, Streams::concurrent), 1.25 * even);
+  EXPECT_DOUBLE_EQ(seconds(machine, Streams::one_after_the_other), even);
+  machine.cores_per_node = 8;
+  EXPECT_DOUBLE_EQ(seconds(machine, Streams::concurrent), even) << "a core for each is free";
+}
+
 TEST(MachineCosts, RefusesWhatTheMachineDoesNotHave) {
   StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
   Machine machine = round_machine();

@@ -84,6 +84,7 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
   machine.bits16.products = 123456789e6;
   machine.inside_nodes.base_seconds = 1.25e-5;
   machine.slowdown = 0.125;
+  machine.thread_slowdown = 0.0625;
   machine.bits16.kernels.backward_rows = 0.5;
   const std::string text = config::write_machine(machine, "measured here");
   const Machine again = read_machine(text, "again.yaml");
@@ -92,6 +93,7 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
   EXPECT_NEAR(again.bits16.products, machine.bits16.products, 1e-5 * machine.bits16.products);
   EXPECT_DOUBLE_EQ(again.inside_nodes.base_seconds, 1.25e-5);
   EXPECT_DOUBLE_EQ(again.slowdown, 0.125);
+  EXPECT_DOUBLE_EQ(again.thread_slowdown, 0.0625);
   EXPECT_DOUBLE_EQ(again.bits16.kernels.backward_rows, 0.5);
   EXPECT_EQ(again.fp32.kernels.backward_rows, 0.0) << "as in kernels";
 }

@@ -8,6 +8,7 @@
 #include <ostrakon/math/attention_blocks.hpp>
 #include <ostrakon/math/attention_on_chip.hpp>
 #include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
@@ -32,7 +33,8 @@ bool attention_fits_tiles(const AttentionShape& shape) {
   return !std::is_same<T, double>::value && !on_device && shape.head_width <= attention_tile_width;
 }
 
-/// Whether it is on all of them. Others have a workspace for both: its size is no processor's.
+/// Whether it is on all of them. Elsewhere the workspace has room for either way, so that its size
+/// does not depend on the processor.
 template <class T>
 bool has_tiles_only(const AttentionShape& shape) {
   return attention_fits_tiles<T>(shape) && !is_16bit<T>;
@@ -348,20 +350,24 @@ AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, s
   return {bits_of(place_in(x, row, column)), x.stride()};
 }
 
-/// Key/value heads that backward has at a time. Each has sums of its own.
-template <class T>
-std::int64_t kv_heads_at_once(const AttentionShape& shape, std::int64_t pieces) {
-  constexpr std::int64_t most = 8;
-  const std::int64_t all = shape.batch * shape.kv_heads;
-  if (is_16bit<T>) return std::min(all, most);
-  return pieces == 1 ? all : shape.kv_heads;
-}
-
 /// Floats of the gradients of a key/value head's queries, where these are not summed in place.
 template <class T>
 std::int64_t query_sums(const AttentionShape& shape) {
   return is_16bit<T> ? shape.heads / shape.kv_heads * shape.tokens * attention_row(shape.head_width)
                      : 0;
+}
+
+/// Key/value heads that backward has at a time: in 16 bits, where each has sums of its queries'
+/// gradients, at least 8, and as many as 16 MiB hold.
+template <class T>
+std::int64_t kv_heads_at_once(const AttentionShape& shape, std::int64_t pieces) {
+  const std::int64_t all = shape.batch * shape.kv_heads;
+  if constexpr (is_16bit<T>) {
+    constexpr std::int64_t least = 8, most_floats = std::int64_t{4} << 20;
+    const std::int64_t most = std::max(least, most_floats / query_sums<T>(shape));
+    return items_for(all, std::max<std::int64_t>(1, items_for(all, most)));  // as many each time
+  }
+  return pieces == 1 ? all : shape.kv_heads;
 }
 
 /// Of backward in tiles.
@@ -379,8 +385,8 @@ AttentionAhead<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::
                            std::int64_t width, std::int64_t products) {
   constexpr std::int64_t most_elements = std::int64_t{1} << 18;
   AttentionAhead<E> ahead{};
-  ahead.count = static_cast<std::int64_t>(arrays.size());
-  std::copy(arrays.begin(), arrays.end(), ahead.arrays);
+  for (const AttentionRows<E>& array : arrays)
+    if (array.first != nullptr) ahead.arrays[ahead.count++] = array;
   ahead.width = width;
   if (ahead.count * rows * width <= most_elements) ahead.rows = rows;
   const std::int64_t tiles = items_for(rows, attention_tile);
@@ -433,16 +439,11 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
   });
 }
 
-/// Rows of sums.
+/// Where gradients of queries are summed.
 struct FloatRows {
   float* first;
   std::int64_t row;
 };
-
-template <class T>
-void round_row(const float* from, std::int64_t count, T* to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
-}
 
 /// What backward in tiles reads and writes.
 template <class T, class K>
@@ -477,14 +478,19 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   const std::int64_t next_column = next_kv * group * width;
   const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
   constexpr std::int64_t products = 55;
-  AttentionAhead<TileElement<T>> ahead = ahead_of(
+  // Where sums are apart, what they go to is written at the end.
+  using Rows = AttentionRows<TileElement<T>>;
+  Rows next_dq{}, next_dkey{}, next_dvalue{};
+  if constexpr (!is_16bit<T>) {
+    next_dq = rows_at(arrays.dq, next_row, next_column);
+    next_dkey = rows_at(arrays.dkv, next_key, next_kv * width);
+    next_dvalue = rows_at(arrays.dkv, next_key, next_value);
+  }
+  AttentionAhead<TileElement<T>> ahead = ahead_of<TileElement<T>>(
       {rows_at(arrays.q, next_row, next_column), rows_at(arrays.kv, next_key, next_kv * width),
        rows_at(arrays.kv, next_key, next_value), rows_at(arrays.dout, next_row, next_column),
-       rows_at(arrays.dq, next_row, next_column)},
+       next_dq, next_dkey, next_dvalue},
       runs.rows(), width, products);
-  if constexpr (std::is_same<K, T>::value)
-    for (const std::int64_t column : {next_kv * width, next_value})
-      ahead.arrays[ahead.count++] = rows_at(arrays.dkv, next_key, column);
   const auto dqueries = [&](std::int64_t member, std::int64_t row) -> FloatRows {
     if constexpr (is_16bit<T>) {
       return {dq_sums + (member * shape.tokens + row) * padded, padded};
@@ -534,20 +540,21 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
             sums[to * slot_size + i] += sums[from * slot_size + i];
         });
     for (std::int64_t i = 0; i < key_end - key; ++i) {
-      round_row(sums + i * padded, width, place_in(arrays.dkv, key_row + i, key_column));
-      round_row(sums + (attention_tile + i) * padded, width,
-                place_in(arrays.dkv, key_row + i, value_column));
+      convert_run(sums + i * padded, place_in(arrays.dkv, key_row + i, key_column), width);
+      convert_run(sums + (attention_tile + i) * padded,
+                  place_in(arrays.dkv, key_row + i, value_column), width);
     }
   }
   if constexpr (is_16bit<T>)
     for (std::int64_t member = 0; member < group; ++member)
       for (std::int64_t i = 0; i < runs.rows(); ++i)
-        round_row(dqueries(member, i).first, width,
-                  place_in(arrays.dq, heads.sequence * runs.rows() + i,
-                           (heads.kv_head * group + member) * width));
+        convert_run(dqueries(member, i).first,
+                    place_in(arrays.dq, heads.sequence * runs.rows() + i,
+                             (heads.kv_head * group + member) * width),
+                    width);
 }
 
-/// A kernel for some key/value heads after the other, kv_heads_at_once().
+/// A kernel for each kv_heads_at_once() key/value heads.
 template <class T, class K>
 void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                        TileGradients<T, K> arrays, const View<const T**>& out,

@@ -14,8 +14,9 @@ namespace ostrakon::math {
 /// then its key heads, then its value heads. `out` is (batch * tokens, heads * head_width).
 ///
 /// No tokens x tokens matrix is kept: scores exist for one block of queries at a time in
-/// `workspace`, or on chip (attention_on_chip.hpp), forward saves the log of each row's sum of
-/// exponentials, backward builds the probabilities again (after Dao et al. 2022).
+/// `workspace`, in tiles (attention_tiles.hpp) or on chip (attention_on_chip.hpp), forward saves
+/// the log of each row's sum of exponentials, backward builds the probabilities again (after Dao et
+/// al. 2022).
 struct AttentionShape {
   std::int64_t batch = 1;
   std::int64_t tokens = 1;

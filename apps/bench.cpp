@@ -160,7 +160,7 @@ than one rank, comm.
              costs the steps meanwhile
 
   --seconds S              how long to measure each row (0.3), all steps (10), or, of machine, each
-                           small model in each of three rounds (0.7)
+                           small model in each of two rounds (0.7)
   --dtype D                of kernels: fp32, bf16 or fp16, in which models compute (fp32)
   --output FILE            of machine: the file to write; default: it is shown
   --machine FILE           of step: also what is predicted for the machine of this file

@@ -221,18 +221,26 @@ class MachineBench {
       if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
-  /// All models, in turn.
-  void kernels() {
+  /// Steps of all models with each of these settings, in turn.
+  std::vector<std::vector<Run>> runs_of(const std::vector<std::vector<std::string>>& kinds,
+                                        MPI_Comm group = MPI_COMM_SELF, int ranks = 1) {
+    std::vector<std::vector<Run>> all(kinds.size());
     for (int round = 0; round < rounds; ++round)
       for (std::size_t m = 0; m < std::size(small_models); ++m)
-        for (const bool is_half : {false, true}) {
-          std::vector<Run>& runs = is_half ? halves_ : runs_;
-          std::vector<std::string> more;
-          if (is_half) more = {"precision.gather=bf16"};
-          const Run found = run(settings_of(small_models[m], more));
-          if (round == 0) runs.push_back(Run::empty(found.plan));
-          runs[m].add(found, 1.0 / rounds);
+        for (std::size_t k = 0; k < kinds.size(); ++k) {
+          config::Settings settings = settings_of(small_models[m], kinds[k]);
+          settings.training.global_batch_size *= ranks;
+          const Run found = run(settings, group);
+          if (round == 0) all[k].push_back(Run::empty(found.plan));
+          all[k][m].add(found, 1.0 / rounds);
         }
+    return all;
+  }
+
+  void kernels() {
+    std::vector<std::vector<Run>> all = runs_of({{}, {"precision.gather=bf16"}});
+    runs_ = std::move(all[0]);
+    halves_ = std::move(all[1]);
     fit(runs_, "fp32", machine_.fp32);
     fit(halves_, "bf16", machine_.bits16);
     // Dtypes have numbers of their own; this is of whole arrays.
@@ -360,7 +368,7 @@ class MachineBench {
         {"parallel.sharding=full"}, {"parallel.sharding=full", "precision.gather=bf16"}};
     if (threads_share_cores(ranks_per_node))
       kinds.push_back({"parallel.sharding=full", "runtime.streams=threads"});
-    const std::vector<std::vector<Run>> all = sharded_runs(ranks, kinds);
+    const std::vector<std::vector<Run>> all = runs_of(kinds, ranks.mpi(), ranks.size());
     const std::vector<Run>&runs = all[0], &halves = all[1];
     for (const Run& found : runs) {
       for (std::size_t a = 0; a < found.seconds.size(); ++a) {
@@ -413,22 +421,6 @@ class MachineBench {
            2 * ranks_per_node > machine_.cores_per_node;
   }
 
-  /// Steps of the fully sharded models, of each of these settings, in turn.
-  std::vector<std::vector<Run>> sharded_runs(comm::Communicator& ranks,
-                                             const std::vector<std::vector<std::string>>& kinds) {
-    std::vector<std::vector<Run>> all(kinds.size());
-    for (int round = 0; round < rounds; ++round)
-      for (std::size_t m = 0; m < std::size(small_models); ++m)
-        for (std::size_t k = 0; k < kinds.size(); ++k) {
-          config::Settings settings = settings_of(small_models[m], kinds[k]);
-          settings.training.global_batch_size *= ranks.size();
-          const Run found = run(settings, ranks.mpi());
-          if (round == 0) all[k].push_back(Run::empty(found.plan));
-          all[k][m].add(found, 1.0 / rounds);
-        }
-    return all;
-  }
-
   static std::int64_t collectives(const plan::StepPlan& plan) {
     return std::count_if(plan.actions.begin(), plan.actions.end(),
                          [](const plan::Action& action) { return plan::array_bytes(action) > 0; });
@@ -438,25 +430,23 @@ class MachineBench {
   /// sharded models take longer than is simulated without that, where those of one rank do not.
   void variation(const std::vector<Run>& runs, const std::vector<Run>& halves, int ranks_per_node,
                  simulate::Network& network) {
-    Machine without_deviation = machine_;
-    without_deviation.rank_deviation = 0.0;
-    Machine even = without_deviation;
-    const auto simulated = [&](const Run& run, int on_node) {
-      return simulate::predict({&run.plan}, even, on_node, simulate::Streams::one_after_the_other,
-                               1.0)
+    Machine even = machine_;
+    even.rank_deviation = 0.0;
+    Machine waiting = even;  // a second in each collective
+    waiting.inside_nodes.base_seconds += 1.0;
+    waiting.across_nodes.base_seconds += 1.0;
+    const auto simulated = [](const Run& run, const Machine& machine, int on_node) {
+      return simulate::predict({&run.plan}, machine, on_node,
+                               simulate::Streams::one_after_the_other, 1.0)
           .step_seconds;
     };
     std::vector<simulate::StepSample> samples;
     const auto add = [&](const Run& run, const Run& alone) {
       simulate::StepSample& sample = samples.emplace_back();
       sample.seconds = run.wall_seconds;
-      sample.simulated = simulated(run, ranks_per_node) * alone.wall_seconds / simulated(alone, 1);
-      // What a second in each would add.
-      even.inside_nodes.base_seconds += 1.0;
-      even.across_nodes.base_seconds += 1.0;
-      sample.collectives = simulated(run, ranks_per_node);
-      even = without_deviation;
-      sample.collectives -= simulated(run, ranks_per_node);
+      const double of_run = simulated(run, even, ranks_per_node);
+      sample.simulated = of_run * alone.wall_seconds / simulated(alone, even, 1);
+      sample.collectives = simulated(run, waiting, ranks_per_node) - of_run;
     };
     for (std::size_t m = 0; m < runs.size(); ++m) {
       add(runs[m], runs_[m]);

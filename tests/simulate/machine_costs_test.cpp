@@ -194,13 +194,11 @@ TEST(MachineCosts, RanksThatShareCoresShareThemWithCollectives) {
 }
 
 TEST(MachineCosts, ThreadsOfStreamsThatShareACoreSlowIt) {
-  const StepPlan gather = make_plan(4, {collective(Kind::gather, 4, 64)});
-  StepPlan plan = gather;
   Action forward;
   forward.kind = Kind::forward;
   forward.unit = 0;
   forward.flops = 64.0;
-  plan.actions = {forward};
+  const StepPlan plan = make_plan(4, {forward});
   const auto seconds = [&](const Machine& machine, Streams streams) {
     return MachineCosts({&plan}, machine, 0, streams).seconds(0, plan.actions[0])[Resource::device];
   };

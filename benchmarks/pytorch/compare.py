@@ -3,12 +3,14 @@
 """Steps of ostrakon-bench beside PyTorch's, in turn, as a table of ratios.
 
     benchmarks/pytorch/compare.py BUILD [--python PYTHON] [--models gpt2,llama] [--dtypes fp32,bf16]
-        [--tokens 256,1024] [--cores 1,2] [--peers eager,compiled,fsdp2] [--batch-tokens N]
-        [--rounds N] [--seconds S] [--mpiexec COMMAND]
+        [--tokens 256,1024] [--cores 1,2] [--peers eager,compiled,fsdp2,fsdp2-compiled]
+        [--batch-tokens N] [--micro-batches N] [--rounds N] [--seconds S] [--mpiexec COMMAND]
+        [--device cuda]
 
 The same model (initial weights of the same deviation), micro-batches, accumulation, clipping and
 AdamW; on N cores Ostrakon has N ranks, sharded fully, PyTorch one process of N threads (eager,
-compiled) or N ranks of one (fsdp2). In each round all run one after the other. Each figure is the
+compiled) or N ranks of one (fsdp2). With --device cuda, BUILD has a Kokkos with CUDA, and N are GPUs
+with a rank each. In each round all run one after the other. Each figure is the
 mean of the rounds' medians. PYTHON has torch 2.6 or later: pip install torch.
 """
 import argparse
@@ -48,8 +50,8 @@ def pytorch(arguments, case, cores, way):
     model, dtype, tokens, batch, micro = case
     peer = [os.path.join(HERE, "peer.py"), "--model", model, "--way", way, "--dtype", dtype,
             "--tokens", str(tokens), "--global-batch", str(batch), "--micro-batch", str(micro),
-            "--seconds", str(arguments.seconds)]
-    if way == "fsdp2":
+            "--seconds", str(arguments.seconds), "--device", arguments.device]
+    if way.startswith("fsdp2"):
         start = [arguments.python, "-m", "torch.distributed.run", "--standalone",
                  "--nproc-per-node", str(cores)]
         line = run(start + peer, 1)[0]
@@ -58,7 +60,11 @@ def pytorch(arguments, case, cores, way):
     return statistics.median(line["steps"])
 
 
-def processor():
+def processor(arguments):
+    if arguments.device == "cuda":
+        return subprocess.run(
+            [arguments.python, "-c", "import torch; print(torch.cuda.get_device_name())"],
+            stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = file.read().splitlines()
     name = [line.split(": ")[1] for line in lines if line.startswith("model name")]
@@ -75,15 +81,18 @@ def main():
     parser.add_argument("--models", default="gpt2,llama")
     parser.add_argument("--dtypes", default="fp32,bf16")
     parser.add_argument("--tokens", default="256,1024", help="of a sequence (256,1024)")
-    parser.add_argument("--cores", default="1,2")
+    parser.add_argument("--cores", default="1,2", help="or GPUs")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--peers", default="eager,compiled,fsdp2")
     parser.add_argument("--batch-tokens", type=int, default=2048, help="of a step (2048)")
+    parser.add_argument("--micro-batches", type=int, default=4,
+                        help="of a step, over all ranks (4)")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
     parser.add_argument("--mpiexec", default="mpiexec")
     arguments = parser.parse_args()
     arguments.build = os.path.abspath(arguments.build)
-    print("%s; a step of %d tokens\n" % (processor(), arguments.batch_tokens))
+    print("%s; a step of %d tokens\n" % (processor(arguments), arguments.batch_tokens))
     print("| model | dtype | tokens | cores | Ostrakon s | PyTorch | PyTorch s | ratio |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for model in arguments.models.split(","):
@@ -91,10 +100,11 @@ def main():
             for tokens in map(int, arguments.tokens.split(",")):
                 batch = arguments.batch_tokens // tokens
                 for cores in map(int, arguments.cores.split(",")):
-                    micro = max(1, batch // 4)
+                    micro = max(1, batch // arguments.micro_batches)
                     case = (model, dtype, tokens, batch, micro)
                     ways = [way for way in arguments.peers.split(",")
-                            if way != "fsdp2" or cores > 1]
+                            if not way.startswith("fsdp2") or cores > 1
+                            or arguments.device == "cuda"]
                     own, theirs = [], {way: [] for way in ways}
                     for _ in range(arguments.rounds):
                         own.append(ostrakon(arguments, case, cores))

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of GPT-2 or Llama in PyTorch, timed: what compare.py runs beside ostrakon-bench step.
 
-    benchmarks/pytorch/peer.py --model gpt2 --way eager|compiled|fsdp2 --dtype fp32|bf16
-        --tokens N --global-batch N --micro-batch N --seconds S
+    benchmarks/pytorch/peer.py --model gpt2 --way eager|compiled|fsdp2|fsdp2-compiled
+        --dtype fp32|bf16 --tokens N --global-batch N --micro-batch N --seconds S [--device cuda]
 
 Forward, backward, accumulation over micro-batches, clipping and AdamW, on random tokens. Masters are
 fp32; with bf16 products are of bf16: autocast in one process, MixedPrecisionPolicy in FSDP2, where
-gradients are reduced in fp32. Subnormal numbers are flushed. fsdp2 is started by torchrun, with gloo.
+gradients are reduced in fp32. fsdp2-compiled compiles each block. On CPUs subnormal numbers are
+flushed. fsdp2 is started by torchrun, with gloo, on GPUs with NCCL and a GPU for each rank.
 Prints one JSON line: the number of parameters and the seconds of each step after the first two.
 """
 import argparse
@@ -24,6 +25,8 @@ from torch.nn import functional
 SHAPES = {
     "gpt2": dict(layers=12, width=768, heads=12, kv_heads=12, ffn_width=3072, vocabulary=50257),
     "llama": dict(layers=12, width=768, heads=12, kv_heads=4, ffn_width=2048, vocabulary=32000),
+    "llama-1b": dict(layers=16, width=2048, heads=32, kv_heads=8, ffn_width=8192,
+                     vocabulary=32000),
 }
 DEVIATION = 0.02
 
@@ -95,7 +98,7 @@ class Decoder(nn.Module):
     def __init__(self, name, tokens):
         super().__init__()
         shape = SHAPES[name]
-        self.is_llama = name == "llama"
+        self.is_llama = name.startswith("llama")
         norm = nn.RMSNorm if self.is_llama else nn.LayerNorm
         self.embedding = nn.Embedding(shape["vocabulary"], shape["width"])
         if not self.is_llama:
@@ -138,48 +141,61 @@ def shard(model, dtype):
     fully_shard(model, mp_policy=policy)
 
 
+def compile_blocks(model):
+    for block in model.blocks:
+        block.compile()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=SHAPES, required=True)
-    parser.add_argument("--way", choices=["eager", "compiled", "fsdp2"], required=True)
+    parser.add_argument("--way", choices=["eager", "compiled", "fsdp2", "fsdp2-compiled"],
+                        required=True)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], required=True)
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--global-batch", type=int, required=True)
     parser.add_argument("--micro-batch", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
-    if not torch.set_flush_denormal(True):
+    on_gpu = arguments.device == "cuda"
+    if not on_gpu and not torch.set_flush_denormal(True):
         raise SystemExit("this processor can't flush subnormal numbers")
     torch.manual_seed(1)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     ranks = 1
-    if arguments.way == "fsdp2":
-        dist.init_process_group("gloo")
+    sharded = arguments.way.startswith("fsdp2")
+    if sharded:
+        if on_gpu:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if on_gpu else "gloo")
         ranks = dist.get_world_size()
-    model = Decoder(arguments.model, arguments.tokens)
+    model = Decoder(arguments.model, arguments.tokens).to(arguments.device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if arguments.way == "fsdp2":
+    if arguments.way == "fsdp2-compiled":
+        compile_blocks(model)
+    if sharded:
         shard(model, arguments.dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  fused=arguments.way != "fsdp2")
+                                  fused=on_gpu or not sharded)
     compute = torch.compile(model) if arguments.way == "compiled" else model
-    casts = arguments.dtype == "bf16" and arguments.way != "fsdp2"
+    casts = arguments.dtype == "bf16" and not sharded
     micro_batches = arguments.global_batch // arguments.micro_batch // ranks
     shape = (arguments.micro_batch, arguments.tokens + 1)
     vocabulary = SHAPES[arguments.model]["vocabulary"]
 
     def step():
         for index in range(micro_batches):
-            ids = torch.randint(0, vocabulary, shape)
-            if arguments.way == "fsdp2":
+            ids = torch.randint(0, vocabulary, shape, device=arguments.device)
+            if sharded:
                 model.set_requires_gradient_sync(index == micro_batches - 1)
-            with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+            with torch.autocast(arguments.device, torch.bfloat16, enabled=casts):
                 loss = compute(ids[:, :-1], ids[:, 1:])
             (loss / micro_batches).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach())
+        return float(loss.detach())  # on a GPU waits for the step
 
     taken = []
     while len(taken) < 5 or sum(taken[2:]) < arguments.seconds:
@@ -187,14 +203,15 @@ def main():
             dist.barrier()
         begin = time.perf_counter()
         loss = step()
-        seconds = torch.tensor(time.perf_counter() - begin, dtype=torch.float64)
+        seconds = torch.tensor(time.perf_counter() - begin, dtype=torch.float64,
+                               device=arguments.device)
         if ranks > 1:
             dist.all_reduce(seconds, op=dist.ReduceOp.MAX)  # all stop after the same step
         taken.append(float(seconds))
     if ranks == 1 or dist.get_rank() == 0:
         print(json.dumps({"parameters": parameters, "loss": loss, "steps": taken[2:],
                           "torch": torch.__version__}), flush=True)
-    if arguments.way == "fsdp2":
+    if sharded:
         dist.destroy_process_group()
 
 

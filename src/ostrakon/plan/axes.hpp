@@ -90,7 +90,9 @@ class Spans {
   /// Into how many parts.
   constexpr std::int64_t parts() const {
     std::int64_t parts = 1;
-    for (const Span& span : *this) parts *= span.ranks;
+    // GCC 12 vectorizes a loop to size_ for AVX-512 and then warns of elements not set.
+    for (int i = 0; i < most; ++i)
+      if (i < size_) parts *= spans_[i].ranks;
     return parts;
   }
 

@@ -18,6 +18,7 @@
 #include <ostrakon/device/stream.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/train/devices.hpp>
 #endif
 
@@ -100,11 +101,12 @@ struct Bench {
         }),
         nullptr, nullptr);
     device::Event event;
+    const Exec on_other(other.handle());
     row("kernel on one stream behind an event of another", seconds_of([&] {
           math::fill(exec, elements<float>(few, 64), 0.0F);
           event.record(stream.handle());
           event.delay(other.handle());
-          math::fill(Exec(other.handle()), elements<float>(few, 64), 0.0F);
+          math::fill(on_other, elements<float>(few, 64), 0.0F);
           device::wait_for(other.handle());
         }),
         nullptr, nullptr);
@@ -114,8 +116,8 @@ struct Bench {
   void product(const char* what, std::int64_t n) {
     const std::int64_t bytes = n * n * static_cast<std::int64_t>(sizeof(T));
     const device::DeviceBytes a(bytes), b(bytes), c(bytes);
-    for (const device::DeviceBytes* one : {&a, &b, &c})
-      device::clear(stream.handle(), one->data(), static_cast<std::size_t>(bytes));
+    for (const device::DeviceBytes* one : {&a, &b})
+      math::fill_normal<T>(exec, elements<T>(*one, n * n), 1, 0, 1.0);
     const double seconds = seconds_of([&] {
       math::gemm<T>(exec, math::Transpose::no, math::Transpose::yes, 1.0F,
                     elements<const T>(a, n * n).matrix(n, n),

@@ -246,6 +246,8 @@ struct CUevent_st {
   std::mutex mutex;
   std::condition_variable reached_more;
   long recorded = 0, reached = 0;
+  bool has_time = false;
+  std::chrono::steady_clock::time_point when;  // it was reached
 };
 
 namespace {
@@ -253,6 +255,7 @@ namespace {
 void reach(const std::shared_ptr<CUevent_st>& event, long count) {
   const std::lock_guard<std::mutex> lock(event->mutex);
   event->reached = std::max(event->reached, count);
+  event->when = std::chrono::steady_clock::now();
   event->reached_more.notify_all();
 }
 
@@ -593,9 +596,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   MAY_FAIL("cudaEventCreateWithFlags");
-  *event = reinterpret_cast<cudaEvent_t>(new Event);
+  auto* const made = new Event;
+  made->state->has_time = (flags & cudaEventDisableTiming) == 0;
+  *event = reinterpret_cast<cudaEvent_t>(made);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -645,6 +650,19 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::shared_ptr<CUevent_st>& state = state_of(event);
   const std::lock_guard<std::mutex> lock(state->mutex);
   return state->reached >= state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  MAY_FAIL("cudaEventElapsedTime");
+  std::chrono::steady_clock::time_point when[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::shared_ptr<CUevent_st>& state = state_of(i == 0 ? begin : end);
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    if (!state->has_time || state->recorded == 0) return cudaErrorInvalidValue;
+    if (state->reached < state->recorded) return cudaErrorNotReady;
+    when[i] = state->when;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(when[1] - when[0]).count();
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,

@@ -28,10 +28,10 @@ Stream::~Stream() {
   if (handle_ != nullptr) static_cast<void>(OSTRAKON_GPU(StreamDestroy)(handle_));
 }
 
-Event::Event() {
+Event::Event(Timing timing) {
   // A thread that waits sleeps: it has the core that others compute on.
-  OSTRAKON_CALL(EventCreateWithFlags, &handle_,
-                OSTRAKON_GPU(EventDisableTiming) | OSTRAKON_GPU(EventBlockingSync));
+  const unsigned int untimed = timing == Timing::no ? OSTRAKON_GPU(EventDisableTiming) : 0;
+  OSTRAKON_CALL(EventCreateWithFlags, &handle_, untimed | OSTRAKON_GPU(EventBlockingSync));
 }
 
 Event::~Event() {
@@ -47,6 +47,12 @@ bool Event::is_reached() const {
   if (status == OSTRAKON_GPU(ErrorNotReady)) return false;
   check(status, OSTRAKON_GPU_NAME(EventQuery));
   return true;
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  float milliseconds = 0.0F;
+  OSTRAKON_CALL(EventElapsedTime, &milliseconds, earlier.handle_, handle_);
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 void wait_for(StreamHandle stream) { OSTRAKON_CALL(StreamSynchronize, stream); }

@@ -17,6 +17,9 @@ namespace {
 constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
+/// On a device, where products of few rows leave most of it idle, and the weights and the sums of
+/// their gradients are read for every chunk: 1 GiB of float.
+constexpr std::int64_t logits_of_device = std::int64_t{1} << 28;
 
 /// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits
 /// of one product over all.
@@ -24,8 +27,10 @@ constexpr std::int64_t granule = 256;
 
 /// Rows whose logits exist at a time, but never so few that the matrix products suffer.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, vocabulary);
-  return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, 1024));
+  const std::int64_t at_a_time = on_device ? logits_of_device : logits_at_a_time;
+  const std::int64_t most = on_device ? 16384 : 1024;
+  const std::int64_t fitting = at_a_time / std::max<std::int64_t>(1, vocabulary);
+  return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, most));
 }
 
 /// Whether the gradients of logits are stored, in T, where the logits are: gradient i of a row is
@@ -45,11 +50,12 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
 }
 
-/// Elements from one row of the logits to the next: on the host whole cache lines, which products
-/// write faster; those of 16 bits several times as fast, as they need not read them first.
+/// Elements from one row of the logits to the next: whole cache lines, which products write faster;
+/// on a host those of 16 bits several times as fast, as they need not read them first; on a device
+/// only multiples of 16 bytes let matrices of 16 bits use the units for them at their rate.
 std::int64_t logits_stride(std::int64_t vocabulary) {
   constexpr std::int64_t line = 16;
-  return on_device ? vocabulary : (vocabulary + line - 1) / line * line;
+  return (vocabulary + line - 1) / line * line;
 }
 
 /// Words whose logits exist at a time for all rows, so that dx, which is a sum over words, has the
@@ -101,7 +107,7 @@ View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
     return {reinterpret_cast<T*>(logits.data()), logits.rows(), logits.columns(),
             2 * logits.stride(), logits.origin()};
   } else {
-    return room.matrix(logits.rows(), logits.columns());
+    return room.matrix(logits.rows(), logits.stride()).column_range(0, logits.columns());
   }
 }
 
@@ -242,7 +248,7 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   const std::int64_t stride = logits_stride(weight.rows());
   const View<C*> room = scratch.template take<C>(chunk * stride);
   const View<T*> stored_room =
-      scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * weight.rows() : 0);
+      scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * stride : 0);
   std::int64_t begin = 0;
   do {  // at least once: without rows dweight becomes 0
     const std::int64_t end = std::min(x.rows(), begin + chunk);

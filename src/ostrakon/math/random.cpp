@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/random.hpp>
 
+#include <ostrakon/math/half.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
@@ -52,12 +53,14 @@ void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t f
         normal_pair(key, static_cast<std::uint64_t>(counter), pair);
         for (int member = 0; member < 2; ++member) {
           const std::int64_t i = 2 * counter + member - first;
-          if (i >= 0 && i < count) x[i] = static_cast<T>(deviation * pair[member]);
+          if (i >= 0 && i < count) x[i] = T(static_cast<compute_t<T>>(deviation * pair[member]));
         }
       });
 }
 
 template void fill_normal<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t, double);
 template void fill_normal<double>(const Exec&, View<double*>, std::uint64_t, std::int64_t, double);
+template void fill_normal<bf16>(const Exec&, View<bf16*>, std::uint64_t, std::int64_t, double);
+template void fill_normal<fp16>(const Exec&, View<fp16*>, std::uint64_t, std::int64_t, double);
 
 }  // namespace ostrakon::math

@@ -185,6 +185,7 @@ class Executor::Implementation {
         first = &line;
     if (first != nullptr) std::rethrow_exception(first->failure);
     if (unfinished) std::rethrow_exception(unfinished);
+    read_times();
   }
 
   std::array<Handler, plan::kinds> handlers;
@@ -347,6 +348,14 @@ class Executor::Implementation {
     }
   }
 
+  /// Of what was done on a device.
+  void read_times() {
+    for (const Line& line : lines_)
+      for (std::size_t i = 0; i < line.actions.size(); ++i)
+        if (const std::optional<ActionTime> time = line.queue->time_of(static_cast<int>(i)))
+          times[static_cast<std::size_t>(line.actions[i])] = *time;
+  }
+
   bool all_are_done() const {
     return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
   }
@@ -433,6 +442,7 @@ class Executor::Implementation {
     // Also before a `release`: what waits for it waits for what it waits for.
     attempt([&] { is_possible = wait_for_work(line, action); });
     time.begin = seconds_now();
+    if (is_possible && !failure) attempt([&] { line.queue->mark_begin(); });
     if (handler && is_possible && !failure) {
       std::optional<Region> region;
       attempt([&] {

@@ -89,13 +89,6 @@ struct Perturbation {
   int only = -1;  ///< which; all programs have one of that number
 };
 
-/// When an action ran, as seconds_now() counts. On a device: when its handler did, whose kernels
-/// may run longer.
-struct ActionTime {
-  double begin = 0.0;
-  double end = 0.0;
-};
-
 /// Runs programs in the arenas of a run. It does not depend on the policy: what an action does is
 /// the handler of its kind.
 ///

@@ -2,6 +2,7 @@
 #include <ostrakon/runtime/queue.hpp>
 
 #include <algorithm>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <stdexcept>
 
@@ -45,13 +46,28 @@ void DeviceQueue::begin(const std::vector<char>& awaited) {
   int next = 0;
   for (std::size_t i = 0; i < awaited.size(); ++i) event_[i] = awaited[i] != 0 ? next++ : -1;
   while (events_.size() < static_cast<std::size_t>(next)) events_.emplace_back();
+  if (awaited.empty()) return;
+  while (spans_.size() < awaited.size()) spans_.emplace_back();
+  start_.record(stream_.handle());  // reached at once: the stream has nothing to do
+  start_seconds_ = seconds_now();
+}
+
+void DeviceQueue::mark_begin() {
+  spans_[static_cast<std::size_t>(added_)].begin.record(stream_.handle());
 }
 
 bool DeviceQueue::add(const std::atomic<bool>&) {
   const int event = event_[static_cast<std::size_t>(added_)];
   if (event >= 0) events_[static_cast<std::size_t>(event)].record(stream_.handle());
+  spans_[static_cast<std::size_t>(added_)].end.record(stream_.handle());
   ++added_;
   return true;
+}
+
+std::optional<ActionTime> DeviceQueue::time_of(int index) const {
+  const Span& span = spans_.at(static_cast<std::size_t>(index));
+  return ActionTime{start_seconds_ + span.begin.seconds_since(start_),
+                    start_seconds_ + span.end.seconds_since(start_)};
 }
 
 const device::Event& DeviceQueue::event_of(int count) const {

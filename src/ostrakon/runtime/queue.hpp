@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <ostrakon/math/portability.hpp>
 #include <utility>
 #include <vector>
@@ -11,6 +12,13 @@
 #endif
 
 namespace ostrakon::runtime {
+
+/// When an action ran, as seconds_now() counts: when its handler did, or on a stream of a device,
+/// when what the handler submitted was done.
+struct ActionTime {
+  double begin = 0.0;
+  double end = 0.0;
+};
 
 /// Where the work of a stream of plans is done, in order.
 ///
@@ -31,6 +39,8 @@ class Queue {
   /// A run begins, when all work is done. `awaited`: for each piece of work of this run, whether
   /// others may wait for it. Allocates nothing where a run was as long before.
   virtual void begin(const std::vector<char>& awaited) = 0;
+  /// The work that is added next begins: its handler is called now.
+  virtual void mark_begin() {}
   /// One more piece of work is added. False if it will never be done: `gives_up` was set.
   virtual bool add(const std::atomic<bool>& gives_up) = 0;
   /// Returns when the first `count` pieces of work are done, which have been added; or as add().
@@ -42,6 +52,8 @@ class Queue {
   }
   /// Returns when all work is done that has been added.
   virtual void finish(const std::atomic<bool>& gives_up) = 0;
+  /// When piece `index` of a finished run was worked on; nothing: while its handler ran.
+  virtual std::optional<ActionTime> time_of(int /*index*/) const { return std::nullopt; }
 
  protected:
   Queue() = default;
@@ -103,18 +115,28 @@ class DeviceQueue : public Queue {
 
   const Exec& exec() const override { return exec_; }
   void begin(const std::vector<char>& awaited) override;
+  void mark_begin() override;
   bool add(const std::atomic<bool>& gives_up) override;
   bool await(int count, const std::atomic<bool>& gives_up) override;
   bool wait(Queue& other, int count, const std::atomic<bool>& gives_up) override;
   void finish(const std::atomic<bool>& gives_up) override;
+  std::optional<ActionTime> time_of(int index) const override;
 
  private:
+  /// Points before and behind a piece of work.
+  struct Span {
+    device::Event begin{device::Timing::yes}, end{device::Timing::yes};
+  };
+
   const device::Event& event_of(int count) const;
 
   device::Stream stream_;
   Exec exec_;
   std::vector<device::Event> events_;
   std::vector<int> event_;  ///< of each piece of work in a run; -1: not awaited
+  std::vector<Span> spans_;
+  device::Event start_{device::Timing::yes};  ///< of the run
+  double start_seconds_ = 0.0;                ///< when that was, as seconds_now() counts
   int added_ = 0;
 };
 

@@ -17,9 +17,10 @@ namespace {
 constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
-/// On a device, where products of few rows leave most of it idle, and the weights and the sums of
-/// their gradients are read for every chunk: 1 GiB of float.
-constexpr std::int64_t logits_of_device = std::int64_t{1} << 28;
+/// Of all words, of a chunk of rows. On a device products of few rows leave most of it idle, and
+/// the weights and the sums of their gradients are read for every chunk: 1 GiB of float.
+constexpr std::int64_t logits_of_chunk = on_device ? std::int64_t{1} << 28 : logits_at_a_time;
+constexpr std::int64_t most_rows_of_chunk = on_device ? 16384 : 1024;
 
 /// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits
 /// of one product over all.
@@ -27,10 +28,9 @@ constexpr std::int64_t granule = 256;
 
 /// Rows whose logits exist at a time, but never so few that the matrix products suffer.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t at_a_time = on_device ? logits_of_device : logits_at_a_time;
-  const std::int64_t most = on_device ? 16384 : 1024;
-  const std::int64_t fitting = at_a_time / std::max<std::int64_t>(1, vocabulary);
-  return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, most));
+  const std::int64_t fitting = logits_of_chunk / std::max<std::int64_t>(1, vocabulary);
+  return std::min(
+      rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, most_rows_of_chunk));
 }
 
 /// Whether the gradients of logits are stored, in T, where the logits are: gradient i of a row is
@@ -331,7 +331,7 @@ template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
                                            std::int64_t words, std::int64_t leaves) {
   // Enough for fewer words, too, of which more rows may exist at a time.
-  const std::int64_t first = std::min(rows * words, std::max(logits_at_a_time, granule * words));
+  const std::int64_t first = std::min(rows * words, std::max(logits_of_chunk, granule * words));
   const std::int64_t logits = rows * block_words(rows, words);
   const std::int64_t second =
       logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
@@ -59,6 +60,39 @@ TEST(DeviceQueue, ARunAsLongAsOneBeforeCreatesNoEvents) {
   EXPECT_EQ(made_up_calls("cudaEventCreateWithFlags"), before);
   queue.begin({1, 1, 1});
   EXPECT_EQ(made_up_calls("cudaEventCreateWithFlags"), before + 1);
+}
+
+TEST(DeviceQueue, WorkIsTimedOnTheDevice) {
+  runtime::DeviceQueue first(device::Priority::normal), second(device::Priority::high);
+  first.begin({1, 0});
+  second.begin({0});
+  const auto sleep_in_kernel = [](const Exec& exec, std::chrono::milliseconds time) {
+    launch(exec, [time](const KernelSpace&) { std::this_thread::sleep_for(time); });
+  };
+  const double begin = seconds_now();
+  first.mark_begin();
+  sleep_in_kernel(first.exec(), 20ms);
+  ASSERT_TRUE(first.add(goes_on));
+  first.mark_begin();  // a piece without work
+  ASSERT_TRUE(first.add(goes_on));
+  ASSERT_TRUE(second.wait(first, 1, goes_on));
+  second.mark_begin();
+  sleep_in_kernel(second.exec(), 30ms);
+  ASSERT_TRUE(second.add(goes_on));
+  const double submitted = seconds_now();
+  EXPECT_LT(submitted - begin, 0.02) << "submitting waited";
+  first.finish(goes_on);
+  second.finish(goes_on);
+  const double end = seconds_now();
+  const runtime::ActionTime sleeps = first.time_of(0).value(), nothing = first.time_of(1).value(),
+                            follows = second.time_of(0).value();
+  EXPECT_GE(sleeps.end - sleeps.begin, 0.02);
+  EXPECT_GE(follows.end - follows.begin, 0.03);
+  EXPECT_LT(nothing.end - nothing.begin, 0.02);
+  constexpr double clock = 1e-3;  // of two streams, as each says when its run began
+  EXPECT_GE(sleeps.begin, begin - clock);
+  EXPECT_GE(follows.begin, sleeps.end - clock);
+  EXPECT_LE(follows.end, end + clock);
 }
 
 TEST(HostQueue, IsDoneWhenItsDeviceWorkIs) {

@@ -148,10 +148,10 @@ def main():
             after = []
             for (deck, settings, added), earlier in zip(order, before):
                 later, predicted = step(count, deck, settings, added, machine)
-                after.append(later)
                 taken = [earlier, later]
                 if max(taken) > DISTURBED * min(taken):
                     taken += [step(count, deck, settings, added)[0] for _ in range(2)]
+                after.append(statistics.median(taken[1:]))
                 shown = " ".join(settings + (["%g ns a byte" % added] if added else []))
                 found.setdefault((deck, count, shown), []).append(
                     (statistics.median(taken), predicted))

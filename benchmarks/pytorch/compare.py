@@ -101,6 +101,10 @@ def main():
                 batch = arguments.batch_tokens // tokens
                 for cores in map(int, arguments.cores.split(",")):
                     micro = max(1, batch // arguments.micro_batches)
+                    if batch % (micro * cores) != 0:
+                        sys.exit("%d sequences of %d tokens are no multiple of %d ranks' "
+                                 "micro-batches of %d; change --batch-tokens, --micro-batches or "
+                                 "--cores" % (batch, tokens, cores, micro))
                     case = (model, dtype, tokens, batch, micro)
                     ways = [way for way in arguments.peers.split(",")
                             if not way.startswith("fsdp2") or cores > 1

@@ -51,8 +51,7 @@ class Event {
   void wait() const;
   /// Whether it is.
   bool is_reached() const;
-  /// Seconds from one point to this one, both with Timing and reached; less than a microsecond
-  /// exact.
+  /// Seconds from one point to this one, both with Timing and reached, to about a microsecond.
   double seconds_since(const Event& earlier) const;
 
  private:

@@ -193,9 +193,10 @@ struct ProductPart {
 };
 
 /// Divides a product of 16 bits along a size that is no multiple of 8, as with a vocabulary of
-/// 50257 words: cuBLAS takes six times as long for it, on an H100, as for the multiple below, and
-/// the rest is next to nothing. Terms that are left over come first: what they add up to is rounded
-/// to C before the others are added, not the other way round. Calls multiply(part, beta).
+/// 50257 words, where it is the length of a matrix's rows: cuBLAS takes six times as long for it,
+/// on an H100, as for the multiple below, and the rest is next to nothing. Terms that are left over
+/// come first: what they add up to is rounded to C before the others are added, not the other way
+/// round. Calls multiply(part, beta).
 template <class T, class C, class Multiply>
 void multiply_in_parts(const ProductPart<T, C>& part, bool turn_a, bool turn_b, std::int64_t lda,
                        std::int64_t ldb, std::int64_t ldc, compute_t<T> beta,
@@ -210,7 +211,7 @@ void multiply_in_parts(const ProductPart<T, C>& part, bool turn_a, bool turn_b, 
     multiply_in_parts<T, C>(one, turn_a, turn_b, lda, ldb, ldc, one_beta, multiply);
   };
   ProductPart<T, C> first = part, rest = part;
-  if (is_divided(all.k)) {
+  if (is_divided(all.k) && (!turn_a || turn_b)) {
     first.extents.k = all.k / multiple * multiple;
     rest.extents.k = all.k - first.extents.k;
     rest.a += first.extents.k * (turn_a ? lda : 1);
@@ -223,7 +224,7 @@ void multiply_in_parts(const ProductPart<T, C>& part, bool turn_a, bool turn_b, 
     rest.extents.n = all.n - first.extents.n;
     rest.b += first.extents.n * (turn_b ? ldb : 1);
     rest.c += first.extents.n;
-  } else if (is_divided(all.m)) {
+  } else if (is_divided(all.m) && turn_a) {
     first.extents.m = all.m / multiple * multiple;
     rest.extents.m = all.m - first.extents.m;
     rest.a += first.extents.m * (turn_a ? 1 : lda);

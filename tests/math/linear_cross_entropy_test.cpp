@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <string>
@@ -226,7 +227,7 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
 
 /// However many rows are computed at once: with few of them there are more words in a block.
 TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
-  if (products_on_device) GTEST_SKIP() << "a library's products promise nothing";
+  if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
     const Head<float> whole = random_head<float>(shape);
     backward_by_piece(whole, 0, shape.rows, 8, 0.5F);
@@ -458,7 +459,7 @@ TYPED_TEST(LinearCrossEntropy, TotalsOfPiecesAreAddedByTheTree) {
 
 /// Each leaf by itself, as a rank with fewer rows has it.
 TEST(LinearCrossEntropyPieces, WeightGradientsOfPiecesAreTheTreeOverLeaves) {
-  if (products_on_device) GTEST_SKIP() << "a library's products promise nothing";
+  if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
   const Shape shape{4800, 3, 1500};
   constexpr std::int64_t words = 700, leaves = 6;
   const std::int64_t rows = shape.rows / leaves;

@@ -28,7 +28,6 @@
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/submissions.hpp>
 #include <set>
 #include <string>
@@ -61,6 +60,10 @@ can be planned anywhere.
   --ranks N                ranks to plan for (1)
   --ranks-per-node N       consecutive ranks of a node; default: parallel.ranks_per_node of the
                            deck; where it is 0 as many as the machine of --time has, or all ranks
+  --device cpu|nvidia|gpu  what ranks compute on: CPUs; NVIDIA's GPUs from sm_80 on; others, where
+                           attention goes through matrix products. They need workspaces of different
+                           sizes. Default: what this build computes on; with --time what its file
+                           says
   --set SECTION.KEY=VALUE  change a setting of the deck; may be given many times; of a key
                            that is given twice the last value counts
   --json                   write the whole plan as JSON instead: every buffer with its offset in
@@ -154,7 +157,8 @@ struct CommandLine {
   std::string deck;
   std::vector<config::Override> overrides;
   int ranks = 1;
-  int ranks_per_node = 0;  // 0: as the deck says
+  int ranks_per_node = 0;       // 0: as the deck says
+  config::Processor processor;  // --device
   bool json = false;
   std::string svg;
   bool fits = false;  // --fit
@@ -257,10 +261,10 @@ CommandLine parse(const apps::Arguments& arguments) {
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
-                option == "--svg" || option == "--fit" || option == "--host-bytes" ||
-                option == "--time" || option == "--html" || option == "--trace" ||
-                option == "--sweep" || option == "--scaling" || option == "--memory" ||
-                option == "--output" || option == "--gflops" ||
+                option == "--device" || option == "--svg" || option == "--fit" ||
+                option == "--host-bytes" || option == "--time" || option == "--html" ||
+                option == "--trace" || option == "--sweep" || option == "--scaling" ||
+                option == "--memory" || option == "--output" || option == "--gflops" ||
                 option == "--gigabytes-per-second" || option == "--copy-gigabytes-per-second" ||
                 option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
@@ -273,6 +277,11 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (option == "--set") line.overrides.push_back(config::parse_override(value));
     if (option == "--ranks") line.ranks = positive(option, value);
     if (option == "--ranks-per-node") line.ranks_per_node = positive(option, value);
+    if (option == "--device") {
+      const auto kernels = find_named(math::kernel_form_names, value);
+      require(kernels.has_value(), "--device ", value, ": expected cpu, nvidia or gpu");
+      line.processor = config::processor_with(*kernels);
+    }
     if (option == "--svg") {
       require(!value.empty(), "--svg needs the name of a file");
       line.svg = value;
@@ -316,6 +325,8 @@ CommandLine parse(const apps::Arguments& arguments) {
           "--ranks and --sweep ranks= both say on how many ranks; expected one of them");
   require(line.machine.empty() || !line.has_rates,
           "--time takes rates from its file; leave out --gflops and the like");
+  require(line.machine.empty() || given.count("--device") == 0,
+          "--time's file says what ranks compute on; leave out --device");
   require(!line.fits || line.sweep.empty(), "--fit and --sweep don't go together");
   require(!line.fits || line.html.empty(), "--html draws one plan; --fit shows many");
   require(line.html.empty() || (!line.machine.empty() && line.sweep.empty()),
@@ -402,7 +413,7 @@ void draw(const CommandLine& line, const std::vector<runtime::Program>& stages,
 /// form of its kernels: a host's says nothing about it.
 void show_submissions(const config::Settings& settings, const model::Model& model,
                       const std::vector<runtime::Program>& stages, const runtime::Program& shown) {
-  if (!on_device) return;
+  if (!on_device || settings.processor.kernels != math::kernel_form) return;
   std::vector<plan::StepPlan> plans;
   for (const runtime::Program& stage : stages) plans.push_back(stage.plan);
   const train::ShardLayout layout(plans, model, settings.optimizer,
@@ -433,8 +444,7 @@ void show_time(config::Settings settings, CommandLine line) {
       config::read_machine(apps::read_file(line.machine), line.machine);
   line.ranks_per_node = ranks_of_machine(settings, line, machine);
   settings.ranks_per_node = 0;
-  settings.parallel.node_windows =
-      train::expected_windows(settings.parallel.node_windows, machine.cores_per_node == 0);
+  settings.processor = config::processor_of(machine);
   if (line.sweep.empty()) {
     const int on_node =
         line.ranks_per_node > 0 ? std::min(line.ranks_per_node, line.ranks) : line.ranks;
@@ -511,6 +521,7 @@ config::Settings with_choice(const config::Settings& settings, const CommandLine
 void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
+  settings.processor = line.processor;
   if (line.chooses) return show_choice(settings, line);
   settings = with_choice(settings, line);
   if (!line.machine.empty() && !line.fits) return show_time(std::move(settings), line);
@@ -520,6 +531,7 @@ void plan_deck(const CommandLine& line) {
     if (!line.machine.empty()) {
       request.machine = config::read_machine(apps::read_file(line.machine), line.machine);
       placed.ranks_per_node = ranks_of_machine(settings, line, *request.machine);
+      settings.processor = config::processor_of(*request.machine);
     }
     request.room = line.room;
     request.ranks = line.ranks;
@@ -555,6 +567,7 @@ void plan_deck(const CommandLine& line) {
   report.strategy = config::strategy(
       settings, program.plan.layouts.accumulation,
       {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, ranks_per_node)});
+  report.computed_on = name_in(math::kernel_form_names, settings.processor.kernels);
   if (stages.size() > 1)
     for (const runtime::Program& stage : stages)
       report.stages.push_back(plan::summarize_stage(stage.plan, stage.memory.arena_bytes,

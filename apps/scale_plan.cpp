@@ -12,12 +12,12 @@
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/wall_time.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/scaling/job_script.hpp>
 #include <ostrakon/scaling/study.hpp>
-#include <ostrakon/train/node_windows.hpp>
 #include <string>
 #include <vector>
 
@@ -211,8 +211,7 @@ PlannedSize plan_size(const Request& request, std::int64_t global_batch_size, in
     measure_plans(size, planned.settings, planned.node);
     if (request.machine) {
       config::Settings expected = planned.settings;
-      expected.parallel.node_windows = train::expected_windows(
-          expected.parallel.node_windows, request.machine->cores_per_node == 0);
+      expected.processor = config::processor_of(*request.machine);
       size.prediction = predict(expected, ranks, planned.node, *request.machine);
     }
   } catch (const Error& error) {

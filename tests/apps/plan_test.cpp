@@ -197,6 +197,47 @@ TEST_F(Plan, EstimatesTimeTokensAndMfu) {
   EXPECT_EQ(Json::parse(run({"deck.yaml", "--json"}).out).count("estimate"), 0u);
 }
 
+// Kernels of GPUs take larger workspaces; what ranks compute on is said, or a machine's file says
+// it.
+TEST_F(Plan, IsForWhatRanksComputeOn) {
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"deck.yaml", "--ranks",
+                                          "8",         "--json",
+                                          "--set",     "model.width=256",
+                                          "--set",     "precision.gather=bf16",
+                                          "--set",     "training.sequence_length=512"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return Json::parse(outcome.out);
+  };
+  const auto arena = [&](const char* device) {
+    const Json json = plan({"--device", device});
+    EXPECT_EQ(json["computed_on"], device);
+    EXPECT_EQ(json["node_windows"], device == std::string("cpu"));
+    return json["memory"]["arena_bytes"].get<std::int64_t>();
+  };
+  const std::int64_t cpu = arena("cpu"), nvidia = arena("nvidia"), gpu = arena("gpu");
+  EXPECT_LT(cpu, nvidia);
+  EXPECT_LT(nvidia, gpu);
+  const Json unsaid = plan({});
+  const Json said = plan({"--device", unsaid["computed_on"].get<std::string>()});
+  EXPECT_EQ(unsaid["memory"]["arena_bytes"], said["memory"]["arena_bytes"]);
+  const auto on_machine = [&](const char* name, const char* gather = "bf16") {
+    return plan({"--time", std::string(OSTRAKON_SOURCE_DIR "/machines/") + name, "--set",
+                 std::string("precision.gather=") + gather})["arena_bytes"];
+  };
+  const Json in_float = plan({"--device", "cpu", "--set", "precision.gather=fp32"});
+  EXPECT_EQ(on_machine("cpu-cluster.yaml", "fp32"), in_float["memory"]["arena_bytes"]);
+  EXPECT_EQ(on_machine("h100-infiniband.yaml"), nvidia);
+  EXPECT_EQ(on_machine("mi300x.yaml"), gpu);
+
+  expect_refused({"deck.yaml", "--device", "tpu"}, "--device tpu: expected cpu, nvidia or gpu");
+  expect_refused({"deck.yaml", "--device", "cpu", "--time",
+                  OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml"},
+                 "--time's file says what ranks compute on; leave out --device");
+}
+
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({}, "no deck given");
   expect_refused({"missing.yaml"}, "missing.yaml");

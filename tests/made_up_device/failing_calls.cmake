@@ -8,7 +8,7 @@
 set(calls cudaGetDevice:1 cudaDeviceGetPCIBusId:1 cudaSetDevice:1 cudaMemGetInfo:1 cudaMalloc:1
     cudaHostAlloc:1 cudaStreamCreateWithPriority:1 cudaStreamCreateWithPriority:4
     cudaDeviceGetStreamPriorityRange:2 cudaEventCreateWithFlags:1 cudaEventCreateWithFlags:300
-    cudaEventRecord:1 cudaEventRecord:150 cudaStreamWaitEvent:1 cudaStreamWaitEvent:60
+    cudaEventRecord:1 cudaEventRecord:150 cudaEventElapsedTime:1 cudaStreamWaitEvent:1 cudaStreamWaitEvent:60
     cudaEventSynchronize:1 cudaStreamSynchronize:3 cudaStreamSynchronize:40 cudaMemcpyAsync:2
     cudaMemcpyAsync:30 cudaMemsetAsync:1 ncclCommInitRankConfig:1 ncclCommSplit:1 ncclCommSplit:2
     ncclCommCount:1 ncclCommGetAsyncError:3 ncclAllGather:1 ncclAllGather:20 ncclSend:1 ncclRecv:5

@@ -152,6 +152,10 @@ const std::vector<Whole>& wholes() {
       {"cores_per_node", [](Machine& m, std::int64_t n) { m.cores_per_node = static_cast<int>(n); },
        [](const Machine& m) -> std::int64_t { return m.cores_per_node; },
        "cores that the ranks of a node share; 0: ranks have devices"},
+      {"attention_by_products",
+       [](Machine& m, std::int64_t n) { m.attention_by_products = n != 0; },
+       [](const Machine& m) -> std::int64_t { return m.attention_by_products ? 1 : 0; },
+       "1: devices without attention on chip: AMD's, NVIDIA's before sm_80", 1},
       {"memory_gibibytes", [](Machine& m, std::int64_t n) { m.memory_bytes = n * gibibyte; },
        [](const Machine& m) { return m.memory_bytes / gibibyte; },
        "of a rank's device; 0: not known"},
@@ -253,6 +257,13 @@ Machine read_machine(const std::string& file_text, const std::string& name) {
       machine.fp32.products > 0.0 || machine.bits16.products > 0.0 || machine.fp64.products > 0.0,
       name, ": product_teraflops is missing; expected it in at least one of fp32, bits16, fp64");
   return machine;
+}
+
+Processor processor_of(const Machine& machine) {
+  using math::KernelForm;
+  return processor_with(machine.cores_per_node > 0      ? KernelForm::host
+                        : machine.attention_by_products ? KernelForm::device
+                                                        : KernelForm::device_on_chip);
 }
 
 std::string write_machine(const Machine& machine, const std::string& source) {

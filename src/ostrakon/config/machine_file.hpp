@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/config/settings.hpp>
 #include <ostrakon/simulate/machine.hpp>
 #include <string>
 
@@ -10,6 +11,9 @@ namespace ostrakon::config {
 /// docs/simulation.md lists. Unknown keys, impossible values and what is missing throw Error, which
 /// begins with `name` and says the key, its value and what was expected.
 simulate::Machine read_machine(const std::string& text, const std::string& name);
+
+/// What ranks compute on there.
+Processor processor_of(const simulate::Machine& machine);
 
 /// A file that reads back to the same machine, each number with what it means. `source`: where the
 /// numbers are from, a line of comment.

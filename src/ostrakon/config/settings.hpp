@@ -8,6 +8,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/data/dataset.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -135,6 +136,17 @@ struct StabilitySettings {
   std::int64_t outlier_window = 128;
 };
 
+/// What a rank computes on.
+struct Processor {
+  math::KernelForm kernels = math::kernel_form;
+  bool is_device = has_device;  ///< which has memory of its own
+};
+
+/// "cpu": `kernels`, by their names, on what they are for.
+constexpr Processor processor_with(math::KernelForm kernels) {
+  return {kernels, math::is_of_device(kernels)};
+}
+
 /// A deck, validated. Paths are absolute or relative to the working directory.
 struct Settings {
   model::DecoderSettings model;
@@ -162,6 +174,9 @@ struct Settings {
   RuntimeSettings runtime;
   /// Of a step: micro-batches, or the parts of them that ranks have.
   std::int64_t leaves() const { return training.micro_batches() * context; }
+
+  /// No key: this build's, unless a plan is for others.
+  Processor processor;
 
   std::string choose;  ///< a machine file for which settings are chosen; empty: none are
 

@@ -22,22 +22,23 @@
 namespace ostrakon::math {
 namespace {
 
-std::int64_t score_elements(const AttentionShape& shape) {
-  return attention_heads_at_once(shape) * std::min(attention_query_block, shape.tokens) *
-         shape.tokens;
+std::int64_t score_elements(const AttentionShape& shape, KernelForm form = kernel_form) {
+  return attention_heads_at_once(shape, form) *
+         std::min(attention_query_block_of(form), shape.tokens) * shape.tokens;
 }
 
 /// Whether T may be attended in tiles of attention_tiles.hpp, on some processors.
 template <class T>
-bool attention_fits_tiles(const AttentionShape& shape) {
-  return !std::is_same<T, double>::value && !on_device && shape.head_width <= attention_tile_width;
+bool attention_fits_tiles(const AttentionShape& shape, KernelForm form = kernel_form) {
+  return !std::is_same<T, double>::value && !is_of_device(form) &&
+         shape.head_width <= attention_tile_width;
 }
 
 /// Whether it is on all of them. Elsewhere the workspace has room for either way, so that its size
 /// does not depend on the processor.
 template <class T>
-bool has_tiles_only(const AttentionShape& shape) {
-  return attention_fits_tiles<T>(shape) && !is_16bit<T>;
+bool has_tiles_only(const AttentionShape& shape, KernelForm form) {
+  return attention_fits_tiles<T>(shape, form) && !is_16bit<T>;
 }
 
 /// Whether it is, here: a processor with units for 16 bits multiplies faster than tiles of float.
@@ -51,11 +52,12 @@ bool attention_in_tiles(const AttentionShape& shape) {
 /// Elements of the gradient of the keys, or of the values, that backward sums up in compute_t<T>
 /// before it is stored; nothing where it is summed in place.
 template <class T>
-std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces) {
-  const bool rounds = is_16bit<T> && !attention_on_chip<T>(shape);
-  return rounds || pieces > 1
-             ? attention_heads_at_once(shape) * shape.tokens * shape.head_width * tree_slots(pieces)
-             : 0;
+std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces,
+                             KernelForm form = kernel_form) {
+  const bool rounds = is_16bit<T> && !attention_on_chip<T>(shape, form);
+  return rounds || pieces > 1 ? attention_heads_at_once(shape, form) * shape.tokens *
+                                    shape.head_width * tree_slots(pieces)
+                              : 0;
 }
 
 template <class T>
@@ -316,38 +318,13 @@ std::int64_t delta_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.tokens;
 }
 
-#if !OSTRAKON_ON_DEVICE
-static_assert(attention_query_block == attention_tile, "a block of queries is a tile");
+static_assert(attention_query_block_of(KernelForm::host) == attention_tile,
+              "a block of queries is a tile");
 
 /// Floats of the sums of a key tile, and of its values, over the pieces of a sequence.
 std::int64_t piece_sums(const AttentionShape& shape, std::int64_t pieces) {
   return pieces == 1 ? 0
                      : tree_slots(pieces) * 2 * attention_tile * attention_row(shape.head_width);
-}
-
-/// As tiles know them.
-template <class T>
-using TileElement = std::remove_pointer_t<decltype(bits_of(static_cast<T*>(nullptr)))>;
-
-template <class T>
-const AttentionTileKernel<TileElement<T>>& tile_kernel() {
-  const AttentionTileKernels& all = attention_tiles();
-  if constexpr (std::is_same<T, float>::value)
-    return all.of_float;
-  else if constexpr (std::is_same<T, bf16>::value)
-    return all.of_bf16;
-  else
-    return all.of_fp16;
-}
-
-template <class T>
-T* place_in(const View<T**>& x, std::int64_t row, std::int64_t column) {
-  return x.data() + row * x.stride() + column;
-}
-template <class T>
-AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, std::int64_t row,
-                                                           std::int64_t column) {
-  return {bits_of(place_in(x, row, column)), x.stride()};
 }
 
 /// Floats of the gradients of a key/value head's queries, where these are not summed in place.
@@ -376,6 +353,32 @@ std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
   return scratch_elements<T, float>(delta_elements(shape) +
                                     kv_heads_at_once<T>(shape, pieces) *
                                         (piece_sums(shape, pieces) + query_sums<T>(shape)));
+}
+
+#if !OSTRAKON_ON_DEVICE
+/// As tiles know them.
+template <class T>
+using TileElement = std::remove_pointer_t<decltype(bits_of(static_cast<T*>(nullptr)))>;
+
+template <class T>
+const AttentionTileKernel<TileElement<T>>& tile_kernel() {
+  const AttentionTileKernels& all = attention_tiles();
+  if constexpr (std::is_same<T, float>::value)
+    return all.of_float;
+  else if constexpr (std::is_same<T, bf16>::value)
+    return all.of_bf16;
+  else
+    return all.of_fp16;
+}
+
+template <class T>
+T* place_in(const View<T**>& x, std::int64_t row, std::int64_t column) {
+  return x.data() + row * x.stride() + column;
+}
+template <class T>
+AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, std::int64_t row,
+                                                           std::int64_t column) {
+  return {bits_of(place_in(x, row, column)), x.stride()};
 }
 
 /// What is at these columns of the rows of a sequence, unless it is more than a cache would hold
@@ -745,23 +748,23 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 }  // namespace
 
 template <class T>
-std::int64_t attention_forward_workspace(const AttentionShape& shape) {
-  if (attention_on_chip<T>(shape) || has_tiles_only<T>(shape)) return 0;
-  const std::int64_t scores = score_elements(shape);
+std::int64_t attention_forward_workspace(const AttentionShape& shape, KernelForm form) {
+  if (attention_on_chip<T>(shape, form) || has_tiles_only<T>(shape, form)) return 0;
+  const std::int64_t scores = score_elements(shape, form);
   return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
-std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces) {
+std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces,
+                                          KernelForm form) {
   std::int64_t in_tiles = 0;
-#if !OSTRAKON_ON_DEVICE
-  if (attention_fits_tiles<T>(shape)) in_tiles = tile_workspace<T>(shape, pieces);
-  if (has_tiles_only<T>(shape)) return in_tiles;
-#endif
-  const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces);
-  if (attention_on_chip<T>(shape))
+  if constexpr (!std::is_same<T, double>::value)
+    if (attention_fits_tiles<T>(shape, form)) in_tiles = tile_workspace<T>(shape, pieces);
+  if (has_tiles_only<T>(shape, form)) return in_tiles;
+  const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces, form);
+  if (attention_on_chip<T>(shape, form))
     return scratch_elements<T, compute_t<T>>(delta_elements(shape) + sums);
-  const std::int64_t scores = 2 * score_elements(shape);
+  const std::int64_t scores = 2 * score_elements(shape, form);
   return std::max(in_tiles,
                   scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0));
 }
@@ -820,8 +823,9 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template std::int64_t attention_forward_workspace<T>(const AttentionShape&);                     \
-  template std::int64_t attention_backward_workspace<T>(const AttentionShape&, std::int64_t);      \
+  template std::int64_t attention_forward_workspace<T>(const AttentionShape&, KernelForm);         \
+  template std::int64_t attention_backward_workspace<T>(const AttentionShape&, std::int64_t,       \
+                                                        KernelForm);                               \
   template void attention_forward<T>(const Exec&, const AttentionShape&, const AttentionQueries&,  \
                                      View<const T**>, View<const T**>, View<T**>,                  \
                                      View<compute_t<T>*>, View<T*>);                               \

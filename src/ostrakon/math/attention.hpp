@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/view.hpp>
 
@@ -25,11 +26,13 @@ struct AttentionShape {
   std::int64_t head_width = 1;
 };
 
-/// Elements of T (not bytes) of `workspace` that the calls below need.
+/// Elements of T (not bytes) of `workspace` that the calls below need, or would in another form.
 template <class T>
-std::int64_t attention_forward_workspace(const AttentionShape& shape);
+std::int64_t attention_forward_workspace(const AttentionShape& shape,
+                                         KernelForm form = kernel_form);
 template <class T>
-std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces = 1);
+std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces = 1,
+                                          KernelForm form = kernel_form);
 
 /// Attends from queries [query_begin, query_end) of every sequence to keys [0, query].
 /// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens.

@@ -50,12 +50,16 @@ class QueryRuns {
 
 /// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones
 /// make better matrix products: on a device, where a product of few rows leaves most of it idle.
-constexpr std::int64_t attention_query_block = on_device ? 512 : 64;
+constexpr std::int64_t attention_query_block_of(KernelForm form) {
+  return is_of_device(form) ? 512 : 64;
+}
+constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_form);
 
 /// Key/value heads in one batched product. On a host one, so that the scores stay in cache; on a
 /// device all of them, so that it has enough to do.
-inline std::int64_t attention_heads_at_once(const AttentionShape& shape) {
-  return on_device ? shape.kv_heads : 1;
+inline std::int64_t attention_heads_at_once(const AttentionShape& shape,
+                                            KernelForm form = kernel_form) {
+  return is_of_device(form) ? shape.kv_heads : 1;
 }
 
 /// Some neighbouring key/value heads of a sequence.

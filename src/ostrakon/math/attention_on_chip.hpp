@@ -13,8 +13,9 @@ namespace ostrakon::math {
 
 /// Whether attention of this shape has that form. Else it goes through products (attention.cpp).
 template <class T>
-constexpr bool attention_on_chip(const AttentionShape& shape) {
-  return has_matrix_tiles && is_16bit<T> && (shape.head_width == 64 || shape.head_width == 128);
+constexpr bool attention_on_chip(const AttentionShape& shape, KernelForm form = kernel_form) {
+  return form == KernelForm::device_on_chip && is_16bit<T> &&
+         (shape.head_width == 64 || shape.head_width == 128);
 }
 
 #if OSTRAKON_MATRIX_TILES

@@ -304,8 +304,9 @@ void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::
 
 }  // namespace
 
-std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  return 2 * rows + (on_device ? 0 : vocabulary);
+std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary,
+                                          KernelForm form) {
+  return 2 * rows + (is_of_device(form) ? 0 : vocabulary);
 }
 
 template <class T>

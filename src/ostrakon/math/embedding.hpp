@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -38,7 +39,8 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
                         View<compute_t<T>**> dposition_table);
 
 /// Elements of the workspace of embedding_backward_by_piece().
-std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary);
+std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary,
+                                          KernelForm form = kernel_form);
 
 /// *Adds* the gradient of the token table as a sum over `pieces` equal runs of rows by the tree of
 /// piece_tree.hpp; a piece without a token adds nothing to the token's row. Rows with a negative id

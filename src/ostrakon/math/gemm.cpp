@@ -12,6 +12,7 @@
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/product_parts.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
@@ -39,10 +40,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// One product, checked: op(A) (m, k), op(B) (k, n), C (m, n).
-struct Extents {
-  std::int64_t m, n, k;
-};
+using Extents = ProductExtents;
 
 template <class T>
 std::string shape_text(const View<T**>& x, Transpose transpose) {
@@ -183,59 +181,6 @@ constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16B
                                      : std::is_same<T, fp16>::value ? CUDA_R_16F
                                                                     : CUDA_R_32F;
 
-/// A piece of a product: where its operands begin, and its sizes.
-template <class T, class C>
-struct ProductPart {
-  const T* a;
-  const T* b;
-  C* c;
-  Extents extents;
-};
-
-/// Divides a product of 16 bits along a size that is no multiple of 8, as with a vocabulary of
-/// 50257 words, where it is the length of a matrix's rows: cuBLAS takes six times as long for it,
-/// on an H100, as for the multiple below, and the rest is next to nothing. Terms that are left over
-/// come first: what they add up to is rounded to C before the others are added, not the other way
-/// round. Calls multiply(part, beta).
-template <class T, class C, class Multiply>
-void multiply_in_parts(const ProductPart<T, C>& part, bool turn_a, bool turn_b, std::int64_t lda,
-                       std::int64_t ldb, std::int64_t ldc, compute_t<T> beta,
-                       const Multiply& multiply) {
-  constexpr std::int64_t multiple = 8, worth_it = std::int64_t{1} << 27;
-  const Extents& all = part.extents;
-  const auto is_divided = [&](std::int64_t size) {
-    return size > multiple && size % multiple != 0;
-  };
-  if (!is_16bit<T> || all.m * all.n * all.k < worth_it) return multiply(part, beta);
-  const auto in_parts = [&](const ProductPart<T, C>& one, compute_t<T> one_beta) {
-    multiply_in_parts<T, C>(one, turn_a, turn_b, lda, ldb, ldc, one_beta, multiply);
-  };
-  ProductPart<T, C> first = part, rest = part;
-  if (is_divided(all.k) && (!turn_a || turn_b)) {
-    first.extents.k = all.k / multiple * multiple;
-    rest.extents.k = all.k - first.extents.k;
-    rest.a += first.extents.k * (turn_a ? lda : 1);
-    rest.b += first.extents.k * (turn_b ? 1 : ldb);
-    in_parts(rest, beta);
-    return in_parts(first, compute_t<T>(1));
-  }
-  if (is_divided(all.n)) {
-    first.extents.n = all.n / multiple * multiple;
-    rest.extents.n = all.n - first.extents.n;
-    rest.b += first.extents.n * (turn_b ? ldb : 1);
-    rest.c += first.extents.n;
-  } else if (is_divided(all.m) && turn_a) {
-    first.extents.m = all.m / multiple * multiple;
-    rest.extents.m = all.m - first.extents.m;
-    rest.a += first.extents.m * (turn_a ? 1 : lda);
-    rest.c += first.extents.m * ldc;
-  } else {
-    return multiply(part, beta);
-  }
-  in_parts(first, beta);
-  in_parts(rest, beta);
-}
-
 // cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& whole,
@@ -277,8 +222,13 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& who
           "cublasDgemmStridedBatched");
     }
   };
-  multiply_in_parts<T, C>({a.data(), b.data(), c.data(), whole}, turn_a, turn_b, lda, ldb, ldc,
-                          whole_beta, multiply);
+  constexpr std::int64_t worth_it = std::int64_t{1} << 27;
+  const bool in_parts = is_16bit<T> && whole.m * whole.n * whole.k >= worth_it;
+  const ProductPart<T, C> all{a.data(), b.data(), c.data(), whole};
+  if (in_parts)
+    multiply_in_parts(all, ProductLayout{turn_a, turn_b, lda, ldb, ldc}, whole_beta, multiply);
+  else
+    multiply(all, whole_beta);
 }
 
 #else

@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/view.hpp>
 
@@ -137,7 +138,12 @@ void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute
 
 /// Rows of A in a product of gemm_by_row(): 0 where all may be in one.
 template <class T>
-constexpr std::int64_t rows_of_a_product = is_16bit<T> && !products_on_device ? 64 : 0;
+constexpr std::int64_t rows_of_a_product_in(KernelForm form) {
+  const bool is_on_device = form == kernel_form ? products_on_device : is_of_device(form);
+  return is_16bit<T> && !is_on_device ? 64 : 0;
+}
+template <class T>
+constexpr std::int64_t rows_of_a_product = rows_of_a_product_in<T>(kernel_form);
 
 /// Elements of T of the workspace of gemm_by_row().
 template <class T>

@@ -19,32 +19,41 @@ constexpr char kernel_name[] = "linear_cross_entropy";
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
 /// Of all words, of a chunk of rows. On a device products of few rows leave most of it idle, and
 /// the weights and the sums of their gradients are read for every chunk: 1 GiB of float.
-constexpr std::int64_t logits_of_chunk = on_device ? std::int64_t{1} << 28 : logits_at_a_time;
-constexpr std::int64_t most_rows_of_chunk = on_device ? 16384 : 1024;
+constexpr std::int64_t logits_of_chunk(KernelForm form) {
+  return is_of_device(form) ? std::int64_t{1} << 28 : logits_at_a_time;
+}
+constexpr std::int64_t most_rows_of_chunk(KernelForm form) {
+  return is_of_device(form) ? 16384 : 1024;
+}
 
 /// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits
 /// of one product over all.
 constexpr std::int64_t granule = 256;
 
 /// Rows whose logits exist at a time, but never so few that the matrix products suffer.
-std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t fitting = logits_of_chunk / std::max<std::int64_t>(1, vocabulary);
-  return std::min(
-      rows, std::clamp<std::int64_t>(fitting / granule * granule, granule, most_rows_of_chunk));
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary, KernelForm form = kernel_form) {
+  const std::int64_t fitting = logits_of_chunk(form) / std::max<std::int64_t>(1, vocabulary);
+  return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule,
+                                                 most_rows_of_chunk(form)));
 }
 
 /// Whether the gradients of logits are stored, in T, where the logits are: gradient i of a row is
 /// written when logits up to 2 i + 1 have been read.
 template <class T>
-constexpr bool dlogits_in_place = is_16bit<T> && !on_device;
+constexpr bool stores_dlogits_in_place(KernelForm form) {
+  return is_16bit<T> && !is_of_device(form);
+}
+template <class T>
+constexpr bool dlogits_in_place = stores_dlogits_in_place<T>(kernel_form);
 
 /// The same where dlogits take no memory besides. Products of 16 bits are so fast, where the
 /// processor has units for them, that reading the weights and the sums of their gradients for every
 /// chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits apart
 /// take for the largest ones.
 template <class T>
-std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary) {
-  if (!dlogits_in_place<T>) return chunk_rows(rows, vocabulary);
+std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
+                           KernelForm form = kernel_form) {
+  if (!stores_dlogits_in_place<T>(form)) return chunk_rows(rows, vocabulary, form);
   constexpr std::int64_t logits = std::int64_t{26} << 20, multiple = 64;
   const std::int64_t fitting = logits / std::max<std::int64_t>(1, vocabulary) / multiple * multiple;
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
@@ -212,10 +221,11 @@ void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
 }  // namespace
 
 template <class T>
-std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary) * logits_stride(vocabulary);
+std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
+                                            KernelForm form) {
+  const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary, form) * logits_stride(vocabulary);
   return scratch_elements<T, compute_t<T>>(logits) +
-         (is_16bit<T> && !dlogits_in_place<T> ? logits : 0);
+         (is_16bit<T> && !stores_dlogits_in_place<T>(form) ? logits : 0);
 }
 
 template <class T>
@@ -268,10 +278,11 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
 
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
-                                                     std::int64_t vocabulary, std::int64_t pieces) {
+                                                     std::int64_t vocabulary, std::int64_t pieces,
+                                                     KernelForm form) {
   using C = compute_t<T>;
   const BlockRoom<T> room(rows, width, vocabulary, pieces);
-  const std::int64_t chunk = chunk_rows(rows, vocabulary) * vocabulary;
+  const std::int64_t chunk = chunk_rows(rows, vocabulary, form) * vocabulary;
   return scratch_elements<T, C>(rows + std::max(chunk, room.size())) +
          (is_16bit<T> ? room.logits : 0);
 }
@@ -329,9 +340,11 @@ constexpr int most_slots = 32;
 
 template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
-                                           std::int64_t words, std::int64_t leaves) {
+                                           std::int64_t words, std::int64_t leaves,
+                                           KernelForm form) {
   // Enough for fewer words, too, of which more rows may exist at a time.
-  const std::int64_t first = std::min(rows * words, std::max(logits_of_chunk, granule * words));
+  const std::int64_t first =
+      std::min(rows * words, std::max(logits_of_chunk(form), granule * words));
   const std::int64_t logits = rows * block_words(rows, words);
   const std::int64_t second =
       logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);
@@ -433,20 +446,20 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
                                          View<const std::int32_t*>, View<double*>, View<double*>);
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t);             \
+  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm); \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
                                                 View<T*>);                                         \
   template void linear_cross_entropy_backward<T>(                                                  \
       const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);                             \
-  template std::int64_t linear_cross_entropy_by_piece_workspace<T>(std::int64_t, std::int64_t,     \
-                                                                   std::int64_t, std::int64_t);    \
+  template std::int64_t linear_cross_entropy_by_piece_workspace<T>(                                \
+      std::int64_t, std::int64_t, std::int64_t, std::int64_t, KernelForm);                         \
   template void linear_cross_entropy_backward_by_piece<T>(                                         \
       const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>);               \
   template std::int64_t cross_entropy_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
-                                                         std::int64_t);                            \
+                                                         std::int64_t, KernelForm);                \
   template void cross_entropy_statistics<T>(const Exec&, View<const T**>, View<const T**>,         \
                                             std::int64_t, View<const std::int32_t*>,               \
                                             View<compute_t<T>**>, View<T*>);                       \

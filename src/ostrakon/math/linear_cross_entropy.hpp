@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -12,9 +13,10 @@ namespace ostrakon::math {
 /// targets[r]), natural logarithm. Targets must lie in [0, vocabulary): checked where they were
 /// loaded.
 
-/// Elements of T (not bytes) of `workspace`.
+/// Elements of T (not bytes) of `workspace`, here or in another form.
 template <class T>
-std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary);
+std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
+                                            KernelForm form = kernel_form);
 
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
@@ -35,7 +37,8 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
 /// logits nor copies of dweight exist.
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
-                                                     std::int64_t vocabulary, std::int64_t pieces);
+                                                     std::int64_t vocabulary, std::int64_t pieces,
+                                                     KernelForm form = kernel_form);
 
 template <class T>
 void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
@@ -56,7 +59,8 @@ constexpr std::int64_t piece_statistics = 3;
 /// Elements of T (not bytes) of `workspace` of the next and the last function.
 template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
-                                           std::int64_t words, std::int64_t leaves);
+                                           std::int64_t words, std::int64_t leaves,
+                                           KernelForm form = kernel_form);
 
 /// statistics (piece_statistics, rows) of the piece with `weight` (words, width), whose first word
 /// is `first_word`.

@@ -11,23 +11,7 @@
 #include <limits>
 #include <ostrakon/math/row_kernel.hpp>
 
-// Whether a warp's lanes share a tile, and whether there are tiles at all: 1 or 0.
-#if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && \
-    !defined(KOKKOS_ARCH_MAXWELL) && !defined(KOKKOS_ARCH_PASCAL) &&                   \
-    !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
-#define OSTRAKON_WARP_TILES 1
-#else
-#define OSTRAKON_WARP_TILES 0
-#endif
-#if OSTRAKON_WARP_TILES || defined(OSTRAKON_DEVICE_KERNELS)
-#define OSTRAKON_MATRIX_TILES 1
-#else
-#define OSTRAKON_MATRIX_TILES 0
-#endif
-
 namespace ostrakon::math {
-
-constexpr bool has_matrix_tiles = OSTRAKON_MATRIX_TILES == 1;
 
 /// Rows and columns of a tile.
 constexpr int tile_size = 16;

@@ -52,6 +52,23 @@ static_assert(on_device == !std::is_same<KernelSpace, Kokkos::DefaultHostExecuti
 #endif
 constexpr bool products_on_device = OSTRAKON_PRODUCTS_ON_DEVICE == 1;
 
+// Tiles of 16 bits in registers, see matrix_tile.hpp: whether a warp's lanes share a tile, and
+// whether there are tiles at all: 1 or 0.
+#if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && \
+    !defined(KOKKOS_ARCH_MAXWELL) && !defined(KOKKOS_ARCH_PASCAL) &&                   \
+    !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
+#define OSTRAKON_WARP_TILES 1
+#else
+#define OSTRAKON_WARP_TILES 0
+#endif
+#if OSTRAKON_WARP_TILES || defined(OSTRAKON_DEVICE_KERNELS)
+#define OSTRAKON_MATRIX_TILES 1
+#else
+#define OSTRAKON_MATRIX_TILES 0
+#endif
+
+constexpr bool has_matrix_tiles = OSTRAKON_MATRIX_TILES == 1;
+
 // 1 where the compiler makes code for a device, not for the host, of a function that runs on both.
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__) || defined(__SYCL_DEVICE_ONLY__)
 #define OSTRAKON_IN_DEVICE_CODE 1

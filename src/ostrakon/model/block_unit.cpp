@@ -74,8 +74,9 @@ void BlockUnit<T>::normalize_heads(const Exec& exec, const UnitBuffers<T>& buffe
 template <class T>
 void BlockUnit<T>::attend(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   const Activations made = of_forward(buffers);
-  const View<T*> scores = array_in<T>(buffers.workspace, forward_.attention_scores,
-                                      math::attention_forward_workspace<T>(attention_));
+  const View<T*> scores =
+      array_in<T>(buffers.workspace, forward_.attention_scores,
+                  math::attention_forward_workspace<T>(attention_, leaf_.kernels));
   if (leaf_.is_cut()) {
     const View<T**> kv = keys_and_values_in_order(exec, buffers, made.qkv, forward_.kv);
     math::attention_forward<T>(exec, attention_, queries(buffers.part), made.qkv, kv,
@@ -497,7 +498,7 @@ void BlockUnit<T>::lay_out_forward() {
     workspace.start_over();
   if (leaf_.is_cut()) forward_.kv = workspace.place(bytes_of<T>(sequence_rows() * kv_width()));
   forward_.attention_scores =
-      workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_)));
+      workspace.place(bytes_of<T>(math::attention_forward_workspace<T>(attention_, leaf_.kernels)));
   place_recomputed(locations.attention);
   place_recomputed(locations.log_sum_exp);
   workspace.start_over();
@@ -603,9 +604,11 @@ std::int64_t BlockUnit<T>::backward_sum_elements() const {
 
 template <class T>
 std::int64_t BlockUnit<T>::backward_score_elements() const {
-  const std::int64_t backward = math::attention_backward_workspace<T>(attention_, leaf_.pieces());
-  return recompute_.attention ? std::max(backward, math::attention_forward_workspace<T>(attention_))
-                              : backward;
+  const std::int64_t backward =
+      math::attention_backward_workspace<T>(attention_, leaf_.pieces(), leaf_.kernels);
+  return recompute_.attention
+             ? std::max(backward, math::attention_forward_workspace<T>(attention_, leaf_.kernels))
+             : backward;
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
@@ -115,6 +116,8 @@ struct LeafShape {
   /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
   /// there is nothing else to do. Changes no bit. Those in tensor pieces do not.
   bool defers_gradients = false;
+  /// For which workspaces are planned; another than this build's can't be computed here.
+  math::KernelForm kernels = math::kernel_form;
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {

@@ -52,8 +52,8 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
   description_.backward_reads_parameters = false;
   if (leaf.sums_by_leaf())
     description_.backward.front().workspace_bytes =
-        round_up(bytes_of<std::int32_t>(
-                     math::embedding_by_piece_workspace(leaf.rows(), settings.vocabulary)),
+        round_up(bytes_of<std::int32_t>(math::embedding_by_piece_workspace(
+                     leaf.rows(), settings.vocabulary, leaf.kernels)),
                  buffer_alignment<T>);
   const auto rows = static_cast<double>(bytes_of<T>(leaf.rows() * settings.width));
   const auto table = static_cast<double>(bytes_of<compute_t<T>>(

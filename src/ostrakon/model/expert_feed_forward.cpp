@@ -363,6 +363,7 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
                                         const Recompute& recompute,
                                         const std::vector<Parameter>& parameters)
     : defers_(leaf.defers_gradients),
+      kernels_(leaf.kernels),
       rows_(leaf.own_rows()),
       leaves_(leaf.own_row_leaves()),
       width_(settings.width),
@@ -525,8 +526,9 @@ typename ExpertFeedForward<T>::WorkspaceAndBytes ExpertFeedForward<T>::workspace
     work.router = arrays.template take<Compute>(experts * width_).matrix(experts, width_);
   if (is_narrow() && bias_.exists()) work.bias = arrays.template take<Compute>(experts);
   if (!experts_.empty())
-    work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
-                                                    by_row_workspace<T>(experts_.front().down)));
+    work.padding =
+        arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up, kernels_),
+                                         by_row_workspace<T>(experts_.front().down, kernels_)));
   if (step == Step::forward) return {work, arrays.size()};
   const View<T*> gradients = arrays.template take<T>(most_activated);
   work.dactivated = part_of(gradients, of_experts, all);

@@ -158,6 +158,7 @@ class ExpertFeedForward final : public FeedForward<T> {
                       std::int64_t expert) const;
 
   bool defers_;
+  math::KernelForm kernels_;
   std::int64_t rows_, leaves_, width_, inner_;
   Recompute recompute_;
   Activation activation_;

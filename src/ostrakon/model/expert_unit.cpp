@@ -345,6 +345,7 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       inner_(settings.experts.width),
       up_columns_(settings.activation == Activation::gelu ? inner_ : 2 * inner_),
       activation_(settings.activation),
+      kernels_(leaf.kernels),
       rounds_(make_rounds(settings, leaf)) {
   description_.room = expert_room(settings, leaf);
   description_.name = "block." + std::to_string(index) + ".experts";
@@ -416,8 +417,9 @@ typename ExpertUnit<T>::Workspace ExpertUnit<T>::workspace_in(View<std::byte*> b
   work.returned = arrays.matrix(border_.assignments(), border_.width);
   work.up = arrays.matrix(capacity, up_columns_);
   work.activated = arrays.matrix(capacity, inner_);
-  work.padding = arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up),
-                                                  by_row_workspace<T>(experts_.front().down)));
+  work.padding =
+      arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up, kernels_),
+                                       by_row_workspace<T>(experts_.front().down, kernels_)));
   if (pass == Pass::backward) {
     work.dweights = arrays.template take<Compute>(border_.assignments());
     work.dactivated = arrays.matrix(capacity, inner_);

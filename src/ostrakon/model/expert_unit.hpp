@@ -154,6 +154,7 @@ class ExpertUnit final : public Unit<T> {
   std::int64_t ranks_, tensor_ranks_, own_;  // experts of each rank
   std::int64_t inner_, up_columns_;
   Activation activation_;
+  math::KernelForm kernels_;
   math::ExpertRounds rounds_;
 
   std::vector<Parameter> parameters_;

@@ -54,8 +54,8 @@ HeadUnit<T>::HeadUnit(const DecoderSettings& settings, LeafShape leaf, const Uni
   workspace_.normed = workspace.place(bytes_of<T>(rows_ * width_));
   workspace_.mean = workspace.place(bytes_of<Compute>(norm_.mean_elements(rows_)));
   workspace_.rstd = workspace.place(bytes_of<Compute>(rows_));
-  workspace_.logits =
-      workspace.place(bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_, vocabulary_)));
+  workspace_.logits = workspace.place(
+      bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_, vocabulary_, leaf_.kernels)));
 
   description_.output_bytes = bytes_of<Compute>(rows_);
   plan::Phase& forward = description_.forward.front();
@@ -91,7 +91,7 @@ void HeadUnit<T>::lay_out_sums(Packing& workspace) {
 template <class T>
 std::int64_t HeadUnit<T>::by_leaf_elements() const {
   return math::linear_cross_entropy_by_piece_workspace<T>(rows_, width_, vocabulary_,
-                                                          leaf_.leaves());
+                                                          leaf_.leaves(), leaf_.kernels);
 }
 
 template <class T>
@@ -199,7 +199,7 @@ NormStatistics<T> HeadUnit<T>::statistics_in(View<std::byte*> workspace) const {
 template <class T>
 View<T*> HeadUnit<T>::logits_in(View<std::byte*> workspace) const {
   return array_in<T>(workspace, workspace_.logits,
-                     math::linear_cross_entropy_workspace<T>(rows_, vocabulary_));
+                     math::linear_cross_entropy_workspace<T>(rows_, vocabulary_, leaf_.kernels));
 }
 
 template class HeadUnit<float>;

@@ -147,8 +147,9 @@ void linear_backward_input_by_row(const Exec& exec, const Linear& layer,
 }
 
 template <class T>
-std::int64_t by_row_workspace(const Linear& layer) {
-  return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs);
+std::int64_t by_row_workspace(const Linear& layer, math::KernelForm form) {
+  return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
+                                        math::rows_of_a_product_in<T>(form));
 }
 
 template <class T>
@@ -419,7 +420,7 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
                                          View<const T**>, View<T**>, View<T*>);                    \
   template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,      \
                                                 View<const T**>, View<T**>, View<T*>);             \
-  template std::int64_t by_row_workspace<T>(const Linear&);                                        \
+  template std::int64_t by_row_workspace<T>(const Linear&, math::KernelForm);                      \
   template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,         \
                               NormStatistics<T>, bool, bool, View<T**>);                           \
   template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,                \

@@ -116,7 +116,7 @@ void linear_backward_input_by_row(const Exec& exec, const Linear& layer,
                                   View<T*> workspace);
 /// Elements of T.
 template <class T>
-std::int64_t by_row_workspace(const Linear& layer);
+std::int64_t by_row_workspace(const Linear& layer, math::KernelForm form);
 
 /// How gradients of parameters are summed over rows: those of each of `leaves` equal runs of rows
 /// by themselves, and the leaves by the tree of math/piece_tree.hpp.

@@ -764,9 +764,10 @@ template <class T>
 typename TensorBlockUnit<T>::AttentionWork TensorBlockUnit<T>::attention_work(
     Arrays<T>& arrays, bool is_backward) const {
   AttentionWork work;
-  std::int64_t scores = math::attention_forward_workspace<T>(attention_);
+  std::int64_t scores = math::attention_forward_workspace<T>(attention_, leaf_.kernels);
   if (is_backward) {
-    const std::int64_t backward = math::attention_backward_workspace<T>(attention_, leaf_.pieces());
+    const std::int64_t backward =
+        math::attention_backward_workspace<T>(attention_, leaf_.pieces(), leaf_.kernels);
     scores = recompute_.attention ? std::max(scores, backward) : backward;
     work.dattention = arrays.matrix(sizes_.rows, sizes_.queries);
     work.dqkv = arrays.matrix(sizes_.rows, sizes_.qkv());

@@ -48,7 +48,9 @@ TensorEmbeddingUnit<T>::TensorEmbeddingUnit(const DecoderSettings& settings, Lea
 
 template <class T>
 std::int64_t TensorEmbeddingUnit<T>::lists_elements() const {
-  return leaf_.sums_by_leaf() ? math::embedding_by_piece_workspace(leaf_.rows(), piece_words_) : 0;
+  return leaf_.sums_by_leaf()
+             ? math::embedding_by_piece_workspace(leaf_.rows(), piece_words_, leaf_.kernels)
+             : 0;
 }
 
 template <class T>

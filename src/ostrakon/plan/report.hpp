@@ -138,7 +138,9 @@ struct StageSummary {
 
 /// The figures of a plan: what one rank needs, sends, copies and computes in a step.
 struct Report {
-  std::vector<Setting> strategy;  ///< for the caller to fill in; a plan doesn't know its settings
+  // For the caller to fill in: a plan doesn't know its settings.
+  std::vector<Setting> strategy;
+  std::string computed_on;  ///< what ranks compute on, by the names of math::KernelForm
   MemoryUse device;
   MemoryUse host;
 

@@ -262,6 +262,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"updates_early", updates_early(plan)},
       {"updates_optimistically", plan.layouts.updates_optimistically},
       {"accumulation", name(plan.layouts.accumulation)},
+      {"computed_on", report.computed_on},
       {"strategy", to_json(report.strategy)},
       {"without_effect", without_effect(report.strategy)},
       {"sum_grain", plan.layouts.sum_grain},

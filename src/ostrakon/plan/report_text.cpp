@@ -387,6 +387,7 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)
        << "\n"
+       << (report.computed_on.empty() ? "" : text_row("computed on", report.computed_on))
        << text_row("order of ranks", describe_ranks(plan.grid))
        << row("shard group", format_count(plan.grid.shard())) << "  "
        << format_count(plan.grid.replicas())

@@ -166,17 +166,25 @@ class Executor::Implementation {
 
   void run(const Program& program) {
     prepare(program);
-    start_threads();
-    drive();
-    if (mode_ != Streams::in_plan_order) wait_for_threads();
-    std::exception_ptr unfinished;
-    for (Line& line : lines_) {
+    std::exception_ptr of_no_action;
+    const auto attempt = [&](const auto& work) {
       try {
-        line.queue->finish(has_failed_);
+        work();
       } catch (...) {
-        if (!unfinished) unfinished = std::current_exception();
+        if (!of_no_action) of_no_action = std::current_exception();
+        tell_others(std::current_exception());
       }
+    };
+    attempt([&] {
+      for (Line& line : lines_) line.queue->begin(line.awaited);
+    });
+    if (!has_failed_) {
+      start_threads();
+      drive();
+      if (mode_ != Streams::in_plan_order) wait_for_threads();
     }
+    for (Line& line : lines_) attempt([&] { line.queue->finish(has_failed_); });
+    if (!has_failed_) attempt([&] { read_times(); });
     if (has_failed_ && on_failure) on_failure(nullptr);
     allow_all(program, arenas_);
     const Line* first = nullptr;
@@ -184,8 +192,7 @@ class Executor::Implementation {
       if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
         first = &line;
     if (first != nullptr) std::rethrow_exception(first->failure);
-    if (unfinished) std::rethrow_exception(unfinished);
-    read_times();
+    if (of_no_action) std::rethrow_exception(of_no_action);
   }
 
   std::array<Handler, plan::kinds> handlers;
@@ -244,7 +251,6 @@ class Executor::Implementation {
         if (action_at(wait).stream != actions[a].stream)
           line_of(action_at(wait)).awaited[static_cast<std::size_t>(count_with(wait) - 1)] = 1;
     }
-    for (Line& line : lines_) line.queue->begin(line.awaited);
     choose_order();
   }
 
@@ -407,6 +413,11 @@ class Executor::Implementation {
     }
   }
 
+  /// The first failure of a run.
+  void tell_others(const std::exception_ptr& failure) {
+    if (!has_failed_.exchange(true) && on_failure) on_failure(failure);
+  }
+
   /// One more action of a stream has ended, or the stream stops: wakes threads that wait for this.
   void tell(Line& line, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -415,7 +426,7 @@ class Executor::Implementation {
     else
       line.stopped = true;
     line.failure = failure;
-    if (failure && !has_failed_.exchange(true) && on_failure) on_failure(failure);
+    if (failure) tell_others(failure);
     const auto wake = [&](Line& other) {
       if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
         other.wakes.notify_one();

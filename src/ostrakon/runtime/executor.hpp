@@ -131,8 +131,8 @@ class Executor {
   /// Streams::device: not held up by what the calling thread waits for, nor that by them. Before
   /// the first run.
   void submit_on_thread(plan::Stream stream);
-  /// `told` is called with what the first action that fails in a run threw, as soon as it has, on
-  /// its thread, while others go on; and with null once that run has ended.
+  /// `told` is called with what was thrown first in a run, by an action or around all of them, as
+  /// soon as it was, on its thread, while others go on; and with null once that run has ended.
   void on_failure(std::function<void(const std::exception_ptr&)> told);
   void observe(Observer observer);
   void perturb(Perturbation perturbation);  ///< all runs from now on

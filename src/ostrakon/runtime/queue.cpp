@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/runtime/queue.hpp>
 
-#include <algorithm>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <stdexcept>
@@ -42,10 +41,7 @@ DeviceQueue::DeviceQueue(device::Priority priority) : stream_(priority), exec_(s
 
 void DeviceQueue::begin(const std::vector<char>& awaited) {
   added_ = 0;
-  event_.resize(std::max(event_.size(), awaited.size()));
-  int next = 0;
-  for (std::size_t i = 0; i < awaited.size(); ++i) event_[i] = awaited[i] != 0 ? next++ : -1;
-  while (events_.size() < static_cast<std::size_t>(next)) events_.emplace_back();
+  awaited_ = awaited;
   if (awaited.empty()) return;
   while (spans_.size() < awaited.size()) spans_.emplace_back();
   start_.record(stream_.handle());  // reached at once: the stream has nothing to do
@@ -57,8 +53,6 @@ void DeviceQueue::mark_begin() {
 }
 
 bool DeviceQueue::add(const std::atomic<bool>&) {
-  const int event = event_[static_cast<std::size_t>(added_)];
-  if (event >= 0) events_[static_cast<std::size_t>(event)].record(stream_.handle());
   spans_[static_cast<std::size_t>(added_)].end.record(stream_.handle());
   ++added_;
   return true;
@@ -71,9 +65,10 @@ std::optional<ActionTime> DeviceQueue::time_of(int index) const {
 }
 
 const device::Event& DeviceQueue::event_of(int count) const {
-  const int event = event_.at(static_cast<std::size_t>(count - 1));
-  if (event < 0) throw std::logic_error("a queue waits for work that was not to be awaited");
-  return events_[static_cast<std::size_t>(event)];
+  const auto work = static_cast<std::size_t>(count - 1);
+  if (awaited_.at(work) == 0)
+    throw std::logic_error("a queue waits for work that was not to be awaited");
+  return spans_[work].end;
 }
 
 bool DeviceQueue::await(int count, const std::atomic<bool>&) {

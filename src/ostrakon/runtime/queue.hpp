@@ -132,8 +132,7 @@ class DeviceQueue : public Queue {
 
   device::Stream stream_;
   Exec exec_;
-  std::vector<device::Event> events_;
-  std::vector<int> event_;  ///< of each piece of work in a run; -1: not awaited
+  std::vector<char> awaited_;  ///< of each piece of work in a run
   std::vector<Span> spans_;
   device::Event start_{device::Timing::yes};  ///< of the run
   double start_seconds_ = 0.0;                ///< when that was, as seconds_now() counts

@@ -75,8 +75,10 @@ struct Network {
 struct Machine {
   std::string name;
 
-  int ranks_per_node = 0;         ///< devices of a node, with a rank each; 0: any number
-  int cores_per_node = 0;         ///< cores that the ranks of a node share; 0: ranks have devices
+  int ranks_per_node = 0;  ///< devices of a node, with a rank each; 0: any number
+  int cores_per_node = 0;  ///< cores that the ranks of a node share; 0: ranks have devices
+  /// Of devices: whether attention goes through matrix products, not on chip, which takes memory.
+  bool attention_by_products = false;
   std::int64_t memory_bytes = 0;  ///< of a rank's device; 0: not known
 
   ComputeRates fp32, bits16, fp64;  ///< bits16: bf16 and fp16

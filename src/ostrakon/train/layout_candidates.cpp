@@ -6,13 +6,13 @@
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/place_on_ranks.hpp>
 #include <utility>
 
@@ -36,6 +36,11 @@ bool have_the_bits_of_one_rank(const std::vector<const plan::StepPlan*>& plans) 
 
 /// Sums are not bitwise equal to 1 rank.
 class OtherBits {};
+
+config::Settings on_machine(config::Settings deck, const simulate::Machine& machine) {
+  deck.processor = config::processor_of(machine);
+  return deck;
+}
 
 }  // namespace
 
@@ -62,7 +67,7 @@ std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const
 
 LayoutCandidates::LayoutCandidates(const config::Settings& deck, const LayoutSpace& space,
                                    const RanksOn& on, bool needs_bits)
-    : deck_(deck),
+    : deck_(on_machine(deck, on.machine)),
       space_(space),
       on_(on),
       needs_bits_(needs_bits),
@@ -117,8 +122,6 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   placed.settings = settings(point);
   try {
     config::check_together(placed.settings, "deck");
-    plan::NodeWindows& windows = placed.settings.parallel.node_windows;
-    windows = expected_windows(windows, on_.machine.cores_per_node == 0);
     place_on_ranks(placed.settings, on_.ranks, on_.ranks_per_node);
     placed.candidate.model = &model(placed.settings, placed.settings.model.layers);
   } catch (const Error&) {

@@ -50,7 +50,8 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
           settings.tensor_chunks,
           settings.expert,
           settings.expert_capacity,
-          settings.parallel.schedule == plan::ScheduleKind::zero_bubble};
+          settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
+          settings.processor.kernels};
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {

@@ -20,7 +20,8 @@ void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_nod
           settings.pipeline > 1 ? " of a stage" : "");
   config::complete(settings);
   settings.parallel.ranks_per_node = ranks_per_node;
-  settings.parallel.node_windows = expected_windows(settings.parallel.node_windows, has_device);
+  settings.parallel.node_windows =
+      expected_windows(settings.parallel.node_windows, settings.processor.is_device);
   if (ranks_per_node > 0)
     plan::require_tensor_in_node(settings.parallel, all_ranks / ranks_per_node, ranks_per_node);
   settings.parallel.shard_group = group == mesh::world_group  ? ranks

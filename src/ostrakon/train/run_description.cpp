@@ -225,6 +225,7 @@ std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const 
       plan::make_report(program.plan, program.memory, program.host_memory, mesh.node().size());
   report.strategy =
       config::strategy(settings, program.plan.layouts.accumulation, on_ranks(trainer, mesh));
+  report.computed_on = name_in(math::kernel_form_names, settings.processor.kernels);
   report.stages = stages;
   std::ostringstream stream;
   plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workspaces of kernels in each form. These tests are compiled for the host and in the device form:
+// the numbers are the same.
+#include <gtest/gtest.h>
+
+#include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/embedding.hpp>
+#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/kernel_form.hpp>
+#include <ostrakon/math/linear_cross_entropy.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+constexpr KernelForm host_form = KernelForm::host, device_form = KernelForm::device,
+                     on_chip_form = KernelForm::device_on_chip;
+
+TEST(KernelForm, ThatOfThisBuildIsTheDefault) {
+  const AttentionShape shape{2, 1000, 8, 2, 96};
+  EXPECT_EQ(attention_forward_workspace<bf16>(shape),
+            attention_forward_workspace<bf16>(shape, kernel_form));
+  EXPECT_EQ(attention_backward_workspace<float>(shape, 2),
+            attention_backward_workspace<float>(shape, 2, kernel_form));
+  EXPECT_EQ(linear_cross_entropy_workspace<bf16>(20000, 50257),
+            linear_cross_entropy_workspace<bf16>(20000, 50257, kernel_form));
+  EXPECT_EQ(embedding_by_piece_workspace(100, 50257),
+            embedding_by_piece_workspace(100, 50257, kernel_form));
+}
+
+TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
+  // Scores of 64 queries of a head, or of 512 of both key/value heads, with what is stored in bf16;
+  // the backward has them twice, and sums of the gradients of keys and values.
+  const AttentionShape shape{2, 1000, 8, 2, 64};
+  EXPECT_EQ(attention_forward_workspace<bf16>(shape, host_form), 3 * 64 * 1000 + 1);
+  EXPECT_EQ(attention_forward_workspace<bf16>(shape, device_form), 3 * 2 * 512 * 1000 + 1);
+  EXPECT_EQ(attention_forward_workspace<bf16>(shape, on_chip_form), 0);
+  EXPECT_EQ(attention_forward_workspace<float>(shape, host_form), 0);
+  EXPECT_EQ(attention_forward_workspace<float>(shape, on_chip_form), 2 * 512 * 1000);
+  EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, device_form),
+            2 * (3 * 2 * 512 * 1000) + 2 * (2 * 2 * 1000 * 64) + 1);
+  EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, on_chip_form), 2 * (2 * 8 * 1000) + 1);
+  // Heads that are on chip nowhere.
+  const AttentionShape wide{2, 1000, 8, 2, 96};
+  EXPECT_EQ(attention_forward_workspace<bf16>(wide, on_chip_form),
+            attention_forward_workspace<bf16>(wide, device_form));
+}
+
+TEST(KernelForm, TheHeadHasMoreLogitsOnADevice) {
+  constexpr std::int64_t stride = 50272;  // whole cache lines
+  EXPECT_EQ(linear_cross_entropy_workspace<float>(20000, 50257, host_form), 256 * stride);
+  EXPECT_EQ(linear_cross_entropy_workspace<float>(20000, 50257, device_form), 5120 * stride);
+  EXPECT_EQ(linear_cross_entropy_workspace<bf16>(20000, 50257, host_form), 2 * 512 * stride + 1);
+  EXPECT_EQ(linear_cross_entropy_workspace<bf16>(20000, 50257, on_chip_form),
+            3 * 5120 * stride + 1);
+  EXPECT_EQ(embedding_by_piece_workspace(100, 50257, host_form), 2 * 100 + 50257);
+  EXPECT_EQ(embedding_by_piece_workspace(100, 50257, on_chip_form), 2 * 100);
+}
+
+TEST(KernelForm, PiecesOfTheVocabularyToo) {
+  const auto by_piece = [](KernelForm form) {
+    return linear_cross_entropy_by_piece_workspace<float>(20000, 768, 50257, 4, form);
+  };
+  EXPECT_EQ(by_piece(host_form), 20000 + 256 * 50257);
+  EXPECT_EQ(by_piece(device_form), 20000 + 5120 * 50257);
+  const auto of_piece = [](KernelForm form) {
+    return cross_entropy_piece_workspace<float>(20000, 768, 25129, 4, form);
+  };
+  EXPECT_EQ(of_piece(host_form), 256 * 25129);
+  EXPECT_EQ(of_piece(on_chip_form), std::int64_t{1} << 28);
+}
+
+TEST(KernelForm, RowsOfExpertsAreFilledUpWhereHostsMultiply) {
+  EXPECT_EQ(rows_of_a_product_in<bf16>(host_form), 64);
+  EXPECT_EQ(rows_of_a_product_in<bf16>(device_form), 0);
+  EXPECT_EQ(rows_of_a_product_in<float>(host_form), 0);
+  // The device form of tests leaves products to the host.
+  EXPECT_EQ(rows_of_a_product_in<bf16>(kernel_form), products_on_device ? 0 : 64);
+}
+
+}  // namespace
+}  // namespace ostrakon::math

@@ -66,6 +66,13 @@ std::vector<std::vector<std::string>> table_of(const std::string& deck) {
   return rows;
 }
 
+/// "nvidia" where the head's command plans for that; else a build's own.
+std::vector<std::string> device_of(const std::string& deck) {
+  const bool is_for_gpus =
+      read_bytes(deck_path(deck)).find("--ranks-per-node 8 --device nvidia\n") != std::string::npos;
+  return is_for_gpus ? std::vector<std::string>{"--device", "nvidia"} : std::vector<std::string>();
+}
+
 class Decks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Decks, HeadsSayWhatThePlannerSays) {
@@ -80,7 +87,9 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
       if (c != ',') digits += c;
     const int ranks = std::stoi(digits);
     of_ranks.insert(digits);
-    const Outcome outcome = plan(deck, ranks, {"--json"});
+    std::vector<std::string> as_json = device_of(deck);
+    as_json.push_back("--json");
+    const Outcome outcome = plan(deck, ranks, as_json);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     const Json json = Json::parse(outcome.out);
     const auto bytes = [](const Json& number) { return format_bytes(number.get<std::int64_t>()); };
@@ -94,7 +103,7 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
     EXPECT_LE(json["memory"]["arena_bytes"].get<double>(),
               1.03 * json["memory"]["lower_bound_bytes"].get<double>());
     if (row != rows.front() && !tests::takes_every_case()) continue;
-    const Outcome text = plan(deck, ranks, {});
+    const Outcome text = plan(deck, ranks, device_of(deck));
     EXPECT_EQ(text.out.find("validation or writing weights needs more"), std::string::npos)
         << text.out;
   }

@@ -222,8 +222,8 @@ class MachineBench {
       if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
-  /// Steps of all models with each of these settings, in turn. What was disturbed, so that its
-  /// rounds differ, is measured as often again.
+  /// Steps of all models with each of these settings, in turn. A model with settings that was
+  /// disturbed, so that its rounds differ, is measured as often again.
   std::vector<std::vector<Run>> runs_of(const std::vector<std::vector<std::string>>& kinds,
                                         MPI_Comm group = MPI_COMM_SELF, int ranks = 1) {
     const auto measure = [&](std::size_t kind, std::size_t model, std::vector<Run>& rounds_of) {
@@ -251,17 +251,17 @@ class MachineBench {
   bool differ(const std::vector<Run>& runs) {
     const auto [least, most] = std::minmax_element(
         runs.begin(), runs.end(),
-        [](const Run& a, const Run& b) { return a.step_seconds < b.step_seconds; });
-    double apart = most->step_seconds / least->step_seconds - 1.0;
+        [](const Run& a, const Run& b) { return a.wall_seconds < b.wall_seconds; });
+    double apart = most->wall_seconds / least->wall_seconds - 1.0;
     world_.maximum(&apart, 1);
     constexpr double most_apart = 0.08;
     return apart > most_apart;
   }
 
-  /// The mean of those in the middle by their steps' time, of two that of both.
+  /// The mean of those in the middle by the time of a step, of two that of both.
   static Run usual_of(std::vector<Run> runs) {
     std::sort(runs.begin(), runs.end(),
-              [](const Run& a, const Run& b) { return a.step_seconds < b.step_seconds; });
+              [](const Run& a, const Run& b) { return a.wall_seconds < b.wall_seconds; });
     const std::size_t cut = runs.size() / 4, end = runs.size() - cut;
     Run usual = Run::empty(runs.front().plan);
     for (std::size_t r = cut; r < end; ++r)

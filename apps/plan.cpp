@@ -489,8 +489,9 @@ train::ChosenLayouts choose(config::Settings deck, const train::ChooseRequest& r
   return train::choose_layouts(deck, request);
 }
 
-void show_choice(const config::Settings& settings, const CommandLine& line) {
+void show_choice(config::Settings settings, const CommandLine& line) {
   const train::ChooseRequest request = choose_request(settings, line, line.machine);
+  settings.processor = config::processor_of(request.on.machine);
   const train::ChosenLayouts chosen = choose(settings, request);
   const config::TrainingSettings& training = settings.training;
   apps::show_choice(chosen, request,
@@ -522,7 +523,7 @@ void plan_deck(const CommandLine& line) {
   config::Settings settings =
       config::read_settings(apps::read_file(line.deck), line.deck, line.overrides);
   settings.processor = line.processor;
-  if (line.chooses) return show_choice(settings, line);
+  if (line.chooses) return show_choice(std::move(settings), line);
   settings = with_choice(settings, line);
   if (!line.machine.empty() && !line.fits) return show_time(std::move(settings), line);
   if (line.fits) {

@@ -71,6 +71,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"slowest_step_seconds", prediction.slowest},
                {"tokens_per_second", tokens_per_second(step, prediction)},
                {"mfu", prediction.mfu},
+               {"computed_on", name_in(math::kernel_form_names, step.settings.processor.kernels)},
                {"arena_bytes", step.arena_bytes()},
                {"computing_seconds", timing.computing},
                {"exposed_communication_seconds", timing.exposed_communication},
@@ -127,7 +128,9 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
   out << machine.name << ": " << format_count(step.ranks) << (step.ranks == 1 ? " rank" : " ranks")
       << " on " << format_count(nodes) << (nodes == 1 ? " node" : " nodes") << "\n";
   const std::int64_t arena = step.arena_bytes();
-  out << "arena of a rank    " << format_bytes(arena);
+  out << "computed on        "
+      << name_in(math::kernel_form_names, step.settings.processor.kernels)
+      << "\narena of a rank    " << format_bytes(arena);
   if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
     out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
   out << "\nstep               " << seconds_text(prediction.step_seconds);

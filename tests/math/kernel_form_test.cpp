@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/attention_tiles.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -39,6 +41,16 @@ TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
   EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, device_form),
             2 * (3 * 2 * 512 * 1000) + 2 * (2 * 2 * 1000 * 64) + 1);
   EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, on_chip_form), 2 * (2 * 8 * 1000) + 1);
+  // In tiles on a host: a float of each row, sums of a tile of keys and values over pieces, in 16
+  // bits those of all queries of four key/value heads.
+  const std::int64_t row = attention_row(64), tile = 2 * 64 * row;
+  EXPECT_EQ(attention_backward_workspace<float>(shape, 1, host_form), 2 * 8 * 1000);
+  EXPECT_EQ(attention_backward_workspace<float>(shape, 4, host_form),
+            2 * 8 * 1000 + 2 * tree_slots(4) * tile);
+  EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, host_form),
+            2 * (2 * 8 * 1000 + 4 * (4 * 1000 * row)) + 1);
+  EXPECT_EQ(attention_backward_workspace<bf16>(shape, 4, on_chip_form),
+            2 * (2 * 8 * 1000 + 2 * (2 * 1000 * 64 * tree_slots(4))) + 1);
   // Heads that are on chip nowhere.
   const AttentionShape wide{2, 1000, 8, 2, 96};
   EXPECT_EQ(attention_forward_workspace<bf16>(wide, on_chip_form),

@@ -33,7 +33,7 @@ void multiply_plainly(const ProductPart<double, double>& part, const ProductLayo
 
 /// Parts of the product of these sizes, after their sums were compared with the whole.
 std::vector<ProductExtents> parts_of(bool turn_a, bool turn_b, const ProductExtents& sizes,
-                                     double beta) {
+                                     double beta, std::int64_t worth_it = 0) {
   const auto [m, n, k] = sizes;
   const ProductLayout layout{turn_a, turn_b, (turn_a ? m : k) + 3, (turn_b ? k : n) + 2, n + 1};
   const std::vector<double> a = numbers((turn_a ? k : m) * layout.lda, 1),
@@ -43,7 +43,7 @@ std::vector<ProductExtents> parts_of(bool turn_a, bool turn_b, const ProductExte
   multiply_plainly({a.data(), b.data(), whole.data(), sizes}, layout, beta);
   std::vector<ProductExtents> parts;
   multiply_in_parts(ProductPart<double, double>{a.data(), b.data(), in_parts.data(), sizes}, layout,
-                    beta, [&](const ProductPart<double, double>& part, double part_beta) {
+                    beta, worth_it, [&](const ProductPart<double, double>& part, double part_beta) {
                       parts.push_back(part.extents);
                       multiply_plainly(part, layout, part_beta);
                     });
@@ -69,6 +69,10 @@ TEST(ProductParts, AreDividedAlongRows) {
   EXPECT_EQ(parts_of(false, false, {53, 24, 16}, 0.0).size(), 1U);
   EXPECT_EQ(parts_of(true, false, {16, 24, 53}, 0.0).size(), 1U);
   EXPECT_EQ(parts_of(false, true, {16, 24, 32}, 0.0).size(), 1U);
+  // Nor where it is not worth it: the whole, or the rest of one division.
+  EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0, 16 * 53 * 24 + 1).size(), 1U);
+  EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0, 53 * 53 * 24).size(), 2U);
+  EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0).size(), 4U);
   for (const ProductExtents& part : parts_of(true, true, {53, 61, 43}, 1.0))
     for (const std::int64_t size : {part.m, part.n, part.k})
       EXPECT_TRUE(size % 8 == 0 || size < 8) << size;

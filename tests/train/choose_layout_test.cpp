@@ -40,7 +40,7 @@ simulate::Machine random_machine(std::mt19937& random) {
 }
 
 config::Settings small_deck(int layers, int batch) {
-  return config::read_settings(
+  config::Settings deck = config::read_settings(
       "ostrakon:\n"
       "  model: {layers: " +
           std::to_string(layers) +
@@ -49,6 +49,8 @@ config::Settings small_deck(int layers, int batch) {
           "  training: {global_batch_size: " +
           std::to_string(batch) + ", micro_batch_size: 1, sequence_length: 16}\n",
       "deck.yaml", {});
+  deck.processor.is_device = true;  // as the machines are
+  return deck;
 }
 
 ChooseRequest request_on(const simulate::Machine& machine, int ranks, int ranks_per_node) {

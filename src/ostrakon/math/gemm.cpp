@@ -222,13 +222,11 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& who
           "cublasDgemmStridedBatched");
     }
   };
-  constexpr std::int64_t worth_it = std::int64_t{1} << 27;
-  const bool in_parts = is_16bit<T> && whole.m * whole.n * whole.k >= worth_it;
-  const ProductPart<T, C> all{a.data(), b.data(), c.data(), whole};
-  if (in_parts)
-    multiply_in_parts(all, ProductLayout{turn_a, turn_b, lda, ldb, ldc}, whole_beta, multiply);
-  else
-    multiply(all, whole_beta);
+  // Below, a launch more takes longer than what is won; other types win nothing.
+  constexpr std::int64_t worth_it =
+      is_16bit<T> ? std::int64_t{1} << 27 : std::numeric_limits<std::int64_t>::max();
+  multiply_in_parts(ProductPart<T, C>{a.data(), b.data(), c.data(), whole},
+                    ProductLayout{turn_a, turn_b, lda, ldb, ldc}, whole_beta, worth_it, multiply);
 }
 
 #else

@@ -25,25 +25,27 @@ struct ProductPart {
   ProductExtents extents;
 };
 
-/// Divides a product of 16 bits along sizes that are no multiples of 8, as with a vocabulary of
-/// 50257 words, where they are the length of a matrix's rows: cuBLAS takes six times as long for
-/// it, on an H100, as for the multiple below, and the rest is next to nothing. Terms that are left
-/// over come first: what they add up to is rounded to C before the others are added, not the other
-/// way round. Calls multiply(part, beta).
+/// Divides a product along sizes that are no multiples of 8, as with a vocabulary of 50257 words,
+/// where they are the length of a matrix's rows: in 16 bits cuBLAS takes six times as long for it,
+/// on an H100, as for the multiple below, and the rest is next to nothing. Parts of fewer than
+/// `worth_it` multiplications are not divided. Terms that are left over come first: what they add
+/// up to is rounded to C before the others are added, not the other way round. Calls multiply(part,
+/// beta).
 template <class T, class C, class Scale, class Multiply>
 void multiply_in_parts(const ProductPart<T, C>& part, const ProductLayout& layout, Scale beta,
-                       const Multiply& multiply) {
+                       std::int64_t worth_it, const Multiply& multiply) {
   constexpr std::int64_t multiple = 8;
   const ProductExtents& all = part.extents;
   const auto is_divided = [](std::int64_t size) { return size > multiple && size % multiple != 0; };
+  if (all.m * all.n * all.k < worth_it) return multiply(part, beta);
   ProductPart<T, C> first = part, rest = part;
   if (is_divided(all.k) && (!layout.turn_a || layout.turn_b)) {
     first.extents.k = all.k / multiple * multiple;
     rest.extents.k = all.k - first.extents.k;
     rest.a += first.extents.k * (layout.turn_a ? layout.lda : 1);
     rest.b += first.extents.k * (layout.turn_b ? 1 : layout.ldb);
-    multiply_in_parts(rest, layout, beta, multiply);
-    multiply_in_parts(first, layout, Scale(1), multiply);
+    multiply_in_parts(rest, layout, beta, worth_it, multiply);
+    multiply_in_parts(first, layout, Scale(1), worth_it, multiply);
     return;
   }
   if (is_divided(all.n)) {
@@ -59,8 +61,8 @@ void multiply_in_parts(const ProductPart<T, C>& part, const ProductLayout& layou
   } else {
     return multiply(part, beta);
   }
-  multiply_in_parts(first, layout, beta, multiply);
-  multiply_in_parts(rest, layout, beta, multiply);
+  multiply_in_parts(first, layout, beta, worth_it, multiply);
+  multiply_in_parts(rest, layout, beta, worth_it, multiply);
 }
 
 }  // namespace ostrakon::math

@@ -172,7 +172,7 @@ class Executor::Implementation {
         work();
       } catch (...) {
         if (!of_no_action) of_no_action = std::current_exception();
-        tell_others(std::current_exception());
+        note_failure(std::current_exception());
       }
     };
     attempt([&] {
@@ -413,8 +413,8 @@ class Executor::Implementation {
     }
   }
 
-  /// The first failure of a run.
-  void tell_others(const std::exception_ptr& failure) {
+  /// Of a run, its first one is told.
+  void note_failure(const std::exception_ptr& failure) {
     if (!has_failed_.exchange(true) && on_failure) on_failure(failure);
   }
 
@@ -426,7 +426,7 @@ class Executor::Implementation {
     else
       line.stopped = true;
     line.failure = failure;
-    if (failure) tell_others(failure);
+    if (failure) note_failure(failure);
     const auto wake = [&](Line& other) {
       if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
         other.wakes.notify_one();

@@ -6,7 +6,6 @@
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
@@ -37,11 +36,6 @@ bool have_the_bits_of_one_rank(const std::vector<const plan::StepPlan*>& plans) 
 /// Sums are not bitwise equal to 1 rank.
 class OtherBits {};
 
-config::Settings on_machine(config::Settings deck, const simulate::Machine& machine) {
-  deck.processor = config::processor_of(machine);
-  return deck;
-}
-
 }  // namespace
 
 simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
@@ -67,7 +61,7 @@ std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const
 
 LayoutCandidates::LayoutCandidates(const config::Settings& deck, const LayoutSpace& space,
                                    const RanksOn& on, bool needs_bits)
-    : deck_(on_machine(deck, on.machine)),
+    : deck_(deck),
       space_(space),
       on_(on),
       needs_bits_(needs_bits),

@@ -80,7 +80,7 @@ class LayoutCandidates : public simulate::Candidates {
   simulate::Cost estimate_placed(const Placed& placed);
   double model_flops(const Placed& placed) const;
 
-  const config::Settings deck_;  // on the machine
+  const config::Settings& deck_;
   const LayoutSpace& space_;
   const RanksOn& on_;
   const bool needs_bits_;

@@ -5,6 +5,7 @@
 #include <ostrakon/model/decoder_model.hpp>
 #include <ostrakon/train/devices.hpp>
 #include <ostrakon/train/threads.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +98,8 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
 }
 
 Trainer make_trainer(const config::Settings& settings, mesh::Mesh& mesh) {
+  if (settings.processor.kernels != math::kernel_form)
+    throw std::logic_error("a plan for other kernels than this build's can't be run");
   std::unique_ptr<model::Model> decoder = make_decoder(settings);
   const TrainerSettings own = trainer_settings(settings, mesh);
   return Trainer(std::move(decoder), own, mesh);

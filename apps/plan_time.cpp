@@ -128,8 +128,7 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
   out << machine.name << ": " << format_count(step.ranks) << (step.ranks == 1 ? " rank" : " ranks")
       << " on " << format_count(nodes) << (nodes == 1 ? " node" : " nodes") << "\n";
   const std::int64_t arena = step.arena_bytes();
-  out << "computed on        "
-      << name_in(math::kernel_form_names, step.settings.processor.kernels)
+  out << "computed on        " << name_in(math::kernel_form_names, step.settings.processor.kernels)
       << "\narena of a rank    " << format_bytes(arena);
   if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
     out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";

@@ -251,7 +251,8 @@ Machine read_machine(const std::string& file_text, const std::string& name) {
   require(!machine.name.empty(), name, ": machine.name is missing; expected text");
   require(!machine.attention_by_products || machine.cores_per_node == 0, name,
           ": machine.attention_by_products = 1 is of devices, and machine.cores_per_node = ",
-          machine.cores_per_node, " says that ranks compute on cores; expected one of them to be 0");
+          machine.cores_per_node,
+          " says that ranks compute on cores; expected one of them to be 0");
   for (const Number& number : numbers())
     require(!number.required || given.count(text(number.section, ".", number.key)) > 0, name, ": ",
             number.section, ".", number.key,

@@ -43,8 +43,8 @@ std::int64_t room_of(const simulate::Machine& machine);
 /// and fits. No bit of a result is changed by the choice: if the deck's own settings on these ranks
 /// have the bits of 1 rank, or don't fit these ranks, so do all that are tried; else all that
 /// decides the order of sums stays as it is. Memory of the host is used only if nothing fits
-/// without. Memory is that of the deck's `processor`. The same arguments give the same choice. Throws Error where no settings are possible or
-/// none fit, naming the smallest.
+/// without. Memory is that of the deck's `processor`. The same arguments give the same choice.
+/// Throws Error where no settings are possible or none fit, naming the smallest.
 ChosenLayouts choose_layouts(const config::Settings& deck, const ChooseRequest& request);
 
 /// What is worse in `slower` than in `than`, by the factors of the efficiency: "communication 0.81

@@ -20,10 +20,10 @@ void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_nod
           settings.pipeline > 1 ? " of a stage" : "");
   config::complete(settings);
   settings.parallel.ranks_per_node = ranks_per_node;
-  require(!settings.processor.is_device ||
-              settings.parallel.node_windows != plan::NodeWindows::always,
-          "parallel.node_windows = always: ranks compute on devices, whose memory others do not map; "
-          "expected auto or never");
+  require(
+      !settings.processor.is_device || settings.parallel.node_windows != plan::NodeWindows::always,
+      "parallel.node_windows = always: ranks compute on devices, whose memory others do not map; "
+      "expected auto or never");
   settings.parallel.node_windows =
       expected_windows(settings.parallel.node_windows, settings.processor.is_device);
   if (ranks_per_node > 0)

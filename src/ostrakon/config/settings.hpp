@@ -142,7 +142,7 @@ struct Processor {
   bool is_device = has_device;  ///< which has memory of its own
 };
 
-/// "cpu": `kernels`, by their names, on what they are for.
+/// What kernels of this form run on: a host's on the host, those of devices on a device.
 constexpr Processor processor_with(math::KernelForm kernels) {
   return {kernels, math::is_of_device(kernels)};
 }

@@ -136,7 +136,8 @@ template <class T>
 void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
                  View<compute_t<T>**> c);
 
-/// Rows of A in a product of gemm_by_row(): 0 where all may be in one.
+/// Rows of A in a product of gemm_by_row(): 0 where all may be in one. Products of this build may
+/// be the host's although its kernels have the form of a device (OSTRAKON_DEVICE_KERNELS).
 template <class T>
 constexpr std::int64_t rows_of_a_product_in(KernelForm form) {
   const bool is_on_device = form == kernel_form ? products_on_device : is_of_device(form);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scale_predict.hpp"
 
+#include <algorithm>
 #include <ostrakon/config/machine_file.hpp>
 
 #include "plan_time.hpp"
@@ -26,8 +27,9 @@ Prediction predict(const config::Settings& settings, int ranks, int ranks_per_no
   // As measured factors, of the ranks that compute longest.
   const plan::Timing& longest = found.timings[static_cast<std::size_t>(found.busiest)];
   const double host = longest.exposed_host + machine.step_seconds;
-  // What all wait for the slowest rank shows in collectives.
-  const double late = found.step_seconds - longest.seconds - machine.step_seconds;
+  // What all wait for the slowest rank shows in collectives. Where none is slower, rounding may
+  // leave a difference below 0.
+  const double late = std::max(0.0, found.step_seconds - longest.seconds - machine.step_seconds);
   return {found.step_seconds,
           longest.computing,
           longest.exposed_communication + late,

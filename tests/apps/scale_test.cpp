@@ -112,6 +112,17 @@ TEST_F(Scale, PlansAStudyOfWeakScalingOverNodes) {
   }
 }
 
+TEST_F(Scale, PredictsNoTimeBelowZero) {
+  // One rank, which communicates for 0 seconds, give or take what sums of so many times round.
+  for (const char* batch : {"2", "4", "6", "8", "10", "12", "14", "16"}) {
+    output_of({"plan", "small.yaml", "--ranks", "1", "--output", batch, "--machine",
+               OSTRAKON_SOURCE_DIR "/machines/cpu-cluster.yaml", "--set",
+               text("training.global_batch_size=", batch)});
+    const Json study = Json::parse(read_bytes(path(text(batch, "/study.json"))));
+    EXPECT_GE(study["sizes"][0]["prediction"]["communication"].get<double>(), 0.0) << batch;
+  }
+}
+
 TEST_F(Scale, RefusesWhatCannotBePlanned) {
   const auto plan = [](const Texts& more) {
     Texts arguments = {"plan", "small.yaml", "--output", "x"};

@@ -75,6 +75,16 @@ ostrakon:
 /// How often all is measured, in turn: the speed of a machine changes within a minute.
 constexpr int rounds = 2;
 
+/// Without the quarter that took shortest and the one that took longest.
+template <class T>
+std::vector<T> middle_half(std::vector<T> all, double T::*time) {
+  std::sort(all.begin(), all.end(), [&](const T& a, const T& b) { return a.*time < b.*time; });
+  const auto cut = static_cast<std::ptrdiff_t>(all.size() / 4);
+  all.erase(all.end() - cut, all.end());
+  all.erase(all.begin(), all.begin() + cut);
+  return all;
+}
+
 class MachineBench {
  public:
   MachineBench(comm::Communicator& world, const Options& options)
@@ -193,15 +203,13 @@ class MachineBench {
       total += seconds;
       steps.push_back(std::move(step));
     }
-    std::sort(steps.begin(), steps.end(),
-              [](const Step& a, const Step& b) { return a.total < b.total; });
-    const std::size_t cut = steps.size() / 4;
-    const auto kept = static_cast<double>(steps.size() - 2 * cut);
-    for (std::size_t s = cut; s < steps.size() - cut; ++s) {
+    steps = middle_half(std::move(steps), &Step::total);
+    const auto kept = static_cast<double>(steps.size());
+    for (const Step& step : steps) {
       for (std::size_t a = 0; a < found.seconds.size(); ++a)
-        found.seconds[a] += steps[s].actions[a] / kept;
-      found.between += steps[s].between / kept;
-      found.wall_seconds += steps[s].wall / kept;
+        found.seconds[a] += step.actions[a] / kept;
+      found.between += step.between / kept;
+      found.wall_seconds += step.wall / kept;
     }
     add_up(found.seconds.data(), static_cast<int>(found.seconds.size()));
     for (double& seconds : found.seconds) {
@@ -260,12 +268,9 @@ class MachineBench {
 
   /// The mean of those in the middle by the time of a step, of two that of both.
   static Run usual_of(std::vector<Run> runs) {
-    std::sort(runs.begin(), runs.end(),
-              [](const Run& a, const Run& b) { return a.wall_seconds < b.wall_seconds; });
-    const std::size_t cut = runs.size() / 4, end = runs.size() - cut;
+    runs = middle_half(std::move(runs), &Run::wall_seconds);
     Run usual = Run::empty(runs.front().plan);
-    for (std::size_t r = cut; r < end; ++r)
-      usual.add(runs[r], 1.0 / static_cast<double>(end - cut));
+    for (const Run& run : runs) usual.add(run, 1.0 / static_cast<double>(runs.size()));
     return usual;
   }
 

@@ -17,18 +17,6 @@ namespace {
 constexpr KernelForm host_form = KernelForm::host, device_form = KernelForm::device,
                      on_chip_form = KernelForm::device_on_chip;
 
-TEST(KernelForm, ThatOfThisBuildIsTheDefault) {
-  const AttentionShape shape{2, 1000, 8, 2, 96};
-  EXPECT_EQ(attention_forward_workspace<bf16>(shape),
-            attention_forward_workspace<bf16>(shape, kernel_form));
-  EXPECT_EQ(attention_backward_workspace<float>(shape, 2),
-            attention_backward_workspace<float>(shape, 2, kernel_form));
-  EXPECT_EQ(linear_cross_entropy_workspace<bf16>(20000, 50257),
-            linear_cross_entropy_workspace<bf16>(20000, 50257, kernel_form));
-  EXPECT_EQ(embedding_by_piece_workspace(100, 50257),
-            embedding_by_piece_workspace(100, 50257, kernel_form));
-}
-
 TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
   // Scores of 64 queries of a head, or of 512 of both key/value heads, with what is stored in bf16;
   // the backward has them twice, and sums of the gradients of keys and values.

@@ -113,11 +113,14 @@ TEST_F(Scale, PlansAStudyOfWeakScalingOverNodes) {
 }
 
 TEST_F(Scale, PredictsNoTimeBelowZero) {
-  // One rank, which communicates for 0 seconds, give or take what sums of so many times round.
-  for (const char* batch : {"2", "4", "6", "8", "10", "12", "14", "16"}) {
-    output_of({"plan", "small.yaml", "--ranks", "1", "--output", batch, "--machine",
-               OSTRAKON_SOURCE_DIR "/machines/cpu-cluster.yaml", "--set",
-               text("training.global_batch_size=", batch)});
+  // One rank, which communicates for 0 seconds, give or take what sums of its times round.
+  std::string machine = read_bytes(OSTRAKON_SOURCE_DIR "/machines/cpu-cluster.yaml");
+  const std::string host = "  host:\n";
+  machine.insert(machine.find(host) + host.size(), "    step_microseconds: 79.1268\n");
+  write_bytes(path("machine.yaml"), machine);
+  for (const char* batch : {"2", "8", "16"}) {
+    output_of({"plan", "small.yaml", "--ranks", "1", "--output", batch, "--machine", "machine.yaml",
+               "--set", text("training.global_batch_size=", batch)});
     const Json study = Json::parse(read_bytes(path(text(batch, "/study.json"))));
     EXPECT_GE(study["sizes"][0]["prediction"]["communication"].get<double>(), 0.0) << batch;
   }

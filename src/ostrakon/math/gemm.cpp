@@ -40,8 +40,6 @@
 namespace ostrakon::math {
 namespace {
 
-using Extents = ProductExtents;
-
 template <class T>
 std::string shape_text(const View<T**>& x, Transpose transpose) {
   return text("(", x.rows(), ", ", x.columns(), ")",
@@ -49,8 +47,9 @@ std::string shape_text(const View<T**>& x, Transpose transpose) {
 }
 
 template <class T, class C>
-Extents checked_extents(Transpose transpose_a, Transpose transpose_b, const View<const T**>& a,
-                        const View<const T**>& b, const View<C**>& c) {
+ProductExtents checked_extents(Transpose transpose_a, Transpose transpose_b,
+                               const View<const T**>& a, const View<const T**>& b,
+                               const View<C**>& c) {
   const bool turn_a = transpose_a == Transpose::yes;
   const bool turn_b = transpose_b == Transpose::yes;
   const std::int64_t m = turn_a ? a.columns() : a.rows();
@@ -95,9 +94,10 @@ void scale(const Exec& exec, compute_t<C> beta, View<C**> c) {
 
 /// The product without a library: an item of work is a run of columns of one row of C.
 template <class T, class C>
-[[maybe_unused]] void plain_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-                                 compute_t<T> alpha, View<const T**> a, View<const T**> b,
-                                 compute_t<T> beta, View<C**> c) {
+[[maybe_unused]] void plain_gemm(const Exec& exec, bool turn_a, bool turn_b,
+                                 const ProductExtents& extents, compute_t<T> alpha,
+                                 View<const T**> a, View<const T**> b, compute_t<T> beta,
+                                 View<C**> c) {
   using Sum = compute_t<T>;
   constexpr std::int64_t run = per_item(64);
   const std::int64_t runs = items_for(extents.n, run);
@@ -183,7 +183,7 @@ constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16B
 
 // cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T, class C>
-void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& whole,
+void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& whole,
                   compute_t<T> alpha, const Batch<const T>& all_a, const Batch<const T>& all_b,
                   compute_t<T> whole_beta, const Batch<C>& all_c) {
   const View<const T**> a = all_a.first();
@@ -232,7 +232,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& who
 #else
 
 #if defined(OSTRAKON_GEMM_CBLAS)
-void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, double alpha,
+void cblas_gemm(bool turn_a, bool turn_b, const ProductExtents& extents, double alpha,
                 View<const double**> a, View<const double**> b, double beta, View<double**> c) {
   const int m = blas_int(extents.m, "the number of rows");
   const int n = blas_int(extents.n, "the number of columns");
@@ -246,9 +246,9 @@ void cblas_gemm(bool turn_a, bool turn_b, const Extents& extents, double alpha,
 #endif
 
 template <class T, class C>
-void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
-              compute_t<T> alpha, View<const T**> a, View<const T**> b, compute_t<T> beta,
-              View<C**> c) {
+void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
+              const ProductExtents& extents, compute_t<T> alpha, View<const T**> a,
+              View<const T**> b, compute_t<T> beta, View<C**> c) {
 #if OSTRAKON_PRODUCTS_ON_DEVICE
   plain_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c);
 #else
@@ -282,7 +282,7 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b, const
 }
 
 template <class T, class C>
-void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const Extents& extents,
+void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& extents,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c) {
   // The host's products: on the made-up device they are kernels.
@@ -301,7 +301,7 @@ template <class T, class C>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c) {
-  const Extents extents =
+  const ProductExtents extents =
       checked_extents<T, C>(transpose_a, transpose_b, a.first(), b.first(), c.first());
   require(a.count() == c.count() && b.count() == c.count(), "gemm: batches of ", a.count(), ", ",
           b.count(), " and ", c.count(), " matrices, expected equally many");

@@ -66,7 +66,14 @@ class Simulation {
         lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
       stage.timing.begins.assign(plan->actions.size(), 0.0);
       stage.timing.ends.assign(plan->actions.size(), 0.0);
+      std::vector<int>& senders = senders_.emplace_back();
+      for (const Place& there : partners_[static_cast<std::size_t>(plan->stage)])
+        if (there.stage >= 0 &&
+            std::find(senders.begin(), senders.end(), there.stage) == senders.end())
+          senders.push_back(there.stage);
     }
+    events_.assign(stages.size(), std::numeric_limits<double>::infinity());
+    may_begin_.assign(stages.size(), true);
   }
 
   std::vector<Timing> run() {
@@ -107,9 +114,6 @@ class Simulation {
     Timing timing;
     // Between its own events nothing changes in a stage, so each has a time of its own.
     double settled = 0.0;  ///< up to when `left` of its lanes and its timing are
-    double event = std::numeric_limits<double>::infinity();  ///< when the next of its actions is
-                                                             ///< done with a resource
-    bool may_begin = true;  ///< something has changed for an action that is not running
   };
 
   Lane& lane_of(StageRun& stage, int action) const {
@@ -123,6 +127,12 @@ class Simulation {
     return partners_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(action)];
   }
   StageRun& stage(int index) { return stages_[static_cast<std::size_t>(index)]; }
+  std::size_t index_of(const StageRun& stage) const {
+    return static_cast<std::size_t>(&stage - stages_.data());
+  }
+  std::vector<char>::iterator find_from(std::vector<char>::iterator begin) {
+    return std::find(begin, may_begin_.end(), char{true});
+  }
 
   /// Whether an action is the next on its stream, which is free, and need wait for nothing here.
   bool is_ready(const StageRun& stage, const Lane& lane) const {
@@ -148,7 +158,8 @@ class Simulation {
             action_of(other, clipping.queue[clipping.next]).kind != own.meeting)
           return false;
       }
-      for (StageRun& other : stages_) other.begins_sums = other.may_begin = true;
+      for (StageRun& other : stages_) other.begins_sums = true;
+      std::fill(may_begin_.begin(), may_begin_.end(), char{true});
     }
     if (kind != Kind::send) return true;
     const Place there = partner(index, action);
@@ -162,9 +173,10 @@ class Simulation {
   void begin_all() {
     for (bool again = true; again;) {
       again = false;
-      for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
-        if (!stage(s).may_begin) continue;
-        stage(s).may_begin = false;
+      for (auto next = find_from(may_begin_.begin()); next != may_begin_.end();
+           next = find_from(next + 1)) {
+        *next = false;
+        const auto s = static_cast<int>(next - may_begin_.begin());
         for (Lane& lane : stage(s).lanes)
           while (can_begin(s, lane)) {
             begin(s, lane);
@@ -176,12 +188,14 @@ class Simulation {
 
   /// What has changed in a stage lets its own actions begin, and sends to it.
   void let_begin(StageRun& changed) {
-    changed.may_begin = true;
-    for (StageRun& other : stages_) {
+    const std::size_t index = index_of(changed);
+    may_begin_[index] = true;
+    for (const int sender : senders_[index]) {
+      const StageRun& other = stage(sender);
       const Lane& sending = other.lanes[static_cast<std::size_t>(Stream::send)];
       if (!sending.is_running && sending.next < sending.queue.size() &&
           action_of(other, sending.queue[sending.next]).peer == changed.plan->stage)
-        other.may_begin = true;
+        may_begin_[static_cast<std::size_t>(sender)] = true;
     }
   }
 
@@ -264,18 +278,16 @@ class Simulation {
 
   /// The one with the first event; null: nothing runs.
   StageRun* next_stage() {
-    const auto first =
-        std::min_element(stages_.begin(), stages_.end(),
-                         [](const StageRun& a, const StageRun& b) { return a.event < b.event; });
-    return std::isinf(first->event) ? nullptr : &*first;
+    const auto first = std::min_element(events_.begin(), events_.end());
+    return std::isinf(*first) ? nullptr : &stage(static_cast<int>(first - events_.begin()));
   }
 
-  void find_event(StageRun& stage) const {
+  void find_event(const StageRun& stage) {
     const Users users(stage);
     double seconds = std::numeric_limits<double>::infinity();
     for (const Lane& lane : stage.lanes)
       if (uses_something(lane)) seconds = std::min(seconds, lane.left * factor(users, lane));
-    stage.event = stage.settled + seconds;
+    events_[index_of(stage)] = stage.settled + seconds;
   }
 
   /// Takes a stage to this moment, up to which nothing in it has changed.
@@ -296,14 +308,14 @@ class Simulation {
 
   /// To the stage's event: those of its actions that are done with a resource.
   void advance(StageRun& stage) {
-    now_ = stage.event;
+    now_ = events_[index_of(stage)];
     const Users users(stage);
     std::vector<Lane*> done;
     for (Lane& lane : stage.lanes)
       if (uses_something(lane) && stage.settled + lane.left * factor(users, lane) <= now_)
         done.push_back(&lane);
     settle(stage);
-    const auto index = static_cast<int>(&stage - stages_.data());
+    const auto index = static_cast<int>(index_of(stage));
     for (Lane* lane : done) use_from(index, *lane, lane->resource + 1);
   }
   double factor(const Users& users, const Lane& lane) const {
@@ -315,6 +327,10 @@ class Simulation {
   const bool is_inline_;
   const std::vector<std::vector<Place>> partners_;
   std::vector<StageRun> stages_;
+  // Of each stage. All are looked at for every event, so they lie together.
+  std::vector<std::vector<int>> senders_;  ///< others that it has messages with
+  std::vector<double> events_;             ///< when the next of its actions is done with a resource
+  std::vector<char> may_begin_;  ///< something has changed for an action that is not running
   double now_ = 0.0;
 };
 

@@ -66,11 +66,10 @@ class Simulation {
         lane_of(stage, static_cast<int>(a)).queue.push_back(static_cast<int>(a));
       stage.timing.begins.assign(plan->actions.size(), 0.0);
       stage.timing.ends.assign(plan->actions.size(), 0.0);
-      std::vector<int>& senders = senders_.emplace_back();
+      std::vector<int>& peers = peers_.emplace_back();
       for (const Place& there : partners_[static_cast<std::size_t>(plan->stage)])
-        if (there.stage >= 0 &&
-            std::find(senders.begin(), senders.end(), there.stage) == senders.end())
-          senders.push_back(there.stage);
+        if (there.stage >= 0 && std::find(peers.begin(), peers.end(), there.stage) == peers.end())
+          peers.push_back(there.stage);
     }
     events_.assign(stages.size(), std::numeric_limits<double>::infinity());
     may_begin_.assign(stages.size(), true);
@@ -190,12 +189,12 @@ class Simulation {
   void let_begin(StageRun& changed) {
     const std::size_t index = index_of(changed);
     may_begin_[index] = true;
-    for (const int sender : senders_[index]) {
-      const StageRun& other = stage(sender);
+    for (const int peer : peers_[index]) {
+      const StageRun& other = stage(peer);
       const Lane& sending = other.lanes[static_cast<std::size_t>(Stream::send)];
       if (!sending.is_running && sending.next < sending.queue.size() &&
           action_of(other, sending.queue[sending.next]).peer == changed.plan->stage)
-        may_begin_[static_cast<std::size_t>(sender)] = true;
+        may_begin_[static_cast<std::size_t>(peer)] = true;
     }
   }
 
@@ -326,10 +325,10 @@ class Simulation {
   const double slowdown_ = costs_.slowdown();
   const bool is_inline_;
   const std::vector<std::vector<Place>> partners_;
+  std::vector<std::vector<int>> peers_;  ///< of each stage, those that it has messages with
   std::vector<StageRun> stages_;
   // Of each stage. All are looked at for every event, so they lie together.
-  std::vector<std::vector<int>> senders_;  ///< others that it has messages with
-  std::vector<double> events_;             ///< when the next of its actions is done with a resource
+  std::vector<double> events_;   ///< when the next of its actions is done with a resource
   std::vector<char> may_begin_;  ///< something has changed for an action that is not running
   double now_ = 0.0;
 };

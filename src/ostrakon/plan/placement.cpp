@@ -188,6 +188,8 @@ std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& orde
 
 std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
   constexpr int tries = 4;
+  constexpr std::size_t many = 2000;
+  const bool is_many = rectangles.size() > many;
   const std::int64_t bound = base + most_alive(rectangles, times);
   const Begins begins(rectangles, times);
   Rectangles placed = rectangles;
@@ -195,6 +197,7 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
   std::int64_t least = no_limit;
   for (bool backward : {false, true}) {
     std::vector<int> order = largest_first(rectangles, backward);
+    std::int64_t before = no_limit;
     for (int i = 0; i < tries; ++i) {
       // The next try learns from all of this one; the last one only counts where it is better.
       const std::int64_t limit = i + 1 < tries ? no_limit : least;
@@ -204,6 +207,9 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
         rectangles = placed;
       }
       if (least <= bound + bound / 200) return least;
+      // Of many, the next hardly ever helps then, and takes long.
+      if (is_many && highest >= before) break;
+      before = highest;
       std::stable_partition(order.begin(), order.end(), [&](int index) {
         return placed[static_cast<std::size_t>(index)].end() > bound;
       });

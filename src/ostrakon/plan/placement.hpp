@@ -24,9 +24,9 @@ using Rectangles = std::vector<Rectangle>;
 /// Each goes to the lowest offset that is free during its lifetime: the largest first, and those of
 /// one size, of which a plan has many, in the order in which they begin, so that they leave no
 /// holes among themselves. Where that is half a percent or more over the bound, those that lie
-/// above it go first, again and again, a few times; then the same for the order of their ends,
-/// backward; and the best is kept. Takes n log n for n rectangles of a few sizes, as plans have
-/// them: equal ones are one run of bytes.
+/// above it go first, again and again, a few times, of many rectangles only while that helps; then
+/// the same for the order of their ends, backward; and the best is kept. Takes n log n for n
+/// rectangles of a few sizes, as plans have them: equal ones are one run of bytes.
 std::int64_t place(Rectangles& rectangles, int times, std::int64_t base);
 
 }  // namespace ostrakon::plan

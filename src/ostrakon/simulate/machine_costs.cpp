@@ -84,16 +84,17 @@ void MachineCosts::set_machine(const Machine& machine) {
 }
 
 void MachineCosts::check_networks() const {
+  const bool has_inside = machine_.inside_nodes.bytes_per_second > 0.0;
+  const bool has_across = machine_.across_nodes.bytes_per_second > 0.0;
+  if (has_inside && has_across) return;
   for (std::size_t s = 0; s < stages_.size(); ++s)
     for (const Action& action : stages_[s]->actions) {
-      if (links_[s].bytes_inside_nodes(action) > 0)
-        require(machine_.inside_nodes.bytes_per_second > 0.0, machine_.name,
-                ": inside_nodes has no gigabytes_per_second, and ", stages_[s]->describe(action),
-                " sends inside a node");
-      if (links_[s].bytes_across_nodes(action) > 0)
-        require(machine_.across_nodes.bytes_per_second > 0.0, machine_.name,
-                ": across_nodes has no gigabytes_per_second, and ", stages_[s]->describe(action),
-                " sends across nodes");
+      if (!has_inside && links_[s].bytes_inside_nodes(action) > 0)
+        throw Error(text(machine_.name, ": inside_nodes has no gigabytes_per_second, and ",
+                         stages_[s]->describe(action), " sends inside a node"));
+      if (!has_across && links_[s].bytes_across_nodes(action) > 0)
+        throw Error(text(machine_.name, ": across_nodes has no gigabytes_per_second, and ",
+                         stages_[s]->describe(action), " sends across nodes"));
     }
 }
 

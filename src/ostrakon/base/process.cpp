@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/base/process.hpp>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace ostrakon {
@@ -56,6 +58,22 @@ std::int64_t process_start(std::int64_t process) {
 
 bool is_no_process(std::int64_t process) {
   return kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
+}
+
+std::set<int> allowed_cores() {
+  // The kernel refuses a mask smaller than its own, whose size it doesn't report.
+  for (std::size_t size = 1024; size <= (1U << 18); size *= 4) {
+    cpu_set_t* mask = CPU_ALLOC(size);
+    if (mask == nullptr) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(size);
+    std::set<int> cores;
+    const bool known = sched_getaffinity(0, bytes, mask) == 0;
+    for (std::size_t core = 0; known && core < size; ++core)
+      if (CPU_ISSET_S(core, bytes, mask)) cores.insert(static_cast<int>(core));
+    CPU_FREE(mask);
+    if (known) return cores;
+  }
+  return {};
 }
 
 std::string batch_job() {

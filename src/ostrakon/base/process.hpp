@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 // Which process this is, among all that may work on the same files.
@@ -24,6 +25,9 @@ std::int64_t process_start(std::int64_t process);
 /// Whether the system says that no process of this host has a number: it may hide those of others
 /// from process_start().
 bool is_no_process(std::int64_t process);
+
+/// The cores that this process may run on; empty where the system doesn't say.
+std::set<int> allowed_cores();
 
 /// The batch job that this process is part of: "Slurm job 4242"; empty where there is none.
 std::string batch_job();

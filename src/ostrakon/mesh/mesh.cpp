@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/mesh/mesh.hpp>
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,23 +86,6 @@ struct NodePlacement {
   std::set<int> cores;
   std::set<int> devices;
 };
-
-/// The cores that this process may run on; empty where the system doesn't say.
-std::set<int> allowed_cores() {
-  // The kernel refuses a mask smaller than its own, whose size it doesn't report.
-  for (std::size_t size = 1024; size <= (1U << 18); size *= 4) {
-    cpu_set_t* mask = CPU_ALLOC(size);
-    if (mask == nullptr) break;
-    const std::size_t bytes = CPU_ALLOC_SIZE(size);
-    std::set<int> cores;
-    const bool known = sched_getaffinity(0, bytes, mask) == 0;
-    for (std::size_t core = 0; known && core < size; ++core)
-      if (CPU_ISSET_S(core, bytes, mask)) cores.insert(static_cast<int>(core));
-    CPU_FREE(mask);
-    if (known) return cores;
-  }
-  return {};
-}
 
 /// The device that this rank computes on; empty on the host.
 std::set<int> used_devices() {

@@ -2,15 +2,24 @@
 #include <ostrakon/plan/fit_stages.hpp>
 
 #include <algorithm>
+#include <ostrakon/base/threads.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/traffic.hpp>
 
 namespace ostrakon::plan {
-CandidateStages::CandidateStages(const Candidate& candidate, int ranks)
-    : candidate_(candidate), ranks_of_stage_(ranks / candidate.policy.stages) {
+namespace {
+
+std::int64_t most_of(const std::vector<std::int64_t>& bytes) {
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+CandidateStages::CandidateStages(const Candidate& candidate, int ranks, int threads)
+    : candidate_(candidate), ranks_of_stage_(ranks / candidate.policy.stages), threads_(threads) {
   if (candidate.policy.stages > 1) {
-    training_ = plan_training(*candidate.model, ranks_of_stage_, candidate.policy);
+    training_ = plan_training(*candidate.model, ranks_of_stage_, candidate.policy, threads_);
     return;
   }
   training_.plans = build(Purpose::train);
@@ -20,7 +29,8 @@ CandidateStages::CandidateStages(const Candidate& candidate, int ranks)
 std::vector<StepPlan> CandidateStages::build(Purpose purpose) const {
   const ModelDescription& model = *candidate_.model;
   if (candidate_.policy.stages > 1)
-    return build_stage_plans(model, training_.chunks, ranks_of_stage_, candidate_.policy, purpose);
+    return build_stage_plans(model, training_.chunks, ranks_of_stage_, candidate_.policy, purpose,
+                             threads_);
   std::vector<StepPlan> plans;
   plans.push_back(build_step_plan(model, ranks_of_stage_, candidate_.policy, purpose));
   return plans;
@@ -38,24 +48,34 @@ std::int64_t CandidateStages::most_alive(Space space) const {
   return most;
 }
 
+CandidateStages::Arenas CandidateStages::lay_out(const std::vector<StepPlan>& plans,
+                                                 const std::vector<std::int64_t>& known) const {
+  Arenas arenas;
+  arenas.device = known;
+  arenas.device.resize(plans.size(), -1);
+  arenas.host.resize(plans.size());
+  in_threads(threads_, static_cast<std::int64_t>(plans.size()), [&](int, std::int64_t i) {
+    const auto s = static_cast<std::size_t>(i);
+    if (arenas.device[s] < 0) arenas.device[s] = plan_memory(plans[s]).arena_bytes;
+    arenas.host[s] = plan_memory(plans[s], Space::host).arena_bytes;
+  });
+  return arenas;
+}
+
 Fit CandidateStages::count(int ranks_per_node, const std::vector<Timing>& timings) const {
   Fit fit;
   std::size_t largest = 0;  // stage, in training
+  const Arenas training = lay_out(training_.plans, training_.arenas);
   for (std::size_t s = 0; s < training_.plans.size(); ++s) {
-    const StepPlan& plan = training_.plans[s];
-    const std::int64_t known = training_.arenas[s];
-    const std::int64_t arena = known >= 0 ? known : plan_memory(plan).arena_bytes;
-    if (arena > fit.arena_bytes) largest = s;
-    fit.arena_bytes = std::max(fit.arena_bytes, arena);
-    fit.host_arena_bytes =
-        std::max(fit.host_arena_bytes, plan_memory(plan, Space::host).arena_bytes);
+    if (training.device[s] > fit.arena_bytes) largest = s;
+    fit.arena_bytes = std::max(fit.arena_bytes, training.device[s]);
   }
-  for (Purpose purpose : {Purpose::evaluate, Purpose::export_parameters})
-    for (const StepPlan& plan : build(purpose)) {
-      fit.arena_bytes = std::max(fit.arena_bytes, plan_memory(plan).arena_bytes);
-      fit.host_arena_bytes =
-          std::max(fit.host_arena_bytes, plan_memory(plan, Space::host).arena_bytes);
-    }
+  fit.host_arena_bytes = most_of(training.host);
+  for (Purpose purpose : {Purpose::evaluate, Purpose::export_parameters}) {
+    const Arenas arenas = lay_out(build(purpose), {});
+    fit.arena_bytes = std::max(fit.arena_bytes, most_of(arenas.device));
+    fit.host_arena_bytes = std::max(fit.host_arena_bytes, most_of(arenas.host));
+  }
   const StepPlan& shown = training_.plans[largest];
   const Links links(shown, ranks_per_node);
   fit.flops = shown.flops();

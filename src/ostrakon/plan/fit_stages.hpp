@@ -16,8 +16,8 @@ namespace ostrakon::plan {
 class CandidateStages {
  public:
   /// Plans a training step on `ranks` ranks in all. Throws Error where that can't be. Keeps a
-  /// reference.
-  CandidateStages(const Candidate& candidate, int ranks);
+  /// reference. `threads`: on which stages are planned.
+  CandidateStages(const Candidate& candidate, int ranks, int threads = 1);
 
   /// Of the training step, of each stage.
   std::vector<const StepPlan*> plans() const;
@@ -29,10 +29,16 @@ class CandidateStages {
   Fit count(int ranks_per_node, const std::vector<Timing>& timings) const;
 
  private:
+  struct Arenas {
+    std::vector<std::int64_t> device, host;
+  };
+
   std::vector<StepPlan> build(Purpose purpose) const;
+  /// `known`: those on the device; -1, or none: not known.
+  Arenas lay_out(const std::vector<StepPlan>& plans, const std::vector<std::int64_t>& known) const;
 
   const Candidate& candidate_;
-  const int ranks_of_stage_;
+  const int ranks_of_stage_, threads_;
   TrainingStages training_;
 };
 

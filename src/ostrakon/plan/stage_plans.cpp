@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/threads.hpp>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/deferral.hpp>
 #include <ostrakon/plan/levels.hpp>
@@ -72,9 +73,10 @@ std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& polic
 class StagePlans {
  public:
   StagePlans(const ModelDescription& model, const std::vector<UnitRange>& chunks,
-             int ranks_of_stage, const Policy& policy, Purpose purpose)
+             int ranks_of_stage, const Policy& policy, Purpose purpose, int threads)
       : policy_(&policy),
         purpose_(purpose),
+        threads_(threads),
         first_backward_(first_backward(model, chunks)),
         grid_(make_grid(model, ranks_of_stage, policy,
                         static_cast<int>(chunks.size()) / policy.chunks)) {
@@ -88,19 +90,19 @@ class StagePlans {
   /// All stages, in the order of `schedule`.
   void build(ScheduleKind schedule) {
     const Pipeline pipeline = order(schedule);
-    for (Stage& stage : stages_) {
+    for_each([&](Stage& stage) {
       stage.pipeline = pipeline;
       stage.plan = build(stage, stage.policy, stage.most_waiting);
       stage.arena = -1;
-    }
+    });
   }
 
   std::vector<std::int64_t> arenas() {
-    std::vector<std::int64_t> bytes;
-    for (Stage& stage : stages_) {
+    for_each([](Stage& stage) {
       if (stage.arena < 0) stage.arena = plan_memory(stage.plan).arena_bytes;
-      bytes.push_back(stage.arena);
-    }
+    });
+    std::vector<std::int64_t> bytes;
+    for (const Stage& stage : stages_) bytes.push_back(stage.arena);
     return bytes;
   }
   /// Whether all are less than `limit`.
@@ -132,12 +134,12 @@ class StagePlans {
   /// Defers gradients of parameters as zero_bubble says, but with no arena above `limit`.
   void defer(std::int64_t limit) {
     const Pipeline pipeline = order(ScheduleKind::zero_bubble);
-    for (Stage& stage : stages_) {
+    for_each([&](Stage& stage) {
       const PipelineSchedule& turns = pipeline.turns[static_cast<std::size_t>(stage.number)];
       const ModelDescription model = with_deferral(stage.model, stage.policy, turns);
       // Early updates come after the last gradients in any case.
       const Tasks tasks = make_tasks(model, Purpose::train, turns, Layouts{});
-      if (waiting_bytes(model, tasks) == 0) continue;  // it defers nothing
+      if (waiting_bytes(model, tasks) == 0) return;  // it defers nothing
       Stage deferring = stage;
       deferring.pipeline = pipeline;
       find_most_waiting(model, tasks, [&](std::int64_t most) {
@@ -148,12 +150,12 @@ class StagePlans {
         if (has_room) stage = deferring;
         return has_room;
       });
-    }
+    });
   }
 
   /// Has units stay gathered, as many as there is room for in arenas of `limit`.
   void keep_gathered(std::int64_t limit) {
-    for (Stage& stage : stages_) {
+    for_each([&](Stage& stage) {
       const std::vector<std::string> units = units_to_keep(stage.plan, stage.policy);
       const auto keep = [&](std::size_t count) {
         Policy keeping = stage.policy;
@@ -166,7 +168,7 @@ class StagePlans {
         stage.arena = arena;
         return true;
       };
-      if (units.empty() || keep(units.size())) continue;
+      if (units.empty() || keep(units.size())) return;
       // Not the most there could be, but close to it after a few plans.
       constexpr int builds = 4;
       std::size_t low = 0, high = units.size();
@@ -174,7 +176,7 @@ class StagePlans {
         const std::size_t count = low + (high - low) / 2;
         (keep(count) ? low : high) = count;
       }
-    }
+    });
   }
 
   std::vector<StepPlan> take_plans() {
@@ -193,6 +195,12 @@ class StagePlans {
     StepPlan plan = {};
     std::int64_t arena = -1;  // of the plan; -1: not known
   };
+
+  template <class Work>
+  void for_each(const Work& work) {
+    in_threads(threads_, static_cast<std::int64_t>(stages_.size()),
+               [&](int, std::int64_t s) { work(stages_[static_cast<std::size_t>(s)]); });
+  }
 
   /// The arena, or less where it is above `limit`.
   static std::int64_t arena_up_to(std::int64_t limit, const StepPlan& plan) {
@@ -214,6 +222,7 @@ class StagePlans {
 
   const Policy* policy_;
   Purpose purpose_;
+  int threads_;
   int first_backward_;
   Grid grid_;
   std::vector<Stage> stages_;
@@ -231,13 +240,13 @@ std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int t
 
 /// find_chunks, and the training step with them, as far as it is planned to find them.
 std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription& model,
-                                                          int ranks_of_stage,
-                                                          const Policy& policy) {
+                                                          int ranks_of_stage, const Policy& policy,
+                                                          int threads) {
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
   std::vector<UnitRange> chunks = make_chunks(model, policy);
   const auto plan = [&](const std::vector<UnitRange>& some) {
-    StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train);
+    StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train, threads);
     plans.build(schedule_of_memory(policy));
     return plans;
   };
@@ -307,19 +316,19 @@ bool moves_units(const Policy& policy) {
 
 std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_stage,
                                    const Policy& policy) {
-  return moves_units(policy) ? find_stages(model, ranks_of_stage, policy).first
+  return moves_units(policy) ? find_stages(model, ranks_of_stage, policy, 1).first
                              : make_chunks(model, policy);
 }
 
 std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const std::vector<UnitRange>& chunks, int ranks_of_stage,
-                                        const Policy& policy, Purpose purpose) {
+                                        const Policy& policy, Purpose purpose, int threads) {
   check_step(model, policy, purpose, ranks_of_stage);
   check_names(policy, model);
   const int stages = static_cast<int>(chunks.size()) / policy.chunks;
   require(purpose != Purpose::decode || stages == 1,
           "decoding is one rank's: expected one stage, not ", stages);
-  StagePlans plans(model, chunks, ranks_of_stage, policy, purpose);
+  StagePlans plans(model, chunks, ranks_of_stage, policy, purpose, threads);
   if (purpose != Purpose::train) {
     plans.build(policy.schedule);
     return plans.take_plans();
@@ -333,14 +342,14 @@ std::vector<StepPlan> build_plain_stages(const ModelDescription& model, int rank
                                          const Policy& policy) {
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
-  StagePlans plans(model, make_chunks(model, policy), ranks_of_stage, policy, Purpose::train);
+  StagePlans plans(model, make_chunks(model, policy), ranks_of_stage, policy, Purpose::train, 1);
   plans.build(policy.schedule);
   return plans.take_plans();
 }
 
 TrainingStages plan_training(const ModelDescription& model, int ranks_of_stage,
-                             const Policy& policy) {
-  auto [chunks, plans] = find_stages(model, ranks_of_stage, policy);
+                             const Policy& policy, int threads) {
+  auto [chunks, plans] = find_stages(model, ranks_of_stage, policy, threads);
   plans.use_memory();
   TrainingStages training;
   training.chunks = std::move(chunks);

@@ -46,10 +46,10 @@ std::vector<UnitRange> find_chunks(const ModelDescription& model, int ranks_of_s
 ///
 /// Throws Error where make_stages does, for what build_step_plan throws it, where the micro-batches
 /// do not fit the schedule, and for decoding, which is one rank's. To be proven together: see
-/// prove_stages.
+/// prove_stages. `threads`: on which stages are planned.
 std::vector<StepPlan> build_stage_plans(const ModelDescription& model,
                                         const std::vector<UnitRange>& chunks, int ranks_of_stage,
-                                        const Policy& policy, Purpose purpose);
+                                        const Policy& policy, Purpose purpose, int threads = 1);
 
 /// Training steps of make_chunks, in which no stage uses memory that another one needs: nothing
 /// more stays gathered, and zero_bubble defers all that it says. In much less time than
@@ -66,6 +66,6 @@ struct TrainingStages {
 
 /// Both in less time, as what has been planned to find the chunks is not planned again.
 TrainingStages plan_training(const ModelDescription& model, int ranks_of_stage,
-                             const Policy& policy);
+                             const Policy& policy, int threads = 1);
 
 }  // namespace ostrakon::plan

@@ -13,6 +13,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
@@ -479,6 +480,7 @@ train::ChooseRequest choose_request(const config::Settings& settings, const Comm
   request.on.ranks_per_node = of_node > 0 ? std::min(of_node, line.ranks) : line.ranks;
   request.room_bytes = line.memory;
   request.is_exhaustive = line.exhaustive;
+  request.threads = static_cast<int>(allowed_cores().size());
   for (const config::Override& setting : line.overrides) request.kept.insert(setting.first);
   if (!settings.choose.empty()) request.kept.insert(settings.given.begin(), settings.given.end());
   return request;

@@ -66,6 +66,11 @@ ChooseRequest request_on(const simulate::Machine& machine, int ranks, int ranks_
   return request;
 }
 
+constexpr config::Varied pipeline{"parallel", "pipeline"};
+constexpr config::Varied how{"parallel", "schedule"};
+constexpr config::Varied chunks{"parallel", "pipeline_chunks"};
+constexpr config::Varied checkpointing{"memory", "activation_checkpointing"};
+
 TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
   std::mt19937 random(7);
   double worst = 0.0;
@@ -111,11 +116,80 @@ TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
 TEST(ChooseLayout, IsTheSameAtEachCall) {
   std::mt19937 random(3);
   const config::Settings deck = small_deck(2, 16);
-  const ChooseRequest request = request_on(random_machine(random), 4, 2);
-  const ChosenLayouts one = choose_layouts(deck, request), other = choose_layouts(deck, request);
-  ASSERT_EQ(one.best.size(), other.best.size());
-  for (std::size_t i = 0; i < one.best.size(); ++i)
-    EXPECT_EQ(one.best[i].changes, other.best[i].changes);
+  ChooseRequest request = request_on(random_machine(random), 4, 2);
+  const ChosenLayouts one = choose_layouts(deck, request);
+  for (const int threads : {1, 3}) {
+    request.threads = threads;
+    const ChosenLayouts other = choose_layouts(deck, request);
+    EXPECT_EQ(one.estimated, other.estimated);
+    ASSERT_EQ(one.best.size(), other.best.size());
+    for (std::size_t i = 0; i < one.best.size(); ++i) {
+      EXPECT_EQ(one.best[i].changes, other.best[i].changes);
+      EXPECT_EQ(one.best[i].prediction.step_seconds, other.best[i].prediction.step_seconds);
+    }
+  }
+}
+
+void expect_close_estimate(const config::Settings& deck, int ranks, double seconds_off,
+                           double bytes_off) {
+  std::mt19937 random(8);
+  for (int i = 0; i < 3; ++i) {
+    const RanksOn on{random_machine(random), ranks, 4};
+    const LayoutSpace space;
+    LayoutCandidates candidates(deck, space, on, {});
+    const std::optional<simulate::Cost> cost = candidates.estimate({});
+    const std::optional<double> seconds = candidates.seconds({});
+    ASSERT_TRUE(cost.has_value() && seconds.has_value());
+    EXPECT_NEAR(cost->seconds / *seconds, 1.0, seconds_off) << i;
+    EXPECT_NEAR(static_cast<double>(cost->bytes) / static_cast<double>(candidates.bytes({})), 1.0,
+                bytes_off)
+        << i;
+  }
+}
+
+TEST(ChooseLayout, EstimatesLongStepsByShorterOnes) {
+  config::Settings deck = small_deck(20, 64);
+  expect_close_estimate(deck, 4, 0.01, 0.03);
+  config::set(deck, {{&checkpointing, "every 3"}});
+  expect_close_estimate(deck, 4, 0.03, 0.05);
+}
+
+// Whose layers are two units.
+TEST(ChooseLayout, EstimatesLongStepsWithExperts) {
+  config::Settings deck = config::read_settings(
+      "ostrakon:\n"
+      "  model: {layers: 16, width: 32, heads: 4, vocabulary: 61, experts: 4, experts_per_token: "
+      "2}\n"
+      "  data: {dataset: synthetic}\n"
+      "  parallel: {expert: 2, expert_capacity: 2}\n"
+      "  training: {global_batch_size: 64, micro_batch_size: 1, sequence_length: 16}\n",
+      "deck.yaml", {});
+  deck.processor.is_device = true;
+  // Of the tree that sums gradients over micro-batches a shorter step keeps fewer levels.
+  expect_close_estimate(deck, 4, 0.02, 0.40);
+}
+
+TEST(ChooseLayout, EstimatesStagesOfManyLayers) {
+  for (const char* policy : {"none", "every 2", "full"})
+    for (const char* number : {"1", "2"}) {
+      SCOPED_TRACE(policy + std::string(" ") + number);
+      config::Settings deck = small_deck(46, 32);
+      config::set(deck, {{&checkpointing, policy}, {&pipeline, "4"}});
+      if (*number == '2') config::set(deck, {{&how, "interleaved"}, {&chunks, number}});
+      expect_close_estimate(deck, 8, 0.05, 0.10);
+    }
+}
+
+TEST(ChooseLayout, EstimatesLongPipelinesByShorterOnes) {
+  for (const int batch : {16, 32, 64, 128})
+    for (const char* schedule : {"1f1b", "interleaved", "zero_bubble"}) {
+      SCOPED_TRACE(schedule + std::to_string(batch));
+      config::Settings deck = small_deck(30, batch);
+      config::set(deck, {{&pipeline, "16"}, {&how, schedule}});
+      if (deck.parallel.schedule == plan::ScheduleKind::interleaved)
+        config::set(deck, {{&chunks, "2"}});
+      expect_close_estimate(deck, 32, 0.08, 0.16);
+    }
 }
 
 TEST(ChooseLayout, KeepsWhatIsSaid) {

@@ -134,6 +134,12 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   return found;
 }
 
+double seconds_if_equally_fast(const std::vector<const StepPlan*>& stages, const Machine& machine,
+                               int ranks_per_node, Streams streams) {
+  const MachineCosts costs(stages, machine, ranks_per_node, streams);
+  return plan::simulate_times(stages, costs).front().seconds + machine.step_seconds;
+}
+
 std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
                                   const Machine& machine, int ranks_per_node, Streams streams,
                                   double model_flops) {

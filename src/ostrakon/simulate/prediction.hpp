@@ -70,6 +70,11 @@ double added_by_variation(const Machine& machine, int ranks);
 Prediction predict(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
                    int ranks_per_node, Streams streams, double model_flops);
 
+/// Seconds of a step in which all ranks are equally fast: predict()'s are these times
+/// 1 + added_by_variation. In less time, as nothing else is found.
+double seconds_if_equally_fast(const std::vector<const plan::StepPlan*>& stages,
+                               const Machine& machine, int ranks_per_node, Streams streams);
+
 /// What parts of the machine would have to be twice as good for, the most useful first; those with
 /// less than half a per cent are left out.
 std::vector<Remedy> find_remedies(const std::vector<const plan::StepPlan*>& stages,

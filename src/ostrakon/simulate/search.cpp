@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace ostrakon::simulate {
@@ -14,6 +15,8 @@ namespace {
 constexpr double same = 1e-4;
 /// What two changes may take, by what each does alone, of the best so far to be looked at.
 constexpr double hopeful = 1.02;
+/// And of the bytes that there are.
+constexpr double large = 1.1;
 /// By how much an estimate may be off, relatively.
 constexpr double estimate_error = 0.01;
 
@@ -230,25 +233,29 @@ class Search {
     struct Change {
       std::size_t dimension;
       int value;
-      double seconds;  // that it adds
+      double seconds, bytes;  // that it adds
     };
     const Point from = at;
-    const double before = best ? best->seconds : 0.0;
+    const Cost before = *known_.estimate(from);
+    const auto bytes_before = static_cast<double>(before.bytes);
     std::vector<Change> changes;
     for (std::size_t d = 0; d < sizes_.size(); ++d) {
       Point point = from;
       for (int& value = point[d] = 0; value < sizes_[d]; ++value) {
         const std::optional<Cost>& bound = known_.bound(point);
-        if (value == from[d] || !bound || bound->seconds > hopeful * before) continue;
+        if (value == from[d] || !bound || bound->seconds > hopeful * before.seconds) continue;
         if (const std::optional<Cost>& cost = known_.estimate(point))
-          changes.push_back({d, value, cost->seconds - before});
+          changes.push_back({d, value, cost->seconds - before.seconds,
+                             static_cast<double>(cost->bytes) - bytes_before});
       }
     }
     bool improves = false;
     for (const Change& one : changes)
       for (const Change& other : changes) {
         if (other.dimension <= one.dimension) continue;
-        if (before + one.seconds + other.seconds > hopeful * best->seconds) continue;
+        if (before.seconds + one.seconds + other.seconds > hopeful * best->seconds) continue;
+        if (best->excess == 0.0 && bytes_before + one.bytes + other.bytes > large * limit_)
+          continue;
         Point point = from;
         point[one.dimension] = one.value;
         point[other.dimension] = other.value;
@@ -287,13 +294,21 @@ class Search {
 
   /// Whether estimates of memory were too low for what is fast, so that it is worth another search.
   bool plan_the_fastest() {
-    constexpr int most_that_fit = 6, most_too_large = 4;
+    constexpr int most_that_fit = 6, most_of_kind = 2, most_too_large = 4;
     int fits = 0, too_large = 0;
+    std::set<std::tuple<double, std::int64_t, std::string>> planned;
+    std::map<std::string, int> fits_of_kind;
     for (const auto& [seconds, point] : in_order()) {
       if (seconds > list_.least_seconds() * (1.0 + estimate_error) || fits == most_that_fit)
         return false;
+      const std::string kind = candidates_.kind(point);
+      // Estimates of one kind err alike.
+      if (fits_of_kind[kind] == most_of_kind) continue;
+      // Settings that make no difference.
+      if (!planned.emplace(seconds, known_.estimate(point)->bytes, kind).second) continue;
       if (list_.take(point)) {
         ++fits;
+        ++fits_of_kind[kind];
         continue;
       }
       too_large_.insert(point);
@@ -315,9 +330,13 @@ class Search {
     const std::size_t most_kinds = std::max(most_, least_kinds);
     std::size_t kinds = 1;
     std::map<std::string, int> tries;
+    std::set<std::tuple<double, std::int64_t, std::string>> planned;
     for (const auto& [seconds, point] : in_order()) {
       if (list_.empty() || kinds >= most_kinds) return;
-      if (list_.has(point) || ++tries[candidates_.kind(point)] > 2) continue;
+      const std::string kind = candidates_.kind(point);
+      if (list_.has(point) || !planned.emplace(seconds, known_.estimate(point)->bytes, kind).second)
+        continue;
+      if (++tries[kind] > 2) continue;
       if (list_.take(point)) ++kinds;
     }
   }

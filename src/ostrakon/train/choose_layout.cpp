@@ -63,7 +63,8 @@ ChosenLayouts choose_layouts(const config::Settings& deck, const ChooseRequest& 
   chosen.room_bytes = room;
   for (freedom.offloads = false;; freedom.offloads = true) {
     const LayoutSpace space = make_layout_space(base, freedom);
-    LayoutCandidates candidates(base, space, request.on, !freedom.keeps_sums);
+    LayoutCandidates candidates(base, space, request.on,
+                                {!freedom.keeps_sums, limit, request.threads});
     const simulate::Choices found =
         (request.is_exhaustive ? simulate::search_all : simulate::search)(candidates, limit,
                                                                           request.most);

@@ -17,6 +17,7 @@ struct ChooseRequest {
   std::set<std::string> kept;   ///< keys, "parallel.tensor", that stay as the deck says
   bool is_exhaustive = false;   ///< plans all settings, instead of searching
   std::size_t most = 4;         ///< settings that are listed
+  int threads = 1;              ///< on which steps are planned; no choice depends on it
 };
 
 /// Settings and what they make of a step.

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/input.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -40,6 +41,7 @@ config::Settings with_chosen_layout(config::Settings settings, MPI_Comm parent) 
     request.on.ranks = world.size();
     request.on.ranks_per_node = mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size();
     request.kept = settings.given;
+    request.threads = static_cast<int>(allowed_cores().size());  // other ranks wait
     config::Settings deck = settings;
     deck.ranks_per_node = 0;
     const ChosenLayouts chosen = choose_layouts(deck, request);

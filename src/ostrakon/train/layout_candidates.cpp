@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
+#include <ostrakon/base/threads.hpp>
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
@@ -26,6 +27,12 @@ std::string model_name(const config::Settings& settings, std::int64_t layers) {
   return text(layers, " ", settings.training.micro_batch_size, " ", settings.context, " ",
               settings.tensor, " ", settings.tensor_chunks, " ", settings.expert, " ", defers, " ",
               config::value_of(settings, "memory", "activation_checkpointing"));
+}
+
+std::vector<const plan::StepPlan*> pointers_to(const std::vector<plan::StepPlan>& plans) {
+  std::vector<const plan::StepPlan*> pointers;
+  for (const plan::StepPlan& plan : plans) pointers.push_back(&plan);
+  return pointers;
 }
 
 bool have_the_bits_of_one_rank(const std::vector<const plan::StepPlan*>& plans) {
@@ -53,18 +60,20 @@ simulate::Streams streams_of(const config::Settings& settings, const simulate::M
 
 std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const RanksOn& on) {
   const LayoutSpace space;
-  LayoutCandidates any(deck, space, on, false);
+  LayoutCandidates any(deck, space, on, {});
   if (!any.bound(Point())) return std::nullopt;
-  LayoutCandidates with_bits(deck, space, on, true);
+  LayoutCandidates with_bits(deck, space, on, {true});
   return with_bits.bound(Point()) && with_bits.estimate(Point());
 }
 
 LayoutCandidates::LayoutCandidates(const config::Settings& deck, const LayoutSpace& space,
-                                   const RanksOn& on, bool needs_bits)
+                                   const RanksOn& on, const Limits& limits)
     : deck_(deck),
       space_(space),
       on_(on),
-      needs_bits_(needs_bits),
+      needs_bits_(limits.needs_bits),
+      room_bytes_(limits.room_bytes),
+      threads_(limits.threads),
       least_(on.ranks, on.ranks_per_node,
              simulate::bounding_rates(on.machine, bytes_of(deck.precision.gather),
                                       on.ranks_per_node)) {}
@@ -124,8 +133,9 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   }
   placed.candidate.policy = placed.settings.parallel;
   const std::int64_t ranks_of_stage = on_.ranks / placed.settings.pipeline;
-  placed.length = {placed.settings.model.layers,
-                   placed.settings.leaves() * placed.settings.tensor / ranks_of_stage};
+  const config::Settings& settings = placed.settings;
+  placed.whole = {settings.model.layers, settings.leaves() * settings.tensor / ranks_of_stage,
+                  static_cast<int>(settings.pipeline), placed.candidate.policy.chunk_units};
   return placed;
 }
 
@@ -145,60 +155,104 @@ std::optional<simulate::Cost> LayoutCandidates::bound(const Point& point) {
   }
 }
 
-std::vector<plan::StepPlan> LayoutCandidates::plan_shortened(const Placed& placed,
-                                                             const Length& length) {
+const plan::ShorterSteps& LayoutCandidates::shorter_steps(const Placed& placed) {
+  const plan::Policy& policy = placed.candidate.policy;
+  const ShorterKey key{placed.candidate.model, placed.whole.micro_batches, policy.stages,
+                       policy.chunks, policy.chunk_units};
+  const auto found = shorter_.find(key);
+  if (found != shorter_.end()) return found->second;
+  const config::Settings& settings = placed.settings;
+  const bool has_like_layers = settings.parallel.units.empty() &&
+                               settings.optimizer.parameters.empty() &&
+                               settings.model.blocks_per_unit == 1;
+  const int ranks_of_stage = on_.ranks / policy.stages, node = on_.ranks_per_node;
+  const bool is_one_node = on_.ranks <= node && on_.machine.cores_per_node == 0;
+  const int stages_at_a_time = is_one_node                  ? 1
+                               : node % ranks_of_stage == 0 ? node / ranks_of_stage
+                               : ranks_of_stage % node == 0 ? 1
+                                                            : 0;
+  return shorter_
+      .emplace(key, plan::ShorterSteps(*placed.candidate.model, policy, placed.whole,
+                                       has_like_layers, stages_at_a_time))
+      .first->second;
+}
+
+bool LayoutCandidates::shows_bits(const Placed& placed, const plan::StepLength& length) {
+  // Sums over another number of micro-batches may be bitwise equal only if it is a power of 2.
+  return length.micro_batches == placed.whole.micro_batches ||
+         is_power_of_two(length.micro_batches);
+}
+
+std::vector<plan::StepPlan> LayoutCandidates::plan_shorter(const Placed& placed,
+                                                           const plan::StepLength& length) {
   plan::Policy policy = placed.candidate.policy;
   const int ranks_of_stage = on_.ranks / policy.stages;
   // As in the whole step.
   policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks_of_stage, policy));
   policy.leaves = length.micro_batches * ranks_of_stage / policy.tensor_ranks;
-  return plan::build_plain_stages(model(placed.settings, length.layers), ranks_of_stage, policy);
+  policy.stages = length.stages;
+  policy.chunk_units = length.chunk_units;
+  std::vector<plan::StepPlan> plans =
+      plan::build_plain_stages(model(placed.settings, length.layers), ranks_of_stage, policy);
+  if (needs_bits_ && shows_bits(placed, length) && !have_the_bits_of_one_rank(pointers_to(plans)))
+    throw OtherBits();
+  return plans;
 }
 
-/// A step's time grows linearly with micro-batches and with layers, but for those that begin and
-/// end it, so it follows from shorter steps.
+plan::StepTakes LayoutCandidates::simulate_shorter(const Placed& placed,
+                                                   const std::vector<plan::StepPlan>& plans) const {
+  plan::StepTakes takes;
+  takes.seconds = simulate::seconds_if_equally_fast(
+      pointers_to(plans), on_.machine, on_.ranks_per_node,
+      streams_of(placed.settings, on_.machine, on_.ranks_per_node));
+  for (const plan::StepPlan& plan : plans) takes.bytes.push_back(plan::peak_live_bytes(plan));
+  return takes;
+}
+
 simulate::Cost LayoutCandidates::estimate_placed(const Placed& placed) {
-  const config::Settings& settings = placed.settings;
-  const Length whole = placed.length;
-  const std::int64_t stages = settings.pipeline;
-  // In a pipeline layers decide how busy each stage is.
-  const bool alike = stages == 1 && settings.parallel.units.empty() &&
-                     settings.optimizer.parameters.empty() && settings.model.blocks_per_unit == 1;
-  const auto pick = [](std::int64_t all, std::int64_t fewest, std::int64_t few) {
-    return all > few ? std::vector<std::int64_t>{fewest, few} : std::vector<std::int64_t>{all};
-  };
-  const std::vector<std::int64_t> layers =
-      alike ? pick(whole.layers, 4, 6) : std::vector<std::int64_t>{whole.layers};
-  const std::vector<std::int64_t> micro_batches =
-      stages > 1 ? pick(whole.micro_batches, stages, 2 * stages) : pick(whole.micro_batches, 2, 4);
-  const auto follow = [](const std::vector<std::int64_t>& at, const std::vector<double>& seconds,
-                         std::int64_t all) {
-    if (at.size() == 1) return seconds.front();
-    return seconds[0] + (seconds[1] - seconds[0]) * static_cast<double>(all - at[0]) /
-                            static_cast<double>(at[1] - at[0]);
-  };
-  const simulate::Streams streams = streams_of(settings, on_.machine, on_.ranks_per_node);
-  std::vector<double> of_micro_batches;
-  std::int64_t alive = 0;  // peak bytes, at least
-  for (const std::int64_t count : micro_batches) {
-    std::vector<double> of_layers;
-    for (const std::int64_t number : layers) {
-      const std::vector<plan::StepPlan> plans = plan_shortened(placed, {number, count});
-      std::vector<const plan::StepPlan*> stages_of_step;
-      for (const plan::StepPlan& plan : plans) stages_of_step.push_back(&plan);
-      // Sums over another number of micro-batches may be bitwise equal only if it is a power of 2.
-      const bool is_like_whole = count == whole.micro_batches || is_power_of_two(count);
-      if (needs_bits_ && is_like_whole && !have_the_bits_of_one_rank(stages_of_step))
-        throw OtherBits();
-      for (const plan::StepPlan* plan : stages_of_step)
-        alive = std::max(alive, plan::peak_live_bytes(*plan));
-      of_layers.push_back(
-          simulate::predict(stages_of_step, on_.machine, on_.ranks_per_node, streams, 1.0)
-              .step_seconds);
-    }
-    of_micro_batches.push_back(follow(layers, of_layers, whole.layers));
+  const plan::ShorterSteps& shorter = shorter_steps(placed);
+  std::vector<plan::StepTakes> takes(shorter.lengths().size());
+  // The shortest comes first. Settings that make no difference to it make none.
+  std::vector<plan::StepPlan> plans = plan_shorter(placed, shorter.lengths().back());
+  std::vector<std::uint64_t> hashes;
+  for (const plan::StepPlan& plan : plans) hashes.push_back(plan.hash());
+  const std::pair name{&shorter, std::move(hashes)};
+  if (const auto known = estimates_.find(name); known != estimates_.end()) return known->second;
+  bool knows_bits = false;
+  for (const plan::StepLength& length : shorter.lengths()) {
+    model(placed.settings, length.layers);
+    knows_bits |= shows_bits(placed, length);
   }
-  return {follow(micro_batches, of_micro_batches, whole.micro_batches), alive};
+  if (needs_bits_ && !knows_bits) {
+    plan::StepLength like_whole = shorter.lengths().back();
+    like_whole.micro_batches = placed.whole.micro_batches;
+    plan_shorter(placed, like_whole);
+  }
+  std::vector<std::exception_ptr> errors(takes.size());
+  in_threads(threads_, static_cast<std::int64_t>(takes.size()), [&](int, std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    try {
+      if (at + 1 == takes.size())
+        takes[at] = simulate_shorter(placed, plans);
+      else
+        takes[at] = simulate_shorter(placed, plan_shorter(placed, shorter.lengths()[at]));
+    } catch (...) {
+      errors[at] = std::current_exception();
+    }
+  });
+  // The first of them, on any number of threads.
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  const double variation = simulate::added_by_variation(on_.machine, on_.ranks);
+  std::int64_t bytes = shorter.bytes(takes);
+  // What lies badly in the arena of a short step does so in that of a longer one.
+  if (bytes <= room_bytes_ && bytes > room_bytes_ - room_bytes_ / 8) {
+    const std::vector<std::int64_t>& alive = takes.back().bytes;
+    const auto largest = std::max_element(alive.begin(), alive.end());
+    const auto stage = static_cast<std::size_t>(largest - alive.begin());
+    bytes += plan::plan_memory(plans[stage]).arena_bytes - *largest;
+  }
+  return estimates_[name] = {shorter.seconds(takes) * (1.0 + variation), bytes};
 }
 
 std::optional<simulate::Cost> LayoutCandidates::estimate(const Point& point) {
@@ -218,6 +272,7 @@ std::optional<simulate::Cost> LayoutCandidates::estimate(const Point& point) {
               at_once.bytes};
     }
     cost.bytes = std::max(cost.bytes, bounds_.at(point).bytes);
+    cost.seconds = std::max(cost.seconds, bounds_.at(point).seconds);
     return cost;
   } catch (const OtherBits&) {
     ++with_other_bits_;
@@ -240,7 +295,7 @@ std::optional<double> LayoutCandidates::seconds(const Point& point) {
   if (!planned_placed_) return std::nullopt;
   const Placed& placed = *planned_placed_;
   try {
-    planned_ = std::make_unique<plan::CandidateStages>(placed.candidate, on_.ranks);
+    planned_ = std::make_unique<plan::CandidateStages>(placed.candidate, on_.ranks, threads_);
     const std::vector<const plan::StepPlan*> plans = planned_->plans();
     if (needs_bits_ && !have_the_bits_of_one_rank(plans)) {
       ++with_other_bits_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,10 +11,13 @@
 #include <ostrakon/plan/fit.hpp>
 #include <ostrakon/plan/fit_least.hpp>
 #include <ostrakon/plan/fit_stages.hpp>
+#include <ostrakon/plan/shorter_steps.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/simulate/search.hpp>
 #include <ostrakon/train/layout_space.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::train {
@@ -35,10 +39,16 @@ std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const
 /// The points of a space of a deck's settings, planned and simulated on a machine.
 class LayoutCandidates : public simulate::Candidates {
  public:
-  /// References are kept. `needs_bits`: whether points whose sums are not bitwise equal to 1 rank
-  /// are not possible.
+  struct Limits {
+    /// Whether points whose sums are not bitwise equal to 1 rank are not possible.
+    bool needs_bits = false;
+    std::int64_t room_bytes = std::numeric_limits<std::int64_t>::max();  ///< of an arena
+    int threads = 1;  ///< on which steps are planned
+  };
+
+  /// References are kept, but for the limits.
   LayoutCandidates(const config::Settings& deck, const LayoutSpace& space, const RanksOn& on,
-                   bool needs_bits);
+                   const Limits& limits);
 
   std::vector<int> sizes() const override;
   std::vector<bool> are_starts() const override;
@@ -62,21 +72,22 @@ class LayoutCandidates : public simulate::Candidates {
   std::exception_ptr error() const { return error_; }
 
  private:
-  /// A step as long as the deck's, or a shorter one of which that follows.
-  struct Length {
-    std::int64_t layers = 0, micro_batches = 0;
-  };
   /// Settings as they are on these ranks, and what follows from them.
   struct Placed {
     config::Settings settings;
     plan::Candidate candidate;
-    Length length;
+    plan::StepLength whole;
   };
 
   std::optional<Placed> place(const simulate::Point& point);
   const plan::ModelDescription& model(const config::Settings& settings, std::int64_t layers);
+  const plan::ShorterSteps& shorter_steps(const Placed& placed);
+  /// Whether sums of so long a step are bitwise equal to 1 rank only if those of the whole are.
+  static bool shows_bits(const Placed& placed, const plan::StepLength& length);
   /// The training step of all stages, as build_plain_stages.
-  std::vector<plan::StepPlan> plan_shortened(const Placed& placed, const Length& length);
+  std::vector<plan::StepPlan> plan_shorter(const Placed& placed, const plan::StepLength& length);
+  plan::StepTakes simulate_shorter(const Placed& placed,
+                                   const std::vector<plan::StepPlan>& plans) const;
   simulate::Cost estimate_placed(const Placed& placed);
   double model_flops(const Placed& placed) const;
 
@@ -84,8 +95,16 @@ class LayoutCandidates : public simulate::Candidates {
   const LayoutSpace& space_;
   const RanksOn& on_;
   const bool needs_bits_;
+  const std::int64_t room_bytes_;
+  const int threads_;
   plan::LeastFinder least_;
   std::map<simulate::Point, simulate::Cost> bounds_;
+  using ShorterKey =
+      std::tuple<const plan::ModelDescription*, std::int64_t, int, int, std::vector<int>>;
+  std::map<ShorterKey, plan::ShorterSteps> shorter_;
+  // By the plans of the shortest step, of each stage.
+  std::map<std::pair<const plan::ShorterSteps*, std::vector<std::uint64_t>>, simulate::Cost>
+      estimates_;
   std::map<std::string, plan::ModelDescription> models_;
   std::map<simulate::Point, simulate::Prediction> predictions_;
   std::map<simulate::Point, plan::Fit> fits_;

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/shorter_steps.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/stages.hpp>
+
+namespace ostrakon::plan {
+namespace {
+
+/// Where `x` is on the way from `from` to `to`.
+double way(std::int64_t x, std::int64_t from, std::int64_t to) {
+  return static_cast<double>(x - from) / static_cast<double>(to - from);
+}
+
+/// `count` of the stages: the first, the last, and between them some at equal distances, with the
+/// busiest.
+std::vector<int> pick_stages(const std::vector<double>& work, int count) {
+  const int last = static_cast<int>(work.size()) - 1;
+  std::vector<int> picked;
+  for (int i = 0; i < count; ++i) picked.push_back(i * last / std::max(1, count - 1));
+  const int busiest = static_cast<int>(std::max_element(work.begin(), work.end()) - work.begin());
+  if (std::find(picked.begin(), picked.end(), busiest) == picked.end()) {
+    // The nearest of those between makes room.
+    const auto nearest = std::min_element(picked.begin() + 1, picked.end() - 1, [&](int a, int b) {
+      return std::abs(a - busiest) < std::abs(b - busiest);
+    });
+    *nearest = busiest;
+  }
+  return picked;
+}
+
+/// The smallest multiple of `step` that is at least `least`; 0 of 0.
+int multiple(int step, int least) { return step > 0 ? (least + step - 1) / step * step : 0; }
+
+}  // namespace
+
+ShorterSteps::ShorterSteps(const ModelDescription& model, const Policy& policy,
+                           const StepLength& whole, bool has_like_layers, int stages_at_a_time)
+    : whole_(whole) {
+  int fewest = static_cast<int>(whole.layers);  // of a chunk
+  if (whole.stages > 1 && has_like_layers) fewest = know_chunks(model, policy, stages_at_a_time);
+  // Fewer layers than prefetch reaches would change what overlaps.
+  const int least = whole.stages == 1 ? 4 : policy.chunks < 4 ? 3 : 2;
+  const int every = std::max(1, policy.activation_checkpointing.every);
+  const int few = multiple(every, least), more = few + multiple(every, whole.stages == 1 ? 2 : 1);
+  if (!has_like_layers || fewest <= few + more) {
+    shorten(0, 1.0, false);
+    return;
+  }
+  more_layers_ = way(fewest, few, more);
+  shorten(fewest - more, more_layers_, true);
+  shorten(fewest - few, 1.0 - more_layers_, false);
+}
+
+/// Returns the fewest layers of a chunk; 0: there are others than whole layers in chunks.
+int ShorterSteps::know_chunks(const ModelDescription& model, const Policy& policy,
+                              int stages_at_a_time) {
+  const int units = static_cast<int>(model.units.size());
+  if (units != whole_.layers + 2) return 0;
+  int fewest = units;
+  work_.assign(static_cast<std::size_t>(whole_.stages), 0.0);
+  for (const UnitRange& chunk : make_chunks(model, policy)) {
+    work_[chunk_units_.size() % work_.size()] += flops_of(model, chunk);
+    chunk_units_.push_back(chunk.end - chunk.first);
+    // The first unit and the last are no layers.
+    const int others = (chunk.first == 0 ? 1 : 0) + (chunk.end == units ? 1 : 0);
+    fewest = std::min(fewest, chunk_units_.back() - others);
+  }
+  // If interleaved chunks differ, leaving out stages changes which stage has which.
+  const bool are_alike = std::all_of(chunk_units_.begin(), chunk_units_.end(),
+                                     [&](int count) { return count == chunk_units_.front(); });
+  if (policy.chunks == 1 || are_alike) stages_at_a_time_ = stages_at_a_time;
+  return fewest;
+}
+
+/// `stages` of the whole, and `cut` layers less in each chunk.
+StepLength ShorterSteps::take(int stages, int cut) const {
+  StepLength length = whole_;
+  if (whole_.stages == 1) length.layers -= cut;
+  if (chunk_units_.empty()) return length;
+  length.stages = stages;
+  length.chunk_units.clear();
+  int units = 0, all_units = 0;
+  for (const int of_chunk : chunk_units_) all_units += of_chunk;
+  for (std::size_t first = 0; first < chunk_units_.size(); first += work_.size())
+    for (const int stage : pick_stages(work_, stages)) {
+      length.chunk_units.push_back(chunk_units_[first + static_cast<std::size_t>(stage)] - cut);
+      units += length.chunk_units.back();
+    }
+  length.layers += units - all_units;
+  return length;
+}
+
+/// T = a + b layers + c micro-batches: of two numbers of stages with as many micro-batches each,
+/// and of the fewer with twice as many.
+void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
+  // With fewer there may be no time in which all stages are busy.
+  constexpr std::int64_t most_of_each_stage = 2;
+  const std::int64_t most = std::min(whole_.micro_batches, most_of_each_stage * whole_.stages);
+  // So that each number of stages has a whole number of micro-batches.
+  const auto step = static_cast<int>(std::lcm<std::int64_t>(
+      stages_at_a_time_, whole_.stages / std::gcd<std::int64_t>(whole_.stages, most)));
+  // Of several stages a node on two nodes; with 2 micro-batches, as the first sums nothing.
+  const int least = std::max({4, stages_at_a_time_ > 1 ? 2 * stages_at_a_time_ : 0,
+                              static_cast<int>((2 * whole_.stages + most - 1) / most)});
+  const int fewest = multiple(step, least), few = fewest + multiple(step, 2);
+  const bool has_fewer_stages = step > 0 && few < whole_.stages;
+  const bool has_fewer_micro_batches = whole_.micro_batches > (has_fewer_stages ? most : 2 * most);
+  const auto with_stages = [&](int stages) {
+    StepLength length = take(stages, cut);
+    if (has_fewer_stages || has_fewer_micro_batches)
+      length.micro_batches = most * stages / whole_.stages;
+    return length;
+  };
+  const auto add = [&](const StepLength& length, bool is_deeper, double of_seconds) {
+    lengths_.push_back(length);
+    forms_.push_back({is_deeper, has_more_layers});
+    of_seconds_.push_back(share * of_seconds);
+  };
+  StepLength shortest = with_stages(has_fewer_stages ? fewest : whole_.stages);
+  // Of the way from the shortest to the whole.
+  double deeper = 0.0, longer = 0.0;
+  std::int64_t come_with_stages = 0;  // micro-batches
+  if (has_fewer_stages) {
+    const StepLength shorter = with_stages(few);
+    more_stages_ = way(whole_.stages, fewest, few);
+    // Layers fill a pipeline. Without the longer one, micro-batches are as many as come with
+    // stages.
+    deeper = has_fewer_micro_batches && shorter.layers > shortest.layers
+                 ? way(take(whole_.stages, cut).layers, shortest.layers, shorter.layers)
+                 : more_stages_;
+    come_with_stages = shorter.micro_batches - shortest.micro_batches;
+    add(shorter, true, deeper);
+  }
+  if (has_fewer_micro_batches) {
+    const auto left = static_cast<double>(whole_.micro_batches - shortest.micro_batches);
+    StepLength more = shortest;
+    more.micro_batches += more.stages;
+    longer = (left - deeper * static_cast<double>(come_with_stages)) / more.stages;
+    add(more, false, longer);
+  }
+  add(shortest, false, 1.0 - deeper - longer);
+}
+
+double ShorterSteps::seconds(const std::vector<StepTakes>& takes) const {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < lengths_.size(); ++i) sum += of_seconds_[i] * takes[i].seconds;
+  return sum;
+}
+
+std::int64_t ShorterSteps::bytes(const std::vector<StepTakes>& takes) const {
+  // Of each stage of the shortest. The more stages follow one, the more it keeps: half of them are
+  // counted from the first, half from the last.
+  const int shown = lengths_.back().stages;
+  double most = 0.0;
+  for (int s = 0; s < shown; ++s) {
+    double with_layers[2] = {};  // few, more
+    for (const bool has_more_layers : {false, true}) {
+      std::int64_t with_stages[2] = {};
+      for (std::size_t i = 0; i < lengths_.size(); ++i) {
+        if (forms_[i].has_more_layers != has_more_layers) continue;
+        const int stage = 2 * s < shown ? s : s + lengths_[i].stages - shown;
+        std::int64_t& of = with_stages[forms_[i].is_deeper ? 1 : 0];
+        of = std::max(of, takes[i].bytes[static_cast<std::size_t>(stage)]);
+      }
+      with_layers[has_more_layers ? 1 : 0] =
+          static_cast<double>(with_stages[0]) +
+          more_stages_ * static_cast<double>(with_stages[1] - with_stages[0]);
+    }
+    most = std::max(most, with_layers[0] + more_layers_ * (with_layers[1] - with_layers[0]));
+  }
+  return std::llround(most);
+}
+
+}  // namespace ostrakon::plan

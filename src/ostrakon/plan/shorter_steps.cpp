@@ -104,8 +104,9 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
   const auto step = static_cast<int>(std::lcm<std::int64_t>(
       stages_at_a_time_, whole_.stages / std::gcd<std::int64_t>(whole_.stages, most)));
   // Of several stages a node on two nodes; with 2 micro-batches, as the first sums nothing.
-  const int least = std::max({4, stages_at_a_time_ > 1 ? 2 * stages_at_a_time_ : 0,
-                              static_cast<int>((2 * whole_.stages + most - 1) / most)});
+  const int least =
+      std::max({4, stages_at_a_time_ > 1 ? 2 * stages_at_a_time_ : 0,
+                static_cast<int>((std::int64_t{2} * whole_.stages + most - 1) / most)});
   const int fewest = multiple(step, least), few = fewest + multiple(step, 2);
   const bool has_fewer_stages = step > 0 && few < whole_.stages;
   const bool has_fewer_micro_batches = whole_.micro_batches > (has_fewer_stages ? most : 2 * most);

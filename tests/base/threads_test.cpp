@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "support/allocations.hpp"
@@ -49,6 +51,24 @@ TEST(Threads, PassOnAFailureAndStop) {
   };
   EXPECT_EQ(testing::error_of([&] { in_threads(2, 1000000000, work); }), "number 3");
   EXPECT_LT(calls, 1000000000);
+}
+
+/// Also where another fails before it.
+TEST(Threads, PassOnTheFailureOfTheLowestNumber) {
+  std::atomic<int> begun{0};
+  std::atomic<bool> has_failed{false};
+  const auto work = [&](int, std::int64_t i) {
+    ++begun;
+    while (begun < 2) {
+    }
+    if (i == 1) has_failed = true;
+    require(i != 1, "number 1");
+    while (!has_failed) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    throw Error("number 0");
+  };
+  EXPECT_EQ(testing::error_of([&] { in_threads(2, 2, work); }), "number 0");
 }
 
 /// A thread that memory is short for is done without.

@@ -16,14 +16,18 @@ void in_threads(int threads, std::int64_t count,
                 const std::function<void(int thread, std::int64_t i)>& work) {
   std::atomic<std::int64_t> next{0};
   std::exception_ptr failure;
+  std::int64_t failed = count;
   std::mutex guard;
   const auto take = [&](int thread) {
+    std::int64_t i = 0;
     try {
-      for (std::int64_t i = next++; i < count; i = next++) work(thread, i);
+      for (i = next++; i < count; i = next++) work(thread, i);
     } catch (...) {
       next = count;
+      // All lower ones have begun.
       const std::lock_guard<std::mutex> lock(guard);
-      if (!failure) failure = std::current_exception();
+      if (i < failed) failure = std::current_exception();
+      failed = std::min(failed, i);
     }
   };
   const auto most = static_cast<int>(std::min<std::int64_t>(threads, count));

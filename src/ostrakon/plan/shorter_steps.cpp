@@ -83,14 +83,13 @@ StepLength ShorterSteps::take(int stages, int cut) const {
   if (chunk_units_.empty()) return length;
   length.stages = stages;
   length.chunk_units.clear();
-  int units = 0, all_units = 0;
-  for (const int of_chunk : chunk_units_) all_units += of_chunk;
+  const std::vector<int> picked = pick_stages(work_, stages);
+  length.layers = -2;  // the first unit and the last
   for (std::size_t first = 0; first < chunk_units_.size(); first += work_.size())
-    for (const int stage : pick_stages(work_, stages)) {
+    for (const int stage : picked) {
       length.chunk_units.push_back(chunk_units_[first + static_cast<std::size_t>(stage)] - cut);
-      units += length.chunk_units.back();
+      length.layers += length.chunk_units.back();
     }
-  length.layers += units - all_units;
   return length;
 }
 

@@ -228,21 +228,13 @@ simulate::Cost LayoutCandidates::estimate_placed(const Placed& placed) {
     like_whole.micro_batches = placed.whole.micro_batches;
     plan_shorter(placed, like_whole);
   }
-  std::vector<std::exception_ptr> errors(takes.size());
   in_threads(threads_, static_cast<std::int64_t>(takes.size()), [&](int, std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    try {
-      if (at + 1 == takes.size())
-        takes[at] = simulate_shorter(placed, plans);
-      else
-        takes[at] = simulate_shorter(placed, plan_shorter(placed, shorter.lengths()[at]));
-    } catch (...) {
-      errors[at] = std::current_exception();
-    }
+    if (at + 1 == takes.size())
+      takes[at] = simulate_shorter(placed, plans);
+    else
+      takes[at] = simulate_shorter(placed, plan_shorter(placed, shorter.lengths()[at]));
   });
-  // The first of them, on any number of threads.
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
   const double variation = simulate::added_by_variation(on_.machine, on_.ranks);
   std::int64_t bytes = shorter.bytes(takes);
   // What lies badly in the arena of a short step does so in that of a longer one.

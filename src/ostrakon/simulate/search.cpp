@@ -264,19 +264,37 @@ class Search {
     return improves;
   }
 
+  /// Of starts that come to nothing one need not know more.
+  bool is_hopeless(const std::optional<Score>& best) const {
+    constexpr double hopeless = 1.1;
+    return least_ && best && best->excess >= least_->excess &&
+           best->seconds > hopeless * least_->seconds;
+  }
+
   void go_from(Point at) {
     std::optional<Score> best = score(at, std::nullopt);
+    if (least_) {
+      // What has helped another start.
+      Point like_best = at;
+      for (std::size_t d = 0; d < sizes_.size(); ++d)
+        if (!is_start_[d]) like_best[d] = least_at_[d];
+      step(at, best, like_best);
+    }
     // At first without what makes it this start: it may be slow until other settings go with it.
-    for (std::size_t d = 0; d < sizes_.size(); ++d)
-      if (!is_start_[d]) improve(at, best, d);
+    for (std::size_t d = 0; d < sizes_.size(); ++d) {
+      if (is_start_[d]) continue;
+      improve(at, best, d);
+      if (is_hopeless(best)) return;
+    }
     for (bool improves = true; improves;) {
       improves = false;
       for (std::size_t d = 0; d < sizes_.size(); ++d) improves |= improve(at, best, d);
       if (improves || !best || ends_.count(at) > 0) continue;
-      // Of starts that come to nothing one need not know more.
-      constexpr double hopeless = 1.05;
-      if (!least_ || *best < *least_) least_ = best;
-      if (best->seconds > hopeless * least_->seconds) continue;
+      if (!least_ || *best < *least_) {
+        least_ = best;
+        least_at_ = at;
+      }
+      if (is_hopeless(best)) continue;
       improves = improve_by_two(at, best);
     }
     ends_.insert(at);
@@ -383,6 +401,7 @@ class Search {
   Known known_;
   List list_;
   std::optional<Score> least_;  // where any start has led
+  Point least_at_;
   std::set<Point> too_large_, ends_;
 };
 

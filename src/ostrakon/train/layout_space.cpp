@@ -248,14 +248,14 @@ LayoutSpace make_layout_space(const Settings& deck, const LayoutFreedom& freedom
   add(contexts(deck, left_out), true, true);
   add(experts(deck), true, true);
   add(micro_batches(deck, left_out), true, true);
+  add(values(key::checkpointing,
+             {"none", "selective attention", "selective attention mlp norms", "every 2", "full"}),
+      false, false);
   // Together, as one helps where the other is so; before sharding, which looks worse without.
   add(reshards_and_accumulations(freedom), false, false);
   add(values(key::sharding, {"full", "gradients", "optimizer", "none"}), false, true);
   add(groups(freedom), false, true);
   add(values(key::hierarchical, {"auto", "never", "always"}), false, true);
-  add(values(key::checkpointing,
-             {"none", "selective attention", "selective attention mlp norms", "every 2", "full"}),
-      false, false);
   add(overlaps(), false, false);
   if (freedom.offloads) add(hosts(), false, true);
   if (!freedom.keeps_sums)

@@ -52,6 +52,22 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
   }
 }
 
+/// What the kernels of a phase take.
+double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, double flops,
+                      const plan::KernelWork& work, bool goes_backward) {
+  const auto times = [&](double longer) { return goes_backward && longer > 0.0 ? longer : 1.0; };
+  double seconds =
+      times(kernels.backward_products) * kernels.products(flops, work) / rates.products +
+      times(kernels.backward_attention) * kernels.attention(work) / rates.attention_or_products() +
+      work.products * kernels.product_seconds;
+  if (work.row_bytes > 0.0)
+    seconds += times(kernels.backward_rows) * work.row_bytes / kernels.row_bytes_per_second +
+               work.row_kernels * kernels.row_kernel_seconds;
+  if (kernels.activations_per_second > 0.0)
+    seconds += work.activations / kernels.activations_per_second;
+  return seconds;
+}
+
 }  // namespace
 
 MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Machine& machine,
@@ -107,19 +123,8 @@ GroupShape MachineCosts::group(int stage, const Action& action) const {
 double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action) const {
   const ComputeRates& rates = *machine_.rates(plan.layouts.gathered.element_bytes);
   const KernelRates kernels = rates.kernels.or_else(machine_.kernels);
-  const plan::KernelWork& work = action.work;
-  const auto times = [&](double longer) {
-    return action.kind == Kind::backward && longer > 0.0 ? longer : 1.0;
-  };
   double seconds =
-      times(kernels.backward_products) * kernels.products(action.flops, work) / rates.products +
-      times(kernels.backward_attention) * kernels.attention(work) / rates.attention_or_products() +
-      work.products * kernels.product_seconds;
-  if (work.row_bytes > 0.0)
-    seconds += times(kernels.backward_rows) * work.row_bytes / kernels.row_bytes_per_second +
-               work.row_kernels * kernels.row_kernel_seconds;
-  if (kernels.activations_per_second > 0.0)
-    seconds += work.activations / kernels.activations_per_second;
+      kernel_seconds(rates, kernels, action.flops, action.work, action.kind == Kind::backward);
   const double bytes = processed_bytes(plan, action);
   if (bytes > 0.0) {
     const auto or_else = [](double rate, double other) { return rate > 0.0 ? rate : other; };
@@ -216,6 +221,25 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
       or_none(std::max(machine.upload_bytes_per_second, machine.download_bytes_per_second));
   bound.bytes_on_host = or_none(machine.host_bytes_per_second);
   return bound;
+}
+
+plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Machine& machine,
+                                         const plan::Rates& rates) {
+  const ComputeRates* of_dtype = machine.rates(model.element_bytes);
+  if (of_dtype == nullptr) return model;
+  const KernelRates kernels = of_dtype->kernels.or_else(machine.kernels);
+  const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
+    flops = kernel_seconds(*of_dtype, kernels, flops, work, goes_backward) * rates.flops;
+  };
+  for (plan::UnitDescription& unit : model.units) {
+    for (plan::Phase& phase : unit.forward) {
+      set(phase.flops, phase.work, false);
+      set(phase.recompute_flops, phase.recompute_work, false);
+    }
+    for (plan::Phases* phases : {&unit.backward, &unit.backward_at_once})
+      for (plan::Phase& phase : *phases) set(phase.flops, phase.work, true);
+  }
+  return model;
 }
 
 }  // namespace ostrakon::simulate

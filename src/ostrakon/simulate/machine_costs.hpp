@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/plan/description.hpp>
 #include <ostrakon/plan/timing.hpp>
 #include <ostrakon/simulate/collectives.hpp>
 #include <ostrakon/simulate/machine.hpp>
@@ -60,5 +61,11 @@ class MachineCosts : public plan::Costs {
 /// computes, sends and copies at the most that the machine can. `element_bytes`: of the dtype in
 /// which plans compute. Throws Error where the machine has no rates for it.
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node);
+
+/// `model` with other numbers of floating-point operations: as many as take, at `rates`, the time
+/// that MachineCosts says, or less. So bounds that are made of operations know how fast each kernel
+/// is.
+plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Machine& machine,
+                                         const plan::Rates& rates);
 
 }  // namespace ostrakon::simulate

@@ -2,6 +2,7 @@
 #include <ostrakon/simulate/search.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -166,11 +167,19 @@ class Search {
   std::optional<Score> score(const Point& point, const std::optional<Score>& best) {
     const std::optional<Cost>& bound = known_.bound(point);
     if (!bound || too_large_.count(point) > 0) return std::nullopt;
-    const Score least = {excess(*bound), bound->seconds};
+    const Score least = {excess(*bound), bound->seconds * least_above_bound()};
     if (best && !(least < *best)) return std::nullopt;
     const std::optional<Cost>& cost = known_.estimate(point);
     if (!cost) return std::nullopt;
+    if (bound->seconds > 0.0) closest_ = std::min(closest_, cost->seconds / bound->seconds);
     return Score{excess(*cost), cost->seconds};
+  }
+
+  /// By how much an estimate may be expected to be above its bound, at least: most of what is above
+  /// the one that is closest to its own.
+  double least_above_bound() const {
+    constexpr double most_of = 0.7;
+    return std::isfinite(closest_) ? 1.0 + most_of * (closest_ - 1.0) : 1.0;
   }
 
   std::vector<Point> find_starts() {
@@ -191,6 +200,7 @@ class Search {
       if (bound > slower * least) break;
       const std::optional<Cost>& cost = known_.estimate(start);
       if (!cost) continue;
+      closest_ = std::min(closest_, cost->seconds / bound);
       timed.emplace_back(cost->seconds, start);
       least = std::min(least, cost->seconds);
     }
@@ -402,6 +412,7 @@ class Search {
   List list_;
   std::optional<Score> least_;  // where any start has led
   Point least_at_;
+  double closest_ = std::numeric_limits<double>::infinity();  // of estimates, to their bounds
   std::set<Point> too_large_, ends_;
 };
 

@@ -8,9 +8,11 @@
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/fit_divisions.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/stages.hpp>
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/place_on_ranks.hpp>
@@ -74,9 +76,9 @@ LayoutCandidates::LayoutCandidates(const config::Settings& deck, const LayoutSpa
       needs_bits_(limits.needs_bits),
       room_bytes_(limits.room_bytes),
       threads_(limits.threads),
-      least_(on.ranks, on.ranks_per_node,
-             simulate::bounding_rates(on.machine, bytes_of(deck.precision.gather),
-                                      on.ranks_per_node)) {}
+      rates_(
+          simulate::bounding_rates(on.machine, bytes_of(deck.precision.gather), on.ranks_per_node)),
+      least_(on.ranks, on.ranks_per_node, rates_) {}
 
 std::vector<int> LayoutCandidates::sizes() const {
   std::vector<int> sizes;
@@ -148,11 +150,37 @@ std::optional<simulate::Cost> LayoutCandidates::bound(const Point& point) {
       ++with_other_bits_;
       return std::nullopt;
     }
-    return bounds_[point] = {least.seconds, least.device_bytes};
+    return bounds_[point] = {std::max(least.seconds, kernel_seconds(*placed)), least.device_bytes};
   } catch (const Error&) {
     if (!error_) error_ = std::current_exception();
     return std::nullopt;
   }
+}
+
+double LayoutCandidates::kernel_seconds(const Placed& placed) {
+  const plan::ModelDescription* model = placed.candidate.model;
+  const plan::Policy& policy = placed.candidate.policy;
+  const KernelKey key{model,
+                      placed.whole.micro_batches,
+                      policy.stages,
+                      policy.chunks,
+                      policy.schedule,
+                      policy.activation_checkpointing.every,
+                      policy.chunk_units};
+  if (const auto known = kernel_seconds_.find(key); known != kernel_seconds_.end())
+    return known->second;
+  const auto found = with_kernel_times_.find(model);
+  const plan::ModelDescription& timed =
+      found != with_kernel_times_.end()
+          ? found->second
+          : with_kernel_times_
+                .emplace(model, simulate::with_kernel_times(*model, on_.machine, rates_))
+                .first->second;
+  constexpr double rounding = 1.0 - 1e-9;
+  return kernel_seconds_[key] =
+             rounding * plan::least_step_seconds(timed, plan::make_chunks(*model, policy), policy,
+                                                 static_cast<int>(placed.whole.micro_batches),
+                                                 rates_);
 }
 
 const plan::ShorterSteps& LayoutCandidates::shorter_steps(const Placed& placed) {
@@ -209,7 +237,27 @@ plan::StepTakes LayoutCandidates::simulate_shorter(const Placed& placed,
   return takes;
 }
 
+std::string LayoutCandidates::layout_name(const Placed& placed) const {
+  config::Settings settings = placed.settings;
+  plan::Policy& policy = settings.parallel;
+  const int ranks = on_.ranks / policy.stages;
+  const int node = plan::make_grid(*placed.candidate.model, ranks, policy).node;
+  policy.hierarchical = {};
+  policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks, policy));
+  settings.shard_group = policy.shard_group;
+  std::string name = text(node);
+  for (const config::Varied* key : layout_keys()) name += " " + key->get(settings);
+  return name;
+}
+
 simulate::Cost LayoutCandidates::estimate_placed(const Placed& placed) {
+  const std::string name = layout_name(placed);
+  const auto known = estimates_of_layouts_.find(name);
+  if (known != estimates_of_layouts_.end()) return known->second;
+  return estimates_of_layouts_[name] = estimate_layout(placed);
+}
+
+simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed) {
   const plan::ShorterSteps& shorter = shorter_steps(placed);
   std::vector<plan::StepTakes> takes(shorter.lengths().size());
   // The shortest comes first. Settings that make no difference to it make none.

@@ -81,6 +81,9 @@ class LayoutCandidates : public simulate::Candidates {
 
   std::optional<Placed> place(const simulate::Point& point);
   const plan::ModelDescription& model(const config::Settings& settings, std::int64_t layers);
+  /// Lower bound of a step's time, but for units that stages exchange so that more fits: what its
+  /// kernels take, with the bubble.
+  double kernel_seconds(const Placed& placed);
   const plan::ShorterSteps& shorter_steps(const Placed& placed);
   /// Whether sums of so long a step are bitwise equal to 1 rank only if those of the whole are.
   static bool shows_bits(const Placed& placed, const plan::StepLength& length);
@@ -89,6 +92,9 @@ class LayoutCandidates : public simulate::Candidates {
   plan::StepTakes simulate_shorter(const Placed& placed,
                                    const std::vector<plan::StepPlan>& plans) const;
   simulate::Cost estimate_placed(const Placed& placed);
+  /// All that a point varies, with what follows from "auto" and from groups by name.
+  std::string layout_name(const Placed& placed) const;
+  simulate::Cost estimate_layout(const Placed& placed);
   double model_flops(const Placed& placed) const;
 
   const config::Settings& deck_;
@@ -97,14 +103,20 @@ class LayoutCandidates : public simulate::Candidates {
   const bool needs_bits_;
   const std::int64_t room_bytes_;
   const int threads_;
+  const plan::Rates rates_;  // bounding_rates
   plan::LeastFinder least_;
   std::map<simulate::Point, simulate::Cost> bounds_;
   using ShorterKey =
       std::tuple<const plan::ModelDescription*, std::int64_t, int, int, std::vector<int>>;
   std::map<ShorterKey, plan::ShorterSteps> shorter_;
+  std::map<std::string, simulate::Cost> estimates_of_layouts_;  // by layout_name
   // By the plans of the shortest step, of each stage.
   std::map<std::pair<const plan::ShorterSteps*, std::vector<std::uint64_t>>, simulate::Cost>
       estimates_;
+  using KernelKey = std::tuple<const plan::ModelDescription*, std::int64_t, int, int,
+                               plan::ScheduleKind, int, std::vector<int>>;
+  std::map<KernelKey, double> kernel_seconds_;
+  std::map<const plan::ModelDescription*, plan::ModelDescription> with_kernel_times_;
   std::map<std::string, plan::ModelDescription> models_;
   std::map<simulate::Point, simulate::Prediction> predictions_;
   std::map<simulate::Point, plan::Fit> fits_;

@@ -18,6 +18,8 @@ constexpr double same = 1e-4;
 constexpr double hopeful = 1.02;
 /// And of the bytes that there are.
 constexpr double large = 1.1;
+/// What a start may lead to, of the best that others have, to be followed.
+constexpr double hopeless = 1.1;
 /// By how much an estimate may be off, relatively.
 constexpr double estimate_error = 0.01;
 
@@ -169,6 +171,8 @@ class Search {
     if (!bound || too_large_.count(point) > 0) return std::nullopt;
     const Score least = {excess(*bound), bound->seconds * least_above_bound()};
     if (best && !(least < *best)) return std::nullopt;
+    if (best && least_ && least_->excess == 0.0 && least.seconds > hopeless * least_->seconds)
+      return std::nullopt;
     const std::optional<Cost>& cost = known_.estimate(point);
     if (!cost) return std::nullopt;
     if (bound->seconds > 0.0) closest_ = std::min(closest_, cost->seconds / bound->seconds);
@@ -253,7 +257,8 @@ class Search {
       Point point = from;
       for (int& value = point[d] = 0; value < sizes_[d]; ++value) {
         const std::optional<Cost>& bound = known_.bound(point);
-        if (value == from[d] || !bound || bound->seconds > hopeful * before.seconds) continue;
+        if (value == from[d] || !bound) continue;
+        if (bound->seconds * least_above_bound() > hopeful * before.seconds) continue;
         if (const std::optional<Cost>& cost = known_.estimate(point))
           changes.push_back({d, value, cost->seconds - before.seconds,
                              static_cast<double>(cost->bytes) - bytes_before});
@@ -276,7 +281,6 @@ class Search {
 
   /// Of starts that come to nothing one need not know more.
   bool is_hopeless(const std::optional<Score>& best) const {
-    constexpr double hopeless = 1.1;
     return least_ && best && best->excess >= least_->excess &&
            best->seconds > hopeless * least_->seconds;
   }

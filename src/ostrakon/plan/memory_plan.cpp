@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/placement.hpp>
+#include <utility>
 
 namespace ostrakon::plan {
 namespace {
@@ -79,6 +80,24 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space) {
   for (std::size_t i = 0; i < transient.size(); ++i)
     memory.offsets[transient[i]] = rectangles[i].offset;
   return memory;
+}
+
+std::int64_t KnownArenas::arena_bytes(const StepPlan& plan) {
+  std::vector<std::int64_t> name = {static_cast<std::int64_t>(plan.actions.size())};
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.space != Space::device || (!buffer.persistent && buffer.first < 0)) continue;
+    name.push_back(buffer.persistent ? -1 : buffer.first);
+    name.push_back(buffer.persistent ? -1 : buffer.last);
+    name.push_back(buffer.bytes);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = known_.find(name);
+    if (known != known_.end()) return known->second;
+  }
+  const std::int64_t bytes = plan_memory(plan).arena_bytes;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return known_[std::move(name)] = bytes;
 }
 
 std::string memory_table(const StepPlan& plan, const MemoryPlan& memory) {

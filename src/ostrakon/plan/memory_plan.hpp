@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
 #include <vector>
@@ -30,6 +32,18 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space = Space::device);
 
 /// Peak live bytes alone, which take less time: a lower bound of the arena.
 std::int64_t peak_live_bytes(const StepPlan& plan, Space space = Space::device);
+
+/// Arenas in device memory of many plans that are like each other: where all buffers have the sizes
+/// and lifetimes of another plan's, so has the arena. May be asked by several threads at once.
+class KnownArenas {
+ public:
+  /// As plan_memory.
+  std::int64_t arena_bytes(const StepPlan& plan);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<std::int64_t>, std::int64_t> known_;  // by sizes and lifetimes
+};
 
 /// The proof that is required before anything runs. It trusts nothing that made the plan: not that
 /// waits are enough, nor lifetimes, nor offsets. It shows that

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
@@ -73,8 +74,10 @@ std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& polic
 class StagePlans {
  public:
   StagePlans(const ModelDescription& model, const std::vector<UnitRange>& chunks,
-             int ranks_of_stage, const Policy& policy, Purpose purpose, int threads)
+             int ranks_of_stage, const Policy& policy, Purpose purpose, int threads,
+             std::shared_ptr<KnownArenas> arenas = std::make_shared<KnownArenas>())
       : policy_(&policy),
+        arenas_(std::move(arenas)),
         purpose_(purpose),
         threads_(threads),
         first_backward_(first_backward(model, chunks)),
@@ -98,8 +101,8 @@ class StagePlans {
   }
 
   std::vector<std::int64_t> arenas() {
-    for_each([](Stage& stage) {
-      if (stage.arena < 0) stage.arena = plan_memory(stage.plan).arena_bytes;
+    for_each([&](Stage& stage) {
+      if (stage.arena < 0) stage.arena = arenas_->arena_bytes(stage.plan);
     });
     std::vector<std::int64_t> bytes;
     for (const Stage& stage : stages_) bytes.push_back(stage.arena);
@@ -203,9 +206,9 @@ class StagePlans {
   }
 
   /// The arena, or less where it is above `limit`.
-  static std::int64_t arena_up_to(std::int64_t limit, const StepPlan& plan) {
+  std::int64_t arena_up_to(std::int64_t limit, const StepPlan& plan) const {
     const std::int64_t least = peak_live_bytes(plan);
-    return least > limit ? least : plan_memory(plan).arena_bytes;
+    return least > limit ? least : arenas_->arena_bytes(plan);
   }
 
   Pipeline order(ScheduleKind schedule) const {
@@ -221,6 +224,7 @@ class StagePlans {
   }
 
   const Policy* policy_;
+  std::shared_ptr<KnownArenas> arenas_;  // of other divisions, too
   Purpose purpose_;
   int threads_;
   int first_backward_;
@@ -245,8 +249,10 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
   std::vector<UnitRange> chunks = make_chunks(model, policy);
+  // Stages with as many units are alike in many divisions.
+  const auto known = std::make_shared<KnownArenas>();
   const auto plan = [&](const std::vector<UnitRange>& some) {
-    StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train, threads);
+    StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train, threads, known);
     plans.build(schedule_of_memory(policy));
     return plans;
   };

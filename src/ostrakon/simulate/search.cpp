@@ -31,6 +31,13 @@ class Known {
   const std::optional<Cost>& bound(const Point& point) {
     return once(bounds_, point, [&] { return candidates_.bound(point); });
   }
+  /// Estimates of these are asked for next.
+  void expect(std::vector<Point> points) {
+    points.erase(std::remove_if(points.begin(), points.end(),
+                                [&](const Point& point) { return estimates_.count(point) > 0; }),
+                 points.end());
+    if (points.size() > 1) candidates_.expect(points);
+  }
   const std::optional<Cost>& estimate(const Point& point) {
     return once(estimates_, point, [&] { return candidates_.estimate(point); });
   }
@@ -165,18 +172,38 @@ class Search {
     return std::max(0.0, static_cast<double>(cost.bytes) - limit_);
   }
 
-  /// None where it is not possible, or bounds say that it is no better than `best`.
-  std::optional<Score> score(const Point& point, const std::optional<Score>& best) {
+  /// False where it is not possible, or bounds say that it is no better than `best`.
+  bool may_help(const Point& point, const std::optional<Score>& best) {
     const std::optional<Cost>& bound = known_.bound(point);
-    if (!bound || too_large_.count(point) > 0) return std::nullopt;
+    if (!bound || too_large_.count(point) > 0) return false;
+    if (!best) return true;
     const Score least = {excess(*bound), bound->seconds * least_above_bound()};
-    if (best && !(least < *best)) return std::nullopt;
-    if (best && least_ && least_->excess == 0.0 && least.seconds > hopeless * least_->seconds)
-      return std::nullopt;
+    return least < *best &&
+           !(least_ && least_->excess == 0.0 && least.seconds > hopeless * least_->seconds);
+  }
+
+  std::optional<Cost> estimate(const Point& point) {
+    const std::optional<Cost>& bound = known_.bound(point);
+    if (!bound) return std::nullopt;
     const std::optional<Cost>& cost = known_.estimate(point);
+    if (cost && bound->seconds > 0.0) closest_ = std::min(closest_, cost->seconds / bound->seconds);
+    return cost;
+  }
+
+  /// None where it does not help.
+  std::optional<Score> score(const Point& point, const std::optional<Score>& best) {
+    if (!may_help(point, best)) return std::nullopt;
+    const std::optional<Cost> cost = estimate(point);
     if (!cost) return std::nullopt;
-    if (bound->seconds > 0.0) closest_ = std::min(closest_, cost->seconds / bound->seconds);
     return Score{excess(*cost), cost->seconds};
+  }
+
+  /// Scores of those of them that may help are asked for next.
+  void expect(std::vector<Point> points, const std::optional<Score>& best) {
+    points.erase(std::remove_if(points.begin(), points.end(),
+                                [&](const Point& point) { return !may_help(point, best); }),
+                 points.end());
+    known_.expect(std::move(points));
   }
 
   /// By how much an estimate may be expected to be above its bound, at least: most of what is above
@@ -202,9 +229,14 @@ class Search {
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [bound, start] : all) {
       if (bound > slower * least) break;
-      const std::optional<Cost>& cost = known_.estimate(start);
+      const std::optional<Cost> cost = estimate(start);
       if (!cost) continue;
-      closest_ = std::min(closest_, cost->seconds / bound);
+      if (timed.empty()) {
+        std::vector<Point> others;
+        for (const auto& [of_other, other] : all)
+          if (of_other <= slower * cost->seconds) others.push_back(other);
+        known_.expect(std::move(others));
+      }
       timed.emplace_back(cost->seconds, start);
       least = std::min(least, cost->seconds);
     }
@@ -234,10 +266,13 @@ class Search {
 
   /// Tries all values of a dimension.
   bool improve(Point& at, std::optional<Score>& best, std::size_t dimension) {
-    bool improves = false;
+    std::vector<Point> points;
     Point point = at;
     for (int& value = point[dimension] = 0; value < sizes_[dimension]; ++value)
-      improves |= step(at, best, point);
+      points.push_back(point);
+    expect(points, best);
+    bool improves = false;
+    for (const Point& one : points) improves |= step(at, best, one);
     return improves;
   }
 
@@ -247,35 +282,52 @@ class Search {
     struct Change {
       std::size_t dimension;
       int value;
-      double seconds, bytes;  // that it adds
+      bool is_possible = false;
+      double seconds = 0.0, bytes = 0.0;  // that it adds
     };
     const Point from = at;
     const Cost before = *known_.estimate(from);
     const auto bytes_before = static_cast<double>(before.bytes);
     std::vector<Change> changes;
+    std::vector<Point> points;
     for (std::size_t d = 0; d < sizes_.size(); ++d) {
       Point point = from;
       for (int& value = point[d] = 0; value < sizes_[d]; ++value) {
         const std::optional<Cost>& bound = known_.bound(point);
         if (value == from[d] || !bound) continue;
         if (bound->seconds * least_above_bound() > hopeful * before.seconds) continue;
-        if (const std::optional<Cost>& cost = known_.estimate(point))
-          changes.push_back({d, value, cost->seconds - before.seconds,
-                             static_cast<double>(cost->bytes) - bytes_before});
+        changes.push_back({d, value});
+        points.push_back(point);
       }
     }
+    known_.expect(points);
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      const std::optional<Cost> cost = estimate(points[i]);
+      changes[i].is_possible = cost.has_value();
+      if (!cost) continue;
+      changes[i].seconds = cost->seconds - before.seconds;
+      changes[i].bytes = static_cast<double>(cost->bytes) - bytes_before;
+    }
+    const auto may_help_together = [&](const Change& one, const Change& other) {
+      if (!one.is_possible || !other.is_possible || other.dimension <= one.dimension) return false;
+      return before.seconds + one.seconds + other.seconds <= hopeful * best->seconds &&
+             (best->excess > 0.0 || bytes_before + one.bytes + other.bytes <= large * limit_);
+    };
+    const auto with = [&](const Change& one, const Change& other) {
+      Point point = from;
+      point[one.dimension] = one.value;
+      point[other.dimension] = other.value;
+      return point;
+    };
+    points.clear();
+    for (const Change& one : changes)
+      for (const Change& other : changes)
+        if (may_help_together(one, other)) points.push_back(with(one, other));
+    expect(points, best);
     bool improves = false;
     for (const Change& one : changes)
-      for (const Change& other : changes) {
-        if (other.dimension <= one.dimension) continue;
-        if (before.seconds + one.seconds + other.seconds > hopeful * best->seconds) continue;
-        if (best->excess == 0.0 && bytes_before + one.bytes + other.bytes > large * limit_)
-          continue;
-        Point point = from;
-        point[one.dimension] = one.value;
-        point[other.dimension] = other.value;
-        improves |= step(at, best, point);
-      }
+      for (const Change& other : changes)
+        if (may_help_together(one, other)) improves |= step(at, best, with(one, other));
     return improves;
   }
 

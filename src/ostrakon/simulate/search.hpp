@@ -35,6 +35,8 @@ class Candidates {
 
   /// Lower bounds of both; none where the point is not possible.
   virtual std::optional<Cost> bound(const Point& point) = 0;
+  /// Estimates of these, which have bounds, are asked for next: they may be made at once.
+  virtual void expect(const std::vector<Point>&) {}
   /// About what seconds() and bytes() say; none where it is not possible.
   virtual std::optional<Cost> estimate(const Point& point) = 0;
   /// Seconds of complete plans; none where it is not possible.

@@ -115,6 +115,7 @@ config::Settings LayoutCandidates::settings(const Point& point) const {
 const plan::ModelDescription& LayoutCandidates::model(const config::Settings& settings,
                                                       std::int64_t layers) {
   const std::string name = model_name(settings, layers);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = models_.find(name);
   if (found != models_.end()) return found->second;
   config::Settings shorter = settings;
@@ -187,6 +188,7 @@ const plan::ShorterSteps& LayoutCandidates::shorter_steps(const Placed& placed) 
   const plan::Policy& policy = placed.candidate.policy;
   const ShorterKey key{placed.candidate.model, placed.whole.micro_batches, policy.stages,
                        policy.chunks, policy.chunk_units};
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = shorter_.find(key);
   if (found != shorter_.end()) return found->second;
   const config::Settings& settings = placed.settings;
@@ -254,10 +256,52 @@ simulate::Cost LayoutCandidates::estimate_placed(const Placed& placed) {
   const std::string name = layout_name(placed);
   const auto known = estimates_of_layouts_.find(name);
   if (known != estimates_of_layouts_.end()) return known->second;
-  return estimates_of_layouts_[name] = estimate_layout(placed);
+  return estimates_of_layouts_[name] = estimate_layout(placed, threads_);
 }
 
-simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed) {
+std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
+    const Placed& placed) {
+  const plan::Policy& policy = placed.candidate.policy;
+  if (policy.schedule != plan::ScheduleKind::zero_bubble ||
+      policy.zero_bubble_memory != plan::ZeroBubbleMemory::as_1f1b)
+    return std::nullopt;
+  Placed other = placed;
+  other.candidate.policy.schedule = other.settings.parallel.schedule =
+      plan::ScheduleKind::one_forward_one_backward;
+  other.candidate.model = &model(other.settings, other.settings.model.layers);
+  return other;
+}
+
+void LayoutCandidates::expect(const std::vector<Point>& points) {
+  if (threads_ == 1) return;
+  std::map<std::string, Placed> layouts;
+  const auto add = [&](const Placed& placed) {
+    const std::string name = layout_name(placed);
+    if (estimates_of_layouts_.count(name) == 0) layouts.emplace(name, placed);
+  };
+  for (const Point& point : points) {
+    const std::optional<Placed> placed = place(point);
+    if (!placed) continue;
+    add(*placed);
+    if (const std::optional<Placed> other = with_nothing_deferred(*placed)) add(*other);
+  }
+  const std::vector<std::pair<std::string, Placed>> all(layouts.begin(), layouts.end());
+  if (all.size() < 2) return;  // an estimate uses all threads by itself
+  std::vector<std::optional<simulate::Cost>> found(all.size());
+  in_threads(threads_, static_cast<std::int64_t>(all.size()), [&](int, std::int64_t i) {
+    try {
+      found[static_cast<std::size_t>(i)] =
+          estimate_layout(all[static_cast<std::size_t>(i)].second, 1);
+    } catch (const OtherBits&) {
+    } catch (const Error&) {
+      // Whoever asks for it is told.
+    }
+  });
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (found[i]) estimates_of_layouts_[all[i].first] = *found[i];
+}
+
+simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed, int threads) {
   const plan::ShorterSteps& shorter = shorter_steps(placed);
   std::vector<plan::StepTakes> takes(shorter.lengths().size());
   // The shortest comes first. Settings that make no difference to it make none.
@@ -265,18 +309,18 @@ simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed) {
   std::vector<std::uint64_t> hashes;
   for (const plan::StepPlan& plan : plans) hashes.push_back(plan.hash());
   const std::pair name{&shorter, std::move(hashes)};
-  if (const auto known = estimates_.find(name); known != estimates_.end()) return known->second;
-  bool knows_bits = false;
-  for (const plan::StepLength& length : shorter.lengths()) {
-    model(placed.settings, length.layers);
-    knows_bits |= shows_bits(placed, length);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto known = estimates_.find(name); known != estimates_.end()) return known->second;
   }
+  bool knows_bits = false;
+  for (const plan::StepLength& length : shorter.lengths()) knows_bits |= shows_bits(placed, length);
   if (needs_bits_ && !knows_bits) {
     plan::StepLength like_whole = shorter.lengths().back();
     like_whole.micro_batches = placed.whole.micro_batches;
     plan_shorter(placed, like_whole);
   }
-  in_threads(threads_, static_cast<std::int64_t>(takes.size()), [&](int, std::int64_t i) {
+  in_threads(threads, static_cast<std::int64_t>(takes.size()), [&](int, std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     if (at + 1 == takes.size())
       takes[at] = simulate_shorter(placed, plans);
@@ -292,22 +336,18 @@ simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed) {
     const auto stage = static_cast<std::size_t>(largest - alive.begin());
     bytes += plan::plan_memory(plans[stage]).arena_bytes - *largest;
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
   return estimates_[name] = {shorter.seconds(takes) * (1.0 + variation), bytes};
 }
 
 std::optional<simulate::Cost> LayoutCandidates::estimate(const Point& point) {
-  std::optional<Placed> placed = place(point);
+  const std::optional<Placed> placed = place(point);
   if (!placed || (bounds_.count(point) == 0 && !bound(point))) return std::nullopt;
   try {
     simulate::Cost cost = estimate_placed(*placed);
-    plan::Policy& policy = placed->candidate.policy;
-    if (policy.schedule == plan::ScheduleKind::zero_bubble &&
-        policy.zero_bubble_memory == plan::ZeroBubbleMemory::as_1f1b) {
-      // How much has room to be deferred is known when memory is laid out: about so much.
-      constexpr double part_deferred = 0.6;
-      policy.schedule = placed->settings.parallel.schedule =
-          plan::ScheduleKind::one_forward_one_backward;
-      const simulate::Cost at_once = estimate_placed(*placed);
+    if (const std::optional<Placed> other = with_nothing_deferred(*placed)) {
+      constexpr double part_deferred = 0.6;  // about so much
+      const simulate::Cost at_once = estimate_placed(*other);
       cost = {part_deferred * cost.seconds + (1.0 - part_deferred) * at_once.seconds,
               at_once.bytes};
     }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/fit.hpp>
@@ -54,6 +55,7 @@ class LayoutCandidates : public simulate::Candidates {
   std::vector<bool> are_starts() const override;
   std::string kind(const simulate::Point& point) const override;
   std::optional<simulate::Cost> bound(const simulate::Point& point) override;
+  void expect(const std::vector<simulate::Point>& points) override;
   std::optional<simulate::Cost> estimate(const simulate::Point& point) override;
   std::optional<double> seconds(const simulate::Point& point) override;
   std::int64_t bytes(const simulate::Point& point) override;
@@ -91,10 +93,15 @@ class LayoutCandidates : public simulate::Candidates {
   std::vector<plan::StepPlan> plan_shorter(const Placed& placed, const plan::StepLength& length);
   plan::StepTakes simulate_shorter(const Placed& placed,
                                    const std::vector<plan::StepPlan>& plans) const;
-  simulate::Cost estimate_placed(const Placed& placed);
+  /// Where what has room to be deferred is known only when memory is laid out: with nothing
+  /// deferred.
+  std::optional<Placed> with_nothing_deferred(const Placed& placed);
   /// All that a point varies, with what follows from "auto" and from groups by name.
   std::string layout_name(const Placed& placed) const;
-  simulate::Cost estimate_layout(const Placed& placed);
+  simulate::Cost estimate_placed(const Placed& placed);
+  /// Of one that is not known. May be asked by several threads at once. `threads`: on which it
+  /// plans.
+  simulate::Cost estimate_layout(const Placed& placed, int threads);
   double model_flops(const Placed& placed) const;
 
   const config::Settings& deck_;
@@ -106,6 +113,7 @@ class LayoutCandidates : public simulate::Candidates {
   const plan::Rates rates_;  // bounding_rates
   plan::LeastFinder least_;
   std::map<simulate::Point, simulate::Cost> bounds_;
+  std::mutex mutex_;  // of what estimates have in common: shorter_, estimates_, models_
   using ShorterKey =
       std::tuple<const plan::ModelDescription*, std::int64_t, int, int, std::vector<int>>;
   std::map<ShorterKey, plan::ShorterSteps> shorter_;

@@ -91,7 +91,7 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
       model, make_tasks(model, purpose, pipeline.turns[stage], layouts), most_waiting);
 
   Builder builder(model, grid, layouts, purpose, stage);
-  builder.reserve(tasks.size());
+  builder.reserve(tasks);
   make_state_buffers(builder, policy);
   SumsPass sums(builder, tasks);
   GatherPass gathers(builder, policy, tasks);

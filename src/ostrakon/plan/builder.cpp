@@ -63,10 +63,19 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   }
 }
 
-void Builder::reserve(std::size_t tasks) {
-  plan_.actions.reserve(5 * tasks);
-  plan_.buffers.reserve(5 * tasks);
-  last_use_.reserve(5 * tasks);
+void Builder::reserve(const Tasks& tasks) {
+  std::size_t count = 0;
+  for (const Task& task : tasks) {
+    count += 5;
+    if (!task.computes()) continue;
+    // Each with an exchange; a backward may compute forward again.
+    const UnitDescription& of = unit(task.unit);
+    count += 2 * of.forward.size();
+    if (task.work == Work::backward) count += 2 * of.backward.size();
+  }
+  plan_.actions.reserve(count);
+  plan_.buffers.reserve(count);
+  last_use_.reserve(count);
 }
 
 std::string Builder::name_of(int u, std::string_view what) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <ostrakon/plan/parameter_uses.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/tasks.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,8 @@ class Builder {
   Builder(const ModelDescription& model, const Grid& grid, const Layouts& layouts, Purpose purpose,
           int stage = 0);
 
-  /// Reserves memory for the actions and buffers of that many tasks, approximately.
-  void reserve(std::size_t tasks);
+  /// Reserves memory for the actions and buffers of these tasks, approximately.
+  void reserve(const Tasks& tasks);
 
   const StepPlan& plan() const { return plan_; }
   const ModelDescription& model() const { return model_; }

@@ -103,6 +103,7 @@ class List {
   }
   bool has(const Point& point) const { return found_.count(candidates_.kind(point)) > 0; }
   bool empty() const { return found_.empty(); }
+  std::size_t size() const { return found_.size(); }  // kinds
 
   std::vector<Found> fastest(std::size_t most) const {
     std::vector<Found> all;
@@ -408,20 +409,20 @@ class Search {
     return false;
   }
 
+  /// As many as are asked for, and those that may be as fast as the fastest: estimates of another
+  /// kind err otherwise.
   void plan_other_kinds() {
-    // Also where fewer are asked for: one of another kind may turn out to be the fastest.
-    constexpr std::size_t least_kinds = 4;
-    const std::size_t most_kinds = std::max(most_, least_kinds);
-    std::size_t kinds = 1;
+    const std::size_t enough = std::max<std::size_t>(most_, 4), most_kinds = enough + 4;
     std::map<std::string, int> tries;
     std::set<std::tuple<double, std::int64_t, std::string>> planned;
     for (const auto& [seconds, point] : in_order()) {
-      if (list_.empty() || kinds >= most_kinds) return;
+      const bool is_as_fast = seconds <= list_.least_seconds() * (1.0 + estimate_error);
+      if (list_.empty() || list_.size() >= (is_as_fast ? most_kinds : enough)) return;
       const std::string kind = candidates_.kind(point);
       if (list_.has(point) || !planned.emplace(seconds, known_.estimate(point)->bytes, kind).second)
         continue;
       if (++tries[kind] > 2) continue;
-      if (list_.take(point)) ++kinds;
+      list_.take(point);
     }
   }
 

@@ -38,6 +38,7 @@ class Known {
                  points.end());
     if (points.size() > 1) candidates_.expect(points);
   }
+  bool has_estimate(const Point& point) const { return estimates_.count(point) > 0; }
   const std::optional<Cost>& estimate(const Point& point) {
     return once(estimates_, point, [&] { return candidates_.estimate(point); });
   }
@@ -309,8 +310,17 @@ class Search {
       changes[i].seconds = cost->seconds - before.seconds;
       changes[i].bytes = static_cast<double>(cost->bytes) - bytes_before;
     }
+    // Of those of a dimension that do the same, one.
+    std::set<std::tuple<std::size_t, double, double>> seen;
+    changes.erase(std::remove_if(
+                      changes.begin(), changes.end(),
+                      [&](const Change& change) {
+                        return !change.is_possible ||
+                               !seen.emplace(change.dimension, change.seconds, change.bytes).second;
+                      }),
+                  changes.end());
     const auto may_help_together = [&](const Change& one, const Change& other) {
-      if (!one.is_possible || !other.is_possible || other.dimension <= one.dimension) return false;
+      if (other.dimension <= one.dimension) return false;
       return before.seconds + one.seconds + other.seconds <= hopeful * best->seconds &&
              (best->excess > 0.0 || bytes_before + one.bytes + other.bytes <= large * limit_);
     };
@@ -320,15 +330,31 @@ class Search {
       point[other.dimension] = other.value;
       return point;
     };
-    points.clear();
+    struct Pair {
+      const Change *one, *other;
+      double excess, seconds;  // if each does what it does alone
+    };
+    std::vector<Pair> pairs;
     for (const Change& one : changes)
       for (const Change& other : changes)
-        if (may_help_together(one, other)) points.push_back(with(one, other));
+        if (may_help_together(one, other))
+          pairs.push_back({&one, &other,
+                           std::max(0.0, bytes_before + one.bytes + other.bytes - limit_),
+                           one.seconds + other.seconds});
+    std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
+      return std::pair(a.excess, a.seconds) < std::pair(b.excess, b.seconds);
+    });
+    points.clear();
+    for (const Pair& pair : pairs) {
+      const Point point = with(*pair.one, *pair.other);
+      if (!may_help(point, best) || known_.has_estimate(point)) continue;
+      if (effort_left_ <= 0.0) break;
+      effort_left_ -= candidates_.effort(point);
+      points.push_back(point);
+    }
     expect(points, best);
     bool improves = false;
-    for (const Change& one : changes)
-      for (const Change& other : changes)
-        if (may_help_together(one, other)) improves |= step(at, best, with(one, other));
+    for (const Point& point : points) improves |= step(at, best, point);
     return improves;
   }
 
@@ -469,6 +495,7 @@ class Search {
   List list_;
   std::optional<Score> least_;  // where any start has led
   Point least_at_;
+  double effort_left_ = 2e6;                                  // for two changes at once
   double closest_ = std::numeric_limits<double>::infinity();  // of estimates, to their bounds
   std::set<Point> too_large_, ends_;
 };

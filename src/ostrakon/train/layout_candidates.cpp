@@ -272,6 +272,20 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
   return other;
 }
 
+double LayoutCandidates::effort(const Point& point) {
+  const std::optional<Placed> placed = place(point);
+  if (!placed) return 0.0;
+  std::size_t phases = 0;
+  const std::vector<plan::UnitDescription>& units = placed->candidate.model->units;
+  for (const plan::UnitDescription& unit : units)
+    phases += 2 * unit.forward.size() + unit.backward.size();
+  const double of_layer = static_cast<double>(phases) / static_cast<double>(units.size());
+  double actions = 0.0;  // each phase with an exchange
+  for (const plan::StepLength& length : shorter_steps(*placed).lengths())
+    actions += 2.0 * of_layer * static_cast<double>(length.layers * length.micro_batches);
+  return actions;
+}
+
 void LayoutCandidates::expect(const std::vector<Point>& points) {
   if (threads_ == 1) return;
   std::map<std::string, Placed> layouts;

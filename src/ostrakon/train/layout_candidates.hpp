@@ -55,6 +55,7 @@ class LayoutCandidates : public simulate::Candidates {
   std::vector<bool> are_starts() const override;
   std::string kind(const simulate::Point& point) const override;
   std::optional<simulate::Cost> bound(const simulate::Point& point) override;
+  double effort(const simulate::Point& point) override;
   void expect(const std::vector<simulate::Point>& points) override;
   std::optional<simulate::Cost> estimate(const simulate::Point& point) override;
   std::optional<double> seconds(const simulate::Point& point) override;

@@ -344,7 +344,7 @@ simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed, int threa
   const double variation = simulate::added_by_variation(on_.machine, on_.ranks);
   std::int64_t bytes = shorter.bytes(takes);
   // What lies badly in the arena of a short step does so in that of a longer one.
-  if (bytes <= room_bytes_ && bytes > room_bytes_ - room_bytes_ / 8) {
+  if (bytes <= room_bytes_ && bytes > room_bytes_ - room_bytes_ / 16) {
     const std::vector<std::int64_t>& alive = takes.back().bytes;
     const auto largest = std::max_element(alive.begin(), alive.end());
     const auto stage = static_cast<std::size_t>(largest - alive.begin());

@@ -155,6 +155,28 @@ TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
   EXPECT_LT(worst, 1.25);
 }
 
+TEST(MemoryPlan, ArenasOfPlansThatAreAlikeAreKnown) {
+  KnownArenas known;
+  const auto plan_with = [](int layers, bool tied) {
+    return build_step_plan(make_model(layers, tied, 13), 2, make_policy(16), Purpose::train);
+  };
+  for (int again = 0; again < 2; ++again)
+    for (const int layers : {2, 3, 5})
+      for (const bool tied : {false, true}) {
+        StepPlan plan = plan_with(layers, tied);
+        EXPECT_EQ(known.arena_bytes(plan), plan_memory(plan).arena_bytes);
+        // One buffer is larger, or lives longer.
+        for (Buffer& buffer : plan.buffers) {
+          if (buffer.persistent || buffer.first < 0 || buffer.space != Space::device) continue;
+          buffer.bytes += 4096;
+          EXPECT_EQ(known.arena_bytes(plan), plan_memory(plan).arena_bytes);
+          buffer.last = static_cast<int>(plan.actions.size()) - 1;
+          EXPECT_EQ(known.arena_bytes(plan), plan_memory(plan).arena_bytes);
+          break;
+        }
+      }
+}
+
 TEST(MemoryPlan, LongPlansArePlacedToo) {
   const StepPlan plan =
       build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);

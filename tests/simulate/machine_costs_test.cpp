@@ -143,6 +143,25 @@ TEST(MachineCosts, BoundingRatesAreThoseOfTheFasterPass) {
   EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 400.0);
 }
 
+// The phases of a unit, as operations at the rates of a bound, take as long as their kernels.
+TEST(MachineCosts, OperationsCanSayWhatKernelsTake) {
+  Machine machine = round_machine();
+  machine.kernels.backward_products = 3.0;
+  Phase phase;
+  phase.flops = 300.0;
+  phase.work = attention_work(100.0, 64) + row_work(20.0, 3.0);
+  phase.recompute_flops = 50.0;
+  ModelDescription model;
+  model.units.resize(1);
+  model.units[0].forward = model.units[0].backward = {phase, phase};
+  const Rates rates = bounding_rates(machine, 4, 1);
+  model = with_kernel_times(model, machine, rates);
+  const UnitDescription& unit = model.units[0];
+  EXPECT_DOUBLE_EQ(flops(unit.forward) / rates.flops, 2.0 * (2.0 + 2.0 + 2.0));
+  EXPECT_DOUBLE_EQ(recompute_flops(unit.forward) / rates.flops, 2.0 * 0.5);
+  EXPECT_DOUBLE_EQ(flops(unit.backward) / rates.flops, 2.0 * (3.0 * 2.0 + 2.0 + 2.0));
+}
+
 TEST(MachineCosts, CollectivesTakeTheNetworkOfTheirRanks) {
   const StepPlan plan = make_plan(4, {collective(Kind::gather, 4, 64)});
   EXPECT_DOUBLE_EQ(cost(plan, round_machine())[Resource::inside_nodes], 48.0 / 8.0);

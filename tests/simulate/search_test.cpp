@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/simulate/search.hpp>
+#include <set>
 
 namespace ostrakon::tests {
 namespace {
@@ -42,6 +43,53 @@ TEST(Search, FindsTheSameHoweverManyAreAskedFor) {
     EXPECT_EQ(found.best.front().point, Point{3}) << most;
     EXPECT_LE(found.best.size(), most);
   }
+}
+
+/// What is fast has no room, but with one setting of another dimension; some save a little.
+class Crowded : public Candidates {
+ public:
+  explicit Crowded(double effort) : effort_(effort) {}
+  std::vector<int> sizes() const override { return {2, 10, 10}; }
+  std::vector<bool> are_starts() const override { return {false, false, false}; }
+  std::string kind(const Point&) const override { return "one"; }
+  std::optional<Cost> bound(const Point&) override { return Cost{0.5, 1}; }
+  double effort(const Point&) override { return effort_; }
+  void expect(const std::vector<Point>& points) override {
+    for (const Point& point : points) expected_.insert(point);
+  }
+  std::optional<Cost> estimate(const Point& point) override {
+    asked_.insert(point);
+    return cost(point);
+  }
+  std::optional<double> seconds(const Point& point) override { return cost(point).seconds; }
+  std::int64_t bytes(const Point& point) override { return cost(point).bytes; }
+
+  std::set<Point> expected_, asked_;
+
+ private:
+  static Cost cost(const Point& point) {
+    Cost cost{10.0, 50};
+    if (point[0] == 1) cost = {5.0, 150};
+    cost.seconds += 0.01 * point[1] + 0.02 * point[2];
+    cost.bytes -= point[1] == 7 ? 60 : 2 * point[1] + point[2];
+    return cost;
+  }
+
+  double effort_;
+};
+
+TEST(Search, TriesTheMostPromisingTwoChangesWhereEstimatesTakeLong) {
+  Crowded easy(0.0), hard(1e9);
+  for (Crowded* each : {&easy, &hard})
+    EXPECT_EQ(search(*each, 100, 1).best.front().point, (Point{1, 7, 0}));
+  EXPECT_LT(hard.asked_.size(), easy.asked_.size());
+}
+
+TEST(Search, AsksForWhatItSaysThatItWill) {
+  Crowded each(0.0);
+  search(each, 100, 1);
+  EXPECT_GT(each.expected_.size(), 20u);
+  for (const Point& point : each.expected_) EXPECT_EQ(each.asked_.count(point), 1u);
 }
 
 }  // namespace

@@ -130,6 +130,38 @@ TEST(ChooseLayout, IsTheSameAtEachCall) {
   }
 }
 
+TEST(ChooseLayout, BoundsAreNoMoreThanWhatPlansTake) {
+  std::mt19937 random(11);
+  int bounded = 0;
+  for (int i = 0; i < 120; ++i) {
+    RanksOn on{random_machine(random), 8, 4};
+    // Computing decides, so that bounds are close.
+    if (i % 2 == 0) {
+      on.machine.inside_nodes = {1e12, 0.0, 0.0};
+      on.machine.across_nodes = on.machine.inside_nodes;
+      on.machine.kernels.backward_products = 0.8;
+    }
+    config::Settings deck = small_deck(6, 32);
+    LayoutFreedom freedom;
+    freedom.ranks = 8;
+    freedom.ranks_per_node = 4;
+    const LayoutSpace space = make_layout_space(deck, freedom);
+    LayoutCandidates candidates(deck, space, on, {});
+    simulate::Point point;
+    for (const int size : candidates.sizes())
+      point.push_back(static_cast<int>(random() % static_cast<unsigned>(size)));
+    const std::optional<simulate::Cost> bound = candidates.bound(point);
+    const std::optional<double> seconds = bound ? candidates.seconds(point) : std::nullopt;
+    if (!seconds) continue;
+    // Units that stages exchange, so that less memory is needed, may shorten a pipeline.
+    EXPECT_LE(bound->seconds, *seconds * (candidates.settings(point).pipeline > 1 ? 1.01 : 1.0))
+        << i;
+    EXPECT_LE(bound->bytes, candidates.bytes(point));
+    bounded += bound->seconds > 0.5 * *seconds ? 1 : 0;
+  }
+  EXPECT_GT(bounded, 10);
+}
+
 void expect_close_estimate(const config::Settings& deck, int ranks, double seconds_off,
                            double bytes_off) {
   std::mt19937 random(8);

@@ -85,6 +85,27 @@ TEST(Search, TriesTheMostPromisingTwoChangesWhereEstimatesTakeLong) {
   EXPECT_LT(hard.asked_.size(), easy.asked_.size());
 }
 
+/// The first start is the faster one, and has no room with any setting.
+class SlowerFits : public Line {
+ public:
+  SlowerFits() : Line({}, {}) {}
+  std::vector<int> sizes() const override { return {2, 2, 2}; }
+  std::vector<bool> are_starts() const override { return {true, false, false}; }
+  std::optional<Cost> estimate(const Point& point) override {
+    if (point[0] == 0) return Cost{1.0, 200};
+    return Cost{1.2, point[2] == 1 ? 50 : 500};
+  }
+  std::optional<double> seconds(const Point& point) override { return estimate(point)->seconds; }
+  std::int64_t bytes(const Point& point) override { return estimate(point)->bytes; }
+};
+
+TEST(Search, FollowsSlowerStartsWhereNothingFits) {
+  SlowerFits each;
+  const Choices found = search(each, 100, 1);
+  ASSERT_EQ(found.best.size(), 1u);
+  EXPECT_EQ(found.best.front().point, (Point{1, 0, 1}));
+}
+
 TEST(Search, AsksForWhatItSaysThatItWill) {
   Crowded each(0.0);
   search(each, 100, 1);

@@ -70,6 +70,7 @@ constexpr config::Varied pipeline{"parallel", "pipeline"};
 constexpr config::Varied how{"parallel", "schedule"};
 constexpr config::Varied chunks{"parallel", "pipeline_chunks"};
 constexpr config::Varied checkpointing{"memory", "activation_checkpointing"};
+constexpr config::Varied prefetch{"parallel", "forward_prefetch"};
 
 TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
   std::mt19937 random(7);
@@ -113,21 +114,33 @@ TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
   std::cout << "slower than the best by at most " << 100.0 * (worst - 1.0) << " %\n";
 }
 
-TEST(ChooseLayout, IsTheSameAtEachCall) {
-  std::mt19937 random(3);
-  const config::Settings deck = small_deck(2, 16);
-  ChooseRequest request = request_on(random_machine(random), 4, 2);
+void expect_same_at_each_call(const config::Settings& deck, ChooseRequest request) {
   const ChosenLayouts one = choose_layouts(deck, request);
-  for (const int threads : {1, 3}) {
+  for (const int threads : {1, 2, 3, 3}) {
     request.threads = threads;
     const ChosenLayouts other = choose_layouts(deck, request);
-    EXPECT_EQ(one.estimated, other.estimated);
-    ASSERT_EQ(one.best.size(), other.best.size());
+    EXPECT_EQ(one.estimated, other.estimated) << threads;
+    ASSERT_EQ(one.best.size(), other.best.size()) << threads;
     for (std::size_t i = 0; i < one.best.size(); ++i) {
-      EXPECT_EQ(one.best[i].changes, other.best[i].changes);
+      EXPECT_EQ(one.best[i].changes, other.best[i].changes) << threads;
       EXPECT_EQ(one.best[i].prediction.step_seconds, other.best[i].prediction.step_seconds);
     }
   }
+}
+
+TEST(ChooseLayout, IsTheSameAtEachCall) {
+  std::mt19937 random(3);
+  expect_same_at_each_call(small_deck(2, 16), request_on(random_machine(random), 4, 2));
+}
+
+// Of many layers, with more prefetch than the shorter steps show, and with all schedules.
+TEST(ChooseLayout, IsTheSameAtEachCallWithShorterSteps) {
+  std::mt19937 random(5);
+  config::Settings deck = small_deck(20, 32);
+  config::set(deck, {{&prefetch, "4"}});
+  ChooseRequest request = request_on(random_machine(random), 4, 2);
+  request.kept.erase("parallel.schedule");
+  expect_same_at_each_call(deck, request);
 }
 
 TEST(ChooseLayout, BoundsAreNoMoreThanWhatPlansTake) {

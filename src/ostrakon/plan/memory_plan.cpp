@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/hash.hpp>
 #include <ostrakon/plan/placement.hpp>
-#include <utility>
 
 namespace ostrakon::plan {
 namespace {
@@ -83,13 +83,18 @@ MemoryPlan plan_memory(const StepPlan& plan, Space space) {
 }
 
 std::int64_t KnownArenas::arena_bytes(const StepPlan& plan) {
-  std::vector<std::int64_t> name = {static_cast<std::int64_t>(plan.actions.size())};
+  Hasher hasher;
+  std::size_t placed = 0;
+  std::int64_t sum = 0, persistent = 0;
   for (const Buffer& buffer : plan.buffers) {
-    if (buffer.space != Space::device || (!buffer.persistent && buffer.first < 0)) continue;
-    name.push_back(buffer.persistent ? -1 : buffer.first);
-    name.push_back(buffer.persistent ? -1 : buffer.last);
-    name.push_back(buffer.bytes);
+    if (buffer.space != Space::device) continue;
+    if (buffer.persistent) persistent += aligned(buffer.bytes);
+    if (buffer.persistent || buffer.first < 0) continue;
+    hasher.add(buffer.first, buffer.last, aligned(buffer.bytes));
+    sum += aligned(buffer.bytes);
+    ++placed;
   }
+  const Key name = {hasher.value(), placed, sum, persistent, plan.actions.size()};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto known = known_.find(name);
@@ -97,7 +102,7 @@ std::int64_t KnownArenas::arena_bytes(const StepPlan& plan) {
   }
   const std::int64_t bytes = plan_memory(plan).arena_bytes;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return known_[std::move(name)] = bytes;
+  return known_[name] = bytes;
 }
 
 std::string memory_table(const StepPlan& plan, const MemoryPlan& memory) {

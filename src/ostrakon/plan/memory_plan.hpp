@@ -7,6 +7,7 @@
 #include <mutex>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -42,7 +43,10 @@ class KnownArenas {
 
  private:
   std::mutex mutex_;
-  std::map<std::vector<std::int64_t>, std::int64_t> known_;  // by sizes and lifetimes
+  // By what sizes and lifetimes are: a hash of those that are placed, their number and their sum,
+  // persistent bytes, actions.
+  using Key = std::tuple<std::uint64_t, std::size_t, std::int64_t, std::int64_t, std::size_t>;
+  std::map<Key, std::int64_t> known_;
 };
 
 /// The proof that is required before anything runs. It trusts nothing that made the plan: not that

@@ -226,7 +226,8 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
 plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Machine& machine,
                                          const plan::Rates& rates) {
   const ComputeRates* of_dtype = machine.rates(model.element_bytes);
-  if (of_dtype == nullptr) return model;
+  require(of_dtype != nullptr, machine.name, ": has no rates of ", 8 * model.element_bytes,
+          " bits, in which this deck computes");
   const KernelRates kernels = of_dtype->kernels.or_else(machine.kernels);
   const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
     flops = kernel_seconds(*of_dtype, kernels, flops, work, goes_backward) * rates.flops;

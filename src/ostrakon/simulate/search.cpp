@@ -2,7 +2,6 @@
 #include <ostrakon/simulate/search.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -18,8 +17,10 @@ constexpr double same = 1e-4;
 constexpr double hopeful = 1.02;
 /// And of the bytes that there are.
 constexpr double large = 1.1;
-/// What a start may lead to, of the best that others have, to be followed.
+/// A start that stays slower than this, relative to the best of others, is given up.
 constexpr double hopeless = 1.1;
+/// What estimates of two changes at once may take in a round: some seconds.
+constexpr double most_effort = 4e6;
 /// By how much an estimate may be off, relatively.
 constexpr double estimate_error = 0.01;
 
@@ -145,6 +146,7 @@ class Search {
     // Plans may need more memory than was estimated: then from the same starts with less of it.
     constexpr int rounds = 6;
     for (int round = 0; round < rounds; ++round) {
+      effort_left_ = most_effort;
       for (const Point& start : starts) go_from(start);
       if (!plan_the_fastest()) break;
     }
@@ -174,7 +176,7 @@ class Search {
     return std::max(0.0, static_cast<double>(cost.bytes) - limit_);
   }
 
-  /// False where it is not possible, or bounds say that it is no better than `best`.
+  /// False where it is not possible, or by its bounds is hardly better than `best`.
   bool may_help(const Point& point, const std::optional<Score>& best) {
     const std::optional<Cost>& bound = known_.bound(point);
     if (!bound || too_large_.count(point) > 0) return false;
@@ -208,11 +210,11 @@ class Search {
     known_.expect(std::move(points));
   }
 
-  /// By how much an estimate may be expected to be above its bound, at least: most of what is above
-  /// the one that is closest to its own.
+  /// How far above its bound an estimate is expected to be at least: most of what the one that is
+  /// closest to its own is, so far. Others may be closer where theirs are far.
   double least_above_bound() const {
-    constexpr double most_of = 0.7;
-    return std::isfinite(closest_) ? 1.0 + most_of * (closest_ - 1.0) : 1.0;
+    constexpr double most_of = 0.7, most = 1.25;
+    return std::min(most, 1.0 + most_of * (closest_ - 1.0));
   }
 
   std::vector<Point> find_starts() {
@@ -345,11 +347,16 @@ class Search {
       return std::pair(a.excess, a.seconds) < std::pair(b.excess, b.seconds);
     });
     points.clear();
+    double effort_left = effort_left_ / 2.0;  // for other starts the rest
     for (const Pair& pair : pairs) {
       const Point point = with(*pair.one, *pair.other);
-      if (!may_help(point, best) || known_.has_estimate(point)) continue;
-      if (effort_left_ <= 0.0) break;
-      effort_left_ -= candidates_.effort(point);
+      if (!may_help(point, best)) continue;
+      if (!known_.has_estimate(point)) {
+        if (effort_left <= 0.0) continue;
+        const double effort = candidates_.effort(point);
+        effort_left -= effort;
+        effort_left_ -= effort;
+      }
       points.push_back(point);
     }
     expect(points, best);
@@ -360,8 +367,7 @@ class Search {
 
   /// Of starts that come to nothing one need not know more.
   bool is_hopeless(const std::optional<Score>& best) const {
-    return least_ && best && best->excess >= least_->excess &&
-           best->seconds > hopeless * least_->seconds;
+    return least_ && least_->excess == 0.0 && best && best->seconds > hopeless * least_->seconds;
   }
 
   void go_from(Point at) {
@@ -435,8 +441,7 @@ class Search {
     return false;
   }
 
-  /// As many as are asked for, and those that may be as fast as the fastest: estimates of another
-  /// kind err otherwise.
+  /// Some, and those that may be as fast as the fastest: estimates of another kind err otherwise.
   void plan_other_kinds() {
     const std::size_t enough = std::max<std::size_t>(most_, 4), most_kinds = enough + 4;
     std::map<std::string, int> tries;
@@ -495,8 +500,8 @@ class Search {
   List list_;
   std::optional<Score> least_;  // where any start has led
   Point least_at_;
-  double effort_left_ = 2e6;                                  // for two changes at once
-  double closest_ = std::numeric_limits<double>::infinity();  // of estimates, to their bounds
+  double effort_left_ = 0.0;                                  // in a round, for two changes at once
+  double closest_ = std::numeric_limits<double>::infinity();  // of estimates over their bounds
   std::set<Point> too_large_, ends_;
 };
 

@@ -35,9 +35,9 @@ class Candidates {
 
   /// Lower bounds of both; none where the point is not possible.
   virtual std::optional<Cost> bound(const Point& point) = 0;
-  /// What an estimate takes, in units of about a microsecond; of a point that has a bound.
+  /// What an estimate takes, in actions of about a microsecond; of a point that has a bound.
   virtual double effort(const Point&) { return 0.0; }
-  /// Estimates of these, which have bounds, are asked for next: they may be made at once.
+  /// Estimates of these, which have bounds, may be asked for next: they may be made at once.
   virtual void expect(const std::vector<Point>&) {}
   /// About what seconds() and bytes() say; none where it is not possible.
   virtual std::optional<Cost> estimate(const Point& point) = 0;
@@ -63,8 +63,8 @@ struct Choices {
 /// The fastest points whose bytes are at most `room`: `most` kinds of them at most.
 ///
 /// Goes from the fastest starts along one dimension after the other, and then two at once, to the
-/// value with the least estimate, as long as that helps; points whose bounds say that they are too
-/// large or no faster are not estimated, and two changes at once only as long as the effort is not
+/// value with the least estimate, as long as that helps; points that by their bounds are too large
+/// or hardly faster are not estimated, and two changes at once only as long as the effort is not
 /// too large, the most promising first. Plans the points with the least estimates. It may miss the
 /// fastest, and finds the same at each call.
 Choices search(Candidates& candidates, std::int64_t room, std::size_t most);

@@ -2,6 +2,7 @@
 #include <ostrakon/train/layout_candidates.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/base/threads.hpp>
@@ -177,11 +178,16 @@ double LayoutCandidates::kernel_seconds(const Placed& placed) {
           : with_kernel_times_
                 .emplace(model, simulate::with_kernel_times(*model, on_.machine, rates_))
                 .first->second;
+  constexpr std::size_t most = 30;
+  std::vector<plan::Division> divisions = plan::possible_divisions(*model, policy, most);
+  if (divisions.empty()) divisions = {plan::make_chunks(*model, policy)};
+  double least = std::numeric_limits<double>::infinity();
+  for (const plan::Division& division : divisions)
+    least = std::min(
+        least, plan::least_step_seconds(timed, division, policy,
+                                        static_cast<int>(placed.whole.micro_batches), rates_));
   constexpr double rounding = 1.0 - 1e-9;
-  return kernel_seconds_[key] =
-             rounding * plan::least_step_seconds(timed, plan::make_chunks(*model, policy), policy,
-                                                 static_cast<int>(placed.whole.micro_batches),
-                                                 rates_);
+  return kernel_seconds_[key] = rounding * least;
 }
 
 const plan::ShorterSteps& LayoutCandidates::shorter_steps(const Placed& placed) {
@@ -219,6 +225,8 @@ std::vector<plan::StepPlan> LayoutCandidates::plan_shorter(const Placed& placed,
   const int ranks_of_stage = on_.ranks / policy.stages;
   // As in the whole step.
   policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks_of_stage, policy));
+  if (plan::make_grid(*placed.candidate.model, ranks_of_stage, policy).node == 0)
+    policy.hierarchical.kind = plan::Hierarchical::never;
   policy.leaves = length.micro_batches * ranks_of_stage / policy.tensor_ranks;
   policy.stages = length.stages;
   policy.chunk_units = length.chunk_units;
@@ -256,6 +264,7 @@ simulate::Cost LayoutCandidates::estimate_placed(const Placed& placed) {
   const std::string name = layout_name(placed);
   const auto known = estimates_of_layouts_.find(name);
   if (known != estimates_of_layouts_.end()) return known->second;
+  prepare(placed);
   return estimates_of_layouts_[name] = estimate_layout(placed, threads_);
 }
 
@@ -275,15 +284,25 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
 double LayoutCandidates::effort(const Point& point) {
   const std::optional<Placed> placed = place(point);
   if (!placed) return 0.0;
-  std::size_t phases = 0;
-  const std::vector<plan::UnitDescription>& units = placed->candidate.model->units;
-  for (const plan::UnitDescription& unit : units)
-    phases += 2 * unit.forward.size() + unit.backward.size();
-  const double of_layer = static_cast<double>(phases) / static_cast<double>(units.size());
-  double actions = 0.0;  // each phase with an exchange
-  for (const plan::StepLength& length : shorter_steps(*placed).lengths())
-    actions += 2.0 * of_layer * static_cast<double>(length.layers * length.micro_batches);
-  return actions;
+  const auto actions = [&](const Placed& of) {
+    if (estimates_of_layouts_.count(layout_name(of)) > 0) return 0.0;
+    std::size_t phases = 0;
+    const std::vector<plan::UnitDescription>& units = of.candidate.model->units;
+    for (const plan::UnitDescription& unit : units)
+      phases += 2 * unit.forward.size() + unit.backward.size();
+    const double of_layer = static_cast<double>(phases) / static_cast<double>(units.size());
+    double sum = 0.0;  // each phase with an exchange
+    for (const plan::StepLength& length : shorter_steps(of).lengths())
+      sum += 2.0 * of_layer * static_cast<double>(length.layers * length.micro_batches);
+    return sum;
+  };
+  const std::optional<Placed> other = with_nothing_deferred(*placed);
+  return actions(*placed) + (other ? actions(*other) : 0.0);
+}
+
+void LayoutCandidates::prepare(const Placed& placed) {
+  for (const plan::StepLength& length : shorter_steps(placed).lengths())
+    model(placed.settings, length.layers);
 }
 
 void LayoutCandidates::expect(const std::vector<Point>& points) {
@@ -291,13 +310,19 @@ void LayoutCandidates::expect(const std::vector<Point>& points) {
   std::map<std::string, Placed> layouts;
   const auto add = [&](const Placed& placed) {
     const std::string name = layout_name(placed);
-    if (estimates_of_layouts_.count(name) == 0) layouts.emplace(name, placed);
+    if (estimates_of_layouts_.count(name) > 0) return;
+    prepare(placed);
+    layouts.emplace(name, placed);
   };
   for (const Point& point : points) {
     const std::optional<Placed> placed = place(point);
     if (!placed) continue;
-    add(*placed);
-    if (const std::optional<Placed> other = with_nothing_deferred(*placed)) add(*other);
+    try {
+      add(*placed);
+      if (const std::optional<Placed> other = with_nothing_deferred(*placed)) add(*other);
+    } catch (const Error&) {
+      // Whoever asks for it is told.
+    }
   }
   const std::vector<std::pair<std::string, Placed>> all(layouts.begin(), layouts.end());
   if (all.size() < 2) return;  // an estimate uses all threads by itself
@@ -308,7 +333,6 @@ void LayoutCandidates::expect(const std::vector<Point>& points) {
           estimate_layout(all[static_cast<std::size_t>(i)].second, 1);
     } catch (const OtherBits&) {
     } catch (const Error&) {
-      // Whoever asks for it is told.
     }
   });
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -322,7 +346,11 @@ simulate::Cost LayoutCandidates::estimate_layout(const Placed& placed, int threa
   std::vector<plan::StepPlan> plans = plan_shorter(placed, shorter.lengths().back());
   std::vector<std::uint64_t> hashes;
   for (const plan::StepPlan& plan : plans) hashes.push_back(plan.hash());
-  const std::pair name{&shorter, std::move(hashes)};
+  std::string hidden;
+  for (const char* key :
+       {"forward_prefetch", "backward_prefetch", "in_flight_gathers", "in_flight_reductions"})
+    hidden += config::value_of(placed.settings, "parallel", key) + " ";
+  const std::tuple name{&shorter, std::move(hidden), std::move(hashes)};
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (const auto known = estimates_.find(name); known != estimates_.end()) return known->second;

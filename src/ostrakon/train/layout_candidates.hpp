@@ -84,8 +84,8 @@ class LayoutCandidates : public simulate::Candidates {
 
   std::optional<Placed> place(const simulate::Point& point);
   const plan::ModelDescription& model(const config::Settings& settings, std::int64_t layers);
-  /// Lower bound of a step's time, but for units that stages exchange so that more fits: what its
-  /// kernels take, with the bubble.
+  /// What the kernels of a step take, with the bubble: a lower bound of its time for any division
+  /// of the model into stages; where there are many, for that of make_chunks.
   double kernel_seconds(const Placed& placed);
   const plan::ShorterSteps& shorter_steps(const Placed& placed);
   /// Whether sums of so long a step are bitwise equal to 1 rank only if those of the whole are.
@@ -99,6 +99,8 @@ class LayoutCandidates : public simulate::Candidates {
   std::optional<Placed> with_nothing_deferred(const Placed& placed);
   /// All that a point varies, with what follows from "auto" and from groups by name.
   std::string layout_name(const Placed& placed) const;
+  /// Makes what estimate_layout reads.
+  void prepare(const Placed& placed);
   simulate::Cost estimate_placed(const Placed& placed);
   /// Of one that is not known. May be asked by several threads at once. `threads`: on which it
   /// plans.
@@ -119,8 +121,9 @@ class LayoutCandidates : public simulate::Candidates {
       std::tuple<const plan::ModelDescription*, std::int64_t, int, int, std::vector<int>>;
   std::map<ShorterKey, plan::ShorterSteps> shorter_;
   std::map<std::string, simulate::Cost> estimates_of_layouts_;  // by layout_name
-  // By the plans of the shortest step, of each stage.
-  std::map<std::pair<const plan::ShorterSteps*, std::vector<std::uint64_t>>, simulate::Cost>
+  // By the plans of the shortest step, of each stage, and what may not show in them.
+  std::map<std::tuple<const plan::ShorterSteps*, std::string, std::vector<std::uint64_t>>,
+           simulate::Cost>
       estimates_;
   using KernelKey = std::tuple<const plan::ModelDescription*, std::int64_t, int, int,
                                plan::ScheduleKind, int, std::vector<int>>;

@@ -457,13 +457,15 @@ class Search {
     }
   }
 
-  /// Along one dimension after the other to the least bound, which is then planned.
+  /// Along one dimension after the other to the least bytes, as far as they are known. Only what
+  /// is found is planned: that takes long where much is too large.
   std::optional<Found> find_smallest() {
-    std::optional<Found> smallest;
     Point at(sizes_.size(), 0);
     const auto bytes_of = [&](const Point& point) {
       const std::optional<Cost>& bound = known_.bound(point);
-      return bound ? bound->bytes : std::numeric_limits<std::int64_t>::max();
+      if (!bound) return std::numeric_limits<std::int64_t>::max();
+      const bool is_estimated = known_.has_estimate(point) && known_.estimate(point);
+      return is_estimated ? std::max(bound->bytes, known_.estimate(point)->bytes) : bound->bytes;
     };
     std::set<std::pair<std::int64_t, Point>> order;
     for (bool improves = true; improves;) {
@@ -478,16 +480,10 @@ class Search {
         }
       }
     }
-    int tries = 0;
-    constexpr int most_tries = 8;
-    for (const auto& [least, point] : order) {
-      if (smallest && (least >= smallest->cost.bytes || tries == most_tries)) break;
-      if (!known_.bound(point) || !known_.seconds(point)) continue;
-      ++tries;
-      if (!smallest || known_.bytes(point) < smallest->cost.bytes)
-        smallest = {point, {*known_.seconds(point), known_.bytes(point)}};
-    }
-    return smallest;
+    for (const auto& [least, point] : order)
+      if (known_.bound(point) && known_.seconds(point))
+        return Found{point, {*known_.seconds(point), known_.bytes(point)}};
+    return std::nullopt;
   }
 
   Candidates& candidates_;

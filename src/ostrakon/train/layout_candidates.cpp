@@ -284,8 +284,8 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
 double LayoutCandidates::effort(const Point& point) {
   const std::optional<Placed> placed = place(point);
   if (!placed) return 0.0;
+  // Whatever is known: that depends on the threads.
   const auto actions = [&](const Placed& of) {
-    if (estimates_of_layouts_.count(layout_name(of)) > 0) return 0.0;
     std::size_t phases = 0;
     const std::vector<plan::UnitDescription>& units = of.candidate.model->units;
     for (const plan::UnitDescription& unit : units)

@@ -16,6 +16,12 @@ std::int64_t most_of(const std::vector<std::int64_t>& bytes) {
 
 }  // namespace
 
+std::vector<const StepPlan*> pointers_to(const std::vector<StepPlan>& plans) {
+  std::vector<const StepPlan*> pointers;
+  for (const StepPlan& plan : plans) pointers.push_back(&plan);
+  return pointers;
+}
+
 CandidateStages::CandidateStages(const Candidate& candidate, int ranks, int threads)
     : candidate_(candidate), ranks_of_stage_(ranks / candidate.policy.stages), threads_(threads) {
   if (candidate.policy.stages > 1) {
@@ -36,11 +42,7 @@ std::vector<StepPlan> CandidateStages::build(Purpose purpose) const {
   return plans;
 }
 
-std::vector<const StepPlan*> CandidateStages::plans() const {
-  std::vector<const StepPlan*> plans;
-  for (const StepPlan& plan : training_.plans) plans.push_back(&plan);
-  return plans;
-}
+std::vector<const StepPlan*> CandidateStages::plans() const { return pointers_to(training_.plans); }
 
 std::int64_t CandidateStages::most_alive(Space space) const {
   std::int64_t most = 0;

@@ -12,6 +12,9 @@
 
 namespace ostrakon::plan {
 
+/// As what simulates the plans of stages takes them.
+std::vector<const StepPlan*> pointers_to(const std::vector<StepPlan>& plans);
+
 /// The plans of a candidate: those of all stages, of which there may be one.
 class CandidateStages {
  public:

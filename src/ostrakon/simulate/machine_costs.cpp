@@ -52,6 +52,14 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
   }
 }
 
+/// Throws Error where the machine has none.
+const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes) {
+  const ComputeRates* rates = machine.rates(element_bytes);
+  require(rates != nullptr, machine.name, ": has no rates of ", 8 * element_bytes,
+          " bits, in which this deck computes");
+  return *rates;
+}
+
 /// What the kernels of a phase take.
 double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, double flops,
                       const plan::KernelWork& work, bool goes_backward) {
@@ -84,11 +92,7 @@ MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Mac
 
 void MachineCosts::set_machine(const Machine& machine) {
   machine_ = machine;
-  for (const StepPlan* plan : stages_) {
-    const std::int64_t bytes = plan->layouts.gathered.element_bytes;
-    require(machine_.rates(bytes) != nullptr, machine_.name, ": has no rates of ", 8 * bytes,
-            " bits, in which this deck computes");
-  }
+  for (const StepPlan* plan : stages_) rates_of(machine_, plan->layouts.gathered.element_bytes);
   oversubscribed_ = 1.0;
   shares_core_ = false;
   if (machine_.cores_per_node > 0) {
@@ -121,7 +125,7 @@ GroupShape MachineCosts::group(int stage, const Action& action) const {
 }
 
 double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action) const {
-  const ComputeRates& rates = *machine_.rates(plan.layouts.gathered.element_bytes);
+  const ComputeRates& rates = rates_of(machine_, plan.layouts.gathered.element_bytes);
   const KernelRates kernels = rates.kernels.or_else(machine_.kernels);
   double seconds =
       kernel_seconds(rates, kernels, action.flops, action.work, action.kind == Kind::backward);
@@ -193,24 +197,21 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
 }
 
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node) {
-  const ComputeRates* rates = machine.rates(element_bytes);
-  require(rates != nullptr, machine.name, ": has no rates of ", 8 * element_bytes,
-          " bits, in which this deck computes");
+  const ComputeRates& rates = rates_of(machine, element_bytes);
   // What is not there is in no plan that can be simulated.
   const auto or_none = [](double rate) { return rate > 0.0 ? rate : 1e300; };
   const auto of_network = [&](const Network& network) {
     return or_none(std::max(network.bytes_per_second, network.exchange_bytes_per_second));
   };
   plan::Rates bound;
-  const KernelRates kernels = rates->kernels.or_else(machine.kernels);
+  const KernelRates kernels = rates.kernels.or_else(machine.kernels);
   const auto in_either_pass = [](double rate, double backward) {
     return backward > 0.0 ? rate / std::min(1.0, backward) : rate;
   };
   // Attention approaches this in wide heads.
-  bound.flops =
-      std::max(in_either_pass(rates->products, kernels.backward_products),
-               in_either_pass(rates->attention_or_products(), kernels.backward_attention) *
-                   (1.0 + kernels.attention_width / 128.0));
+  bound.flops = std::max(in_either_pass(rates.products, kernels.backward_products),
+                         in_either_pass(rates.attention_or_products(), kernels.backward_attention) *
+                             (1.0 + kernels.attention_width / 128.0));
   // Rates are one after the other, an all-to-all goes inside and across at once.
   bound.bytes_inside_nodes = of_network(machine.inside_nodes);
   if (machine.across_nodes.exchange_rate() > 0.0)
@@ -225,12 +226,10 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
 
 plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Machine& machine,
                                          const plan::Rates& rates) {
-  const ComputeRates* of_dtype = machine.rates(model.element_bytes);
-  require(of_dtype != nullptr, machine.name, ": has no rates of ", 8 * model.element_bytes,
-          " bits, in which this deck computes");
-  const KernelRates kernels = of_dtype->kernels.or_else(machine.kernels);
+  const ComputeRates& of_dtype = rates_of(machine, model.element_bytes);
+  const KernelRates kernels = of_dtype.kernels.or_else(machine.kernels);
   const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
-    flops = kernel_seconds(*of_dtype, kernels, flops, work, goes_backward) * rates.flops;
+    flops = kernel_seconds(of_dtype, kernels, flops, work, goes_backward) * rates.flops;
   };
   for (plan::UnitDescription& unit : model.units) {
     for (plan::Phase& phase : unit.forward) {

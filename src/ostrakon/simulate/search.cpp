@@ -399,30 +399,39 @@ class Search {
     ends_.insert(at);
   }
 
-  /// By estimate, of points that may fit.
-  std::vector<std::pair<double, Point>> in_order() {
+  struct Estimated {
+    double seconds;
+    Point point;
+    std::string kind;
+  };
+
+  /// By estimate, of points that may fit. Of a kind's settings that make no difference, the first.
+  std::vector<Estimated> in_order() {
     std::vector<std::pair<double, Point>> order;
     for (const auto& [point, cost] : known_.estimates())
       if (cost && too_large_.count(point) == 0 && excess(*cost) == 0.0)
         order.emplace_back(cost->seconds, point);
     std::sort(order.begin(), order.end(), comes_first);
-    return order;
+    std::vector<Estimated> distinct;
+    std::set<std::tuple<double, std::int64_t, std::string>> seen;
+    for (const auto& [seconds, point] : order) {
+      const std::string kind = candidates_.kind(point);
+      if (seen.emplace(seconds, known_.estimate(point)->bytes, kind).second)
+        distinct.push_back({seconds, point, kind});
+    }
+    return distinct;
   }
 
   /// Whether estimates of memory were too low for what is fast, so that it is worth another search.
   bool plan_the_fastest() {
     constexpr int most_that_fit = 6, most_of_kind = 2, most_too_large = 4;
     int fits = 0, too_large = 0;
-    std::set<std::tuple<double, std::int64_t, std::string>> planned;
     std::map<std::string, int> fits_of_kind;
-    for (const auto& [seconds, point] : in_order()) {
+    for (const auto& [seconds, point, kind] : in_order()) {
       if (seconds > list_.least_seconds() * (1.0 + estimate_error) || fits == most_that_fit)
         return false;
-      const std::string kind = candidates_.kind(point);
       // Estimates of one kind err alike.
       if (fits_of_kind[kind] == most_of_kind) continue;
-      // Settings that make no difference.
-      if (!planned.emplace(seconds, known_.estimate(point)->bytes, kind).second) continue;
       if (list_.take(point)) {
         ++fits;
         ++fits_of_kind[kind];
@@ -445,14 +454,10 @@ class Search {
   void plan_other_kinds() {
     const std::size_t enough = std::max<std::size_t>(most_, 4), most_kinds = enough + 4;
     std::map<std::string, int> tries;
-    std::set<std::tuple<double, std::int64_t, std::string>> planned;
-    for (const auto& [seconds, point] : in_order()) {
+    for (const auto& [seconds, point, kind] : in_order()) {
       const bool is_as_fast = seconds <= list_.least_seconds() * (1.0 + estimate_error);
       if (list_.empty() || list_.size() >= (is_as_fast ? most_kinds : enough)) return;
-      const std::string kind = candidates_.kind(point);
-      if (list_.has(point) || !planned.emplace(seconds, known_.estimate(point)->bytes, kind).second)
-        continue;
-      if (++tries[kind] > 2) continue;
+      if (list_.has(point) || ++tries[kind] > 2) continue;
       list_.take(point);
     }
   }

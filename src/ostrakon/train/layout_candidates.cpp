@@ -32,12 +32,6 @@ std::string model_name(const config::Settings& settings, std::int64_t layers) {
               config::value_of(settings, "memory", "activation_checkpointing"));
 }
 
-std::vector<const plan::StepPlan*> pointers_to(const std::vector<plan::StepPlan>& plans) {
-  std::vector<const plan::StepPlan*> pointers;
-  for (const plan::StepPlan& plan : plans) pointers.push_back(&plan);
-  return pointers;
-}
-
 bool have_the_bits_of_one_rank(const std::vector<const plan::StepPlan*>& plans) {
   return std::all_of(plans.begin(), plans.end(),
                      [](const plan::StepPlan* plan) { return plan->has_the_bits_of_one_rank(); });

@@ -73,6 +73,13 @@ double seconds_per_byte() {
   return set != nullptr ? std::strtod(set, nullptr) : 0.0;
 }
 
+/// What the host prepares for a send takes MADE_UP_NCCL_SEND seconds, before anything is submitted.
+void prepare_send() {
+  static const char* const set = std::getenv("MADE_UP_NCCL_SEND");
+  if (set != nullptr)
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::strtod(set, nullptr)));
+}
+
 /// Whether this collective never ends.
 bool is_stuck() {
   static const long stuck = [] {
@@ -386,6 +393,7 @@ ncclResult_t ncclGroupEnd(void) {
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclSend");
+  if (depth == 0) prepare_send();
   add({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm, stream);
   return ncclSuccess;
 }

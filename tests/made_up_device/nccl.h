@@ -11,7 +11,7 @@
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
 #define NCCL_PATCH 9
-#define NCCL_VERSION_CODE 22809
+#define NCCL_VERSION_CODE 23007
 #define NCCL_SPLIT_NOCOLOR (-1)
 
 #ifdef __cplusplus

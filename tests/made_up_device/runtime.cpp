@@ -23,6 +23,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 // ---- what goes wrong on request
 
@@ -32,6 +33,7 @@ struct Faults {
   std::atomic<std::uint64_t> seed{0};
   std::atomic<double> microseconds{0.0};
   std::atomic<double> copy_seconds{0.0};
+  std::atomic<double> load_seconds{0.0};
   std::atomic<long> drop_wait{0};
   std::string failing;
   long failing_call = 0;
@@ -100,6 +102,7 @@ extern "C" void made_up_shake(unsigned long seed, double microseconds) {
   faults().microseconds = microseconds;
 }
 extern "C" void made_up_copy_seconds(double per_byte) { faults().copy_seconds = per_byte; }
+extern "C" void made_up_load_seconds(double seconds) { faults().load_seconds = seconds; }
 extern "C" void made_up_drop_wait(long n) { faults().drop_wait = n; }
 
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): returns from the function
@@ -402,6 +405,31 @@ struct CUstream_st {
 
 namespace {
 
+/// Whoever submits anything passes through it; a kernel that is loaded holds it.
+std::mutex& driver_lock() {
+  static std::mutex* const one = new std::mutex;
+  return *one;
+}
+void pass_driver_lock() { const std::lock_guard<std::mutex> lock(driver_lock()); }
+
+struct Loaded {
+  std::mutex mutex;
+  std::set<std::pair<void (*)(void*), unsigned long>> kernels;
+  std::vector<std::pair<const char*, unsigned long>> names;
+
+  /// Whether it was not loaded before.
+  bool add(const made_up_kernel& kernel) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!kernels.emplace(kernel.run, kernel.variant).second) return false;
+    names.emplace_back(kernel.name, kernel.variant);
+    return true;
+  }
+};
+Loaded& loaded() {
+  static Loaded* const one = new Loaded;
+  return *one;
+}
+
 CUstream_st& stream_of(cudaStream_t stream) {
   static CUstream_st* const standard = new CUstream_st(0);
   return stream != nullptr ? *stream : *standard;
@@ -432,6 +460,7 @@ void wait_for_all() {
 template <class Work>
 void submit(cudaStream_t stream, Work work, bool is_event = false) {
   static_assert(sizeof(Work) <= MADE_UP_CLOSURE_BYTES, "does not fit");
+  pass_driver_lock();
   stream_of(stream).submit(
       false,
       [](void* at) {
@@ -467,10 +496,30 @@ std::shared_ptr<CUevent_st>& state_of(cudaEvent_t event) {
 extern "C" {
 
 void made_up_launch(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
-                    void (*run)(void*)) {
+                    const made_up_kernel* kernel) {
   fit(bytes);
   ++kernels_given;
-  stream_of(stream).submit(true, run, [&](void* at) { make(at, from); });
+  if (loaded().add(*kernel)) {
+    sleep_for(faults().load_seconds);
+    const std::lock_guard<std::mutex> lock(driver_lock());
+    wait_for_all();
+  } else {
+    pass_driver_lock();
+  }
+  stream_of(stream).submit(true, kernel->run, [&](void* at) { make(at, from); });
+}
+long made_up_loaded_kernels(void) {
+  const std::lock_guard<std::mutex> lock(loaded().mutex);
+  return static_cast<long>(loaded().kernels.size());
+}
+void made_up_forget_kernels(void) {
+  const std::lock_guard<std::mutex> lock(loaded().mutex);
+  loaded().kernels.clear();
+  loaded().names.clear();
+}
+void made_up_list_kernels(void (*take)(const char*, unsigned long, void*), void* context) {
+  const std::lock_guard<std::mutex> lock(loaded().mutex);
+  for (const auto& [name, variant] : loaded().names) take(name, variant, context);
 }
 long made_up_give_up_kernels(void) {
   gives_up = true;
@@ -485,6 +534,7 @@ int made_up_in_kernel(void) { return in_kernel ? 1 : 0; }
 void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
                     void (*run)(void*)) {
   fit(bytes);
+  pass_driver_lock();
   stream_of(stream).submit(false, run, [&](void* at) { make(at, from); });
 }
 
@@ -503,16 +553,19 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 
+static int devices_of_host() {
+  const char* const wanted = std::getenv("MADE_UP_DEVICE_COUNT");
+  return wanted != nullptr ? std::atoi(wanted) : 8;
+}
 cudaError_t cudaGetDeviceCount(int* count) {
   MAY_FAIL("cudaGetDeviceCount");
-  const char* const wanted = std::getenv("MADE_UP_DEVICE_COUNT");
-  *count = wanted != nullptr ? std::atoi(wanted) : 8;
+  *count = devices_of_host();
   return cudaSuccess;
 }
 /// That of the program: one for each rank of a host, as Kokkos chooses them.
 static std::atomic<int> device_of_program = [] {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-  return rank != nullptr ? std::atoi(rank) % 8 : 0;
+  return rank != nullptr ? std::atoi(rank) % devices_of_host() : 0;
 }();
 static const std::thread::id first_thread = std::this_thread::get_id();
 /// Each thread but the first begins with device 0.

@@ -75,10 +75,30 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 /* The largest closure of a kernel. */
 #define MADE_UP_CLOSURE_BYTES 1984
 
-/* Gives `stream` a kernel: `make` moves `from` to the place that it gets, of `bytes` bytes; `run`
-   runs it there, with access to device memory, and destroys it. */
+/* A kernel, as a device loads it: the code, a number that tells apart what one piece of code makes
+   a library choose (the shape of a matrix product; else 0), and how it is called in lists. */
+struct made_up_kernel {
+  void (*run)(void* at);
+  unsigned long variant;
+  const char* name;
+};
+/* Gives `stream` a kernel: `make` moves `from` to the place that it gets, of `bytes` bytes;
+   kernel->run runs it there, with access to device memory, and destroys it.
+
+   A kernel is loaded when it is first launched, as CUDA does with its modules and cuBLAS with its
+   own: the launch waits for all that runs on the device, and until then no thread can submit
+   anything. A rank whose device waits for another rank's message may so wait for itself. */
 void made_up_launch(cudaStream_t stream, size_t bytes, void (*make)(void* at, void* from),
-                    void* from, void (*run)(void* at));
+                    void* from, const struct made_up_kernel* kernel);
+/* To load a kernel takes so long, before it waits; 0 at first. */
+void made_up_load_seconds(double seconds);
+/* How many kernels have been loaded, and made_up_forget_kernels(): none are from now on. */
+long made_up_loaded_kernels(void);
+void made_up_forget_kernels(void);
+/* Calls take(kernel's name, its variant, context) for each that is loaded, in the order in which
+   they were. */
+void made_up_list_kernels(void (*take)(const char* name, unsigned long variant, void* context),
+                          void* context);
 /* Whether the calling thread runs a kernel. */
 int made_up_in_kernel(void);
 /* The same for work that takes care of its addresses itself, and does not keep kernels waiting. */

@@ -136,6 +136,20 @@ std::string refusal(config::TransportChoice choice, const train::TransportFacts&
   return "";
 }
 
+TEST(Transport, OfRanksThatShareADeviceIsNcclWhereItTakesThem) {
+  using config::TransportChoice;
+  train::TransportFacts facts;
+  facts.has_device = facts.has_nccl = true;
+  facts.shared = "ranks 0 and 1 share device 00:1 of host n1";
+  EXPECT_NE(refusal(TransportChoice::nccl, facts).find("NCCL_MULTI_RANK_GPU_ENABLE=1"),
+            std::string::npos);
+  facts.nccl_shares = true;
+  EXPECT_EQ(train::transport_for(TransportChoice::nccl, facts), comm::TransportKind::nccl);
+  // It is to be asked for.
+  EXPECT_EQ(train::transport_for(TransportChoice::automatic, facts),
+            comm::TransportKind::mpi_staged);
+}
+
 // MPI adds no 16-bit floats by itself, and a function of ours can't read device memory.
 TEST(LibrarySums, OfSixteenBitsAreNotLeftToMpiOnDeviceMemory) {
   using config::TransportChoice;

@@ -13,6 +13,7 @@
 #include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/past_caches.hpp>
+#include <ostrakon/math/warm_up.hpp>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -216,9 +217,12 @@ bool Communicator::threads_may_call() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
-void Communicator::require_transport() const {
+/// call(transport), but in a WarmUp, where nothing is sent.
+template <class Call>
+void Communicator::by_transport(const Call& call) {
   require(transport_ != nullptr,
           "a collective of arrays in device memory in a group that has no transport");
+  if (!math::WarmUp::runs()) call(*transport_);
 }
 
 template <class T, class Space>
@@ -230,9 +234,10 @@ void Communicator::all_gather(const Exec& exec, View<const T*, Space> shard, Vie
   require(in_place || !overlap(shard, full), "all_gather: the shard of rank ", rank_,
           " lies inside the gathered array, but not at the place of rank ", rank_);
   if constexpr (is_apart<Space>) {
-    require_transport();
-    transport_->all_gather(exec, bytes_at(shard.data()), bytes_at(full.data()),
+    by_transport([&](Transport& transport) {
+      transport.all_gather(exec, bytes_at(shard.data()), bytes_at(full.data()),
                            shard.size() * static_cast<std::int64_t>(sizeof(T)));
+    });
   } else if (window_ != nullptr && shard.size() > 0) {
     finish(exec);
     const std::int64_t bytes = shard.size() * static_cast<std::int64_t>(sizeof(T));
@@ -283,9 +288,10 @@ void Communicator::reduce_scatter(const Exec& exec, View<const T*, Space> full,
           "reduce_scatter: the shard of rank ", rank_,
           " lies inside the array to reduce, but not at the place of rank ", rank_);
   if constexpr (is_apart<Space>) {
-    require_transport();
-    transport_->all_to_all(exec, bytes_at(full.data()), bytes_at(staging.data()),
+    by_transport([&](Transport& transport) {
+      transport.all_to_all(exec, bytes_at(full.data()), bytes_at(staging.data()),
                            shard.size() * static_cast<std::int64_t>(sizeof(T)));
+    });
     math::chain_sum<T>(exec, View<const T**>(staging.matrix(size_, shard.size())), tree,
                        local.continues, shard);
   } else if (by_window) {
@@ -316,11 +322,12 @@ void Communicator::library_reduce_scatter(const Exec& exec, View<T*, Space> full
   const std::int64_t count = shard.size();
   constexpr bool is_float = std::is_same<T, float>::value;
   if constexpr (is_apart<Space>) {
-    require_transport();
     // Of 16 bits the sum is converted from this rank's part of what was sent.
     const View<T*, Space> mine = full.range(rank_ * count, (rank_ + 1) * count);
     std::byte* const sum = is_float ? bytes_at(shard.data()) : bytes_at(mine.data());
-    transport_->reduce_scatter(exec, bytes_at(full.data()), sum, count, dtype_of<T>());
+    by_transport([&](Transport& transport) {
+      transport.reduce_scatter(exec, bytes_at(full.data()), sum, count, dtype_of<T>());
+    });
     if constexpr (!is_float) copy(exec, View<const T*, Space>(mine), shard);
   } else {
     finish(exec);
@@ -351,9 +358,10 @@ void Communicator::all_to_all(const Exec& exec, View<const T*, Space> full,
   [[maybe_unused]] const Message message = mpi_message<T, Space>(full.size() / size_, blocks_);
   require(!overlap(full, received), "all_to_all: what is received overlaps what is sent");
   if constexpr (is_apart<Space>) {
-    require_transport();
-    transport_->all_to_all(exec, bytes_at(full.data()), bytes_at(received.data()),
+    by_transport([&](Transport& transport) {
+      transport.all_to_all(exec, bytes_at(full.data()), bytes_at(received.data()),
                            full.size() / size_ * static_cast<std::int64_t>(sizeof(T)));
+    });
   } else if (window_ != nullptr && full.size() > 0) {
     finish(exec);
     window_->begin(full.data(), full.size() * static_cast<std::int64_t>(sizeof(T)));
@@ -392,6 +400,7 @@ void Communicator::slow_down(double seconds_per_byte) {
 
 /// After a collective of `shard_bytes` from every rank.
 void Communicator::count_sent(std::int64_t shard_bytes) {
+  if (math::WarmUp::runs()) return;
   const std::int64_t bytes = (size_ - 1) * shard_bytes;
   bytes_sent_ += bytes;
   if (seconds_per_byte_ > 0.0)

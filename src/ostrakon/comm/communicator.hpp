@@ -147,7 +147,8 @@ class Communicator {
 
   void count_sent(std::int64_t shard_bytes);
 
-  void require_transport() const;
+  template <class Call>
+  void by_transport(const Call& call);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::unique_ptr<Transport> transport_;

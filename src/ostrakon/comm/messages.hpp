@@ -39,7 +39,7 @@ class Messages {
 
   // What is sent must not change, and what is received not be looked at, until it is finished. In
   // either memory space. What was submitted to `exec` before is done first, and `exec` lives until
-  // what it receives is finished.
+  // what it receives is finished. Nothing is begun in a math::WarmUp.
 
   template <class Space>
   void begin_send(const Exec& exec, View<const char*, Space> data, int to);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <ostrakon/base/clock.hpp>
@@ -408,6 +409,14 @@ void NcclMessages::send(const Exec& exec, const std::byte* data, std::int64_t by
 
 void NcclMessages::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
   lanes_.at(lane_of({from, rank_}))->receive(exec, data, bytes, from);
+}
+
+bool nccl_shares_devices() {
+  constexpr int first = 23000;
+  int version = 0;
+  const char* const set = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return set != nullptr && std::strcmp(set, "1") == 0 && ncclGetVersion(&version) == ncclSuccess &&
+         version >= first;
 }
 
 std::string nccl_version() {

@@ -197,6 +197,10 @@ class NcclMessages : public MessageTransport {
   std::map<int, std::unique_ptr<NcclTransport>> lanes_;
 };
 
+/// Whether it takes ranks that share a device: 2.30 and later do where NCCL_MULTI_RANK_GPU_ENABLE
+/// is 1 in the environment.
+bool nccl_shares_devices();
+
 /// The version of the library, such as 2.28.9.
 std::string nccl_version();
 

@@ -5,9 +5,11 @@
 // stream that they are given to.
 
 #include <Kokkos_Core.hpp>
+#include <cstdint>
 #include <new>
 #include <ostrakon/device/stream.hpp>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 namespace ostrakon::device {
@@ -30,18 +32,21 @@ class MadeUpExec {
 };
 
 /// Runs work() later, in the order of the stream; within a kernel, which may be a host function
-/// that is made of smaller kernels, at once.
+/// that is made of smaller kernels, at once. The device loads code for each type of work and each
+/// `variant`.
 template <class Work>
-void give(const MadeUpExec& exec, Work work) {
+void give(const MadeUpExec& exec, Work work, std::uint64_t variant = 0) {
   if (made_up_in_kernel() != 0) return work();
+  const made_up_kernel kernel = {[](void* at) {
+                                   auto* const it = static_cast<Work*>(at);
+                                   (*it)();
+                                   it->~Work();
+                                 },
+                                 variant, typeid(Work).name()};
   made_up_launch(
       exec.stream(), sizeof(Work),
       [](void* at, void* from) { new (at) Work(std::move(*static_cast<Work*>(from))); }, &work,
-      [](void* at) {
-        auto* const it = static_cast<Work*>(at);
-        (*it)();
-        it->~Work();
-      });
+      &kernel);
 }
 
 }  // namespace ostrakon::device

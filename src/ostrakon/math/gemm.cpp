@@ -8,6 +8,7 @@
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/amx_gemm.hpp>
 #include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/onednn_matmul.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
@@ -23,6 +24,8 @@
 #if defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
 #define OSTRAKON_GEMM_CUBLAS
 #include <cublas_v2.h>
+
+#include <ostrakon/math/cublaslt_product.hpp>
 #endif
 #else
 #if defined(OSTRAKON_HAVE_ONEDNN)
@@ -79,6 +82,10 @@ View<T**> matrix_of(const Batch<T>& all, std::int64_t i) {
           ", but the BLAS counts with 32 bits, so at most ", std::numeric_limits<int>::max());
   return static_cast<int>(value);
 }
+
+/// Which extent of a product is what data say, from 1 on: on a device one algorithm has to serve
+/// all, as none may be launched there for the first time once ranks communicate (WarmUp).
+enum class Varies { nothing, rows, terms };
 
 template <class C>
 void scale(const Exec& exec, compute_t<C> beta, View<C**> c) {
@@ -158,6 +165,13 @@ class Cublas {
     return handle_;
   }
 
+  /// By cuBLASLt, in the same workspace.
+  void multiply(const CublasLtProduct& product, const void* alpha, const void* a, const void* b,
+                const void* beta, void* c, cudaStream_t stream) {
+    multiply_by_one_algorithm(product, alpha, a, b, beta, c, workspace_.data(), workspace_bytes,
+                              stream);
+  }
+
  private:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // as cuBLAS advises
 
@@ -177,15 +191,16 @@ class Cublas {
 };
 
 template <class T>
-constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value   ? CUDA_R_16BF
-                                     : std::is_same<T, fp16>::value ? CUDA_R_16F
-                                                                    : CUDA_R_32F;
+constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value     ? CUDA_R_16BF
+                                     : std::is_same<T, fp16>::value   ? CUDA_R_16F
+                                     : std::is_same<T, double>::value ? CUDA_R_64F
+                                                                      : CUDA_R_32F;
 
 // cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& whole,
                   compute_t<T> alpha, const Batch<const T>& all_a, const Batch<const T>& all_b,
-                  compute_t<T> whole_beta, const Batch<C>& all_c) {
+                  compute_t<T> whole_beta, const Batch<C>& all_c, Varies varies) {
   const View<const T**> a = all_a.first();
   const View<const T**> b = all_b.first();
   const View<C**> c = all_c.first();
@@ -195,6 +210,23 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
   const int ldb = blas_int(b.stride(), "the row stride of B");
   const int ldc = blas_int(c.stride(), "the row stride of C");
   const int batches = blas_int(all_c.count(), "the number of products");
+  if (varies != Varies::nothing) {
+    if (LaunchCount::takes_one()) return;
+    const CublasLtProduct product = {turn_a,
+                                     turn_b,
+                                     whole.m,
+                                     whole.n,
+                                     whole.k,
+                                     lda,
+                                     ldb,
+                                     ldc,
+                                     cuda_type<T>,
+                                     cuda_type<C>,
+                                     varies == Varies::rows,
+                                     varies == Varies::terms};
+    return Cublas::one().multiply(product, &alpha, a.data(), b.data(), &whole_beta, c.data(),
+                                  exec.cuda_stream());
+  }
   const auto multiply = [&](const ProductPart<T, C>& part, compute_t<T> beta) {
     const int m = blas_int(part.extents.m, "the number of rows");
     const int n = blas_int(part.extents.n, "the number of columns");
@@ -281,26 +313,41 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
 #endif
 }
 
+/// Tells products apart for which a device's library may choose kernels of their own.
+[[maybe_unused]] std::uint64_t variant_of(bool turn_a, bool turn_b, const ProductExtents& extents,
+                                          std::int64_t batches, Varies varies) {
+  std::uint64_t variant = (turn_a ? 2U : 0U) + (turn_b ? 1U : 0U);
+  for (const std::int64_t extent : {varies == Varies::rows ? 0 : extents.m, extents.n,
+                                    varies == Varies::terms ? 0 : extents.k, batches})
+    variant = mix_bits(variant + static_cast<std::uint64_t>(extent));
+  return variant;
+}
+
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& extents,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
-                  compute_t<T> beta, const Batch<C>& c) {
+                  compute_t<T> beta, const Batch<C>& c, Varies varies) {
   // The host's products: on the made-up device they are kernels.
-  launch(exec, [=](const KernelSpace&) {
-    for (std::int64_t i = 0; i < c.count(); ++i)
-      one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i), beta,
-                     matrix_of(c, i));
-  });
+  launch(
+      exec,
+      [=](const KernelSpace&) {
+        for (std::int64_t i = 0; i < c.count(); ++i)
+          one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i),
+                         beta, matrix_of(c, i));
+      },
+      variant_of(turn_a, turn_b, extents, c.count(), varies));
 }
 
 #endif
 
 }  // namespace
 
+namespace {
+
 template <class T, class C>
-void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
-                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
-                  compute_t<T> beta, const Batch<C>& c) {
+void multiply(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
+              const Batch<const T>& a, const Batch<const T>& b, compute_t<T> beta,
+              const Batch<C>& c, Varies varies) {
   const ProductExtents extents =
       checked_extents<T, C>(transpose_a, transpose_b, a.first(), b.first(), c.first());
   require(a.count() == c.count() && b.count() == c.count(), "gemm: batches of ", a.count(), ", ",
@@ -311,7 +358,16 @@ void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b
     return;
   }
   library_gemm<T, C>(exec, transpose_a == Transpose::yes, transpose_b == Transpose::yes, extents,
-                     alpha, a, b, beta, c);
+                     alpha, a, b, beta, c, varies);
+}
+
+}  // namespace
+
+template <class T, class C>
+void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
+                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
+                  compute_t<T> beta, const Batch<C>& c) {
+  multiply<T, C>(exec, transpose_a, transpose_b, alpha, a, b, beta, c, Varies::nothing);
 }
 
 template <class T, class C>
@@ -393,8 +449,9 @@ void multiply_run(const Exec& exec, View<const T**> a, View<const T**> b, comput
   const std::int64_t last = a.rows();
   do {
     const std::int64_t next = first + terms_at_once<T>(last - first);
-    gemm<T, compute_t<T>>(exec, Transpose::yes, Transpose::no, 1, a.row_range(first, next),
-                          b.row_range(first, next), beta, c);
+    multiply<T, compute_t<T>>(
+        exec, Transpose::yes, Transpose::no, 1, Batch<const T>(a.row_range(first, next)),
+        Batch<const T>(b.row_range(first, next)), beta, Batch<compute_t<T>>(c), Varies::terms);
     beta = 1;
     first = next;
   } while (first < last);
@@ -449,7 +506,8 @@ template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once) {
   if (at_once == 0 || parts_have_bits_of_whole<T>())
-    return gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, 0, c);
+    return multiply<T, T>(exec, Transpose::no, transpose_b, 1, Batch<const T>(a), Batch<const T>(b),
+                          0, Batch<T>(c), Varies::rows);
   const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
   for (std::int64_t i = 0; i < whole; i += at_once)
     gemm<T>(exec, Transpose::no, transpose_b, 1, a.row_range(i, i + at_once), b, 0,

@@ -93,12 +93,15 @@ inline device::StreamHandle stream_of(const Exec& exec) {
 #endif
 
 /// Runs kernels(where) with what Kokkos is to run them on: now, but on the made-up device when
-/// their turn comes, and not where they are only counted.
+/// their turn comes, and not where they are only counted. `variant` tells apart what the made-up
+/// device has to load for the same code: a library's kernels for products of several shapes.
 template <class Kernels>
-void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels) {
+void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels,
+            [[maybe_unused]] std::uint64_t variant = 0) {
   if (math::LaunchCount::takes_one()) return;
 #if defined(OSTRAKON_MADE_UP_DEVICE)
-  device::give(exec, [kernels] { kernels(KernelSpace()); });
+  device::give(
+      exec, [kernels] { kernels(KernelSpace()); }, variant);
 #else
   kernels(exec);
 #endif

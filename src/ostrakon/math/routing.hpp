@@ -52,10 +52,11 @@ struct Routes {
 };
 
 /// Routes::offsets for host code, which calls a product for each expert. Waits for `exec`; only
-/// where the host does not reach device memory is it a copy.
+/// where the host does not reach device memory is it a copy. In a WarmUp there is one row, in run
+/// `run`, whatever the device has: products that have no rows are not launched.
 class OffsetsOnHost {
  public:
-  OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets);
+  OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets, std::int64_t run = 0);
 
   /// Valid as long as this and the device's are.
   HostView<const std::int64_t*> view() const { return view_; }

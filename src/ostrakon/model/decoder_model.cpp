@@ -34,6 +34,7 @@ class DecoderOf final : public Model {
   int tensor_ranks() const override { return static_cast<int>(decoder_.leaf().tensor_ranks); }
   int pieces() const override { return static_cast<int>(decoder_.leaf().pieces()); }
   std::int64_t leaves() const override { return decoder_.leaf().leaves(); }
+  bool is_known_by_sizes() const override { return true; }
   LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {

@@ -182,7 +182,7 @@ void ExpertUnit<T>::compute(const Exec& exec, const UnitBuffers<T>& buffers, con
   const std::int64_t in = padded<T>(sent_in({}, pass).bytes);
   const std::int64_t out = padded<T>(returned_in({}, pass).bytes);
   for (std::int64_t from = 0; from < ranks_; ++from) {
-    const math::OffsetsOnHost offsets(exec, offsets_of(work, from));
+    const math::OffsetsOnHost offsets(exec, offsets_of(work, from), first_run(buffers.expert_rank));
     const Offsets runs = this->runs(offsets.view(), buffers.expert_rank);
     const Sent sent = sent_in(block_of(to_read(buffers.exchanged), from, in), pass);
     const Returned back = returned_in(block_of(buffers.handed, from, out), pass);

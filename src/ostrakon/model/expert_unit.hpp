@@ -102,9 +102,10 @@ class ExpertUnit final : public Unit<T> {
   /// The first row of each run that `from` sends to the experts of `to`, and the end of the last:
   /// slots of `from`.
   Offsets runs(Offsets all, std::int64_t to) const {
-    const std::int64_t first = part_of(to) * own_ * border_.leaves;
+    const std::int64_t first = first_run(to);
     return all.range(first, first + own_ * border_.leaves + 1);
   }
+  std::int64_t first_run(std::int64_t to) const { return part_of(to) * own_ * border_.leaves; }
   /// Of the equal parts of the experts, the one that rank `rank` of the exchange has: flat
   /// parameters are divided over tensor ranks first.
   std::int64_t part_of(std::int64_t rank) const {

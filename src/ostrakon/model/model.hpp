@@ -43,6 +43,10 @@ class Model {
   /// math/piece_tree.hpp.
   virtual std::int64_t leaves() const { return 1; }
 
+  /// Whether units of equal sizes, with parameters of equal names and shapes, compute by the same
+  /// code. Where nobody knows, each unit stands for itself.
+  virtual bool is_known_by_sizes() const { return false; }
+
   /// A phase of a unit's forward, or of its backward: see Unit.
   virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;
   virtual void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,

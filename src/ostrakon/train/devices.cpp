@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/comm/mpi_transport.hpp>
+#include <ostrakon/comm/nccl.hpp>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
 #endif
@@ -27,9 +28,10 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
     case TransportChoice::nccl:
       require(facts.has_nccl, setting,
               ": this build has no NCCL; expected auto, mpi_direct or mpi_staged");
-      require(facts.shared.empty(), setting, ": ", facts.shared,
+      require(facts.shared.empty() || facts.nccl_shares, setting, ": ", facts.shared,
               ", and NCCL needs one for each rank; expected auto, mpi_direct or mpi_staged, or as "
-              "many ranks on a host as it has devices");
+              "many ranks on a host as it has devices, or NCCL 2.30 or later with "
+              "NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment of all ranks");
       return TransportKind::nccl;
     case TransportChoice::mpi_direct:
       require(!adds_16_bits, setting, " with parallel.reduction = library and precision.reduce = ",
@@ -71,6 +73,9 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
   facts.has_device = has_device;
 #if defined(OSTRAKON_HAVE_NCCL)
   facts.has_nccl = true;
+  double shares = comm::nccl_shares_devices() ? 1.0 : 0.0;
+  world.minimum(&shares, 1);
+  facts.nccl_shares = shares > 0.0;
 #endif
 #if OSTRAKON_HAS_DEVICE
   std::string mine;
@@ -83,7 +88,7 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
   return facts;
 }
 
-comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {
+ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {
   TransportFacts facts = transport_facts(mesh.world());
   if (settings.parallel.summation == plan::Summation::library)
     facts.adds = settings.parallel.reduce;
@@ -92,7 +97,7 @@ comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mes
     kind = transport_for(settings.runtime.transport, facts);
     require_communicators(settings.runtime.communicators, kind, facts.has_device);
   });
-  return kind;
+  return {kind, facts.shared};
 }
 
 }  // namespace ostrakon::train

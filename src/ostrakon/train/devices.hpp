@@ -18,6 +18,7 @@ struct TransportFacts {
   bool has_nccl = false;      ///< this build
   bool mpi_is_aware = false;  ///< of device memory, as far as MPI says
   std::string shared;         ///< ranks with one device; empty: each has its own
+  bool nccl_shares = false;   ///< NCCL takes ranks that share a device, on all ranks
   /// MPI or NCCL adds up gradients of this dtype (parallel.reduction = library).
   std::optional<DType> adds;
 };
@@ -37,7 +38,12 @@ void require_communicators(config::CommunicatorsChoice choice, comm::TransportKi
 /// share device ..."; empty where none are.
 std::string shared_device(const std::vector<std::string>& devices);
 
-/// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.
-comm::TransportKind choose_transport(const config::Settings& settings, mesh::Mesh& mesh);
+/// How a run moves what is in device memory, and which ranks share a device, where any do.
+struct ChosenTransport {
+  comm::TransportKind kind = comm::TransportKind::mpi_staged;
+  std::string shared;
+};
+/// Collective over the mesh, the same on all ranks. Throws AgreedError.
+ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

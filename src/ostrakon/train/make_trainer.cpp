@@ -93,7 +93,9 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   TrainerSettings own = trainer_settings(settings);
   leave_to_trainer(own.policy);
   own.streams = choose_streams(settings, mesh);
-  own.transport = choose_transport(settings, mesh);
+  const ChosenTransport transport = choose_transport(settings, mesh);
+  own.transport = transport.kind;
+  own.shared_device = transport.shared;
   return own;
 }
 

@@ -6,9 +6,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/digest.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/train/initial_values.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 
@@ -21,6 +23,32 @@ ModelState::ModelState(const Programs& programs, const ShardLayout& layout, cons
       seed_(options.seed),
       memory_(programs, options.pinned_host_memory) {
   note_saved_bytes();
+}
+
+void ModelState::warm_up() {
+  using plan::PlannedUnit;
+  const std::pair<int PlannedUnit::*, DType> kinds[] = {{&PlannedUnit::masters, DType::fp32},
+                                                        {&PlannedUnit::working, copy_dtype()},
+                                                        {&PlannedUnit::first_moments, moments_},
+                                                        {&PlannedUnit::second_moments, moments_}};
+  const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
+  math::clear(exec_, digest);
+  memory_.in_chunks(1, [&](std::int64_t, std::int64_t count) {
+    const View<float*> value = memory_.scratch().range(0, count);
+    math::fill(exec_, value, 0.0f);
+    math::fill_normal(exec_, value, 0, 0, 1.0);
+    for (const auto& [which, dtype] : kinds)
+      for (const PlannedUnit& unit : plan_.units) {
+        const int buffer = unit.*which;
+        if (buffer < 0 || plan_.buffers[static_cast<std::size_t>(buffer)].bytes == 0) continue;
+        memory_.store(dtype, value, buffer, 0);
+        const View<const float*> fetched = memory_.fetch(dtype, buffer, 0, count);
+        math::copy<float>(exec_, fetched, value);
+        math::add_digest(exec_, fetched, 0, 0, digest);
+        break;
+      }
+  });
+  exec_.fence();
 }
 
 /// What a buffer has of a unit's parameters.

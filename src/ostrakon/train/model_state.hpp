@@ -34,6 +34,10 @@ class ModelState {
   /// Whether it was initialized or restored: not before, nor where that failed.
   bool has_values() const { return has_values_; }
 
+  /// Launches once each kernel that initialize(), restore() and digest() launch, so that a device
+  /// has loaded them. Overwrites some of the state: before it has values. Not collective.
+  void warm_up();
+
   /// Weights, and moments of zero, unit by unit, straight into shards. Weights are random, or read
   /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights);

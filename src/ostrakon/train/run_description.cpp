@@ -185,7 +185,11 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       << "\n"
       << (has_device && mesh.world().size() > 1
               ? text("  between devices        ",
-                     name_in(comm::transport_names, trainer.settings().transport), "\n")
+                     name_in(comm::transport_names, trainer.settings().transport),
+                     trainer.settings().shared_device.empty()
+                         ? ""
+                         : "; " + trainer.settings().shared_device,
+                     "\n")
               : "")
       << threads_line(host_threads(), matrix_threads, mesh.cores())
       << (has_device

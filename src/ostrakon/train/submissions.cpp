@@ -2,13 +2,12 @@
 #include <ostrakon/train/submissions.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/compute_handlers.hpp>
+#include <ostrakon/train/distinct_actions.hpp>
 #include <ostrakon/train/handovers.hpp>
 #include <ostrakon/train/step_context.hpp>
 #include <ostrakon/train/update_handlers.hpp>
@@ -28,73 +27,6 @@ bool is_wait(const Action& action, const Action& awaited) {
   return action.stream != awaited.stream && action.stream != plan::Stream::host &&
          awaited.stream != plan::Stream::host;
 }
-
-using Signature = std::vector<std::int64_t>;
-
-/// All of a unit that the number of kernels may depend on, but sizes of buffers.
-Signature signature(const ShardLayout& layout, const TrainerSettings& settings, int unit) {
-  const plan::UnitDescription& own = layout.model().description().units[static_cast<std::size_t>(
-      layout.plan().units[unit].number)];
-  Signature all = {own.tied_to, static_cast<std::int64_t>(own.forward.size()),
-                   static_cast<std::int64_t>(own.backward.size()),
-                   std::llround(own.gradient_flops)};
-  for (const plan::Phases* phases : {&own.forward, &own.backward})
-    for (const plan::Phase& phase : *phases) all.push_back(std::llround(phase.flops));
-  for (const model::Parameter& parameter : layout.parameters(unit)) {
-    all.insert(all.end(), {parameter.offset, parameter.elements(), parameter.frozen ? 1 : 0});
-    all.insert(all.end(), parameter.name.begin(), parameter.name.end());
-  }
-  for (const UpdateRange& range :
-       layout.update_ranges(unit, settings.policy.moments.dtype, settings.seed))
-    all.insert(all.end(), {static_cast<std::int64_t>(range.rule), range.offset, range.count});
-  return all;
-}
-
-/// For each unit the first one that is like it.
-std::vector<int> alike(const ShardLayout& layout, const TrainerSettings& settings) {
-  std::map<Signature, int> seen;
-  std::vector<int> first;
-  for (int u = 0; u < layout.units(); ++u)
-    first.push_back(seen.emplace(signature(layout, settings, u), u).first->second);
-  return first;
-}
-
-/// The same of an action.
-Signature signature(const plan::StepPlan& plan, const std::vector<int>& units,
-                    const Action& action) {
-  Signature all = {static_cast<std::int64_t>(action.kind),
-                   action.unit < 0 ? -1 : units[static_cast<std::size_t>(action.unit)],
-                   action.phase,
-                   action.elements,
-                   action.flats.first,
-                   action.flats.end,
-                   static_cast<std::int64_t>(action.converts),
-                   static_cast<std::int64_t>(action.gradients_opened)};
-  for (const plan::Use& use : action.uses) {
-    all.push_back(static_cast<std::int64_t>(use.role));
-    all.push_back(plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);
-  }
-  return all;
-}
-
-/// A program that has one of those that are alike: the others, and what the host's stream does,
-/// are no work for a device.
-struct Distinct {
-  Distinct(const runtime::Program& all, const std::vector<int>& units) : program(all) {
-    std::map<Signature, int> seen;
-    std::vector<Action>& actions = program.plan.actions;
-    for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
-      Action& action = actions[static_cast<std::size_t>(a)];
-      const bool is_counted = action.stream != plan::Stream::host && action.kind != Kind::release;
-      like.push_back(is_counted ? seen.emplace(signature(all.plan, units, action), a).first->second
-                                : -1);
-      if (like.back() != a) action.kind = Kind::release;
-    }
-  }
-
-  runtime::Program program;
-  std::vector<int> like;  ///< the first action that is like it; -1: not counted
-};
 
 void count_units(const runtime::Program& program, Submissions& all) {
   for (const Action& action : program.plan.actions) {
@@ -167,7 +99,7 @@ std::optional<Submissions> count_submissions(const runtime::Program& program,
     return std::nullopt;
   Submissions all;
   count_units(program, all);
-  const Distinct distinct(program, alike(layout, settings));
+  const DistinctActions distinct(program, layout, settings);
   const runtime::Program& counted = distinct.program;
   StepContext context;
   context.rank = layout.rank();

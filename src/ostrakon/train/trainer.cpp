@@ -17,6 +17,7 @@
 #include <ostrakon/train/node_windows.hpp>
 #include <ostrakon/train/product_rate.hpp>
 #include <ostrakon/train/program.hpp>
+#include <ostrakon/train/warm_up.hpp>
 #include <utility>
 
 namespace ostrakon::train {
@@ -191,10 +192,16 @@ void Trainer::allocate() {
       executor_->submit_on_thread(stream);  // a message waits for another stage
   }
   math::warm_up_products();
-  device_memory_.computing = taken();
-  handlers_ = std::make_unique<StepHandlers>(StepHandlers::Parts{
-      context_, programs_, layout_, description_, settings_, *channels_, guard_, mesh_.world()});
+  const StepHandlers::Parts parts = {context_,  programs_,  layout_, description_,
+                                     settings_, *channels_, guard_,  mesh_.world()};
+  handlers_ = std::make_unique<StepHandlers>(parts);
   handlers_->install(*executor_);
+  if constexpr (has_device) {
+    const math::SubnormalsScope scope(settings_.subnormals);
+    warm_up_programs(parts, state_->memory().arenas());
+    state_->warm_up();
+  }
+  device_memory_.computing = taken();
 }
 
 void Trainer::initialize(checkpoint::ParameterSource* weights) {

@@ -73,7 +73,8 @@ class Trainer {
 
   // ---- training
 
-  /// Takes the arenas, and makes the communicators of the streams. Once; Error otherwise.
+  /// Takes the arenas, makes the communicators of the streams, and launches all that a device has
+  /// to load. Once; Error otherwise.
   void allocate();
 
   /// Initial weights and moments of zero, unit by unit, straight into shards. Weights are random,

@@ -11,6 +11,7 @@
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/plan/policy.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <string>
 
 namespace ostrakon::train {
 
@@ -49,6 +50,7 @@ struct TrainerSettings {
   bool pinned_host_memory = true;  ///< where there is a device
   /// Between devices; see Devices.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
+  std::string shared_device;  ///< ranks that have one device, for messages; empty: none do
   double collective_timeout = 600.0;  ///< seconds, of NCCL
   bool single_communicators = false;  ///< of NCCL: one for each group, not for each stream
 

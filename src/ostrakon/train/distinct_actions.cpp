@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/train/distinct_actions.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+using plan::Action;
+using plan::Kind;
+
+using Signature = std::vector<std::int64_t>;
+
+/// All of a unit that its kernels may depend on, but sizes of buffers. A description is made once:
+/// it is long.
+Signature signature(const ShardLayout& layout, const plan::ModelDescription& model,
+                    const TrainerSettings& settings, int unit) {
+  const int number = layout.plan().units[unit].number;
+  const plan::UnitDescription& own = model.units[static_cast<std::size_t>(number)];
+  Signature all = {layout.model().is_known_by_sizes() ? -1 : number, own.tied_to,
+                   static_cast<std::int64_t>(own.forward.size()),
+                   static_cast<std::int64_t>(own.backward.size()),
+                   std::llround(own.gradient_flops)};
+  for (const plan::Phases* phases : {&own.forward, &own.backward})
+    for (const plan::Phase& phase : *phases) all.push_back(std::llround(phase.flops));
+  for (const model::Parameter& parameter : layout.parameters(unit)) {
+    all.insert(all.end(), {parameter.offset, parameter.elements(), parameter.frozen ? 1 : 0});
+    all.insert(all.end(), parameter.shape.begin(), parameter.shape.end());
+    all.insert(all.end(), parameter.name.begin(), parameter.name.end());
+  }
+  for (const UpdateRange& range :
+       layout.update_ranges(unit, settings.policy.moments.dtype, settings.seed))
+    all.insert(all.end(), {static_cast<std::int64_t>(range.rule), range.offset, range.count});
+  return all;
+}
+
+/// For each unit the first one that is like it.
+std::vector<int> alike(const ShardLayout& layout, const TrainerSettings& settings) {
+  const plan::ModelDescription model = layout.model().description();
+  std::map<Signature, int> seen;
+  std::vector<int> first;
+  for (int u = 0; u < layout.units(); ++u)
+    first.push_back(seen.emplace(signature(layout, model, settings, u), u).first->second);
+  return first;
+}
+
+/// All of an action that its kernels may depend on.
+Signature signature(const plan::StepPlan& plan, const std::vector<int>& units,
+                    const Action& action) {
+  Signature all = {static_cast<std::int64_t>(action.kind),
+                   action.unit < 0 ? -1 : units[static_cast<std::size_t>(action.unit)],
+                   action.phase,
+                   action.elements,
+                   action.flats.first,
+                   action.flats.end,
+                   action.element_bytes,
+                   action.span.ranks,
+                   action.tree,
+                   static_cast<std::int64_t>(action.exchange),
+                   static_cast<std::int64_t>(action.converts),
+                   static_cast<std::int64_t>(action.gradients_opened)};
+  for (const plan::Use& use : action.uses) {
+    all.push_back(static_cast<std::int64_t>(use.role));
+    all.push_back(plan.buffers[static_cast<std::size_t>(use.buffer)].bytes);
+  }
+  return all;
+}
+
+}  // namespace
+
+DistinctActions::DistinctActions(const runtime::Program& all, const ShardLayout& layout,
+                                 const TrainerSettings& settings)
+    : program(all) {
+  const std::vector<int> units = alike(layout, settings);
+  std::map<Signature, int> seen;
+  std::vector<Action>& actions = program.plan.actions;
+  for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
+    Action& action = actions[static_cast<std::size_t>(a)];
+    const bool is_for_device = action.stream != plan::Stream::host && action.kind != Kind::release;
+    like.push_back(is_for_device ? seen.emplace(signature(all.plan, units, action), a).first->second
+                                 : -1);
+    if (like.back() != a) action.kind = Kind::release;
+  }
+}
+
+}  // namespace ostrakon::train

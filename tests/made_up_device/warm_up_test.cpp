@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device has loaded all kernels when a Trainer is allocated: later nothing is launched for the
+// first time, whatever a run does.
+#include <gtest/gtest.h>
+#include <made_up_device/runtime.h>
+
+#include <algorithm>
+#include <ostrakon/train/checkpoints.hpp>
+#include <string>
+#include <vector>
+
+#include "support/shared_folder.hpp"
+#include "train/comparison.hpp"
+#include "train/small_runs.hpp"
+
+namespace {
+
+using namespace ostrakon;
+using namespace ostrakon::tests;
+
+/// A run with all of its settings, and what it needs to be divided so.
+struct Case {
+  std::string name;
+  config::Settings settings;
+  int ranks = 1;  ///< of which the world's number is a multiple
+};
+
+config::Settings on_streams(config::Settings settings) {
+  settings.runtime.streams = config::StreamsChoice::automatic;
+  settings.stability.skip_non_finite = true;
+  return settings;
+}
+
+config::Settings with_experts(config::Settings settings) {
+  settings.model.experts = {
+      8, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};
+  return settings;
+}
+
+template <class Change>
+Case changed(const std::string& name, config::Settings settings, const Change& change,
+             int ranks = 1) {
+  change(settings);
+  return {name, settings, ranks};
+}
+
+std::vector<Case> cases() {
+  using config::Settings;
+  const Settings gpt2 = on_streams(small_gpt2(8)), llama = on_streams(small_llama(8)),
+                 pieces = on_streams(in_pieces(small_llama(8)));
+  std::vector<Case> all = {{"GPT-2", gpt2}, {"Llama", llama}, {"pieces", pieces}};
+  all.push_back(changed("bf16, recomputed, Muon", llama, [](Settings& s) {
+    s.precision.gather = DType::bf16;
+    s.parallel.reduce = DType::bf16;
+    s.parallel.activation_checkpointing.every = 1;
+    s.optimizer.kind = optim::OptimizerKind::muon;
+  }));
+  all.push_back(changed("fp16, one replica each", gpt2, [](Settings& s) {
+    s.precision.gather = DType::fp16;
+    s.parallel.sharding = plan::Sharding::none;
+    s.shard_group = 1;
+  }));
+  all.push_back(changed("state on the host", llama, [](Settings& s) {
+    s.parallel.offload = plan::Offload::all;
+    s.parallel.offload_activations = true;
+  }));
+  all.push_back(changed("optimistic updates, sums of the library", llama, [](Settings& s) {
+    s.parallel.updates = plan::Updates::optimistic;
+    s.parallel.summation = plan::Summation::library;
+    s.optimizer.clip_norm = 1e-3;
+  }));
+  all.push_back(changed("Qwen3", llama, [](Settings& s) {
+    s.model.query_key_norm = true;
+    s.parallel.accumulation = plan::Accumulation::shard_each;
+  }));
+  all.push_back({"experts", with_experts(llama)});
+  all.push_back(changed(
+      "experts, divided", with_experts(pieces), [](Settings& s) { s.expert = 2; }, 2));
+  all.push_back(changed(
+      "tensor", pieces, [](Settings& s) { s.tensor = 2; }, 2));
+  all.push_back(changed(
+      "context", pieces, [](Settings& s) { s.context = 2; }, 2));
+  for (const plan::ScheduleKind schedule :
+       {plan::ScheduleKind::one_forward_one_backward, plan::ScheduleKind::interleaved,
+        plan::ScheduleKind::zero_bubble})
+    all.push_back(changed(
+        name(schedule), gpt2,
+        [&](Settings& s) {
+          s.model.layers = 6;
+          s.model.tie_embeddings = false;
+          s.pipeline = 2;
+          s.parallel.schedule = schedule;
+          if (schedule == plan::ScheduleKind::interleaved) s.parallel.chunks = 2;
+        },
+        2));
+  all.push_back(changed(
+      "stages, tensor", pieces,
+      [](Settings& s) {
+        s.pipeline = 2;
+        s.tensor = 2;
+        s.shard_group = 2;
+      },
+      4));
+  all.push_back(changed(
+      "stages, experts", with_experts(pieces),
+      [](Settings& s) {
+        s.pipeline = 2;
+        s.expert = 2;
+        s.shard_group = 2;
+      },
+      4));
+  return all;
+}
+
+/// Steps of all kinds, and what happens between them.
+void expect_all_loaded(const config::Settings& settings, const std::string& folder) {
+  made_up_forget_kernels();
+  SmallRun run(settings);
+  train::Trainer& trainer = run.trainer;
+  const long loaded = made_up_loaded_kernels();
+  EXPECT_GT(loaded, 20);
+  const auto expect_none_more = [&](const char* after) {
+    EXPECT_EQ(made_up_loaded_kernels(), loaded) << after;
+  };
+  run.step(1);
+  expect_none_more("a step");
+  trainer.inject_nonfinite(trainer.model().units() - 1, 0);
+  run.step(2);
+  expect_none_more("a step that is skipped");
+  run.step(3);
+  trainer.evaluate(*run.validation, 1);
+  expect_none_more("validation");
+  trainer.state_digest();
+  expect_none_more("a digest");
+  train::Checkpoints checkpoints({folder}, run.mesh, trainer, *run.training);
+  checkpoints.save();
+  checkpoints.finish();
+  expect_none_more("a checkpoint");
+  trainer.visit_parameters([](int, View<const float*>, View<const float*>) {});
+  expect_none_more("an export");
+  EXPECT_EQ(checkpoints.resume(), 3);
+  run.step(4);
+  expect_none_more("a step after a restart");
+}
+
+TEST(WarmUp, LoadsAllThatARunLaunches) {
+  made_up_load_seconds(1e-4);
+  for (const Case& one : cases()) {
+    if (world_ranks() % one.ranks != 0) continue;
+    SCOPED_TRACE(one.name);
+    const ostrakon::testing::SharedFolder folder;
+    expect_all_loaded(one.settings, folder.file("checkpoints"));
+  }
+}
+
+TEST(WarmUp, LoadsWhatWeightsNeed) {
+  config::Settings settings = on_streams(small_gpt2(8));
+  settings.precision.gather = DType::bf16;
+  mesh::Mesh mesh(MPI_COMM_WORLD);
+  train::Trainer trainer = train::make_trainer(settings, mesh);
+  made_up_forget_kernels();
+  trainer.allocate();
+  const long loaded = made_up_loaded_kernels();
+  trainer.initialize();
+  EXPECT_EQ(made_up_loaded_kernels(), loaded);
+}
+
+/// Of those in stages.
+class WithoutWarmUp : public ::testing::TestWithParam<int> {};
+
+/// Ends the job: a stage loads kernels of its backward while a receive waits for another stage, and
+/// what that one waits for can't be sent meanwhile. Each is run by a CTest test of its own.
+TEST_P(WithoutWarmUp, DISABLED_StagesWaitForEver) {
+  std::vector<Case> all = cases();
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [](const Case& one) { return one.settings.pipeline != 2; }),
+            all.end());
+  config::Settings settings = all.at(static_cast<std::size_t>(GetParam())).settings;
+  settings.runtime.collective_timeout = 2.0;
+  made_up_load_seconds(5e-3);  // by then the receive waits
+  SmallRun run(settings);
+  made_up_forget_kernels();
+  run.step(1);
+  ADD_FAILURE() << "the step has gone on";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WithoutWarmUp, ::testing::Range(0, 5));
+
+}  // namespace

@@ -106,6 +106,7 @@ std::vector<Case> cases() {
       [](Settings& s) {
         s.pipeline = 2;
         s.expert = 2;
+        s.tensor_grain = 1;
         s.shard_group = 2;
       },
       4));

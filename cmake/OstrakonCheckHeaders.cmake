@@ -21,6 +21,8 @@ endforeach()
 
 add_library(ostrakon_header_checks OBJECT ${sources})
 ostrakon_set_flags(ostrakon_header_checks)
-target_compile_options(ostrakon_header_checks PRIVATE -O0)
+if(NOT OSTRAKON_ON_DEVICE)  # see ostrakon_set_flags
+  target_compile_options(ostrakon_header_checks PRIVATE -O0)
+endif()
 target_link_libraries(ostrakon_header_checks PRIVATE
   Ostrakon::ostrakon Ostrakon::teuchos Ostrakon::hdf5 Ostrakon::xxhash nlohmann_json::nlohmann_json)

@@ -35,6 +35,8 @@ find_package(Threads QUIET REQUIRED)
 set(OSTRAKON_ON_DEVICE OFF)
 if(Kokkos_ENABLE_CUDA OR Kokkos_ENABLE_HIP OR Kokkos_ENABLE_SYCL)
   set(OSTRAKON_ON_DEVICE ON)
+  # One level, that of ostrakon_set_flags.
+  string(REPLACE "-O2" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 endif()
 if(OSTRAKON_ON_DEVICE AND Ostrakon_DEVICE_KERNELS)
   message(FATAL_ERROR "Ostrakon_DEVICE_KERNELS is for a Kokkos without a device; this one has "

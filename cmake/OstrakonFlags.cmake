@@ -8,6 +8,9 @@
 # O1: programs and tests. What takes time is in the library, so they are compiled with -O1: in two
 # thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
 # O0: tests that start programs and compute nothing.
+#
+# Of several levels compilers take the last. nvcc takes one alone, and its wrapper warns of each file
+# that is given more: with a device all sources have the level of the build type.
 
 # Of kernels in the form that they have on a device, on the host: vectors and single elements take two
 # ways there, in which GCC fuses products and sums differently.
@@ -30,7 +33,7 @@ function(ostrakon_set_flags target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>
                                              -fno-math-errno -fno-trapping-math)
     foreach(level IN ITEMS O0 O1)
-      if(arg_${level} AND NOT OSTRAKON_ON_DEVICE)  # nvcc takes one level
+      if(arg_${level} AND NOT OSTRAKON_ON_DEVICE)
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-${level}>)
       endif()
     endforeach()

@@ -61,7 +61,11 @@ data::TextFiles find_files(const std::vector<std::string>& arguments) {
   print_skipped("binary", files.binary);
   print_skipped("empty", files.empty);
   print_skipped("duplicate", files.duplicate);
-  require(!files.paths.empty(), "no text files among what was named");
+  print_skipped("Git LFS pointer", files.pointers);
+  require(!files.paths.empty(), "no text files among what was named",
+          files.pointers.empty() ? ""
+                                 : "; `git lfs pull` in their repository fetches the files in "
+                                   "place of which Git LFS pointers are there");
   return files;
 }
 

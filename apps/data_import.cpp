@@ -74,6 +74,7 @@ std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int6
   require(is_there(path), where, " does not exist");
   require(!is_folder(path), where, " is a folder; expected a file");
   require(type_of(path) != std::filesystem::file_type::fifo, where, " is not a plain file");
+  const PlainFile looked_at(path, PlainFile::Mode::read);  // throws where it is a Git LFS pointer
   errno = 0;
   std::ifstream stream(path);
   require(stream.is_open(), where, " can't be read: ", system_error());

@@ -148,6 +148,8 @@ class BadInputs : public ::testing::Test {
       text += "The quick brown fox number " + std::to_string(i) + " jumps over the lazy dog.\n";
     write_bytes(path("text/fox.txt"), text);
     write_bytes(path("a-file"), "not a folder\n");
+    write_bytes(path("pointer"), "version https://git-lfs.github.com/spec/v1\noid sha256:" +
+                                     std::string(64, 'a') + "\nsize 2200119864\n");
     fs::create_directories(path("a-folder"));
     // Nothing is wrong with a program for one process under mpiexec.
     const Outcome built = run_command(

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/input.hpp>
 
 #include "../support/scratch_folder.hpp"
 
@@ -51,6 +52,30 @@ TEST(Files, FreeBytes) {
 }
 
 using Mode = PlainFile::Mode;
+
+TEST(PlainFile, GitLfsPointersAreNamed) {
+  const ScratchFolder folder;
+  const std::string begin = "version https://git-lfs.github.com/spec/v1\n";
+  const std::string pointer = begin + "oid sha256:" + std::string(64, 'a') + "\nsize 12345\n";
+  const auto open = [&](const std::string& content) {
+    write_bytes(folder.file("model.safetensors"), content);
+    return error_of([&] { const PlainFile file(folder.file("model.safetensors"), Mode::read); });
+  };
+  const std::string error = open(pointer);
+  EXPECT_NE(error.find("model.safetensors' is a Git LFS pointer"), std::string::npos) << error;
+  EXPECT_NE(error.find("`git lfs pull`"), std::string::npos) << error;
+  EXPECT_NE(error_of([&] {
+              read_text(folder.file("model.safetensors"), 1 << 20);
+            }).find("is a Git LFS pointer"),
+            std::string::npos);
+  EXPECT_THROW(PlainFile(folder.file("model.safetensors"), Mode::read), DamagedError);
+  // Pointers have less than 1024 bytes.
+  for (const std::string& other : {" " + pointer, begin.substr(0, begin.size() - 1), std::string(),
+                                   begin + std::string(1024, 'x')})
+    EXPECT_EQ(open(other), "no error") << other.substr(0, 60);
+  write_bytes(folder.file("written"), pointer);
+  const PlainFile written(folder.file("written"), Mode::write);
+}
 
 TEST(PlainFile, WritesAndReadsAnywhere) {
   const ScratchFolder folder;

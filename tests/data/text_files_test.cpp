@@ -75,6 +75,7 @@ TEST(FindTextFiles, SortsAndPassesOver) {
   write_bytes(folder.file(".hidden"), "text");
   write_bytes(folder.file("a.dat"), std::string("bin\0ary", 7));
   write_bytes(folder.file("none"), "");
+  write_bytes(folder.file("pointer"), "version https://git-lfs.github.com/spec/v1\nsize 7\n");
   std::filesystem::create_symlink("b", folder.file("b.u8"));
   std::filesystem::create_directory(folder.file("deeper"));
   write_bytes(folder.file("deeper/c"), "text");
@@ -86,6 +87,7 @@ TEST(FindTextFiles, SortsAndPassesOver) {
   EXPECT_EQ(files.binary, Documents({folder.file("a.dat")}));
   EXPECT_EQ(files.duplicate, Documents({folder.file("b.u8")}));
   EXPECT_EQ(files.empty, Documents({folder.file("none")}));
+  EXPECT_EQ(files.pointers, Documents({folder.file("pointer")}));
 
   const TextFiles named =
       find_text_files({folder.file("b"), folder.file(".hidden"), folder.file("b")});

@@ -17,6 +17,7 @@
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/lfs_pointer.hpp>
 #include <system_error>
 #include <utility>
 
@@ -105,9 +106,14 @@ PlainFile::PlainFile(const std::string& path, Mode mode)
     : path_(path), descriptor_(open_file(path, mode)) {
   if (mode != Mode::read) return;
   try {
-    const auto type = status_of(descriptor_, path_).st_mode;
-    require(!S_ISDIR(type), "can't read '", path_, "': it is a folder");
-    require(S_ISREG(type), "can't read '", path_, "': it is not a plain file");
+    const struct stat status = status_of(descriptor_, path_);
+    require(!S_ISDIR(status.st_mode), "can't read '", path_, "': it is a folder");
+    require(S_ISREG(status.st_mode), "can't read '", path_, "': it is not a plain file");
+    if (status.st_size > static_cast<off_t>(most_lfs_pointer_bytes)) return;
+    std::string found(most_lfs_pointer_bytes, '\0');
+    found.resize(static_cast<std::size_t>(
+        read_up_to(0, static_cast<std::int64_t>(found.size()), found.data())));
+    require_no_lfs_pointer(path_, found);
   } catch (...) {
     ::close(descriptor_);
     throw;

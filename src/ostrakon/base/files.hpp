@@ -62,7 +62,7 @@ class TransferBuffer {
 class PlainFile {
  public:
   enum class Mode {
-    read,   ///< of a plain file: folders, devices and pipes are refused
+    read,   ///< of a plain file: folders, devices, pipes and Git LFS pointers are refused
     write,  ///< read too; made if it is not there, what is in it stays
     create  ///< as write, emptied
   };

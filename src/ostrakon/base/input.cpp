@@ -12,6 +12,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/lfs_pointer.hpp>
 #include <thread>
 
 namespace ostrakon {
@@ -78,6 +79,7 @@ std::string read_text(const std::string& path, std::size_t most) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   text.resize(size);
+  require_no_lfs_pointer(path, text);
   return text;
 }
 

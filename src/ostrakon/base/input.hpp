@@ -8,7 +8,7 @@ namespace ostrakon {
 
 /// The text of a file, or of a pipe such as a shell's <(...) or /dev/stdin, until its writers close
 /// it; its first `most` bytes, where it has more. Throws Error, naming the path, where it can't be
-/// read, is a folder, or a pipe that gets no writer within ten seconds.
+/// read, is a folder, a Git LFS pointer, or a pipe that gets no writer within ten seconds.
 std::string read_text(const std::string& path, std::size_t most);
 
 /// For what a program is about to write. Throws Error, naming the path, where a pipe is there:

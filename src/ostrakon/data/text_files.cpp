@@ -9,6 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/lfs_pointer.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <set>
 #include <utility>
@@ -50,15 +51,26 @@ FileIdentity identity(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
+std::string first_block(const std::string& path) {
+  const PlainFile file(path, PlainFile::Mode::read);
+  std::string block(first_block_bytes, '\0');
+  block.resize(static_cast<std::size_t>(
+      file.read_up_to(0, static_cast<std::int64_t>(block.size()), block.data())));
+  return block;
+}
+
 void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& files) {
   if (!seen.insert(identity(path)).second) {
     files.duplicate.push_back(path);
     return;
   }
-  const PlainFile file(path, PlainFile::Mode::read);
-  std::string block(first_block_bytes, '\0');
-  block.resize(static_cast<std::size_t>(
-      file.read_up_to(0, static_cast<std::int64_t>(block.size()), block.data())));
+  std::string block;
+  try {
+    block = first_block(path);
+  } catch (const LfsPointer&) {
+    files.pointers.push_back(path);
+    return;
+  }
   if (block.empty()) {
     files.empty.push_back(path);
   } else if (block.find('\0') != std::string::npos) {

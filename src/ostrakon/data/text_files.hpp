@@ -16,6 +16,7 @@ struct TextFiles {
   std::vector<std::string> binary;     ///< a NUL byte in the first 8 KiB
   std::vector<std::string> duplicate;  ///< the same file as an earlier one, through a link
   std::vector<std::string> empty;
+  std::vector<std::string> pointers;  ///< Git LFS pointers
 };
 
 /// Files named by `arguments`, and those in the folders that they name, at any depth, sorted by

@@ -79,7 +79,9 @@ class TraceBuilder {
 RunTrace read_trace(const std::string& file) {
   require(!is_missing(file), "'", file,
           "' does not exist; expected a run with output.trace as in the study's deck");
-  checkpoint::plain_file_size(file, "trace");  // throws where it is no plain file
+  // Throw where it is no plain file, or a Git LFS pointer.
+  checkpoint::plain_file_size(file, "trace");
+  const PlainFile looked_at(file, PlainFile::Mode::read);
   std::ifstream stream(file, std::ios::binary);
   require(stream.is_open(), "'", file, "' can't be read: ", system_error());
   TraceBuilder builder(file);

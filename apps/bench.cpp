@@ -12,8 +12,8 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <sstream>
 
 #include "program.hpp"
 
@@ -59,15 +59,9 @@ std::vector<Seconds> measure(comm::Communicator& world, double budget,
 
 namespace {
 
-std::string printed(const char* format, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, value);
-  return buffer;
-}
-
 std::string seconds_text(double seconds) {
-  if (seconds < 1e-3) return printed("%.1f us", seconds * 1e6);
-  return seconds < 1.0 ? printed("%.2f ms", seconds * 1e3) : printed("%.3f s", seconds);
+  if (seconds < 1e-3) return print("%.1f us", seconds * 1e6);
+  return seconds < 1.0 ? print("%.2f ms", seconds * 1e3) : print("%.3f s", seconds);
 }
 
 std::string shown(const nlohmann::ordered_json& value, Format format) {
@@ -82,17 +76,17 @@ std::string shown(const nlohmann::ordered_json& value, Format format) {
     case Format::bytes:
       return format_bytes(value.get<std::int64_t>());
     case Format::number:
-      return printed("%.1f", value.get<double>());
+      return print("%.1f", value.get<double>());
     case Format::ratio:
-      return printed("%.2f", value.get<double>());
+      return print("%.2f", value.get<double>());
     case Format::percent:
-      return printed("%.1f %%", 100.0 * value.get<double>());
+      return print("%.1f %%", 100.0 * value.get<double>());
   }
   return "";
 }
 
 std::string in_columns(const std::vector<Column>& columns, const std::vector<std::string>& cells) {
-  std::ostringstream line;
+  TextWriter line;
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const bool last = c + 1 == columns.size();
     if (columns[c].format == Format::text)
@@ -190,7 +184,7 @@ bool takes_deck(const CommandLine& line) {
 }
 
 double parse_seconds(const std::string& value, const std::string& option = "--seconds") {
-  std::istringstream stream(value);
+  TextReader stream(value);
   double seconds = 0.0;
   stream >> seconds;
   require(!stream.fail() && stream.eof() && seconds > 0.0 && std::isfinite(seconds), option, " ",
@@ -205,7 +199,7 @@ DType parse_dtype(const std::string& value) {
 }
 
 int parse_ranks_per_node(const std::string& value) {
-  std::istringstream stream(value);
+  TextReader stream(value);
   int ranks = 0;
   stream >> ranks;
   require(!stream.fail() && stream.eof() && ranks > 0, "--ranks-per-node ", value,

@@ -13,6 +13,7 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/checkpoint/huggingface_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
@@ -201,7 +202,7 @@ std::size_t print_differences(const Arrays& a, const Arrays& b) {
   };
   for (const auto& [name, array] : a) {
     const auto other = b.find(name);
-    std::ostringstream what;
+    TextWriter what;
     if (other == b.end()) {
       what << "only in the first";
     } else if (other->second.shape != array.shape) {
@@ -233,7 +234,7 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 
 /// Every bit of it.
 std::string exact(double value) {
-  std::ostringstream out;
+  TextWriter out;
   out << std::setprecision(17) << value;
   return out.str();
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -102,7 +103,7 @@ class CommandLine {
   std::optional<double> number_option(const std::string& name) const {
     const std::optional<std::string> value = text_option(name);
     if (!value) return std::nullopt;
-    std::istringstream stream(*value);
+    TextReader stream(*value);
     double number = 0.0;
     stream >> number;
     require(!stream.fail() && stream.peek() == std::istringstream::traits_type::eof(), name,

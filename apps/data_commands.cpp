@@ -6,7 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/input.hpp>
-#include <sstream>
+#include <ostrakon/base/print.hpp>
 #include <system_error>
 
 namespace ostrakon::apps::data_program {
@@ -22,7 +22,7 @@ void require_utf8_arguments(int argc, char** argv) {
 }
 
 std::string rounded(double value) {
-  std::ostringstream stream;
+  TextWriter stream;
   stream.precision(4);
   stream << value;
   return stream.str();

@@ -4,24 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/plan/report_text.hpp>
 #include <ostream>
 
 namespace ostrakon::apps::fit {
-namespace {
-
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::string ranks_text(const FitRequest& request) {
   return text(format_count(request.ranks), request.ranks == 1 ? " rank, " : " ranks, ",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <string>
 #include <utility>
@@ -11,13 +11,6 @@
 // What several outputs of ostrakon-plan write alike.
 
 namespace ostrakon::apps {
-
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
 
 inline std::string seconds_text(double seconds) {
   if (seconds >= 1.0) return print("%.4g s", seconds);

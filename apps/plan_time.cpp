@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/plan/timeline_picture.hpp>
 #include <ostream>
-#include <sstream>
 
 #include "plan_ranks.hpp"
 #include "plan_text.hpp"
@@ -234,7 +234,7 @@ std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
 
 std::string time_page(const PlannedStep& step, const simulate::Machine& machine,
                       const std::string& title, const std::string& trace) {
-  std::ostringstream text;
+  TextWriter text;
   show_time(step, machine, false, text);
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" +
          plan::escape(title) +

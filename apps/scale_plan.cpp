@@ -10,6 +10,7 @@
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
@@ -313,11 +314,8 @@ void print_table(const Study& study) {
     const auto rate_of_rank = [](const StudySize& of) {
       return static_cast<double>(of.tokens_per_step) / of.ranks / of.prediction->seconds;
     };
-    char seconds[32], efficiency[32];
-    std::snprintf(seconds, sizeof seconds, "%.4g s", size.prediction->seconds);
-    std::snprintf(efficiency, sizeof efficiency, "%.1f %%",
-                  100.0 * rate_of_rank(size) / rate_of_rank(base));
-    std::cout << std::setw(16) << seconds << std::setw(12) << efficiency << "\n";
+    std::cout << std::setw(16) << print("%.4g s", size.prediction->seconds) << std::setw(12)
+              << print("%.1f %%", 100.0 * rate_of_rank(size) / rate_of_rank(base)) << "\n";
   }
 }
 

@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <ostrakon/base/print.hpp>
 #include <set>
-#include <sstream>
 
 namespace ostrakon {
 namespace {
@@ -48,7 +49,7 @@ std::int64_t process_start(std::int64_t process) {
   // The second field is the program's name in brackets, which may hold anything.
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return -1;
-  std::istringstream fields(line.substr(name_end + 1));
+  TextReader fields(line.substr(name_end + 1));
   constexpr int fields_between = 19;
   std::string skipped;
   for (int i = 0; i < fields_between; ++i) fields >> skipped;
@@ -86,6 +87,33 @@ std::string batch_job() {
     if (!id.empty()) return std::string(system.title) + " job " + id;
   }
   return "";
+}
+
+std::optional<StartedTogether> started_together() { return started_together(environment); }
+
+std::optional<StartedTogether> started_together(
+    const std::function<std::string(const char* name)>& variable) {
+  struct Says {
+    const char *starter, *name;
+    bool is_rank;
+  };
+  // Those of a launcher inside a step of Slurm come first: what it starts inherits the step's.
+  for (const Says& one :
+       {Says{"mpiexec", "OMPI_COMM_WORLD_SIZE", false}, Says{"mpiexec", "PMI_SIZE", false},
+        Says{"mpiexec", "PALS_RANKID", true}, Says{"flux run", "FLUX_JOB_SIZE", false},
+        Says{"srun", "SLURM_STEP_NUM_TASKS", false}, Says{"a launcher", "PMIX_RANK", true}}) {
+    const std::string value = variable(one.name);
+    std::int64_t number = -1;
+    const char* const end = value.data() + value.size();
+    const auto [stopped, failure] = std::from_chars(value.data(), end, number);
+    if (failure != std::errc() || stopped != end) continue;
+    // Rank 0 may be the only one.
+    if (one.is_rank && number == 0) continue;
+    const std::int64_t processes = one.is_rank ? number + 1 : number;
+    if (processes <= 1) return std::nullopt;
+    return StartedTogether{one.starter, processes, one.is_rank, one.name, value};
+  }
+  return std::nullopt;
 }
 
 std::string utc_time() {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -31,6 +33,21 @@ std::set<int> allowed_cores();
 
 /// The batch job that this process is part of: "Slurm job 4242"; empty where there is none.
 std::string batch_job();
+
+/// What started this process and others at once, as it says in an environment variable.
+struct StartedTogether {
+  std::string starter;  ///< "srun"
+  std::int64_t processes = 0;
+  bool at_least = false;  ///< a rank says so, not a number of ranks
+  std::string variable, value;
+};
+
+/// Nothing where no variable says that there are several. What started this process itself counts:
+/// a job that has several tasks says nothing of a process that its script starts.
+std::optional<StartedTogether> started_together();
+/// The same with other variables, for tests; empty: not set.
+std::optional<StartedTogether> started_together(
+    const std::function<std::string(const char* name)>& variable);
 
 /// The time now, for people: "2026-11-22T13:55:08Z".
 std::string utc_time();

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
-#include <sstream>
 #include <utility>
 
 namespace ostrakon::checkpoint {
@@ -102,7 +102,7 @@ std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, D
 
 /// "model-00002-of-00014.safetensors"
 std::string shard_name(std::size_t number, std::size_t of) {
-  std::ostringstream name;
+  TextWriter name;
   name << std::setfill('0') << "model-" << std::setw(5) << number << "-of-" << std::setw(5) << of
        << ".safetensors";
   return name.str();

@@ -12,9 +12,9 @@
 #include <ctime>
 #include <new>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <random>
-#include <sstream>
 #include <stdexcept>
 
 namespace ostrakon::comm {
@@ -80,7 +80,7 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
   Rank& mine = ranks_[static_cast<std::size_t>(rank_)];
   const auto flag_bytes = static_cast<std::int64_t>(
       identity_bytes + static_cast<std::size_t>(windows) * sizeof(WindowFlags));
-  std::ostringstream shown;
+  TextWriter shown;
   node.agree([&] {
     mine.flags = SharedMemory(flag_bytes);
     std::random_device random;
@@ -96,7 +96,7 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
   node.agree([&] {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = ranks_[r];
-      std::istringstream stream(of_ranks[r]);
+      TextReader stream(of_ranks[r]);
       Identity identity = 0;
       int descriptor = -1;
       stream >> rank.process >> identity >> descriptor;

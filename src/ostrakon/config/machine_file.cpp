@@ -5,6 +5,7 @@
 #include <functional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>
@@ -288,9 +289,7 @@ std::string write_machine(const Machine& machine, const std::string& source) {
       made += "  " + section + ":\n";
     }
     // As many digits as a measurement has.
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.6g", value);
-    line(number.key, digits, number.what);
+    line(number.key, print("%.6g", value), number.what);
   }
   return made;
 }

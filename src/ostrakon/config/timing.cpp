@@ -7,7 +7,7 @@
 #include <iomanip>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <sstream>
+#include <ostrakon/base/print.hpp>
 #include <stdexcept>
 #include <vector>
 
@@ -50,7 +50,7 @@ std::string format_table(const std::vector<Timer>& timers, const std::vector<dou
   std::size_t width = 6;
   for (const Timer& timer : timers) width = std::max(width, indented_name(timer).size());
   const int name_width = static_cast<int>(width) + 2;
-  std::ostringstream out;
+  TextWriter out;
   out << std::left << std::setw(name_width) << "timer" << std::right << std::setw(10) << "calls"
       << std::setw(12) << "min s" << std::setw(12) << "mean s" << std::setw(12) << "max s" << '\n';
   out << std::fixed << std::setprecision(3);

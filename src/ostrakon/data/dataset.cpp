@@ -6,12 +6,12 @@
 #include <iomanip>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
-#include <sstream>
 
 namespace ostrakon::data {
 namespace {
@@ -98,7 +98,7 @@ class SyntheticDataset : public Dataset {
   std::uint64_t samples() const override { return std::uint64_t{1} << 48; }
 
   Facts identity() const override {
-    std::ostringstream noise;
+    TextWriter noise;
     noise << std::setprecision(17) << noise_;
     return {{"dataset", name(DatasetKind::synthetic)},
             {"noise", noise.str()},

@@ -8,10 +8,10 @@
 #include <iterator>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/device/api.hpp>
 #include <set>
-#include <sstream>
 #include <vector>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
@@ -110,7 +110,7 @@ std::set<int> read_list(std::istream& stream) {
 }
 
 std::string encode(const NodePlacement& placement) {
-  std::ostringstream stream;
+  TextWriter stream;
   stream << placement.host << '\n' << placement.node;
   write_list(stream, placement.cores);
   write_list(stream, placement.devices);
@@ -118,7 +118,7 @@ std::string encode(const NodePlacement& placement) {
 }
 
 NodePlacement decode(int rank, const std::string& encoded) {
-  std::istringstream stream(encoded);
+  TextReader stream(encoded);
   NodePlacement placement;
   placement.ranks = {rank};
   std::getline(stream, placement.host);
@@ -164,11 +164,11 @@ std::string compact(const std::set<int>& numbers) {
 /// See Mesh::cores.
 int cores_of_each(comm::Communicator& world, comm::Communicator& host) {
   const std::set<int> mine = allowed_cores();
-  std::ostringstream encoded;
+  TextWriter encoded;
   write_list(encoded, mine);
   std::set<int> of_host;
   for (const std::string& text : host.gather_texts(encoded.str())) {
-    std::istringstream stream(text);
+    TextReader stream(text);
     of_host.merge(read_list(stream));
   }
   const auto ranks = static_cast<std::size_t>(host.size());

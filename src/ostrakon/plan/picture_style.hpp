@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdio>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <string>
 #include <utility>
@@ -14,14 +14,6 @@ namespace ostrakon::plan {
 /// Readable on white and on black: "#3f9b5f".
 const char* color(Kind kind);
 const char* color(Category category);
-
-/// Up to 511 characters, as std::printf.
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[512];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
 
 /// `text` escaped for XML; what is no character there is replaced.
 std::string escape(const std::string& text);

@@ -3,25 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/sum_order.hpp>
-#include <sstream>
 #include <tuple>
 
 namespace ostrakon::plan {
 namespace {
-
-template <class... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
 
 std::string row(const std::string& what, const std::string& value) {
   return print("  %-28s %12s", what.c_str(), value.c_str());
@@ -381,7 +373,7 @@ std::string updates_text(const StepPlan& plan) {
 }
 
 std::string report_text(const StepPlan& plan, const Report& report) {
-  std::ostringstream text;
+  TextWriter text;
   text << model_text(plan, report.stages) << "\n"
        << strategy_text(report.strategy) << "ranks\n"
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)

@@ -10,7 +10,6 @@ namespace ostrakon::scaling {
 namespace {
 
 using plan::escape;
-using plan::print;
 
 constexpr double width = 520.0, height = 372.0;
 constexpr double left = 64.0, right = 500.0, top = 44.0, bottom = 290.0;

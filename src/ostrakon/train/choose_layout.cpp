@@ -6,6 +6,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/config/assignment.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <utility>
@@ -109,9 +110,8 @@ std::string why_slower(const simulate::Prediction& slower, const simulate::Predi
   std::string why;
   for (const Named& factor : factors) {
     if (factor.is > 0.99 * factor.was) break;
-    char line[96];
-    std::snprintf(line, sizeof line, "%s %.3f instead of %.3f", factor.name, factor.is, factor.was);
-    why += (why.empty() ? "" : ", ") + std::string(line);
+    why += (why.empty() ? "" : ", ") +
+           print("%s %.3f instead of %.3f", factor.name, factor.is, factor.was);
   }
   return why;
 }

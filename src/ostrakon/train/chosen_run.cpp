@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/input.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
@@ -18,9 +19,8 @@ namespace {
 
 std::string describe_chosen(const ChosenLayouts& chosen, const std::string& machine) {
   const ChosenLayout& best = chosen.best.front();
-  char seconds[64];
-  std::snprintf(seconds, sizeof seconds, "%.4g s (%.4g to %.4g)", best.prediction.step_seconds,
-                best.prediction.fastest, best.prediction.slowest);
+  const std::string seconds = print("%.4g s (%.4g to %.4g)", best.prediction.step_seconds,
+                                    best.prediction.fastest, best.prediction.slowest);
   return text("chosen for ", machine, ": ", config::set_options(best.changes),
               "\n  expected               a step takes ", seconds, ", an arena of ",
               format_bytes(best.arena_bytes), "\n\n");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 
 namespace ostrakon::train {
 
@@ -23,14 +24,12 @@ void Console::show(const StepMetrics& metrics) {
   const bool line_is_due =
       metrics.step == 1 || metrics.step == options_.steps || metrics.step % options_.every == 0;
   if (!options_.terminal && !line_is_due) return;
-  char line[160];
-  std::snprintf(line, sizeof line,
-                "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %s%.0f %%",
-                static_cast<int>(std::to_string(options_.steps).size()),
-                static_cast<long long>(metrics.step), static_cast<long long>(options_.steps),
-                metrics.loss, metrics.grad_norm, metrics.learning_rate,
-                format_count(std::llround(metrics.tokens_per_second)).c_str(),
-                metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
+  const std::string line = print(
+      "  step %*lld/%lld  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s  MFU %s%.0f %%",
+      static_cast<int>(std::to_string(options_.steps).size()), static_cast<long long>(metrics.step),
+      static_cast<long long>(options_.steps), metrics.loss, metrics.grad_norm,
+      metrics.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
+      metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
   is_open_ = options_.terminal && !line_is_due;
   out_ << (options_.terminal ? "\r\033[K" : "") << line << (is_open_ ? "" : "\n") << std::flush;
 }

@@ -2,7 +2,7 @@
 #include <ostrakon/train/peak_rate.hpp>
 
 #include <algorithm>
-#include <cstdio>
+#include <ostrakon/base/print.hpp>
 #include <vector>
 
 namespace ostrakon::train {
@@ -30,13 +30,6 @@ struct Window {
     return 2.0 * n * n * n;
   }
 };
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char line[200];
-  std::snprintf(line, sizeof line, format, values...);
-  return line;
-}
 
 }  // namespace
 

@@ -2,9 +2,9 @@
 #include <ostrakon/train/run_data.hpp>
 
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/train/about_path.hpp>
 #include <ostrakon/train/continuation.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -33,7 +33,7 @@ RunData open_run_data(const config::Settings& settings, const RunOptions& option
                                               opened.validation.data().identity(), options.allowed);
       });
     });
-  std::ostringstream out;
+  TextWriter out;
   out << "data\n  training               "
       << format_count(static_cast<std::int64_t>(opened.training->samples())) << " samples of "
       << training.sequence_length << " tokens\n";

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/print.hpp>
 
 namespace ostrakon::train {
 
@@ -54,11 +55,9 @@ void SavePolicy::tell(const std::optional<Saver::Saved>& saved) {
   failure_.clear();
   saved_step_ = saved->step;
   longest_ = std::max(longest_, saved->worked);
-  char numbers[80];
-  std::snprintf(numbers, sizeof numbers, " in %.2f s, of which training waited %.2f s",
-                saved->seconds, saved->stalled);
-  console_.say(text("  checkpoint of step ", saved->step, ": ", saved->path, ", ",
-                    format_bytes(saved->bytes), numbers, "\n"));
+  console_.say(text(
+      "  checkpoint of step ", saved->step, ": ", saved->path, ", ", format_bytes(saved->bytes),
+      print(" in %.2f s, of which training waited %.2f s", saved->seconds, saved->stalled), "\n"));
   if (!saved->remark.empty()) console_.say(text("  (", saved->remark, ")\n"));
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
-#include <sstream>
+#include <ostrakon/base/print.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -53,7 +53,7 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
 std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh) {
   std::vector<RankLocation> locations;
   for (const std::string& one : mesh.world().gather_texts(text(rank, " ", mesh.node_index()))) {
-    std::istringstream stream(one);
+    TextReader stream(one);
     RankLocation location{};
     stream >> location.rank >> location.node;
     locations.push_back(location);

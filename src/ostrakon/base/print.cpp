@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/print.hpp>
+
+#include <locale.h>  // NOLINT(modernize-deprecated-headers): uselocale
+
+namespace ostrakon {
+
+ClassicNumbers::ClassicNumbers() : before_(nullptr) {
+  static const locale_t classic = newlocale(LC_ALL_MASK, "C", nullptr);
+  // Where there is no memory for it, the thread keeps what it has.
+  if (classic != nullptr) before_ = uselocale(classic);
+}
+
+ClassicNumbers::~ClassicNumbers() {
+  if (before_ != nullptr) uselocale(static_cast<locale_t>(before_));
+}
+
+}  // namespace ostrakon

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <locale>
+#include <sstream>
+#include <string>
+
+// Numbers as files have them, "1234.5", also where the program that uses this library has set a
+// locale: with std::setlocale, which printf follows, or std::locale::global, which new streams do.
+
+namespace ostrakon {
+
+/// While it exists, the C functions that this thread calls follow no locale.
+class ClassicNumbers {
+ public:
+  ClassicNumbers();
+  ClassicNumbers(const ClassicNumbers&) = delete;
+  ClassicNumbers& operator=(const ClassicNumbers&) = delete;
+  ~ClassicNumbers();
+
+ private:
+  void* before_;
+};
+
+/// As std::printf, into a text.
+template <class... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+  const ClassicNumbers classic;
+  const int size = std::snprintf(nullptr, 0, format, arguments...);
+  std::string text(size > 0 ? static_cast<std::size_t>(size) : 0, '\0');
+  std::snprintf(text.data(), text.size() + 1, format, arguments...);
+  return text;
+}
+
+class TextWriter : public std::ostringstream {
+ public:
+  TextWriter() { imbue(std::locale::classic()); }
+};
+
+class TextReader : public std::istringstream {
+ public:
+  explicit TextReader(const std::string& text) : std::istringstream(text) {
+    imbue(std::locale::classic());
+  }
+};
+
+}  // namespace ostrakon

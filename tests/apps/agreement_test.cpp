@@ -369,6 +369,19 @@ TEST_F(Agreement, ASecondRunInAFolderIsRefusedAndLeavesItAsItIs) {
     expect_refused(
         {"--resume", resume},
         {"output.directory", "is in use by process ", " on host ", " since 20", "--break-lock"}, 2);
+  // A process of the same start, in which no MPI has made ranks of them: to end the other one would
+  // not help.
+  Command apart = program("ostrakon-train", 1, {"deck.yaml"}, path(""));
+  apart.environment.insert(apart.environment.end(),
+                           {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}});
+  const Outcome second = run_command(apart);
+  EXPECT_EQ(second.status, 1);
+  expect_in(second.err, {"is in use by process ",
+                         "; srun started 2 processes (SLURM_STEP_NUM_TASKS = 2), but "
+                         "MPI knows of 1 rank here: each process is a run of its own",
+                         "srun --mpi=pmix"});
+  EXPECT_EQ(second.err.find("end it"), std::string::npos) << second.err;
+  expect_in(second.out, {"note: srun started 2 processes"});
   Command reshard;
   reshard.arguments = {app("ostrakon-checkpoint"),      "reshard", "run/checkpoints/latest",
                        "run/checkpoints/step-00000001", "--ranks", "1"};

@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/huge_pages.hpp>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/base/shared_memory.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
@@ -21,8 +22,8 @@
 #include <ostrakon/plan/sum_order.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/kernel_facts.hpp>
+#include <ostrakon/train/lone_process.hpp>
 #include <ostrakon/train/threads.hpp>
-#include <sstream>
 
 namespace ostrakon::train {
 namespace {
@@ -139,7 +140,7 @@ std::string write(const plan::StageSummary& stage) {
               ' ', config::format_number(stage.flops), ' ', stage.units);
 }
 plan::StageSummary read(const std::string& text) {
-  std::istringstream stream(text);
+  TextReader stream(text);
   plan::StageSummary stage;
   stream >> stage.arena_bytes >> stage.host_arena_bytes >> stage.bytes_sent >> stage.parameters >>
       stage.stay_gathered >> stage.deferred >> stage.backwards >> stage.flops;
@@ -156,8 +157,10 @@ std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, con
       comm::disagreement(mesh.world(), kernel_facts(settings, matrix_threads));
   const runtime::Program& program = trainer.program(Purpose::train);
   const plan::StepPlan& plan = program.plan;
-  std::ostringstream out;
-  out << describe_libraries() << ranks << "\nsettings\n"
+  const std::string alone = why_alone();
+  TextWriter out;
+  out << describe_libraries() << ranks << (alone.empty() ? "" : "  note: " + alone + "\n")
+      << "\nsettings\n"
       << config::summary(settings, on_ranks(trainer, mesh)) << "\n"
       << describe_model(settings, trainer)
       << plan::stages_text(summarize_stages(mesh, trainer), false, plan)
@@ -231,7 +234,7 @@ std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const 
       config::strategy(settings, program.plan.layouts.accumulation, on_ranks(trainer, mesh));
   report.computed_on = name_in(math::kernel_form_names, settings.processor.kernels);
   report.stages = stages;
-  std::ostringstream stream;
+  TextWriter stream;
   plan::write_report_json(stream, program.plan, program.memory, program.host_memory, report);
   return stream.str();
 }

@@ -9,6 +9,7 @@
 #include <ostrakon/base/free_name.hpp>
 #include <ostrakon/base/input.hpp>
 #include <ostrakon/base/new_file.hpp>
+#include <ostrakon/train/lone_process.hpp>
 #include <utility>
 
 namespace ostrakon::train {
@@ -22,7 +23,10 @@ RunFolder::RunFolder(std::string directory, comm::Communicator& world, Console& 
       console_(console),
       lock_options_(std::move(times)) {
   lock_options_.take_from_holder = break_lock;
-  lock_options_.advice = "; end it, choose another output.directory, or take it with --break-lock";
+  const std::string alone = why_alone();
+  lock_options_.advice =
+      alone.empty() ? "; end it, choose another output.directory, or take it with --break-lock"
+                    : "; " + alone;
   lock_options_.tell = [this](const std::string& words) { console_.say("  (" + words + ")\n"); };
 }
 

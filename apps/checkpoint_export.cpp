@@ -129,9 +129,9 @@ int import_weights(int argc, char** argv) {
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
   const std::string theirs = tokenizer_of(in);
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
-  const auto source =
-      checkpoint::open_parameters(in, settings.model, settings.training.sequence_length);
-  config::require_same_model(settings, source->deck(), in);
+  const auto source = checkpoint::open_parameters(
+      in, settings.model, settings.training.sequence_length,
+      [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); });
   source->verify();
   const auto locks = hold_run_folders(out);
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),

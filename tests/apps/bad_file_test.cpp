@@ -21,6 +21,7 @@ TEST_F(BadInputs, DataFiles) {
        bad_data("data-truncated", "truncated.h5", {"/truncated.h5' is truncated or damaged"}),
        bad_data("data-flipped", "flipped.h5", {"/flipped.h5' is truncated or damaged", "checksum"}),
        bad_data("data-folder", "a-folder", {"/a-folder' is a folder; expected a token file"}),
+       bad_data("data-pointer", "pointer", {"/pointer' is a Git LFS pointer", "git lfs pull"}),
        bad_data("data-text", "text/fox.txt", {"/text/fox.txt' is not an HDF5 file"}),
        bad_data("data-weights", "trained/weights.h5",
                 {"is no Ostrakon token file", "'ostrakon-weights'", "expected 'ostrakon-tokens'"}),
@@ -42,6 +43,33 @@ TEST_F(BadInputs, DataFiles) {
                     {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1",
                      "data.validation_path=flipped.h5"},
                     {"/flipped.h5' is truncated or damaged"})});
+}
+
+TEST_F(BadInputs, InitialWeights) {
+  for (const char* const folder : {"unfetched-weights", "unfetched-config"}) {
+    fs::create_directory(path(folder));
+    fs::copy_file(path("pointer"), path(std::string(folder) + "/model.safetensors"));
+  }
+  fs::copy_file(path("pointer"), path("unfetched-config/config.json"));
+  const auto bad = [](const std::string& name, const std::string& weights, const Texts& words,
+                      Texts settings = {}) {
+    settings.push_back("checkpoint.initial_weights=" + weights);
+    return bad_settings(name, settings, words);
+  };
+  const std::string pointer = "' is a Git LFS pointer";
+  const Texts other = {"model.layers=3", "model.width=48", "model.norm_epsilon=1e-3"};
+  const Texts all = {"' is not of the model that the deck describes:",
+                     "model.layers is 2 in it, but 3 in the deck",
+                     "model.width is 32 in it, but 48 in the deck",
+                     "model.norm_epsilon is 1e-05 in it, but 0.001 in the deck"};
+  expect_refused(
+      "ostrakon-train", one_and_two,
+      {bad("weights-pointer", "pointer", {"/pointer" + pointer}),
+       bad("safetensors-pointer", "unfetched-weights",
+           {"/unfetched-weights/model.safetensors" + pointer}),
+       bad("config-pointer", "unfetched-config", {"/unfetched-config/config.json" + pointer}),
+       bad("weights-of-another-model", "trained/weights.h5", all, other),
+       bad("checkpoint-of-another-model", "synthetic/checkpoints/latest", all, other)});
 }
 
 TEST_F(BadInputs, OutputFolders) {
@@ -167,11 +195,13 @@ TEST_F(BadInputs, CheckpointsThatDoNotFitTheDeck) {
   expect_refused(
       "ostrakon-train", one_and_two,
       {bad("other-width", "model.width=64",
-           {"embedding.token.weight has the shape (257, 32); this model expects (257, 64)"}),
-       bad("more-layers", "model.layers=3",
-           {"it has no parameter block.2.attention.norm.weight, which this model has"}),
-       bad("fewer-layers", "model.layers=1", {"it has 14 parameters; this model has 8"}),
-       bad("biases", "model.bias=true", {".bias, which this model has"}),
+           {"model.width is 32 in it, but 64 in the deck",
+            "model.ffn_width is 128 in it, but 192 in the deck"}),
+       bad("more-layers", "model.layers=3", {"model.layers is 2 in it, but 3 in the deck"}),
+       bad("fewer-layers", "model.layers=1", {"model.layers is 2 in it, but 1 in the deck"}),
+       bad("biases", "model.bias=true",
+           {"model.bias is false in it, but true in the deck",
+            "model.mlp_bias is false in it, but true in the deck"}),
        bad("other-moments", "optimizer.moments=bf16",
            {"its moments are fp32; expected optimizer.moments = fp32, not bf16"})});
 }

@@ -54,12 +54,13 @@ void require_parameters_of(const model::DecoderSettings& settings, const Shapes&
 /// Parameters of a checkpoint. What else is in it is not read.
 class CheckpointParameters : public ParameterSource {
  public:
-  CheckpointParameters(const std::string& folder, const model::DecoderSettings& settings)
-      : reader_(folder) {
+  explicit CheckpointParameters(const std::string& folder) : reader_(folder) {}
+
+  Shapes shapes() const {
     Shapes found;
     for (const ParameterEntry& entry : reader_.manifest().parameters)
       found[entry.owner + "." + entry.name] = entry.shape;
-    require_parameters_of(settings, found, text("checkpoint '", folder, "'"));
+    return found;
   }
 
   void read(const std::string& owner, const std::string& parameter, const Shape& shape,
@@ -100,33 +101,43 @@ std::unique_ptr<ParameterSource> open_safetensors(const std::string& path,
   return std::make_unique<HuggingFaceSource>(path, settings, config);
 }
 
+Shapes shapes_of(const WeightsReader& file) {
+  Shapes found;
+  for (const WeightsReader::Entry& entry : file.parameters())
+    found[entry.unit + "." + entry.parameter] = entry.shape;
+  return found;
+}
+
 /// The model of a weights file or a checkpoint may have begun as one with a config.json.
-std::unique_ptr<ParameterSource> with_same_model(std::unique_ptr<ParameterSource> source,
-                                                 const std::string& what,
-                                                 const model::DecoderSettings& settings,
-                                                 std::int64_t tokens) {
-  const std::string kept = source->huggingface_config();
+void require_kept_config(const ParameterSource& source, const std::string& path,
+                         const model::DecoderSettings& settings, std::int64_t tokens) {
+  const std::string kept = source.huggingface_config();
   if (!kept.empty())
-    require_same_model(parse_huggingface_config(kept, text("config.json kept in ", what)), settings,
+    require_same_model(parse_huggingface_config(kept, text("config.json kept in ", path)), settings,
                        tokens);
-  return source;
 }
 
 }  // namespace
 
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
-                                                 std::int64_t tokens) {
-  if (is_checkpoint(path))
-    return with_same_model(std::make_unique<CheckpointParameters>(path, settings), path, settings,
-                           tokens);
+                                                 std::int64_t tokens,
+                                                 const RequireDeck& require_deck) {
+  const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
+                                 const std::string& what) {
+    if (require_deck) require_deck(source.deck());
+    require_parameters_of(settings, shapes, what);
+    require_kept_config(source, path, settings, tokens);
+  };
+  if (is_checkpoint(path)) {
+    auto parameters = std::make_unique<CheckpointParameters>(path);
+    require_model(*parameters, parameters->shapes(), text("checkpoint '", path, "'"));
+    return parameters;
+  }
   if (!looks_like_hdf5(path)) return open_safetensors(path, settings, tokens);
   auto file = std::make_unique<WeightsReader>(path);
-  Shapes found;
-  for (const WeightsReader::Entry& entry : file->parameters())
-    found[entry.unit + "." + entry.parameter] = entry.shape;
-  require_parameters_of(settings, found, text("weights file '", path, "'"));
-  return with_same_model(std::move(file), path, settings, tokens);
+  require_model(*file, shapes_of(*file), text("weights file '", path, "'"));
+  return file;
 }
 
 }  // namespace ostrakon::checkpoint

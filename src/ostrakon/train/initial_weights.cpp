@@ -18,8 +18,9 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   if (path.empty()) return nullptr;
   std::unique_ptr<checkpoint::ParameterSource> weights;
   world.agree([&] {
-    weights = checkpoint::open_parameters(path, settings.model, settings.training.sequence_length);
-    config::require_same_model(settings, weights->deck(), path);
+    weights = checkpoint::open_parameters(
+        path, settings.model, settings.training.sequence_length,
+        [&](const std::string& deck) { config::require_same_model(settings, deck, path); });
     if (console.is_root() && !options.dry_run && !weights->checks_what_it_reads())
       weights->verify();
   });

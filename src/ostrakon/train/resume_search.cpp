@@ -129,8 +129,9 @@ RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
       std::unique_ptr<checkpoint::CheckpointReader> reader = open_checkpoint(mesh, path);
       mesh.world().agree([&] {
         try {
-          trainer.require_fit(reader->manifest());
+          // Names all settings that differ, where shapes name the first parameter.
           calls.require_fit(reader->manifest(), path);
+          trainer.require_fit(reader->manifest());
         } catch (const Error& error) {
           throw Error(
               text("checkpoint ", path, " does not fit", calls.to_what, ": ", error.what()));

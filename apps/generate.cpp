@@ -29,12 +29,14 @@ using Tokens = std::vector<std::int32_t>;
 
 // --- the model -----------------------------------------------------------------------------------
 
-/// Learned positions are as many as were trained.
+/// The context may be shorter than a table of learned positions, but not longer.
 void set_context(apps::ModelFile& model, std::int64_t context, const std::string& weights) {
   config::Settings& settings = model.settings;
-  const std::int64_t trained = settings.training.sequence_length;
-  require(settings.model.positions == model::Positions::rotary || context == trained, "--context ",
-          context, ": ", weights, " has learned positions, ", trained, "; expected no other");
+  const std::int64_t rows = settings.model.position_rows(settings.training.sequence_length);
+  const bool is_learned = settings.model.positions == model::Positions::learned;
+  require(!is_learned || context <= rows, "--context ", context, ": ", weights,
+          " has learned positions, ", rows, "; expected as many at most");
+  if (is_learned) settings.model.max_positions = rows;
   settings.training.sequence_length = context;
   // As a deck, so that it is checked against the model's sizes.
   settings = config::read_settings(config::write_deck(settings), text("--context ", context), {},

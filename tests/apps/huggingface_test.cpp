@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ostrakon/checkpoint/safetensors.hpp>
 #include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>
@@ -34,6 +36,7 @@ const std::vector<Deck>& decks() {
                               "bias: true, kv_heads: 1"},
       {"llama", sizes + ", kv_heads: 2, rotary_base: 7000, tie_embeddings: false"},
       {"llama-bias", sizes + ", kv_heads: 3, bias: true, norm_epsilon: 3e-4"},
+      {"llama-attention-bias", sizes + ", kv_heads: 3, bias: true, mlp_bias: false"},
       {"mixtral", sizes + ", kv_heads: 2, experts: 5, expert_width: 16"},
       {"starcoder2", sizes + ", norm: layernorm, activation: gelu, bias: true, kv_heads: 2"}};
   return all;
@@ -122,7 +125,9 @@ TEST_F(HuggingFace, AConfigThatAgreesChangesNoBit) {
       {"llama", {{"rope_theta", "missing"}, {"rope_parameters", {{"rope_theta", 7000.0}}}}},
       {"llama", {{"head_dim", nullptr}, {"hidden_act", "missing"}, {"pretraining_tp", 1}}},
       {"llama", mistral},
+      {"llama", {{"some_new_feature", nullptr}}},
       {"llama-bias", Json::object()},
+      {"llama-attention-bias", {{"mlp_bias", "missing"}}},
       {"mixtral", Json::object()},
       {"mixtral", {{"num_experts_per_tok", "missing"}, {"router_jitter_noise", 0.0}}},
       {"starcoder2", Json::object()},
@@ -160,7 +165,7 @@ TEST_F(HuggingFace, AConfigThatDiffersIsRefusedWhereverWeightsAreRead) {
       {"mixtral", "num_local_experts", 4, "num_local_experts is 4, but model.experts is 5"},
       {"starcoder2", "sliding_window", 8,
        "sliding_window is 8, but training.sequence_length is 16"},
-      {"llama-bias", "mlp_bias", false, "mlp_bias is false, but model.bias is true"}};
+      {"llama-bias", "mlp_bias", false, "mlp_bias is false, but model.mlp_bias is true"}};
   in_parallel(static_cast<int>(all.size()), [&](int i) {
     const Differs& one = all[i];
     const std::string number = std::to_string(i);
@@ -248,15 +253,72 @@ TEST_F(HuggingFace, AMixtureImportedWithoutADeckIsTheDecksModel) {
   EXPECT_EQ(loss_from("mixtral", "mixtral-alone.h5"), loss_from("mixtral", "mixtral"));
 }
 
+/// Rows of wpe, whose table is the model's, whatever it is trained on.
+TEST_F(HuggingFace, SequencesMayBeShorterThanTheTableOfPositions) {
+  const auto train = [](const std::string& weights, const std::string& output, const Texts& more) {
+    Texts arguments = {"gpt2.yaml",
+                       "--set",
+                       "checkpoint.initial_weights=" + weights,
+                       "--set",
+                       "output.directory=" + output,
+                       "--set",
+                       "training.sequence_length=8",
+                       "--set",
+                       "optimizer.weight_decay=0"};
+    for (const std::string& one : more) arguments.insert(arguments.end(), {"--set", one});
+    return start("ostrakon-train", arguments);
+  };
+  const Outcome refused = train("gpt2", "short", {});
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err, {"n_positions is 16, but training.sequence_length is 8; to train on "
+                          "shorter sequences, set model.max_positions = 16"});
+  const Outcome of_weights = train("made-gpt2/weights.h5", "short", {});
+  EXPECT_EQ(of_weights.status, 1);
+  expect_in(of_weights.err, {"model.max_positions is 16 in it, but 8 in the deck"});
+  const Outcome too_few = train("gpt2", "short", {"model.max_positions=7"});
+  EXPECT_EQ(too_few.status, 1);
+  expect_in(too_few.err, {"model.max_positions = 7 is less than training.sequence_length = 8"});
+
+  for (const std::string weights : {"gpt2", "made-gpt2/weights.h5"}) {
+    const std::string run = "short-from-" + fs::path(weights).filename().string();
+    const Outcome trained = train(weights, run, {"model.max_positions=16"});
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    must("ostrakon-checkpoint", {"export", run + "/weights.h5", run + "-hf"});
+    EXPECT_EQ(config_of(run + "-hf")["n_positions"], 16);
+    checkpoint::SafetensorsReader before(path("gpt2/model.safetensors")),
+        after(path(run + "-hf/model.safetensors"));
+    const std::string wpe = "transformer.wpe.weight";
+    ASSERT_EQ(after.tensor(wpe).shape, (std::vector<std::int64_t>{16, 24}));
+    std::vector<float> was(16 * 24), is(16 * 24);
+    before.read(wpe, 0, 16 * 24, was.data());
+    after.read(wpe, 0, 16 * 24, is.data());
+    const auto half = was.size() / 2;
+    EXPECT_TRUE(std::equal(was.begin() + half, was.end(), is.begin() + half));
+    for (std::size_t row = 0; row < 8; ++row)
+      EXPECT_FALSE(
+          std::equal(was.begin() + row * 24, was.begin() + (row + 1) * 24, is.begin() + row * 24))
+          << row;
+    must("ostrakon-generate", {run + "-hf", "--ids", "--prompt", "1,2,3", "--context", "12"});
+    must("ostrakon-generate",
+         {run + "/weights.h5", "--ids", "--prompt", "1,2,3", "--context", "16"});
+  }
+}
+
 TEST_F(HuggingFace, ModelsMadeHereGoOutAsWhatTheyAre) {
   const std::vector<std::pair<std::string, std::string>> classes = {
-      {"gpt2", "GPT2LMHeadModel"},       {"gpt_bigcode", "GPTBigCodeForCausalLM"},
-      {"llama", "LlamaForCausalLM"},     {"llama-bias", "LlamaForCausalLM"},
-      {"mixtral", "MixtralForCausalLM"}, {"starcoder2", "Starcoder2ForCausalLM"}};
+      {"gpt2", "GPT2LMHeadModel"},
+      {"gpt_bigcode", "GPTBigCodeForCausalLM"},
+      {"llama", "LlamaForCausalLM"},
+      {"llama-bias", "LlamaForCausalLM"},
+      {"llama-attention-bias", "LlamaForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"},
+      {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [model, name] : classes) {
     const Json config = config_of(model);
     EXPECT_EQ(config["architectures"], Json({name}));
-    EXPECT_EQ(config.value("attention_bias", false), model == "llama-bias") << config;
+    const bool has_biases = model.rfind("llama-", 0) == 0;
+    EXPECT_EQ(config.value("attention_bias", false), has_biases) << config;
+    EXPECT_EQ(config.value("mlp_bias", false), model == "llama-bias") << config;
     const std::string back = model + "-back.h5";
     must("ostrakon-checkpoint", {"import", model, back, "--deck", model + "-model.yaml"});
     expect_in(must("ostrakon-checkpoint", {"diff", back, "made-" + model + "/weights.h5"}),

@@ -172,13 +172,17 @@ const std::vector<Difference>& differences() {
        "rope_theta is 500000.0, rope_parameters.rope_theta is 10000.0"},
       {llama_pair, "head_dim", "16", "head_dim is 16, but model.head_width is 8"},
       {llama_pair, "attention_bias", "true", "attention_bias is true, but model.bias is false"},
-      {llama_pair, "mlp_bias", "true", "mlp_bias is true, but model.bias is false"},
+      {llama_pair, "mlp_bias", "true", "mlp_bias is true, but model.mlp_bias is false"},
       {gpt2_pair, "n_layer", "4", "n_layer is 4, but model.layers is 2"},
       {gpt2_pair, "n_embd", "24", "n_embd is 24, but model.width is 48"},
       {gpt2_pair, "n_head", "3", "n_head is 3, but model.heads is 6"},
       {gpt2_pair, "n_head", nullptr, "n_head is missing (gpt2: 12), but model.heads is 6"},
       {gpt2_pair, "n_inner", "null", "n_inner is null (192), but model.ffn_width is 80"},
-      {gpt2_pair, "n_positions", "128", "n_positions is 128, but training.sequence_length is 64"},
+      {gpt2_pair, "n_positions", "128",
+       "n_positions is 128, but training.sequence_length is 64; to train on shorter sequences, set "
+       "model.max_positions = 128"},
+      {gpt2_pair, "n_positions", "32",
+       "n_positions is 32, but training.sequence_length is 64; learned positions are as many as"},
       {gpt2_pair, "layer_norm_epsilon", "1e-12",
        "layer_norm_epsilon is 1e-12, but model.norm_epsilon is 1e-05"},
       {gpt2_pair, "tie_word_embeddings", "false",
@@ -297,6 +301,12 @@ TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
       llama_pair, [](DecoderSettings& s) { s.bias = true; },
       "attention_bias is false, but model.bias is true");
   refused(
+      gpt2_pair, [](DecoderSettings& s) { s.max_positions = 128; },
+      "n_positions is 64, but model.max_positions is 128");
+  refused(
+      gpt2_pair, [](DecoderSettings& s) { s.own_mlp_bias = false; },
+      "mlp_bias of gpt2 is true, but model.mlp_bias is false");
+  refused(
       mistral_pair, [](DecoderSettings& s) { s.bias = true; },
       "bias of mistral is false, but model.bias is true");
   refused(
@@ -335,6 +345,12 @@ TEST(HuggingFaceCompare, WhatChangesNothingIsAccepted) {
   accepted(llama_pair, "head_dim", "8");
   accepted(llama_pair, "head_dim", "null");
   accepted(llama_pair, "mlp_bias", "false");
+  accepted(llama_pair, "mlp_bias", "null");
+  accepted(llama_pair, "some_new_feature", "null");
+  Pair shorter = gpt2_pair();
+  shorter.deck.max_positions = 128;
+  shorter.config["n_positions"] = 128;
+  EXPECT_EQ(compared(shorter), "no error");
   accepted(llama_pair, "pretraining_tp", "2");
   accepted(llama_pair, "eos_token_id", "[1, 2]");
   accepted(llama_pair, "architectures", R"(["LlamaForCausalLM"])");

@@ -153,6 +153,32 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   EXPECT_EQ(bigcode.kv_heads, 1);
 }
 
+/// Either may have biases without the other; older files have no mlp_bias, and no such biases.
+TEST_F(HuggingFaceConfigFile, BiasesOfAttentionAndMlps) {
+  const auto both = [&](const char* attention, const char* mlp) {
+    const std::string json = changed(llama_json, "\"attention_bias\": false",
+                                     std::string("\"attention_bias\": ") + attention);
+    const DecoderSettings model =
+        read(mlp == nullptr ? json : with(std::string("\"mlp_bias\": ") + mlp, json)).model;
+    return std::pair(model.bias, model.mlp_bias());
+  };
+  EXPECT_EQ(both("true", nullptr), std::pair(true, false));
+  EXPECT_EQ(both("true", "null"), std::pair(true, false));
+  EXPECT_EQ(both("true", "false"), std::pair(true, false));
+  EXPECT_EQ(both("true", "true"), std::pair(true, true));
+  EXPECT_EQ(both("false", nullptr), std::pair(false, false));
+  EXPECT_EQ(both("null", "true"), std::pair(false, true));
+  const DecoderSettings same = read(with("\"mlp_bias\": false", llama_json)).model;
+  EXPECT_FALSE(same.own_mlp_bias) << "decks say what they said before";
+}
+
+TEST_F(HuggingFaceConfigFile, AKeyThatIsNullIsNotUsed) {
+  EXPECT_EQ(read(with("\"some_new_feature\": null", llama_json)).model.layers, 32);
+  EXPECT_EQ(read(with("\"quantization_config\": null", llama_json)).model.layers, 32);
+  expect_refused(with("\"some_new_feature\": false", llama_json),
+                 "some_new_feature is false; this program does not know the key");
+}
+
 TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   expect_refused(changed(gpt2_json, "gelu_new", "relu"),
                  "activation_function is \"relu\"; this program computes the tanh form of GELU; "
@@ -162,9 +188,6 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
                  "alike in all layers");
   expect_refused(with("\"add_cross_attention\": true", gpt2_json), "cross-attention");
   expect_refused(changed(llama_json, "silu", "gelu"), "hidden_act is \"gelu\"");
-  expect_refused(changed(llama_json, "\"attention_bias\": false", "\"attention_bias\": true"),
-                 "attention_bias is true");
-  expect_refused(with("\"mlp_bias\": true", llama_json), "attention_bias is false");
   EXPECT_EQ(read(with("\"head_dim\": 64", llama_json)).model.head_width(), 64);
   EXPECT_EQ(read(with("\"head_dim\": 128", llama_json)).model.heads, 32);
   const auto scaled = [](const std::string& rope) {
@@ -229,6 +252,7 @@ void expect_equal(const DecoderSettings& a, const DecoderSettings& b) {
   EXPECT_EQ(a.positions, b.positions);
   EXPECT_EQ(a.activation, b.activation);
   EXPECT_EQ(a.bias, b.bias);
+  EXPECT_EQ(a.mlp_bias(), b.mlp_bias());
   EXPECT_EQ(a.layers, b.layers);
   EXPECT_EQ(a.width, b.width);
   EXPECT_EQ(a.heads, b.heads);
@@ -254,7 +278,10 @@ TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
       if (changes) {
         config.model.norm_epsilon = 1.0 / 3.0;
         config.model.tie_embeddings = !config.model.tie_embeddings;
-        if (type == "llama") config.model.bias = true;
+        if (type == "llama") {
+          config.model.bias = true;
+          config.model.own_mlp_bias = false;
+        }
         if (config.model.positions == model::Positions::rotary)
           config.model.rotary_base = 12345.678;
       }

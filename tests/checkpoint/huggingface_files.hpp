@@ -49,6 +49,21 @@ inline ModelCase llama_bias_case() {
   return which;
 }
 
+inline ModelCase llama_attention_bias_case() {
+  ModelCase which = llama_bias_case();
+  which.name = "llama with biases of attention alone";
+  which.settings.own_mlp_bias = false;
+  return which;
+}
+
+/// Its sequences are shorter than its table of positions.
+inline ModelCase gpt2_short_case() {
+  ModelCase which = gpt2_case();
+  which.name = "gpt2 on short sequences";
+  which.settings.max_positions = 2 * which.leaf.tokens;
+  return which;
+}
+
 inline ModelCase mixtral_case() {
   ModelCase which = llama_case();
   which.name = "mixtral";
@@ -118,7 +133,7 @@ inline Tensors gpt2_tensors(const ModelCase& which) {
   const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
   const bool conv1d = family_of(s) == Family::gpt2;
   Shapes shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
-                   {"transformer.wpe.weight", {which.leaf.tokens, w}}};
+                   {"transformer.wpe.weight", {s.position_rows(which.leaf.tokens), w}}};
   add_norm(shapes, "transformer.ln_f", w, true);
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::string block = "transformer.h." + std::to_string(layer) + ".";
@@ -168,9 +183,9 @@ inline Tensors llama_tensors(const ModelCase& which) {
         add_linear(shapes, expert + (is_mixtral ? "w3" : "up_proj"), inner, w, false);
       }
     } else {
-      add_linear(shapes, block + "mlp.gate_proj", f, w, s.bias);
-      add_linear(shapes, block + "mlp.up_proj", f, w, s.bias);
-      add_linear(shapes, block + "mlp.down_proj", w, f, s.bias);
+      add_linear(shapes, block + "mlp.gate_proj", f, w, s.mlp_bias());
+      add_linear(shapes, block + "mlp.up_proj", f, w, s.mlp_bias());
+      add_linear(shapes, block + "mlp.down_proj", w, f, s.mlp_bias());
     }
   }
   return random_tensors(shapes);
@@ -183,9 +198,9 @@ inline Tensors tensors_of(const ModelCase& which) {
 
 /// One of each kind of tensors.
 inline std::vector<ModelCase> all_cases() {
-  return {gpt2_case(),          gpt_bigcode_case(),    llama_case(),
-          llama_bias_case(),    mixtral_case(),        qwen3_case(),
-          qwen3_moe_case(true), qwen3_moe_case(false), starcoder2_case()};
+  return {gpt2_case(),          gpt2_short_case(),           gpt_bigcode_case(), llama_case(),
+          llama_bias_case(),    llama_attention_bias_case(), mixtral_case(),     qwen3_case(),
+          qwen3_moe_case(true), qwen3_moe_case(false),       starcoder2_case()};
 }
 
 inline HuggingFaceOutput output_of(const ModelCase& which, DType dtype) {

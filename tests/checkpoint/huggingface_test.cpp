@@ -21,6 +21,14 @@ TEST(HuggingFace, Gpt2ComputesWhatTheirsDoes) {
   expect_same_losses(which, folder.file(""), tensors);
 }
 
+TEST(HuggingFace, Gpt2ComputesWhatTheirsDoesOnShorterSequences) {
+  const ScratchFolder folder;
+  const ModelCase which = gpt2_short_case();
+  const Tensors tensors = gpt2_tensors(which);
+  write_tensors(folder.file("model.safetensors"), tensors);
+  expect_same_losses(which, folder.file(""), tensors);
+}
+
 TEST(HuggingFace, LlamaComputesWhatTheirsDoes) {
   const ScratchFolder folder;
   const std::string path = folder.file("llama.safetensors");
@@ -44,8 +52,9 @@ TEST(HuggingFace, LlamaComputesWhatTheirsDoes) {
 TEST(HuggingFace, OthersComputeWhatTheirsDo) {
   const ScratchFolder folder;
   const std::string path = folder.file("m.safetensors");
-  for (ModelCase which : {gpt_bigcode_case(), llama_bias_case(), mixtral_case(), qwen3_case(),
-                          qwen3_moe_case(true), qwen3_moe_case(false), starcoder2_case()})
+  for (ModelCase which :
+       {gpt_bigcode_case(), llama_bias_case(), llama_attention_bias_case(), mixtral_case(),
+        qwen3_case(), qwen3_moe_case(true), qwen3_moe_case(false), starcoder2_case()})
     for (const bool tied : {false, true}) {
       which.settings.tie_embeddings = tied || which.name == "gpt_bigcode";
       const Tensors tensors = tensors_of(which);

@@ -108,6 +108,25 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
   EXPECT_THROW(require_same_model(read(synthetic, mixture),
                                   write_deck(read(synthetic, {mixture[0]})), "w.h5"),
                Error);
+  // What `auto` stands for is the same.
+  const auto is_same = [&](const std::vector<Override>& more, const std::vector<Override>& theirs) {
+    std::vector<Override> all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_NO_THROW(require_same_model(read(synthetic, all), deck_with(theirs), "w.h5"));
+  };
+  is_same({{"model.head_width", "16"}}, {});
+  is_same({{"model.bias", "true"}, {"model.mlp_bias", "true"}}, {{"model.bias", "true"}});
+  is_same({{"model.positions", "learned"},
+           {"model.max_positions", "256"},
+           {"training.sequence_length", "64"}},
+          {{"model.positions", "learned"}, {"training.sequence_length", "256"}});
+  is_same({{"training.sequence_length", "64"}}, {{"training.sequence_length", "256"}});
+  EXPECT_THROW(require_same_model(ours, deck_with({{"model.mlp_bias", "true"}}), "w.h5"), Error);
+  EXPECT_THROW(require_same_model(read(synthetic, {{"model.positions", "learned"}}),
+                                  write_deck(read(synthetic, {{"model.positions", "learned"},
+                                                              {"training.sequence_length", "64"}})),
+                                  "w.h5"),
+               Error);
   // Learned positions have no base.
   const std::vector<Override> learned = {{"model.positions", "learned"}};
   EXPECT_NO_THROW(require_same_model(

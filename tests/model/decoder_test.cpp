@@ -74,7 +74,8 @@ reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase&
        s.experts.score == math::RouterScore::sigmoid, s.experts.normalize, s.experts.scale,
        static_cast<int>(s.experts.groups), static_cast<int>(s.experts.groups_per_token)},
       static_cast<int>(s.own_head_width),
-      s.query_key_norm};
+      s.query_key_norm,
+      s.mlp_bias()};
   // It takes rows in the order of positions, and returns them so.
   const std::vector<std::int64_t> order = row_order(which.leaf);
   std::vector<std::int32_t> tokens(order.size()), targets(order.size());

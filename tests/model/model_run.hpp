@@ -173,6 +173,16 @@ inline std::vector<ModelCase> model_cases() {
   gpt2_head_norms.query_key_norm = true;
   gpt2_head_norms.own_head_width = 11;
 
+  model::DecoderSettings attention_bias = llama;
+  attention_bias.bias = true;
+  attention_bias.own_mlp_bias = false;
+
+  model::DecoderSettings mlp_bias = llama_stacked;
+  mlp_bias.own_mlp_bias = true;
+
+  model::DecoderSettings long_table = gpt2;
+  long_table.max_positions = 11;
+
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},
           {"gpt2, one head, batch 1", one_head, {1, 5}},
@@ -195,7 +205,13 @@ inline std::vector<ModelCase> model_cases() {
           {"qwen3, narrow heads, sequences as leaves, 3 blocks a unit",
            narrow_heads,
            {3, 6, 1, 1, true}},
-          {"gpt2, norms of wide heads", gpt2_head_norms, {2, 5}}};
+          {"gpt2, norms of wide heads", gpt2_head_norms, {2, 5}},
+          {"llama, biases of attention alone", attention_bias, {2, 9}},
+          {"llama, biases of MLPs alone, 3 blocks a unit", mlp_bias, {1, 9}},
+          {"gpt2, more positions than tokens", long_table, {3, 7}},
+          {"gpt2, more positions than tokens, pieces of sequences as leaves",
+           long_table,
+           {3, 8, 1, 2, true}}};
 }
 
 /// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.

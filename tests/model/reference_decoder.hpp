@@ -31,6 +31,7 @@ struct Settings {
   Experts experts = {};
   int head_width = 0;  ///< 0: width / heads
   bool query_key_norm = false;
+  bool mlp_bias = false;
 };
 
 /// What the model computes on the way, for every row (sequence by sequence).
@@ -121,7 +122,8 @@ class Decoder {
   Array linear(const std::string& unit, const std::string& name, const Array& x, int inputs,
                int outputs) const {
     Array y = multiply(x, parameters_(unit, name + ".weight"), inputs, outputs);
-    if (s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
+    if (name.rfind("mlp.", 0) == 0 ? s_.mlp_bias : s_.bias)
+      add_bias(y, parameters_(unit, name + ".bias"));
     return y;
   }
 

@@ -29,12 +29,24 @@ void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSetting
   lines.push_back(text(bases, ", but model.rotary_base is ", shown(ours.rotary_base)));
 }
 
+void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
+                       std::int64_t tokens, Lines& lines) {
+  const bool is_same = theirs.positions == ours.position_rows(tokens);
+  if (theirs.model.positions != model::Positions::learned || is_same) return;
+  if (ours.max_positions > 0)
+    lines.push_back(
+        text(theirs.shown_positions, ", but model.max_positions is ", ours.max_positions));
+  else
+    lines.push_back(text(
+        theirs.shown_positions, ", but training.sequence_length is ", tokens,
+        tokens < theirs.positions
+            ? text("; to train on shorter sequences, set model.max_positions = ", theirs.positions)
+            : "; learned positions are as many as in the file"));
+}
+
 /// `length`: what says how many tokens there are.
-void compare_lengths(const HuggingFaceConfig& theirs, std::int64_t tokens, const char* length,
-                     Lines& lines) {
-  if (theirs.model.positions == model::Positions::learned && theirs.positions != tokens)
-    lines.push_back(text(theirs.shown_positions, ", but ", length, " is ", tokens,
-                         "; learned positions are as many as in the file"));
+void compare_window(const HuggingFaceConfig& theirs, std::int64_t tokens, const char* length,
+                    Lines& lines) {
   if (theirs.window && *theirs.window < tokens)
     lines.push_back(text(theirs.shown_window, ", but ", length, " is ", tokens,
                          "; this program attends to all tokens before, which is the same for at "
@@ -55,7 +67,8 @@ void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSet
                         std::int64_t tokens) {
   Lines lines = structure_differences(theirs.family, ours);
   compare_values(theirs, ours, lines);
-  compare_lengths(theirs, tokens, "training.sequence_length", lines);
+  compare_positions(theirs, ours, tokens, lines);
+  compare_window(theirs, tokens, "training.sequence_length", lines);
   lines.insert(lines.end(), theirs.problems.begin(), theirs.problems.end());
   require_none(lines, text("'", theirs.name, "' is not of the model that the deck describes"));
 }
@@ -64,7 +77,11 @@ void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
   Lines lines = config.problems;
   // Where two keys say the same, both have to.
   compare_values(config, config.model, lines);
-  compare_lengths(config, tokens, "the context (--context)", lines);
+  constexpr const char* context = "the context (--context)";
+  if (config.model.positions == model::Positions::learned && tokens > config.positions)
+    lines.push_back(text(config.shown_positions, ", but ", context, " is ", tokens,
+                         "; learned positions are as many as in the file"));
+  compare_window(config, tokens, context, lines);
   require_none(lines, text("'", config.name, "' is of a model that Ostrakon does not support"));
 }
 

@@ -250,7 +250,8 @@ class Reader {
   void check_unknown() {
     for (const auto& item : file_.object().items()) {
       const std::string& key = item.key();
-      if (keys_->no_effect.count(key) > 0 || is_known(key)) continue;
+      // Null says that a file does not use a key, whatever its meaning.
+      if (item.value().is_null() || keys_->no_effect.count(key) > 0 || is_known(key)) continue;
       if (key == "quantization_config" || key == "compression_config")
         problem(key, "this program reads F32, BF16 and F16");
       else if (key == "layer_types")

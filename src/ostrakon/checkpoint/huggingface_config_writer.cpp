@@ -9,6 +9,13 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
+/// What its config.json says of positions: those of a table are all kept.
+std::int64_t positions_of(const HuggingFaceModel& model) {
+  return model.settings.positions == model::Positions::learned
+             ? model.settings.position_rows(model.tokens)
+             : model.tokens;
+}
+
 /// Of a model that did not begin as another one.
 Ordered new_config(Family family, const HuggingFaceModel& model) {
   const ConfigKeys& keys = keys_of(family);
@@ -17,7 +24,7 @@ Ordered new_config(Family family, const HuggingFaceModel& model) {
     if (key.is_written) json[key.name] = Ordered::parse(key.computed.front());
   for (const ComparedKey& key : keys.compared)
     if (!key.is_alias) json[key.name] = Ordered::parse(json_text(key, key.get(model.settings)));
-  json[keys.positions] = model.tokens;
+  json[keys.positions] = positions_of(model);
   if (keys.has_rope) {
     json["rope_theta"] = model.settings.rotary_base;
     json["rope_scaling"] = nullptr;
@@ -39,7 +46,7 @@ Ordered config_of_source(Family family, const HuggingFaceModel& model) {
   require_same_model(source, model.settings, model.tokens);
   Ordered json = Ordered::parse(model.source);
   json["architectures"] = {causal_class(family)};
-  json[keys_of(family).positions] = std::max(source.positions, model.tokens);
+  json[keys_of(family).positions] = std::max(source.positions, positions_of(model));
   return json;
 }
 

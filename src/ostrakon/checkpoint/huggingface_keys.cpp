@@ -36,8 +36,17 @@ ComparedKey tied(bool missing) {
 ComparedKey epsilon(const char* name, double missing) {
   return {name, "model.norm_epsilon", Type::number, missing, nullptr, SETTING(norm_epsilon), true};
 }
-ComparedKey bias(const char* name) {
-  return {name, "model.bias", Type::flag, 0.0, nullptr, SETTING(bias)};
+ComparedKey attention_bias() {
+  return {"attention_bias", "model.bias", Type::flag, 0.0, nullptr, SETTING(bias)};
+}
+/// Behind attention_bias() in a table.
+ComparedKey mlp_bias() {
+  const auto get = [](const DecoderSettings& s) { return s.mlp_bias() ? 1.0 : 0.0; };
+  const auto set = [](DecoderSettings& s, double value) {
+    s.own_mlp_bias.reset();
+    if (s.mlp_bias() != (value != 0.0)) s.own_mlp_bias = value != 0.0;
+  };
+  return {"mlp_bias", "model.mlp_bias", Type::flag, 0.0, nullptr, get, set};
 }
 
 /// `missing` none: as many as heads.
@@ -253,8 +262,8 @@ ConfigKeys llama_keys() {
                    vocabulary(32000),
                    tied(false),
                    epsilon("rms_norm_eps", 1e-6),
-                   bias("attention_bias"),
-                   bias("mlp_bias")};
+                   attention_bias(),
+                   mlp_bias()};
   keys.required.push_back(silu());
   keys.required.push_back({"sliding_window", {"null"}, "Llama attends to all tokens before"});
   keys.required.push_back({"use_sliding_window", {"false"}, "Llama attends to all tokens before"});

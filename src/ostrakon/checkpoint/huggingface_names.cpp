@@ -268,6 +268,7 @@ std::vector<std::string> structure_differences(Family family,
   compare_names("positions", structure.positions, settings.positions);
   compare_names("activation", structure.activation, settings.activation);
   if (structure.bias) compare_names("bias", *structure.bias, settings.bias);
+  if (structure.bias) compare_names("mlp_bias", *structure.bias, settings.mlp_bias());
   compare("kv_heads", kv_heads_of(family, settings), settings.kv_heads);
   compare_names("query_key_norm", has_head_norms(family), settings.query_key_norm);
   if (!has_head_width(family))
@@ -295,6 +296,7 @@ void set_structure(Family family, model::DecoderSettings& settings) {
   settings.positions = structure.positions;
   settings.activation = structure.activation;
   if (structure.bias) settings.bias = *structure.bias;
+  if (structure.bias) settings.own_mlp_bias.reset();
   settings.kv_heads = kv_heads_of(family, settings);
   settings.query_key_norm = has_head_norms(family);
   settings.experts = with_experts_of(family, settings.experts);

@@ -276,6 +276,11 @@ void check_parameter_rules(const Settings& settings, const std::string& name) {
 void check_sizes(const Settings& settings, const std::string& name) {
   const model::DecoderSettings& model = settings.model;
   const TrainingSettings& training = settings.training;
+  const bool has_table = model.positions == model::Positions::learned && model.max_positions > 0;
+  require(!has_table || model.max_positions >= training.sequence_length, name,
+          ": model.max_positions = ", model.max_positions,
+          " is less than training.sequence_length = ", training.sequence_length,
+          "; expected auto, or ", training.sequence_length, " or more");
   const Factor layers = {"model.layers", model.layers};
   const Factor width = {"model.width", model.width};
   const Factor ffn_width = {"model.ffn_width", model.ffn_width};
@@ -286,6 +291,8 @@ void check_sizes(const Settings& settings, const std::string& name) {
   require_product(name, most, "parameters", {{"model.vocabulary", model.vocabulary}, width});
   const Factor heads = {"model.heads", model.heads};
   const Factor head_width = {"model.head_width", model.head_width()};
+  require_product(name, most, "parameters",
+                  {{"model.max_positions", std::max<std::int64_t>(model.max_positions, 1)}, width});
   require_product(name, most, "parameters", {layers, width, width});
   require_product(name, most, "parameters", {layers, width, heads, head_width});
   require_product(name, most, "parameters", {layers, width, ffn_width});

@@ -100,6 +100,26 @@ Key boolean(const std::string& name, Field field, const std::string& meaning) {
   return key;
 }
 
+/// true, false or auto, of a field that is optional.
+template <class Field>
+Key boolean_or_auto(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = "auto, true or false";
+  key.limits = "auto | true | false";
+  key.set = [=](Settings& settings, const Value& value) {
+    const bool is_auto = value.kind == Value::Kind::text && value.text == "auto";
+    if (!is_auto && value.kind != Value::Kind::boolean) return false;
+    field(settings) = is_auto ? std::nullopt : std::optional(value.boolean);
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    return field(settings) ? Value::of(*field(settings)) : Value::of(std::string("auto"));
+  };
+  return key;
+}
+
 /// Throws Error, which names the byte: no file system forbids them, but they break what is printed
 /// and written line by line.
 void require_no_control_characters(const std::string& text);

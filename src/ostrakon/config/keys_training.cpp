@@ -55,6 +55,9 @@ Section model_section() {
       {choice("norm", FIELD(model.norm), math::norm_names,
               "norm before attention, MLP and output projection"),
        choice("positions", FIELD(model.positions), model::positions_names, "positional encoding"),
+       named_integer("max_positions", FIELD(model.max_positions), {{"auto", 0}}, 1, most_tokens,
+                     "rows of the table of learned positions, at least training.sequence_length, "
+                     "whose tokens use the first rows; auto: training.sequence_length"),
        choice("activation", FIELD(model.activation), model::activation_names,
               "activation function of the MLP"),
        integer("layers", FIELD(model.layers), 1, most_layers, "number of transformer blocks"),
@@ -115,6 +118,8 @@ Section model_section() {
                "256 bytes and one that ends a document"),
        boolean("bias", FIELD(model.bias),
                "biases in linear layers, and in norms if they are layernorm"),
+       boolean_or_auto("mlp_bias", FIELD(model.own_mlp_bias),
+                       "biases in linear layers of MLPs and experts; auto: as bias"),
        boolean("tie_embeddings", FIELD(model.tie_embeddings),
                "input embedding and output projection share one parameter (tied)"),
        power_of_two("tensor_grain", FIELD(tensor_grain), 1,

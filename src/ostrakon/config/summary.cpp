@@ -102,7 +102,12 @@ bool has_router_bias(const Settings& settings) {
   return has_experts(settings) && settings.model.experts.balance == model::RouterBalance::bias;
 }
 
+bool has_table_of_positions(const Settings& settings) {
+  return settings.model.positions == model::Positions::learned;
+}
+
 constexpr Condition conditions[] = {
+    {"model", "max_positions", "positions", has_table_of_positions},
     {"model", "experts_per_token", "experts", has_experts},
     {"model", "shared_experts", "experts", has_experts},
     {"model", "expert_width", "experts", has_experts},
@@ -314,6 +319,20 @@ Facts facts_of(const Settings& settings) {
   return facts;
 }
 
+namespace {
+
+/// A value of the section `model`; of what `auto` stands for, where that follows from other keys.
+std::string model_value(const Settings& settings, const Key& key) {
+  const model::DecoderSettings& model = settings.model;
+  if (key.name == "mlp_bias") return model.mlp_bias() ? "true" : "false";
+  if (key.name == "head_width") return std::to_string(model.head_width());
+  if (key.name == "max_positions")
+    return std::to_string(model.position_rows(settings.training.sequence_length));
+  return key.get(settings).shown();
+}
+
+}  // namespace
+
 void require_same_model(const Settings& settings, const std::string& deck,
                         const std::string& path) {
   if (deck.empty()) return;
@@ -333,7 +352,10 @@ void require_same_model(const Settings& settings, const std::string& deck,
     if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
-    const std::string ours = key.get(settings).shown(), in_it = key.get(theirs).shown();
+    if (key.name == "max_positions" &&
+        !(has_table_of_positions(settings) && has_table_of_positions(theirs)))
+      continue;
+    const std::string ours = model_value(settings, key), in_it = model_value(theirs, key);
     if (ours != in_it)
       found += text("\n  model.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");
   }

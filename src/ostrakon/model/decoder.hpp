@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/norm.hpp>
@@ -82,10 +83,19 @@ struct DecoderSettings {
   std::int64_t blocks_per_unit = 1;
   std::int64_t own_head_width = 0;  ///< of each head; 0: width / heads
   bool query_key_norm = false;      ///< RMS norm of each head of queries and keys, then rotated
+  std::optional<bool> own_mlp_bias = {};  ///< biases of MLPs; none: as `bias`
+  /// Rows of the table of learned positions; 0: as many as a sequence has tokens. Rows beyond these
+  /// are kept: no gradient reaches them.
+  std::int64_t max_positions = 0;
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : width / heads; }
   /// Of all heads of queries.
   std::int64_t query_width() const { return heads * head_width(); }
+  bool mlp_bias() const { return own_mlp_bias.value_or(bias); }
+  /// Rows of the table of learned positions, for sequences of `tokens` tokens.
+  std::int64_t position_rows(std::int64_t tokens) const {
+    return max_positions > 0 ? max_positions : tokens;
+  }
 };
 
 /// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
@@ -193,7 +203,7 @@ class HeadUnit;
 /// whatever the model's size.
 ///
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
-/// (vocabulary, width), position.weight (tokens, width) if learned. Block:
+/// (vocabulary, width), position.weight (position_rows(tokens), width) if learned. Block:
 /// attention.norm.weight/.bias (width), attention.qkv.weight
 /// ((heads + 2 kv_heads) head_width, width)/.bias, attention.query_norm.weight and
 /// attention.key_norm.weight (head_width) with query_key_norm, attention.out.weight (width,
@@ -203,10 +213,10 @@ class HeadUnit;
 /// if a bias balances them, and such an MLP mlp.experts.<index>.up (or gate_up) and .down of each
 /// expert, with its width in place of ffn_width, and mlp.shared.up and .down. Head:
 /// norm.weight/.bias, and output.weight (vocabulary, width) unless tied to the embedding. Linear
-/// layers are (out, in): y = x W^T + b. Biases only with `bias`, and RMS norm has none in any case.
-/// Normal initializer for weights, with deviation / sqrt(2 layers) for the two projections back
-/// into the residual stream (Radford et al. 2019). Weights of shape (out, in) and embeddings decay;
-/// norms and biases do not.
+/// layers are (out, in): y = x W^T + b. Biases only with `bias`, of MLPs only with mlp_bias(), and
+/// RMS norm has none in any case. Normal initializer for weights, with deviation / sqrt(2 layers)
+/// for the two projections back into the residual stream (Radford et al. 2019). Weights of shape
+/// (out, in) and embeddings decay; norms and biases do not.
 template <class T>
 class Decoder {
  public:

@@ -32,7 +32,8 @@ std::vector<Parameter> embedding_parameters(const DecoderSettings& settings, std
   std::vector<Parameter> tables = {
       Parameter::normal("token.weight", {settings.vocabulary, settings.width}, deviation)};
   if (settings.positions == Positions::learned)
-    tables.push_back(Parameter::normal("position.weight", {tokens, settings.width}, deviation));
+    tables.push_back(Parameter::normal(
+        "position.weight", {settings.position_rows(tokens), settings.width}, deviation));
   for (Parameter& table : tables) table.orthogonalize = false;
   return tables;
 }
@@ -56,8 +57,9 @@ EmbeddingUnit<T>::EmbeddingUnit(const DecoderSettings& settings, LeafShape leaf,
                      leaf.rows(), settings.vocabulary, leaf.kernels)),
                  buffer_alignment<T>);
   const auto rows = static_cast<double>(bytes_of<T>(leaf.rows() * settings.width));
-  const auto table = static_cast<double>(bytes_of<compute_t<T>>(
-      (settings.vocabulary + (learned_positions_ ? leaf.tokens : 0)) * settings.width));
+  const std::int64_t positions = learned_positions_ ? settings.position_rows(leaf.tokens) : 0;
+  const auto table = static_cast<double>(
+      bytes_of<compute_t<T>>((settings.vocabulary + positions) * settings.width));
   description_.forward.front().work = plan::row_work((learned_positions_ ? 3.0 : 2.0) * rows);
   // Gradients are cleared, then rows added.
   description_.backward.front().work = plan::row_work(table + 3.0 * rows, 2.0);
@@ -95,6 +97,7 @@ void EmbeddingUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
     math::fill<Compute>(exec, gradients.range(0, description_.trained_elements()), Compute(0));
   View<Compute**> positions;
   if (learned_positions_) positions = gradient_in(gradients, parameters_[position_weight]);
+  if (positions) positions = positions.row_range(0, leaf_.tokens);
   const View<const T**> dout = buffers.gradient.matrix(leaf_.rows(), width_);
   const View<Compute**> tokens = gradient_in(gradients, parameters_[token_weight]);
   if (leaf_.sums_by_leaf()) {

@@ -29,7 +29,8 @@ std::int64_t most_rows(const DecoderSettings& settings, const LeafShape& leaf) {
 
 math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape& leaf) {
   const std::int64_t of_leaf = leaf.own_rows() / leaf.own_row_leaves();
-  const std::int64_t granule = settings.bias ? of_leaf : std::min(of_leaf, math::product_chunk);
+  const std::int64_t granule =
+      settings.mlp_bias() ? of_leaf : std::min(of_leaf, math::product_chunk);
   return math::make_expert_rounds(leaf.own_rows() * settings.experts.per_token,
                                   leaf.expert_capacity / static_cast<double>(leaf.expert_ranks),
                                   granule, most_rows(settings, leaf));

@@ -208,9 +208,9 @@ double residual_deviation(const DecoderSettings& settings) {
 void add_mlp(std::vector<Parameter>& parameters, const DecoderSettings& settings,
              const std::string& name, std::int64_t inner) {
   const std::int64_t up = settings.activation == Activation::gelu ? inner : 2 * inner;
-  add_linear(parameters, name_of_up(settings, name), up, settings.width, settings.bias,
+  add_linear(parameters, name_of_up(settings, name), up, settings.width, settings.mlp_bias(),
              settings.initializer_deviation);
-  add_linear(parameters, name + ".down", settings.width, inner, settings.bias,
+  add_linear(parameters, name + ".down", settings.width, inner, settings.mlp_bias(),
              residual_deviation(settings));
 }
 

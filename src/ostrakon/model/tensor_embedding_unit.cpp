@@ -14,7 +14,8 @@ TensorEmbeddingUnit<T>::TensorEmbeddingUnit(const DecoderSettings& settings, Lea
     : leaf_(leaf),
       width_(settings.width),
       vocabulary_(settings.vocabulary),
-      piece_columns_(settings.width / leaf.tensor_pieces()) {
+      piece_columns_(settings.width / leaf.tensor_pieces()),
+      position_rows_(settings.position_rows(leaf.tokens)) {
   parameters_ = embedding_parameters(settings, leaf.tokens);
   if (parameters_.size() > 1) parameters_[1].cut.by_columns = true;
   description_.name = "embedding";
@@ -94,7 +95,7 @@ void TensorEmbeddingUnit<T>::look_up(const Exec& exec, const UnitBuffers<T>& buf
   if (!positions_.exists()) return;
   for (std::int64_t piece = 0; piece < leaf_.own_pieces(); ++piece) {
     const View<const T**> table =
-        own_piece<T>(buffers, pieces_, piece).at(positions_).matrix(leaf_.tokens, piece_columns_);
+        own_piece<T>(buffers, pieces_, piece).at(positions_).matrix(position_rows_, piece_columns_);
     const std::int64_t first = first_column(rank, piece);
     const View<Compute**> columns = all.column_range(first, first + piece_columns_);
     if (!leaf_.is_cut()) {
@@ -150,7 +151,8 @@ void TensorEmbeddingUnit<T>::add_position_gradients(const Exec& exec, const Unit
                                                     View<const T**> dout) const {
   const View<Compute**> table =
       gradient_at(own_piece_gradients<T>(buffers, pieces_, piece), positions_)
-          .matrix(leaf_.tokens, piece_columns_);
+          .matrix(position_rows_, piece_columns_)
+          .row_range(0, leaf_.tokens);
   const std::int64_t first = first_column(buffers.tensor_rank, piece);
   const View<const T**> columns = dout.column_range(first, first + piece_columns_);
   if (leaf_.sums_by_leaf()) {

@@ -42,7 +42,7 @@ class TensorEmbeddingUnit final : public Unit<T> {
 
   LeafShape leaf_;
   std::int64_t width_, vocabulary_;
-  std::int64_t piece_words_, piece_columns_;
+  std::int64_t piece_words_, piece_columns_, position_rows_;
   std::vector<Parameter> parameters_;
   PieceSizes pieces_;
   ParameterLocation tokens_, positions_;

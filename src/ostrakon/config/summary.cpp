@@ -352,9 +352,10 @@ void require_same_model(const Settings& settings, const std::string& deck,
     if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
-    if (key.name == "max_positions" &&
-        !(has_table_of_positions(settings) && has_table_of_positions(theirs)))
-      continue;
+    const bool is_table = key.name == "max_positions";
+    if (is_table && !(has_table_of_positions(settings) && has_table_of_positions(theirs))) continue;
+    // What follows from a key that differs is not another difference.
+    if (!is_table && key.get(settings).shown() == key.get(theirs).shown()) continue;
     const std::string ours = model_value(settings, key), in_it = model_value(theirs, key);
     if (ours != in_it)
       found += text("\n  model.", key.name, " is ", in_it, " in it, but ", ours, " in the deck");

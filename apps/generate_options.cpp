@@ -36,8 +36,9 @@ Hugging Face's names (a file, an index, or a folder with either).
   --deck DECK         for safetensors: its section `model`, and sequence_length, describe the model;
                       config.json next to them has to agree (default: it alone describes the model)
   --tokenizer NAME    tokenizer of the model, if MODEL does not name it; text needs `byte`
-  --context N         length of the context, at most that of learned positions (default: as trained; for
-                      safetensors the positions or the window of config.json, whichever is less)
+  --context N         length of the context, with learned positions at most as many as these (default:
+                      as trained; for safetensors the positions or the window of config.json,
+                      whichever is less)
   --library-threads N  of matrix products (default: as many as Kokkos has)
   --help, --version
   --kokkos-...        flags of Kokkos

@@ -12,8 +12,6 @@
 #include <ostream>
 
 namespace ostrakon::apps::fit {
-namespace {}  // namespace
-
 std::string ranks_text(const FitRequest& request) {
   return text(format_count(request.ranks), request.ranks == 1 ? " rank, " : " ranks, ",
               format_count(request.ranks_per_node), " on each node");

@@ -34,11 +34,13 @@ std::string print(const char* format, Arguments... arguments) {
   return text;
 }
 
+/// Writes numbers as text.
 class TextWriter : public std::ostringstream {
  public:
   TextWriter() { imbue(std::locale::classic()); }
 };
 
+/// Reads numbers out of text.
 class TextReader : public std::istringstream {
  public:
   explicit TextReader(const std::string& text) : std::istringstream(text) {

@@ -27,6 +27,7 @@ inline void expect_same_bits(const History& run, const History& reference,
     EXPECT_EQ(run.loads[i].most, reference.loads[i].most) << name;
   }
   EXPECT_EQ(run.validation_loss, reference.validation_loss) << name;
+  EXPECT_EQ(run.half_batch_loss, reference.half_batch_loss) << name;
 }
 
 /// One rank, one tree, nothing sharded: computed by every rank for itself.

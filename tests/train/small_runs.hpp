@@ -175,6 +175,7 @@ struct History {
   std::vector<std::uint64_t> digests;
   std::vector<train::ExpertLoad> loads;  // of all steps and layers
   double validation_loss = 0.0;
+  double half_batch_loss = 0.0;  ///< of the first half of a validation's samples
   std::uint64_t plan_hash = 0, validation_plan_hash = 0;
   int stay_gathered = 0;         // units of the rank's stage, until the end of a step
   std::int64_t most_rounds = 1;  // in which tokens travelled between ranks that share experts
@@ -367,6 +368,8 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
     EXPECT_EQ(trainer.bytes_sent(span) + trainer.bytes_left_out(span),
               settings.training.steps * bytes_sent(plan, span));
   history.validation_loss = trainer.evaluate(*run.validation, 2);
+  history.half_batch_loss =
+      trainer.evaluate_samples(*run.validation, (settings.training.global_batch_size + 1) / 2);
   const runtime::MemoryCount after = runtime::memory_count();
   EXPECT_EQ(after.bytes - run.before.bytes, trainer.planned_peak_bytes());
   EXPECT_EQ(after.allocations - run.before.allocations, 2)

@@ -58,8 +58,56 @@ TEST(Validation, TakesWholeBatchesButAtLeastOne) {
   EXPECT_EQ(described(100), "  validation             40 of 100 samples every 3 steps\n");
   EXPECT_EQ(described(29), "  validation             20 of 29 samples every 3 steps\n");
   EXPECT_EQ(described(7),
-            "  validation             10 of 7 samples every 3 steps\n"
-            "                         fewer than a global batch: some are used more than once\n");
+            "  validation             7 of 7 samples every 3 steps\n"
+            "                         fewer than a global batch: each counts once\n");
+}
+
+/// Samples of different tokens, which begin again after the last one.
+class FewSamples : public Samples {
+ public:
+  using Samples::Samples;
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    for (std::int64_t i = 0; i < length(); ++i)
+      tokens[i] = static_cast<std::int32_t>(
+          (index % samples() * 7 + static_cast<std::uint64_t>(i * i)) % 20);
+  }
+};
+
+/// The same sample again and again.
+class OneSample : public FewSamples {
+ public:
+  OneSample(std::uint64_t which, std::int64_t length) : FewSamples(100, length), which_(which) {}
+  void read(std::uint64_t, std::int32_t* tokens) override { FewSamples::read(which_, tokens); }
+
+ private:
+  std::uint64_t which_;
+};
+
+TEST(Validation, CountsEachSampleOnceWhereTheyDoNotFillABatch) {
+  config::Settings settings = small_gpt2(2);
+  ASSERT_GE(settings.training.global_batch_size, 4);
+  settings.training.validate_every = 1;
+  const std::int64_t batch = settings.training.global_batch_size;
+  const std::int64_t length = settings.training.sequence_length + 1;
+  for (const std::int64_t micro_batch : {std::int64_t{1}, std::int64_t{2}}) {
+    settings.training.micro_batch_size = micro_batch;
+    SmallRun run(settings);
+    double sum = 0.0;
+    for (std::int64_t count = 1; count <= batch + 1; ++count) {
+      if (count <= batch) {
+        OneSample one(static_cast<std::uint64_t>(count - 1), length);
+        sum += run.trainer.evaluate(one, 1);
+      }
+      const auto samples = static_cast<std::uint64_t>(count);
+      Validation validation(std::make_unique<FewSamples>(samples, length), settings.training);
+      const double loss = validation.measure(run.trainer, 1).validation_loss;
+      const double counted = static_cast<double>(std::min(count, batch));
+      EXPECT_NEAR(loss, sum / counted, 1e-6 * loss) << count << " of " << batch;
+      // Bits are those of a whole batch where there is one.
+      FewSamples few(samples, length);
+      if (count >= batch) EXPECT_EQ(loss, run.trainer.evaluate(few, 1));
+    }
+  }
 }
 
 TEST(Validation, MeasuresTheLossOfItsData) {

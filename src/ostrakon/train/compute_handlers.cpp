@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/compute_handlers.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
@@ -22,6 +23,7 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       counts_(model_.description()),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
+      samples_(settings.micro_batch_size),
       parts_(settings.parts) {
   for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
 }
@@ -85,9 +87,24 @@ void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradie
   for (const Gap& gap : gaps_[unit]) math::fill(exec, gradients.range(gap.begin, gap.end), 0.0f);
 }
 
+/// How many of an action's losses count, from its first on: a leaf's losses come sample by sample,
+/// and its tensor ranks have equal runs of them.
+std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
+  if (!context_.counted) return output_terms_;
+  const plan::Grid& grid = context_.plan().grid;
+  const std::int64_t leaf = context_.plan().leaf(context_.rank, action.micro_batch);
+  const std::int64_t before = leaf / parts_ * samples_;
+  const std::int64_t samples =
+      std::clamp<std::int64_t>(context_.counted->samples - before, 0, samples_);
+  const std::int64_t terms = output_terms_ * grid.tensor() / samples_ * samples;
+  const std::int64_t first = output_terms_ * grid.place(context_.rank, plan::Axis::tensor);
+  return std::clamp<std::int64_t>(terms - first, 0, output_terms_);
+}
+
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
-  math::add_terms<float>(buffers.exec,
-                         buffers.device_view<float>(Role::output).range(0, output_terms_),
+  const std::int64_t terms = counted_terms(buffers.action);
+  if (terms == 0) return;
+  math::add_terms<float>(buffers.exec, buffers.device_view<float>(Role::output).range(0, terms),
                          buffers.device_view<std::int64_t>(Role::sums));
 }
 

@@ -29,6 +29,7 @@ class ComputeHandlers {
   void forward(const runtime::ActionBuffers& buffers);
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
+  std::int64_t counted_terms(const plan::Action& action) const;
   void show(const runtime::ActionBuffers& buffers);
   model::UnitBuffers<void> buffers_of(const runtime::ActionBuffers& buffers) const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
@@ -41,7 +42,8 @@ class ComputeHandlers {
   ExpertCounts counts_;
   std::int64_t output_terms_;  ///< of the loss
   std::int64_t step_terms_;
-  int parts_;  ///< of each sample, on neighbouring ranks
+  std::int64_t samples_;  ///< of a leaf
+  int parts_;             ///< of each sample, on neighbouring ranks
 };
 
 }  // namespace ostrakon::train

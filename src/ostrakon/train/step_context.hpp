@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/train/expert_counts.hpp>
@@ -29,6 +30,12 @@ struct StepResult {
 using Visitor =
     std::function<void(int unit, View<const float*> trained, View<const float*> frozen)>;
 
+/// Losses that count in an evaluation of less than a global batch: those of its first samples.
+struct CountedLosses {
+  std::int64_t samples = 0;
+  std::int64_t terms = 0;  ///< of these samples, on all ranks
+};
+
 /// What the handlers of a running program share. Handlers of different streams may run on different
 /// threads: what they read here was set before the program ran, or by an action that theirs waits
 /// for.
@@ -43,9 +50,10 @@ struct StepContext {
   bool diagnoses = false;          ///< it runs once more, to find where a gradient is not finite
   int inject_nonfinite = -1;       ///< unit of the model whose gradient of micro-batch 0 is made
                                    ///< infinite: for tests
-  Visitor visitor;                 ///< of an export
-  Verdict assumed;                 ///< the verdict before it runs: what updates that are verified
-                                   ///< after `clip` go by
+  std::optional<CountedLosses> counted;  ///< none: all losses count
+  Visitor visitor;                       ///< of an export
+  Verdict assumed;  ///< the verdict before it runs: what updates that are verified
+                    ///< after `clip` go by
 
   // ---- Of actions of the host's stream alone, while a program runs: set by `load`, and read by
   // `clip` or `reduce_sums`.

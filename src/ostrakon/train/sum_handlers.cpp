@@ -143,7 +143,8 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
 
 void SumHandlers::judge(const ActionBuffers& buffers) {
   const HostView<const std::int64_t*> integers = add_sums(buffers);
-  const StepSums sums = read_sums(integers, step_terms_, context_.result.loss_scale);
+  const std::int64_t terms = context_.counted ? context_.counted->terms : step_terms_;
+  const StepSums sums = read_sums(integers, terms, context_.result.loss_scale);
   context_.result.loss = sums.loss;
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);

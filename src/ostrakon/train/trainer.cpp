@@ -230,6 +230,7 @@ void Trainer::require_state(const char* call) const {
 void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
   context_.samples = &samples;
   context_.first_sample = static_cast<std::uint64_t>(samples_before(step));
+  context_.counted.reset();
   context_.step = step;
   context_.update = guard_.updates() + 1;
   context_.diagnoses = false;
@@ -288,6 +289,7 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   const math::SubnormalsScope scope(settings_.subnormals);
   if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.samples = &samples;
+  context_.counted.reset();
   double total = 0.0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
@@ -295,6 +297,24 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
     total += context_.result.loss;
   }
   return total / static_cast<double>(batches);
+}
+
+double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count) {
+  const std::int64_t batch = settings_.global_batch_size;
+  if (count == batch) return evaluate(samples, 1);
+  require_state("Trainer::evaluate_samples");
+  if (count < 1 || count > batch)
+    throw Error(text("evaluation of ", count, " samples; expected 1 to ", batch));
+  const std::int64_t terms = settings_.step_terms() / batch;
+  if (settings_.leaf_terms() % settings_.micro_batch_size != 0)
+    throw Error(text("evaluation of ", count, " samples of a batch of ", batch,
+                     ", but the model has no whole number of losses for each sample"));
+  const math::SubnormalsScope scope(settings_.subnormals);
+  context_.samples = &samples;
+  context_.first_sample = 0;
+  context_.counted = CountedLosses{count, count * terms};
+  run(programs_.evaluate);
+  return context_.result.loss;
 }
 
 void Trainer::visit_parameters(const Visitor& visit) {

@@ -99,6 +99,11 @@ class Trainer {
   /// token). Throws AgreedError as step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
+  /// Mean loss over samples 0 to `count` - 1, at least one, and no more than a global batch: each
+  /// counts once. `samples` is asked for the rest of the batch too, which is computed and does not
+  /// count. Of models whose losses come sample by sample, equally many each, as those of a Decoder.
+  double evaluate_samples(data::SampleSource& samples, std::int64_t count);
+
   /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views
   /// of the unit's two flat parameters.
   using Visitor = train::Visitor;

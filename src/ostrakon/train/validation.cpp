@@ -18,6 +18,7 @@ Validation::Validation(std::unique_ptr<data::Dataset> dataset,
   const std::uint64_t whole = dataset_->samples() / static_cast<std::uint64_t>(batch_size_);
   batches_ =
       std::clamp<std::int64_t>(static_cast<std::int64_t>(whole), 1, training.validation_batches);
+  used_ = whole > 0 ? batches_ * batch_size_ : static_cast<std::int64_t>(dataset_->samples());
 }
 
 bool Validation::is_due(const StepEnd& end) const {
@@ -27,19 +28,21 @@ bool Validation::is_due(const StepEnd& end) const {
 ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
   ValidationMetrics metrics;
   metrics.step = step;
-  metrics.validation_loss = trainer.evaluate(*dataset_, batches_);
+  metrics.validation_loss = used_ < batch_size_ ? trainer.evaluate_samples(*dataset_, used_)
+                                                : trainer.evaluate(*dataset_, batches_);
   if (const auto bytes = dataset_->bytes_per_token())
     metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
   return metrics;
 }
 
 std::string Validation::describe() const {
-  const std::int64_t used = batches_ * batch_size_;
   const auto samples = static_cast<std::int64_t>(dataset_->samples());
-  std::string lines = text("  validation             ", used, " of ", format_count(samples),
+  std::string lines = text("  validation             ", used_, " of ", format_count(samples),
                            " samples every ", every_, " steps\n");
-  if (used > samples)
-    lines += "                         fewer than a global batch: some are used more than once\n";
+  if (used_ < batch_size_)
+    lines += "                         fewer than a global batch: each counts once\n";
+  if (!dataset_->bytes_per_token() && dataset_->tokenizer() != data::no_tokenizer)
+    lines += "                         its file has no byte_count: no bits per byte\n";
   return lines;
 }
 

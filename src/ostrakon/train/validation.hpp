@@ -17,8 +17,8 @@ class Validation {
  public:
   /// Never due.
   Validation() = default;
-  /// On up to training.validation_batches global batches, as many as are in `dataset` whole, but at
-  /// least one.
+  /// On up to training.validation_batches global batches, as many as are in `dataset` whole; where
+  /// it has less than one, on each of its samples once.
   Validation(std::unique_ptr<data::Dataset> dataset, const config::TrainingSettings& training);
 
   /// Whether there is anything to validate on.
@@ -39,6 +39,7 @@ class Validation {
   std::int64_t every_ = 0;    // steps
   std::int64_t batches_ = 0;  // global ones in one validation
   std::int64_t batch_size_ = 0;
+  std::int64_t used_ = 0;  // samples
 };
 
 }  // namespace ostrakon::train

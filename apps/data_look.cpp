@@ -34,10 +34,13 @@ void info(int argc, char** argv) {
             << "  text          "
             << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
                                       rounded(*info.bytes_per_token()) + " a token\n"
-                                : "of unknown length\n")
+                                : "of unknown length: it has no byte_count\n")
             << "  stored as     " << printable(info.stored_as) << ", " << format_bytes(bytes)
-            << ", " << rounded(stored_bits) << " bits a token\n"
-            << "  checksum      " << printable(info.checksum) << " (XXH3)\n"
+            << ", " << rounded(stored_bits) << " bits a token\n";
+  if (!info.missing_filter.empty())
+    std::cout << "                with the HDF5 filter " << printable(info.missing_filter)
+              << ", which is not available in this HDF5: tokens can't be read here\n";
+  std::cout << "  checksum      " << printable(info.checksum) << " (XXH3)\n"
             << "  created       " << printable(info.created) << " by " << printable(info.program)
             << "\n"
             << "  command line  " << printable(info.command_line) << "\n";
@@ -54,6 +57,8 @@ void verify(int argc, char** argv) {
   file.verify();
   std::cout << printable(file.path()) << " is sound: " << counted(file.info().token_count, "token")
             << " in " << counted(file.info().document_count, "document") << "\n";
+  if (!file.info().byte_count)
+    std::cout << "  it has no byte_count: validation on it reports no bits per byte\n";
 }
 
 namespace {

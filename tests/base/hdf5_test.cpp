@@ -353,6 +353,56 @@ TEST(Bfloat16, IsConvertedByHdf5) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 500));
 }
 
+/// A series that passes through a filter which this process then forgets. HDF5 has filters of
+/// others as libraries, which may be missing.
+void write_filtered(const std::string& path) {
+  const auto pass_on = [](unsigned, std::size_t, const unsigned*, std::size_t bytes, std::size_t*,
+                          void**) -> std::size_t { return bytes; };
+  constexpr H5Z_filter_t filter = 300;  // of those that are free for tests
+  const H5Z_class2_t passing = {H5Z_CLASS_T_VERS, filter,  1,       1,
+                                "passing",        nullptr, nullptr, pass_on};
+  ASSERT_GE(H5Zregister(&passing), 0);
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t count = 4;
+  H5Pset_chunk(creation, 1, &count);
+  H5Pset_filter(creation, filter, H5Z_FLAG_MANDATORY, 0, nullptr);
+  const hid_t space = H5Screate_simple(1, &count, nullptr);
+  const hid_t dataset =
+      H5Dcreate2(file, "/filtered", H5T_STD_I32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  const std::int32_t values[count] = {1, 2, 3, 4};
+  EXPECT_GE(H5Dwrite(dataset, H5T_STD_I32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), 0);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Pclose(creation);
+  H5Fclose(file);
+  ASSERT_GE(H5Zunregister(filter), 0);
+}
+
+TEST(Filters, ThatAreMissingAreNamedAndAreNoDamage) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("filtered.h5");
+  {
+    File made = File::create(path, "file");
+    const std::int32_t value = 1;
+    made.create_series("/plain", Type::int32, 4).append(Type::int32, &value, 1);
+    made.commit();
+  }
+  write_filtered(path);
+  const File file = File::open(path, "file");
+  EXPECT_EQ(file.dataset("/plain").missing_filter(), "");
+  const Dataset dataset = file.dataset("/filtered");
+  EXPECT_EQ(dataset.missing_filter(), "passing (300)");
+  std::int32_t values[4];
+  const std::string expected = "'" + path +
+                               "': /filtered is stored with the HDF5 filter passing (300), which "
+                               "is not available in this HDF5; expected none, or one that is, such "
+                               "as gzip";
+  EXPECT_EQ(error_of([&] { dataset.read(Type::int32, values); }), expected);
+  EXPECT_EQ(error_of([&] { dataset.read(Type::int32, 1, 2, values); }), expected);
+  EXPECT_EQ(error_of([&] { dataset.read_elements(Type::int32, 1, 2, values); }), expected);
+}
+
 TEST(Checksum, ValueIsWhatHexShows) {
   Checksum sum;
   EXPECT_EQ(sum.value(), 0x2d06800538d394c2u);  // of nothing

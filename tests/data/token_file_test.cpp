@@ -324,8 +324,8 @@ TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
   crafted.byte_count = 4;
   EXPECT_TRUE(contains(verify_error(crafted.write(path)),
                        "its attribute 'byte_count' says 4, but it holds 3 bytes of text"));
-  crafted.byte_count = std::nullopt;
-  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "'byte_count' says nothing, but"));
+  crafted.byte_count = std::nullopt;  // it may be unknown
+  EXPECT_EQ(verify_error(crafted.write(path)), "no error");
   crafted = {};
   crafted.checksum = "0123456789abcdef";
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "expected 0123456789abcdef"));

@@ -136,10 +136,20 @@ void Dataset::write(Type memory_type, const void* values) {
               *storage_, "write");
 }
 
+/// A filter that is missing is no damage.
+void Dataset::check_elements(int result) const {
+  if (result < 0 && storage_->failure().empty())
+    require(missing_filter_.empty(), "'", path(), "': ", name_, " is stored with the HDF5 filter ",
+            missing_filter_,
+            ", which is not available in this HDF5; expected none, or one that is, ",
+            "such as gzip");
+  check_read(result, *storage_, name_);
+}
+
 void Dataset::read(Type memory_type, void* values) const {
   silence();
-  check_read(H5Dread(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-             *storage_, name_);
+  check_elements(
+      H5Dread(id_.get(), stored_type(memory_type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
 }
 
 void Dataset::read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const {
@@ -151,9 +161,8 @@ void Dataset::read(Type memory_type, std::int64_t first, std::int64_t count, voi
   const auto size = static_cast<hsize_t>(count);
   const Id space(check(H5Screate_simple(1, &size, nullptr), path(), "create a data space"),
                  H5Sclose);
-  check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
-                     H5P_DEFAULT, values),
-             *storage_, name_);
+  check_elements(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
+                         H5P_DEFAULT, values));
 }
 
 void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t count,
@@ -191,9 +200,8 @@ void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t c
     const auto memory_size = static_cast<hsize_t>(taken);
     const Id space(check(H5Screate_simple(1, &memory_size, nullptr), path(), "create a data space"),
                    H5Sclose);
-    check_read(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
-                       H5P_DEFAULT, out),
-               *storage_, name_);
+    check_elements(H5Dread(id_.get(), stored_type(memory_type), space.get(), file_space.get(),
+                           H5P_DEFAULT, out));
     out += taken * static_cast<std::int64_t>(H5Tget_size(stored_type(memory_type)));
     first += taken;
     count -= taken;

@@ -78,6 +78,9 @@ class Dataset : public Object {
  public:
   Type type() const { return type_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
+  /// A filter of HDF5 that the elements were stored with and that can't be used here, for messages:
+  /// "lzf (32000)"; empty where there is none.
+  const std::string& missing_filter() const { return missing_filter_; }
 
   /// Adds `count` elements to a series. Values that `type()` can't hold are clipped.
   void append(Type memory_type, const void* values, std::int64_t count);
@@ -91,14 +94,17 @@ class Dataset : public Object {
 
  private:
   Dataset(Id id, std::shared_ptr<Storage> storage, std::string name, Type type,
-          std::vector<std::int64_t> shape)
+          std::vector<std::int64_t> shape, std::string missing_filter = "")
       : Object(std::move(id), std::move(storage), std::move(name)),
         type_(type),
-        shape_(std::move(shape)) {}
+        shape_(std::move(shape)),
+        missing_filter_(std::move(missing_filter)) {}
   Id select(std::int64_t first, std::int64_t count) const;
+  void check_elements(int result) const;
 
   Type type_;
   std::vector<std::int64_t> shape_;
+  std::string missing_filter_;
 
   friend class File;
 };

@@ -28,6 +28,25 @@ void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
   require(found == signature, "'", path, "' is not an HDF5 file; expected a ", kind);
 }
 
+/// Of those that the elements of a data set pass through, the first that this HDF5 lacks.
+std::string find_missing_filter(hid_t dataset, Storage& storage, const std::string& name) {
+  const Id creation(check_read(H5Dget_create_plist(dataset), storage, name), H5Pclose);
+  const int filters = check_read(H5Pget_nfilters(creation.get()), storage, name);
+  for (int i = 0; i < filters; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    std::array<char, 64> called{};
+    const H5Z_filter_t filter =
+        check_read(H5Pget_filter2(creation.get(), static_cast<unsigned>(i), &flags, &values,
+                                  nullptr, called.size() - 1, called.data(), &config),
+                   storage, name);
+    if (H5Zfilter_avail(filter) > 0) continue;
+    return text(called.data(), called[0] == '\0' ? "number " : " (", filter,
+                called[0] == '\0' ? "" : ")");
+  }
+  return "";
+}
+
 }  // namespace
 
 File File::create(const std::string& path, const std::string& kind) {
@@ -154,7 +173,13 @@ Dataset File::dataset(const std::string& name) const {
   const int rank = check_read(H5Sget_simple_extent_ndims(space.get()), *storage_, name);
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
   check_read(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr), *storage_, name);
-  return {std::move(id), storage_, name, type->value, {extents.begin(), extents.end()}};
+  std::string missing_filter = find_missing_filter(id.get(), *storage_, name);
+  return {std::move(id),
+          storage_,
+          name,
+          type->value,
+          {extents.begin(), extents.end()},
+          std::move(missing_filter)};
 }
 
 void File::write_format(const std::string& format, std::int64_t version) {

@@ -83,6 +83,8 @@ TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
   info.program = text_if_there("program");
   info.command_line = text_if_there("command_line");
   info.stored_as = hdf5::name(tokens.type());
+  info.missing_filter =
+      tokens.missing_filter().empty() ? offsets.missing_filter() : tokens.missing_filter();
   info.document_count = offsets.shape()[0] - 1;
   return info;
 }
@@ -238,10 +240,9 @@ void TokenFile::verify() const {
   require(checksum.hex() == info_.checksum, kind, " '", path(),
           "' is damaged: the checksum of its tokens is ", checksum.hex(), ", expected ",
           info_.checksum);
-  require(info_.tokenizer != ByteTokenizer::name || info_.byte_count == bytes, kind, " '", path(),
-          "' is damaged: its attribute 'byte_count' says ",
-          info_.byte_count ? std::to_string(*info_.byte_count) : "nothing", ", but it holds ",
-          bytes, " bytes of text");
+  require(info_.tokenizer != ByteTokenizer::name || info_.byte_count.value_or(bytes) == bytes, kind,
+          " '", path(), "' is damaged: its attribute 'byte_count' says ",
+          info_.byte_count.value_or(bytes), ", but it holds ", bytes, " bytes of text");
 
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(chunk_offsets));
   std::int64_t before = -1;

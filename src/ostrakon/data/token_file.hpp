@@ -32,9 +32,10 @@ struct TokenFileInfo {
   std::int64_t document_count = 0;
   std::optional<std::int64_t> byte_count;  ///< of text
   std::string checksum;
-  std::string stored_as;  ///< "uint16"
-  std::string sources;    ///< one a line
-  std::string created;    ///< UTC, ISO 8601
+  std::string stored_as;       ///< "uint16"
+  std::string missing_filter;  ///< see hdf5::Dataset
+  std::string sources;         ///< one a line
+  std::string created;         ///< UTC, ISO 8601
   std::string program;
   std::string command_line;
 
@@ -101,8 +102,8 @@ class TokenFile {
   };
   Range document(std::int64_t index) const;
 
-  /// Reads all of the file: checksum, vocabulary, offsets, bytes of text. Throws Error that says
-  /// what is wrong.
+  /// Reads all of the file: checksum, vocabulary, offsets, bytes of text where the file says how
+  /// many there are. Throws Error that says what is wrong.
   void verify() const;
 
  private:

@@ -127,11 +127,12 @@ int import_weights(int argc, char** argv) {
   require(deck || described, "import needs --deck DECK: no config.json next to '", in,
           "' describes the model");
   const config::Settings settings = settings_of_safetensors(in, deck, std::nullopt);
-  const std::string theirs = tokenizer_of(in);
-  const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
   const auto source = checkpoint::open_parameters(
       in, settings.model, settings.training.sequence_length,
       [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); });
+  const std::string said = source->tokenizer();
+  const std::string theirs = said.empty() ? unknown_tokenizer : said;
+  const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
   source->verify();
   const auto locks = hold_run_folders(out);
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),

@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <string>
 
 namespace ostrakon::apps {
@@ -47,10 +48,9 @@ config::Settings settings_of_safetensors(const std::string& path,
 /// A deck's settings, of which `model` and training.sequence_length count.
 config::Settings settings_of_deck(const std::string& path);
 
-/// The tokenizer of a file that does not say.
-constexpr const char* unknown_tokenizer = "external";
+using data::unknown_tokenizer;
 
-/// The tokenizer that a file names.
+/// The tokenizer that a file names; unknown_tokenizer where it does not say.
 std::string tokenizer_of(const std::string& path);
 
 }  // namespace ostrakon::apps

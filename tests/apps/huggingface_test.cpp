@@ -247,6 +247,63 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
   expect_in(longer.err, {"sliding_window is 32, but training.sequence_length is 64"});
 }
 
+/// Of the tokenizer whose ids the weights know, wherever their name comes from.
+TEST_F(HuggingFace, AModelTrainsOnIdsOfItsTokenizer) {
+  std::string ids;
+  for (int i = 0; i < 1000; ++i) ids += {static_cast<char>(i * i % 50), '\0'};
+  write_bytes(path("ids"), ids);
+  const auto import_ids = [&](const std::string& tokenizer) {
+    Texts arguments = {"import", "--overwrite", "--vocabulary", "50", "--output", "ids.h5", "ids"};
+    if (!tokenizer.empty()) arguments.insert(arguments.end(), {"--tokenizer", tokenizer});
+    must("ostrakon-data", arguments);
+  };
+  // As transformers writes it: without the tokenizer that `export` names.
+  const std::string folder = variant("llama", "of-ids", Json::object());
+  const std::string tensors = path(folder + "/model.safetensors");
+  std::string bytes = read_bytes(tensors);
+  const std::size_t at = bytes.find("\"tokenizer\"");
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 11, "\"made_with\"");
+  write_bytes(tensors, bytes);
+  const auto train = [&](const std::string& weights, const Texts& more = {}) {
+    Texts arguments = {"llama.yaml",
+                       "--set",
+                       "data.dataset=tokens",
+                       "--set",
+                       "data.path=ids.h5",
+                       "--set",
+                       "checkpoint.initial_weights=" + weights,
+                       "--set",
+                       "output.directory=of-ids-run"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    fs::remove_all(path("of-ids-run"));
+    return start("ostrakon-train", arguments);
+  };
+  import_ids("");
+  EXPECT_EQ(train(folder).status, 0);  // nothing says that they differ
+  import_ids("mine");
+  Outcome refused = train(folder);
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err, {"does not say whose tokens it knows; the data's is 'mine'",
+                          "`ostrakon-checkpoint import --tokenizer mine`"});
+  must("ostrakon-checkpoint", {"import", folder, "mine.h5", "--tokenizer", "mine"});
+  EXPECT_EQ(train("mine.h5").status, 0);
+
+  write_bytes(path(folder + "/tokenizer.json"), "{}");
+  import_ids("");
+  refused = train(folder);
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err,
+            {"checkpoint.initial_weights", "trained on tokens of the tokenizer 'tokenizer.json-",
+             "the data's is 'external', which is not known", "`ostrakon-data import --tokenizer "});
+  EXPECT_EQ(train(folder, {"--allow-changes", "tokenizer"}).status, 0);
+  import_ids(folder);
+  EXPECT_EQ(train(folder).status, 0);
+  must("ostrakon-checkpoint", {"import", folder, "of-ids.h5"});
+  EXPECT_EQ(train("of-ids.h5").status, 0);
+  EXPECT_EQ(train(folder, {"--set", "data.dataset=synthetic"}).status, 0);
+}
+
 /// What no config.json has, as there is no such MLP, is not compared.
 TEST_F(HuggingFace, AMixtureImportedWithoutADeckIsTheDecksModel) {
   must("ostrakon-checkpoint", {"import", "mixtral", "mixtral-alone.h5"});

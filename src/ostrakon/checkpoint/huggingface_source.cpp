@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
 #include <set>
 
 namespace ostrakon::checkpoint {
@@ -43,6 +44,11 @@ HuggingFaceSource::HuggingFaceSource(const std::string& path,
 
 std::string HuggingFaceSource::unchecked() const {
   return config_text_.empty() ? taken_on_trust(family_, settings_) : "";
+}
+
+std::string HuggingFaceSource::tokenizer() const {
+  const auto named = file_.metadata().find("tokenizer");
+  return named == file_.metadata().end() ? huggingface_tokenizer(file_.path()) : named->second;
 }
 
 std::int64_t HuggingFaceSource::positions() const {

@@ -29,6 +29,10 @@ class HuggingFaceSource : public ParameterSource {
   /// Does nothing: what can be checked without checksums is checked when it is opened.
   void verify() override {}
 
+  /// What the metadata name, as of files that were exported; else that of the files next to them
+  /// (see huggingface_tokenizer).
+  std::string tokenizer() const override;
+
   std::string huggingface_config() const override { return config_text_; }
   std::string unchecked() const override;
 

@@ -8,6 +8,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/data/sample_source.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <string>
 #include <vector>
 
@@ -51,9 +52,9 @@ class Dataset : public SampleSource {
   virtual std::uint64_t samples() const = 0;
   /// Entropy in nats per token, where it is known (synthetic).
   virtual std::optional<double> entropy() const { return std::nullopt; }
-  /// What made the tokens: the token file's tokenizer, or "synthetic" where nothing made them from
+  /// What made the tokens: the token file's tokenizer, or no_tokenizer where nothing made them from
   /// text.
-  virtual std::string tokenizer() const { return "synthetic"; }
+  virtual std::string tokenizer() const { return no_tokenizer; }
   /// What makes it other data where it differs, in any file: the dataset and, of a token file, its
   /// checksum, number of tokens, vocabulary and tokenizer; of the synthetic process what defines
   /// it. Empty: not known.

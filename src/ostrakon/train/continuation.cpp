@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <sstream>
 
 namespace ostrakon::train {
@@ -40,10 +41,34 @@ Lines require_program(const std::string& theirs, bool allows, const char* how_to
   return {text("saved by ", theirs, "; this is ", ours)};
 }
 
-/// Whether a tokenizer's name identifies the tokens: not of a file that does not say, nor of the
-/// synthetic process, nor of a file that was made elsewhere.
+/// Of what does not say, and of ids that came in without a name.
+bool is_unknown(const std::string& tokenizer) {
+  return tokenizer.empty() || tokenizer == data::unknown_tokenizer;
+}
+
+/// Whether a tokenizer's name identifies the tokens.
 bool is_known(const std::string& tokenizer) {
-  return !tokenizer.empty() && tokenizer != "external" && tokenizer != "synthetic";
+  return !is_unknown(tokenizer) && tokenizer != data::no_tokenizer;
+}
+
+/// Synthetic data are no tokenizer's, so that weights can't be of a wrong one; nor can weights that
+/// have seen no others.
+bool may_be_of_one_tokenizer(const std::string& a, const std::string& b) {
+  if (a == data::no_tokenizer || b == data::no_tokenizer) return true;
+  return a == b || (is_unknown(a) && is_unknown(b));
+}
+
+/// How a user says whose tokens data or weights have, where one of them does not.
+std::string how_to_name(const std::string& of_weights, const std::string& of_data) {
+  if (is_unknown(of_weights))
+    return text(
+        "; where that is the tokenizer of the weights, `ostrakon-checkpoint import "
+        "--tokenizer ",
+        of_data, "` says so in a copy of them");
+  if (of_weights == data::ByteTokenizer::name)
+    return "; `ostrakon-data build` makes its tokens of text";
+  return text("; `ostrakon-data import --tokenizer ", of_weights,
+              "` makes a token file of ids that it wrote");
 }
 
 std::string value_in(const Facts& facts, const std::string& name) {
@@ -59,18 +84,20 @@ Facts without_tokenizer(Facts facts) {
   return facts;
 }
 
-void require_data(const Facts& now, const Facts& before, const std::string& data_path,
+/// Whether the data are known to be the same, token by token.
+bool require_data(const Facts& now, const Facts& before, const std::string& data_path,
                   const AllowedChanges& allowed, Lines& notes) {
   if (before.empty()) {
     notes.push_back(
         "it does not say what data it was trained on: whether it is the deck's is not known");
-    return;
+    return false;
   }
   const std::string what = data_change(without_tokenizer(now), without_tokenizer(before));
-  if (what.empty()) return;
+  if (what.empty()) return true;
   require(allowed.data, what, data_path.empty() ? "" : " in " + data_path,
           "; expected the same data, or --allow-changes data to continue with other data");
   notes.push_back(what + ", as --allow-changes data says");
+  return false;
 }
 
 void require_optimizer(const config::Settings& settings, const checkpoint::Manifest& manifest) {
@@ -118,11 +145,15 @@ void allow_changes(const std::string& names, AllowedChanges& allowed) {
 
 Lines require_same_tokenizer(const std::string& of_weights, const std::string& path,
                              const std::string& of_data, const AllowedChanges& allowed) {
-  if (of_weights == of_data || !is_known(of_weights) || !is_known(of_data)) return {};
-  const std::string what =
-      text("trained on tokens of the tokenizer '", of_weights, "'; the data's is '", of_data, "'");
+  if (may_be_of_one_tokenizer(of_weights, of_data)) return {};
+  const std::string weights = is_unknown(of_weights)
+                                  ? std::string("does not say whose tokens it knows")
+                                  : text("trained on tokens of the tokenizer '", of_weights, "'");
+  const std::string what = text(weights, "; the data's is '", of_data, "'",
+                                is_unknown(of_data) ? ", which is not known" : "");
   require(allowed.tokenizer, path, ": ", what,
-          "; expected the same, or --allow-changes tokenizer to train it on other tokens");
+          "; expected the same, or --allow-changes tokenizer to train it on other tokens",
+          how_to_name(of_weights, of_data));
   return {what + ", as --allow-changes tokenizer says"};
 }
 
@@ -155,9 +186,13 @@ Lines require_continuation(const config::Settings& settings, const Facts& data,
   Lines notes = require_steps_and_program(manifest, settings.training.steps, allowed.program);
   require_model(settings, manifest, path, notes);
   require_optimizer(settings, manifest);
-  require_data(data, manifest.data, settings.data.path, allowed, notes);
+  const bool is_same_data = require_data(data, manifest.data, settings.data.path, allowed, notes);
+  const std::string named = value_in(data, "tokenizer");
+  const std::string tokenizer = named.empty() ? data::no_tokenizer : named;
+  // Data that got the name of their tokenizer since are still the same.
+  if (is_same_data && (is_unknown(manifest.tokenizer) || is_unknown(tokenizer))) return notes;
   for (const std::string& note :
-       require_same_tokenizer(manifest.tokenizer, path, value_in(data, "tokenizer"), allowed))
+       require_same_tokenizer(manifest.tokenizer, path, tokenizer, allowed))
     notes.push_back(note);
   return notes;
 }

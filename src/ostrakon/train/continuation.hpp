@@ -48,8 +48,10 @@ std::vector<std::string> require_steps_and_program(const checkpoint::Manifest& m
 /// else empty. `before`: as a checkpoint has it.
 std::string data_change(const Facts& now, const Facts& before);
 
-/// Throws Error where weights, from `path`, are of other tokens than the data has, unless allowed;
-/// a line for people where that is so. Not where one of the two does not say.
+/// Throws Error where weights, from `path`, are of other tokens than the data has, or where one of
+/// the two does not say whose tokens those are, unless allowed; a line for people where that is so.
+/// Where neither says, they may be the same. Synthetic data go with all weights, and weights
+/// trained on them with all data.
 std::vector<std::string> require_same_tokenizer(const std::string& of_weights,
                                                 const std::string& path, const std::string& of_data,
                                                 const AllowedChanges& allowed);

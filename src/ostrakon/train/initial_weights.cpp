@@ -4,6 +4,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <vector>
 
@@ -26,7 +27,10 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   });
   std::vector<std::string> notes;
   world.agree([&] {
+    if (!console.is_root()) return;  // it may have to read a file for that
     notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
+    if (tokenizer == data::unknown_tokenizer && notes.empty())
+      notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");
   });
   if (!weights->unchecked().empty()) notes.push_back(weights->unchecked());
   console.say(text("weights\n  begin as in            ", path, "\n", note_lines(notes), "\n"));

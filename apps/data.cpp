@@ -30,9 +30,13 @@ build   turns text files into PREFIX-train.h5 and PREFIX-validation.h5
     --tokenizer byte           one token for each byte of text (default)
     --seed N                   of the split (default 1)
 import  turns RAW, token ids that another tokenizer wrote one after another as little-endian
-        numbers, into the token file FILE
+        numbers, or as a NumPy array (.npy), into the token file FILE
     --vocabulary V             every id is less than V
-    --dtype uint16|uint32      of RAW's numbers (default: the smaller one that V fits in)
+    --dtype TYPE               of RAW's numbers: uint16, uint32, uint64 or uint8 (default: that of
+                               a .npy; else uint16 where V fits in it, and uint32)
+    --tokenizer NAME           of the tokenizer that wrote the ids; or the folder of a Hugging Face
+                               model, or its tokenizer.json (default: external, which is unknown).
+                               Training compares it with that of weights
     --end-of-text ID           each ID ends a document; without it, all of RAW is one
     --bytes N                  bytes of the text that RAW was made of; or
     --token-bytes FILE         bytes of text of every id, V numbers: 0's, 1's, ... With either, validation

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/data/text_files.hpp>
@@ -45,27 +48,89 @@ class TokenSink {
   std::vector<std::int32_t> tokens_;
 };
 
-void print_skipped(const char* why, const std::vector<std::string>& paths) {
+/// The first few names, with what is said of each.
+std::string few(const std::vector<std::string>& paths,
+                const std::function<std::string(std::size_t)>& about) {
+  std::string names;
+  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i)
+    names += (i == 0 ? "" : ", ") + std::filesystem::path(paths[i]).filename().string() + about(i);
+  return names + (paths.size() > 3 ? ", ..." : "");
+}
+std::string few(const std::vector<std::string>& paths) {
+  return few(paths, [](std::size_t) { return std::string(); });
+}
+
+void print_skipped(const char* why, const std::vector<std::string>& paths,
+                   const std::vector<data::KnownFormat>& formats = {}) {
   if (paths.empty()) return;
+  const auto format = [&](std::size_t i) {
+    const bool known = i < formats.size() && !formats[i].what.empty();
+    return known ? " (" + formats[i].what + ")" : std::string();
+  };
   std::cout << "skipped " << paths.size() << " " << why
-            << (paths.size() == 1 ? " file: " : " files: ");
-  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i) {
-    std::cout << (i == 0 ? "" : ", ")
-              << printable(std::filesystem::path(paths[i]).filename().string());
+            << (paths.size() == 1 ? " file: " : " files: ") << printable(few(paths, format))
+            << "\n";
+}
+
+/// What there may be text in that build does not see.
+void warn_of_hidden_text(const data::TextFiles& files) {
+  constexpr int most = 3;
+  int found = 0;
+  for (std::size_t i = 0; i < files.binary.size(); ++i) {
+    const data::KnownFormat& format = files.formats[i];
+    if (format.advice.empty() || ++found > most) continue;
+    warn(text("'", files.binary[i], "' is ", format.what, ", and was skipped; ", format.advice));
   }
-  std::cout << (paths.size() > 3 ? ", ...\n" : "\n");
+  if (found > most) warn(text("and ", found - most, " more such files"));
+}
+
+/// What becomes tokens as it is, but may not be meant to.
+void warn_of_odd_text(const data::TextFiles& files) {
+  for (const std::string& model : files.models)
+    warn(text("'", model, "' holds a model; its config.json and the like are read as text"));
+  if (!files.json_lines.empty())
+    warn(text(counted(static_cast<std::int64_t>(files.json_lines.size()), "file"),
+              " of JSON lines, ", few(files.json_lines),
+              ": braces, names of fields and escapes such as \\n become tokens. To train on a "
+              "field alone, write that out first: jq -r .text"));
+  if (!files.with_utf8_mark.empty())
+    warn(text("a byte-order mark (EF BB BF) begins ",
+              counted(static_cast<std::int64_t>(files.with_utf8_mark.size()), "file"), ", ",
+              few(files.with_utf8_mark),
+              ": its three bytes become tokens. Without it: sed -i '1s/^\\xEF\\xBB\\xBF//'"));
+}
+
+/// Throws Error where a model was named, or nothing else is there.
+void require_no_model(const std::vector<std::string>& arguments, const data::TextFiles& files) {
+  for (const std::string& model : files.models) {
+    const bool is_named = std::any_of(arguments.begin(), arguments.end(),
+                                      [&](const auto& name) { return are_same(name, model); });
+    const bool is_all = std::all_of(files.paths.begin(), files.paths.end(), [&](const auto& path) {
+      return are_same(parent_folder(path), model);
+    });
+    require(!is_named && !is_all, "'", model,
+            "' holds a model (config.json and its weights); expected text. To train that model "
+            "name it as checkpoint.initial_weights");
+  }
 }
 
 data::TextFiles find_files(const std::vector<std::string>& arguments) {
   data::TextFiles files = data::find_text_files(arguments);
-  print_skipped("binary", files.binary);
+  require_no_model(arguments, files);
+  print_skipped("binary", files.binary, files.formats);
   print_skipped("empty", files.empty);
   print_skipped("duplicate", files.duplicate);
   print_skipped("Git LFS pointer", files.pointers);
+  if (files.paths.empty() && !files.binary.empty() && !files.formats[0].what.empty())
+    throw Error(text("no text files among what was named: '", files.binary[0], "' is ",
+                     files.formats[0].what, files.formats[0].advice.empty() ? "" : "; ",
+                     files.formats[0].advice));
   require(!files.paths.empty(), "no text files among what was named",
           files.pointers.empty() ? ""
                                  : "; `git lfs pull` in their repository fetches the files in "
                                    "place of which Git LFS pointers are there");
+  warn_of_hidden_text(files);
+  warn_of_odd_text(files);
   return files;
 }
 

@@ -32,6 +32,11 @@ std::string counted(std::int64_t count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+void warn(const std::string& words) {
+  std::cout.flush();
+  std::cerr << program << ": warning: " << printable(words) << std::endl;
+}
+
 void print_written(const std::string& path, const data::TokenFileWriter& writer) {
   std::cout << "  " << printable(path) << ": " << counted(writer.document_count(), "document")
             << ", " << counted(writer.token_count(), "token");

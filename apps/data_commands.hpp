@@ -30,6 +30,9 @@ std::string rounded(double value);
 /// "1 file", "1,234 files".
 std::string counted(std::int64_t count, const std::string& noun);
 
+/// Writes a line to the standard error: what was done may not be what was wanted.
+void warn(const std::string& words);
+
 /// What a token file has in it, in a line.
 void print_written(const std::string& path, const data::TokenFileWriter& writer);
 

@@ -9,8 +9,12 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
+#include <ostrakon/data/id_dump.hpp>
 #include <ostrakon/data/token_file.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -21,51 +25,33 @@
 namespace ostrakon::apps::data_program {
 namespace {
 
-/// What RAW is, and what is known of its tokens.
-struct RawTokens {
-  std::size_t bytes = 2;                     ///< of a number
-  std::optional<std::int64_t> end;           ///< the token that ends a document
+/// What is known of RAW's ids besides their numbers.
+struct KnownOfIds {
+  std::optional<std::int64_t> end;           ///< the id that ends a document
   std::vector<std::int32_t> bytes_of_token;  ///< of text, by id; empty: unknown
 };
 
-void append_tokens(const std::vector<std::int32_t>& tokens, const RawTokens& raw,
+void append_tokens(const std::vector<std::int32_t>& tokens, const KnownOfIds& known,
                    data::TokenFileWriter& writer) {
   writer.append(tokens.data(), static_cast<std::int64_t>(tokens.size()));
-  if (raw.bytes_of_token.empty()) return;
+  if (known.bytes_of_token.empty()) return;
   std::int64_t bytes = 0;
   for (const std::int32_t token : tokens)
-    bytes += raw.bytes_of_token[static_cast<std::size_t>(token)];
+    bytes += known.bytes_of_token[static_cast<std::size_t>(token)];
   writer.add_text_bytes(bytes);
 }
 
-/// Adds little-endian numbers.
-void append_raw(const std::vector<unsigned char>& block, const RawTokens& raw,
-                data::TokenFileWriter& writer) {
+void append_documents(const std::vector<std::int32_t>& ids, const KnownOfIds& known,
+                      data::TokenFileWriter& writer) {
   std::vector<std::int32_t> document;
-  for (std::size_t at = 0; at < block.size(); at += raw.bytes) {
-    std::uint32_t token = 0;
-    for (std::size_t byte = raw.bytes; byte-- > 0;) token = token << 8 | block[at + byte];
-    document.push_back(static_cast<std::int32_t>(token));
-    if (raw.end != token) continue;
-    append_tokens(document, raw, writer);
+  for (const std::int32_t id : ids) {
+    document.push_back(id);
+    if (known.end != id) continue;
+    append_tokens(document, known, writer);
     writer.end_document();
     document.clear();
   }
-  append_tokens(document, raw, writer);
-}
-
-void read_raw(const std::string& path, const RawTokens& raw, data::TokenFileWriter& writer) {
-  const PlainFile file(path, PlainFile::Mode::read);
-  constexpr std::int64_t block_bytes = 1 << 20;
-  std::vector<unsigned char> block;
-  for (std::int64_t at = 0, got = block_bytes; got == block_bytes; at += got) {
-    block.resize(block_bytes);
-    got = file.read_up_to(at, block_bytes, block.data());
-    block.resize(static_cast<std::size_t>(got));
-    require(block.size() % raw.bytes == 0, "'", path, "' ends inside a number of ", raw.bytes,
-            " bytes");
-    append_raw(block, raw, writer);
-  }
+  append_tokens(document, known, writer);
 }
 
 /// A number for each id of the vocabulary, in order, with white space between them.
@@ -96,21 +82,38 @@ std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int6
   return bytes;
 }
 
-std::size_t raw_bytes(const CommandLine& arguments, std::int64_t vocabulary) {
-  const std::string type =
-      arguments.text_option("--dtype").value_or(vocabulary <= 1 << 16 ? "uint16" : "uint32");
-  require(type == "uint16" || type == "uint32", "--dtype is '", type,
-          "'; expected uint16 or uint32");
-  return type == "uint16" ? 2 : 4;
+std::optional<data::IdType> id_type(const CommandLine& arguments) {
+  const auto type = arguments.text_option("--dtype");
+  if (!type) return std::nullopt;
+  const auto found = find_named(data::id_type_names, *type);
+  require(found.has_value(), "--dtype is '", *type, "'; expected uint8, uint16, uint32 or uint64");
+  return found;
+}
+
+/// The name that --tokenizer gives, or that of the Hugging Face tokenizer whose folder or file it
+/// names.
+std::string tokenizer_name(const CommandLine& arguments) {
+  const auto option = arguments.text_option("--tokenizer");
+  if (!option) return data::unknown_tokenizer;
+  require(!option->empty(), "--tokenizer is ''; expected a name, or a Hugging Face folder");
+  require(*option != data::ByteTokenizer::name && *option != data::no_tokenizer, "--tokenizer is '",
+          *option, "', whose tokens are not imported; expected the name of another tokenizer");
+  if (checkpoint::is_huggingface_tokenizer(*option) || is_folder(*option)) {
+    const std::string name = checkpoint::huggingface_tokenizer(*option);
+    require(!name.empty(), "--tokenizer is '", *option, "', a folder without ",
+            checkpoint::huggingface_tokenizer_files, "; expected one that has it, or a name");
+    return name;
+  }
+  return *option;
 }
 
 }  // namespace
 
 void import_tokens(int argc, char** argv) {
-  const CommandLine arguments(
-      program, argc, argv,
-      {"--output", "--vocabulary", "--dtype", "--end-of-text", "--bytes", "--token-bytes"},
-      {"--overwrite"});
+  const CommandLine arguments(program, argc, argv,
+                              {"--output", "--vocabulary", "--dtype", "--end-of-text", "--bytes",
+                               "--token-bytes", "--tokenizer"},
+                              {"--overwrite"});
   require_utf8_arguments(argc, argv);
   const std::string output =
       output_option(arguments, "import needs --output FILE", "a file, such as ");
@@ -119,11 +122,13 @@ void import_tokens(int argc, char** argv) {
   require(*vocabulary >= 1 && *vocabulary <= std::numeric_limits<std::int32_t>::max(),
           "--vocabulary is ", *vocabulary, "; expected 1 to ",
           std::numeric_limits<std::int32_t>::max());
-  RawTokens raw;
-  raw.bytes = raw_bytes(arguments, *vocabulary);
-  raw.end = arguments.integer_option<std::int64_t>("--end-of-text");
-  require(raw.end.value_or(0) >= 0 && raw.end.value_or(0) < *vocabulary, "--end-of-text is ",
-          raw.end.value_or(0), "; expected a token of the vocabulary, 0 to ", *vocabulary - 1);
+  data::IdDump::Settings settings;
+  settings.vocabulary = *vocabulary;
+  settings.type = id_type(arguments);
+  const auto end = settings.end_of_text = arguments.integer_option<std::int64_t>("--end-of-text");
+  require(end.value_or(0) >= 0 && end.value_or(0) < *vocabulary, "--end-of-text is ",
+          end.value_or(0), "; expected a token of the vocabulary, 0 to ", *vocabulary - 1);
+  const std::string tokenizer = tokenizer_name(arguments);
   const auto text_bytes = arguments.integer_option<std::int64_t>("--bytes");
   require(text_bytes.value_or(1) >= 1, "--bytes is ", text_bytes.value_or(1),
           "; expected at least 1");
@@ -136,18 +141,26 @@ void import_tokens(int argc, char** argv) {
   require(type_of(path) == std::filesystem::file_type::regular, "'", path, "' is not a plain file");
   require(!are_same(path, output), "--output is the file to read, '", path, "'");
   require_free_name(output, arguments.flag("--overwrite"));
-  if (token_bytes) raw.bytes_of_token = read_bytes_of_token(*token_bytes, *vocabulary);
+  KnownOfIds known;
+  known.end = end;
+  if (token_bytes) known.bytes_of_token = read_bytes_of_token(*token_bytes, *vocabulary);
 
+  data::IdDump dump(path, settings);
   make_parent_folder(output);
-  data::TokenFileWriter writer(output, "external", *vocabulary,
+  data::TokenFileWriter writer(output, tokenizer, *vocabulary,
                                {{path}, text("ostrakon-data ", version()), join(argc, argv)});
-  read_raw(path, raw, writer);
+  dump.read([&](const std::vector<std::int32_t>& ids) { append_documents(ids, known, writer); });
   if (text_bytes) writer.add_text_bytes(*text_bytes);
   require(!token_bytes || writer.byte_count() > 0, "--token-bytes '", token_bytes.value_or(""),
           "': all tokens of '", path, "' have 0 bytes in it");
   writer.finish();
+  for (const std::string& doubt : dump.doubts()) warn(doubt);
   std::cout << "wrote\n";
   print_written(output, writer);
+  std::cout << "  tokenizer " << printable(tokenizer)
+            << (tokenizer == data::unknown_tokenizer
+                    ? ": unknown; --tokenizer NAME says whose ids these are\n"
+                    : "\n");
 }
 
 }  // namespace ostrakon::apps::data_program

@@ -82,7 +82,7 @@ TEST_F(DataProgram, RawTokensAreImported) {
             std::string::npos);
   const std::string info = must({"info", "ids.h5"});
   EXPECT_NE(info.find("tokenizer     external\n"), std::string::npos) << info;
-  EXPECT_NE(info.find("of unknown length\n"), std::string::npos) << info;
+  EXPECT_NE(info.find("of unknown length: it has no byte_count\n"), std::string::npos) << info;
 }
 
 TEST_F(DataProgram, OutputsThatAreThereAreReplacedOnlyWhereAsked) {
@@ -201,6 +201,92 @@ TEST_F(DataProgram, OtherTokenizersAreSentToImport) {
   const Texts build = {"build", "--output", "x", "--tokenizer", "tokenizer.json", "text.txt"};
   expect_refused(build, "--tokenizer is 'tokenizer.json'; build knows byte only");
   expect_refused(build, "`ostrakon-data import` (docs/token-files.md)");
+}
+
+TEST_F(DataProgram, IdsGetTheNameOfTheirTokenizer) {
+  std::filesystem::create_directory(path("gpt2"));
+  std::filesystem::create_directory(path("copy"));
+  std::filesystem::create_directory(path("bare"));
+  write_bytes(path("gpt2/tokenizer.json"), "{}");
+  write_bytes(path("copy/tokenizer.json"), "{}");
+  write_bytes(path("other.json"), "{ }");
+  const auto name_of = [&](const std::string& tokenizer) {
+    import({"--overwrite", "--tokenizer", tokenizer});
+    const std::string info = must({"info", "ids.h5"}), label = "tokenizer     ";
+    const std::size_t begin = info.find(label) + label.size();
+    return info.substr(begin, info.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(name_of("mine"), "mine");
+  EXPECT_EQ(name_of("openai-community/gpt2"), "openai-community/gpt2");
+  EXPECT_EQ(name_of("external"), "external");
+  EXPECT_EQ(name_of("other.json"), "other.json");
+  const std::string named = name_of("gpt2");
+  EXPECT_EQ(named.rfind("tokenizer.json-", 0), 0U) << named;
+  EXPECT_EQ(named.size(), std::string("tokenizer.json-").size() + 16);
+  for (const char* same : {"gpt2/", "gpt2/tokenizer.json", "copy"}) EXPECT_EQ(name_of(same), named);
+  write_bytes(path("copy/tokenizer.json"), "{ }");
+  EXPECT_NE(name_of("copy"), named);
+
+  expect_import_refused({"--tokenizer", "bare"}, "'bare', a folder without tokenizer.json");
+  expect_import_refused({"--tokenizer", ""}, "--tokenizer is ''; expected a name");
+  for (const std::string& taken : Texts{"byte", "synthetic"})
+    expect_import_refused({"--tokenizer", taken},
+                          "--tokenizer is '" + taken + "', whose tokens are not imported");
+}
+
+TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
+  const std::string words = "some words\n";
+  write_bytes(path("text.txt"), words);
+  write_bytes(path("lines.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+  write_bytes(path("marked.txt"), "\xEF\xBB\xBF" + words);
+  write_bytes(path("text.gz"), std::string("\x1f\x8b\x08\0\1\2\3\4\0\3", 10) + words);
+  std::string wide = "\xff\xfe";
+  for (const char letter : words) wide += {letter, '\0'};
+  write_bytes(path("wide.txt"), wide);
+  write_bytes(path("wide-unmarked.txt"), wide.substr(2));
+  write_bytes(path("numbers"), std::string("\0\1\2\3", 4));
+  const auto built = [&](const Texts& files) {
+    Texts arguments = {"build", "--overwrite", "--output", "x", "--validation-fraction", "0"};
+    arguments.insert(arguments.end(), files.begin(), files.end());
+    return data(arguments);
+  };
+  const auto expect_warned = [&](const Texts& files, const std::string& warning) {
+    const Outcome outcome = built(files);
+    EXPECT_EQ(outcome.status, 0) << files[0];
+    EXPECT_EQ(outcome.err.rfind("ostrakon-data: warning: " + warning, 0), 0U) << outcome.err;
+  };
+  EXPECT_EQ(built({"text.txt", "numbers"}).err, "");
+  expect_warned({"lines.jsonl"}, "1 file of JSON lines, lines.jsonl: ");
+  expect_warned({"marked.txt"}, "a byte-order mark (EF BB BF) begins 1 file, marked.txt: ");
+  expect_warned({"text.txt", "text.gz"}, "'text.gz' is compressed by gzip, and was skipped; ");
+  for (const std::string wide_file : {"wide.txt", "wide-unmarked.txt"})
+    expect_warned({"text.txt", wide_file},
+                  "'" + wide_file + "' is text in UTF-16, and was skipped");
+
+  const auto expect_no_text = [&](const Texts& files, const std::string& message) {
+    std::filesystem::remove(path("x-train.h5"));
+    const Outcome outcome = built(files);
+    EXPECT_EQ(outcome.status, 1) << files[0];
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(path("x-train.h5"))) << files[0];
+  };
+  expect_no_text({"text.gz"},
+                 "no text files among what was named: 'text.gz' is compressed by gzip");
+  expect_no_text({"wide.txt"}, "convert it first: iconv -f UTF-16 -t UTF-8");
+  expect_no_text({"numbers"}, "no text files among what was named\n");
+
+  std::filesystem::create_directory(path("model"));
+  write_bytes(path("model/config.json"), "{\"model_type\": \"gpt2\"}");
+  write_bytes(path("model/merges.txt"), words);
+  write_bytes(path("model/model.safetensors"), std::string("\2\0\0\0\0\0\0\0{}", 10));
+  for (const Texts& files :
+       {Texts{"model"}, Texts{"text.txt", "model/"},
+        Texts{"model/config.json", "model/merges.txt", "model/model.safetensors"}})
+    expect_no_text(files, "' holds a model (config.json and its weights); expected text");
+  std::filesystem::create_directory(path("all"));
+  std::filesystem::rename(path("model"), path("all/model"));
+  write_bytes(path("all/text.txt"), words);
+  expect_warned({"all"}, "'all/model' holds a model; ");
 }
 
 TEST_F(DataProgram, ValidationReportsBitsPerByteOfImportedTokens) {

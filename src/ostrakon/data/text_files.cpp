@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
@@ -20,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t block_bytes = 1 << 20;
-constexpr std::size_t first_block_bytes = 8192;
 
 bool hidden(const fs::path& path) { return path.filename().string().front() == '.'; }
 
@@ -51,12 +51,20 @@ FileIdentity identity(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
+<<<<<<< HEAD
 std::string first_block(const std::string& path) {
   const PlainFile file(path, PlainFile::Mode::read);
   std::string block(first_block_bytes, '\0');
   block.resize(static_cast<std::size_t>(
       file.read_up_to(0, static_cast<std::int64_t>(block.size()), block.data())));
   return block;
+=======
+/// Of what is no text; empty where it is not known.
+std::optional<KnownFormat> binary_format(const PlainFile& file, const std::string& head) {
+  auto format = known_format(file, head);
+  if (format || head.find('\0') == std::string::npos) return format;
+  return begins_as_utf16(head) ? utf16() : KnownFormat{};
+>>>>>>> c75559d (data: import and build say what a file is that is neither ids nor text; ids get the name of their tokenizer)
 }
 
 void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& files) {
@@ -64,6 +72,7 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
     files.duplicate.push_back(path);
     return;
   }
+<<<<<<< HEAD
   std::string block;
   try {
     block = first_block(path);
@@ -72,12 +81,36 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
     return;
   }
   if (block.empty()) {
+=======
+  const PlainFile file(path, PlainFile::Mode::read);
+  const std::string head = head_of(file);
+  if (head.empty()) {
+>>>>>>> c75559d (data: import and build say what a file is that is neither ids nor text; ids get the name of their tokenizer)
     files.empty.push_back(path);
-  } else if (block.find('\0') != std::string::npos) {
-    files.binary.push_back(path);
-  } else {
-    files.paths.push_back(path);
+    return;
   }
+  const auto format = binary_format(file, head);
+  if (format) {
+    files.binary.push_back(path);
+    files.formats.push_back(*format);
+    return;
+  }
+  files.paths.push_back(path);
+  if (begins_as_json_lines(head)) files.json_lines.push_back(path);
+  if (begins_with_utf8_mark(head)) files.with_utf8_mark.push_back(path);
+}
+
+/// Folders that have config.json and a file of weights directly in them.
+std::vector<std::string> find_models(const TextFiles& files) {
+  std::set<std::string> configured, found;
+  for (const std::string& path : files.paths)
+    if (fs::path(path).filename() == "config.json") configured.insert(parent_folder(path));
+  for (const std::string& path : files.binary) {
+    const std::string ending = fs::path(path).extension().string();
+    const bool has_weights = ending == ".safetensors" || ending == ".bin" || ending == ".gguf";
+    if (has_weights && configured.count(parent_folder(path)) > 0) found.insert(parent_folder(path));
+  }
+  return {found.begin(), found.end()};
 }
 
 /// Finds separator lines in text that comes in blocks.
@@ -244,6 +277,7 @@ TextFiles find_text_files(const std::vector<std::string>& arguments) {
       sort_in(argument, seen, files);
     }
   }
+  files.models = find_models(files);
   return files;
 }
 

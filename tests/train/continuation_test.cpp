@@ -49,7 +49,7 @@ TEST(Tokenizers, AreRefusedWithWhatToDo) {
 /// A run of a deck on data, and a checkpoint of it.
 struct Resumed {
   config::Settings settings = config::read_settings(
-      "ostrakon:\n  model: {vocabulary: 61}\n  data: {dataset: synthetic}\n", "deck");
+      "ostrakon:\n  model: {vocabulary: 61}\n  data: {dataset: synthetic}\n", "deck", {});
   checkpoint::Manifest manifest;
 
   Resumed(const std::string& tokenizer, const std::string& checksum) {

@@ -105,7 +105,9 @@ TEST(Validation, CountsEachSampleOnceWhereTheyDoNotFillABatch) {
       EXPECT_NEAR(loss, sum / counted, 1e-6 * loss) << count << " of " << batch;
       // Bits are those of a whole batch where there is one.
       FewSamples few(samples, length);
-      if (count >= batch) EXPECT_EQ(loss, run.trainer.evaluate(few, 1));
+      if (count >= batch) {
+        EXPECT_EQ(loss, run.trainer.evaluate(few, 1));
+      }
     }
   }
 }

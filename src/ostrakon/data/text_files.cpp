@@ -100,16 +100,20 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
   if (begins_with_utf8_mark(head)) files.with_utf8_mark.push_back(path);
 }
 
+bool is_named_as_weights(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return ending == ".safetensors" || ending == ".gguf" ||
+         (ending == ".bin" && path.filename().string().rfind("pytorch_model", 0) == 0);
+}
+
 /// Folders that have config.json and a file of weights directly in them.
 std::vector<std::string> find_models(const TextFiles& files) {
   std::set<std::string> configured, found;
   for (const std::string& path : files.paths)
     if (fs::path(path).filename() == "config.json") configured.insert(parent_folder(path));
-  for (const std::string& path : files.binary) {
-    const std::string ending = fs::path(path).extension().string();
-    const bool has_weights = ending == ".safetensors" || ending == ".bin" || ending == ".gguf";
-    if (has_weights && configured.count(parent_folder(path)) > 0) found.insert(parent_folder(path));
-  }
+  for (const std::string& path : files.binary)
+    if (is_named_as_weights(path) && configured.count(parent_folder(path)) > 0)
+      found.insert(parent_folder(path));
   return {found.begin(), found.end()};
 }
 

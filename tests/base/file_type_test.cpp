@@ -6,6 +6,7 @@
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
 
+#include "../support/no_files.hpp"
 #include "../support/scratch_folder.hpp"
 
 namespace ostrakon {
@@ -60,6 +61,36 @@ TEST(AppendFile, OnlyAdds) {
   AppendFile full("/dev/full");
   EXPECT_EQ(error_of([&] { full.append("x"); }),
             "can't write '/dev/full': No space left on device");
+}
+
+TEST(AppendFile, AddsAllOrNothing) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("file");
+  AppendFile file(path);
+  file.append("one\n");
+  {
+    const tests::NoFiles beyond(6);
+    EXPECT_EQ(error_of([&] { file.append("two\n"); }), "can't write '" + path + "': File too large");
+  }
+  EXPECT_EQ(read_bytes(path), "one\n");
+  file.append("two\n");
+  file.close();
+  EXPECT_EQ(read_bytes(path), "one\ntwo\n");
+}
+
+TEST(BrokenLink, IsNamedWhereItIs) {
+  const ScratchFolder folder;
+  const std::string link = folder.file("link");
+  std::filesystem::create_symlink("nowhere", link);
+  const std::string words =
+      "'" + link + "' is a link whose target does not exist, or is not mounted on this host";
+  EXPECT_EQ(broken_link(link), words);
+  EXPECT_EQ(broken_link(link + "/below/it"), words);
+  EXPECT_EQ(broken_link(folder.file("none/below")), "");
+  EXPECT_EQ(broken_link(folder.file("")), "");
+  EXPECT_EQ(error_of([&] { require_plain_file(link, "token file"); }), words);
+  EXPECT_EQ(error_of([&] { PlainFile(link, PlainFile::Mode::read); }),
+            "can't open '" + link + "': " + words);
 }
 
 TEST(PlainFile, KnowsWhereReadingEnds) {

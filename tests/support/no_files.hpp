@@ -7,13 +7,14 @@
 
 namespace ostrakon::tests {
 
-/// Files of this process can't grow: one way in which a system refuses shared memory.
+/// Files of this process can't grow beyond `bytes`: one way in which a system refuses shared memory,
+/// and takes a part of what is written.
 class NoFiles {
  public:
-  NoFiles() : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+  explicit NoFiles(rlim_t bytes = 0) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
     ::getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none = {0, limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &none);
+    const rlimit few = {bytes, limit_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &few);
   }
   NoFiles(const NoFiles&) = delete;
   NoFiles& operator=(const NoFiles&) = delete;

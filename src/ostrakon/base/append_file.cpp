@@ -2,6 +2,7 @@
 #include <ostrakon/base/append_file.hpp>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,19 +22,47 @@ AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void AppendFile::append(const std::string& bytes) {
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t put = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    require(put >= 0, "can't write '", path_, "': ", system_error());
-    require(put > 0, "can't write '", path_, "': the system takes no more");
-    done += static_cast<std::size_t>(put);
+/// How many bytes the system has taken.
+std::size_t AppendFile::put(const std::string& bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t taken = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+    if (taken < 0 && errno == EINTR) continue;
+    if (taken <= 0) {
+      failure_ = text("can't write '", path_,
+                      "': ", taken < 0 ? system_error() : "the system takes no more");
+      break;
+    }
+    done += static_cast<std::size_t>(taken);
   }
+  return done;
+}
+
+void AppendFile::complete() {
+  rest_.erase(0, put(rest_));
+  require(rest_.empty(), failure_);
+}
+
+/// Removes the last bytes of the file; false where the system does not.
+bool AppendFile::cut_off(std::size_t bytes) {
+  struct stat status {};
+  return ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) &&
+         status.st_size >= static_cast<off_t>(bytes) &&
+         ::ftruncate(descriptor_, status.st_size - static_cast<off_t>(bytes)) == 0;
+}
+
+void AppendFile::append(const std::string& bytes) {
+  complete();
+  const std::size_t done = put(bytes);
+  if (done == bytes.size()) return;
+  require(done > 0 && !cut_off(done), failure_);
+  rest_ = bytes.substr(done);
 }
 
 // Network file systems may report only now that there was no space.
 void AppendFile::close() {
   if (descriptor_ < 0) return;
+  complete();
   int failed = 0;
   do failed = ::fsync(descriptor_);
   while (failed != 0 && errno == EINTR);

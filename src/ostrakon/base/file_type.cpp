@@ -44,6 +44,15 @@ bool is_plain_file(const std::string& path) { return type_of(path) == file_type:
 
 bool is_there(const std::string& path) { return type_of(path) != file_type::not_found; }
 
+std::string broken_link(const std::string& path) {
+  std::string named = without_slashes(path);
+  while (type_of_name(named) == file_type::not_found && parent_folder(named) != named)
+    named = parent_folder(named);
+  if (is_there(named)) return "";
+  return text("'", named,
+              "' is a link whose target does not exist, or is not mounted on this host");
+}
+
 bool are_same(const std::string& a, const std::string& b) {
   struct stat of_a = {}, of_b = {};
   return find(a, of_a) && find(b, of_b) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
@@ -51,7 +60,10 @@ bool are_same(const std::string& a, const std::string& b) {
 
 void require_plain_file(const std::string& path, const std::string& kind) {
   const file_type type = type_of(path);
-  require(type != file_type::not_found, kind, " '", path, "' does not exist");
+  if (type == file_type::not_found) {
+    const std::string broken = broken_link(path);
+    throw Error(broken.empty() ? text(kind, " '", path, "' does not exist") : broken);
+  }
   require(type != file_type::directory, "'", path, "' is a folder; expected a ", kind);
   require(type == file_type::regular, "'", path, "' is not a plain file; expected a ", kind);
 }

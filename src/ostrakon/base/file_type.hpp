@@ -18,6 +18,11 @@ bool is_there(const std::string& path);
 bool is_folder(const std::string& path);
 bool is_plain_file(const std::string& path);
 
+/// Where a path leads to nothing because of a link that does, itself or a folder around it: "'a/b'
+/// is a link whose target does not exist, or is not mounted on this host". Else empty. Throws
+/// Error.
+std::string broken_link(const std::string& path);
+
 /// Whether two paths lead to the same file or folder; false where one of them leads to none. Throws
 /// Error as type_of does. (std::filesystem::equivalent takes what can't be known for missing.)
 bool are_same(const std::string& a, const std::string& b);

@@ -32,6 +32,11 @@ int open_file(const std::string& path, PlainFile::Mode mode) {
   int descriptor = -1;
   do descriptor = ::open(path.c_str(), flags, 0666);
   while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0 && errno == ENOENT) {
+    const std::string reason = system_error(), broken = broken_link(path);
+    throw Error(text("can't ", reads ? "open" : "write", " '", path,
+                     "': ", broken.empty() ? reason : broken));
+  }
   require(descriptor >= 0, "can't ", reads ? "open" : "write", " '", path, "': ", system_error());
   return descriptor;
 }

@@ -395,6 +395,51 @@ TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
   }
 }
 
+TEST_F(ResumeFaults, ADiskThatIsFullForAWhileLosesNoRow) {
+  const auto results = [&] {
+    std::vector<std::string> found;
+    std::istringstream lines(read_bytes(output("metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);) {
+      const Json row = Json::parse(line);
+      found.push_back(text(row["step"].dump(), " ", row["loss"].dump(), " ",
+                           row["grad_norm"].dump(), " ", row["state_digest"].dump()));
+    }
+    return found;
+  };
+  const std::vector<std::string> expected = results();
+  ASSERT_EQ(expected.size(), 6u);
+  // The file is made, a row is written, half of the second. Then that can be cut off, or not.
+  for (const int last : {3, 4, 8}) {
+    fs::remove_all(path("run"));
+    Environment environment = fault("enospc", "/metrics.jsonl", "changes", 0, 3);
+    environment.back() = {"OSTRAKON_FAULT_LAST", std::to_string(last)};
+    environment.emplace_back("OSTRAKON_FAULT_HALF", "1");
+    const Outcome outcome = train(2, {}, environment);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_TRUE(results() == expected) << read_bytes(output("metrics.jsonl"));
+    const std::string warning = "/metrics.jsonl': No space left on device; rows wait in memory";
+    const std::size_t first = outcome.out.find(warning);
+    EXPECT_EQ(first != std::string::npos, last > 3) << outcome.out;
+    if (last > 3) {
+      EXPECT_EQ(outcome.out.find(warning, first + 1), std::string::npos) << outcome.out;
+      EXPECT_TRUE(contains(outcome.out, "/metrics.jsonl' has all rows again")) << outcome.out;
+    }
+  }
+}
+
+TEST_F(ResumeFaults, ADiskThatStaysFullIsToldAtTheEnd) {
+  for (const char* const name : {"metrics.jsonl", "trace.json"}) {
+    fs::remove_all(path("run"));
+    const Outcome outcome = train(2, {"--set", "output.trace=2"},
+                                  fault("enospc", text("/run/", name), "changes", 0, 4));
+    EXPECT_EQ(outcome.status, 1) << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "in memory until it can be written")) << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, "checkpoint of step 6")) << outcome.out;
+    EXPECT_TRUE(fs::exists(output("weights.h5")));
+  }
+}
+
 TEST_F(ResumeFaults, OfSeveralFailuresTheFirstEndsTheRun) {
   fs::remove_all(path("run"));
   // It stops after its first step. Neither a checkpoint nor weights can be written.

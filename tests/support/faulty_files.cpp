@@ -19,6 +19,9 @@
 //                         eio, enospc, eacces, enoent, estale, enomem, emfile
 //                                    the call fails with this error
 //   OSTRAKON_FAULT_STAYS  1: all later calls fail as well
+//   OSTRAKON_FAULT_LAST   all later calls up to this one fail as well: a disk that is full for a
+//                         while
+//   OSTRAKON_FAULT_HALF   1: the first call that fails writes half of its bytes and says so
 //   OSTRAKON_FAULT_COUNT  a file that gets, at the end of the process, a line with the number of
 //                         calls
 //   OSTRAKON_FAULT_LOG    a file that gets a line for each call: number, function, path
@@ -34,6 +37,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -134,7 +138,7 @@ class Faults {
   Faults() {
     const std::string fault = setting("OSTRAKON_FAULT");
     kills_ = fault == "kill" || fault == "kill-half";
-    writes_half_ = fault == "kill-half";
+    writes_half_ = fault == "kill-half" || setting("OSTRAKON_FAULT_HALF") == "1";
     for (const Reason& reason : reasons)
       if (fault == reason.name) error_ = reason.number;
     if (!kills_ && error_ == 0 && !fault.empty() && fault != "count")
@@ -162,8 +166,8 @@ class Faults {
     const long call = ++calls_;
     if (!log_file_.empty()) append(log_file_, std::to_string(call) + " " + function + " " + path);
     errno = saved;
-    if ((!kills_ && error_ == 0) || call < call_ || (call > call_ && !stays_)) return false;
-    if (writes_half_) write_half();
+    if ((!kills_ && error_ == 0) || call < call_ || (call > last_ && !stays_)) return false;
+    if (writes_half_ && call == call_) write_half();
     if (kills_) ::kill(::getpid(), SIGKILL);
     errno = error_;
     return true;
@@ -188,6 +192,7 @@ class Faults {
   const std::string log_file_ = setting("OSTRAKON_FAULT_LOG");
   const unsigned kinds_ = kinds_named(setting("OSTRAKON_FAULT_CALLS"));
   const long call_ = std::atol(setting("OSTRAKON_FAULT_CALL").c_str());
+  const long last_ = std::max(call_, std::atol(setting("OSTRAKON_FAULT_LAST").c_str()));
   const bool stays_ = setting("OSTRAKON_FAULT_STAYS") == "1";
   bool kills_ = false, writes_half_ = false;
   int error_ = 0;
@@ -269,8 +274,9 @@ using Statvfs64 = struct statvfs64;
 #define WRITING(name, parameters, arguments, half)                            \
   ssize_t name parameters {                                                   \
     static auto* const real = next<ssize_t parameters>(#name);                \
-    if (fails(changes, #name, at(descriptor), [&] { real half; })) return -1; \
-    return real arguments;                                                    \
+    ssize_t taken = -1;                                                                 \
+    if (fails(changes, #name, at(descriptor), [&] { taken = real half; })) return taken; \
+    return real arguments;                                                              \
   }
 
 // One of open()'s family, whose last parameter is there only where a file may be made.

@@ -83,10 +83,29 @@ TEST(Console, IsSilentOnOtherRanks) {
 
 TEST(Console, ShowsControlCharacters) {
   std::ostringstream out;
-  const Console console(out, {true, false, 1, 1});
+  Console console(out, {true, false, 1, 1});
   console.say("a\x1b[2Jb\nc\n");
   EXPECT_EQ(out.str().find('\x1b'), std::string::npos);
   EXPECT_NE(out.str().find("b\nc\n"), std::string::npos) << out.str();
+}
+
+TEST(Console, WhatCanNotBeWrittenIsWrittenLater) {
+  /// Takes nothing while it is full.
+  struct Full : std::stringbuf {
+    bool is_full = false;
+    std::streamsize xsputn(const char* words, std::streamsize count) override {
+      return is_full ? 0 : std::stringbuf::xsputn(words, count);
+    }
+  } buffer;
+  std::ostream out(&buffer);
+  Console console(out, {true, false, 9, 1});
+  console.say("one\n");
+  buffer.is_full = true;
+  console.say("two\n");
+  console.show(of_step(2));
+  buffer.is_full = false;
+  console.say("three\n");
+  EXPECT_EQ(buffer.str(), "one\ntwo\n" + line_of("2/9") + "\nthree\n");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "support/no_files.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace {
@@ -274,8 +275,29 @@ TEST_F(Metrics, AFileThatCannotBeWrittenIsNamed) {
             "can't write '" + path_ + ".partial': Is a directory");
   EXPECT_EQ(read_bytes(path_), before);
   MetricsFile full("/dev/full");
-  EXPECT_EQ(error_of([&] { full.write(of_step(1)); }),
-            "can't write '/dev/full': No space left on device");
+  full.write(of_step(1));
+  full.write(of_validation(1));
+  EXPECT_EQ(error_of([&] { full.close(); }),
+            "can't write '/dev/full': No space left on device; its last 2 rows are lost");
+}
+
+TEST_F(Metrics, RowsWaitUntilThereIsRoom) {
+  MetricsFile file(path_);
+  file.write(of_step(1));
+  const std::string whole = read_bytes(path_);
+  {
+    // Of the second row there is room for a part.
+    const tests::NoFiles beyond(whole.size() + 20);
+    for (std::int64_t step = 2; step <= 4; ++step) file.write(of_step(step));
+    EXPECT_EQ(read_bytes(path_), whole);
+    const MetricsFile::Waiting waiting = file.flush();
+    EXPECT_EQ(waiting.rows, 3u);
+    EXPECT_EQ(waiting.why, "can't write '" + path_ + "': File too large");
+  }
+  file.write(of_validation(4));
+  EXPECT_EQ(steps_in(path_), "1 2 3 4 4v");
+  EXPECT_EQ(file.flush().rows, 0u);
+  file.close();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ostrakon/train/trace_file.hpp>
 
+#include "../support/no_files.hpp"
 #include "../support/scratch_folder.hpp"
 
 namespace ostrakon::train {
@@ -25,11 +26,26 @@ TEST(TraceFile, IsWholeAfterEachStep) {
   EXPECT_EQ(read_bytes(folder.file("trace.json")), "[1, 2, 3]");
 }
 
-TEST(TraceFile, SaysWhyAStepIsNotInIt) {
-  TraceFile file("/dev/full");
+TEST(TraceFile, WhatCanNotBeWrittenWaits) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("trace.json");
+  TraceFile file(path);
   file.add("[1");
-  const std::string error = error_of([&] { file.end_step("]"); });
-  EXPECT_EQ(error, "can't write '/dev/full': No space left on device");
+  EXPECT_EQ(file.end_step("]"), "");
+  {
+    const tests::NoFiles beyond(4);
+    for (const char* part : {", 2", ", 3"}) {
+      file.add(part);
+      EXPECT_EQ(file.end_step("]"), "can't write '" + path + "': File too large");
+    }
+  }
+  file.add(", 4");
+  EXPECT_EQ(file.end_step("]"), "");
+  EXPECT_EQ(read_bytes(path), "[1, 2, 3, 4]");
+  TraceFile full("/dev/full");
+  full.add("[1");
+  full.end_step("]");
+  EXPECT_EQ(error_of([&] { full.close(); }), "can't write '/dev/full': No space left on device");
 }
 
 }  // namespace

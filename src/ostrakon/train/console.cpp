@@ -5,17 +5,31 @@
 #include <cstdio>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/base/text.hpp>
 
 namespace ostrakon::train {
 
 Console::Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
 
-void Console::say(const std::string& words) const {
-  if (options_.is_root) out_ << printable_lines(words) << std::flush;
+/// A stream that has failed takes nothing more until it is told to.
+void Console::put(const std::string& words) {
+  constexpr std::size_t most = std::size_t{1} << 20;
+  waiting_ += words;
+  out_ << waiting_ << std::flush;
+  if (out_.good()) {
+    waiting_.clear();
+    return;
+  }
+  out_.clear();
+  if (waiting_.size() > most) waiting_.erase(0, waiting_.size() - most);
+}
+
+void Console::say(const std::string& words) {
+  if (options_.is_root) put(printable_lines(words));
 }
 
 void Console::end_line() {
-  if (is_open_) out_ << "\n";
+  if (is_open_) put("\n");
   is_open_ = false;
 }
 
@@ -31,15 +45,15 @@ void Console::show(const StepMetrics& metrics) {
       metrics.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
       metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
   is_open_ = options_.terminal && !line_is_due;
-  out_ << (options_.terminal ? "\r\033[K" : "") << line << (is_open_ ? "" : "\n") << std::flush;
+  put(text(options_.terminal ? "\r\033[K" : "", line, is_open_ ? "" : "\n"));
 }
 
 void Console::show(const ValidationMetrics& metrics) {
   if (!options_.is_root) return;
   end_line();
-  out_ << "  step " << metrics.step << "  validation loss " << metrics.validation_loss;
-  if (metrics.bits_per_byte) out_ << "  " << *metrics.bits_per_byte << " bits per byte";
-  out_ << std::endl;
+  put(text("  step ", metrics.step, "  validation loss ", metrics.validation_loss,
+           metrics.bits_per_byte ? text("  ", *metrics.bits_per_byte, " bits per byte") : "",
+           "\n"));
 }
 
 std::string note_lines(const std::vector<std::string>& notes) {

@@ -11,6 +11,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/free_name.hpp>
 #include <ostrakon/train/cut_metrics.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 
@@ -53,7 +54,7 @@ const std::string& cut(const std::string& path, std::int64_t last) {
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t last) : file_(cut(path, last)) {}
 
-void MetricsFile::write(const StepMetrics& metrics) {
+MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
   Row row = {{"step", metrics.step},
              {"loss", metrics.loss},
              {"grad_norm", metrics.grad_norm},
@@ -73,13 +74,38 @@ void MetricsFile::write(const StepMetrics& metrics) {
   if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
   if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
-  file_.append(row.dump() + "\n");
+  return add(row.dump() + "\n");
 }
 
-void MetricsFile::write(const ValidationMetrics& metrics) {
+MetricsFile::Waiting MetricsFile::write(const ValidationMetrics& metrics) {
   Row row = {{"step", metrics.step}, {"validation_loss", metrics.validation_loss}};
   if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
-  file_.append(row.dump() + "\n");
+  return add(row.dump() + "\n");
+}
+
+MetricsFile::Waiting MetricsFile::add(std::string row) {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    rows_.push_back(std::move(row));
+  }
+  return flush();
+}
+
+MetricsFile::Waiting MetricsFile::flush() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  try {
+    for (; !rows_.empty(); rows_.pop_front()) file_.append(rows_.front());
+  } catch (const Error& error) {
+    return {rows_.size(), error.what()};
+  }
+  return {};
+}
+
+void MetricsFile::close() {
+  const Waiting waiting = flush();
+  require(waiting.rows == 0, waiting.why, "; its last ", waiting.rows,
+          waiting.rows == 1 ? " row is lost" : " rows are lost");
+  file_.close();
 }
 
 std::string set_metrics_aside(const std::string& path) {

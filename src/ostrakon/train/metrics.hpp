@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <optional>
 #include <ostrakon/base/append_file.hpp>
 #include <ostrakon/train/expert_counts.hpp>
@@ -41,19 +44,33 @@ struct ValidationMetrics {
 };
 
 /// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost
-/// when it is killed. One rank writes. Throws Error, naming the path and the reason, where the file
-/// can't be read or written; no row is lost then.
+/// when it is killed. Rows that can't be written, as the disk is full, wait in memory for the next
+/// try; the file has whole rows alone. One rank writes, from any thread.
 class MetricsFile {
  public:
   /// Appends to what is in the file, less its rows of steps after `last`: see cut_metrics_after.
+  /// Throws Error, naming the path and the reason, where it can't be read or written; no row is
+  /// lost then.
   explicit MetricsFile(const std::string& path, std::int64_t last = 0);
-  void write(const StepMetrics& metrics);
-  void write(const ValidationMetrics& metrics);
+
+  struct Waiting {
+    std::size_t rows = 0;
+    std::string why;  ///< the path and the reason; empty: none do
+  };
+  /// Adds a row, and returns what flush() does.
+  Waiting write(const StepMetrics& metrics);
+  Waiting write(const ValidationMetrics& metrics);
+  /// Tries to write rows that wait; returns what still does.
+  Waiting flush();
   /// After the last row: throws Error where not all rows are on the disk.
-  void close() { file_.close(); }
+  void close();
 
  private:
+  Waiting add(std::string row);
+
+  std::mutex mutex_;  // of
   AppendFile file_;
+  std::deque<std::string> rows_;  // that wait
 };
 
 /// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or

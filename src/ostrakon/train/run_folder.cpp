@@ -67,6 +67,11 @@ void RunFolder::check() const {
   if (lock_) lock_->require_held();
 }
 
+void RunFolder::check_before_save() const {
+  check();
+  if (metrics_) metrics_->flush();
+}
+
 void RunFolder::require_held() const {
   world_.agree([&] { check(); });
 }
@@ -105,8 +110,21 @@ void RunFolder::write_row(const Metrics& metrics) {
   world_.agree([&] {
     if (!console_.is_root()) return;
     if (lock_->is_lost()) lock_->require_held();
-    metrics_->write(metrics);
+    tell(metrics_->write(metrics));
   });
+}
+
+void RunFolder::tell(const MetricsFile::Waiting& waiting) {
+  const bool wait = waiting.rows > 0;
+  if (wait == std::exchange(rows_wait_, wait)) return;
+  console_.end_line();
+  console_.say(wait ? text("  ", waiting.why, "; rows wait in memory until it can be written\n")
+                    : text("  '", file("metrics.jsonl"), "' has all rows again\n"));
+}
+
+void RunFolder::close_metrics() {
+  const std::unique_ptr<MetricsFile> metrics = std::move(metrics_);
+  if (metrics) metrics->close();
 }
 
 void RunFolder::write(const StepMetrics& metrics) { write_row(metrics); }

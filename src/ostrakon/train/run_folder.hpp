@@ -49,17 +49,23 @@ class RunFolder {
   /// any; but they may be all that is left of days. Renames weights.h5. On rank 0; throws Error.
   void keep_earlier_weights() const;
 
-  /// Adds a row to metrics.jsonl, after a look at the lock. Collective; throws AgreedError.
+  /// The same before a checkpoint is saved, from any thread. Tries to write rows that wait: a run
+  /// that resumes from the checkpoint does not repeat their steps.
+  void check_before_save() const;
+
+  /// Adds a row to metrics.jsonl, after a look at the lock. Says, once, where rows have to wait;
+  /// see MetricsFile. Collective; throws AgreedError where another run has taken the folder.
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
   /// After the last row: some file systems report only now that there was no space. On rank 0;
   /// throws Error.
-  void close_metrics() { metrics_->close(); }
+  void close_metrics();
 
  private:
   void lock();
   template <class Metrics>
   void write_row(const Metrics& metrics);
+  void tell(const MetricsFile::Waiting& waiting);
 
   const std::string directory_;
   comm::Communicator& world_;
@@ -68,6 +74,7 @@ class RunFolder {
   // On rank 0:
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<MetricsFile> metrics_;
+  bool rows_wait_ = false;  ///< and the user was told
 };
 
 }  // namespace ostrakon::train

@@ -7,23 +7,39 @@
 namespace ostrakon::train {
 
 void TraceFile::add(const std::string& part) {
-  const auto bytes = static_cast<std::int64_t>(part.size());
+  const bool is_next = waiting_.empty();
+  waiting_ += part;
+  if (!is_next) return;
   try {
-    if (failure_.empty()) file_.write(at_, bytes, part.data());
-  } catch (const std::exception& error) {
-    failure_ = error.what();
+    write_waiting();
+  } catch (const Error&) {
+    // The end of the step tries again.
   }
-  at_ += bytes;
 }
 
-void TraceFile::end_step(const std::string& end) {
-  add(end);
-  at_ -= static_cast<std::int64_t>(end.size());
-  require(failure_.empty(), failure_);
+void TraceFile::write_waiting() {
+  const auto bytes = static_cast<std::int64_t>(waiting_.size());
+  file_.write(at_, bytes, waiting_.data());
+  at_ += bytes;
+  waiting_.clear();
+}
+
+std::string TraceFile::end_step(const std::string& end) {
+  end_ = end;
+  try {
+    write_waiting();
+    file_.write(at_, static_cast<std::int64_t>(end.size()), end.data());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  end_.clear();
+  return "";
 }
 
 void TraceFile::close() {
   if (!std::exchange(is_open_, false)) return;
+  const std::string why = end_.empty() ? "" : end_step(std::string(end_));
+  require(why.empty(), why);
   file_.sync();
   file_.close();
 }

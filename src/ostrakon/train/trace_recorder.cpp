@@ -38,9 +38,7 @@ void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
   if (is_root) file_->add(part);
   world.show_first(mine, [&](int, const std::string& of_rank) { file_->add(of_rank); });
   world.agree([&] {
-    if (!is_root) return;
-    file_->end_step(runtime::end_trace());
-    if (step + 1 == first_ + count_) file_->close();
+    if (is_root) why_ = file_->end_step(runtime::end_trace());
   });
 }
 

@@ -24,10 +24,12 @@ class TraceRecorder {
   /// `first`: the first step of this process; `last`: the last one of training; `origin`: the
   /// moment, in seconds of the clock of ActionTime, that times are relative to.
   void begin(std::int64_t first, std::int64_t last, double origin);
-  /// Adds a step where it is one to record; the file is whole after each of them. Collective over
-  /// `world`; throws AgreedError where rank 0 can't write.
+  /// Adds a step where it is one to record; the file is whole after each of them. Where rank 0
+  /// can't write, what is missing waits, and `why()` says so. Collective over `world`.
   void record(std::int64_t step, const runtime::Program& program,
               const std::vector<runtime::ActionTime>& times, comm::Communicator& world);
+  /// On rank 0: why the file is not whole; empty where it is.
+  const std::string& why() const { return why_; }
   /// On rank 0, after the last step. Throws Error where not all of it is on the disk.
   void close();
 
@@ -36,6 +38,7 @@ class TraceRecorder {
   std::int64_t first_ = 0;  // to record
   double origin_ = 0.0;
   std::optional<TraceFile> file_;  // on rank 0
+  std::string why_;
 };
 
 }  // namespace ostrakon::train

@@ -340,7 +340,7 @@ std::size_t print_differences(const std::string& title, const Fields& a, const F
 int diff(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
   require_two_files(arguments, "diff", "A and B");
-  const std::string &a = arguments.files()[0], &b = arguments.files()[1];
+  const std::string a = meant_file(arguments.files()[0]), b = meant_file(arguments.files()[1]);
   const Side first(a, b), second(b, a);
   std::size_t different = 0;
   if (first.manifest() != nullptr && second.manifest() != nullptr) {

@@ -10,11 +10,13 @@
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "checkpoint_commands.hpp"
@@ -75,13 +77,6 @@ void inspect_safetensors(const std::string& path) {
   table.print();
 }
 
-/// "step-00001200" of the link `latest` in a folder of checkpoints; empty where there is none.
-std::string latest_of(const std::string& folder) {
-  std::error_code none;
-  const fs::path target = fs::read_symlink(fs::path(folder) / "latest", none);
-  return none ? "" : target.filename().string();
-}
-
 std::string name_of(const Folder::Entry& entry) { return fs::path(entry.path).filename().string(); }
 
 /// What is wrong with a checkpoint, if anything is.
@@ -106,7 +101,8 @@ std::vector<std::string> row_of(const Folder::Entry& entry, bool is_latest) {
             format_bytes(manifest.bytes()),
             format_count(manifest.ranks),
             text(manifest.files.size()),
-            is_latest ? "latest" : ""};
+            text(is_latest ? "latest" : "", is_latest && entry.is_renamed ? ", " : "",
+                 entry.is_renamed ? "renamed" : "")};
   } catch (const Error& error) {  // a run may remove it meanwhile
     return bad({error.what(), false});
   }
@@ -115,9 +111,11 @@ std::vector<std::string> row_of(const Folder::Entry& entry, bool is_latest) {
 void inspect_checkpoints(const std::string& path) {
   Table table;
   table.add({"", "step", "sequence", "bytes", "ranks", "files", ""});
-  const std::string latest = latest_of(path);
+  const fs::path latest =
+      checkpoint::follow_latest((fs::path(path) / checkpoint::latest_name).string()).path;
+  std::error_code none;
   for (const Folder::Entry& entry : Folder(path).list(Folder::Unreadable::tell))
-    table.add(row_of(entry, name_of(entry) == latest));
+    table.add(row_of(entry, fs::equivalent(entry.path, latest, none)));
   std::cout << printable(path) << "\n";
   table.print();
 }
@@ -247,7 +245,7 @@ bool verify_checkpoints(const std::string& path) {
 
 int inspect(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
-  const std::string& path = arguments.one_file("inspect", "file");
+  const std::string path = meant_file(arguments.one_file("inspect", "file"));
   switch (kind_of(path)) {
     case FileKind::weights:
       inspect_weights(path);
@@ -267,7 +265,7 @@ int inspect(int argc, char** argv) {
 
 int verify(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
-  const std::string& path = arguments.one_file("verify", "file");
+  const std::string path = meant_file(arguments.one_file("verify", "file"));
   switch (kind_of(path)) {
     case FileKind::weights:
       verify_weights(path);

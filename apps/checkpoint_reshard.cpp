@@ -26,7 +26,7 @@ checkpoint::Files read_files(const std::string& kind) {
 int reshard(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--ranks", "--files", "--ranks-per-node"});
   require_two_files(arguments, "reshard", "CHECKPOINT and OUT");
-  const std::string &in = arguments.files()[0], &out = arguments.files()[1];
+  const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
   const auto ranks = arguments.integer_option<int>("--ranks");
   require(ranks.has_value(), "reshard needs --ranks N");
   checkpoint::Division division;

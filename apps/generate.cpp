@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/models_of_run.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
@@ -19,7 +20,6 @@
 #include "model_file.hpp"
 #include "program.hpp"
 #include "prompt.hpp"
-#include "run_folder.hpp"
 
 namespace {
 
@@ -136,12 +136,17 @@ struct Writer {
   Text text;
 };
 
+void tell_damage(const std::string& problem) {
+  std::cerr << "damaged: " << printable(problem) << std::endl;
+}
+
 /// The one model or, of those of a run's folder, the first without damage.
 Writer make_writer(const CommandLine& line) {
-  const bool of_run = apps::is_run_folder(line.model);
+  const bool of_run = checkpoint::is_run_folder(line.model);
   require(!of_run || !line.deck, "--deck is for safetensors; '", line.model, "' is a run's folder");
   const std::vector<std::string> paths =
-      of_run ? apps::models_of_run(line.model, std::cerr) : std::vector<std::string>{line.model};
+      of_run ? checkpoint::models_of_run(line.model, tell_damage)
+             : std::vector<std::string>{apps::meant_file(line.model)};
   std::optional<Text> text;
   for (std::size_t i = 0;; ++i) {
     try {
@@ -153,7 +158,7 @@ Writer make_writer(const CommandLine& line) {
       return {std::make_unique<train::Generator>(model.settings, *model.parameters), *text};
     } catch (const DamagedError& error) {
       if (i + 1 == paths.size()) throw;
-      std::cerr << "damaged: " << printable(error.what()) << std::endl;
+      tell_damage(error.what());
     }
   }
 }

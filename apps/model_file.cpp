@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/files.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/safetensors.hpp>
@@ -65,7 +68,10 @@ void open_with(const config::Settings& settings, const std::string& path, ModelF
 }  // namespace
 
 FileKind kind_of(const std::string& path) {
-  require(is_there(path), "weights file '", path, "' does not exist");
+  if (!is_there(path)) {
+    const std::string broken = broken_link(path);
+    throw Error(broken.empty() ? text("weights file '", path, "' does not exist") : broken);
+  }
   if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
   if (!is_folder(path))
     return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
@@ -73,11 +79,17 @@ FileKind kind_of(const std::string& path) {
   return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
 }
 
+std::string meant_file(const std::string& named) {
+  const checkpoint::MeantCheckpoint meant = checkpoint::follow_latest(named);
+  if (!meant.note.empty()) std::cerr << "note: " << printable(meant.note) << std::endl;
+  return meant.path;
+}
+
 FileKind one_model_kind(const std::string& path) {
   const FileKind kind = kind_of(path);
   require(kind != FileKind::checkpoints, "'", path,
           "' is a folder of checkpoints; expected one of them, such as '",
-          (fs::path(path) / "latest").string(), "'");
+          (fs::path(path) / checkpoint::latest_name).string(), "'");
   return kind;
 }
 

@@ -21,6 +21,10 @@ FileKind kind_of(const std::string& path);
 /// The same, but for folders of checkpoints: throws Error that says to name one of them.
 FileKind one_model_kind(const std::string& path);
 
+/// The file or folder to read where a user names one: see checkpoint::follow_latest. Says so, to
+/// stderr, where it is not what has the name. Throws Error where that can't be known.
+std::string meant_file(const std::string& named);
+
 /// A model, and who reads its parameters.
 struct ModelFile {
   config::Settings settings;  ///< `model` and training.sequence_length count

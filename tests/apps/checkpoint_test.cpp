@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <support/damage.hpp>
 #include <support/scratch_folder.hpp>
@@ -294,6 +295,32 @@ TEST_F(Checkpoint, IsDividedAnew) {
   }
   expect_in(output_of({"diff", "on-llam/checkpoints/latest", "on-five/checkpoints/latest"}),
             {"equal\n"});
+}
+
+TEST_F(Checkpoint, LatestIsNeverAnOldOne) {
+  copy("llama/checkpoints", "copied");
+  const std::string latest = path("copied/latest");
+  const std::string newest = fs::read_symlink(latest).string();
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path("copied")))
+    if (!entry.is_symlink()) names.insert(entry.path().filename().string());
+  ASSERT_GE(names.size(), 2u);
+  fs::remove(latest);
+  fs::copy(path("copied/" + *names.begin()), latest);
+  const Outcome inspected = start({"inspect", "copied/latest"});
+  EXPECT_EQ(inspected.status, 0) << inspected.err;
+  EXPECT_NE(inspected.out.find("copied/" + newest), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.err.find("note: 'copied/latest' is an older checkpoint"), std::string::npos)
+      << inspected.err;
+  expect_in(start({"diff", "copied/latest", "copied/" + newest}).out, {"equal\n"});
+  fs::remove_all(latest);
+  expect_in(start({"verify", "copied/latest"}).out, {newest + " is sound"});
+  fs::create_symlink("nowhere", latest);
+  expect_refused({"inspect", "copied/latest"}, "is a link whose target does not exist");
+  // One with the name of another step is no damage.
+  fs::rename(path("copied/" + newest), path("copied/step-00000900"));
+  expect_in(output_of({"inspect", "copied"}), {"step-00000900", "renamed"});
+  expect_in(output_of({"verify", "copied"}), {" 0 damaged"});
 }
 
 TEST_F(Checkpoint, BadInputIsRefused) {

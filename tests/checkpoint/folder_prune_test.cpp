@@ -111,6 +111,47 @@ TEST_F(CheckpointFolder, NothingIsRemovedForWhatNobodyHasRead) {
   EXPECT_EQ(steps(), (Steps{40, 30, 20}));
 }
 
+TEST_F(CheckpointFolder, WhatIsFromBeforeSkippedStepsStays) {
+  // Each process saves once; all steps after `updates` were skipped.
+  std::int64_t sequence = 0;
+  const auto save_and_prune = [&](std::int64_t step, std::int64_t updates, std::int64_t skipped) {
+    const Folder process(folder_.path());
+    Progress progress;
+    progress.updates = updates;
+    progress.skipped_in_a_row = skipped;
+    SmallCheckpoint(2, Files::single).save(process, step, ++sequence, progress);
+    process.note_sound(place(folder_name(step)));
+    process.prune(2, 0);
+    return process.fallbacks();
+  };
+  for (const std::int64_t step : {5, 10, 15, 20}) EXPECT_EQ(save_and_prune(step, step, 0), Names());
+  EXPECT_EQ(steps(), (Steps{20, 15}));
+  for (const std::int64_t step : {25, 30, 35, 40})
+    EXPECT_EQ(save_and_prune(step, 21, step - 21), Names{place("step-00000020")});
+  EXPECT_EQ(steps(), (Steps{40, 35, 20}));
+  // All goes well again, until an update ruins the parameters just before a save.
+  for (const std::int64_t step : {41, 42, 43}) EXPECT_EQ(save_and_prune(step, step - 19, 0), Names());
+  EXPECT_EQ(steps(), (Steps{43, 42}));
+  for (const std::int64_t step : {44, 45, 46})
+    EXPECT_EQ(save_and_prune(step, 24, step - 43),
+              (Names{place("step-00000043"), place("step-00000042")}));
+  EXPECT_EQ(steps(), (Steps{46, 45, 43, 42}));
+}
+
+TEST_F(CheckpointFolder, RenamedFoldersAreListedButNeverRemoved) {
+  for (std::int64_t i = 1; i <= 3; ++i) save(10 * i, i);
+  fs::rename(place("step-00000030"), place("step-00000099"));
+  fs::copy(place("step-00000020"), place("step-00000077"));
+  const std::vector<Folder::Entry> entries = folder_.list();
+  EXPECT_EQ(steps(), (Steps{30, 20, 20, 10}));
+  EXPECT_EQ(entries[0].path, place("step-00000099"));
+  EXPECT_TRUE(entries[0].is_renamed && !entries[1].is_renamed && entries[2].is_renamed);
+  EXPECT_FALSE(folder_.note_sound(place("step-00000099")));
+  save(40, 4);
+  folder_.prune(1, 0);
+  EXPECT_EQ(names(), (Names{"latest", "step-00000040", "step-00000077", "step-00000099"}));
+}
+
 TEST_F(CheckpointFolder, LinkedCheckpointsAreListedButNeverRemoved) {
   const std::string elsewhere = scratch_.file("elsewhere");
   save(10, 1);

@@ -120,8 +120,10 @@ class SmallCheckpoint {
   }
 
   /// The manifest after all ranks have written.
-  Manifest write_files(const std::string& folder, std::int64_t step, std::int64_t sequence) const {
+  Manifest write_files(const std::string& folder, std::int64_t step, std::int64_t sequence,
+                       const Progress& progress = {}) const {
     Manifest manifest;
+    manifest.progress = progress;
     manifest.program = "Ostrakon test";
     manifest.sequence = sequence;
     manifest.progress.step = step;
@@ -152,10 +154,11 @@ class SmallCheckpoint {
   }
 
   /// Saves; returns the checkpoint's path.
-  std::string save(const Folder& folder, std::int64_t step, std::int64_t sequence) const {
+  std::string save(const Folder& folder, std::int64_t step, std::int64_t sequence,
+                   const Progress& progress = {}) const {
     const std::string path = folder.begin(step);
     const std::string place =
-        folder.commit(step, write_manifest(write_files(path, step, sequence))).path;
+        folder.commit(step, write_manifest(write_files(path, step, sequence, progress))).path;
     folder.mark_latest(step);
     return place;
   }

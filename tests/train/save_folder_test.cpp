@@ -68,6 +68,21 @@ TEST_F(SaveFolderTest, CompletesWhatRanksHaveWritten) {
   EXPECT_EQ(folder_.last_sequence(), 7);
 }
 
+TEST_F(SaveFolderTest, KeepsNoMoreWhereLatestIsInTheWay) {
+  fs::create_directories(scratch_.file("checkpoints/latest/mine"));
+  for (const std::int64_t step : {1, 2, 3, 4}) {
+    checkpoint::Manifest one = manifest(step);
+    one.sequence = step;
+    const std::string remark = folder_.commit(one, write(folder_.begin(step, 1000))).remark;
+    EXPECT_EQ(remark, step > 1 ? ""
+                               : "what had the name latest is in " +
+                                     scratch_.file("checkpoints/latest.previous") + " now");
+  }
+  EXPECT_EQ(folder_.folder().names().size(), 2u);
+  EXPECT_EQ(fs::read_symlink(scratch_.file("checkpoints/latest")), "step-00000004");
+  EXPECT_TRUE(fs::is_directory(scratch_.file("checkpoints/latest.previous/mine")));
+}
+
 TEST_F(SaveFolderTest, ChangesNothingThatTheGuardRefuses) {
   bool taken = true;
   folder_.guard([&] { require(!taken, "was taken"); });

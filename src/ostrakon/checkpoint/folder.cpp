@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* prefix = "step-";
-constexpr const char* latest = "latest";
 
 // What a folder is called that is no checkpoint yet, for the moment none, or no more.
 constexpr const char* partial = ".partial";
@@ -51,7 +50,7 @@ std::int64_t step_of(const std::string& name, const std::string& ending) {
 
 bool is_left_behind(const std::string& name) {
   return step_of(name, partial) >= 0 || step_of(name, replaced) >= 0 ||
-         step_of(name, removed) >= 0 || name == latest + std::string(partial);
+         step_of(name, removed) >= 0 || name == latest_name + std::string(partial);
 }
 
 /// Whether anything has that name, a link without an end among it.
@@ -138,9 +137,11 @@ Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   entry.step = step;
   try {
     const Manifest manifest = read_manifest(load_manifest(path), manifest_path(path));
-    require_sound(manifest.progress.step == step, "'", manifest_path(path), "' is of step ",
-                  manifest.progress.step, ", but its folder's name is of step ", step);
+    entry.step = manifest.progress.step;
     entry.sequence = manifest.sequence;
+    entry.updates = manifest.progress.updates;
+    entry.skipped_in_a_row = manifest.progress.skipped_in_a_row;
+    entry.is_renamed = entry.step != step;
   } catch (const DamagedError& error) {
     entry.problem = error.what();
   }
@@ -151,6 +152,21 @@ Folder::Entry entry_of(const std::string& path, std::int64_t step) {
 std::int64_t listed_step_of(const std::string& name) {
   const std::int64_t step = step_of(name);
   return step >= 0 ? step : step_of(name, replaced);
+}
+
+/// See Folder::fallbacks. `entries`: as list() returns them.
+std::vector<std::string> before_skipped_steps(const std::vector<Folder::Entry>& entries) {
+  std::vector<std::string> found;
+  const bool may_be_ruined = !entries.empty() && entries.front().skipped_in_a_row > 0;
+  for (const Folder::Entry& entry : entries) {
+    if (!may_be_ruined || !entry.problem.empty()) break;
+    if (entry.skipped_in_a_row > 0) continue;
+    // That an update was finite does not say that what it made of the parameters is.
+    const bool is_proven = entry.updates < entries.front().updates;
+    if (found.empty() || is_proven) found.push_back(entry.path);
+    if (is_proven) break;
+  }
+  return found;
 }
 
 }  // namespace
@@ -218,8 +234,8 @@ std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unrea
   }
   known_ = std::move(sound);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::make_tuple(a.problem.empty(), a.sequence, a.step) >
-           std::make_tuple(b.problem.empty(), b.sequence, b.step);
+    return std::make_tuple(a.problem.empty(), a.sequence, a.step, !a.is_renamed) >
+           std::make_tuple(b.problem.empty(), b.sequence, b.step, !b.is_renamed);
   });
   return entries;
 }
@@ -278,34 +294,53 @@ Folder::Committed Folder::commit(std::int64_t step, const std::string& manifest)
   return committed;
 }
 
-void Folder::mark_latest(std::int64_t step) const {
-  const std::string link = path_ + "/" + latest;
+std::string Folder::mark_latest(std::int64_t step) const {
+  const std::string link = path_ + "/" + latest_name;
   std::error_code problem;
   const fs::path now = fs::read_symlink(link, problem);
-  if (!problem && now == folder_name(step)) return;
+  if (!problem && now == folder_name(step)) return "";
+  std::string aside;
+  if (has_name(link) && !is_link(link)) {
+    aside = free_name(link + previous);
+    rename_file(link, aside);
+  }
   remove_all(link + partial);
   fs::create_directory_symlink(folder_name(step), link + partial, problem);
-  require(!problem, "can't make link '", link, partial, "': ", problem.message());
-  rename_file(link + partial, link);
+  if (!problem) {
+    rename_file(link + partial, link);
+    no_link_.clear();
+    return aside;
+  }
+  const std::string why = text("can't make link '", link, "': ", problem.message(),
+                               "; programs find the newest checkpoint without it");
+  const bool is_known = std::exchange(no_link_, why) == why;
+  require(is_known, why, aside.empty() ? "" : text("; what had its name is in ", aside, " now"));
+  return aside;
 }
 
 void Folder::abandon(std::int64_t step) const {
   remove_all(path_ + "/" + folder_name(step) + partial);
 }
 
+std::vector<std::string> Folder::fallbacks() const { return before_skipped_steps(list()); }
+
 void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
   require(keep > 0, "of the checkpoints in '", path_, "' ", keep,
           " are to be kept; expected 1 or more");
   constexpr std::int64_t most_sound = 2;
   std::int64_t place = 0, sound = 0;  // of those that stay: all, and those known to be sound
-  for (const Entry& entry : list()) {
-    const bool has_its_name = step_of(fs::path(entry.path).filename().string()) >= 0;
+  const std::vector<Entry> entries = list();
+  const std::vector<std::string> kept = before_skipped_steps(entries);
+  for (const Entry& entry : entries) {
+    const bool has_its_name =
+        !entry.is_renamed && step_of(fs::path(entry.path).filename().string()) >= 0;
     if (!entry.problem.empty() || !has_its_name || is_link(entry.path)) continue;
-    const bool is_milestone = keep_every > 0 && entry.step % keep_every == 0;
+    const bool stays = (keep_every > 0 && entry.step % keep_every == 0) ||
+                       std::find(kept.begin(), kept.end(), entry.path) != kept.end();
     const bool is_known = sound_steps_.count(entry.step) > 0;
     // Newer ones must replace it, and it is unknown whether those that were not read can.
     const std::int64_t needed = is_known ? std::min(keep, most_sound) : 1;
-    if (place++ >= keep && !is_milestone && sound >= needed)
+    if (place++ >= keep && !stays && sound >= needed)
       discard(entry.path, entry.path + removed);
     else if (is_known)
       ++sound;
@@ -317,7 +352,8 @@ bool Folder::note_sound(const std::string& path) const {
   const fs::path real = fs::canonical(path, problem);
   require(!problem, "can't look at '", path, "': ", problem.message());
   const std::int64_t step = listed_step_of(real.filename().string());
-  const bool is_ours = step >= 0 && are_same(real.parent_path().string(), path_);
+  const bool is_ours = step >= 0 && are_same(real.parent_path().string(), path_) &&
+                       !known(real.string(), step).entry.is_renamed;
   if (is_ours) sound_steps_.insert(step);
   return is_ours;
 }

@@ -123,6 +123,8 @@ std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
                                                  const RequireDeck& require_deck) {
+  const std::string broken = broken_link(path);
+  require(broken.empty(), broken);
   const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
                                  const std::string& what) {
     if (require_deck) require_deck(source.deck());

@@ -109,7 +109,8 @@ void Checkpoints::begin_from(const std::string& path, const std::vector<std::str
   mesh::agree_by_name(world, [&] {
     if (world.rank() != 0) return;
     is_saved_ = saver_.folder().note_sound(path);
-    lines = tidy_folder(saver_.folder(), damaged, saved_step_);
+    lines = tidy_folder(saver_.folder(), damaged,
+                        is_saved_ ? std::optional<std::int64_t>(saved_step_) : std::nullopt);
   });
   world.broadcast(&is_saved_, sizeof is_saved_, 0);
   tell(lines);

@@ -5,6 +5,7 @@
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
+#include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <sstream>
 #include <utility>
@@ -20,7 +21,9 @@ enum class Kind : int { nothing, checkpoint, folder };
 Kind kind_at(std::string& path) {
   if (checkpoint::is_checkpoint(path)) return Kind::checkpoint;
   if (!is_folder(path)) return Kind::nothing;
-  if (is_folder(path + "/checkpoints")) path += "/checkpoints";
+  const std::string inner = path + "/checkpoints", broken = broken_link(inner);
+  require(broken.empty(), broken);
+  if (is_folder(inner)) path = inner;
   return Kind::folder;
 }
 
@@ -66,9 +69,16 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   const bool automatic = !asked;
   const std::string given = asked.value_or("auto");
   std::string path = asked.value_or(own.path());
+  std::string note;
   Kind kind = Kind::folder;
   mesh::agree_by_name(world, [&] {
-    if (is_root && !automatic) kind = kind_at(path);
+    if (!is_root || automatic) return;
+    const std::string broken = broken_link(path);
+    require(broken.empty(), "--resume ", given, ": ", broken);
+    const checkpoint::MeantCheckpoint meant = checkpoint::follow_latest(path);
+    path = meant.path;
+    note = meant.note;
+    kind = kind_at(path);
   });
   world.broadcast(&kind, sizeof kind, 0);
   path = world.broadcast(path, 0);
@@ -78,6 +88,7 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   });
 
   FoundCheckpoints found;
+  found.note = note;
   if (kind == Kind::checkpoint) {
     found.sound = {path};
     return found;

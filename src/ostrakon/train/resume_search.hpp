@@ -19,6 +19,7 @@ struct FoundCheckpoints {
   std::vector<std::string> sound;     ///< paths, the newest first: those whose manifest is sound
   std::vector<std::string> damaged;   ///< paths of those whose manifest is damaged
   std::vector<std::string> problems;  ///< on rank 0, of each of `damaged`: what is wrong with it
+  std::string note;                   ///< on rank 0: of checkpoint::follow_latest
   bool in_folder = false;             ///< all of a folder, rather than the one that was named
 };
 

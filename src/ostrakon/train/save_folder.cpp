@@ -32,6 +32,16 @@ std::string manifest_of(checkpoint::Manifest manifest, const std::vector<std::st
   return checkpoint::write_manifest(manifest);
 }
 
+/// Of what a new checkpoint does not depend on: tells why it fails.
+template <class Work, class Tell>
+void attempt(const Work& work, const Tell& tell) {
+  try {
+    work();
+  } catch (const Error& error) {
+    tell(error.what());
+  }
+}
+
 }  // namespace
 
 SaveFolder::SaveFolder(const std::string& path, std::int64_t keep, std::int64_t keep_every)
@@ -63,12 +73,17 @@ SaveFolder::Committed SaveFolder::commit(const checkpoint::Manifest& manifest,
   if (!committed.previous.empty())
     result.remark =
         text("an earlier checkpoint of step ", step, " is in ", committed.previous, " now");
-  try {
-    folder_.mark_latest(step);
-    folder_.prune(keep_, keep_every_);
-  } catch (const Error& error) {
-    result.remark += (result.remark.empty() ? "" : "; ") + std::string(error.what());
-  }
+  const auto remark = [&](const std::string& words) {
+    result.remark += (result.remark.empty() ? "" : "; ") + words;
+  };
+  attempt(
+      [&] {
+        const std::string aside = folder_.mark_latest(step);
+        if (!aside.empty())
+          remark(text("what had the name ", checkpoint::latest_name, " is in ", aside, " now"));
+      },
+      remark);
+  attempt([&] { folder_.prune(keep_, keep_every_); }, remark);
   return result;
 }
 

@@ -56,7 +56,12 @@ std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,
   for (const std::string& path : folder.remove_partial()) lines.push_back("renamed to " + path);
   try {
     // Which may not have been pointed to when the last run was interrupted.
-    if (restored) folder.mark_latest(*restored);
+    if (restored) {
+      const std::string aside = folder.mark_latest(*restored);
+      if (!aside.empty())
+        lines.push_back(
+            text("what had the name ", checkpoint::latest_name, " is in ", aside, " now"));
+    }
   } catch (const Error& error) {
     lines.emplace_back(error.what());
   }

@@ -56,6 +56,22 @@ TEST_F(WeightsTest, WhatIsWrittenIsWhatARunBeginsWith) {
   EXPECT_EQ(run_.trainer.evaluate(*run_.validation, 1), loss);
 }
 
+TEST_F(WeightsTest, ThoseOfARunAreInItsFolder) {
+  run_.step(1);
+  save("bytes");
+  settings_.checkpoint.initial_weights = folder_.file("");
+  EXPECT_EQ(open("bytes")->tokenizer(), "bytes");
+  if (world().rank() == 0) {
+    EXPECT_NE(out_.str().find("weights.h5"), std::string::npos) << out_.str();
+  }
+  settings_.checkpoint.initial_weights = folder_.file("link");
+  world().agree([&] {
+    if (world().rank() == 0) std::filesystem::create_symlink("none", folder_.file("link"));
+  });
+  EXPECT_NE(error_of([&] { open("bytes"); }).find("is a link whose target does not exist"),
+            std::string::npos);
+}
+
 TEST_F(WeightsTest, WithoutThemWeightsAreRandom) {
   settings_.checkpoint.initial_weights.clear();
   EXPECT_EQ(open("bytes"), nullptr);

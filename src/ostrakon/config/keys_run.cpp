@@ -65,8 +65,8 @@ Section checkpoint_section() {
        number("bandwidth", FIELD(checkpoint.bandwidth), not_negative,
               "limit of what a rank writes, in MB/s; 0: no limit"),
        path("initial_weights", FIELD(checkpoint.initial_weights), true,
-            "weights to begin with: weights.h5 or a checkpoint of a run, or safetensors (a file, "
-            "an index or a folder) with Hugging Face's names; empty: random")}};
+            "weights to begin with: a run's folder, weights.h5 or a checkpoint, or safetensors (a "
+            "file, an index or a folder) with Hugging Face's names; empty: random")}};
 }
 
 Section output_section() {

@@ -283,6 +283,145 @@ TEST_F(Resume, OutlivesSavesThatFail) {
       << stopped.err;
 }
 
+TEST_F(Resume, WhatIsFromBeforeSkippedStepsStaysAndTheRunIsNotDone) {
+  const Texts good = {"checkpoint.every=5", "training.steps=20"};
+  ASSERT_EQ(train(2, good).status, 0);
+  const Texts bad = {"checkpoint.every=5", "training.steps=60", "training.on_non_finite=skip",
+                     "optimizer.learning_rate=1e30"};
+  for (const bool again : {false, true}) {
+    const Outcome ruined = train(2, bad, {"--resume", "auto"});
+    EXPECT_EQ(ruined.status, 1) << ruined.out;
+    EXPECT_NE(ruined.out.find("skipped steps: 39 of 60, the last 39 among them\n"),
+              std::string::npos)
+        << ruined.out;
+    EXPECT_NE(ruined.err.find("training is done, but the last 39 steps were skipped"),
+              std::string::npos)
+        << ruined.err;
+    EXPECT_NE(ruined.err.find(": resume from " + output("checkpoints/step-00000020")),
+              std::string::npos)
+        << ruined.err;
+    EXPECT_EQ(ruined.out.find("note                   the last 39 steps before it were skipped") !=
+                  std::string::npos,
+              again)
+        << ruined.out;
+    EXPECT_TRUE(fs::exists(output("weights.h5")));
+    EXPECT_EQ(checkpoints(),
+              (std::set<std::string>{"latest", "step-00000020", "step-00000055", "step-00000060"}));
+  }
+  const Outcome back = train(2, {"checkpoint.every=5", "training.steps=30"},
+                             {"--resume", output("checkpoints/step-00000020")});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_EQ(back.out.find("skipped"), std::string::npos) << back.out;
+  EXPECT_EQ(checkpoints(), (std::set<std::string>{"latest", "step-00000025", "step-00000030"}));
+}
+
+TEST_F(Resume, ACopyWithoutLinksIsContinuedAsTheRunItself) {
+  const Texts settings = {"checkpoint.every=2", "training.steps=4"};
+  ASSERT_EQ(train(1, settings).status, 0);
+  // As by scp -r or rsync -L.
+  fs::remove(output("checkpoints/latest"));
+  fs::copy(output("checkpoints/step-00000004"), output("checkpoints/latest"));
+  const Outcome outcome =
+      train(1, {"checkpoint.every=2", "training.steps=12"}, {"--resume", "auto"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("what had the name latest is in " +
+                             output("checkpoints/latest.previous") + " now\n"),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find("can't"), std::string::npos) << outcome.out;
+  EXPECT_EQ(checkpoints(),
+            (std::set<std::string>{"latest", "latest.previous", "step-00000010", "step-00000012"}));
+  EXPECT_EQ(fs::read_symlink(output("checkpoints/latest")), "step-00000012");
+  // A copy that is older than what is there.
+  fs::remove(output("checkpoints/latest"));
+  fs::copy(output("checkpoints/latest.previous"), output("checkpoints/latest"));
+  const Outcome by_name =
+      train(1, {"training.steps=12"}, {"--resume", output("checkpoints/latest")});
+  EXPECT_NE(by_name.out.find("latest' is an older checkpoint: takes the newest, '"),
+            std::string::npos)
+      << by_name.out;
+  EXPECT_NE(by_name.out.find("step-00000012, step 12 of 12"), std::string::npos) << by_name.out;
+}
+
+TEST_F(Resume, RenamedCheckpointsAreNotDamaged) {
+  ASSERT_EQ(train(1, {"checkpoint.every=2", "training.steps=4"}).status, 0);
+  fs::rename(output("checkpoints/step-00000004"), output("checkpoints/step-00000400"));
+  fs::copy(output("checkpoints/step-00000400"), path("best"));
+  const Texts settings = {"training.steps=5", "checkpoint.every=5"};
+  for (const std::string& from : {std::string("auto"), path("best")}) {
+    const Outcome outcome = train(1, settings, {"--resume", from});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.find("damaged"), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find(", step 4 of 5"), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(checkpoints().count("step-00000400"), 1u);
+}
+
+TEST_F(Resume, LinksThatLeadNowhereAreNamed) {
+  fs::create_symlink("nowhere", path("link"));
+  const std::string words =
+      "'" + path("link") +
+      "' is a link whose target does not exist, or is not mounted on this host";
+  const Outcome resumed = train(2, {}, {"--resume", path("link")});
+  EXPECT_EQ(resumed.status, 1);
+  EXPECT_NE(resumed.err.find(words), std::string::npos) << resumed.err;
+  const Outcome begun = train(2, {"checkpoint.initial_weights=" + path("link")});
+  EXPECT_EQ(begun.status, 1);
+  EXPECT_NE(begun.err.find(words), std::string::npos) << begun.err;
+}
+
+TEST_F(Resume, InitialWeightsMayBeARunsFolder) {
+  ASSERT_EQ(train(1, {"checkpoint.every=2", "training.steps=4"}).status, 0);
+  const std::string weights = output("weights.h5");
+  const auto begin_with = [&](const std::string& from) {
+    const Outcome outcome = train(
+        2, {"checkpoint.initial_weights=" + from, "training.steps=1", "output.directory=other"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_NE(begin_with(path("run")).find("begin as in            " + weights + "\n"),
+            std::string::npos);
+  const Json row = rows("other").at(1);
+  fs::remove(weights);
+  const std::string newest = output("checkpoints/step-00000004");
+  for (const std::string& from : {path("run"), output("checkpoints")}) {
+    const std::string out = begin_with(from);
+    EXPECT_NE(out.find("begin as in            " + newest + "\n"), std::string::npos) << out;
+    EXPECT_EQ(rows("other").at(1)["state_digest"], row["state_digest"]);
+  }
+  fs::resize_file(newest + "/manifest.json", 9);
+  const std::string out = begin_with(path("run"));
+  EXPECT_NE(out.find("damaged: "), std::string::npos) << out;
+  EXPECT_NE(out.find(output("checkpoints/step-00000002") + "\n"), std::string::npos) << out;
+}
+
+TEST_F(Resume, KilledWhileTheDiskIsFullLosesNoRow) {
+  const Texts settings = {"checkpoint.every=3", "schedule.tail=constant"};
+  Texts endless = settings;
+  endless.emplace_back("training.steps=1000000");
+  Command full = command(1, endless, {"--resume", "auto"});
+  full.environment.insert(full.environment.end(), {{"LD_PRELOAD", OSTRAKON_FAULTY_FILES},
+                                                   {"OSTRAKON_FAULT_PATH", output("")},
+                                                   {"OSTRAKON_FAULT", "enospc"},
+                                                   {"OSTRAKON_FAULT_CALL", "150"},
+                                                   {"OSTRAKON_FAULT_STAYS", "1"},
+                                                   {"OSTRAKON_FAULT_HALF", "1"},
+                                                   {"OSTRAKON_FAULT_LOG", path("calls")}});
+  std::future<Outcome> outcome = std::async(std::launch::async, [&] { return run_command(full); });
+  const auto calls = [&] {
+    const std::string log = fs::exists(path("calls")) ? read_bytes(path("calls")) : "";
+    return std::count(log.begin(), log.end(), '\n');
+  };
+  EXPECT_TRUE(wait_for([&] { return calls() > 300; }));
+  for (const pid_t rank : ranks()) kill(rank, SIGKILL);
+  EXPECT_EQ(outcome.get().status, -1);
+  EXPECT_LT(rows().size(), 400u);
+  const Outcome resumed = train(2, settings, {"--resume", "auto"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("resumes from"), std::string::npos) << resumed.out;
+  expect_as_if_nothing_had_happened(settings, 400);
+}
+
 /// Calls of the system that a run makes in its folder of checkpoints are made to fail, one by one:
 /// each in a folder of its own.
 class Faults : public Resume {

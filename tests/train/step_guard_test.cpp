@@ -75,7 +75,17 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
   Verdict skipped;
   skipped.skip_update = true;
   guard.finish(skipped);
+  guard.finish(skipped);
   EXPECT_EQ(guard.updates(), 1);
+  checkpoint::Progress progress;
+  guard.save(progress);
+  EXPECT_EQ(progress.skipped_in_a_row, 2);
+  guard.finish(clipped);
+  guard.restore(progress);
+  guard.finish(skipped);
+  guard.save(progress);
+  EXPECT_EQ(progress.updates, 1);
+  EXPECT_EQ(progress.skipped_in_a_row, 3);
 }
 
 TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
@@ -87,7 +97,7 @@ TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
   for (const char* expected : {"a gradient overflowed: the loss scale goes from 8 to 4",
                                "a gradient overflowed: the loss scale goes from 4 to 2"}) {
     const Verdict verdict = guard.judge(1, bad_gradient());
-    EXPECT_TRUE(verdict.skip_update);
+    EXPECT_TRUE(verdict.skip_update && verdict.overflowed);
     EXPECT_FALSE(verdict.needs_diagnosis);
     EXPECT_EQ(verdict.skipped, expected);
     EXPECT_EQ(verdict.error, "");

@@ -132,9 +132,30 @@ TEST_F(StepRecorderTest, ALastStepIsTracedThoughItIsTheFirst) {
   EXPECT_FALSE(Json::parse(read_bytes(file))["traceEvents"].empty());
 }
 
+TEST(SkippedSteps, ARunWhoseLastStepsWereSkippedIsNotDone) {
+  train::SkippedSteps skipped;
+  const std::string why = "the loss is not finite";
+  EXPECT_EQ(skipped.problem(9), "");
+  for (int step = 1; step <= 2; ++step) skipped.note(step, why);
+  EXPECT_EQ(skipped.problem(9), "");
+  EXPECT_EQ(skipped.problem(2), "the last 2 steps were skipped: " + why);  // all of the run
+  skipped.note(3, why);
+  EXPECT_EQ(skipped.problem(9), "the last 3 steps were skipped: " + why);
+  // The loss is finite: so are the parameters.
+  skipped.note(4, "a gradient overflowed", true);
+  EXPECT_EQ(skipped.in_a_row(), 4);
+  EXPECT_EQ(skipped.problem(9), "");
+  skipped.restore(5, true);
+  EXPECT_EQ(skipped.problem(9), "");
+  skipped.restore(5, false);
+  EXPECT_EQ(skipped.problem(9), "the last 5 steps were skipped");
+  skipped.note(6, "");
+  EXPECT_EQ(skipped.problem(9), "");
+}
+
 TEST(SkippedSteps, EndARunThatChangesNothingAnyMore) {
   train::SkippedSteps skipped;
-  skipped.restore(98);
+  skipped.restore(98, false);
   skipped.note(1, "it was spoilt");
   EXPECT_EQ(skipped.in_a_row(), 99);
   skipped.note(2, "");

@@ -8,6 +8,7 @@
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/resume_search.hpp>
+#include <ostrakon/train/step_recorder.hpp>
 #include <ostrakon/train/tidy_folder.hpp>
 
 namespace ostrakon::train {
@@ -37,6 +38,7 @@ void ResumeLoader::find() {
   if (options_.resume == Resume::path) asked = options_.checkpoint;
   const FoundCheckpoints found = find_resumable(mesh_, own_, asked);
   for (const std::string& problem : found.problems) console_.say(text("damaged: ", problem, "\n"));
+  if (!found.note.empty()) console_.say(text("note: ", found.note, "\n"));
   candidates_ = found.sound;
   damaged_ = found.damaged;
   in_folder_ = found.in_folder;
@@ -112,10 +114,15 @@ void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
 
 void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifest& manifest,
                               const std::vector<std::string>& notes) const {
+  std::vector<std::string> all = notes;
+  const std::int64_t skipped = manifest.progress.skipped_in_a_row;
+  if (skipped >= SkippedSteps::least_ruined)
+    all.push_back(
+        text("the last ", skipped, " steps before it were skipped: its parameters may be ruined"));
   std::string words =
       text("checkpoint\n  resumes from           ", path, ", step ", manifest.progress.step, " of ",
            settings_.training.steps, ", saved by ", manifest.ranks,
-           manifest.ranks == 1 ? " rank" : " ranks", "\n", note_lines(notes));
+           manifest.ranks == 1 ? " rank" : " ranks", "\n", note_lines(all));
   if (console_.is_root()) {
     const char* title = "  the deck says now      ";
     for (const std::string& one : changes_since(settings_, manifest, path)) {
@@ -128,7 +135,7 @@ void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifes
 
 void ResumeLoader::tidy(const Loaded& loaded) const {
   std::optional<std::int64_t> restored;
-  if (loaded.is_own && in_folder_) restored = loaded.step;
+  if (loaded.is_saved && in_folder_) restored = loaded.step;
   for (const std::string& line : tidy_folder(own_, damaged_, restored)) console_.say(line + "\n");
   if (options_.resume != Resume::none) return;
   const std::string aside = own_.set_aside();

@@ -44,7 +44,7 @@ class Run {
         resume_(settings_, options_, ranks_.mesh, saver_.folder(), console_),
         orders_(settings_, world()),
         recorder_(settings_, trainer_, world(), folder_, console_) {
-    saver_.guard([this] { folder_.check(); });
+    saver_.guard([this] { folder_.check_before_save(); });
   }
 
   RunEnd all() {
@@ -81,6 +81,7 @@ class Run {
     console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh,
                               training.global_batch_size * training.sequence_length));
     saves_.require_saved();
+    if (end == RunEnd::done) require_updates();
     return end;
   }
 
@@ -119,7 +120,9 @@ class Run {
     ResumeLoader::Loaded from = resume_.load(trainer_, data_.training->identity());
     steps_done_ = from.step;
     huggingface_config_ = from.huggingface_config;
-    recorder_.skipped().restore(from.skipped_in_a_row);
+    const bool scales = scales_loss(trainer_.model().dtype(), trainer_.settings().policy.reduce);
+    recorder_.skipped().restore(from.skipped_in_a_row,
+                                scales && trainer_.progress().good_steps == 0);
     if (from.is_saved) saves_.note_saved(from.step);
     return from;
   }
@@ -184,8 +187,8 @@ class Run {
       console_.end_line();
       console_.say(describe_early_end(end, orders, training));
     }
-    close_output();
     saves_.finish();
+    close_output();
     return end.stops ? RunEnd::stopped : RunEnd::done;
   }
 
@@ -204,10 +207,23 @@ class Run {
     recorder_.record(data_.validation.measure(trainer_, steps_done_));
   }
 
+  /// A run that has changed nothing any more is not done. All that it has is saved by now.
+  void require_updates() {
+    const std::string problem = recorder_.skipped().problem(steps_done_);
+    if (problem.empty()) return;
+    std::string advice = "; the parameters may be ruined";
+    try {
+      const std::vector<std::string> before =
+          console_.is_root() ? saver_.folder().fallbacks() : std::vector<std::string>();
+      if (!before.empty()) advice += text(": resume from ", before.back(), " with other settings");
+    } catch (const Error&) {
+      // The problem itself is to be told.
+    }
+    throw AgreedError(text("training is done, but ", problem, world().broadcast(advice, 0)));
+  }
+
   void begin_save(bool overlapped) {
-    checkpoint::Progress progress = trainer_.progress();
-    progress.skipped_in_a_row = recorder_.skipped().in_a_row();
-    saver_.begin(progress, data_.training->tokenizer(), overlapped, huggingface_config_);
+    saver_.begin(trainer_.progress(), data_.training->tokenizer(), overlapped, huggingface_config_);
   }
 
   void close_output() {
@@ -233,6 +249,11 @@ class Run {
   void keep_what_was_learned() {
     if (!folder_.is_held()) return;
     if (saver_.is_saving()) saves_.finish();
+    try {
+      close_output();
+    } catch (const AgreedError& error) {
+      console_.say(text(error.what(), "\n"));
+    }
     // A step that failed may have damaged the weights.
     if (steps_done_ == 0 || !trainer_.is_intact()) return;
     try {

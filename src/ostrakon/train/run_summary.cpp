@@ -7,6 +7,22 @@
 
 namespace ostrakon::train {
 
+namespace {
+
+/// Of the whole run, whatever processes took its steps.
+std::string describe_skipped(const checkpoint::Progress& progress) {
+  const std::int64_t skipped = progress.step - progress.updates;
+  if (skipped == 0) return "";
+  const std::int64_t last = progress.skipped_in_a_row;
+  return text("skipped steps: ", skipped, " of ", progress.step,
+              last == 0   ? ""
+              : last == 1 ? ", the last one among them"
+                          : text(", the last ", last, " among them"),
+              "\n");
+}
+
+}  // namespace
+
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
                          mesh::Mesh& mesh, std::int64_t tokens) {
   comm::Communicator& world = mesh.world();
@@ -15,7 +31,8 @@ std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary&
   const char* const whose = mesh.pipeline().size() > 1 ? "ranks of stage 0:\n" : "";
   double resident = static_cast<double>(runtime::peak_resident_bytes());
   world.maximum(&resident, 1);
-  std::string lines = "\n" + usage.describe_overlap(world) + usage.describe_optimistic();
+  std::string lines = "\n" + describe_skipped(trainer.progress()) + usage.describe_overlap(world) +
+                      usage.describe_optimistic();
   lines += usage.describe_peak(trainer.model_flops(), [&] { return trainer.measure_peak_flops(); });
   lines += text("memory of a rank: planned ", format_bytes(trainer.planned_peak_bytes()),
                 ", counted ", format_bytes(runtime::memory_count().peak_bytes),

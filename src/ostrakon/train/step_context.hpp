@@ -21,6 +21,7 @@ struct StepResult {
   double learning_rate = 0.0;
   double loss_scale = 1.0;
   std::string skipped;           ///< why nothing was updated; empty where it was
+  bool overflowed = false;       ///< skipped as the loss scale was too large: no fault of the run
   bool update_repeated = false;  ///< made before the sums were known, undone, and made as they say
   std::vector<ExpertLoad> expert_load;           ///< of each layer that has experts
   std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share

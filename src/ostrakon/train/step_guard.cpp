@@ -68,7 +68,7 @@ Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
   // With a scale that is only too large, the loss is finite and some gradient is not.
   if (scales_loss_ && loss_is_finite && loss_scale_.update(sums.gradient_is_finite) &&
       !sums.gradient_is_finite) {
-    verdict.skip_update = true;
+    verdict.skip_update = verdict.overflowed = true;
     verdict.skipped =
         text("a gradient overflowed: the loss scale goes from ", static_cast<std::int64_t>(scale),
              " to ", static_cast<std::int64_t>(loss_scale_.value()));
@@ -109,6 +109,7 @@ Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosi
 
 void StepGuard::finish(const Verdict& verdict) {
   if (!verdict.skip_update) ++updates_;
+  skipped_in_a_row_ = verdict.skip_update ? skipped_in_a_row_ + 1 : 0;
 }
 
 std::string StepGuard::validation_error(std::int64_t step, const StepSums& sums) const {
@@ -156,6 +157,7 @@ std::string StepGuard::changed_parameters() const {
 
 void StepGuard::save(checkpoint::Progress& progress) const {
   progress.updates = updates_;
+  progress.skipped_in_a_row = skipped_in_a_row_;
   progress.loss_scale = loss_scale_.state().scale;
   progress.good_steps = loss_scale_.state().good_steps;
   if (!outliers_) return;
@@ -166,6 +168,7 @@ void StepGuard::save(checkpoint::Progress& progress) const {
 
 void StepGuard::restore(const checkpoint::Progress& progress) {
   updates_ = progress.updates;
+  skipped_in_a_row_ = progress.skipped_in_a_row;
   // Without fp16 there is nothing to scale, and other settings may not allow this scale.
   if (scales_loss_) loss_scale_.restore({progress.loss_scale, progress.good_steps});
   if (!outliers_) return;

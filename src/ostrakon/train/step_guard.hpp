@@ -36,6 +36,7 @@ struct Verdict {
   double gradient_scale = 1.0;   ///< else: of gradients as they are updated with: clipping, and the
                                  ///< loss scale undone
   std::string skipped;           ///< why the update is skipped; empty where that is to be found out
+  bool overflowed = false;       ///< skipped as the loss scale was too large, which is lower now
   bool needs_diagnosis = false;  ///< where the gradient is not finite: see judge_gradient
   std::string error;             ///< why the run has to end; empty: it continues
 };
@@ -89,7 +90,7 @@ class StepGuard {
   bool scales_loss_;
   optim::LossScale loss_scale_;
   std::optional<optim::OutlierFilter> outliers_;
-  std::int64_t updates_ = 0;
+  std::int64_t updates_ = 0, skipped_in_a_row_ = 0;
 };
 
 }  // namespace ostrakon::train

@@ -25,21 +25,28 @@ class AllocationCounter {
   std::int64_t before_ = 0;
 };
 
-/// Ends a run whose steps change nothing any more.
+/// Ends a run whose steps change nothing any more. With fp16 gradients overflow now and then, and
+/// the loss scale is lowered: such steps do not show that parameters are ruined.
 class SkippedSteps {
  public:
-  static constexpr std::int64_t most = 100;  ///< in a row
+  static constexpr std::int64_t most = 100;        ///< in a row
+  static constexpr std::int64_t least_ruined = 3;  ///< last steps: see problem()
 
   /// In a row, up to the last step.
   std::int64_t in_a_row() const { return in_a_row_; }
-  /// As a checkpoint says.
-  void restore(std::int64_t in_a_row) { in_a_row_ = in_a_row; }
+  /// As a checkpoint says. `overflowed`: as StepResult, of the last of them.
+  void restore(std::int64_t in_a_row, bool overflowed);
   /// Notes a step: `why` its update was skipped, or empty. Throws AgreedError where it is one too
   /// many; to be called with the same on all ranks.
-  void note(std::int64_t step, const std::string& why);
+  void note(std::int64_t step, const std::string& why, bool overflowed = false);
+
+  /// What is wrong with a run that ends after step `last`; empty where its parameters were updated
+  /// of late.
+  std::string problem(std::int64_t last) const;
 
  private:
-  std::int64_t in_a_row_ = 0;
+  std::int64_t in_a_row_ = 0, not_overflowed_ = 0;
+  std::string why_;  // the last one was skipped
 };
 
 /// Records what steps do: rows of metrics.jsonl, lines on the console, trace.json, and sums for the
@@ -77,6 +84,7 @@ class StepRecorder {
   TraceRecorder trace_;
   UsageSummary usage_;
   SkippedSteps skipped_;
+  bool trace_waits_ = false;  // and the user was told
 };
 
 }  // namespace ostrakon::train

@@ -269,6 +269,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
       is_optimistic && !context_.verdict.skip_update && !context_.updates_stand();
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;
+  context_.result.overflowed = context_.verdict.overflowed;
   steps_done_ = step;
   return context_.result;
 }

@@ -189,7 +189,8 @@ Section training_section() {
               "a batch job's limit see runtime.wall_time"),
        choice("on_non_finite", FIELD(stability.skip_non_finite),
               std::vector<Named<bool>>{{false, "stop"}, {true, "skip"}},
-              "if loss or gradient are not finite: stop the run with an error, or skip the update"),
+              "if loss or gradient are not finite: stop the run with an error, or skip the update; "
+              "a run whose last three steps were all skipped ends with status 1"),
        number("skip_outliers", FIELD(stability.outlier_threshold), not_negative,
               "skip the update of a step whose loss or gradient norm is more than this number of "
               "standard deviations above its running mean; 0: skip none"),
@@ -241,18 +242,19 @@ Section optimizer_section() {
 }
 
 Section schedule_section() {
-  return {"schedule",
-          "learning rate over the steps, as a fraction of its peak",
-          {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
-                   "first steps, in which the learning rate rises linearly to its peak"),
-           choice("tail", FIELD(schedule.tail), optim::tail_names,
-                  "learning rate after the warm-up. warmup_stable_decay: constant, then falling "
-                  "linearly over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
-           number("final_fraction", FIELD(schedule.final_fraction), share,
-                  "learning rate of the last step, as a fraction of its peak; for cosine, linear "
-                  "and warmup_stable_decay"),
-           integer("decay_steps", FIELD(schedule.decay_steps), 0,
-                   "last steps, in which the learning rate of warmup_stable_decay falls")}};
+  return {
+      "schedule",
+      "learning rate over the steps, as a fraction of its peak",
+      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
+               "first steps, in which the learning rate rises linearly to its peak"),
+       choice("tail", FIELD(schedule.tail), optim::tail_names,
+              "learning rate after the warm-up. warmup_stable_decay: constant, then falling "
+              "linearly over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
+       number("final_fraction", FIELD(schedule.final_fraction), share,
+              "learning rate of the last step, as a fraction of its peak; for cosine, linear "
+              "and warmup_stable_decay"),
+       integer("decay_steps", FIELD(schedule.decay_steps), 0,
+               "last steps, in which the learning rate of warmup_stable_decay falls; 0: never")}};
 }
 
 #undef FIELD

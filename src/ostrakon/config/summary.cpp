@@ -188,14 +188,18 @@ std::string rules_of_frozen(const Settings& settings) {
   return write_parameter_rules(idle);
 }
 
-/// What a run that is short for its schedule makes of it; empty if it isn't. Steps may be set for a
-/// trial, or raised later: the steps of a warm-up are the same in both.
+/// What a run that is short for its schedule makes of it, or that it never falls; else empty. Steps
+/// may be set for a trial, or raised later: the steps of a warm-up are the same in both.
 std::string short_schedule(const Settings& settings) {
   const std::int64_t steps = settings.training.steps;
   const std::int64_t warmup = settings.schedule.warmup_steps, decay = settings.schedule.decay_steps;
   if (warmup > steps)
     return text("the run of ", steps, steps == 1 ? " step" : " steps", " ends in the warm-up, at ",
                 steps, "/", warmup, " of the peak learning rate");
+  if (is_stable_then_decays(settings) && decay == 0)
+    return "the learning rate stays at its peak after the warm-up: it falls in the last "
+           "decay_steps, "
+           "which are 0";
   if (is_stable_then_decays(settings) && decay > steps - warmup)
     return text("the learning rate falls in the ", steps - warmup,
                 " steps after the warm-up; decay_steps ", decay, " are more");

@@ -15,6 +15,7 @@
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 
+#include "output_file.hpp"
 #include "program.hpp"
 
 namespace ostrakon::bench {
@@ -240,7 +241,7 @@ CommandLine parse(const apps::Arguments& arguments) {
       if (option == "--seconds")
         line.options.seconds = parse_seconds(value);
       else if (option == "--output")
-        line.options.output = value;
+        apps::require_output(option, line.options.output = value);
       else if (option == "--machine")
         line.options.machine = value;
       else if (option == "--dtype")

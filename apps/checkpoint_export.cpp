@@ -77,6 +77,7 @@ int export_weights(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--dtype", "--shard-size"}, {"--overwrite"});
   require_two_files(arguments, "export", "WEIGHTS and OUT");
   const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  require_output("OUT", out);
   const std::string type = arguments.text_option("--dtype").value_or("fp32");
   require(type == "fp32" || type == "bf16", "--dtype is '", type, "'; expected fp32 or bf16");
   const auto size = arguments.text_option("--shard-size");
@@ -119,6 +120,7 @@ int import_weights(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"}, {"--overwrite"});
   require_two_files(arguments, "import", "IN and OUT");
   const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  require_output("OUT", out);
   const auto deck = arguments.text_option("--deck");
   require_another_file(in, out);
   require_free_name(out, arguments.flag("--overwrite"));

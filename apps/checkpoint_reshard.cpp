@@ -10,6 +10,7 @@
 
 #include "checkpoint_commands.hpp"
 #include "model_file.hpp"
+#include "output_file.hpp"
 #include "run_in_use.hpp"
 
 namespace ostrakon::apps::checkpoint_program {
@@ -27,6 +28,7 @@ int reshard(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--ranks", "--files", "--ranks-per-node"});
   require_two_files(arguments, "reshard", "CHECKPOINT and OUT");
   const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  require_output("OUT", out);
   const auto ranks = arguments.integer_option<int>("--ranks");
   require(ranks.has_value(), "reshard needs --ranks N");
   checkpoint::Division division;

@@ -9,6 +9,8 @@
 #include <ostrakon/base/print.hpp>
 #include <system_error>
 
+#include "output_file.hpp"
+
 namespace ostrakon::apps::data_program {
 
 std::string join(int argc, char** argv) {
@@ -58,6 +60,7 @@ std::string output_option(const CommandLine& arguments, const std::string& missi
   require(!output.empty(), missing);
   require(output.back() != '/', "--output is '", output, "', a folder; expected ", ending, "'",
           output, "NAME'");
+  require_output("--output", output);
   return output;
 }
 

@@ -3,8 +3,14 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/input.hpp>
 
 namespace ostrakon::apps {
+
+void require_output(const std::string& option, const std::string& path) {
+  require_expanded(text(option, " is ", shown(path)), path);
+}
 
 void require_free_name(const std::string& path, bool overwrite) {
   const std::filesystem::file_type type = type_of_name(path);

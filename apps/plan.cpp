@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "output_file.hpp"
 #include "plan_choose.hpp"
 #include "plan_fit.hpp"
 #include "plan_ranks.hpp"
@@ -283,6 +284,8 @@ CommandLine parse(const apps::Arguments& arguments) {
       require(kernels.has_value(), "--device ", value, ": expected cpu, nvidia or gpu");
       line.processor = config::processor_with(*kernels);
     }
+    if (option == "--svg" || option == "--html" || option == "--output")
+      apps::require_output(option, value);
     if (option == "--svg") {
       require(!value.empty(), "--svg needs the name of a file");
       line.svg = value;

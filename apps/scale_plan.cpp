@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "output_file.hpp"
 #include "plan_ranks.hpp"
 #include "program.hpp"
 #include "scale_commands.hpp"
@@ -122,6 +123,7 @@ Request read_request(int argc, char** argv) {
                                                        : read_file(request.template_name);
   request.output = arguments.text_option("--output").value_or("");
   require(!request.output.empty(), "--output DIR is missing; expected where to write the study");
+  require_output("--output", request.output);
   return request;
 }
 

@@ -49,4 +49,5 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonOneDNN.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonTeuchos.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonXxHash.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonYaml.cmake
   DESTINATION ${_package})

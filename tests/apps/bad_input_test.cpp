@@ -22,7 +22,7 @@ TEST_F(BadInputs, DecksThatCannotBeRead) {
       {bad_deck("not-yaml", "ostrakon:\n  model: {layers: 2\n",
                 {"not-yaml.yaml", "not valid YAML"}),
        bad_deck("prose", "Dear program, please train my model.\n",
-                {"prose.yaml", "not valid YAML: line 1"}),
+                {"prose.yaml: line 1", "expected the root key ostrakon", "found text"}),
        bad_deck("tabs", "ostrakon:\n  model:\n\tlayers: 2\n", {"tabs.yaml", "line 3", "spaces"}),
        bad_deck("empty", "\n", {"the deck is empty", "root key ostrakon"}),
        bad_deck("only-a-comment", "# later\n", {"the deck is empty"}),
@@ -87,8 +87,6 @@ TEST_F(BadInputs, KeysAndTypes) {
                {"checkpoint.files = \"ranks\": expected rank, node or single"}),
        bad_key("async-of-one", "checkpoint", "async: 1",
                {"checkpoint.async = 1: expected true or false"}),
-       bad_key("wall-time-without-quotes", "runtime", "wall_time: 3:55:00",
-               {"not valid YAML", "wall_time: 3:55:00", "goes in quotes"}),
        bad_key("unknown-streams", "runtime", "streams: parallel",
                {"runtime.streams = \"parallel\"", "expected inline, threads or auto"})});
 }
@@ -97,7 +95,7 @@ TEST_F(BadInputs, RulesForUnits) {
   expect_refused(
       "ostrakon-train", one_and_two,
       {bad_key("rule-without-quotes", "parallel", "units: block.*: forward_prefetch 2",
-               {"not valid YAML", "goes in quotes"}),
+               {"not valid YAML: line 13", "lacks quotes"}),
        bad_key("rule-without-settings", "parallel", "units: block.*",
                {"parallel.units: rule \"block.*\": expected PATTERN: SETTING VALUE"}),
        bad_key("rule-of-two-colons", "parallel", "units: \"block.*:: forward_prefetch 2\"",
@@ -141,7 +139,7 @@ TEST_F(BadInputs, Values) {
        bad_key("epsilon-below-floats", "model", "norm_epsilon: 1e-46",
                {"model.norm_epsilon = 1e-46", "from 1.2e-38 to 1"}),
        bad_key("rotary-base", "model", "rotary_base: 1e300",
-               {"model.rotary_base = 1e+300", "from 1 to 1e12"}),
+               {"model.rotary_base = 1e300", "from 1 to 1e12"}),
        bad_key("negative-prefetch", "parallel", "backward_prefetch: -1",
                {"parallel.backward_prefetch = -1: expected an integer from 0 to 1000"}),
        bad_key("too-many-reductions", "parallel", "in_flight_reductions: 1e9",

@@ -65,7 +65,7 @@ TEST(BadDecks, ImpossibleValues) {
        {with("training", "steps: 1_000"),
         "deck.yaml: training.steps = \"1_000\": expected an integer >= 1"},
        {with("training", "steps: 1e30"),
-        "deck.yaml: training.steps = 1e+30: expected an integer >= 1 and <= 9007199254740991"},
+        "deck.yaml: training.steps = 1e30: expected an integer >= 1 and <= 9007199254740991"},
        {with("training", "seed: 18446744073709551615"),
         "deck.yaml: training.seed = 18446744073709551615: expected an integer >= 0 and <= "
         "9007199254740991"},
@@ -116,9 +116,11 @@ TEST(BadDecks, ImpossibleValues) {
        {with("optimizer", "learning_rate: nan"),
         "deck.yaml: optimizer.learning_rate = \"nan\": expected a number from 0 to 1e30"},
        {with("optimizer", "learning_rate: .inf"),
-        "deck.yaml: optimizer.learning_rate = \".inf\": expected a number from 0 to 1e30"},
+        "deck.yaml: optimizer.learning_rate = .inf: expected a number from 0 to 1e30"},
        {with("optimizer", "learning_rate: 1e999"),
-        "deck.yaml: optimizer.learning_rate = \"1e999\": expected a number from 0 to 1e30"},
+        "deck.yaml: optimizer.learning_rate = 1e999: expected a number from 0 to 1e30; 1e999 is "
+        "beyond the "
+        "range of a double"},
        {with("optimizer", "epsilon: 0"),
         "deck.yaml: optimizer.epsilon = 0: expected a number from 1.2e-38 to 1"},
        {with("optimizer", "epsilon: 1e-46"),
@@ -126,7 +128,7 @@ TEST(BadDecks, ImpossibleValues) {
        {with("model", "norm_epsilon: 1e-46"),
         "deck.yaml: model.norm_epsilon = 1e-46: expected a number from 1.2e-38 to 1"},
        {with("model", "initializer_deviation: 1e300"),
-        "deck.yaml: model.initializer_deviation = 1e+300: expected a number from 1e-30 to 1e30"},
+        "deck.yaml: model.initializer_deviation = 1e300: expected a number from 1e-30 to 1e30"},
        {with("model", "mlp_bias: some"),
         "deck.yaml: model.mlp_bias = \"some\": expected auto, true or false"},
        {with("model", "positions: learned\n    max_positions: 7"),
@@ -134,13 +136,13 @@ TEST(BadDecks, ImpossibleValues) {
        {with("model", "rotary_base: 0.5"),
         "deck.yaml: model.rotary_base = 0.5: expected a number from 1 to 1e12"},
        {with("model", "rotary_base: 1e13"),
-        "deck.yaml: model.rotary_base = 10000000000000: expected a number from 1 to 1e12"},
+        "deck.yaml: model.rotary_base = 1e13: expected a number from 1 to 1e12"},
        {with("optimizer", "learning_rate: 1e39"),
-        "deck.yaml: optimizer.learning_rate = 1e+39: expected a number from 0 to 1e30"},
+        "deck.yaml: optimizer.learning_rate = 1e39: expected a number from 0 to 1e30"},
        {with("optimizer", "weight_decay: 1e39"),
-        "deck.yaml: optimizer.weight_decay = 1e+39: expected a number from 0 to 1e30"},
+        "deck.yaml: optimizer.weight_decay = 1e39: expected a number from 0 to 1e30"},
        {with("optimizer", "clip_norm: 1e39"),
-        "deck.yaml: optimizer.clip_norm = 1e+39: expected a number from 0 to 1e30"},
+        "deck.yaml: optimizer.clip_norm = 1e39: expected a number from 0 to 1e30"},
        {with("model", "layers: 100001"),
         "deck.yaml: model.layers = 100001: expected an integer from 1 to 100000"},
        {with("optimizer", "name: adam"),
@@ -248,8 +250,7 @@ TEST(BadDecks, LossScalesArePowersOfTwo) {
   for (const char* number :
        {"0", "-2", "0.5", "3", "65535", "65536.5", "33554432", "1e300", "1e-300", "true"}) {
     EXPECT_EQ(message_of(with("precision", text("loss_scale: ", number)), "deck.yaml"),
-              text("deck.yaml: precision.loss_scale = ",
-                   number == std::string("1e300") ? "1e+300" : number, expected));
+              text("deck.yaml: precision.loss_scale = ", number, expected));
   }
   for (const char* written : {"auto", "2^16", "nan", "inf"}) {
     EXPECT_EQ(message_of(with("precision", text("loss_scale: ", written)), "deck.yaml"),
@@ -323,7 +324,7 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("parallel", "reshard_after_forward: -2"),
         "deck.yaml: parallel.reshard_after_forward = -2: " + reshard},
        {with("parallel", "reshard_after_forward: 1e18"),
-        "deck.yaml: parallel.reshard_after_forward = 1e+18: " + reshard},
+        "deck.yaml: parallel.reshard_after_forward = 1e18: " + reshard},
        {with("parallel", "reshard_after_forward: \"4\""),
         "deck.yaml: parallel.reshard_after_forward = \"4\": " + reshard},
        {with("parallel", "forward_prefetch: -1"),
@@ -335,7 +336,7 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("parallel", "backward_prefetch: 1001"),
         "deck.yaml: parallel.backward_prefetch = 1001: " + ahead},
        {with("parallel", "in_flight_reductions: 1e300"),
-        "deck.yaml: parallel.in_flight_reductions = 1e+300: " + ahead},
+        "deck.yaml: parallel.in_flight_reductions = 1e300: " + ahead},
        {with("parallel", "in_flight_reductions: unlimited"),
         "deck.yaml: parallel.in_flight_reductions = \"unlimited\": " + ahead},
        {with("parallel", "prefetch: 2"),
@@ -358,8 +359,7 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("model", "blocks_per_unit: 0"), "deck.yaml: model.blocks_per_unit = 0: " + blocks},
        {with("model", "blocks_per_unit: -1"), "deck.yaml: model.blocks_per_unit = -1: " + blocks},
        {with("model", "blocks_per_unit: 1.5"), "deck.yaml: model.blocks_per_unit = 1.5: " + blocks},
-       {with("model", "blocks_per_unit: 1e9"),
-        "deck.yaml: model.blocks_per_unit = 1000000000: " + blocks},
+       {with("model", "blocks_per_unit: 1e9"), "deck.yaml: model.blocks_per_unit = 1e9: " + blocks},
        {with("model", "blocks_per_unit: automatic"),
         "deck.yaml: model.blocks_per_unit = \"automatic\": " + blocks},
        {with("runtime", "streams: 2"),
@@ -371,7 +371,7 @@ TEST(BadDecks, NamesOrNumbers) {
        {with("output", "trace: -1"), "deck.yaml: output.trace = -1: expected an integer >= 0"},
        {with("output", "trace: yes"), "deck.yaml: output.trace = true: expected an integer >= 0"},
        {with("output", "trace: 1e20"),
-        "deck.yaml: output.trace = 1e+20: expected an integer >= 0 and <= 9007199254740991"}},
+        "deck.yaml: output.trace = 1e20: expected an integer >= 0 and <= 9007199254740991"}},
       "deck.yaml");
 }
 
@@ -401,7 +401,7 @@ TEST(BadDecks, LimitsOfGathers) {
       message_of(with("parallel", "in_flight_gathers: 99999999999999999999999 TiB"), "deck.yaml"),
       place + " = \"99999999999999999999999 TiB\"" + expected);
   EXPECT_EQ(message_of(with("parallel", "in_flight_gathers: 1e16"), "deck.yaml"),
-            place + " = 1e+16" + expected);
+            place + " = 1e16" + expected);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST(BadDecks, RulesForUnits) {
       {"block.*: forward_prefetch 0.5", "forward_prefetch = 0.5: " + ahead},
       {"block.*: backward_prefetch 1001", "backward_prefetch = 1001: " + ahead},
       {"block.*: backward_prefetch 1e18", "backward_prefetch = 1e18: " + ahead},
-      {"block.*: backward_prefetch 1e999", "backward_prefetch = \"1e999\": " + ahead},
+      {"block.*: backward_prefetch 1e999", "backward_prefetch = 1e999: " + ahead},
       {"block.*: forward_prefetch 1 2", "forward_prefetch = \"1 2\": " + ahead},
       {"block.*: forward_prefetch 2 block.1", "forward_prefetch = \"2 block.1\": " + ahead},
       {"block.*: forward_prefetch block.1 2", "forward_prefetch = \"block.1 2\": " + ahead},
@@ -104,8 +104,10 @@ TEST(BadDecks, RulesForUnits) {
        {with("parallel", "units: [a, b]"),
         "deck.yaml: parallel.units: " + expected + ", found a list"},
        {with("parallel", "units: block.*: forward_prefetch 2"),
-        "deck.yaml: not valid YAML: line 5: \"units: block.*: forward_prefetch 2\"; a line is "
-        "`key: value`, text with any of : % , | > [ ] { } goes in quotes"},
+        "deck.yaml: not valid YAML: line 5: \"units: block.*: forward_prefetch 2\"; this ':' "
+        "ends no key: the line above lacks one, or this line is indented too deep, or text with ': "
+        "' in it "
+        "lacks quotes"},
        {with("parallel", "units: \"" + std::string(200, 'a') + '"'),
         "deck.yaml: parallel.units: rule \"" + std::string(100, 'a') + "...\": " + colon}},
       "deck.yaml");
@@ -374,7 +376,7 @@ TEST(BadDecks, Checkpoints) {
        {with("checkpoint", "every: never"),
         "deck.yaml: checkpoint.every = \"never\"" + integer + "0"},
        {with("checkpoint", "every: 1e300"),
-        "deck.yaml: checkpoint.every = 1e+300" + integer + "0 and <= 9007199254740991"},
+        "deck.yaml: checkpoint.every = 1e300" + integer + "0 and <= 9007199254740991"},
        {with("checkpoint", "keep: 0"), "deck.yaml: checkpoint.keep = 0" + integer + "1"},
        {with("checkpoint", "keep: all"), "deck.yaml: checkpoint.keep = \"all\"" + integer + "1"},
        {with("checkpoint", "keep_every: -5"),
@@ -389,7 +391,7 @@ TEST(BadDecks, Checkpoints) {
        {with("checkpoint", "bandwidth: -1"),
         "deck.yaml: checkpoint.bandwidth = -1: expected a number >= 0"},
        {with("checkpoint", "bandwidth: .inf"),
-        "deck.yaml: checkpoint.bandwidth = \".inf\": expected a number >= 0"},
+        "deck.yaml: checkpoint.bandwidth = .inf: expected a number >= 0"},
        {with("checkpoint", "bandwidth: 100 MB/s"),
         "deck.yaml: checkpoint.bandwidth = \"100 MB/s\": expected a number >= 0"},
        {with("checkpoint", "initial_weights: 5"),
@@ -405,16 +407,13 @@ TEST(BadDecks, Checkpoints) {
         "deck.yaml: training.wall_time = 90: no such key; did you mean runtime.wall_time?"},
        {with("runtime", "wall_time: -5"), "deck.yaml: runtime.wall_time = -5" + time},
        {with("runtime", "wall_time: 1.5"), "deck.yaml: runtime.wall_time = 1.5" + time},
-       {with("runtime", "wall_time: 1e15"), "deck.yaml: runtime.wall_time = 1e+15" + time},
+       {with("runtime", "wall_time: 1e15"), "deck.yaml: runtime.wall_time = 1e15" + time},
        {with("runtime", "wall_time: yes"), "deck.yaml: runtime.wall_time = true" + time},
        {with("runtime", "wall_time: \"1:2:3:4\""),
         "deck.yaml: runtime.wall_time = \"1:2:3:4\"" + time},
        {with("runtime", "wall_time: 1 hour"), "deck.yaml: runtime.wall_time = \"1 hour\"" + time},
        {with("runtime", "wall_time: [1]"),
-        "deck.yaml: runtime.wall_time" + time + ", found a list"},
-       {with("runtime", "wall_time: 3:55:00"),
-        "deck.yaml: not valid YAML: line 5: \"wall_time: 3:55:00\"; a line is `key: value`, text "
-        "with any of : % , | > [ ] { } goes in quotes"}},
+        "deck.yaml: runtime.wall_time" + time + ", found a list"}},
       "deck.yaml");
 }
 

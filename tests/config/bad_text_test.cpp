@@ -11,8 +11,10 @@ namespace ostrakon::config {
 namespace {
 
 TEST(BadDecks, TextThatIsNoYaml) {
-  const std::string hint =
-      "; a line is `key: value`, text with any of : % , | > [ ] { } goes in quotes";
+  const std::string colon =
+      "; this ':' ends no key: the line above lacks one, or this line is indented too deep, or "
+      "text "
+      "with ': ' in it lacks quotes";
   expect_messages(
       {{"", "deck.yaml: the deck is empty; expected the root key ostrakon with sections below it"},
        {"\n \n# nothing\n",
@@ -27,41 +29,49 @@ TEST(BadDecks, TextThatIsNoYaml) {
        {"ostrakon:\nmodel:\n  width: 5\n",
         "deck.yaml: line 2: model is a second root key; everything but ostrakon must be indented "
         "below it"},
-       {"  ostrakon:\n    model:\n",
-        "deck.yaml: line 1: the root key must begin in the first column, found \"ostrakon:\""},
        {with("training", "steps: 1\n    steps: 2"),
         "deck.yaml: line 6: steps is given twice in the same section"},
        {"ostrakon:\n  model:\n    width: 8\n  data:\n    verify: no\n  model:\n    layers: 1\n",
         "deck.yaml: line 6: model is given twice in the same section"},
-       {with("training", "steps 5"), "deck.yaml: not valid YAML: line 5: \"steps 5\"" + hint},
-       {with("training", "steps = 5"), "deck.yaml: not valid YAML: line 5: \"steps = 5\"" + hint},
-       {with("output", "directory: a:b"),
-        "deck.yaml: not valid YAML: line 5: \"directory: a:b\"" + hint},
-       {with("output", "directory: 50%"),
-        "deck.yaml: not valid YAML: line 5: \"directory: 50%\"" + hint},
+       {with("training", "steps 5") + "    seed: 1\n",
+        "deck.yaml: not valid YAML: line 6: \"seed: 1\"" + colon},
+       {with("training", "seed: 1\n    steps = 5"),
+        "deck.yaml: not valid YAML: line 6: \"steps = 5\"; expected `key: value`, or a section "
+        "`key:`"},
+       {with("training", "steps 5"),
+        "deck.yaml: training = \"steps 5\": expected a section, with keys below it"},
        {with("output", "directory: \"a"),
-        "deck.yaml: not valid YAML: line 5: the quote \" is not closed on its line"},
+        "deck.yaml: not valid YAML: line 5: \"directory: \\\"a\"; a quote, or { or [, that begins "
+        "here has no end"},
        {with("training", "steps: !!int x"),
-        "deck.yaml: not valid YAML: line 5: '!' begins a type tag, which decks don't have; put "
-        "text that begins with '!' in quotes"},
+        "deck.yaml: line 5: '!' begins a type tag, which decks don't have; put text that begins "
+        "with '!' in quotes"},
        {"ostrakon:\n  model:\n\t\twidth: 5\n",
-        "deck.yaml: not valid YAML: line 3: indented with other characters than the lines before; "
-        "indent with spaces"},
+        "deck.yaml: not valid YAML: line 3: \"width: 5\"; text that begins with @, ` or % goes in "
+        "quotes, and lines are indented with spaces, not tabs"},
        {"ostrakon:\n  model:\n    width: 8\n   data:\n    verify: no\n",
-        "deck.yaml: not valid YAML: line 4: indented by 3, which matches no section above; all "
-        "keys of "
-        "a "
-        "section begin in the same column"},
+        "deck.yaml: not valid YAML: line 4: \"data:\"; expected a key, in the same column as the "
+        "others of its section; nothing follows a value that ends with a quote, ] or }"},
        {"ostrakon:\n  model:\n    width: 8\n      heads: 2\n",
-        "deck.yaml: not valid YAML: line 4: indented deeper than the line before, which is not a "
-        "section"},
-       {"\x89HDF\r\n\x1A\n", "deck.yaml: not valid YAML: line 2: byte 0x1A is not text"},
+        "deck.yaml: not valid YAML: line 4: \"heads: 2\"" + colon},
+       {"\x89HDF\r\n\x1A\n", "deck.yaml: not valid YAML: line 1: byte 0x89 is not text in UTF-8"},
        {std::string("ostrakon:\n  a\0b", 15),
-        "deck.yaml: not valid YAML: line 2: byte 0x00 is not text"},
-       {"- ostrakon\n", "deck.yaml: not valid YAML: line 1: \"- ostrakon\"" + hint},
-       {"hello\n", "deck.yaml: not valid YAML: line 1: \"hello\"" + hint},
-       {"ostrakon: {a: " + std::string(100, '{'),
-        "deck.yaml: nested too deeply; decks have three levels: ostrakon, section, key"},
+        "deck.yaml: not valid YAML: line 2: byte 0x00 is not text in UTF-8"},
+       {"- ostrakon\n",
+        "deck.yaml: line 1: expected the root key ostrakon, with all sections indented below it, "
+        "found a list"},
+       {"hello\n",
+        "deck.yaml: line 1: expected the root key ostrakon, with all sections indented below it, "
+        "found text"},
+       {"ostrakon: [[\n",
+        "deck.yaml: not valid YAML: line 1: \"ostrakon: [[\"; did not find expected node content"},
+       {"ostrakon: " +
+            [] {
+              std::string nested;
+              for (int i = 0; i < 100; ++i) nested += "{a: ";
+              return nested;
+            }(),
+        "deck.yaml: line 1: nested too deeply; decks have three levels: ostrakon, section, key"},
        {std::string(100000, ' '), "deck.yaml: too long for a deck, which has at most 65536 bytes"}},
       "deck.yaml");
 }

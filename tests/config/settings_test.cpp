@@ -2,8 +2,10 @@
 // What settings decks give.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -245,12 +247,22 @@ TEST(Settings, NumbersAreWrittenShortAndReadBack) {
     EXPECT_EQ(format_number(number), words);
     EXPECT_EQ(parse_scalar(words).number, number);
   }
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::pair<const char*, double> digits[] = {{"007", 7.0},
                                                    {"123456789012345", 123456789012345.0},
                                                    {"1234567890123456", 1234567890123456.0},
-                                                   {"12345678901234567", 12345678901234568.0}};
+                                                   {"12345678901234567", 12345678901234568.0},
+                                                   {"0x10", 16.0},
+                                                   {"0o10", 8.0},
+                                                   {"1e999", infinity},
+                                                   {"-.inf", -infinity}};
   for (const auto& [words, number] : digits) EXPECT_EQ(parse_scalar(words).number, number);
-  for (const char* words : {"", "+", "1 ", "0x10", "nan", "1e999", "--1"})
+  for (const char* words : {"1e-400", "-2.5e-999", ".nan"}) {
+    EXPECT_EQ(parse_scalar(words).kind, Value::Kind::number) << words;
+    EXPECT_TRUE(std::isnan(parse_scalar(words).number)) << words;
+  }
+  for (const char* words :
+       {"", "+", "1 ", "0x", "0x1g", "0o8", "nan", "inf", "--1", ".", "1e", "1.2.3"})
     EXPECT_EQ(parse_scalar(words).kind, Value::Kind::text) << words;
 }
 

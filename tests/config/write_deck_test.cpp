@@ -126,10 +126,21 @@ TEST(WriteDeck, OddPathsReadBack) {
                                   std::string("'"),
                                   std::string("\\\\\\"),
                                   std::string("true"),
-                                  std::string("| >-")}) {
+                                  std::string("| >-"),
+                                  std::string("null"),
+                                  std::string("0x10"),
+                                  std::string("0o7"),
+                                  std::string(".inf"),
+                                  std::string("<<"),
+                                  std::string("*a"),
+                                  std::string("&a b"),
+                                  std::string("a\xC2\x85\xC2\xA0\xE2\x80\xA8\xE2\x80\xA9z"),
+                                  std::string("\xEF\xBB\xBFx\xEF\xBF\xBF\xF0\x9F\x98\x80"),
+                                  std::string("\xC2\x80")}) {
     settings.data.path = path;
     settings.output.directory = path;
-    const Settings again = read(write_deck(settings));
+    // Some are none to train into.
+    const Settings again = read_settings(write_deck(settings), "deck.yaml", {}, DeckUse::model);
     EXPECT_EQ(again.data.path, path);
     EXPECT_EQ(again.output.directory, path);
   }
@@ -242,11 +253,11 @@ class RandomPolicies {
 
  private:
   std::string name() {
-    static const std::string characters = "abcXYZ_*.#'\"\\~%{}[]|>!&@()=?/<-+0123456789\xC3\xA9";
+    static const std::string characters = "abcXYZ_*.#'\"\\~%{}[]|>!&@()=?/<-+$0123456789";
     std::string out = "b";
     for (std::int64_t i = pick(12); i > 0; --i) {
-      const auto at = pick(static_cast<std::int64_t>(characters.size()));
-      out += characters[static_cast<std::size_t>(at)];
+      const auto at = static_cast<std::size_t>(pick(static_cast<std::int64_t>(characters.size())));
+      out += at == 0 ? "\xC3\xA9" : characters.substr(at, 1);
     }
     return out;
   }

@@ -6,13 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/lfs_pointer.hpp>
+#include <system_error>
 #include <thread>
 
 namespace ostrakon {
@@ -87,6 +90,24 @@ void require_no_pipe(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return;  // opening it reports the reason
   require(!S_ISFIFO(status.st_mode), "can't write '", path, "': it is a pipe, not a plain file");
+}
+
+void require_expanded(const std::string& what, const std::string& path, const std::string& folder) {
+  namespace fs = std::filesystem;
+  require(path.rfind('~', 0) != 0, what,
+          ": '~' is not expanded to a home folder here; expected the ",
+          "path written out, or './' before a name that begins with '~'");
+  fs::path own = path;
+  if (own.is_absolute()) {
+    std::error_code failure;  // there is no working directory
+    const fs::path known = fs::absolute(folder.empty() ? "." : folder, failure).lexically_normal();
+    const auto [begin, ignored] = std::mismatch(own.begin(), own.end(), known.begin(), known.end());
+    fs::path rest;
+    for (auto part = begin; part != own.end(); ++part) rest /= *part;
+    own = rest;
+  }
+  require(own.string().find('$') == std::string::npos, what,
+          ": '$' is not expanded here; expected the path without variables");
 }
 
 void require_utf8(const std::string& what, const std::string& text) {

@@ -2,6 +2,7 @@
 #include <ostrakon/config/deck.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/input.hpp>
@@ -41,6 +42,10 @@ void set_key(Settings& settings, const Key& key, const Value& value, const std::
       value.number > static_cast<double>(largest_integer)) {
     expected += text(" and <= ", largest_integer);
   }
+  // Written with digits, and yet no finite number.
+  if (value.kind == Value::Kind::number && !std::isfinite(value.number) &&
+      value.text.find_first_of("nN") == std::string::npos)
+    expected += text("; ", value.shown(), " is beyond the range of a double");
   if (value.is_scalar()) throw Error(text(place, equals, value.shown(), ": expected ", expected));
   throw Error(text(place, ": expected ", expected, ", found ", value.shown(),
                    value.kind == Value::Kind::section
@@ -91,7 +96,7 @@ void apply_override(Settings& settings, const Override& setting) {
 }
 
 void resolve_paths(Settings& settings, const std::string& deck_name,
-                   const std::vector<Override>& overrides) {
+                   const std::vector<Override>& overrides, DeckUse use) {
   const std::filesystem::path folder = std::filesystem::path(deck_name).parent_path();
   const bool from_folder = settings.runtime.paths_from != PathsFrom::working_directory;
   std::set<std::string> overridden;
@@ -106,9 +111,12 @@ void resolve_paths(Settings& settings, const std::string& deck_name,
       std::string& origin = settings.path_origins[name];
       if (origin.empty())
         origin = text(deck_name, ": ", name, " = ", key.get(settings).shown(), ", the default");
+      if (key.is_written && use == DeckUse::training)
+        require_expanded(origin, path, overridden.count(name) == 0 ? folder.string() : "");
       if (std::filesystem::path(path).is_relative())
         origin += is_from_folder ? ", relative to the deck's folder"
                                  : ", relative to the working directory";
+      if (path[0] == '~') origin += ", '~' not expanded";
       // An absolute path replaces the folder.
       if (is_from_folder && !folder.empty()) path = (folder / path).lexically_normal().string();
     }
@@ -138,13 +146,7 @@ bool is_plain_word(const std::string& text) {
 
 std::string write_value(const Value& value) {
   if (value.kind != Value::Kind::text) return value.shown();
-  if (is_plain_word(value.text)) return value.text;
-  std::string out = "\"";
-  for (const char c : value.text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
+  return is_plain_word(value.text) ? value.text : quoted(value.text);
 }
 
 /// `line` with a comment that begins in `column` or later and continues on the next lines where it
@@ -192,7 +194,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
     apply_section(settings, section, name);
   }
   for (const Override& setting : overrides) apply_override(settings, setting);
-  resolve_paths(settings, name, overrides);
+  resolve_paths(settings, name, overrides, use);
   resolve_sizes(settings);
   check_together(settings, name);
   // Decks, manifests and HDF5's texts, which paths are kept in, are UTF-8.

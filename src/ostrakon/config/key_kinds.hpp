@@ -144,6 +144,14 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   return key;
 }
 
+/// That of what a run writes.
+template <class Field>
+Key written_path(const std::string& name, Field field, const std::string& meaning) {
+  Key key = path(name, field, false, meaning);
+  key.is_written = true;
+  return key;
+}
+
 template <class Field, class Choice>
 Key choice(const std::string& name, Field field, const std::vector<Named<Choice>>& choices,
            const std::string& meaning) {

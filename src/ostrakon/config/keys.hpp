@@ -24,6 +24,7 @@ struct Key {
   bool is_text = false;          ///< takes text, so that --set takes it as it is
   /// The field of a key that names a file or folder.
   std::function<std::string&(Settings&)> path;
+  bool is_written = false;  ///< that file or folder is made or changed
 };
 
 struct Section {

@@ -72,8 +72,8 @@ Section checkpoint_section() {
 Section output_section() {
   return {"output",
           "folder and frequency of what a run writes",
-          {path("directory", FIELD(output.directory), false,
-                "folder of all that the run writes; created if it does not exist"),
+          {written_path("directory", FIELD(output.directory),
+                        "folder of all that the run writes; created if it does not exist"),
            integer("every", FIELD(output.every), 1, "steps between progress lines on the screen"),
            integer("digest_every", FIELD(output.digest_every), 0,
                    "steps between state digests (hashes of parameters and moments); 0: none"),

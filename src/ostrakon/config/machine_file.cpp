@@ -274,7 +274,7 @@ Processor processor_of(const Machine& machine) {
 std::string write_machine(const Machine& machine, const std::string& source) {
   Machine from = machine;
   std::string made =
-      "# " + source + "\nostrakon:\n  machine:\n    name: \"" + machine.name + "\"\n";
+      "# " + source + "\nostrakon:\n  machine:\n    name: " + quoted(machine.name) + "\n";
   const auto line = [&](const std::string& key, const std::string& value, const char* what) {
     made += text("    ", key, ": ", value, "  # ", what, "\n");
   };

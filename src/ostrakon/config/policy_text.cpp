@@ -52,7 +52,7 @@ std::optional<std::int64_t> read_bytes(const std::string& text) {
   for (const ByteUnit& unit : byte_units) {
     if (name != unit.name) continue;
     const double bytes = number.number * static_cast<double>(unit.bytes);
-    if (bytes < 1.0 || bytes > static_cast<double>(most_bytes)) return std::nullopt;
+    if (!(bytes >= 1.0) || bytes > static_cast<double>(most_bytes)) return std::nullopt;
     return std::llround(bytes);
   }
   return std::nullopt;

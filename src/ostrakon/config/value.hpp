@@ -33,7 +33,9 @@ struct Value {
   std::string shown() const;
 };
 
-/// A boolean (true, false, yes, no), a finite number, or else text: the rules of Teuchos' YAML.
+/// What a plain scalar means in YAML 1.2 (core schema, and `yes` and `no`): nothing (null, ~), a
+/// boolean, a number, or else text. A number too large for a double is infinite; one too small,
+/// which is not 0, is NaN.
 Value parse_scalar(const std::string& text);
 
 /// The shortest decimal text that reads back to the same double.
@@ -50,7 +52,11 @@ struct DeckSection {
   std::vector<DeckEntry> entries;
 };
 
-/// Reads a deck's text with Teuchos. Throws Error starting with `name` where the text is not YAML
+/// `text` in double quotes, as a YAML scalar that reads back to it. Bytes that are no UTF-8 are
+/// lost.
+std::string quoted(const std::string& text);
+
+/// Reads a deck's text. Throws Error starting with `name` where the text is not YAML
 /// (not XML, where `xml`) or has not the one root `ostrakon`. Knows nothing of sections' and keys'
 /// names.
 std::vector<DeckSection> read_deck(const std::string& text, const std::string& name, bool xml);

@@ -19,7 +19,8 @@ std::vector<std::string> changes_since(const config::Settings& settings,
                                        const checkpoint::Manifest& manifest,
                                        const std::string& path) {
   try {
-    return config::differences(settings, config::read_settings(manifest.deck, path, {}));
+    return config::differences(
+        settings, config::read_settings(manifest.deck, path, {}, config::DeckUse::model));
   } catch (const Error&) {
     return {"(the checkpoint's deck is of another version)"};
   }

@@ -53,6 +53,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("mpi")
     depends_on("hdf5")
     depends_on("xxhash")
+    depends_on("libyaml")
     depends_on("nlohmann-json")
     depends_on("onednn cpu_runtime=omp", when="+onednn")
     depends_on("openblas", when="+openblas")

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// YAML that is not plain: what a deck means is what YAML 1.2 says it means, or it is refused with
+// the line and the reason. The long and escaped texts are what PyYAML and ruamel.yaml write.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "config/bad_decks.hpp"
+#include "config/decks.hpp"
+
+namespace ostrakon::config {
+namespace {
+
+/// A deck with this for output.directory, on line 4.
+std::string directory(const std::string& written) {
+  return "ostrakon:\n  data: {dataset: synthetic}\n  output:\n    directory: " + written + "\n";
+}
+
+/// A deck with this in the section training, from line 4 on.
+std::string training(const std::string& written) {
+  return "ostrakon:\n  data: {dataset: synthetic}\n  training:\n    " + written + "\n";
+}
+
+const std::string words_of_80 =
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen";
+
+struct Directory {
+  std::string deck, value;
+};
+
+TEST(Yaml, TextIsWhatYamlSays) {
+  const std::vector<Directory> decks = {
+      // escapes
+      {directory(R"("l\xE4ufe/run1")"), "l\xC3\xA4ufe/run1"},
+      {directory(R"("\u6587/jos\u00e9\U0001F600")"), "\xE6\x96\x87/jos\xC3\xA9\xF0\x9F\x98\x80"},
+      {directory(R"("a\_b\Nc\Ld\Pe")"),
+       "a\xC2\xA0"
+       "b\xC2\x85"
+       "c\xE2\x80\xA8"
+       "d\xE2\x80\xA9"
+       "e"},
+      {directory(R"("a\/b\\c\"d\x20e")"), "a/b\\c\"d e"},
+      {directory(R"('it''s "\x41"')"), "it's \"\\x41\""},
+      // several lines
+      {directory(words_of_80 + "\n      fifteen/run"), words_of_80 + " fifteen/run"},
+      {directory("'" + words_of_80 + "\n      fifteen/run'"), words_of_80 + " fifteen/run"},
+      {directory("\"" + words_of_80 + "\\\n      \\ fifteen\\\n      /run\""),
+       words_of_80 + " fifteen/run"},
+      {directory("\n      a/very/long/path"), "a/very/long/path"},
+      {directory(">-\n      one\n      two"), "one two"},
+      {directory("|-\n      one # no comment"), "one # no comment"},
+      {directory(">2-\n       one"), " one"},
+      // anchors and aliases
+      {directory("&out runs/a"), "runs/a"},
+      {directory("&id001 'runs/a'"), "runs/a"},
+      {"ostrakon:\n  data: {dataset: synthetic, path: &x 'runs/a'}\n  output: {directory: *x}\n",
+       "runs/a"},
+      {"ostrakon:\n  data: {dataset: synthetic, path: &x a, validation_path: &x b}\n"
+       "  output: {directory: *x}\n",
+       "b"},
+      // plain text
+      {directory("a:b"), "a:b"},
+      {directory("50%"), "50%"},
+      {directory("a@b`c*d&e!f"), "a@b`c*d&e!f"},
+      {directory("a#b # a comment"), "a#b"},
+      {directory("-a"), "-a"},
+      {directory("it's a \"path\""), "it's a \"path\""},
+      {directory("\ta \t# tabs"), "a"},
+      // what other versions of YAML take for a number, a boolean or a date
+      {directory("1_000"), "1_000"},
+      {directory("1:30:00"), "1:30:00"},
+      {directory("2026-11-27"), "2026-11-27"},
+      {directory("0b11"), "0b11"},
+      {directory("on"), "on"},
+      {directory("n"), "n"},
+      {directory("1.2.3"), "1.2.3"},
+      {directory("nan"), "nan"},
+      {directory("<<"), "<<"},
+      {directory("\"1e5\""), "1e5"},
+      {directory("'null'"), "null"},
+      // styles, markers, ends of lines
+      {R"({"ostrakon":{"data":{"dataset":"synthetic"},"output":{"directory":"a"}}})", "a"},
+      {"ostrakon: {data: {dataset: synthetic}, # a comment\n output:\n  {directory: a:b , every: "
+       "2}}",
+       "a:b"},
+      {"%YAML 1.2\n--- # a comment\n" + directory("a") + "...\n", "a"},
+      {"%YAML 1.1\n---\n" + directory("a"), "a"},
+      {"--- {ostrakon: {data: {dataset: synthetic}, output: {directory: a}}}\n", "a"},
+      {"\xEF\xBB\xBF" + directory("a"), "a"},
+      {"ostrakon:\r\n  data: {dataset: synthetic}\r\n  output:\r\n    directory: 'a\r\n      "
+       "b'\r\n",
+       "a b"},
+      {"  ostrakon:\n    data: {dataset: synthetic}\n    output: {directory: a}\n", "a"},
+      {"ostrakon:\n  ? data\n  : {? dataset : synthetic}\n  'output':\n    \"directory\" : a\n",
+       "a"},
+      {"ostrakon:\n  data: {dataset: synthetic}\n  output: {directory: a}\n  checkpoint:\n"
+       "  memory: ~\n  model: null\n  schedule: {}\n",
+       "a"}};
+  for (const Directory& deck : decks) {
+    SCOPED_TRACE(deck.deck);
+    EXPECT_NO_THROW(EXPECT_EQ(read(deck.deck).output.directory, deck.value));
+  }
+}
+
+TEST(Yaml, NumbersAreThoseOfTheCoreSchema) {
+  const std::vector<std::pair<std::string, double>> decks = {
+      {"steps: 0x1F", 31},
+      {"steps: 0o17", 15},
+      {"steps: 010", 10},
+      {"steps: +5", 5},
+      {"steps: 1e3", 1000},
+      {"steps: 1.2E+1", 12},
+      {"steps: 5.", 5},
+      {"steps: 9007199254740991", 9007199254740991.0},
+      {"steps: &n 7\n    seed: *n", 7}};
+  for (const auto& [line, steps] : decks)
+    EXPECT_EQ(static_cast<double>(read(training(line)).training.steps), steps) << line;
+  EXPECT_EQ(read(training("time_limit_minutes: .5")).training.time_limit_minutes, 0.5);
+  EXPECT_EQ(read(training("time_limit_minutes: 5e-324")).training.time_limit_minutes, 5e-324);
+  EXPECT_EQ(read(training("time_limit_minutes: 0.0e-400")).training.time_limit_minutes, 0.0);
+  EXPECT_EQ(read(synthetic + "  runtime: {wall_time: 1:30:00}\n").runtime.wall_time, 5400.0);
+  EXPECT_TRUE(read(synthetic + "  model: {bias: yes}\n").model.bias);
+}
+
+TEST(Yaml, NumbersThatNoDoubleHoldsAreRefused) {
+  for (const std::string number : {"1e-400", "1e400", ".inf", ".nan", "0.0000001e-330"}) {
+    const std::string reason =
+        number[0] == '.' ? "" : "; " + number + " is beyond the range of a double";
+    const std::string expected = number + ": expected a number >= 0" + reason;
+    EXPECT_EQ(message_of(training("time_limit_minutes: " + number), "deck.yaml"),
+              "deck.yaml: training.time_limit_minutes = " + expected);
+    EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"training.time_limit_minutes", number}}),
+              "--set training.time_limit_minutes=" + expected);
+    EXPECT_NE(message_of(training("steps: " + number), "deck.yaml"), "(no error)");
+  }
+}
+
+TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
+  const std::string tag =
+      "'!' begins a type tag, which decks don't have; put text that begins with '!' in quotes";
+  const std::string starts =
+      "; text that begins with @, ` or % goes in quotes, and lines are indented with spaces, not "
+      "tabs";
+  const std::string colon =
+      "; this ':' ends no key: the line above lacks one, or this line is indented too deep, or "
+      "text "
+      "with ': ' in it lacks quotes";
+  const std::string column =
+      "; expected a key, in the same column as the others of its section; nothing follows a value "
+      "that ends with a quote, ] or }";
+  const std::string end = "; a quote, or { or [, that begins here has no end";
+  const std::string breaks =
+      ": the character U+0085, U+2028 or U+2029; in double quotes, \\N, \\L and \\P stand for them";
+  const std::string path = ": expected a path that is not empty (numbers and yes/no need quotes)";
+  expect_messages(
+      {// tags
+       {directory("!!python/object/apply:pathlib.PosixPath [a]"), "deck.yaml: line 4: " + tag},
+       {directory("!!binary YQ=="), "deck.yaml: line 4: " + tag},
+       {training("steps: !!int '5'"), "deck.yaml: line 4: " + tag},
+       {training("!!str steps: 5"), "deck.yaml: line 4: " + tag},
+       {"!!map {ostrakon: {}}", "deck.yaml: line 1: " + tag},
+       // anchors, aliases, merge keys
+       {directory("*out"),
+        "deck.yaml: line 4: no value before it is named by &out; put text that begins with '*' in "
+        "quotes"},
+       {"ostrakon: &all\n  data: *all\n",
+        "deck.yaml: line 2: no value before it is named by &all; put text that begins with '*' in "
+        "quotes"},
+       {"ostrakon:\n  data: &base {dataset: synthetic}\n  training:\n    <<: *base\n",
+        "deck.yaml: line 4: '<<' merges keys, which decks don't do; write the keys themselves"},
+       {directory("& a"),
+        "deck.yaml: not valid YAML: line 4: \"directory: & a\"; did not find expected alphabetic "
+        "or "
+        "numeric character"},
+       // text that can't be plain
+       {directory("@x"), "deck.yaml: not valid YAML: line 4: \"directory: @x\"" + starts},
+       {directory("`x`"), "deck.yaml: not valid YAML: line 4: \"directory: `x`\"" + starts},
+       {directory("%x"), "deck.yaml: not valid YAML: line 4: \"directory: %x\"" + starts},
+       {directory("a: b"), "deck.yaml: not valid YAML: line 4: \"directory: a: b\"" + colon},
+       {directory("- x"),
+        "deck.yaml: not valid YAML: line 4: \"directory: - x\"; text that begins with '- ' goes in "
+        "quotes"},
+       {directory("'a' b"), "deck.yaml: not valid YAML: line 4: \"directory: 'a' b\"" + column},
+       {directory("'a"), "deck.yaml: not valid YAML: line 4: \"directory: 'a\"" + end},
+       {directory("{a"),
+        "deck.yaml: not valid YAML: line 4: \"directory: {a\"; did not find expected ',' or "
+        "'}'"},
+       {directory(R"("C:\dir")"),
+        "deck.yaml: not valid YAML: line 4: \"directory: \\\"C:\\dir\\\"\"; found unknown escape "
+        "character"},
+       {directory(R"("\ud83d")"),
+        "deck.yaml: not valid YAML: line 4: \"directory: \\\"\\ud83d\\\"\"; found invalid Unicode "
+        "character escape code"},
+       {directory(R"("a\0b")"),
+        "deck.yaml: output.directory: \"a\\x00b\" has the control character \\x00 at byte 2; "
+        "expected text without any"},
+       {directory("|\n      a"),
+        "deck.yaml: output.directory: \"a\\n\" has the control character \\n at byte 2; expected "
+        "text without any"},
+       // what is no text
+       {directory("~"), "deck.yaml: output.directory" + path + ", found nothing"},
+       {directory("null"), "deck.yaml: output.directory" + path + ", found nothing"},
+       {directory("0x10"), "deck.yaml: output.directory = 0x10" + path},
+       {directory("1e5"), "deck.yaml: output.directory = 1e5" + path},
+       {directory(".inf"), "deck.yaml: output.directory = .inf" + path},
+       {directory("No"), "deck.yaml: output.directory = false" + path},
+       {directory("\n      - a\n      - {b: [c]}"),
+        "deck.yaml: output.directory" + path + ", found a list"},
+       // what is no number
+       {training("steps: '5'"), "deck.yaml: training.steps = \"5\": expected an integer >= 1"},
+       {training("steps: 1:30"), "deck.yaml: training.steps = \"1:30\": expected an integer >= 1"},
+       {training("steps: 0x"), "deck.yaml: training.steps = \"0x\": expected an integer >= 1"},
+       {training("steps: 0o8"), "deck.yaml: training.steps = \"0o8\": expected an integer >= 1"},
+       {training("steps: 5\n      6"),
+        "deck.yaml: training.steps = \"5 6\": expected an integer >= 1"},
+       // keys
+       {training("steps: 5\n    'steps': 6"),
+        "deck.yaml: line 5: steps is given twice in the same section"},
+       {training("[steps]: 5"),
+        "deck.yaml: line 4: a key is text; found another thing before the ':'"},
+       {training("{a: b}: 5"),
+        "deck.yaml: line 4: a key is text; found another thing before the ':'"},
+       {training("5: 5"), "deck.yaml: training.5 = 5: no such key; the keys of training are " +
+                              message_of(training("5: 5"), "deck.yaml").substr(66)},
+       {"ostrakon: {data: {dataset: synthetic}, data: {}}",
+        "deck.yaml: line 1: data is given twice in the same section"},
+       {"ostrakon: {}\nostrakon: {}",
+        "deck.yaml: line 2: ostrakon is given twice in the same section"},
+       // documents
+       {directory("a") + "---\n" + directory("b"),
+        "deck.yaml: line 6: a second document begins here; a deck is one"},
+       {directory("a") + "...\nmore\n",
+        "deck.yaml: not valid YAML: line 6: \"more\"; expected no more text here; everything but "
+        "ostrakon is indented below it"},
+       {"---\n",
+        "deck.yaml: the deck is empty; expected the root key ostrakon with sections below it"},
+       {"{}",
+        "deck.yaml: the deck is empty; expected the root key ostrakon with sections below it"},
+       {"%YAML 3.0\n---\n" + directory("a"),
+        "deck.yaml: not valid YAML: line 1: \"%YAML 3.0\"; found incompatible YAML document"},
+       // bytes
+       {directory("l\xE4ufe"), "deck.yaml: not valid YAML: line 4: byte 0xE4 is not text in UTF-8"},
+       {directory("a\x7f"), "deck.yaml: not valid YAML: line 4: byte 0x7F is not text in UTF-8"},
+       {directory("a\xC2\x85"
+                  "b"),
+        "deck.yaml: not valid YAML: line 4" + breaks},
+       {"# a\xE2\x80\xA8"
+        "b\n" +
+            directory("a"),
+        "deck.yaml: not valid YAML: line 1" + breaks},
+       // indentation
+       {"ostrakon:\n  data:\n\t\tdataset: synthetic\n",
+        "deck.yaml: not valid YAML: line 3: \"dataset: synthetic\"" + starts},
+       {"  ostrakon:\n    data: {dataset: synthetic}\nmodel:\n",
+        "deck.yaml: not valid YAML: line 3: \"model:\"; expected no more text here; everything but "
+        "ostrakon is indented below it"}},
+      "deck.yaml");
+}
+
+TEST(Yaml, WrittenPathsThatAShellWouldExpandAreRefused) {
+  const std::string home =
+      ": '~' is not expanded to a home folder here; expected the path written out, or './' before "
+      "a "
+      "name that begins with '~'";
+  const std::string variable = ": '$' is not expanded here; expected the path without variables";
+  for (const char* path : {"~", "~/runs/a", "~else/runs", "~x"}) {
+    EXPECT_EQ(message_of(directory(text("'", path, "'")), "deck.yaml"),
+              text("deck.yaml: output.directory = \"", path, "\"", home));
+    EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"output.directory", path}}),
+              text("--set output.directory=\"", path, "\"", home));
+  }
+  for (const char* path : {"$HOME/runs", "/scratch/$USER", "${X}", "a/$(date)", "a$"}) {
+    EXPECT_EQ(message_of(directory(path), "deck.yaml"),
+              text("deck.yaml: output.directory = \"", path, "\"", variable));
+    EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"output.directory", path}}),
+              text("--set output.directory=\"", path, "\"", variable));
+  }
+  // What is not written at all, and names in which nothing would be expanded.
+  EXPECT_EQ(read(directory("~/a"), {{"output.directory", "b"}}).output.directory, "b");
+  EXPECT_EQ(read(directory("./~/a~")).output.directory, "./~/a~");
+  EXPECT_EQ(read_settings(directory("~/a"), "deck.yaml", {}, DeckUse::model).output.directory,
+            "~/a");
+  // What is read may be there.
+  const Settings settings =
+      read(synthetic, {{"data.path", "$x/~"}, {"data.validation_path", "~/v"}});
+  EXPECT_EQ(settings.data.path, "$x/~");
+  EXPECT_EQ(
+      path_origin(settings, "data.validation_path"),
+      "--set data.validation_path=\"~/v\", relative to the working directory, '~' not expanded");
+}
+
+TEST(Yaml, AFolderWithADollarThatADeckLiesInIsMeant) {
+  const std::string deck = directory("/scratch/$old/runs/a");
+  EXPECT_EQ(read_settings(deck, "/scratch/$old/runs/a/deck.yaml", {}).output.directory,
+            "/scratch/$old/runs/a");
+  EXPECT_EQ(read_settings(directory("a"), "/scratch/$old/deck.yaml", {}).output.directory,
+            "/scratch/$old/a");
+  EXPECT_NE(message_of(directory("/scratch/$old/$new"), "/scratch/$old/deck.yaml"), "(no error)");
+  EXPECT_NE(message_of(deck, "/scratch/other/deck.yaml"), "(no error)");
+}
+
+}  // namespace
+}  // namespace ostrakon::config

@@ -123,6 +123,45 @@ TEST_F(BadInputs, DataProgram) {
                    {"unknown option '--all' of info"})});
 }
 
+TEST_F(BadInputs, WrittenPathsThatOnlyAShellExpands) {
+  const std::string home = "'~' is not expanded to a home folder here";
+  const std::string variable = "'$' is not expanded here";
+  expect_refused("ostrakon-train", one_and_two,
+                 {bad_key("deck-home", "output", "directory: ~/runs/a",
+                          {"deck-home.yaml: output.directory = \"~/runs/a\"", home}),
+                  bad_settings("set-variable", {"output.directory=$SCRATCH/a"},
+                               {"--set output.directory=\"$SCRATCH/a\"", variable})});
+  expect_refused("ostrakon-bench", {1},
+                 {bad_command("bench-home", {"machine", "--output", "~/m.yaml"},
+                              {"--output is \"~/m.yaml\"", home})});
+  expect_refused(
+      "ostrakon-data", {1},
+      {bad_command("build-home", {"build", "--output=~/x", "text"}, {"--output is \"~/x\"", home}),
+       bad_command("import-variable",
+                   {"import", "--vocabulary", "9", "--output", "$HOME/x.h5", "a-file"},
+                   {"--output is \"$HOME/x.h5\"", variable})});
+  expect_refused(
+      "ostrakon-checkpoint", {1},
+      {bad_command("export-home", {"export", "a-file", "~/x.safetensors"}, {"OUT is \"~", home}),
+       bad_command("import-home", {"import", "a-file", "~x"}, {"OUT is \"~x\"", home}),
+       bad_command("reshard-variable", {"reshard", "--ranks", "2", "a-file", "a/$X"},
+                   {"OUT is \"a/$X\"", variable})});
+  expect_refused(
+      "ostrakon-plan", {1},
+      {bad_command("svg-home", {"deck.yaml", "--ranks", "2", "--svg=~/a.svg"},
+                   {"--svg is \"~/a.svg\"", home}),
+       bad_command("html-variable", {"deck.yaml", "--ranks", "2", "--html", "$X.html"},
+                   {"--html is \"$X.html\"", variable}),
+       bad_command("chosen-home", {"deck.yaml", "--ranks", "2", "--output", "~"},
+                   {"--output is \"~\"", home}),
+       bad_command("planned-home", {"deck.yaml", "--ranks", "2", "--set", "output.directory=~/a"},
+                   {"--set output.directory=\"~/a\"", home})});
+  expect_refused(
+      "ostrakon-scale", {1},
+      {bad_command("study-home", {"plan", "deck.yaml", "--ranks", "1,2", "--output", "~/study"},
+                   {"--output is \"~/study\"", home})});
+}
+
 TEST_F(BadInputs, BenchProgram) {
   expect_refused(
       "ostrakon-bench", one_and_two,

@@ -95,10 +95,13 @@ class Events {
   }
 
   [[noreturn]] void refuse_byte() const {
+    const std::size_t at =
+        std::min({first_not_utf8(text_), parser_.problem_offset, text_.size() - 1});
     char byte[8];
-    std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(parser_.problem_value));
-    throw Error(text(name_, ": not valid YAML: line ", line_of(text_, parser_.problem_offset),
-                     ": byte ", byte, " is not text in UTF-8"));
+    std::snprintf(byte, sizeof byte, "0x%02X",
+                  static_cast<unsigned>(static_cast<unsigned char>(text_[at])));
+    throw Error(text(name_, ": not valid YAML: line ", line_of(text_, at), ": byte ", byte,
+                     " is not text in UTF-8"));
   }
 
   /// Line `number`, from 0, without blanks around it.

@@ -157,10 +157,16 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
        {"!!map {ostrakon: {}}", "deck.yaml: line 1: " + tag},
        // anchors, aliases, merge keys
        {directory("*out"),
-        "deck.yaml: line 4: no value before it is named by &out; put text that begins with '*' in "
+        "deck.yaml: line 4: no text, number or list before it is named &out; put text that begins "
+        "with '*' in "
+        "quotes"},
+       {"ostrakon:\n  data: &data {dataset: synthetic}\n  model: *data\n",
+        "deck.yaml: line 3: no text, number or list before it is named &data; put text that begins "
+        "with '*' in "
         "quotes"},
        {"ostrakon: &all\n  data: *all\n",
-        "deck.yaml: line 2: no value before it is named by &all; put text that begins with '*' in "
+        "deck.yaml: line 2: no text, number or list before it is named &all; put text that begins "
+        "with '*' in "
         "quotes"},
        {"ostrakon:\n  data: &base {dataset: synthetic}\n  training:\n    <<: *base\n",
         "deck.yaml: line 4: '<<' merges keys, which decks don't do; write the keys themselves"},

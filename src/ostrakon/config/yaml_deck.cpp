@@ -31,8 +31,7 @@ constexpr Reason reasons[] = {
      "ends with a quote, ] or }"},
     {"mapping values are not allowed",
      "this ':' ends no key: the line above lacks one, or this line is indented too deep, or text "
-     "with "
-     "': ' in it lacks quotes"},
+     "with ': ' in it lacks quotes"},
     {"block sequence entries are not allowed", "text that begins with '- ' goes in quotes"},
     {"character that cannot start any token",
      "text that begins with @, ` or % goes in quotes, and lines are indented with spaces, not "
@@ -76,11 +75,8 @@ class Events {
 
   const yaml_event_t& last() const { return event_; }
 
-  /// Of the last event, from 1.
-  std::size_t line() const { return event_.start_mark.line + 1; }
-
   /// Begins the messages of errors about the last event.
-  std::string place() const { return text(name_, ": line ", line(), ": "); }
+  std::string place() const { return text(name_, ": line ", event_.start_mark.line + 1, ": "); }
 
  private:
   [[noreturn]] void refuse_syntax() const {
@@ -126,6 +122,19 @@ std::string string_of(const unsigned char* text, std::size_t length) {
 }
 std::string string_of(const unsigned char* text) {
   return text == nullptr ? "" : reinterpret_cast<const char*>(text);
+}
+
+Value to_value(const ParameterEntry& entry) {
+  if (entry.isList()) {
+    const auto& list = Teuchos::getValue<ParameterList>(entry);
+    return Value::of(list.numParams() == 0 ? Value::Kind::nothing : Value::Kind::section);
+  }
+  if (entry.isType<bool>()) return Value::of(Teuchos::getValue<bool>(entry));
+  if (entry.isType<std::string>()) return Value::of(Teuchos::getValue<std::string>(entry));
+  if (!entry.isType<double>()) return Value::of(Value::Kind::list);
+  Value number = Value::of(Teuchos::getValue<double>(entry));
+  number.text = entry.docString();
+  return number;
 }
 
 /// Builds a list, which is empty for nothing (null), out of events.
@@ -198,7 +207,8 @@ class Reader {
     std::string anchor;
     if (event.type == YAML_ALIAS_EVENT) {
       const auto known = anchors_.find(string_of(event.data.alias.anchor));
-      require(known != anchors_.end(), events_.place(), "no value before it is named by &",
+      require(known != anchors_.end(), events_.place(),
+              "no text, number or list before it is named &",
               printable(string_of(event.data.alias.anchor)),
               "; put text that begins with '*' in quotes");
       list.setEntry(key, known->second);
@@ -223,7 +233,11 @@ class Reader {
       while (events_.next().type != YAML_MAPPING_END_EVENT)
         read_value(section, read_key(section), depth + 1);
     }
-    if (!anchor.empty()) anchors_[anchor] = list.getEntry(key);
+    if (anchor.empty()) return;
+    // Sections are of no use elsewhere, and copies of copies of them would fill the memory.
+    anchors_.erase(anchor);
+    if (to_value(list.getEntry(key)).kind != Value::Kind::section)
+      anchors_[anchor] = list.getEntry(key);
   }
 
   /// No key takes one: what is in it is of no interest.
@@ -271,19 +285,6 @@ std::string without_tabs(std::string text) {
   for (std::size_t at = text.find("\n\t"); at != std::string::npos; at = text.find("\n\t", at))
     for (++at; at < text.size() && text[at] == '\t'; ++at) text[at] = ' ';
   return text;
-}
-
-Value to_value(const ParameterEntry& entry) {
-  if (entry.isList()) {
-    const auto& list = Teuchos::getValue<ParameterList>(entry);
-    return Value::of(list.numParams() == 0 ? Value::Kind::nothing : Value::Kind::section);
-  }
-  if (entry.isType<bool>()) return Value::of(Teuchos::getValue<bool>(entry));
-  if (entry.isType<std::string>()) return Value::of(Teuchos::getValue<std::string>(entry));
-  if (!entry.isType<double>()) return Value::of(Value::Kind::list);
-  Value number = Value::of(Teuchos::getValue<double>(entry));
-  number.text = entry.docString();
-  return number;
 }
 
 DeckSection to_section(const std::string& name, const ParameterEntry& entry) {

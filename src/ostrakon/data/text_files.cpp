@@ -51,20 +51,11 @@ FileIdentity identity(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
-<<<<<<< HEAD
-std::string first_block(const std::string& path) {
-  const PlainFile file(path, PlainFile::Mode::read);
-  std::string block(first_block_bytes, '\0');
-  block.resize(static_cast<std::size_t>(
-      file.read_up_to(0, static_cast<std::int64_t>(block.size()), block.data())));
-  return block;
-=======
 /// Of what is no text; empty where it is not known.
 std::optional<KnownFormat> binary_format(const PlainFile& file, const std::string& head) {
   auto format = known_format(file, head);
   if (format || head.find('\0') == std::string::npos) return format;
   return begins_as_utf16(head) ? utf16() : KnownFormat{};
->>>>>>> c75559d (data: import and build say what a file is that is neither ids nor text; ids get the name of their tokenizer)
 }
 
 void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& files) {
@@ -72,20 +63,15 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
     files.duplicate.push_back(path);
     return;
   }
-<<<<<<< HEAD
-  std::string block;
+  const PlainFile file(path, PlainFile::Mode::read);
+  std::string head;
   try {
-    block = first_block(path);
+    head = head_of(file);
   } catch (const LfsPointer&) {
     files.pointers.push_back(path);
     return;
   }
-  if (block.empty()) {
-=======
-  const PlainFile file(path, PlainFile::Mode::read);
-  const std::string head = head_of(file);
   if (head.empty()) {
->>>>>>> c75559d (data: import and build say what a file is that is neither ids nor text; ids get the name of their tokenizer)
     files.empty.push_back(path);
     return;
   }

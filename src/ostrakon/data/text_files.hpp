@@ -18,16 +18,13 @@ struct TextFiles {
   std::vector<KnownFormat> formats;    ///< of each of them; empty where it is not known
   std::vector<std::string> duplicate;  ///< the same file as an earlier one, through a link
   std::vector<std::string> empty;
-<<<<<<< HEAD
   std::vector<std::string> pointers;  ///< Git LFS pointers
-=======
 
   // Of `paths`, those whose bytes are text, but may not be the text that was meant.
   std::vector<std::string> json_lines;
   std::vector<std::string> with_utf8_mark;  ///< a byte-order mark, three bytes
 
   std::vector<std::string> models;  ///< folders that hold a model: config.json, and weights
->>>>>>> c75559d (data: import and build say what a file is that is neither ids nor text; ids get the name of their tokenizer)
 };
 
 /// Files named by `arguments`, and those in the folders that they name, at any depth, sorted by

@@ -242,19 +242,19 @@ Section optimizer_section() {
 }
 
 Section schedule_section() {
-  return {
-      "schedule",
-      "learning rate over the steps, as a fraction of its peak",
-      {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
-               "first steps, in which the learning rate rises linearly to its peak"),
-       choice("tail", FIELD(schedule.tail), optim::tail_names,
-              "learning rate after the warm-up. warmup_stable_decay: constant, then falling "
-              "linearly over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
-       number("final_fraction", FIELD(schedule.final_fraction), share,
-              "learning rate of the last step, as a fraction of its peak; for cosine, linear "
-              "and warmup_stable_decay"),
-       integer("decay_steps", FIELD(schedule.decay_steps), 0,
-               "last steps, in which the learning rate of warmup_stable_decay falls; 0: never")}};
+  return {"schedule",
+          "learning rate over the steps, as a fraction of its peak",
+          {integer("warmup_steps", FIELD(schedule.warmup_steps), 0,
+                   "first steps, in which the learning rate rises linearly to its peak"),
+           choice("tail", FIELD(schedule.tail), optim::tail_names,
+                  "learning rate after the warm-up. warmup_stable_decay: constant, then falling "
+                  "linearly over decay_steps; inverse_square_root: as 1 / sqrt(step)"),
+           number("final_fraction", FIELD(schedule.final_fraction), share,
+                  "learning rate of the last step, as a fraction of its peak; for cosine, linear "
+                  "and warmup_stable_decay"),
+           integer("decay_steps", FIELD(schedule.decay_steps), 0,
+                   "last steps, in which the learning rate of warmup_stable_decay falls; 0: "
+                   "never")}};
 }
 
 #undef FIELD

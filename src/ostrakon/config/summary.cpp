@@ -197,9 +197,7 @@ std::string short_schedule(const Settings& settings) {
     return text("the run of ", steps, steps == 1 ? " step" : " steps", " ends in the warm-up, at ",
                 steps, "/", warmup, " of the peak learning rate");
   if (is_stable_then_decays(settings) && decay == 0)
-    return "the learning rate stays at its peak after the warm-up: it falls in the last "
-           "decay_steps, "
-           "which are 0";
+    return "the learning rate never falls: decay_steps is 0";
   if (is_stable_then_decays(settings) && decay > steps - warmup)
     return text("the learning rate falls in the ", steps - warmup,
                 " steps after the warm-up; decay_steps ", decay, " are more");

@@ -4,6 +4,7 @@
 #include <made_up_device/runtime.h>
 
 #include <optional>
+#include <ostrakon/device/memory.hpp>
 #include <ostrakon/train/submissions.hpp>
 #include <string>
 
@@ -64,12 +65,23 @@ TEST(Submissions, AreThoseOfAStepWithStateOnTheHost) {
 TEST(DeviceMemory, IsToldBesidesTheArena) {
   config::Settings settings = on_streams(small_llama(4));
   SmallRun run(settings);
-  const train::DeviceMemoryUse& use = run.trainer.device_memory();
+  const train::DeviceMemoryUse use = run.trainer.device_memory();
   // Of the made-up NCCL each first communicator takes 1 MiB.
   EXPECT_EQ(use.communication % (1 << 20), 0);
   EXPECT_EQ(use.communication > 0, world_ranks() > 1);
   EXPECT_EQ(use.computing, 0);  // products are the host's
   EXPECT_NE(use.describe().find("communicators"), std::string::npos);
+}
+
+TEST(DeviceMemory, OfEachRankIsThatOfItsOwnDevice) {
+  mesh::Mesh mesh(MPI_COMM_WORLD);
+  train::Trainer trainer = train::make_trainer(on_streams(small_llama(4)), mesh);
+  // Room for one arena and a half.
+  const auto free = static_cast<std::size_t>(device::memory_info().free);
+  const std::size_t taken = free - static_cast<std::size_t>(trainer.planned_peak_bytes()) * 3 / 2;
+  made_up_take_memory(taken);
+  EXPECT_NO_THROW(trainer.require_memory());
+  made_up_take_memory(std::size_t{0} - taken);  // gives it back
 }
 
 TEST(Submissions, OfMixturesAreNotKnownBefore) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/comm/mpi_transport.hpp>
@@ -68,6 +69,21 @@ std::string shared_device(const std::vector<std::string>& devices) {
   return "";
 }
 
+std::string device_name() {
+#if OSTRAKON_HAS_DEVICE
+  return text("device ", device::identity(), " of host ", host_name());
+#else
+  return "";
+#endif
+}
+
+comm::Communicator ranks_of_device(comm::Communicator& ranks) {
+  const std::string mine = device_name();
+  const std::vector<std::string> all = ranks.gather_texts(mine);
+  const auto first = std::find(all.begin(), all.end(), mine) - all.begin();
+  return comm::Communicator::split(ranks.mpi(), static_cast<int>(first));
+}
+
 TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
   TransportFacts facts;
   facts.has_device = has_device;
@@ -79,13 +95,29 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
 #endif
 #if OSTRAKON_HAS_DEVICE
   std::string mine;
-  world.agree([&] { mine = text("device ", device::identity(), " of host ", host_name()); });
+  world.agree([&] { mine = device_name(); });
   facts.shared = shared_device(world.gather_texts(mine));
   double aware = comm::mpi_is_device_aware() ? 1.0 : 0.0;
   world.minimum(&aware, 1);
   facts.mpi_is_aware = aware > 0.0;
 #endif
   return facts;
+}
+
+void carry_device_memory([[maybe_unused]] comm::Communicator& group) {
+#if OSTRAKON_HAS_DEVICE
+  if (group.size() == 1) return;
+  const TransportKind kind = transport_for(TransportChoice::automatic, transport_facts(group));
+#if defined(OSTRAKON_HAVE_NCCL)
+  if (kind == TransportKind::nccl) {
+    constexpr double limit = 300.0;  // seconds
+    auto nccl = std::make_shared<comm::NcclCommunicator>(group, "ostrakon", limit);
+    group.carry(std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr));
+    return;
+  }
+#endif
+  group.carry(std::make_unique<comm::MpiTransport>(group.mpi(), kind == TransportKind::mpi_staged));
+#endif
 }
 
 ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {

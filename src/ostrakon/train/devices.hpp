@@ -12,6 +12,13 @@
 
 namespace ostrakon::train {
 
+/// This rank's, told from all others: "device 0000:17:00.0 of host n1". Empty in builds without a
+/// device. Throws Error.
+std::string device_name();
+
+/// Those of `ranks` that have this rank's device; in builds without a device all. Collective.
+comm::Communicator ranks_of_device(comm::Communicator& ranks);
+
 /// What the choice depends on, the same on all ranks.
 struct TransportFacts {
   bool has_device = false;
@@ -37,6 +44,10 @@ void require_communicators(config::CommunicatorsChoice choice, comm::TransportKi
 /// The first two of `devices`, one for each rank, that are the same: "ranks 0 and 1 of host n1
 /// share device ..."; empty where none are.
 std::string shared_device(const std::vector<std::string>& devices);
+
+/// Gives the group a transport of arrays in device memory, as runtime.transport = auto does for a
+/// run; nothing in builds without a device. Collective.
+void carry_device_memory(comm::Communicator& group);
 
 /// How a run moves what is in device memory, and which ranks share a device, where any do.
 struct ChosenTransport {

@@ -6,12 +6,14 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/train/devices.hpp>
 #include <ostrakon/train/step_size.hpp>
 
 namespace ostrakon::train {
 
-std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
+std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of_host) {
   for (const MemoryNeed& need : needs) {
+    const int ranks = need.of_device > 0 ? need.of_device : ranks_of_host;
     const std::int64_t planned_by_all =
         need.planned_by_all > 0 ? need.planned_by_all : ranks * need.planned;
     const std::int64_t all = planned_by_all + ranks * need.process;
@@ -20,7 +22,8 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
         need.planned_by_all > 0
             ? format_bytes(planned_by_all / ranks) + " planned on average" + need.where
             : format_bytes(need.planned) + " planned" + need.where;
-    return text(ranks, ranks == 1 ? " rank" : " ranks", " on this host x ",
+    return text(ranks, ranks == 1 ? " rank" : " ranks",
+                need.of_device > 0 ? " on this device x " : " on this host x ",
                 need.process > 0
                     ? text("(", planned, " + ", format_bytes(need.process), " for the process)")
                     : planned,
@@ -31,6 +34,13 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks) {
 
 namespace {
 
+/// Where ranks plan different memory, as those of other stages do. Collective.
+void add_up(MemoryNeed& need, comm::Communicator& ranks) {
+  std::int64_t all = need.planned;
+  ranks.sum(&all, 1);
+  if (all != ranks.size() * need.planned) need.planned_by_all = all;
+}
+
 /// Collective.
 std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& host) {
   // Every process needs memory besides the arena: libraries, message buffers, the program itself,
@@ -40,20 +50,20 @@ std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& h
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);
   const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
-  std::vector<MemoryNeed> needs = {
-      {" in device memory", on_device_planned, 0, 0},
-      {" in host memory", on_host_planned, process_bytes, left_on_host}};
-  if (has_device) {
-    needs[0].available = runtime::available_memory_bytes(plan::Space::device);
-  } else {
-    needs = {{"", on_device_planned + on_host_planned, process_bytes, left_on_host}};
+  MemoryNeed on_host = {"", on_host_planned, process_bytes, left_on_host};
+  if (!has_device) {
+    on_host.planned += on_device_planned;
+    add_up(on_host, host);
+    return {on_host};
   }
-  for (MemoryNeed& need : needs) {  // stages plan different memory
-    std::int64_t all = need.planned;
-    host.sum(&all, 1);
-    if (all != host.size() * need.planned) need.planned_by_all = all;
-  }
-  return needs;
+  on_host.where = " in host memory";
+  add_up(on_host, host);
+  comm::Communicator sharers = ranks_of_device(host);
+  MemoryNeed on_device = {" in device memory", on_device_planned, 0,
+                          runtime::available_memory_bytes(plan::Space::device)};
+  on_device.of_device = sharers.size();
+  add_up(on_device, sharers);
+  return {on_device, on_host};
 }
 
 void require_memory(const std::vector<MemoryNeed>& needs, const Programs& programs,

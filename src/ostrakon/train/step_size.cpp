@@ -60,7 +60,9 @@ void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh) {
   require_short_plan(size);
   if (size.visits() <= planned_in_a_moment) return;
   std::int64_t available = runtime::available_memory_bytes(plan::Space::host);
-  if (has_device) available += runtime::available_memory_bytes(plan::Space::device);
+  // At most: ranks may share a device, which the plan's own check knows.
+  if (has_device)
+    available += mesh.host().size() * runtime::available_memory_bytes(plan::Space::device);
   require_room_for_parameters(size, ranks, mesh.host().size(), available);
 }
 

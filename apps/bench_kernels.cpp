@@ -15,6 +15,7 @@
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/math/sequence_parts.hpp>
 #include <ostrakon/math/subnormals.hpp>
+#include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/optim/adamw.hpp>
 #include <ostrakon/train/dispatch_dtype.hpp>
 #include <ostrakon/train/threads.hpp>
@@ -104,7 +105,9 @@ class Kernels {
                 {"GFLOP/s", "gigaflops", Format::number, 8},
                 {"GB/s", "gigabytes_per_second", Format::number, 8},
                 {"of peak", "ratio_to_peak", Format::ratio, 8}},
-               options.json, world.rank() == 0) {}
+               options.json, world.rank() == 0) {
+    math::warm_up(exec_);
+  }
 
   void all() {
     peaks();

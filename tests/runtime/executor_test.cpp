@@ -394,6 +394,53 @@ TEST(MemoryCounter, CountsWhatKokkosAllocates) {
     EXPECT_GT(runtime::available_memory_bytes(space), 1 << 20);
 }
 
+/// What tools are told where memory is allocated through Kokkos: with a label; and where it is
+/// freed: of Kokkos' own memory without.
+class ToldMemory {
+ public:
+  void allocate(const std::string& label, std::uint64_t bytes) {
+    Kokkos::Profiling::allocateData(space_, label, this, bytes);
+  }
+  void free(const std::string& label, std::uint64_t bytes) {
+    Kokkos::Profiling::deallocateData(space_, label, this, bytes);
+  }
+
+ private:
+  Kokkos::Profiling::SpaceHandle space_ = Kokkos::Profiling::make_space_handle("Made up");
+};
+
+TEST(MemoryCounter, CountsApartWhatKokkosAllocatesForItself) {
+  runtime::start_counting_memory();
+  const runtime::MemoryCount before = runtime::memory_count();
+  const auto expect = [&](std::int64_t bytes, std::int64_t allocations, std::int64_t library_bytes,
+                          std::int64_t library_allocations) {
+    const runtime::MemoryCount now = runtime::memory_count();
+    EXPECT_EQ(now.bytes - before.bytes, bytes);
+    EXPECT_EQ(now.allocations - before.allocations, allocations);
+    EXPECT_EQ(now.library_bytes - before.library_bytes, library_bytes);
+    EXPECT_EQ(now.library_allocations - before.library_allocations, library_allocations);
+    EXPECT_EQ(now.all_allocations() - before.all_allocations(), allocations + library_allocations);
+  };
+  ToldMemory array, scratch, teams, unlabeled, older, none;
+  array.allocate("array", 1 << 20);
+  expect(1 << 20, 1, 0, 0);
+  scratch.allocate("Kokkos::InternalScratchSpace", 65536);
+  teams.allocate("Kokkos::CudaSpace::TeamScratchMemory", 300);
+  unlabeled.allocate("[unlabeled]", 64);
+  expect(1 << 20, 1, 65900, 3);
+  none.allocate("Kokkos::CudaSpace::TeamScratchMemory", 0);  // at each launch of teams
+  none.allocate("Kokkos::CudaSpace::TeamScratchMemory", 0);
+  expect(1 << 20, 1, 65900, 5);
+  older.free("[unlabeled]", 4096);  // of before anything was counted
+  expect(1 << 20, 1, 65900, 5);
+  scratch.free("[unlabeled]", 65536);
+  unlabeled.free("[unlabeled]", 64);
+  expect(1 << 20, 1, 300, 5);
+  teams.free("Kokkos::CudaSpace::TeamScratchMemory", 300);
+  array.free("array", 1 << 20);
+  expect(0, 1, 0, 5);
+}
+
 // Only a sanitizer build can see an action reach for bytes that it did not declare.
 TEST(ExecutorDeathTest, EndsTheProgramWhereAnActionUsesBytesThatItDidNotDeclare) {
   if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";

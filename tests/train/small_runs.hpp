@@ -130,6 +130,7 @@ struct SmallRun {
     runtime::start_counting_memory();
     before = runtime::memory_count();
     trainer.allocate();
+    allocated = runtime::memory_count();
     trainer.initialize();
   }
 
@@ -138,7 +139,7 @@ struct SmallRun {
   mesh::Mesh mesh;
   train::Trainer trainer;
   std::unique_ptr<data::Dataset> training, validation;
-  runtime::MemoryCount before;  ///< the arenas
+  runtime::MemoryCount before, allocated;  ///< without the arenas, and with them
 
  private:
   std::unique_ptr<data::Dataset> open(const config::Settings& settings, data::Split split) {
@@ -374,6 +375,7 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   EXPECT_EQ(after.bytes - run.before.bytes, trainer.planned_peak_bytes());
   EXPECT_EQ(after.allocations - run.before.allocations, 2)
       << "something but the arenas was allocated";
+  EXPECT_EQ(after.library_allocations, run.allocated.library_allocations);
   return history;
 }
 

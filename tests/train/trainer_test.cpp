@@ -38,23 +38,32 @@ class FixedBatch : public data::Dataset {
 
 TEST(Trainer, UsesWhatWasPlannedAndAllocatesNothingAfterwards) {
   runtime::start_counting_memory();
-  for (config::Settings settings : {small_gpt2(24), small_llama(24)})
+  std::vector<config::Settings> models = {small_gpt2(24), small_llama(24), small_llama(24),
+                                          small_llama(24)};
+  models[2].tensor_grain = 2;  // parameters in pieces, whose elements are digested run by run
+  models[3].model.experts.count = 4;
+  models[3].model.experts.per_token = 2;
+  models[3].model.experts.width = 32;
+  for (config::Settings settings : models)
     for (const auto sharding : all_shardings) {
       settings.parallel.sharding = sharding;
+      if (sharding == plan::Sharding::optimizer) settings.precision.gather = DType::bf16;
       mesh::Mesh mesh(MPI_COMM_WORLD, 0);
       train::Trainer trainer = train::make_trainer(settings, mesh);
       FixedBatch dataset(settings.training.sequence_length + 1, settings.model.vocabulary, 48);
       const runtime::MemoryCount before = runtime::memory_count();
       trainer.allocate();
-      EXPECT_EQ(runtime::memory_count().bytes - before.bytes, trainer.planned_peak_bytes());
-      EXPECT_EQ(runtime::memory_count().allocations - before.allocations, 2);
+      const runtime::MemoryCount allocated = runtime::memory_count();
+      EXPECT_EQ(allocated.bytes - before.bytes, trainer.planned_peak_bytes());
+      EXPECT_EQ(allocated.allocations - before.allocations, 2);
+      EXPECT_EQ(trainer.device_memory().kokkos, allocated.library_bytes);
       trainer.initialize();
       for (std::int64_t step = 1; step <= 3; ++step) trainer.step(dataset, step);
       trainer.evaluate(dataset, 1);
       trainer.state_digest();
       trainer.visit_parameters([](int, View<const float*>, View<const float*>) {});
-      EXPECT_EQ(runtime::memory_count().allocations - before.allocations, 2);
-      EXPECT_EQ(runtime::memory_count().bytes - before.bytes, trainer.planned_peak_bytes());
+      EXPECT_EQ(runtime::memory_count().all_allocations(), allocated.all_allocations());
+      EXPECT_EQ(runtime::memory_count().bytes, allocated.bytes);
     }
 }
 
@@ -257,6 +266,16 @@ TEST(MemoryCheck, NamesTheMemoryThatIsTooSmall) {
   EXPECT_EQ(check(100 * mib, 59 * mib, 1),
             "1 rank on this host x (50.00 MiB planned in host memory + 10.00 MiB for the process) "
             "= 60.00 MiB, but 59.00 MiB are available");
+  // Ranks of a host need not share a device.
+  const auto on_devices = [&](int of_device) {
+    train::MemoryNeed need = {" in device memory", 100 * mib, 0, 150 * mib};
+    need.of_device = of_device;
+    return train::what_does_not_fit({need}, 8);
+  };
+  EXPECT_EQ(on_devices(1), "");
+  EXPECT_EQ(on_devices(2),
+            "2 ranks on this device x 100.00 MiB planned in device memory = 200.00 MiB, but 150.00 "
+            "MiB are available");
 }
 
 TEST(Trainer, ModelFlopsAreThoseThatItsGradientsNeed) {

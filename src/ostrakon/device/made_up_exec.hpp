@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <ostrakon/device/stream.hpp>
 #include <type_traits>
@@ -20,15 +21,66 @@ class MadeUpExec {
   using memory_space =
       Kokkos::HostSpace;  ///< of Kokkos' views of it, which only kernels may follow
 
-  MadeUpExec() = default;
-  explicit MadeUpExec(StreamHandle stream) : stream_(stream) {}
-  StreamHandle stream() const { return stream_; }
-  void fence() const { wait_for(stream_); }
+  MadeUpExec() : instance_(of_standard_stream()) {}
+  explicit MadeUpExec(StreamHandle stream) : instance_(std::make_shared<Instance>(stream)) {}
+  StreamHandle stream() const { return instance_->stream; }
+  void fence() const { wait_for(stream()); }
+
+  // As Kokkos' instances for CUDA, these say to its tools that they allocate scratch memory: some
+  // when one is made, and for teams more; no bytes at each launch, unless it was taken before.
+
+  void take_team_scratch() const { instance_->team_scratch.take(team_scratch_label, 67584); }
+  void note_launch() const {
+    if (!instance_->team_scratch.is_taken()) Scratch::tell(team_scratch_label, nullptr, 0);
+  }
+
   static int concurrency() { return Kokkos::DefaultExecutionSpace().concurrency(); }
   static const char* name() { return "made-up device"; }
 
  private:
-  StreamHandle stream_ = nullptr;
+  static constexpr const char* team_scratch_label = "Kokkos::CudaSpace::TeamScratchMemory";
+
+  /// Memory that tools are told of, and nobody has.
+  class Scratch {
+   public:
+    Scratch() = default;
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+    ~Scratch() {
+      if (bytes_ > 0)
+        Kokkos::Profiling::deallocateData(Kokkos::Profiling::make_space_handle(name()),
+                                          "[unlabeled]", this, bytes_);
+    }
+    void take(const char* label, std::uint64_t bytes) {
+      if (bytes_ > 0) return;
+      bytes_ = bytes;
+      tell(label, this, bytes);
+    }
+    bool is_taken() const { return bytes_ > 0; }
+    static void tell(const char* label, const void* pointer, std::uint64_t bytes) {
+      Kokkos::Profiling::allocateData(Kokkos::Profiling::make_space_handle(name()), label, pointer,
+                                      bytes);
+    }
+
+   private:
+    std::uint64_t bytes_ = 0;
+  };
+
+  struct Instance {
+    explicit Instance(StreamHandle handle) : stream(handle) {
+      scratch.take("Kokkos::InternalScratchSpace", 65536);
+    }
+    StreamHandle stream;
+    Scratch scratch, team_scratch;
+  };
+
+  static const std::shared_ptr<Instance>& of_standard_stream() {
+    // As long as the program lasts.
+    static const auto& one = *new std::shared_ptr<Instance>(std::make_shared<Instance>(nullptr));
+    return one;
+  }
+
+  std::shared_ptr<Instance> instance_;
 };
 
 /// Runs work() later, in the order of the stream; within a kernel, which may be a host function
@@ -37,6 +89,7 @@ class MadeUpExec {
 template <class Work>
 void give(const MadeUpExec& exec, Work work, std::uint64_t variant = 0) {
   if (made_up_in_kernel() != 0) return work();
+  exec.note_launch();
   const made_up_kernel kernel = {[](void* at) {
                                    auto* const it = static_cast<Work*>(at);
                                    (*it)();

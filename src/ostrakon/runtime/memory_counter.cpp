@@ -5,8 +5,11 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <ostrakon/math/portability.hpp>
 #include <string>
+#include <string_view>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
 #endif
@@ -20,15 +23,59 @@ std::atomic<std::int64_t> current{0}, peak{0}, allocations{0};
 tools::EventSet previous;
 bool counting = false;
 
+/// Whether Kokkos says of memory with this label that it is for itself. It gives some of that none.
+bool is_of_kokkos(std::string_view label) {
+  return label.substr(0, 8) == "Kokkos::" || label == "[unlabeled]";
+}
+
+/// What Kokkos has allocated for itself. It does not give the label again where it frees such
+/// memory, hence the addresses.
+class KokkosMemory {
+ public:
+  void take(const void* pointer, std::int64_t bytes) {
+    ++allocations_;
+    if (bytes == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bytes_ += bytes;
+    pieces_[pointer] = bytes;
+  }
+  /// False where it is not of this memory.
+  bool give_back(const void* pointer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto piece = pieces_.find(pointer);
+    if (piece == pieces_.end()) return false;
+    bytes_ -= piece->second;
+    pieces_.erase(piece);
+    return true;
+  }
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t allocations() const { return allocations_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, std::int64_t> pieces_;
+  std::atomic<std::int64_t> bytes_{0}, allocations_{0};
+};
+
+KokkosMemory& of_kokkos() {
+  static KokkosMemory* const one = new KokkosMemory;  // Kokkos may end after all else
+  return *one;
+}
+
 void on_allocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                  std::uint64_t bytes) {
-  count_allocation(static_cast<std::int64_t>(bytes));
+  if (is_of_kokkos(label))
+    of_kokkos().take(pointer, static_cast<std::int64_t>(bytes));
+  else
+    count_allocation(static_cast<std::int64_t>(bytes));
   if (previous.allocate_data) previous.allocate_data(space, label, pointer, bytes);
 }
 
 void on_deallocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                    std::uint64_t bytes) {
-  count_deallocation(static_cast<std::int64_t>(bytes));
+  // What is of Kokkos by its label alone was allocated before anything was counted.
+  if (!of_kokkos().give_back(pointer) && !is_of_kokkos(label))
+    count_deallocation(static_cast<std::int64_t>(bytes));
   if (previous.deallocate_data) previous.deallocate_data(space, label, pointer, bytes);
 }
 
@@ -108,7 +155,9 @@ void count_deallocation(std::int64_t bytes) {
   if (counting) current -= bytes;
 }
 
-MemoryCount memory_count() { return {current, peak, allocations}; }
+MemoryCount memory_count() {
+  return {current, peak, allocations, of_kokkos().bytes(), of_kokkos().allocations()};
+}
 
 std::int64_t peak_resident_bytes() {
   return std::max<std::int64_t>(0, number_in("/proc/self/status", "VmHWM:")) * 1024;

@@ -6,12 +6,19 @@
 
 namespace ostrakon::runtime {
 
-/// What Kokkos has allocated, in all its memory spaces, as its Tools callbacks report it, and
-/// arenas that Kokkos does not allocate. Callbacks of a tool that the user loaded are still called.
+/// What was allocated through Kokkos, in all its memory spaces, as its Tools callbacks report it,
+/// and arenas that Kokkos does not allocate. Callbacks of a tool that the user loaded are still
+/// called. No plan has what Kokkos allocates for itself, such as the scratch memory of a stream of
+/// a device, which is counted apart.
 struct MemoryCount {
   std::int64_t bytes = 0;        ///< allocated now
   std::int64_t peak_bytes = 0;   ///< most at any time since start_counting_memory
   std::int64_t allocations = 0;  ///< made since then
+
+  std::int64_t library_bytes = 0;        ///< that Kokkos has allocated for itself since then
+  std::int64_t library_allocations = 0;  ///< that it has made for itself
+
+  std::int64_t all_allocations() const { return allocations + library_allocations; }
 };
 
 /// Call after Kokkos is initialized and before anything is allocated; later calls do nothing.

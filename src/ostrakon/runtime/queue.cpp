@@ -7,6 +7,8 @@
 
 namespace ostrakon::runtime {
 
+HostQueue::HostQueue(const Exec& exec) : exec_(exec) { math::warm_up(exec_); }
+
 void HostQueue::begin(const std::vector<char>&) {
   added_ = 0;
   done_ = 0;
@@ -31,9 +33,7 @@ bool HostQueue::await(int count, const std::atomic<bool>& gives_up) {
 #if OSTRAKON_HAS_DEVICE
 
 ThreadQueue::ThreadQueue(device::Priority priority)
-    : HasStream(priority), HostQueue(Exec(stream_.handle())) {
-  math::warm_up(exec());
-}
+    : HasStream(priority), HostQueue(Exec(stream_.handle())) {}
 
 DeviceQueue::DeviceQueue(device::Priority priority) : stream_(priority), exec_(stream_.handle()) {
   math::warm_up(exec_);

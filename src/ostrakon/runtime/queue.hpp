@@ -67,7 +67,7 @@ using Finish = std::function<bool(int may_go_on, const std::atomic<bool>& gives_
 /// done; with a Finish, when that says so.
 class HostQueue : public Queue {
  public:
-  explicit HostQueue(const Exec& exec) : exec_(exec) {}
+  explicit HostQueue(const Exec& exec);
 
   /// `at_once`: add() finishes, rather than the first that waits.
   void finish_with(Finish finish, bool at_once) {

@@ -10,7 +10,7 @@ namespace ostrakon::train {
 std::string DeviceMemoryUse::describe() const {
   return text(format_bytes(all()), " besides (before the arena ", format_bytes(before),
               ", communicators ", format_bytes(communication), ", streams and products ",
-              format_bytes(computing), ")");
+              format_bytes(computing), ", Kokkos' own ", format_bytes(kokkos), " included)");
 }
 
 std::int64_t device_bytes_in_use() {

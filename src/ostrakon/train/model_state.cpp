@@ -9,6 +9,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
+#include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/train/initial_values.hpp>
 #include <utility>
 
@@ -23,6 +24,7 @@ ModelState::ModelState(const Programs& programs, const ShardLayout& layout, cons
       seed_(options.seed),
       memory_(programs, options.pinned_host_memory) {
   note_saved_bytes();
+  if (has_device) launch_digest();
 }
 
 void ModelState::warm_up() {
@@ -83,6 +85,29 @@ void ModelState::initialize(checkpoint::ParameterSource* weights) {
   has_values_ = true;
 }
 
+std::array<ModelState::Kind, 4> ModelState::kinds() const {
+  using plan::PlannedUnit;
+  return {{{"parameters", &PlannedUnit::masters, DType::fp32, true},
+           {"first moment", &PlannedUnit::first_moments, moments_, true},
+           {"second moment", &PlannedUnit::second_moments, moments_, true},
+           {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
+}
+
+void ModelState::launch_digest() {
+  math::warm_up(exec_);
+  if (memory_.scratch().size() == 0) return;
+  const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
+  math::clear(exec_, digest);
+  for (const Kind& kind : kinds())
+    for (const plan::PlannedUnit& unit : plan_.units) {
+      const int buffer = unit.*kind.which;
+      if (buffer < 0 || plan_.buffers[buffer].bytes == 0) continue;
+      math::add_digest(exec_, memory_.fetch(kind.dtype, buffer, 0, 1), 0, 0, digest);
+      break;
+    }
+  exec_.fence();
+}
+
 /// Of one kind of state, which a member of PlannedUnit names, of the units in so many parts, of the
 /// part that `counted` says.
 std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
@@ -126,16 +151,6 @@ std::string ModelState::difference(const char* what, std::uint64_t mine,
 
 std::uint64_t ModelState::digest() {
   using plan::PlannedUnit;
-  struct Kind {
-    const char* name;
-    int PlannedUnit::*which;
-    DType dtype;
-    bool counts;  ///< working copies say nothing new, but must be alike
-  };
-  const Kind kinds[] = {{"parameters", &PlannedUnit::masters, DType::fp32, true},
-                        {"first moment", &PlannedUnit::first_moments, moments_, true},
-                        {"second moment", &PlannedUnit::second_moments, moments_, true},
-                        {"working copies", &PlannedUnit::working, copy_dtype(), false}};
   // Units in as many parts are divided alike.
   std::map<int, const PlannedUnit*> tables;
   for (const PlannedUnit& unit : plan_.units) tables.try_emplace(unit.layouts.parts, &unit);
@@ -143,7 +158,7 @@ std::uint64_t ModelState::digest() {
   std::string wrong;
   for (const auto& [parts, first] : tables) {
     const plan::Spans& all_ranks = first->layouts.gradient.divided;
-    for (const Kind& kind : kinds) {
+    for (const Kind& kind : kinds()) {
       const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
                                     [&, p = parts](const PlannedUnit& unit) {
                                       return unit.layouts.parts == p && unit.*kind.which >= 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
@@ -42,6 +43,11 @@ class ModelState {
   /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights);
 
+  /// Launches once what digest() launches, on one element of each kind of state, which need have no
+  /// value: what Kokkos allocates, and a device loads, for its first launch is there then. For
+  /// builds with a device. Not collective.
+  void launch_digest();
+
   /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
   /// AgreedError where replicas differ.
   std::uint64_t digest();
@@ -78,6 +84,13 @@ class ModelState {
 
   // model_state.cpp
   void initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights);
+  struct Kind {
+    const char* name;
+    int plan::PlannedUnit::*which;
+    DType dtype;
+    bool counts;  ///< working copies say nothing new, but must be alike
+  };
+  std::array<Kind, 4> kinds() const;
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype, int parts,
                           const plan::Spans& counted);
   std::string difference(const char* what, std::uint64_t mine, const plan::Spans& stored);

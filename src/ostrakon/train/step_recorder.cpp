@@ -11,7 +11,7 @@
 namespace ostrakon::train {
 
 std::int64_t AllocationCounter::take() {
-  const std::int64_t now = runtime::memory_count().allocations;
+  const std::int64_t now = runtime::memory_count().all_allocations();
   return now - std::exchange(before_, now);
 }
 

@@ -12,6 +12,7 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/plan/levels.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/memory_check.hpp>
 #include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/node_windows.hpp>
@@ -202,6 +203,12 @@ void Trainer::allocate() {
     state_->warm_up();
   }
   device_memory_.computing = taken();
+}
+
+DeviceMemoryUse Trainer::device_memory() const {
+  DeviceMemoryUse use = device_memory_;
+  use.kokkos = runtime::memory_count().library_bytes;
+  return use;
 }
 
 void Trainer::initialize(checkpoint::ParameterSource* weights) {

@@ -148,8 +148,8 @@ class Trainer {
 
   // ---- measurements and tests
 
-  /// Besides planned_peak_bytes(); known once allocate() was called. Not collective.
-  const DeviceMemoryUse& device_memory() const { return device_memory_; }
+  /// Besides planned_peak_bytes(), so far; known once allocate() was called. Not collective.
+  DeviceMemoryUse device_memory() const;
 
   /// Best rate of matrix products that all ranks reach at once, mean over ranks, in floating-point
   /// operations per second of a rank. Takes about `seconds`. Overwrites the arena: call between

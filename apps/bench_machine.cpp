@@ -4,19 +4,24 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/simulate/kernel_fit.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/simulate/prediction.hpp>
+#include <ostrakon/train/devices.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/train/product_rate.hpp>
 #include <ostrakon/train/threads.hpp>
 #include <thread>
 
 #include "bench.hpp"
+#include "bench_models.hpp"
 
 namespace ostrakon::bench {
 namespace {
@@ -24,43 +29,7 @@ namespace {
 using plan::Kind;
 using simulate::Machine;
 
-/// A small decoder: what blocks of real ones are made of, in other proportions, and with 512, 1024
-/// or 2048 rows: what a product takes besides its operations does not grow with these. Enough
-/// layers that weights and activations come from memory, as those of real ones. A step has one
-/// micro-batch.
-struct SmallModel {
-  const char* name;
-  const char* settings;  ///< of sections model and training
-};
-constexpr SmallModel small_models[] = {
-    {"GPT, width 256",
-     "model.norm=layernorm model.positions=learned model.activation=gelu "
-     "model.bias=true model.width=256 model.heads=4 model.layers=6 "
-     "model.vocabulary=4096 training.sequence_length=256 "
-     "training.micro_batch_size=2 training.global_batch_size=2"},
-    {"GPT, width 768",
-     "model.norm=layernorm model.positions=learned model.activation=gelu "
-     "model.bias=true model.width=768 model.heads=12 model.layers=4 "
-     "model.vocabulary=8192 training.sequence_length=256 "
-     "training.micro_batch_size=2 training.global_batch_size=2"},
-    {"Llama, width 192",
-     "model.width=192 model.heads=6 model.layers=6 model.vocabulary=257 "
-     "training.sequence_length=256 training.micro_batch_size=8 "
-     "training.global_batch_size=8"},
-    {"Llama, width 512",
-     "model.width=512 model.heads=8 model.kv_heads=4 model.layers=5 "
-     "model.vocabulary=2048 training.sequence_length=512 "
-     "training.micro_batch_size=1 training.global_batch_size=1"},
-    {"Llama, width 384, long",
-     "model.width=384 model.heads=3 model.layers=5 "
-     "model.vocabulary=1024 training.sequence_length=1024 "
-     "training.micro_batch_size=1 training.global_batch_size=1"},
-    {"Llama, width 128",
-     "model.width=128 model.heads=4 model.layers=6 model.vocabulary=512 "
-     "training.sequence_length=128 training.micro_batch_size=4 "
-     "training.global_batch_size=4"}};
-
-constexpr const char* small_deck = R"(
+constexpr const char* model_deck = R"(
 ostrakon:
   data:
     dataset: synthetic
@@ -90,8 +59,12 @@ class MachineBench {
   MachineBench(comm::Communicator& world, const Options& options)
       : world_(world), options_(options) {}
 
+  /// What there is to say of some of its numbers, as config::write_machine takes it.
+  const std::map<std::string, std::string>& remarks() const { return remarks_; }
+
   Machine all() {
     name();
+    choose_models();
     kernels();
     updates();
     host();
@@ -128,9 +101,9 @@ class MachineBench {
     return std::string(host, static_cast<std::size_t>(length));
   }
 
-  config::Settings settings_of(const SmallModel& model, const std::vector<std::string>& more) {
+  config::Settings settings_of(const TimedModel& model, const std::vector<std::string>& more) {
     std::vector<config::Override> overrides;
-    std::string all = model.settings;
+    const std::string& all = model.settings;
     std::size_t begin = 0;
     while (begin < all.size()) {
       const std::size_t end = std::min(all.find(' ', begin), all.size());
@@ -138,7 +111,63 @@ class MachineBench {
       begin = end + 1;
     }
     for (const std::string& one : more) overrides.push_back(config::parse_override(one));
-    return config::read_settings(small_deck, "small deck", overrides);
+    return config::read_settings(model_deck, "deck of ostrakon-bench machine", overrides);
+  }
+
+  // ---- sizes
+
+  /// The same on all ranks.
+  void choose_models() {
+    models_ = host_models();
+    if (!has_device) return;
+    DeviceFacts device;
+    device.products = least(product_rate(DType::bf16));
+    const auto free = static_cast<double>(runtime::available_memory_bytes(plan::Space::device));
+    device.free_bytes =
+        static_cast<std::int64_t>(least(free / train::ranks_of_device(world_).size()));
+    models_ = device_models(device, [&](const TimedModel& model) {
+      mesh::Mesh alone(MPI_COMM_SELF);
+      const train::Trainer trainer = train::make_trainer(settings_of(model, {}), alone);
+      return StepNeeds{trainer.model_flops(), trainer.planned_peak_bytes()};
+    });
+    Table table(
+        "machine_models",
+        {{"model", "model", Format::text, 44}, {"sequences", "sequences", Format::count, 9}},
+        options_.json, world_.rank() == 0);
+    for (const TimedModel& model : models_) table.row({model.name, model.sequences});
+  }
+
+  double least(double value) {
+    world_.minimum(&value, 1);
+    return value;
+  }
+
+  // ---- what no step exceeds
+
+  static constexpr std::int64_t limit_bytes = std::int64_t{256} << 20;
+
+  /// Of large products, all ranks at once.
+  double product_rate(DType dtype) {
+    const runtime::Arena memory(limit_bytes);
+    world_.barrier();
+    return mean(train::measure_product_rate(dtype, memory, 0.3));
+  }
+
+  /// Bytes a second of a kernel that does nothing but read and write, all ranks at once.
+  double memory_rate() {
+    const runtime::Arena memory(limit_bytes);
+    const std::int64_t half = limit_bytes / 2,
+                       elements = half / static_cast<std::int64_t>(sizeof(float));
+    const View<float*> from(reinterpret_cast<float*>(memory.data()), elements);
+    const View<float*> to(reinterpret_cast<float*>(memory.data() + half), elements);
+    const Exec exec;
+    math::fill(exec, from, 0.0f);
+    const std::vector<Seconds> copies =
+        measure(world_, 0.3, {[&] {
+                  math::copy<float>(exec, View<const float*>(from), to);
+                  exec.fence();
+                }});
+    return static_cast<double>(limit_bytes) / copies[0].fastest;
   }
 
   struct Run {
@@ -235,11 +264,11 @@ class MachineBench {
   std::vector<std::vector<Run>> runs_of(const std::vector<std::vector<std::string>>& kinds,
                                         MPI_Comm group = MPI_COMM_SELF, int ranks = 1) {
     const auto measure = [&](std::size_t kind, std::size_t model, std::vector<Run>& rounds_of) {
-      config::Settings settings = settings_of(small_models[model], kinds[kind]);
+      config::Settings settings = settings_of(models_[model], kinds[kind]);
       settings.training.global_batch_size *= ranks;
       rounds_of.push_back(run(settings, group));
     };
-    const std::size_t models = std::size(small_models);
+    const std::size_t models = models_.size();
     std::vector<std::vector<std::vector<Run>>> all(kinds.size(),
                                                    std::vector<std::vector<Run>>(models));
     for (int round = 0; round < rounds; ++round)
@@ -278,20 +307,26 @@ class MachineBench {
     std::vector<std::vector<Run>> all = runs_of({{}, {"precision.gather=bf16"}});
     runs_ = std::move(all[0]);
     halves_ = std::move(all[1]);
-    fit(runs_, "fp32", machine_.fp32);
-    fit(halves_, "bf16", machine_.bits16);
+    fit(runs_, DType::fp32, machine_.fp32);
+    fit(halves_, DType::bf16, machine_.bits16);
     // Dtypes have numbers of their own; this is of whole arrays.
     machine_.kernels.row_bytes_per_second = machine_.fp32.kernels.row_bytes_per_second;
+    if (const auto rows = remarks_.find(row_key("fp32")); rows != remarks_.end())
+      remarks_[row_key("kernels")] = rows->second;
   }
 
-  void fit(const std::vector<Run>& runs, const char* dtype, simulate::ComputeRates& rates) {
+  static std::string row_key(const std::string& section) {
+    return section + ".row_gigabytes_per_second";
+  }
+
+  void fit(const std::vector<Run>& runs, DType dtype, simulate::ComputeRates& rates) {
     std::vector<simulate::KernelSample> samples;
     for (std::size_t m = 0; m < runs.size(); ++m)
       for (std::size_t a = 0; a < runs[m].seconds.size(); ++a) {
         const plan::Action& action = runs[m].plan.actions[a];
         if (!(action.flops > 0.0 || action.work.row_kernels > 0.0)) continue;
         const std::string& unit = runs[m].plan.units[static_cast<std::size_t>(action.unit)].name;
-        const std::string name = text(small_models[m].name, " ", plan::name(action.kind), "(",
+        const std::string name = text(models_[m].name, " ", plan::name(action.kind), "(",
                                       unit.substr(0, unit.find('.')), ")");
         auto same =
             std::find_if(samples.begin(), samples.end(),
@@ -306,12 +341,32 @@ class MachineBench {
         same->flops += action.flops;
         same->work += action.work;
       }
-    const simulate::KernelFit found = simulate::fit_kernels(samples);
+    simulate::KernelFit found = simulate::fit_kernels(
+        samples, has_device ? simulate::Launches::of_all : simulate::Launches::of_products);
+    if (has_device || !found.tells_products() || !found.tells_rows()) {
+      const simulate::RateLimits limits = {product_rate(dtype), memory_rate()};
+      found.take_limits(samples, limits);
+      const std::string section = dtype == DType::fp32 ? "fp32" : "bits16";
+      const std::string name_of_dtype = ostrakon::name(dtype);
+      if (!found.tells_products())
+        state_bound(section + ".product_teraflops", "at most", "large products reach it",
+                    text("products in ", name_of_dtype), limits.products, "operations/s");
+      if (!found.tells_rows())
+        state_bound(row_key(section), "at most", "a copy reaches it",
+                    text("kernels without products in ", name_of_dtype),
+                    limits.row_bytes_per_second, "bytes/s");
+    }
     found.set(rates);
-    require(rates.products > 0.0 && rates.kernels.row_bytes_per_second > 0.0,
-            "the rates of products and of other kernels in ", dtype,
-            " can't be told from the times of this machine; is it doing other things?");
-    show(samples, found, dtype);
+    show(samples, found, ostrakon::name(dtype));
+  }
+
+  /// In the machine file, and in the output: a rate that the times of steps do not tell.
+  void state_bound(const std::string& key, const char* bound, const char* why,
+                   const std::string& what, double rate, const char* unit) {
+    remarks_[key] = text("a bound, ", bound, " this: the times of steps do not tell it, ", why);
+    if (world_.rank() == 0 && !options_.json)
+      std::cout << "The rate of " << what << " can't be told from the times of steps: it is "
+                << bound << " " << rate << " " << unit << ", as " << why << ".\n";
   }
 
   void show(const std::vector<simulate::KernelSample>& samples, const simulate::KernelFit& found,
@@ -362,7 +417,7 @@ class MachineBench {
 
   /// What the host updates, and copies, of a model whose optimizer is offloaded.
   void host() {
-    const Run found = run(settings_of(small_models[1], {"memory.offload=all"}));
+    const Run found = run(settings_of(models_[1], {"memory.offload=all"}));
     double host_bytes = 0.0, host_seconds = 0.0;
     double up_bytes = 0.0, up_seconds = 0.0, down_bytes = 0.0, down_seconds = 0.0;
     for (std::size_t a = 0; a < found.seconds.size(); ++a) {
@@ -386,21 +441,13 @@ class MachineBench {
 
   /// Of small all-gathers, and all-to-alls with their sums; then of those in steps of fully sharded
   /// models, whose arrays have left the caches.
-  void network(comm::Communicator& ranks, int ranks_per_node, simulate::Network& network) {
+  void network(comm::Communicator& ranks, int ranks_per_node, simulate::Network& network,
+               const char* section) {
     const double n = ranks.size();
-    const std::int64_t few = std::int64_t{64} * ranks.size();
-    const Kokkos::View<float*, Memory> full("full", few), staging("staging", few),
-        shard("shard", few / ranks.size());
-    const std::vector<Seconds> small = measure(
-        world_, 0.3,
-        {[&] { ranks.all_gather<float, OnDevice>(Exec(), device_view(shard), device_view(full)); },
-         [&] {
-           ranks.reduce_scatter<float, OnDevice>(Exec(), device_view(full), device_view(staging),
-                                                 device_view(shard));
-         }});
+    const std::vector<Seconds> small = small_collectives(ranks);
     network.base_seconds = small[0].median;
     network.message_seconds = std::max(0.0, small[1].median - small[0].median) / (n - 1);
-    BytesAndSeconds gathers, exchanges;
+    BytesAndSeconds gathers, whole_gathers, exchanges;
     std::vector<std::vector<std::string>> kinds = {
         {"parallel.sharding=full"}, {"parallel.sharding=full", "precision.gather=bf16"}};
     if (threads_share_cores(ranks_per_node))
@@ -412,7 +459,10 @@ class MachineBench {
         const plan::Action& action = found.plan.actions[a];
         const auto whole = static_cast<double>(plan::array_bytes(action));
         const double sent = whole * (n - 1) / n;
-        if (action.kind == Kind::gather) gathers.add(sent, found.seconds[a] - network.base_seconds);
+        if (action.kind == Kind::gather) {
+          gathers.add(sent, found.seconds[a] - network.base_seconds);
+          whole_gathers.add(sent, found.seconds[a]);
+        }
         if (action.kind == Kind::reduce_scatter)
           exchanges.add(sent, found.seconds[a] - network.base_seconds -
                                   (n - 1) * network.message_seconds -
@@ -421,8 +471,12 @@ class MachineBench {
     }
     network.bytes_per_second = gathers.rate();
     network.exchange_bytes_per_second = exchanges.rate();
-    require(network.bytes_per_second > 0.0,
-            "the rate of all-gathers can't be told from the times of this machine");
+    if (network.bytes_per_second <= 0.0) {
+      network.bytes_per_second = whole_gathers.rate();
+      state_bound(text(section, ".gigabytes_per_second"), "at least",
+                  "their whole time, latency included, is counted",
+                  text("all-gathers (", section, ")"), network.bytes_per_second, "bytes/s");
+    }
     // A sum whose bytes come from a cache may leave next to nothing for the transfer.
     if (network.exchange_bytes_per_second <= 0.0 ||
         network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
@@ -443,13 +497,39 @@ class MachineBench {
         const double fitted =
             simulate::predict({&steps[m].plan}, machine_, ranks_per_node, streams, 1.0)
                 .step_seconds;
-        table.row({text(small_models[m].name, what), collectives(steps[m].plan),
-                   steps[m].wall_seconds, fitted, fitted / steps[m].wall_seconds});
+        table.row({text(models_[m].name, what), collectives(steps[m].plan), steps[m].wall_seconds,
+                   fitted, fitted / steps[m].wall_seconds});
       }
     };
     show(runs, ", fp32", Streams::one_after_the_other);
     show(halves, ", bf16", Streams::one_after_the_other);
     if (all.size() > 2) show(all[2], ", fp32, streams on threads", Streams::concurrent);
+  }
+
+  /// Of 64 floats a rank: an all-gather, and an all-to-all with its sums.
+  std::vector<Seconds> small_collectives(comm::Communicator& ranks) {
+    train::carry_device_memory(ranks);
+    constexpr std::int64_t part = 64;
+    const std::int64_t few = part * ranks.size();
+    const runtime::Arena memory((2 * few + part) * static_cast<std::int64_t>(sizeof(float)));
+    const View<float*> all(reinterpret_cast<float*>(memory.data()), 2 * few + part);
+    const View<float*> full = all.range(0, few), staging = all.range(few, 2 * few),
+                       shard = all.range(2 * few, 2 * few + part);
+    const Exec exec;
+    math::fill(exec, all, 0.0f);
+    const auto done = [&] {
+      if (has_device) exec.fence();
+    };
+    return measure(world_, 0.3,
+                   {[&] {
+                      ranks.all_gather<float, OnDevice>(exec, View<const float*>(shard), full);
+                      done();
+                    },
+                    [&] {
+                      ranks.reduce_scatter<float, OnDevice>(exec, View<const float*>(full), staging,
+                                                            shard);
+                      done();
+                    }});
   }
 
   /// Whether streams can have threads here, and these share the cores of ranks.
@@ -538,17 +618,19 @@ class MachineBench {
     require(node > 0, "machine: hosts have different numbers of ranks; expected as many on each");
     if (node > 1) {
       comm::Communicator inside = comm::Communicator::split(world_.mpi(), world_.rank() / node);
-      network(inside, node, machine_.inside_nodes);
+      network(inside, node, machine_.inside_nodes, "inside_nodes");
     }
     if (mesh.nodes() > 1) {
       comm::Communicator across = comm::Communicator::split(world_.mpi(), world_.rank() % node);
-      network(across, 1, machine_.across_nodes);
+      network(across, 1, machine_.across_nodes, "across_nodes");
     }
   }
 
   comm::Communicator& world_;
   const Options options_;
   Machine machine_;
+  std::map<std::string, std::string> remarks_;  ///< of its numbers, by section and key
+  std::vector<TimedModel> models_;
   std::vector<Run> runs_;    ///< in fp32
   std::vector<Run> halves_;  ///< in bf16
 };
@@ -557,9 +639,10 @@ class MachineBench {
 
 void run_machine(comm::Communicator& world, const Options& options) {
   train::set_matrix_threads({}, world);
-  const Machine machine = MachineBench(world, options).all();
-  const std::string text =
-      config::write_machine(machine, "Measured by ostrakon-bench machine, all ranks at once");
+  MachineBench bench(world, options);
+  const Machine machine = bench.all();
+  const std::string text = config::write_machine(
+      machine, "Measured by ostrakon-bench machine, all ranks at once", bench.remarks());
   world.agree([&] {
     if (world.rank() != 0) return;
     if (options.output.empty()) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <ostrakon/simulate/kernel_fit.hpp>
 
 namespace ostrakon::tests {
@@ -93,6 +96,113 @@ TEST(KernelFit, WhatTakesNoTimeIsBounded) {
     EXPECT_GE(rate, 0.0);
     EXPECT_LE(rate, 1e17);
   }
+}
+
+/// Phases on a device to which kernels are submitted: each takes as long as its launch, or as its
+/// work. `elements`: of an activation, so how much of the device a kernel fills.
+std::vector<KernelSample> device_samples(const ComputeRates& rates, double launch_seconds,
+                                         std::initializer_list<double> elements) {
+  std::vector<KernelSample> all;
+  const auto add = [&](double times, double share, const KernelWork& once, double flops) {
+    KernelSample sample;
+    sample.is_backward = times > 1.0;
+    sample.share = share;
+    sample.work = times * once;
+    sample.flops = times * flops;
+    const auto of_kernels = [&](double kernels, double work_seconds) {
+      return std::max(kernels * launch_seconds, work_seconds);
+    };
+    sample.seconds =
+        of_kernels(sample.work.products,
+                   rates.kernels.products(sample.flops, sample.work) / rates.products) +
+        of_kernels(sample.work.row_kernels,
+                   sample.work.row_bytes / rates.kernels.row_bytes_per_second) +
+        rates.kernels.attention(sample.work) / rates.attention;
+    all.push_back(sample);
+  };
+  for (const double count : elements)
+    for (const std::int64_t width : {512, 1024, 2048, 4096})
+      for (const double times : {1.0, 2.0}) {  // forward, backward
+        const double scores = 400.0 * count;
+        const double block = 8.0 * count * static_cast<double>(width), head = 32768.0 * count;
+        add(times, 0.4,
+            6.0 * product_work(block, width, 4 * width) + row_work(30.0 * count, 8.0) +
+                attention_work(scores, width > 1500 ? 128 : 64),
+            6.0 * block + scores);
+        add(times, 0.1, product_work(head, width, 16384) + row_work(4.0 * count), head);
+        add(times, 0.02, row_work(6.0 * count), 0.0);  // the embedding
+      }
+  return all;
+}
+
+ComputeRates like_an_h200() {
+  ComputeRates rates;
+  rates.products = 7e14;
+  rates.attention = 3e14;
+  rates.kernels.product_width = 128.0;
+  rates.kernels.row_bytes_per_second = 4e12;
+  return rates;
+}
+
+constexpr double launch_seconds = 4e-6;
+
+TEST(KernelFit, FindsTheRatesOfADeviceThatIsFilled) {
+  const ComputeRates rates = like_an_h200();
+  // 32 million elements fill it, 100,000 are launches and nothing else.
+  const std::vector<KernelSample> samples = device_samples(rates, launch_seconds, {32e6, 1e5});
+  const KernelFit fit = fit_kernels(samples, Launches::of_all);
+  EXPECT_TRUE(fit.tells_products());
+  EXPECT_TRUE(fit.tells_rows());
+  ComputeRates found;
+  fit.set(found);
+  EXPECT_NEAR(found.products, rates.products, 0.1 * rates.products);
+  EXPECT_NEAR(found.kernels.row_bytes_per_second, 4e12, 0.1 * 4e12);
+  EXPECT_NEAR(found.kernels.product_seconds, launch_seconds, 0.3 * launch_seconds);
+  EXPECT_DOUBLE_EQ(found.kernels.row_kernel_seconds, found.kernels.product_seconds);
+  for (const KernelSample& sample : samples)
+    EXPECT_NEAR(fit.seconds(sample), sample.seconds, 0.25 * sample.seconds);
+}
+
+// Small models on a large device: launches explain all of the time, so products take none of it, or
+// less than they can.
+TEST(KernelFit, RatesThatTimesDoNotTellAreLimits) {
+  for (const double elements : {1e4, 1e5}) {
+    const std::vector<KernelSample> samples =
+        device_samples(like_an_h200(), launch_seconds, {elements});
+    KernelFit fit = fit_kernels(samples, Launches::of_all);
+    fit.take_limits(samples, {8e14, 4.2e12});
+    EXPECT_FALSE(fit.tells_products());
+    EXPECT_FALSE(fit.tells_rows());
+    ComputeRates found;
+    fit.set(found);
+    EXPECT_DOUBLE_EQ(found.products, 8e14);
+    EXPECT_DOUBLE_EQ(found.kernels.row_bytes_per_second, 4.2e12);
+    EXPECT_EQ(found.kernels.product_width, 0.0);
+    EXPECT_GT(found.kernels.product_seconds, 0.5 * launch_seconds);
+    EXPECT_LT(found.kernels.product_seconds, 1.1 * launch_seconds);
+    for (const KernelSample& sample : samples)
+      EXPECT_NEAR(fit.seconds(sample), sample.seconds, 0.4 * sample.seconds);
+  }
+  // The times of the smaller ones say that products take no time at all.
+  KernelFit fit = fit_kernels(device_samples(like_an_h200(), launch_seconds, {1e4}));
+  EXPECT_FALSE(fit.tells_products());
+  ComputeRates found;
+  fit.set(found);
+  EXPECT_EQ(found.products, 0.0);
+}
+
+TEST(KernelFit, LimitsChangeNothingThatTimesTell) {
+  const std::vector<KernelSample> samples = samples_of(made_up());
+  KernelFit fit = fit_kernels(samples);
+  ComputeRates before, after;
+  fit.set(before);
+  fit.take_limits(samples, {1.2e11, 2e10});
+  fit.set(after);
+  EXPECT_TRUE(fit.tells_products());
+  EXPECT_TRUE(fit.tells_rows());
+  EXPECT_EQ(after.products, before.products);
+  EXPECT_EQ(after.kernels.row_bytes_per_second, before.kernels.row_bytes_per_second);
+  EXPECT_EQ(after.kernels.row_kernel_seconds, 0.0);
 }
 
 TEST(FitWaits, FindsTheNumbersThatTimesWereMadeFrom) {

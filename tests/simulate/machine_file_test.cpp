@@ -98,6 +98,19 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
   EXPECT_EQ(again.fp32.kernels.backward_rows, 0.0) << "as in kernels";
 }
 
+TEST(MachineFile, SaysWhichNumbersAreBounds) {
+  Machine machine = read_machine(smallest, "my.yaml");
+  machine.bits16.products = 8e14;
+  const std::string text = config::write_machine(
+      machine, "measured here", {{"bits16.product_teraflops", "a bound, at most this"}});
+  EXPECT_NE(text.find("    product_teraflops: 800  # a bound, at most this; that large matrix"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    product_teraflops: 0.5  # that large matrix"), std::string::npos)
+      << text;
+  EXPECT_DOUBLE_EQ(read_machine(text, "again.yaml").bits16.products, 8e14);
+}
+
 TEST(MachineFile, AllThatAreShippedAreRead) {
   int read = 0;
   for (const auto& entry : std::filesystem::directory_iterator(OSTRAKON_MACHINES)) {

@@ -271,11 +271,12 @@ Processor processor_of(const Machine& machine) {
                                                         : KernelForm::device_on_chip);
 }
 
-std::string write_machine(const Machine& machine, const std::string& source) {
+std::string write_machine(const Machine& machine, const std::string& source,
+                          const std::map<std::string, std::string>& remarks) {
   Machine from = machine;
   std::string made =
       "# " + source + "\nostrakon:\n  machine:\n    name: " + quoted(machine.name) + "\n";
-  const auto line = [&](const std::string& key, const std::string& value, const char* what) {
+  const auto line = [&](const std::string& key, const std::string& value, const std::string& what) {
     made += text("    ", key, ": ", value, "  # ", what, "\n");
   };
   for (const Whole& whole : wholes())
@@ -289,7 +290,9 @@ std::string write_machine(const Machine& machine, const std::string& source) {
       made += "  " + section + ":\n";
     }
     // As many digits as a measurement has.
-    line(number.key, print("%.6g", value), number.what);
+    const auto remark = remarks.find(text(section, ".", number.key));
+    line(number.key, print("%.6g", value),
+         remark == remarks.end() ? number.what : text(remark->second, "; ", number.what));
   }
   return made;
 }

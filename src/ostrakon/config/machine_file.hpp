@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/simulate/machine.hpp>
 #include <string>
@@ -16,7 +17,9 @@ simulate::Machine read_machine(const std::string& text, const std::string& name)
 Processor processor_of(const simulate::Machine& machine);
 
 /// A file that reads back to the same machine, each number with what it means. `source`: where the
-/// numbers are from, a line of comment.
-std::string write_machine(const simulate::Machine& machine, const std::string& source);
+/// numbers are from, a line of comment. `remarks`: what else there is to say of some of them, by
+/// section and key ("bits16.product_teraflops").
+std::string write_machine(const simulate::Machine& machine, const std::string& source,
+                          const std::map<std::string, std::string>& remarks = {});
 
 }  // namespace ostrakon::config

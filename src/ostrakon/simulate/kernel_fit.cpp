@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 namespace ostrakon::simulate {
 namespace {
@@ -45,14 +46,54 @@ std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
 }  // namespace
 
 KernelFit::KernelFit(const std::vector<KernelSample>& samples, double product_width,
-                     double attention_width) {
+                     double attention_width, Launches launches)
+    : launches_(launches) {
   widths_.product_width = product_width;
   widths_.attention_width = attention_width;
+  fit_passes(samples);
+  for (std::size_t p = 0; p < parts; ++p) is_told_[p] = explains_any(samples, p);
+}
+
+void KernelFit::take_limits(const std::vector<KernelSample>& samples, const RateLimits& limits) {
+  const double rates[parts] = {limits.products, 0.0, limits.row_bytes_per_second};
+  // Narrow weights let the fit find a higher rate for wide ones.
+  constexpr double beyond = 1.25;
+  bool is_changed = true;
+  while (is_changed) {  // what is left may tell less than all did
+    is_changed = false;
+    // Where launches hide products, they hide what is shorter, too, and its rate is one of
+    // launches.
+    if (launches_ == Launches::of_all && limits_[products] > 0.0) is_told_[rows] = false;
+    for (const std::size_t p : {products, rows}) {
+      const bool is_possible = rates[p] <= 0.0 || coefficients_[2 * p] >= 1.0 / (beyond * rates[p]);
+      is_told_[p] = is_told_[p] && is_possible && explains_any(samples, p);
+      if (is_told_[p] || limits_[p] > 0.0 || rates[p] <= 0.0) continue;
+      limits_[p] = 1.0 / rates[p];
+      has_passes_[p] = false;
+      if (p == products) widths_.product_width = 0.0;  // not told either
+      is_changed = true;
+    }
+    if (is_changed) fit_passes(samples);
+  }
+}
+
+/// Whether the fitted rate of a part takes more of a sample's time than times vary by.
+bool KernelFit::explains_any(const std::vector<KernelSample>& samples, std::size_t part) const {
+  constexpr double variation = 0.01;
+  return std::any_of(samples.begin(), samples.end(), [&](const KernelSample& sample) {
+    const std::vector<double> amounts = terms(sample);
+    const double seconds = coefficients_[2 * part] * amounts[2 * part] +
+                           coefficients_[2 * part + 1] * amounts[2 * part + 1];
+    return seconds > variation * sample.seconds;
+  });
+}
+
+void KernelFit::fit_passes(const std::vector<KernelSample>& samples) {
   fit(samples);
   bool is_changed = false;
   for (std::size_t p = 0; p < parts; ++p) {
     const double ratio = coefficients_[2 * p + 1] / coefficients_[2 * p];
-    if (ratio > 0.2 && ratio < 5.0) continue;  // not where it is infinite, or none
+    if (!has_passes_[p] || (ratio > 0.2 && ratio < 5.0)) continue;  // not infinite, nor none
     has_passes_[p] = false;
     is_changed = true;
   }
@@ -69,7 +110,8 @@ std::vector<double> KernelFit::terms(const KernelSample& sample) const {
     all.push_back(is_apart ? 0.0 : amounts[p]);
     all.push_back(is_apart ? amounts[p] : 0.0);
   }
-  all.push_back(sample.work.products);
+  all.push_back(sample.work.products +
+                (launches_ == Launches::of_all ? sample.work.row_kernels : 0.0));
   all.push_back(sample.work.activations);
   return all;
 }
@@ -89,8 +131,13 @@ void KernelFit::fit(const std::vector<KernelSample>& samples) {
     weighted.push_back(terms(sample));
     for (double& term : weighted.back()) term *= weight / sample.seconds;
     values.push_back(weight);
+    for (std::size_t p = 0; p < parts; ++p)
+      if (limits_[p] > 0.0)
+        values.back() -= limits_[p] * std::exchange(weighted.back()[2 * p], 0.0);
   }
   coefficients_ = fit_positive(weighted, values);
+  for (std::size_t p = 0; p < parts; ++p)
+    if (limits_[p] > 0.0) coefficients_[2 * p] = limits_[p];
   error_ = 0.0;
   for (const KernelSample& sample : samples) {
     const double off = seconds(sample) / sample.seconds - 1.0;
@@ -116,15 +163,16 @@ void KernelFit::set(ComputeRates& rates) const {
   rates.kernels.backward_rows = backward(rows);
   rates.kernels.row_bytes_per_second = rate(2 * rows);
   rates.kernels.product_seconds = coefficients_[no_passes];
+  if (launches_ == Launches::of_all) rates.kernels.row_kernel_seconds = coefficients_[no_passes];
   rates.kernels.activations_per_second = rate(no_passes + 1);
 }
 
-KernelFit fit_kernels(const std::vector<KernelSample>& samples) {
+KernelFit fit_kernels(const std::vector<KernelSample>& samples, Launches launches) {
   std::optional<KernelFit> best;
   for (const double product_width :
        {0.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0})
     for (const double attention_width : {0.0, 16.0, 32.0, 64.0, 128.0, 256.0}) {
-      const KernelFit fit(samples, product_width, attention_width);
+      const KernelFit fit(samples, product_width, attention_width, launches);
       if (!best || fit.error() < best->error()) best = fit;
     }
   return *best;

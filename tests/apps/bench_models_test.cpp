@@ -24,9 +24,7 @@ config::Settings settings_of(const TimedModel& model) {
 
 StepNeeds needs_of(const TimedModel& model) {
   mesh::Mesh alone(MPI_COMM_SELF);
-  config::Settings settings = settings_of(model);
-  settings.processor = config::processor_with(math::KernelForm::device_on_chip);
-  const train::Trainer trainer = train::make_trainer(settings, alone);
+  const train::Trainer trainer = train::make_trainer(settings_of(model), alone);
   return {trainer.model_flops(), trainer.planned_peak_bytes()};
 }
 

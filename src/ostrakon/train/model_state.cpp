@@ -11,7 +11,6 @@
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/train/initial_values.hpp>
-#include <utility>
 
 namespace ostrakon::train {
 
@@ -24,27 +23,22 @@ ModelState::ModelState(const Programs& programs, const ShardLayout& layout, cons
       seed_(options.seed),
       memory_(programs, options.pinned_host_memory) {
   note_saved_bytes();
-  if (has_device) launch_digest();
 }
 
 void ModelState::warm_up() {
-  using plan::PlannedUnit;
-  const std::pair<int PlannedUnit::*, DType> kinds[] = {{&PlannedUnit::masters, DType::fp32},
-                                                        {&PlannedUnit::working, copy_dtype()},
-                                                        {&PlannedUnit::first_moments, moments_},
-                                                        {&PlannedUnit::second_moments, moments_}};
+  math::warm_up(exec_);
   const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
   math::clear(exec_, digest);
   memory_.in_chunks(1, [&](std::int64_t, std::int64_t count) {
     const View<float*> value = memory_.scratch().range(0, count);
     math::fill(exec_, value, 0.0f);
     math::fill_normal(exec_, value, 0, 0, 1.0);
-    for (const auto& [which, dtype] : kinds)
-      for (const PlannedUnit& unit : plan_.units) {
-        const int buffer = unit.*which;
+    for (const Kind& kind : kinds())
+      for (const plan::PlannedUnit& unit : plan_.units) {
+        const int buffer = unit.*kind.which;
         if (buffer < 0 || plan_.buffers[static_cast<std::size_t>(buffer)].bytes == 0) continue;
-        memory_.store(dtype, value, buffer, 0);
-        const View<const float*> fetched = memory_.fetch(dtype, buffer, 0, count);
+        memory_.store(kind.dtype, value, buffer, 0);
+        const View<const float*> fetched = memory_.fetch(kind.dtype, buffer, 0, count);
         math::copy<float>(exec_, fetched, value);
         math::add_digest(exec_, fetched, 0, 0, digest);
         break;
@@ -91,21 +85,6 @@ std::array<ModelState::Kind, 4> ModelState::kinds() const {
            {"first moment", &PlannedUnit::first_moments, moments_, true},
            {"second moment", &PlannedUnit::second_moments, moments_, true},
            {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
-}
-
-void ModelState::launch_digest() {
-  math::warm_up(exec_);
-  if (memory_.scratch().size() == 0) return;
-  const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
-  math::clear(exec_, digest);
-  for (const Kind& kind : kinds())
-    for (const plan::PlannedUnit& unit : plan_.units) {
-      const int buffer = unit.*kind.which;
-      if (buffer < 0 || plan_.buffers[buffer].bytes == 0) continue;
-      math::add_digest(exec_, memory_.fetch(kind.dtype, buffer, 0, 1), 0, 0, digest);
-      break;
-    }
-  exec_.fence();
 }
 
 /// Of one kind of state, which a member of PlannedUnit names, of the units in so many parts, of the

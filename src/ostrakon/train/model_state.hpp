@@ -43,11 +43,6 @@ class ModelState {
   /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights);
 
-  /// Launches once what digest() launches, on one element of each kind of state, which need have no
-  /// value: what Kokkos allocates, and a device loads, for its first launch is there then. For
-  /// builds with a device. Not collective.
-  void launch_digest();
-
   /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
   /// AgreedError where replicas differ.
   std::uint64_t digest();

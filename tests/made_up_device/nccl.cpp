@@ -6,12 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +22,10 @@
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): returns from the function
 #define MAY_FAIL(function) \
   if (made_up_fails(function) != 0) return ncclInternalError
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): returns from the function
+#define SUBMITS         \
+  const Submitting own; \
+  if (own.races()) return ncclInvalidUsage
 
 namespace {
 
@@ -43,7 +49,27 @@ struct Id {
 
 }  // namespace
 
+/// Communicators that share their resources have their work done one after the other, in the order
+/// in which it was submitted.
+struct Resources {
+  std::mutex mutex;
+  std::condition_variable more_done;
+  long submitted = 0, done = 0;
+
+  void await(long number, const std::atomic<bool>& aborted) {
+    constexpr auto poll = std::chrono::milliseconds(1);
+    std::unique_lock<std::mutex> lock(mutex);
+    while (done < number && !aborted && made_up_lost() == 0) more_done.wait_for(lock, poll);
+  }
+  void add_done() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++done;
+    more_done.notify_all();
+  }
+};
+
 struct ncclComm {
+  std::shared_ptr<Resources> resources = std::make_shared<Resources>();
   int rank = 0;
   int tag = 0;  ///< of its messages
   int splits = 0;
@@ -72,6 +98,23 @@ double seconds_per_byte() {
   const char* const set = std::getenv("MADE_UP_NCCL_SECONDS");
   return set != nullptr ? std::strtod(set, nullptr) : 0.0;
 }
+
+/// A call that submits: no other thread may be in one.
+class Submitting {
+ public:
+  Submitting() : races_(calls()++ > 0) {}
+  ~Submitting() { --calls(); }
+  Submitting(const Submitting&) = delete;
+  Submitting& operator=(const Submitting&) = delete;
+  bool races() const { return races_; }
+
+ private:
+  static std::atomic<int>& calls() {
+    static std::atomic<int> now{0};
+    return now;
+  }
+  bool races_;
+};
 
 /// What the host prepares for a send takes MADE_UP_NCCL_SEND seconds, before anything is submitted.
 void prepare_send() {
@@ -140,15 +183,18 @@ void submit(ncclComm_t comm, std::vector<Move> moves, cudaStream_t stream,
     std::vector<Move> moves;
     bool stuck;
     std::function<void()> then;
+    long number;  ///< of the work of these resources
   };
-  Work work{comm, std::move(moves), is_stuck(), std::move(then)};
+  Work work{comm, std::move(moves), is_stuck(), std::move(then), comm->resources->submitted++};
   made_up_submit(
       stream, sizeof(Work),
       [](void* at, void* from) { new (at) Work(std::move(*static_cast<Work*>(from))); }, &work,
       [](void* at) {
         auto* const it = static_cast<Work*>(at);
+        it->comm->resources->await(it->number, it->comm->aborted);
         do_moves(it->comm, it->moves, it->stuck);
         if (it->then && !it->comm->aborted) it->then();
+        it->comm->resources->add_done();
         it->~Work();
       });
 }
@@ -314,12 +360,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
   MAY_FAIL("ncclCommSplit");
   const int number = ++comm->splits;
   if (number >= 64) return ncclInvalidUsage;  // tags
   auto* const part = new ncclComm;
   part->tag = comm->tag + number;
+  if (config != nullptr && config->splitShare == 1) part->resources = comm->resources;
   *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : part;
   // The first of the group gathers what all say, and tells them. The parent goes on until then.
   in_background(comm, [comm, part, color, key] {
@@ -386,13 +434,17 @@ ncclResult_t ncclGroupEnd(void) {
   std::vector<Move> moves = std::move(grouped);
   grouped = {};
   MAY_FAIL("ncclGroupEnd");
+  SUBMITS;
   if (!moves.empty()) submit(comm_of_group, std::move(moves), stream_of_group);
   return ncclSuccess;
 }
 
+// Threads must not submit at the same time.
+
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclSend");
+  SUBMITS;
   if (depth == 0) prepare_send();
   add({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm, stream);
   return ncclSuccess;
@@ -400,6 +452,7 @@ ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   MAY_FAIL("ncclRecv");
+  SUBMITS;
   add({false, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm,
       stream);
   return ncclSuccess;
@@ -408,6 +461,7 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclAllGather");
+  SUBMITS;
   const std::size_t bytes = count * size_of(type);
   char* const mine = static_cast<char*>(made_up_address(from));
   char* const all = static_cast<char*>(made_up_address(to));
@@ -423,6 +477,7 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataTyp
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclReduceScatter");
+  SUBMITS;
   if (op != ncclSum || type == ncclInt8) return ncclInvalidArgument;
   const std::size_t element = size_of(type), bytes = count * element, ranks = comm->world.size();
   char* const parts = static_cast<char*>(made_up_address(from));

@@ -22,14 +22,21 @@ constexpr auto poll_time = std::chrono::milliseconds(1);
 constexpr auto watch_time = std::chrono::milliseconds(100);
 
 /// Does not block: what a communicator is made of comes from other ranks, which may be gone.
-ncclConfig_t config_of([[maybe_unused]] const std::string& name) {
+ncclConfig_t config_of([[maybe_unused]] const std::string& name, bool shares) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.splitShare = 1;
+  config.splitShare = shares ? 1 : 0;
 #if NCCL_VERSION_CODE >= 22700
   config.commName = name.c_str();
 #endif
   return config;
+}
+
+/// Held while an operation is submitted: threads must not call NCCL for one device at the same
+/// time, also where each has a communicator of its own.
+std::mutex& submission_lock() {
+  static std::mutex one;
+  return one;
 }
 
 bool has_failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -51,7 +58,7 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
     if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   });
   group.broadcast(&id, sizeof id, 0);
-  ncclConfig_t config = config_of(name_);
+  ncclConfig_t config = config_of(name_, true);
   try {
     // All have begun before any waits for the others.
     group.agree([&] {
@@ -67,9 +74,10 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
   }
 }
 
-NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name)
+NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name,
+                                   Resources resources)
     : name_(std::move(name)), seconds_(parent.seconds_) {
-  ncclConfig_t config = config_of(name_);
+  ncclConfig_t config = config_of(name_, resources == Resources::of_parent);
   // The parent goes on until all have split it.
   const ncclResult_t result =
       ncclCommSplit(parent.handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &handle_, &config);
@@ -304,6 +312,7 @@ void NcclTransport::connect() {
 
 void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::byte* full,
                                std::int64_t shard_bytes) {
+  const std::lock_guard<std::mutex> lock(submission_lock());
   begin(exec);
   communicator_->check(ncclAllGather(shard, full, static_cast<std::size_t>(shard_bytes), ncclInt8,
                                      communicator_->handle(), stream_of(exec)),
@@ -313,6 +322,7 @@ void NcclTransport::all_gather(const Exec& exec, const std::byte* shard, std::by
 
 void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                                std::int64_t part_bytes) {
+  const std::lock_guard<std::mutex> lock(submission_lock());
   const auto stream = stream_of(exec);
   const auto bytes = static_cast<std::size_t>(part_bytes);
   const ncclComm_t handle = communicator_->handle();
@@ -342,6 +352,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std:
   const ncclDataType_t type = dtype == DType::fp32   ? ncclFloat32
                               : dtype == DType::bf16 ? ncclBfloat16
                                                      : ncclFloat16;
+  const std::lock_guard<std::mutex> lock(submission_lock());
   begin(exec);
   communicator_->check(ncclReduceScatter(full, sum, static_cast<std::size_t>(elements), type,
                                          ncclSum, communicator_->handle(), stream_of(exec)),
@@ -351,6 +362,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, const std::byte* full, std:
 
 void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) {
   if (bytes == 0) return;
+  const std::lock_guard<std::mutex> lock(submission_lock());
   begin(exec);
   communicator_->check(ncclSend(data, static_cast<std::size_t>(bytes), ncclInt8, to,
                                 communicator_->handle(), stream_of(exec)),
@@ -360,6 +372,7 @@ void NcclTransport::send(const Exec& exec, const std::byte* data, std::int64_t b
 
 void NcclTransport::receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) {
   if (bytes == 0) return;
+  const std::lock_guard<std::mutex> lock(submission_lock());
   begin(exec);
   communicator_->check(ncclRecv(data, static_cast<std::size_t>(bytes), ncclInt8, from,
                                 communicator_->handle(), stream_of(exec)),
@@ -386,8 +399,10 @@ NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
   for (const Pair& pair : pairs) lanes.insert(lane_of(pair));
   for (const int lane : lanes)
     lanes_[lane] = std::make_unique<NcclTransport>(
-        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane)), rank_,
-        watch);
+        // A send behind a receive that waits would wait with it.
+        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane),
+                                           NcclCommunicator::Resources::own),
+        rank_, watch);
   connect(pairs);
 }
 

@@ -34,9 +34,13 @@ class NcclCommunicator {
   /// Collective over `group`, of all whose ranks have a device of their own. `seconds`: how long
   /// they may take.
   NcclCommunicator(Communicator& group, std::string name, double seconds);
+  /// Whose channels and buffers it has. On a device what communicators submit that share theirs is
+  /// done one after the other, in the order of submission, whatever their streams.
+  enum class Resources { of_parent, own };
   /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`;
-  /// those with a negative one are in none. Shares what it can with its parent.
-  NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name);
+  /// those with a negative one are in none.
+  NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name,
+                   Resources resources = Resources::of_parent);
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;

@@ -31,7 +31,7 @@ using Texts = std::vector<std::string>;
 struct BadInput {
   std::string name;
   Texts arguments;
-  Texts fragments;   ///< of the error line
+  Texts fragments;   ///< of the error
   std::string deck;  ///< written to <name>.yaml, the first argument; empty: none is written
 };
 
@@ -109,11 +109,16 @@ inline std::string below_error(const std::string& text) {
                                     : text.substr(std::min(text.find('\n', error), text.size()));
 }
 
-inline std::string error_line(const std::string& text) {
+/// The error, with the lines below it that go on with it, which are indented.
+inline std::string error_lines(const std::string& text) {
   std::istringstream stream(text);
+  std::string error;
   for (std::string line; std::getline(stream, line);)
-    if (line.find(": error") != std::string::npos) return line;
-  return "(no error line)";
+    if (error.empty() ? line.find(": error") != std::string::npos : line.rfind("  ", 0) == 0)
+      error += line + "\n";
+    else if (!error.empty())
+      break;
+  return error.empty() ? "(no error line)" : error;
 }
 
 /// What is wrong with how a program took bad input, a line each; empty where all is well.
@@ -125,9 +130,9 @@ inline std::string complaints(const std::string& name, const BadInput& bad,
   const int errors = count_lines_with(outcome.err, name + ": error");
   if (errors != 1) out << errors << " error lines, expected 1\n";
   if (outcome.out.find(": error") != std::string::npos) out << "an error on standard output\n";
-  const std::string line = error_line(outcome.err);
+  const std::string error = error_lines(outcome.err);
   for (const std::string& fragment : bad.fragments)
-    if (line.find(fragment) == std::string::npos)
+    if (error.find(fragment) == std::string::npos)
       out << "the error does not say: " << fragment << "\n";
   const std::string all = outcome.out + outcome.err;
   for (const char* noise :

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
-const char* const deck = R"(ostrakon:
+const char* const numbers_deck = R"(ostrakon:
   model: {layers: 2, width: 32, heads: 4, vocabulary: 1261}
   data: {dataset: synthetic, synthetic_noise: 0.125}
   training: {steps: 3, global_batch_size: 1024, micro_batch_size: 64, sequence_length: 16}
@@ -36,7 +36,7 @@ class Locale : public ::testing::Test {
   Locale() {
     for (const char* const of : {"plain", "comma"}) {
       fs::create_directory(path(of));
-      write_bytes(path(std::string(of) + "/deck.yaml"), deck);
+      write_bytes(path(std::string(of) + "/deck.yaml"), numbers_deck);
     }
     // The system may have no such locale, nor the means to make it: then streams alone have it.
     Command localedef;

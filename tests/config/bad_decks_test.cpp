@@ -132,7 +132,9 @@ TEST(BadDecks, ImpossibleValues) {
        {with("model", "mlp_bias: some"),
         "deck.yaml: model.mlp_bias = \"some\": expected auto, true or false"},
        {with("model", "positions: learned\n    max_positions: 7"),
-        "deck.yaml: model.max_positions = 7 is less than training.sequence_length = "},
+        "deck.yaml: model.max_positions = 7 is less than training.sequence_length = 256; expected "
+        "auto, "
+        "or 256 or more"},
        {with("model", "rotary_base: 0.5"),
         "deck.yaml: model.rotary_base = 0.5: expected a number from 1 to 1e12"},
        {with("model", "rotary_base: 1e13"),

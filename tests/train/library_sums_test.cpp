@@ -145,6 +145,9 @@ TEST(Transport, OfRanksThatShareADeviceIsNcclWhereItTakesThem) {
             std::string::npos);
   facts.nccl_shares = true;
   EXPECT_EQ(train::transport_for(TransportChoice::nccl, facts), comm::TransportKind::nccl);
+  facts.stages = 2;
+  EXPECT_NE(refusal(TransportChoice::nccl, facts).find("parallel.pipeline = 2"), std::string::npos);
+  facts.stages = 1;
   // It is to be asked for.
   EXPECT_EQ(train::transport_for(TransportChoice::automatic, facts),
             comm::TransportKind::mpi_staged);

@@ -33,6 +33,9 @@ comm::TransportKind transport_for(TransportChoice choice, const TransportFacts& 
               ", and NCCL needs one for each rank; expected auto, mpi_direct or mpi_staged, or as "
               "many ranks on a host as it has devices, or NCCL 2.30 or later with "
               "NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment of all ranks");
+      require(facts.shared.empty() || facts.stages == 1, setting, ": ", facts.shared,
+              ", where the messages of parallel.pipeline = ", facts.stages,
+              " by NCCL were seen to hang; expected mpi_staged, or a device for each rank");
       return TransportKind::nccl;
     case TransportChoice::mpi_direct:
       require(!adds_16_bits, setting, " with parallel.reduction = library and precision.reduce = ",
@@ -122,6 +125,7 @@ void carry_device_memory([[maybe_unused]] comm::Communicator& group) {
 
 ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& mesh) {
   TransportFacts facts = transport_facts(mesh.world());
+  facts.stages = settings.pipeline;
   if (settings.parallel.summation == plan::Summation::library)
     facts.adds = settings.parallel.reduce;
   TransportKind kind = TransportKind::mpi_staged;

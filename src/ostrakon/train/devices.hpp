@@ -26,6 +26,7 @@ struct TransportFacts {
   bool mpi_is_aware = false;  ///< of device memory, as far as MPI says
   std::string shared;         ///< ranks with one device; empty: each has its own
   bool nccl_shares = false;   ///< NCCL takes ranks that share a device, on all ranks
+  std::int64_t stages = 1;    ///< of a pipeline, which send each other messages
   /// MPI or NCCL adds up gradients of this dtype (parallel.reduction = library).
   std::optional<DType> adds;
 };

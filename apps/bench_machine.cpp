@@ -146,7 +146,7 @@ class MachineBench {
 
   static constexpr std::int64_t limit_bytes = std::int64_t{256} << 20;
 
-  /// Of large products, all ranks at once.
+  /// Measures the rate of large products, on all ranks at once.
   double product_rate(DType dtype) {
     const runtime::Arena memory(limit_bytes);
     world_.barrier();
@@ -506,7 +506,7 @@ class MachineBench {
     if (all.size() > 2) show(all[2], ", fp32, streams on threads", Streams::concurrent);
   }
 
-  /// Of 64 floats a rank: an all-gather, and an all-to-all with its sums.
+  /// Times collectives of 64 floats a rank: an all-gather, and an all-to-all with its sums.
   std::vector<Seconds> small_collectives(comm::Communicator& ranks) {
     train::carry_device_memory(ranks);
     constexpr std::int64_t part = 64;

@@ -175,7 +175,7 @@ TEST_F(Checkpoint, CheckpointsAreWeightsToo) {
     expect_in(output_of({"diff", back, weights}), {"equal\n"});
   }
   expect_refused({"import", "gpt2/checkpoints/latest", "no.h5", "--deck", "llama.yaml"},
-                 "that the settings describe");
+                 "is not of the model that the deck describes");
   expect_refused({"export", "gpt2/checkpoints", "no.safetensors"},
                  "'gpt2/checkpoints' is a folder of checkpoints; expected one of them, such as "
                  "'gpt2/checkpoints/latest'");

@@ -70,7 +70,8 @@ TEST(AppendFile, AddsAllOrNothing) {
   file.append("one\n");
   {
     const tests::NoFiles beyond(6);
-    EXPECT_EQ(error_of([&] { file.append("two\n"); }), "can't write '" + path + "': File too large");
+    EXPECT_EQ(error_of([&] { file.append("two\n"); }),
+              "can't write '" + path + "': File too large");
   }
   EXPECT_EQ(read_bytes(path), "one\n");
   file.append("two\n");

@@ -130,7 +130,8 @@ TEST_F(CheckpointFolder, WhatIsFromBeforeSkippedStepsStays) {
     EXPECT_EQ(save_and_prune(step, 21, step - 21), Names{place("step-00000020")});
   EXPECT_EQ(steps(), (Steps{40, 35, 20}));
   // All goes well again, until an update ruins the parameters just before a save.
-  for (const std::int64_t step : {41, 42, 43}) EXPECT_EQ(save_and_prune(step, step - 19, 0), Names());
+  for (const std::int64_t step : {41, 42, 43})
+    EXPECT_EQ(save_and_prune(step, step - 19, 0), Names());
   EXPECT_EQ(steps(), (Steps{43, 42}));
   for (const std::int64_t step : {44, 45, 46})
     EXPECT_EQ(save_and_prune(step, 24, step - 43),

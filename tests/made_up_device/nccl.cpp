@@ -116,13 +116,6 @@ class Submitting {
   bool races_;
 };
 
-/// What the host prepares for a send takes MADE_UP_NCCL_SEND seconds, before anything is submitted.
-void prepare_send() {
-  static const char* const set = std::getenv("MADE_UP_NCCL_SEND");
-  if (set != nullptr)
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::strtod(set, nullptr)));
-}
-
 /// Whether this collective never ends.
 bool is_stuck() {
   static const long stuck = [] {
@@ -445,7 +438,6 @@ ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int p
                       ncclComm_t comm, cudaStream_t stream) {
   MAY_FAIL("ncclSend");
   SUBMITS;
-  if (depth == 0) prepare_send();
   add({true, static_cast<char*>(made_up_address(data)), count * size_of(type), peer}, comm, stream);
   return ncclSuccess;
 }

@@ -180,6 +180,12 @@ TEST_P(WithoutWarmUp, DISABLED_StagesWaitForEver) {
   settings.runtime.collective_timeout = 2.0;
   made_up_load_seconds(5e-3);  // by then the receive waits
   SmallRun run(settings);
+  // The first message is sent later than that.
+  const auto& actions = run.trainer.program(plan::Purpose::train).plan.actions;
+  const auto sends = std::find_if(actions.begin(), actions.end(), [](const plan::Action& action) {
+    return action.kind == plan::Kind::send;
+  });
+  run.trainer.perturb({1, 0.1, static_cast<int>(sends - actions.begin())});
   made_up_forget_kernels();
   run.step(1);
   ADD_FAILURE() << "the step has gone on";

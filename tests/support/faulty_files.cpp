@@ -271,12 +271,12 @@ using Statvfs64 = struct statvfs64;
   }
 
 // One that writes, with the arguments for half of it.
-#define WRITING(name, parameters, arguments, half)                            \
-  ssize_t name parameters {                                                   \
-    static auto* const real = next<ssize_t parameters>(#name);                \
-    ssize_t taken = -1;                                                                 \
+#define WRITING(name, parameters, arguments, half)                                       \
+  ssize_t name parameters {                                                              \
+    static auto* const real = next<ssize_t parameters>(#name);                           \
+    ssize_t taken = -1;                                                                  \
     if (fails(changes, #name, at(descriptor), [&] { taken = real half; })) return taken; \
-    return real arguments;                                                              \
+    return real arguments;                                                               \
   }
 
 // One of open()'s family, whose last parameter is there only where a file may be made.

@@ -28,7 +28,7 @@ void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
   require(found == signature, "'", path, "' is not an HDF5 file; expected a ", kind);
 }
 
-/// Of those that the elements of a data set pass through, the first that this HDF5 lacks.
+/// The first filter of a data set that this HDF5 lacks; empty where it has all.
 std::string find_missing_filter(hid_t dataset, Storage& storage, const std::string& name) {
   const Id creation(check_read(H5Dget_create_plist(dataset), storage, name), H5Pclose);
   const int filters = check_read(H5Pget_nfilters(creation.get()), storage, name);

@@ -161,7 +161,8 @@ std::vector<std::string> before_skipped_steps(const std::vector<Folder::Entry>& 
   for (const Folder::Entry& entry : entries) {
     if (!may_be_ruined || !entry.problem.empty()) break;
     if (entry.skipped_in_a_row > 0) continue;
-    // That an update was finite does not say that what it made of the parameters is.
+    // A finite update can leave parameters that are not finite; a later update proves that it did
+    // not.
     const bool is_proven = entry.updates < entries.front().updates;
     if (found.empty() || is_proven) found.push_back(entry.path);
     if (is_proven) break;

@@ -86,10 +86,10 @@ class Folder {
   std::vector<std::string> fallbacks() const;
   /// Removes checkpoints that were saved before the last `keep`, but not those of which the step is
   /// a multiple of `keep_every` (0: none), nor those of fallbacks(), nor those whose manifest is
-  /// damaged or whose folder was renamed, which don't count. Of what was saved or read whole by this
-  /// process two stay (one where `keep` is 1), and nothing goes where no newer one of these stays:
-  /// so there may be one more than `keep`. Removes nothing, and throws, where a manifest can't be
-  /// read.
+  /// damaged or whose folder was renamed, which don't count. Of what was saved or read whole by
+  /// this process two stay (one where `keep` is 1), and nothing goes where no newer one of these
+  /// stays: so there may be one more than `keep`. Removes nothing, and throws, where a manifest
+  /// can't be read.
   void prune(std::int64_t keep, std::int64_t keep_every) const;
 
   /// Gives a folder with checkpoints the name "<path>.previous", or "<path>.previous-2" and so on

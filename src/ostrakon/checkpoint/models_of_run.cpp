@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/models_of_run.hpp>
+
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/models_of_run.hpp>
 
 namespace ostrakon::checkpoint {
 

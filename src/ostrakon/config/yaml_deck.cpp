@@ -82,7 +82,7 @@ class Events {
   [[noreturn]] void refuse_syntax() const {
     if (parser_.error == YAML_MEMORY_ERROR) throw std::bad_alloc();
     if (parser_.error == YAML_READER_ERROR) refuse_byte();
-    // Of what has no end, its beginning helps.
+    // Text that never ends is named by the line where it begins.
     std::size_t line =
         (parser_.error == YAML_SCANNER_ERROR ? parser_.context_mark : parser_.problem_mark).line;
     while (line > 0 && line_text(line).empty()) --line;  // at the end of the text
@@ -193,6 +193,8 @@ class Reader {
     require(event.type == YAML_SCALAR_EVENT, events_.place(),
             "a key is text; found another thing before the ':'");
     refuse_tag(event.data.scalar.tag);
+    require(event.data.scalar.anchor == nullptr, events_.place(),
+            "a key has no anchor; expected it before the value");
     const std::string key = string_of(event.data.scalar.value, event.data.scalar.length);
     require(key != "<<", events_.place(),
             "'<<' merges keys, which decks don't do; write the keys themselves");

@@ -138,8 +138,10 @@ void IdDump::require_whole() const {
           " (--dtype)");
 }
 
-std::string IdDump::not_an_id(std::int64_t number, std::int64_t position) const {
-  return text("'", file_.path(), "': token ", number, " at position ", position,
+std::string IdDump::not_an_id(std::uint64_t number, std::int64_t position) const {
+  const std::string token =
+      is_signed_ ? std::to_string(static_cast<std::int64_t>(number)) : std::to_string(number);
+  return text("'", file_.path(), "': token ", token, " at position ", position,
               " is not in the vocabulary of ", settings_.vocabulary, "; expected ids from 0 to ",
               settings_.vocabulary - 1, ", as ", name(type_),
               is_numpy_ ? "" : " (--dtype), little-endian, without a header before them");
@@ -164,7 +166,7 @@ std::vector<std::int32_t> IdDump::ids_in(const std::vector<unsigned char>& block
     if ((number & sign) != 0) number |= sign;
     const std::int64_t position = first + static_cast<std::int64_t>(i);
     if (number >= static_cast<std::uint64_t>(settings_.vocabulary))
-      throw Error(not_an_id(static_cast<std::int64_t>(number), position));
+      throw Error(not_an_id(number, position));
     ids[i] = static_cast<std::int32_t>(number);
     note(ids[i], position);
   }
@@ -186,8 +188,8 @@ void IdDump::read(const std::function<void(const std::vector<std::int32_t>& ids)
           "; expected --dtype ", wider, ", or --dtype ", name(type_), " if its ids are right");
 }
 
-/// Of the numbers that were cut into several, which shows where all but one of the parts are zero;
-/// empty where that is not so.
+/// The type of larger numbers that ids were read from in parts, all but one of which are zero;
+/// empty where they are not.
 std::string IdDump::wider_type() const {
   if (count_ < enough) return "";
   const auto zeros = [&](std::size_t place) { return not_zero_[place] == 0; };

@@ -48,7 +48,7 @@ class IdDump {
   void require_ids(const std::string& head) const;
   void require_whole() const;
   std::vector<std::int32_t> ids_in(const std::vector<unsigned char>& block, std::int64_t first);
-  std::string not_an_id(std::int64_t number, std::int64_t position) const;
+  std::string not_an_id(std::uint64_t number, std::int64_t position) const;
   void note(std::int32_t id, std::int64_t position);
   std::string wider_type() const;
   std::string why_wider() const;

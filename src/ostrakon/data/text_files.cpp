@@ -51,7 +51,7 @@ FileIdentity identity(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
-/// Of what is no text; empty where it is not known.
+/// The format of a file that is no text, without a name where it is unknown; nothing for text.
 std::optional<KnownFormat> binary_format(const PlainFile& file, const std::string& head) {
   auto format = known_format(file, head);
   if (format || head.find('\0') == std::string::npos) return format;
@@ -63,19 +63,19 @@ void sort_in(const std::string& path, std::set<FileIdentity>& seen, TextFiles& f
     files.duplicate.push_back(path);
     return;
   }
-  const PlainFile file(path, PlainFile::Mode::read);
-  std::string head;
+  std::optional<PlainFile> file;
   try {
-    head = head_of(file);
+    file.emplace(path, PlainFile::Mode::read);
   } catch (const LfsPointer&) {
     files.pointers.push_back(path);
     return;
   }
+  const std::string head = head_of(*file);
   if (head.empty()) {
     files.empty.push_back(path);
     return;
   }
-  const auto format = binary_format(file, head);
+  const auto format = binary_format(*file, head);
   if (format) {
     files.binary.push_back(path);
     files.formats.push_back(*format);

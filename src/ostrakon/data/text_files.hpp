@@ -20,7 +20,7 @@ struct TextFiles {
   std::vector<std::string> empty;
   std::vector<std::string> pointers;  ///< Git LFS pointers
 
-  // Of `paths`, those whose bytes are text, but may not be the text that was meant.
+  // Members of `paths` whose bytes are text, but maybe not the text that was meant.
   std::vector<std::string> json_lines;
   std::vector<std::string> with_utf8_mark;  ///< a byte-order mark, three bytes
 

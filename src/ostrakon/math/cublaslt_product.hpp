@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#if defined(OSTRAKON_HAVE_CUBLAS)
+
 #include <cublasLt.h>
 
 #include <cstddef>
@@ -26,3 +28,5 @@ void multiply_by_one_algorithm(const CublasLtProduct& product, const void* alpha
                                std::size_t workspace_bytes, cudaStream_t stream);
 
 }  // namespace ostrakon::math
+
+#endif

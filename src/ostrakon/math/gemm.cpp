@@ -83,8 +83,8 @@ View<T**> matrix_of(const Batch<T>& all, std::int64_t i) {
   return static_cast<int>(value);
 }
 
-/// Which extent of a product is what data say, from 1 on: on a device one algorithm has to serve
-/// all, as none may be launched there for the first time once ranks communicate (WarmUp).
+/// Tells which extent of a product depends on data. On a device one algorithm serves all its
+/// values, as none may be launched there for the first time once ranks communicate (WarmUp).
 enum class Varies { nothing, rows, terms };
 
 template <class C>

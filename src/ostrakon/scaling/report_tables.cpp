@@ -10,7 +10,6 @@
 namespace ostrakon::scaling {
 namespace {
 
-
 /// Four digits, or all that are before the point.
 std::string digits(double value) { return print(value < 1000.0 ? "%.4g" : "%.0f", value); }
 

@@ -41,7 +41,7 @@ Lines require_program(const std::string& theirs, bool allows, const char* how_to
   return {text("saved by ", theirs, "; this is ", ours)};
 }
 
-/// Of what does not say, and of ids that came in without a name.
+/// Whether nothing says whose tokens they are: old files, and ids imported without a name.
 bool is_unknown(const std::string& tokenizer) {
   return tokenizer.empty() || tokenizer == data::unknown_tokenizer;
 }

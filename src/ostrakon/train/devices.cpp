@@ -81,7 +81,8 @@ std::string device_name() {
 }
 
 comm::Communicator ranks_of_device(comm::Communicator& ranks) {
-  const std::string mine = device_name();
+  std::string mine;
+  ranks.agree([&] { mine = device_name(); });
   const std::vector<std::string> all = ranks.gather_texts(mine);
   const auto first = std::find(all.begin(), all.end(), mine) - all.begin();
   return comm::Communicator::split(ranks.mpi(), static_cast<int>(first));
@@ -115,7 +116,9 @@ void carry_device_memory([[maybe_unused]] comm::Communicator& group) {
   if (kind == TransportKind::nccl) {
     constexpr double limit = 300.0;  // seconds
     auto nccl = std::make_shared<comm::NcclCommunicator>(group, "ostrakon", limit);
-    group.carry(std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr));
+    auto transport = std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr);
+    transport->connect();
+    group.carry(std::move(transport));
     return;
   }
 #endif

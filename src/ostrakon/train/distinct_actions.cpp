@@ -21,15 +21,19 @@ Signature signature(const ShardLayout& layout, const plan::ModelDescription& mod
   const int number = layout.plan().units[unit].number;
   const plan::UnitDescription& own = model.units[static_cast<std::size_t>(number)];
   Signature all = {layout.model().is_known_by_sizes() ? -1 : number, own.tied_to,
-                   static_cast<std::int64_t>(own.forward.size()),
-                   static_cast<std::int64_t>(own.backward.size()),
                    std::llround(own.gradient_flops)};
-  for (const plan::Phases* phases : {&own.forward, &own.backward})
+  const auto add = [&](const auto& list) {
+    all.push_back(static_cast<std::int64_t>(list.size()));
+    all.insert(all.end(), list.begin(), list.end());
+  };
+  for (const plan::Phases* phases : {&own.forward, &own.backward, &own.backward_at_once}) {
+    all.push_back(static_cast<std::int64_t>(phases->size()));
     for (const plan::Phase& phase : *phases) all.push_back(std::llround(phase.flops));
+  }
   for (const model::Parameter& parameter : layout.parameters(unit)) {
     all.insert(all.end(), {parameter.offset, parameter.elements(), parameter.frozen ? 1 : 0});
-    all.insert(all.end(), parameter.shape.begin(), parameter.shape.end());
-    all.insert(all.end(), parameter.name.begin(), parameter.name.end());
+    add(parameter.shape);
+    add(parameter.name);
   }
   for (const UpdateRange& range :
        layout.update_ranges(unit, settings.policy.moments.dtype, settings.seed))

@@ -60,7 +60,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   };
   const std::vector<std::string> paths =
       candidates(settings.checkpoint.initial_weights, world, console);
-  for (std::size_t i = 0; weights == nullptr; ++i) {
+  for (std::size_t i = 0; weights == nullptr && i < paths.size(); ++i) {
     path = paths[i];
     try {
       world.agree(open);

@@ -9,7 +9,7 @@ namespace ostrakon::train {
 
 namespace {
 
-/// Of the whole run, whatever processes took its steps.
+/// The skipped steps of the whole run, whatever processes took them.
 std::string describe_skipped(const checkpoint::Progress& progress) {
   const std::int64_t skipped = progress.step - progress.updates;
   if (skipped == 0) return "";

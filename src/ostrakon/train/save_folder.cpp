@@ -32,7 +32,7 @@ std::string manifest_of(checkpoint::Manifest manifest, const std::vector<std::st
   return checkpoint::write_manifest(manifest);
 }
 
-/// Of what a new checkpoint does not depend on: tells why it fails.
+/// Does work on which a new checkpoint does not depend; tells why it fails.
 template <class Work, class Tell>
 void attempt(const Work& work, const Tell& tell) {
   try {

@@ -17,7 +17,8 @@ bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folde
   // By its name: the checkpoint itself may be a link to an archive. But `latest` is one to another
   // name.
   const fs::path name = fs::path(checkpoint).lexically_normal();
-  const fs::path real = name.filename() == "latest" ? fs::canonical(name, problem) : name;
+  const fs::path real =
+      name.filename() == checkpoint::latest_name ? fs::canonical(name, problem) : name;
   require(!problem, "can't look at '", checkpoint, "': ", problem.message());
   return are_same(parent_folder(real.string()), folder.path());
 }

@@ -50,7 +50,7 @@ struct TrainerSettings {
   bool pinned_host_memory = true;  ///< where there is a device
   /// Between devices; see Devices.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
-  std::string shared_device;  ///< ranks that have one device, for messages; empty: none do
+  std::string shared_device;          ///< ranks that have one device, for messages; empty: none do
   double collective_timeout = 600.0;  ///< seconds, of NCCL
   bool single_communicators = false;  ///< of NCCL: one for each group, not for each stream
 

@@ -87,6 +87,19 @@ std::string refusal(config::CommunicatorsChoice choice, TransportKind transport,
   return "";
 }
 
+// What measures a network has no run whose channels it could use.
+TEST(CarryDeviceMemory, GivesAGroupATransport) {
+  Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
+  train::carry_device_memory(world);
+  const std::int64_t count = 64;
+  const auto whole = random_values(7, count * world.size());
+  const Array shard(part(whole, world.rank() * count, count)), gathered(count * world.size());
+  world.all_gather<float, OnDevice>(Exec(), shard, gathered);
+  Exec().fence();
+  EXPECT_TRUE(same_bits(gathered.values(), whole));
+  EXPECT_EQ(train::ranks_of_device(world).size(), 1) << "each rank has one of its own";
+}
+
 TEST(NcclOrder, IsRefusedWithoutNccl) {
   using config::CommunicatorsChoice;
   EXPECT_EQ(refusal(CommunicatorsChoice::per_stream, TransportKind::mpi_staged, false), "");

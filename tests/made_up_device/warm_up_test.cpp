@@ -185,7 +185,7 @@ TEST_P(WithoutWarmUp, DISABLED_StagesWaitForEver) {
   const auto sends = std::find_if(actions.begin(), actions.end(), [](const plan::Action& action) {
     return action.kind == plan::Kind::send;
   });
-  run.trainer.perturb({1, 0.1, static_cast<int>(sends - actions.begin())});
+  run.trainer.perturb({1, 0.7, static_cast<int>(sends - actions.begin())});
   made_up_forget_kernels();
   run.step(1);
   ADD_FAILURE() << "the step has gone on";

@@ -181,7 +181,7 @@ inline std::vector<ModelCase> model_cases() {
   mlp_bias.own_mlp_bias = true;
 
   model::DecoderSettings long_table = gpt2;
-  long_table.max_positions = 11;
+  long_table.max_positions = 23;
 
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},

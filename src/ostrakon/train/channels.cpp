@@ -105,7 +105,10 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
     use.communicator = std::make_shared<comm::NcclCommunicator>(
         *nccl_, group.size() > 1 ? first : -1, group.rank(),
         text("ostrakon ", is_single ? "all streams" : plan::name(stream), " over ", span.ranks,
-             " ranks of ", plan::name(span.axis)));
+             " ranks of ", plan::name(span.axis)),
+        // Gathers and reductions overlap.
+        is_single ? comm::NcclCommunicator::Resources::of_parent
+                  : comm::NcclCommunicator::Resources::own);
     if (is_single) {
       use.order = std::make_shared<comm::NcclOrder>();
       shared_.push_back(use);

@@ -24,7 +24,7 @@ class ClassicNumbers {
   void* before_;
 };
 
-/// As std::printf, into a text.
+/// Returns the text that std::printf would print.
 template <class... Arguments>
 std::string print(const char* format, Arguments... arguments) {
   const ClassicNumbers classic;

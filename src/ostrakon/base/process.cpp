@@ -97,7 +97,7 @@ std::optional<StartedTogether> started_together(
     const char *starter, *name;
     bool is_rank;
   };
-  // Those of a launcher inside a step of Slurm come first: what it starts inherits the step's.
+  // Variables of launchers come before those of Slurm steps, which their processes inherit.
   for (const Says& one :
        {Says{"mpiexec", "OMPI_COMM_WORLD_SIZE", false}, Says{"mpiexec", "PMI_SIZE", false},
         Says{"mpiexec", "PALS_RANKID", true}, Says{"flux run", "FLUX_JOB_SIZE", false},

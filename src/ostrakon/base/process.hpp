@@ -45,7 +45,7 @@ struct StartedTogether {
 /// Nothing where no variable says that there are several. What started this process itself counts:
 /// a job that has several tasks says nothing of a process that its script starts.
 std::optional<StartedTogether> started_together();
-/// The same with other variables, for tests; empty: not set.
+/// Asks variable(name) in place of the environment, for tests; empty: not set.
 std::optional<StartedTogether> started_together(
     const std::function<std::string(const char* name)>& variable);
 

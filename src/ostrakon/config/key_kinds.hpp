@@ -144,7 +144,7 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   return key;
 }
 
-/// That of what a run writes.
+/// The path of a file or folder that a run writes.
 template <class Field>
 Key written_path(const std::string& name, Field field, const std::string& meaning) {
   Key key = path(name, field, false, meaning);

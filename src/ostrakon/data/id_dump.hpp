@@ -12,8 +12,8 @@
 
 namespace ostrakon::data {
 
-/// Of the numbers of a dump, by their bytes: signed ones of the same size are read as well, as no
-/// id is negative.
+/// Size of the numbers in a dump. Signed numbers of this size are read as well, as no id is
+/// negative.
 enum class IdType { uint8, uint16, uint32, uint64 };
 constexpr Named<IdType> id_type_names[] = {{IdType::uint8, "uint8"},
                                            {IdType::uint16, "uint16"},
@@ -62,7 +62,7 @@ class IdDump {
   std::int64_t count_ = 0;
   std::int64_t reversed_end_ = 0;  ///< the end of a document with its bytes in reverse order
 
-  // Of what was read.
+  // Counts of the ids that were read.
   std::array<std::int64_t, 4> not_zero_{};  ///< at positions 0, 1, 2, 3 of every four
   std::int64_t ends_ = 0;
   std::int64_t reversed_ends_ = 0;

@@ -85,7 +85,7 @@ struct DecoderSettings {
   bool query_key_norm = false;      ///< RMS norm of each head of queries and keys, then rotated
   std::optional<bool> own_mlp_bias = {};  ///< biases of MLPs; none: as `bias`
   /// Rows of the table of learned positions; 0: as many as a sequence has tokens. Rows beyond these
-  /// are kept: no gradient reaches them.
+  /// get no gradient, only weight decay.
   std::int64_t max_positions = 0;
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : width / heads; }

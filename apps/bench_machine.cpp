@@ -116,7 +116,7 @@ class MachineBench {
 
   // ---- sizes
 
-  /// Returns equal values on all ranks.
+  /// Chooses the same models on all ranks.
   void choose_models() {
     models_ = host_models();
     if (!has_device) return;
@@ -284,7 +284,7 @@ class MachineBench {
     return usual;
   }
 
-  /// Returns equal values on all ranks.
+  /// Returns the same answer on all ranks.
   bool differ(const std::vector<Run>& runs) {
     const auto [least, most] = std::minmax_element(
         runs.begin(), runs.end(),

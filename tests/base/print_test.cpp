@@ -2,38 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <clocale>
-#include <cstdio>
-#include <locale>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/text.hpp>
+#include <sstream>
 #include <string>
+
+#include "../support/comma_locale.hpp"
 
 namespace ostrakon {
 namespace {
 
-struct Comma : std::numpunct<char> {
-  char do_decimal_point() const override { return ','; }
-  char do_thousands_sep() const override { return '.'; }
-  std::string do_grouping() const override { return "\3"; }
-};
-
-/// Streams that are made now follow it, and printf where the system has a locale with a comma.
-class CommaLocale {
- public:
-  CommaLocale() : before_(std::locale::global(std::locale(std::locale::classic(), new Comma))) {
-    for (const char* const name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"})
-      if (std::setlocale(LC_ALL, name) != nullptr) break;
-  }
-  ~CommaLocale() {
-    std::setlocale(LC_ALL, "C");
-    std::locale::global(before_);
-  }
-  CommaLocale(const CommaLocale&) = delete;
-  CommaLocale& operator=(const CommaLocale&) = delete;
-
- private:
-  std::locale before_;
-};
+using testing::CommaLocale;
 
 TEST(Print, IsPrintf) {
   EXPECT_EQ(print("%s: %.2f, %5d|%-4s|", "x", 1.5, 42, "ab"), "x: 1.50,    42|ab  |");

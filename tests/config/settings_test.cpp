@@ -16,9 +16,27 @@
 #include <utility>
 
 #include "config/decks.hpp"
+#include "support/comma_locale.hpp"
 
 namespace ostrakon::config {
 namespace {
+
+TEST(Settings, NumbersOfDecksFollowNoLocale) {
+  const std::string deck =
+      "ostrakon:\n  data: {dataset: synthetic, synthetic_noise: 0.125}\n"
+      "  model: {vocabulary: 1024}\n  optimizer: {learning_rate: 1.5e-3}\n";
+  const testing::CommaLocale comma;
+  const std::locale before;
+  const std::string of_c = std::setlocale(LC_ALL, nullptr);
+  const Settings settings = read(deck, {{"optimizer.beta1", "0.25"}});
+  EXPECT_EQ(settings.data.synthetic_noise, 0.125);
+  EXPECT_EQ(settings.model.vocabulary, 1024);
+  EXPECT_EQ(settings.optimizer.learning_rate, 1.5e-3);
+  EXPECT_EQ(settings.optimizer.beta1, 0.25);
+  EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
+  EXPECT_TRUE(std::locale() == before) << "the program's own";
+  EXPECT_EQ(std::setlocale(LC_ALL, nullptr), of_c);
+}
 
 TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   const Settings settings = read(synthetic);

@@ -110,6 +110,8 @@ TEST(BadDecks, TextThatIsNoXml) {
        {in_training("<Parameter name=\"steps\" type=\"int\" value=\"5\"/>"
                     "<Parameter name=\"steps\" type=\"int\" value=\"6\"/>"),
         "deck.xml: steps is given twice in the same section"},
+       {in_training("<Parameter name=\"\" type=\"int\" value=\"5\"/>"),
+        "deck.xml: an attribute name is empty"},
        {in_training("<Step name=\"steps\"/>"),
         "deck.xml: <Step>: expected <Parameter> or <ParameterList>"},
        {in_training("<ParameterList name=\"steps\"/>"),

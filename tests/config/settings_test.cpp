@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "config/bad_decks.hpp"
 #include "config/decks.hpp"
 #include "support/comma_locale.hpp"
 
@@ -22,18 +23,38 @@ namespace ostrakon::config {
 namespace {
 
 TEST(Settings, NumbersOfDecksFollowNoLocale) {
-  const std::string deck =
-      "ostrakon:\n  data: {dataset: synthetic, synthetic_noise: 0.125}\n"
-      "  model: {vocabulary: 1024}\n  optimizer: {learning_rate: 1.5e-3}\n";
+  const std::pair<const char*, const char*> decks[] = {
+      {"deck.yaml",
+       "ostrakon:\n  data: {dataset: synthetic, synthetic_noise: 0.125}\n"
+       "  model: {vocabulary: 1024}\n  optimizer: {learning_rate: 1.5e-3}\n"},
+      {"deck.xml", R"(<ParameterList name="ostrakon">
+  <ParameterList name="data">
+    <Parameter name="dataset" type="string" value="synthetic"/>
+    <Parameter name="synthetic_noise" type="double" value="0.125"/>
+  </ParameterList>
+  <ParameterList name="model"><Parameter name="vocabulary" type="int" value="1024"/></ParameterList>
+  <ParameterList name="optimizer">
+    <Parameter name="learning_rate" type="double" value="1.5e-3"/>
+  </ParameterList>
+</ParameterList>)"}};
   const testing::CommaLocale comma;
   const std::locale before;
   const std::string of_c = std::setlocale(LC_ALL, nullptr);
-  const Settings settings = read(deck, {{"optimizer.beta1", "0.25"}});
-  EXPECT_EQ(settings.data.synthetic_noise, 0.125);
-  EXPECT_EQ(settings.model.vocabulary, 1024);
-  EXPECT_EQ(settings.optimizer.learning_rate, 1.5e-3);
-  EXPECT_EQ(settings.optimizer.beta1, 0.25);
-  EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
+  for (const auto& [name, deck] : decks) {
+    SCOPED_TRACE(name);
+    const Settings settings = read_settings(deck, name, {{"optimizer.beta1", "0.25"}});
+    EXPECT_EQ(settings.data.synthetic_noise, 0.125);
+    EXPECT_EQ(settings.model.vocabulary, 1024);
+    EXPECT_EQ(settings.optimizer.learning_rate, 1.5e-3);
+    EXPECT_EQ(settings.optimizer.beta1, 0.25);
+    EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
+  }
+  // With dots between thousands these would be 1 and 5.
+  const std::string refused =
+      message_of(synthetic, "deck.yaml",
+                 {{"parallel.pipeline", "2"}, {"parallel.pipeline_units", "0.001 0.005"}});
+  EXPECT_EQ(refused.rfind("--set parallel.pipeline_units=\"0.001 0.005\": expected auto", 0), 0u)
+      << refused;
   EXPECT_TRUE(std::locale() == before) << "the program's own";
   EXPECT_EQ(std::setlocale(LC_ALL, nullptr), of_c);
 }

@@ -91,6 +91,9 @@ TEST(Yaml, TextIsWhatYamlSays) {
       {"ostrakon:\r\n  data: {dataset: synthetic}\r\n  output:\r\n    directory: 'a\r\n      "
        "b'\r\n",
        "a b"},
+      {"# old\rostrakon:\r  data: {dataset: synthetic}\r  output:\r    directory: 'a\r      b'\r",
+       "a b"},
+      {"ostrakon:\r\tdata: {dataset: synthetic}\r\toutput:\r\t\tdirectory: a\r", "a"},
       {"  ostrakon:\n    data: {dataset: synthetic}\n    output: {directory: a}\n", "a"},
       {"ostrakon:\n  ? data\n  : {? dataset : synthetic}\n  'output':\n    \"directory\" : a\n",
        "a"},
@@ -222,6 +225,14 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
         "deck.yaml: line 4: a key is text; found another thing before the ':'"},
        {training("{a: b}: 5"),
         "deck.yaml: line 4: a key is text; found another thing before the ':'"},
+       {training("\"\": 5"), "deck.yaml: line 4: a key is empty; expected its name before the ':'"},
+       {training("?\n    : 5"),
+        "deck.yaml: line 4: a key is empty; expected its name before the ':'"},
+       {"ostrakon:\n  ? {}\n",
+        "deck.yaml: line 2: a key is text; found another thing before the ':'"},
+       {"ostrakon:\n  ''  : {}\n",
+        "deck.yaml: line 2: a key is empty; expected its name before the ':'"},
+       {training(": 5"), "deck.yaml: not valid YAML: line 4: \": 5\"" + column},
        {"ostrakon: {data: {dataset: synthetic}, data: {}}",
         "deck.yaml: line 1: data is given twice in the same section"},
        {"ostrakon: {}\nostrakon: {}",
@@ -248,6 +259,12 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
         "b\n" +
             directory("a"),
         "deck.yaml: not valid YAML: line 1" + breaks},
+       // lines that end with a carriage return
+       {"ostrakon:\r  data: {dataset: synthetic}\r  training:\r    steps: 5: 6\r",
+        "deck.yaml: not valid YAML: line 4: \"steps: 5: 6\"" + colon},
+       {"ostrakon:\r  output:\r    directory: l\xE4ufe\r",
+        "deck.yaml: not valid YAML: line 3: byte 0xE4 is not text in UTF-8"},
+       {"# a\r# b\xE2\x80\xA8\r", "deck.yaml: not valid YAML: line 2" + breaks},
        // indentation
        {"ostrakon:\n  data:\n\t\tdataset: synthetic\n",
         "deck.yaml: not valid YAML: line 3: \"dataset: synthetic\"" + starts},

@@ -7,6 +7,8 @@
 #include <ostrakon/config/machine_file.hpp>
 #include <sstream>
 
+#include "../support/comma_locale.hpp"
+
 namespace ostrakon::tests {
 namespace {
 
@@ -50,6 +52,15 @@ TEST(MachineFile, NumbersAreInSiUnits) {
   EXPECT_DOUBLE_EQ(machine.download_bytes_per_second, 6e9);
   EXPECT_EQ(machine.rates(2), nullptr);
   EXPECT_NE(machine.rates(4), nullptr);
+}
+
+TEST(MachineFile, NumbersFollowNoLocale) {
+  const Machine plain = read_machine(smallest, "my.yaml");
+  const ostrakon::testing::CommaLocale comma;
+  EXPECT_EQ(read_machine(smallest, "my.yaml").fp32.products, plain.fp32.products);
+  const std::string written = config::write_machine(plain, "a test", {});
+  EXPECT_NE(written.find("product_teraflops: 0.5 "), std::string::npos) << written;
+  EXPECT_EQ(read_machine(written, "my.yaml").fp32.products, plain.fp32.products);
 }
 
 TEST(MachineFile, SaysWhatIsWrongAndWhatWasExpected) {

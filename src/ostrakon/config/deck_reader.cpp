@@ -60,6 +60,7 @@ Value xml_value(const Teuchos::XMLObject& element, const std::string& place) {
 }
 
 void require_new(std::set<std::string>& names, const std::string& entry, const std::string& place) {
+  require(!entry.empty(), place, ": an attribute name is empty");
   require(names.insert(entry).second, place, ": ", entry, " is given twice in the same section");
 }
 

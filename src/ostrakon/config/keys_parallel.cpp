@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <ostrakon/base/print.hpp>
 #include <ostrakon/config/key_kinds.hpp>
 #include <ostrakon/config/key_sections.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
-#include <sstream>
 
 namespace ostrakon::config {
 namespace {
@@ -48,8 +48,7 @@ Key pipeline_units() {
     std::vector<int>& units = settings.parallel.chunk_units;
     units.clear();
     if (value.kind == Value::Kind::text && value.text == "auto") return true;
-    std::istringstream words(value.kind == Value::Kind::number ? format_number(value.number)
-                                                               : value.text);
+    TextReader words(value.kind == Value::Kind::number ? format_number(value.number) : value.text);
     for (int count = 0; words >> count;) {
       if (count < 1 || count > most_units_ahead) return false;
       units.push_back(count);

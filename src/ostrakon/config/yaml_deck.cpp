@@ -196,6 +196,7 @@ class Reader {
     require(event.data.scalar.anchor == nullptr, events_.place(),
             "a key has no anchor; expected it before the value");
     const std::string key = string_of(event.data.scalar.value, event.data.scalar.length);
+    require(!key.empty(), events_.place(), "a key is empty; expected its name before the ':'");
     require(key != "<<", events_.place(),
             "'<<' merges keys, which decks don't do; write the keys themselves");
     require(!list.isParameter(key), events_.place(), printable(key),
@@ -281,6 +282,14 @@ void require_lines_of_both(const std::string& text, const std::string& name) {
   }
 }
 
+/// A carriage return alone, which ends a line in YAML too, becomes a newline: lines are counted by
+/// these.
+std::string with_newlines(std::string text) {
+  for (std::size_t at = text.find('\r'); at != std::string::npos; at = text.find('\r', at + 1))
+    if (at + 1 == text.size() || text[at + 1] != '\n') text[at] = '\n';
+  return text;
+}
+
 /// Decks that are indented with nothing but tabs, which YAML forbids, are read as if with spaces.
 std::string without_tabs(std::string text) {
   if (text.find("\n ") != std::string::npos) return text;
@@ -301,7 +310,8 @@ DeckSection to_section(const std::string& name, const ParameterEntry& entry) {
 
 }  // namespace
 
-std::vector<DeckSection> read_yaml(const std::string& text, const std::string& name) {
+std::vector<DeckSection> read_yaml(const std::string& original, const std::string& name) {
+  const std::string text = with_newlines(original);
   require_lines_of_both(text, name);
   const std::string with_spaces = without_tabs(text);
   const ParameterList list = Reader(with_spaces, name).read();

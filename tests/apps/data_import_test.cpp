@@ -111,6 +111,13 @@ class DumpsTest : public ::testing::Test {
 
 const Ids ids = {11, 40000, 50256, 7, 300, 29999, 50256, 12, 13, 14, 15, 16, 50255, 17, 50256, 9};
 const Ids large = {11, 90000, 128001, 7, 300, 70000, 128001, 12, 13, 14, 15, 99999, 128001, 16};
+/// So many that they are of no other type by chance.
+Ids many(const Ids& few) {
+  Ids all;
+  while (all.size() < 64) all.insert(all.end(), few.begin(), few.end());
+  return all;
+}
+
 const Texts llama = {"--vocabulary", "128256", "--end-of-text", "128001"};
 
 Texts with(Texts options, const Texts& more) {
@@ -144,8 +151,20 @@ TEST_F(DumpsTest, WhatIsDoubtfulIsSaid) {
   const bool warned = false;
   const std::string halves = "every second number is 0, as where uint32";
   const std::vector<Dump> all = {
-      {"int32-as-uint16", raw(ids, 4), {"--dtype", "uint16"}, halves, warned},
-      {"int64-as-uint32", raw(ids, 8), {"--dtype", "uint32"}, "as where uint64", warned},
+      {"int32-as-uint16", raw(many(ids), 4), {"--dtype", "uint16"}, halves, warned},
+      {"int64-as-uint32", raw(many(ids), 8), {"--dtype", "uint32"}, "as where uint64", warned},
+      {"few-halves", raw(ids, 4), {}, halves, warned},
+      {"few-uint16", raw({7, 0, 9, 0, 50256, 0, 12, 0, 13, 0}, 2), {}, halves, warned},
+      {"uint8-text",
+       repeated("some words\n", 20),
+       {"--dtype", "uint8", "--vocabulary", "256", "--end-of-text", "10"},
+       "'uint8-text': is text, each byte of which is an id here",
+       warned},
+      {"uint8-text-of-more",
+       repeated("{\"text\": \"some words\"}\n", 20),
+       {"--dtype", "uint8", "--end-of-text", "10"},
+       "is text, each byte of which is an id here",
+       warned},
       {"small-type",
        raw({1, 2, 3, 50256, 4, 5, 6, 7}, 2),
        {"--vocabulary", "128256", "--dtype", "uint16"},
@@ -178,9 +197,10 @@ TEST_F(DumpsTest, WhatIsSomethingElseIsRefused) {
   const std::string header = raw({20240520, 1, 16}, 4) + std::string(1012, '\0');
   const std::string hint32 = "expected --dtype uint32, or --dtype uint16 if its ids are right";
   const std::vector<Dump> all = {
-      {"int32", raw(ids, 4), {}, hint32},
-      {"int64", raw(ids, 8), {}, "three of every four numbers are 0, as where uint64"},
-      {"int64-for-uint32", raw(large, 8), llama, "expected --dtype uint64, or --dtype uint32"},
+      {"int32", raw(many(ids), 4), {}, hint32},
+      {"int64", raw(many(ids), 8), {}, "three of every four numbers are 0, as where uint64"},
+      {"int64-for-uint32", raw(many(large), 8), llama,
+       "expected --dtype uint64, or --dtype uint32"},
       {"wrapped", raw(large, 2), with(llama, {"--dtype", "uint16"}),
        "--end-of-text is 128001, which no uint16 holds"},
       {"odd", raw(ids, 2) + "x", {}, "'odd' ends inside a number of 2 bytes: it has 33 bytes"},
@@ -234,7 +254,16 @@ TEST_F(DumpsTest, WhatIsSomethingElseIsRefused) {
        repeated("{\"text\": \"some words\"}\n", 20),
        {},
        "'json-lines' is JSON; expe"},
+      {"json-lines-of-text",
+       repeated("{\"text\": \"some words\"}\n", 20),
+       {},
+       "(`ostrakon-data build` makes token files of text"},
       {"text", repeated("some words\n", 20), {}, "'text' is text; expected token ids alone"},
+      {"text-of-bytes", repeated("some words\n", 20), {}, "with --dtype uint8 each byte is an id"},
+      {"text-as-uint16",
+       repeated("some words\n", 20),
+       {"--dtype", "uint16"},
+       "is text; expected token ids alone"},
       {"numbers", "11, 40000, 50256,\n7, 300", {}, "'numbers' is numbers written as text"},
       {"json-numbers", "[11, 40000, 50256, 7, 300]", {}, "is numbers written as text"},
       {"utf16",

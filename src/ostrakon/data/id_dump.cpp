@@ -16,6 +16,9 @@ constexpr std::int64_t block_bytes = 1 << 20;
 /// Fewer ids may look like anything by chance.
 constexpr std::int64_t enough = 8;
 
+/// So many ids are of no other type than they look, unless --dtype says so.
+constexpr std::int64_t enough_to_refuse = 64;
+
 constexpr const char* expected =
     "; expected token ids alone, one after another as little-endian integers, as NumPy's tofile() "
     "writes them";
@@ -110,12 +113,14 @@ void IdDump::read_numpy_header(const std::string& head) {
 }
 
 /// Bare numbers, as far as that can be known.
-void IdDump::require_ids(const std::string& head) const {
+void IdDump::require_ids(const std::string& head) {
   const std::string quoted = text("'", file_.path(), "'");
   if (const auto format = known_format(file_, head))
     throw Error(text(quoted, " is ", format->what, expected,
                      format->advice.empty() ? "" : " (" + format->advice + ")"));
   if (head.size() < enough || !begins_as_text(head)) return;
+  is_text_ = true;
+  if (settings_.type == IdType::uint8) return;
   const bool is_numbers = head.find_first_not_of("0123456789 ,;[]\t\r\n") == std::string::npos;
   const std::size_t first = head.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string::npos && (head[first] == '{' || head[first] == '[');
@@ -126,8 +131,13 @@ void IdDump::require_ids(const std::string& head) const {
                  : "text",
       expected,
       is_numbers ? " (numpy.array([int(n) for n in open(F).read().split()], '<u4').tofile(OUT))"
-      : is_json  ? ""
-                 : " (`ostrakon-data build` makes token files of text, with the byte tokenizer)"));
+      : begins_as_json_lines(head)
+          ? " (`ostrakon-data build` makes token files of text, with the byte tokenizer; to train "
+            "on what is in these lines, write their texts to a file first: jq -r .text)"
+      : is_json
+          ? ""
+          : " (`ostrakon-data build` makes token files of text, with the byte tokenizer; with "
+            "--dtype uint8 each byte is an id)"));
 }
 
 void IdDump::require_whole() const {
@@ -184,8 +194,9 @@ void IdDump::read(const std::function<void(const std::vector<std::int32_t>& ids)
     use(ids);
   }
   const std::string wider = wider_type();
-  require(wider.empty() || is_numpy_ || settings_.type, "'", file_.path(), "': ", why_wider(),
-          "; expected --dtype ", wider, ", or --dtype ", name(type_), " if its ids are right");
+  require(wider.empty() || count_ < enough_to_refuse || is_numpy_ || settings_.type, "'",
+          file_.path(), "': ", why_wider(), "; expected --dtype ", wider, ", or --dtype ",
+          name(type_), " if its ids are right");
 }
 
 /// The type of larger numbers that ids were read from in parts, all but one of which are zero;
@@ -214,6 +225,7 @@ std::string IdDump::why_wider() const {
 std::vector<std::string> IdDump::doubts() const {
   std::vector<std::string> found;
   const std::string quoted = text("'", file_.path(), "': ");
+  if (is_text_) found.push_back(quoted + "is text, each byte of which is an id here");
   const std::int64_t ids_of_type = type_ == IdType::uint8 || type_ == IdType::uint16
                                        ? 1 << (8 * bytes_of(type_))
                                        : settings_.vocabulary;
@@ -237,7 +249,7 @@ std::vector<std::string> IdDump::doubts() const {
                                   " times, as in a "
                                   "big-endian dump")
                            : ""));
-  if (settings_.vocabulary > 1024 && largest_ < 256 && count_ >= enough)
+  if (!is_text_ && settings_.vocabulary > 1024 && largest_ < 256 && count_ >= enough)
     found.push_back(text(quoted, "no id is above ", largest_, ", of a vocabulary of ",
                          settings_.vocabulary, ": bytes or text, or numbers of another type?"));
   return found;

@@ -37,7 +37,7 @@ class IdDump {
   IdDump(const std::string& path, const Settings& settings);
 
   /// Hands all ids to `use`, in order, some at a time. Throws Error where one is not in the
-  /// vocabulary, and where all of them show that they are of another type than was assumed.
+  /// vocabulary, and where many of them show that they are of another type than was assumed.
   void read(const std::function<void(const std::vector<std::int32_t>& ids)>& use);
 
   /// After read(): what makes it doubtful that the ids are what they are taken for, a line each.
@@ -45,7 +45,7 @@ class IdDump {
 
  private:
   void read_numpy_header(const std::string& head);
-  void require_ids(const std::string& head) const;
+  void require_ids(const std::string& head);
   void require_whole() const;
   std::vector<std::int32_t> ids_in(const std::vector<unsigned char>& block, std::int64_t first);
   std::string not_an_id(std::uint64_t number, std::int64_t position) const;
@@ -58,6 +58,7 @@ class IdDump {
   IdType type_;
   bool is_numpy_ = false;
   bool is_signed_ = false;
+  bool is_text_ = false;
   std::int64_t begin_ = 0;  ///< of the numbers in the file
   std::int64_t count_ = 0;
   std::int64_t reversed_end_ = 0;  ///< the end of a document with its bytes in reverse order

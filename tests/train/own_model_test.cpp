@@ -233,6 +233,86 @@ TEST(OwnModel, SamplesOfAnotherSizeAreRefused) {
   EXPECT_THROW(trainer.evaluate(samples, 1), AgreedError);
 }
 
+/// One loss of the two samples of a leaf: the square of the sum of their differences.
+class Contrast final : public Unit<float> {
+ public:
+  UnitDescription describe() const override {
+    UnitDescription unit;
+    unit.name = "contrast";
+    unit.input = small_all;
+    unit.output = 1;
+    unit.is_loss = true;
+    return unit;
+  }
+  void forward(const ForwardCall<float>& call) const override {
+    const auto x = call.input;
+    const auto losses = call.losses;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) {
+          const float difference = difference_of(x);
+          losses(0) = difference * difference;
+        });
+  }
+  void backward(const BackwardCall<float>& call) const override {
+    const auto x = call.input;
+    const auto g = call.gradient;
+    const float scale = call.loss_scale;
+    for_each(
+        call.exec, 1, KOKKOS_LAMBDA(std::int64_t) {
+          const float slope = 2 * scale * difference_of(x);
+          for (std::int64_t i = 0; i < small_all; ++i) g(i) = i < small_width ? slope : -slope;
+        });
+  }
+
+ private:
+  KOKKOS_FUNCTION static float difference_of(const Array<const float>& x) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < small_all; ++i) sum += i < small_width ? x(i) : -x(i);
+    return sum;
+  }
+};
+
+/// The same leaf again and again.
+class OneLeaf : public SmallSamples {
+ public:
+  explicit OneLeaf(std::uint64_t leaf) : leaf_(leaf) {}
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    auto* const values = static_cast<char*>(batch);
+    for (std::int64_t i = 0; i < count; ++i)
+      SmallSamples::fill(leaf_ * small_rows + (first + static_cast<std::uint64_t>(i)) % small_rows,
+                         1, values + i * sample_bytes());
+  }
+
+ private:
+  std::uint64_t leaf_;
+};
+
+TEST(OwnModel, FewSamplesCountOnceWhereTheyAreWholeLeaves) {
+  Mesh mesh(MPI_COMM_WORLD);
+  Units<float> units;
+  units.push_back(std::make_unique<Source<float>>());
+  units.push_back(std::make_unique<Bend<float>>("bend", BendKind()));
+  units.push_back(std::make_unique<Contrast>());
+  Chain<float> chain(std::move(units), {small_rows, SmallSamples().sample_bytes()});
+  Trainer trainer(make_model(std::move(chain)), plain_settings(), mesh);
+  trainer.allocate();
+  trainer.initialize();
+  SmallSamples samples;
+  double sum = 0.0;
+  for (std::int64_t leaves = 1; leaves <= 8; ++leaves) {
+    OneLeaf one(static_cast<std::uint64_t>(leaves - 1));
+    sum += trainer.evaluate(one, 1);
+    const double mean = sum / static_cast<double>(leaves);
+    EXPECT_NEAR(trainer.evaluate_samples(samples, leaves * small_rows), mean, 1e-6 * mean);
+  }
+  try {
+    trainer.evaluate_samples(samples, 3);
+    ADD_FAILURE() << "accepted";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("the mean loss of 3 samples, fewer than a ", 0), 0u);
+  }
+}
+
 /// Samples that make one loss of the first step infinite.
 class Infinite : public SmallSamples {
  public:

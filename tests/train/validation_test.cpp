@@ -5,6 +5,7 @@
 #include <ostrakon/train/validation.hpp>
 
 #include "small_runs.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace ostrakon::tests {
 namespace {
@@ -27,6 +28,8 @@ class Samples : public data::Dataset {
   std::uint64_t samples_;
 };
 
+const model::LossTerms per_token = {2, 2 * 8, "tokens"};
+
 config::TrainingSettings every_third() {
   config::TrainingSettings training;
   training.validate_every = 3;
@@ -38,11 +41,11 @@ config::TrainingSettings every_third() {
 TEST(Validation, IsNeverDueWithoutData) {
   EXPECT_FALSE(Validation().has_data());
   EXPECT_FALSE(Validation().is_due({3, true, false}));
-  EXPECT_FALSE(Validation(nullptr, every_third()).is_due({3, true, false}));
+  EXPECT_FALSE(Validation(nullptr, every_third(), per_token).is_due({3, true, false}));
 }
 
 TEST(Validation, IsDueEveryNthStepAndAtTheEnd) {
-  const Validation validation(std::make_unique<Samples>(100), every_third());
+  const Validation validation(std::make_unique<Samples>(100), every_third(), per_token);
   EXPECT_TRUE(validation.has_data());
   EXPECT_FALSE(validation.is_due({2, false, false}));
   EXPECT_TRUE(validation.is_due({3, false, false}));
@@ -53,13 +56,27 @@ TEST(Validation, IsDueEveryNthStepAndAtTheEnd) {
 
 TEST(Validation, TakesWholeBatchesButAtLeastOne) {
   const auto described = [](std::uint64_t samples) {
-    return Validation(std::make_unique<Samples>(samples), every_third()).describe();
+    return Validation(std::make_unique<Samples>(samples), every_third(), per_token).describe();
   };
   EXPECT_EQ(described(100), "  validation             40 of 100 samples every 3 steps\n");
   EXPECT_EQ(described(29), "  validation             20 of 29 samples every 3 steps\n");
   EXPECT_EQ(described(7),
             "  validation             7 of 7 samples every 3 steps\n"
             "                         fewer than a global batch: each counts once\n");
+}
+
+TEST(Validation, SamplesWithoutLossesOfTheirOwnAreRefusedAtOnce) {
+  const auto refusal = [](std::uint64_t samples) {
+    const model::LossTerms pairs = {2, 1, "losses"};
+    return testing::error_of(
+        [&] { Validation(std::make_unique<Samples>(samples), every_third(), pairs); });
+  };
+  EXPECT_EQ(refusal(7),
+            "the mean loss of 7 samples, fewer than a global batch: the model has 1 losses for the "
+            "2 samples of a leaf, not equally many for each; expected a multiple of 2 samples, "
+            "which is micro_batch_size");
+  EXPECT_EQ(refusal(6), "no error");
+  EXPECT_EQ(refusal(17), "no error");  // of which a batch is whole
 }
 
 /// Samples of different tokens, which begin again after the last one.
@@ -99,7 +116,8 @@ TEST(Validation, CountsEachSampleOnceWhereTheyDoNotFillABatch) {
         sum += run.trainer.evaluate(one, 1);
       }
       const auto samples = static_cast<std::uint64_t>(count);
-      Validation validation(std::make_unique<FewSamples>(samples, length), settings.training);
+      Validation validation(std::make_unique<FewSamples>(samples, length), settings.training,
+                            per_token);
       const double loss = validation.measure(run.trainer, 1).validation_loss;
       const double counted = static_cast<double>(std::min(count, batch));
       EXPECT_NEAR(loss, sum / counted, 1e-6 * loss) << count << " of " << batch;
@@ -120,7 +138,7 @@ TEST(Validation, MeasuresTheLossOfItsData) {
   const std::int64_t length = settings.training.sequence_length + 1;
   Samples samples(100, length);
   const double loss = run.trainer.evaluate(samples, 1);
-  Validation validation(std::make_unique<Samples>(100, length), settings.training);
+  Validation validation(std::make_unique<Samples>(100, length), settings.training, per_token);
   const train::ValidationMetrics metrics = validation.measure(run.trainer, 5);
   EXPECT_EQ(metrics.step, 5);
   EXPECT_EQ(metrics.validation_loss, loss);

@@ -96,7 +96,7 @@ std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
   const std::int64_t before = leaf / parts_ * samples_;
   const std::int64_t samples =
       std::clamp<std::int64_t>(context_.counted->samples - before, 0, samples_);
-  const std::int64_t terms = output_terms_ * grid.tensor() / samples_ * samples;
+  const std::int64_t terms = output_terms_ * grid.tensor() * samples / samples_;
   const std::int64_t first = output_terms_ * grid.place(context_.rank, plan::Axis::tensor);
   return std::clamp<std::int64_t>(terms - first, 0, output_terms_);
 }

@@ -10,8 +10,8 @@
 
 namespace ostrakon::train {
 
-RunData open_run_data(const config::Settings& settings, const RunOptions& options,
-                      comm::Communicator& world, Console& console) {
+RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
+                      const RunOptions& options, comm::Communicator& world, Console& console) {
   const config::TrainingSettings& training = settings.training;
   data::DataSettings data = settings.data;
   if (options.dry_run) data.verify = false;
@@ -24,7 +24,7 @@ RunData open_run_data(const config::Settings& settings, const RunOptions& option
   if (training.validate_every > 0)
     opened.validation = {
         about_path(settings, "data.validation_path", [&] { return open(data::Split::validation); }),
-        training};
+        training, loss};
   std::vector<std::string> notes;
   if (opened.validation.has_data())
     about_path(settings, "data.validation_path", [&] {

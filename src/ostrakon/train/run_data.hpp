@@ -18,9 +18,9 @@ struct RunData {
 };
 
 /// Opens the data that the settings name and says what is there. In a dry run no checksum is
-/// looked at. Collective; throws AgreedError where it can't be read, or where training and
-/// validation data can't be compared.
-RunData open_run_data(const config::Settings& settings, const RunOptions& options,
-                      comm::Communicator& world, Console& console);
+/// looked at. `loss` is the model's. Collective; throws AgreedError where data can't be read, or
+/// where training and validation data can't be compared.
+RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
+                      const RunOptions& options, comm::Communicator& world, Console& console);
 
 }  // namespace ostrakon::train

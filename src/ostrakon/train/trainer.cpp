@@ -313,14 +313,11 @@ double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count
   require_state("Trainer::evaluate_samples");
   if (count < 1 || count > batch)
     throw Error(text("evaluation of ", count, " samples; expected 1 to ", batch));
-  const std::int64_t terms = settings_.step_terms() / batch;
-  if (settings_.leaf_terms() % settings_.micro_batch_size != 0)
-    throw Error(text("evaluation of ", count, " samples of a batch of ", batch,
-                     ", but the model has no whole number of losses for each sample"));
+  mesh_.world().agree([&] { require_own_losses(settings_.loss, count); });
   const math::SubnormalsScope scope(settings_.subnormals);
   context_.samples = &samples;
   context_.first_sample = 0;
-  context_.counted = CountedLosses{count, count * terms};
+  context_.counted = CountedLosses{count, settings_.step_terms() * count / batch};
   run(programs_.evaluate);
   return context_.result.loss;
 }

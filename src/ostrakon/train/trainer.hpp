@@ -101,7 +101,8 @@ class Trainer {
 
   /// Mean loss over samples 0 to `count` - 1, at least one, and no more than a global batch: each
   /// counts once. `samples` is asked for the rest of the batch too, which is computed and does not
-  /// count. Of models whose losses come sample by sample, equally many each, as those of a Decoder.
+  /// count. Losses have to come sample by sample, equally many each, as those of a Decoder, unless
+  /// `count` is a multiple of micro_batch_size; throws AgreedError where there are not so many.
   double evaluate_samples(data::SampleSource& samples, std::int64_t count);
 
   /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views

@@ -194,6 +194,15 @@ void check(const TrainerSettings& settings) {
                            "streams = Streams::threads", "Streams::in_plan_order");
 }
 
+void require_own_losses(const model::LossTerms& loss, std::int64_t samples) {
+  if (samples % loss.samples == 0 || loss.terms % loss.samples == 0) return;
+  throw AgreedError(text("the mean loss of ", samples,
+                         " samples, fewer than a global batch: the model has ", loss.terms, " ",
+                         loss.name, " for the ", loss.samples,
+                         " samples of a leaf, not equally many for each; expected a multiple of ",
+                         loss.samples, " samples, which is micro_batch_size"));
+}
+
 Facts facts_of(const TrainerSettings& settings) {
   const config::Settings deck = as_deck(settings);
   Facts facts;

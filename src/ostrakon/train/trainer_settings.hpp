@@ -65,6 +65,10 @@ struct TrainerSettings {
 /// the ranks is not looked at.
 void check(const TrainerSettings& settings);
 
+/// Throws AgreedError, on all ranks, unless the losses of the first `samples` samples of a global
+/// batch can be told from the others: those of whole leaves, or each sample's own.
+void require_own_losses(const model::LossTerms& loss, std::int64_t samples);
+
 /// Every field but those that the Trainer sets, with its value.
 Facts facts_of(const TrainerSettings& settings);
 

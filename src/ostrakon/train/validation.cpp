@@ -10,7 +10,7 @@
 namespace ostrakon::train {
 
 Validation::Validation(std::unique_ptr<data::Dataset> dataset,
-                       const config::TrainingSettings& training)
+                       const config::TrainingSettings& training, const model::LossTerms& loss)
     : dataset_(std::move(dataset)),
       every_(training.validate_every),
       batch_size_(training.global_batch_size) {
@@ -19,6 +19,7 @@ Validation::Validation(std::unique_ptr<data::Dataset> dataset,
   batches_ =
       std::clamp<std::int64_t>(static_cast<std::int64_t>(whole), 1, training.validation_batches);
   used_ = whole > 0 ? batches_ * batch_size_ : static_cast<std::int64_t>(dataset_->samples());
+  if (whole == 0) require_own_losses(loss, used_);
 }
 
 bool Validation::is_due(const StepEnd& end) const {

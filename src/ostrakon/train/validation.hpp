@@ -18,8 +18,10 @@ class Validation {
   /// Never due.
   Validation() = default;
   /// On up to training.validation_batches global batches, as many as are in `dataset` whole; where
-  /// it has less than one, on each of its samples once.
-  Validation(std::unique_ptr<data::Dataset> dataset, const config::TrainingSettings& training);
+  /// it has less than one, on each of its samples once: throws AgreedError where `loss`, of the
+  /// model, does not tell the losses of these from others.
+  Validation(std::unique_ptr<data::Dataset> dataset, const config::TrainingSettings& training,
+             const model::LossTerms& loss);
 
   /// Whether there is anything to validate on.
   bool has_data() const { return dataset_ != nullptr; }

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
 #include <ostrakon/checkpoint/models_of_run.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
@@ -70,7 +71,9 @@ apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
                                     : apps::open_safetensors(path, line.deck, line.context);
   if (!line.ids) require_text(model, line, path);
   require(!line.tokenizer || model.tokenizer == apps::unknown_tokenizer ||
-              *line.tokenizer == model.tokenizer,
+              *line.tokenizer == model.tokenizer ||
+              // To ids a name of one's own for the files of a tokenizer makes no difference.
+              (line.ids && model.tokenizer == checkpoint::huggingface_tokenizer(path)),
           path, ": trained on tokens of the tokenizer '", model.tokenizer, "'; --tokenizer says '",
           line.tokenizer.value_or(""), "'");
   if (line.context) set_context(model, *line.context, path);

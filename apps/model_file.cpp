@@ -23,7 +23,6 @@ namespace ostrakon::apps {
 
 namespace fs = std::filesystem;
 using checkpoint::CheckpointReader;
-using checkpoint::SafetensorsReader;
 using checkpoint::WeightsReader;
 
 namespace {
@@ -115,9 +114,12 @@ ModelFile open_with_deck(const std::string& path) {
 
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context) {
+  // What is no such file is to be named as that, before a description is missed.
+  const checkpoint::SafetensorsReader readable(path);
   ModelFile file;
-  file.tokenizer = tokenizer_of(path);
   open_with(settings_of_safetensors(path, deck, context), path, file);
+  const std::string tokenizer = file.parameters->tokenizer();
+  file.tokenizer = tokenizer.empty() ? unknown_tokenizer : tokenizer;
   return file;
 }
 
@@ -134,15 +136,6 @@ config::Settings settings_of_safetensors(const std::string& path,
 
 config::Settings settings_of_deck(const std::string& path) {
   return config::read_settings(read_file(path), path, {}, config::DeckUse::model);
-}
-
-std::string tokenizer_of(const std::string& path) {
-  const FileKind kind = one_model_kind(path);
-  if (kind == FileKind::weights) return WeightsReader(path).tokenizer();
-  if (kind == FileKind::checkpoint) return CheckpointReader(path).manifest().tokenizer;
-  const SafetensorsReader file(path);
-  const auto found = file.metadata().find("tokenizer");
-  return found == file.metadata().end() ? unknown_tokenizer : found->second;
 }
 
 }  // namespace ostrakon::apps

@@ -28,7 +28,7 @@ std::string meant_file(const std::string& named);
 /// A model, and who reads its parameters.
 struct ModelFile {
   config::Settings settings;  ///< `model` and training.sequence_length count
-  std::string tokenizer;      ///< "external" where the file does not say
+  std::string tokenizer;      ///< "external" where nothing says it
   std::int64_t step = 0;
   std::unique_ptr<checkpoint::ParameterSource> parameters;
 };
@@ -53,8 +53,5 @@ config::Settings settings_of_safetensors(const std::string& path,
 config::Settings settings_of_deck(const std::string& path);
 
 using data::unknown_tokenizer;
-
-/// The tokenizer that a file names; unknown_tokenizer where it does not say.
-std::string tokenizer_of(const std::string& path);
 
 }  // namespace ostrakon::apps

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/lfs_pointer.hpp>
 
 namespace ostrakon::apps {
 namespace {
@@ -46,6 +47,15 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
+/// A prompt is no model, of which another may be taken where one is damaged.
+void require_no_pointer(const std::string& path, const std::string& text) {
+  try {
+    if (text.size() <= most_lfs_pointer_bytes) require_no_lfs_pointer(path, text);
+  } catch (const LfsPointer& pointer) {
+    throw Error("--prompt-file " + std::string(pointer.what()));
+  }
+}
+
 std::string read_standard_input(std::ostream& log) {
   tell_that_it_waits(log);
   return read_all(STDIN_FILENO, "standard input");
@@ -60,6 +70,7 @@ std::string read_prompt(const std::string& path, std::ostream& log) {
   require(descriptor >= 0, "can't read ", name, ": ", std::strerror(errno));
   try {
     std::string text = read_all(descriptor, name);
+    require_no_pointer(path, text);
     ::close(descriptor);
     return without_last_newline(std::move(text));
   } catch (...) {

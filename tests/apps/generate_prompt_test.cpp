@@ -62,6 +62,16 @@ TEST_F(Generate, PromptsComeFromFilesAndStandardInput) {
   EXPECT_EQ(run_command(mpi_job("ostrakon-generate", 1, some_text, path(""))).out, without);
 
   expect_refused(with(some_text, {"--prompt", "a", "--prompt-file", "prompt"}), "are both given");
+  write_bytes(path("pointer"), "version https://git-lfs.github.com/spec/v1\nsize 7\n");
+  for (const char* model : {"llama/weights.h5", "llama"}) {
+    const Outcome pointer = start("ostrakon-generate", {model, "--prompt-file", "pointer"});
+    EXPECT_EQ(pointer.status, 1);
+    EXPECT_EQ(pointer.out, "");
+    EXPECT_NE(pointer.err.find("error: --prompt-file 'pointer' is a Git LFS pointer"),
+              std::string::npos)
+        << pointer.err;
+    EXPECT_EQ(pointer.err.find("damaged"), std::string::npos) << pointer.err;
+  }
   expect_refused(with(some_text, {"--prompt-file", "none"}), "can't read --prompt-file 'none'");
   expect_refused(with(some_text, {"--prompt-file", "llama"}), "can't read --prompt-file 'llama'");
 }

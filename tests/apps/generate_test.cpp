@@ -64,6 +64,31 @@ TEST_F(Generate, TokenizersAreAskedFor) {
   expect_refused({"llama/weights.h5", "--tokenizer", "bpe"}, "--tokenizer says 'bpe'");
 }
 
+/// Its vocabulary is that of bytes, but its ids are not.
+TEST_F(Generate, IdsOfAModelsTokenizerAreNoBytes) {
+  const std::string folder = "of-tokenizer";
+  std::filesystem::create_directories(path(folder));
+  must("ostrakon-checkpoint", {"export", "llama/weights.h5", folder + "/model.safetensors"});
+  // As transformers writes it: without the tokenizer that `export` names.
+  const std::string tensors = path(folder + "/model.safetensors");
+  write_bytes(tensors, replaced(read_bytes(tensors), "\"tokenizer\"", "\"made_with\""));
+  write_bytes(path(folder + "/config.json"), read_bytes(path("llama-hf/config.json")));
+  EXPECT_EQ(text_of({folder, "--tokenizer", "byte"}), text_of({"llama/weights.h5"}));
+  const auto ids_of = [](const std::string& model) {
+    return must("ostrakon-generate",
+                {model, "--ids", "--tokenizer", "mine", "--prompt", "83,104", "--tokens", "20"});
+  };
+  const std::string ids = ids_of(folder);
+  write_bytes(path(folder + "/tokenizer.json"), "{}");
+  for (const std::string& model : {folder, folder + "/model.safetensors"}) {
+    expect_refused({model}, "trained on tokens of the tokenizer 'tokenizer.json-");
+    expect_refused({model}, "With --ids it reads and writes token ids");
+    expect_refused({model, "--tokenizer", "byte"},
+                   "trained on tokens of the tokenizer 'tokenizer.json-");
+    EXPECT_EQ(ids_of(model), ids);
+  }
+}
+
 TEST_F(Generate, ARunsFolderIsItsWeightsOrItsNewestGoodCheckpoint) {
   const std::string expected = text_of({"llama/weights.h5"});
   Outcome outcome = start("ostrakon-generate",

@@ -301,7 +301,23 @@ TEST_F(HuggingFace, AModelTrainsOnIdsOfItsTokenizer) {
   EXPECT_EQ(train(folder).status, 0);
   must("ostrakon-checkpoint", {"import", folder, "of-ids.h5"});
   EXPECT_EQ(train("of-ids.h5").status, 0);
-  EXPECT_EQ(train(folder, {"--set", "data.dataset=synthetic"}).status, 0);
+  // Synthetic data have no tokenizer of their own: the weights' remains, also where a run resumes.
+  const Texts synthetic = {"--set", "data.dataset=synthetic", "--set", "checkpoint.every=1"};
+  EXPECT_EQ(train(folder, synthetic).status, 0);
+  const auto expect_kept = [&] {
+    expect_in(must("ostrakon-checkpoint", {"inspect", "of-ids-run/weights.h5"}),
+              {"tokenizer   tokenizer.json-"});
+  };
+  expect_kept();
+  must("ostrakon-train",
+       {"llama.yaml", "--set", "data.dataset=synthetic", "--set", "output.directory=of-ids-run",
+        "--set", "training.steps=9", "--resume", "auto"});
+  expect_kept();
+  fs::rename(path("of-ids-run/weights.h5"), path("synthetic.h5"));
+  import_ids("mine");
+  refused = train("synthetic.h5");
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err, {"trained on tokens of the tokenizer 'tokenizer.json-"});
 }
 
 /// What no config.json has, as there is no such MLP, is not compared.

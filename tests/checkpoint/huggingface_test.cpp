@@ -314,6 +314,25 @@ TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
   other.kv_heads = 3;
   EXPECT_TRUE(contains(error(good, other),
                        "self_attn.k_proj.weight has the shape (8, 24); expected (12, 24)"));
+  const std::string all = error(good, other);
+  const std::string end =
+      "_proj.weight has the shape (8, 24); expected (12, 24) (and 1 more like it)";
+  EXPECT_EQ(all, "'" + path + "' is not of the model that the settings describe:\n" +
+                     "  tensor model.layers.0.self_attn.k" + end +
+                     "\n  tensor model.layers.0.self_attn.v" + end);
+  other = llama.settings;
+  other.layers = 3;
+  changed = good;
+  changed["lm_head.bias"] = changed["model.layers.0.more.weight"] = {{1}, {1.0}};
+  changed["model.layers.1.more.weight"] = {{1}, {1.0}};
+  const std::string more = error(changed, other);
+  EXPECT_TRUE(contains(more, "\n  it has no tensor \"model.layers.2.mlp.up_proj.weight\"\n"));
+  EXPECT_TRUE(contains(more,
+                       "\n  tensor lm_head.bias (1) is no part of the model that the settings "
+                       "describe\n"));
+  EXPECT_TRUE(contains(more,
+                       "\n  tensor model.layers.0.more.weight (1) is no part of the model that "
+                       "the settings describe (and 1 more like it)"));
   other = llama.settings;
   other.tie_embeddings = true;
   EXPECT_TRUE(contains(error(good, other), "but the model's tie_embeddings is true"));

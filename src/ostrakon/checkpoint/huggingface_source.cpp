@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5.hpp>
 #include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
 #include <set>
+#include <vector>
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -22,6 +24,55 @@ bool is_constant(const std::string& name) {
   return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
          ends_with(name, ".rotary_emb.inv_freq");
 }
+
+/// What differs between a file's tensors and those of a model. The same of several layers is listed
+/// once.
+class Problems {
+ public:
+  void add(const std::string& problem) {
+    const std::string kind = without_layer(problem);
+    for (Kind& known : kinds_)
+      if (known.name == kind) {
+        ++known.more;
+        return;
+      }
+    kinds_.push_back({kind, problem, 0});
+  }
+
+  void require_none(const std::string& path) const {
+    if (kinds_.empty()) return;
+    std::string all = text("'", path, "'");
+    if (kinds_.size() == 1) throw Error(all + ": " + kinds_.front().shown());
+    all += " is not of the model that the settings describe:";
+    constexpr std::size_t most = 20;
+    for (std::size_t i = 0; i < std::min(most, kinds_.size()); ++i)
+      all += "\n  " + kinds_[i].shown();
+    if (kinds_.size() > most) all += text("\n  and ", kinds_.size() - most, " more");
+    throw Error(all);
+  }
+
+ private:
+  struct Kind {
+    std::string name, first;
+    int more = 0;
+    std::string shown() const {
+      return more == 0 ? first : text(first, " (and ", more, " more like it)");
+    }
+  };
+
+  /// Numbers between dots are those of layers and experts.
+  static std::string without_layer(std::string name) {
+    for (std::size_t dot = name.find('.'); dot != std::string::npos;
+         dot = name.find('.', dot + 1)) {
+      const std::size_t end = name.find_first_not_of("0123456789", dot + 1);
+      if (end > dot + 1 && end < name.size() && name[end] == '.')
+        name.erase(dot + 1, end - dot - 1);
+    }
+    return name;
+  }
+
+  std::vector<Kind> kinds_;
+};
 
 }  // namespace
 
@@ -61,26 +112,39 @@ std::int64_t HuggingFaceSource::positions() const {
   return table.shape[0];
 }
 
+bool HuggingFaceSource::has_shape(const HuggingFaceTensor& tensor) const {
+  return file_.tensor(tensor.name).shape == tensor.shape;
+}
+
+std::string HuggingFaceSource::shape_problem(const HuggingFaceTensor& tensor) const {
+  return text("tensor ", tensor.name, " has the shape ",
+              hdf5::shape_text(file_.tensor(tensor.name).shape), "; expected ",
+              hdf5::shape_text(tensor.shape));
+}
+
 void HuggingFaceSource::require_shape(const HuggingFaceTensor& tensor) const {
-  const Shape& found = file_.tensor(tensor.name).shape;
-  require(found == tensor.shape, "'", file_.path(), "': tensor ", tensor.name, " has the shape ",
-          hdf5::shape_text(found), "; expected ", hdf5::shape_text(tensor.shape));
+  if (!has_shape(tensor)) throw Error(text("'", file_.path(), "': ", shape_problem(tensor)));
 }
 
 void HuggingFaceSource::require_complete() {
+  Problems problems;
   std::set<std::string> expected;
   for (const model::Parameter& parameter : parameters_of(settings_, positions()))
     for (const HuggingFaceTensor& tensor : huggingface_tensors(
              family_, settings_, prefix_, parameter.owner, parameter.name, parameter.shape)) {
-      require_shape(tensor);
-      expected.insert(tensor.name);
+      if (!expected.insert(tensor.name).second) continue;
+      if (!file_.has(tensor.name))
+        problems.add(text("it has no tensor ", shown(tensor.name)));
+      else if (!has_shape(tensor))
+        problems.add(shape_problem(tensor));
     }
   for (const auto& [name, tensor] : file_.tensors()) {
     const bool tied_head = settings_.tie_embeddings && name == output_head;
-    require(expected.count(name) > 0 || tied_head || is_constant(name), "'", file_.path(),
-            "': tensor ", name, " ", hdf5::shape_text(tensor.shape),
-            " is no part of the model that the settings describe");
+    if (expected.count(name) == 0 && !tied_head && !is_constant(name))
+      problems.add(text("tensor ", name, " ", hdf5::shape_text(tensor.shape),
+                        " is no part of the model that the settings describe"));
   }
+  problems.require_none(file_.path());
 }
 
 /// Some files hold a tied matrix twice. Where they differ, the model is not tied.

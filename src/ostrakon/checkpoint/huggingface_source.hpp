@@ -17,8 +17,8 @@ namespace ostrakon::checkpoint {
 class HuggingFaceSource : public ParameterSource {
  public:
   /// `path`: see SafetensorsReader. `config`: what the config.json next to them says, where there
-  /// is one; it is not compared. Throws Error where tensors of the model are missing or of other
-  /// shapes, or there are parameters that the model does not have.
+  /// is one; it is not compared. Throws Error that lists the tensors of the model which are
+  /// missing or of other shapes, and those that the model does not have.
   HuggingFaceSource(const std::string& path, const model::DecoderSettings& settings,
                     const std::optional<HuggingFaceConfig>& config = {});
 
@@ -42,6 +42,8 @@ class HuggingFaceSource : public ParameterSource {
   std::int64_t positions() const;
 
  private:
+  bool has_shape(const HuggingFaceTensor& tensor) const;
+  std::string shape_problem(const HuggingFaceTensor& tensor) const;
   void require_shape(const HuggingFaceTensor& tensor) const;
   void require_complete();
   void require_tied();

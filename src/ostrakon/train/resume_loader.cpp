@@ -80,6 +80,7 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
   Loaded loaded;
   loaded.step = manifest.progress.step;
   loaded.skipped_in_a_row = manifest.progress.skipped_in_a_row;
+  loaded.tokenizer = manifest.tokenizer;
   loaded.huggingface_config = manifest.huggingface_config;
   find_place(restored.path, loaded);
   say_origin(restored.path, manifest, notes);

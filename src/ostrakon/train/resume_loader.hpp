@@ -40,6 +40,7 @@ class ResumeLoader {
   struct Loaded {
     std::int64_t step = 0;              ///< of the checkpoint
     std::int64_t skipped_in_a_row = 0;  ///< steps before it that changed nothing
+    std::string tokenizer;              ///< of the parameters
     std::string huggingface_config;     ///< of the model that the run began with; empty: not known
     bool is_own = false;                ///< in this run's folder
     bool is_saved = false;              ///< under the name that a save of its step would have

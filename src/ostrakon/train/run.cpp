@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
+#include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/train/about_path.hpp>
 #include <ostrakon/train/chosen_run.hpp>
 #include <ostrakon/train/console.hpp>
@@ -51,6 +52,7 @@ class Run {
     console_.say(describe_run(settings_, ranks_.mesh, trainer_, ranks_.matrix_threads));
     if (!options_.dry_run) trainer_.require_memory();
     data_ = open_run_data(settings_, trainer_.settings().loss, options_, world(), console_);
+    tokenizer_ = data_.training->tokenizer();
     saver_.describe_data(data_.training->identity());
     if (!options_.dry_run) about_output([this] { folder_.lock_if_there(); });
     resume_.find();
@@ -97,9 +99,19 @@ class Run {
     return about_path(settings_, "checkpoint.initial_weights", [this] {
       auto weights =
           open_initial_weights(settings_, options_, data_.training->tokenizer(), world(), console_);
-      if (weights) huggingface_config_ = weights->huggingface_config();
+      if (weights) {
+        huggingface_config_ = weights->huggingface_config();
+        const std::string tokenizer = weights->tokenizer();
+        keep_tokenizer(tokenizer.empty() ? data::unknown_tokenizer : tokenizer);
+      }
       return weights;
     });
+  }
+
+  /// Synthetic data have no tokenizer: what is trained on them is still of the one that it began
+  /// with.
+  void keep_tokenizer(const std::string& of_weights) {
+    if (tokenizer_ == data::no_tokenizer) tokenizer_ = of_weights;
   }
 
   /// Where a stop is requested before anything is computed: there is nothing to save.
@@ -120,6 +132,7 @@ class Run {
     ResumeLoader::Loaded from = resume_.load(trainer_, data_.training->identity());
     steps_done_ = from.step;
     huggingface_config_ = from.huggingface_config;
+    keep_tokenizer(from.tokenizer);
     const bool scales = scales_loss(trainer_.model().dtype(), trainer_.settings().policy.reduce);
     recorder_.skipped().restore(from.skipped_in_a_row,
                                 scales && trainer_.progress().good_steps == 0);
@@ -223,7 +236,7 @@ class Run {
   }
 
   void begin_save(bool overlapped) {
-    saver_.begin(trainer_.progress(), data_.training->tokenizer(), overlapped, huggingface_config_);
+    saver_.begin(trainer_.progress(), tokenizer_, overlapped, huggingface_config_);
   }
 
   void close_output() {
@@ -239,8 +252,7 @@ class Run {
     folder_.require_held();
     const std::string path = folder_.file("weights.h5");
     save_weights(trainer_, world(), path,
-                 {config::write_deck(settings_), steps_done_, data_.training->tokenizer(),
-                  huggingface_config_},
+                 {config::write_deck(settings_), steps_done_, tokenizer_, huggingface_config_},
                  [this] { folder_.check(); });
     console_.say(text("weights are in ", path, "\n"));
   }
@@ -277,6 +289,7 @@ class Run {
   OrderTaker orders_;
   StepRecorder recorder_;
   std::int64_t steps_done_ = 0;
+  std::string tokenizer_;           // of the tokens that the parameters are for
   std::string huggingface_config_;  // of the model that the run began with; empty: not known
 };
 

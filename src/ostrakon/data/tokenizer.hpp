@@ -11,7 +11,8 @@ namespace ostrakon::data {
 /// What is named as the tokenizer where it is not known: of ids from elsewhere, and weights.
 constexpr const char* unknown_tokenizer = "external";
 
-/// The name where there was no tokenizer: of synthetic data, and of weights trained on them.
+/// The name where there was no tokenizer: of synthetic data, and of weights trained on nothing
+/// else.
 constexpr const char* no_tokenizer = "synthetic";
 
 /// Every byte is a token; one more ends a document. Any text, any language, no training; a model

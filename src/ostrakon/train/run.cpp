@@ -101,11 +101,20 @@ class Run {
           open_initial_weights(settings_, options_, data_.training->tokenizer(), world(), console_);
       if (weights) {
         huggingface_config_ = weights->huggingface_config();
-        const std::string tokenizer = weights->tokenizer();
-        keep_tokenizer(tokenizer.empty() ? data::unknown_tokenizer : tokenizer);
+        keep_tokenizer(tokenizer_of(*weights));
       }
       return weights;
     });
+  }
+
+  /// Rank 0 reads a file for that, where there is one. Collective.
+  std::string tokenizer_of(const checkpoint::ParameterSource& weights) {
+    std::string found;
+    world().agree([&] {
+      if (console_.is_root()) found = weights.tokenizer();
+    });
+    found = world().broadcast(found, 0);
+    return found.empty() ? data::unknown_tokenizer : found;
   }
 
   /// Synthetic data have no tokenizer: what is trained on them is still of the one that it began

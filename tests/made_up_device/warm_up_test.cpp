@@ -74,6 +74,9 @@ std::vector<Case> cases() {
     s.parallel.accumulation = plan::Accumulation::shard_each;
   }));
   all.push_back({"experts", with_experts(llama)});
+  for (const DType dtype : {DType::bf16, DType::fp16})
+    all.push_back(changed(text("experts, ", name(dtype)), with_experts(llama),
+                          [&](Settings& s) { s.precision.gather = dtype; }));
   all.push_back(changed(
       "experts, divided", with_experts(pieces), [](Settings& s) { s.expert = 2; }, 2));
   all.push_back(changed(

@@ -70,6 +70,7 @@ struct Resources {
 
 struct ncclComm {
   std::shared_ptr<Resources> resources = std::make_shared<Resources>();
+  bool parts_share = false;  ///< with those that are split from it
   int rank = 0;
   int tag = 0;  ///< of its messages
   int splits = 0;
@@ -284,6 +285,8 @@ void in_background(ncclComm_t comm, Work work) {
   }).detach();
 }
 
+bool shares(const ncclConfig_t* config) { return config != nullptr && config->splitShare == 1; }
+
 }  // namespace
 
 extern "C" {
@@ -320,13 +323,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank,
-                                    ncclConfig_t*) {
+                                    ncclConfig_t* config) {
   MAY_FAIL("ncclCommInitRankConfig");
   if (ranks > most_ranks) return ncclInvalidArgument;
   Id of;
   std::memcpy(static_cast<void*>(&of), id.internal, sizeof of);
   auto* const comm = new ncclComm;
   comm->rank = rank;
+  comm->parts_share = shares(config);
   comm->tag = tag_of(of);
   comm->world.resize(static_cast<std::size_t>(ranks));
   made_up_take_memory(std::size_t{1} << 20);
@@ -360,7 +364,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (number >= 64) return ncclInvalidUsage;  // tags
   auto* const part = new ncclComm;
   part->tag = comm->tag + number;
-  if (config != nullptr && config->splitShare == 1) part->resources = comm->resources;
+  // As NCCL does: the parent's configuration says it, not that of the part.
+  if (comm->parts_share) part->resources = comm->resources;
+  part->parts_share = shares(config);
   *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : part;
   // The first of the group gathers what all say, and tells them. The parent goes on until then.
   in_background(comm, [comm, part, color, key] {

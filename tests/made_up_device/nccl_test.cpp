@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/nccl.hpp>
 #include <string>
@@ -113,6 +114,48 @@ TEST_F(Nccl, ACollectiveThatOthersDoNotCallIsAbortedWithItsName) {
     }
     world.barrier();
   }
+}
+
+/// Whether rank 0 of a pair sends in one part of `parent` while a receive that it submitted before,
+/// in another part, waits for `seconds`.
+bool sends_beside_receive(NcclCommunicator& parent, Communicator& pair, double seconds) {
+  const int rank = pair.rank();
+  const auto part = [&](const char* its_name) {
+    return std::make_unique<NcclCommunicator>(parent, 0, rank, its_name);
+  };
+  NcclTransport received(part("received"), rank, nullptr), sent(part("sent"), rank, nullptr);
+  const device::Stream of_received, of_sent;
+  const Array data(32);
+  auto* const bytes = reinterpret_cast<std::byte*>(data.view().data());
+  double is_sent = 0.0;
+  if (rank == 0) {
+    device::Event done;
+    received.receive(Exec(of_received.handle()), bytes, 64, 1);
+    sent.send(Exec(of_sent.handle()), bytes + 64, 64, 1);
+    done.record(of_sent.handle());
+    const double end = seconds_now() + seconds;
+    while (!done.is_reached() && seconds_now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    is_sent = done.is_reached() ? 1.0 : 0.0;
+  }
+  pair.maximum(&is_sent, 1);
+  if (rank == 1) {
+    received.send(Exec(of_received.handle()), bytes, 64, 0);
+    sent.receive(Exec(of_sent.handle()), bytes + 64, 64, 0);
+  }
+  device::wait_for(of_received.handle());
+  device::wait_for(of_sent.handle());
+  return is_sent > 0.0;
+}
+
+TEST(NcclParts, WaitForEachOtherWhereTheirParentSharesItsResources) {
+  const int rank = Communicator::duplicate(MPI_COMM_WORLD).rank();
+  Communicator pair = Communicator::split(MPI_COMM_WORLD, rank / 2, rank);
+  if (pair.size() == 1) GTEST_SKIP() << "no messages";
+  NcclCommunicator apart(pair, "test", limit, NcclCommunicator::Resources::own);
+  EXPECT_TRUE(sends_beside_receive(apart, pair, 30.0));
+  NcclCommunicator shared(pair, "test", limit, NcclCommunicator::Resources::of_parent);
+  EXPECT_FALSE(sends_beside_receive(shared, pair, 0.1));
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include <made_up_device/runtime.h>
 
 #include <algorithm>
+#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/train/checkpoints.hpp>
 #include <string>
 #include <vector>
 
+#include "support/device_array.hpp"
 #include "support/shared_folder.hpp"
 #include "train/comparison.hpp"
 #include "train/small_runs.hpp"
@@ -74,6 +76,9 @@ std::vector<Case> cases() {
     s.parallel.accumulation = plan::Accumulation::shard_each;
   }));
   all.push_back({"experts", with_experts(llama)});
+  for (const DType dtype : {DType::bf16, DType::fp16})
+    all.push_back(changed(text("experts, ", name(dtype)), with_experts(llama),
+                          [&](Settings& s) { s.precision.gather = dtype; }));
   all.push_back(changed(
       "experts, divided", with_experts(pieces), [](Settings& s) { s.expert = 2; }, 2));
   all.push_back(changed(
@@ -164,6 +169,55 @@ TEST(WarmUp, LoadsWhatWeightsNeed) {
   const long loaded = made_up_loaded_kernels();
   trainer.initialize();
   EXPECT_EQ(made_up_loaded_kernels(), loaded);
+}
+
+/// Runs of rows that experts multiply: any number of them is launched as one row is, which a
+/// warm-up has. On a device all rows are in one product, here perhaps in several of one shape.
+template <class T>
+void expect_rows_load_no_more(DType dtype) {
+  const std::int64_t rows = 150, k = 24, n = 40;
+  const test::DeviceArray<T> a(rows * k), b(n * k), c(rows * n),
+      workspace(math::gemm_by_row_workspace<T>(k, n));
+  const auto multiply = [&](std::int64_t begin, std::int64_t end) {
+    math::gemm_by_row<T>(
+        Exec(), math::Transpose::yes, View<const T**>(a.matrix(rows, k).row_range(begin, end)),
+        View<const T**>(b.matrix(n, k)), c.matrix(rows, n).row_range(begin, end), workspace);
+  };
+  made_up_forget_kernels();
+  multiply(0, 1);
+  const long loaded = made_up_loaded_kernels();
+  EXPECT_GE(loaded, 1);
+  for (const std::int64_t end : {0, 7, 64, 150}) multiply(0, end);
+  multiply(7, 130);
+  EXPECT_EQ(made_up_loaded_kernels(), loaded) << name(dtype);
+}
+
+TEST(WarmUp, ARowLoadsWhatManyLaunch) {
+  expect_rows_load_no_more<float>(DType::fp32);
+  expect_rows_load_no_more<bf16>(DType::bf16);
+  expect_rows_load_no_more<fp16>(DType::fp16);
+}
+
+/// As a library may choose other kernels for them.
+TEST(WarmUp, ProductsWithOtherStridesAreLoadedByThemselves) {
+  const std::int64_t m = 4, n = 6, k = 8, wide = 16;
+  const test::DeviceArray<float> a(m * wide), b(k * wide), c(m * wide);
+  const auto loads = [&](std::int64_t of_a, std::int64_t of_b, std::int64_t of_c) {
+    const long before = made_up_loaded_kernels();
+    math::gemm<float>(Exec(), math::Transpose::no, math::Transpose::no, 1,
+                      View<const float**>(a.matrix(m, of_a).column_range(0, k)),
+                      View<const float**>(b.matrix(k, of_b).column_range(0, n)), 0,
+                      c.matrix(m, of_c).column_range(0, n));
+    return made_up_loaded_kernels() - before;
+  };
+  made_up_forget_kernels();
+  EXPECT_EQ(loads(k, n, n), 1);
+  EXPECT_EQ(loads(k, n, n), 0);
+  EXPECT_EQ(loads(wide, n, n), 1);
+  EXPECT_EQ(loads(k, wide, n), 1);
+  EXPECT_EQ(loads(k, n, wide), 1);
+  EXPECT_EQ(loads(wide, wide, wide), 1);
+  EXPECT_EQ(loads(k, n, wide), 0);
 }
 
 /// Of those in stages.

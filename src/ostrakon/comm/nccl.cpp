@@ -22,10 +22,11 @@ constexpr auto poll_time = std::chrono::milliseconds(1);
 constexpr auto watch_time = std::chrono::milliseconds(100);
 
 /// Does not block: what a communicator is made of comes from other ranks, which may be gone.
-ncclConfig_t config_of([[maybe_unused]] const std::string& name, bool shares) {
+ncclConfig_t config_of([[maybe_unused]] const std::string& name,
+                       NcclCommunicator::Resources of_parts) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.splitShare = shares ? 1 : 0;
+  config.splitShare = of_parts == NcclCommunicator::Resources::of_parent ? 1 : 0;
 #if NCCL_VERSION_CODE >= 22700
   config.commName = name.c_str();
 #endif
@@ -51,14 +52,15 @@ std::string text_of(const std::string& name, const char* call, ncclResult_t resu
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double seconds)
+NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double seconds,
+                                   Resources of_parts)
     : name_(std::move(name)), seconds_(seconds), size_(group.size()) {
   ncclUniqueId id{};
   group.agree([&] {
     if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   });
   group.broadcast(&id, sizeof id, 0);
-  ncclConfig_t config = config_of(name_, true);
+  ncclConfig_t config = config_of(name_, of_parts);
   try {
     // All have begun before any waits for the others.
     group.agree([&] {
@@ -74,10 +76,9 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
   }
 }
 
-NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name,
-                                   Resources resources)
+NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name)
     : name_(std::move(name)), seconds_(parent.seconds_) {
-  ncclConfig_t config = config_of(name_, resources == Resources::of_parent);
+  ncclConfig_t config = config_of(name_, Resources::own);
   // The parent goes on until all have split it.
   const ncclResult_t result =
       ncclCommSplit(parent.handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &handle_, &config);
@@ -394,15 +395,14 @@ NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
   for (const auto& [from, to] : pairs)
     require(from != to && std::min(from, to) >= 0 && std::max(from, to) < group.size(),
             "a message from rank ", from, " to ", to, " in a group of ", group.size());
-  all_ = std::make_unique<NcclCommunicator>(group, name, seconds);
+  // With resources of their own: a send behind a receive that waits would wait with it.
+  all_ = std::make_unique<NcclCommunicator>(group, name, seconds, NcclCommunicator::Resources::own);
   std::set<int> lanes;
   for (const Pair& pair : pairs) lanes.insert(lane_of(pair));
   for (const int lane : lanes)
     lanes_[lane] = std::make_unique<NcclTransport>(
-        // A send behind a receive that waits would wait with it.
-        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane),
-                                           NcclCommunicator::Resources::own),
-        rank_, watch);
+        std::make_unique<NcclCommunicator>(*all_, 0, rank_, text(name, ", lane ", lane)), rank_,
+        watch);
   connect(pairs);
 }
 

@@ -31,16 +31,18 @@ namespace ostrakon::comm {
 /// reports is thrown as Error with its name. Owned: destroyed with it, aborted where it has failed.
 class NcclCommunicator {
  public:
+  /// Whose channels and buffers communicators have that are split from one. On a device what
+  /// communicators submit that share theirs is done one after the other, in the order of
+  /// submission, whatever their streams. NCCL takes it from the parent's configuration: what a
+  /// split is given counts for those that are split from the part.
+  enum class Resources { of_parent, own };
   /// Collective over `group`, of all whose ranks have a device of their own. `seconds`: how long
   /// they may take.
-  NcclCommunicator(Communicator& group, std::string name, double seconds);
-  /// Whose channels and buffers it has. On a device what communicators submit that share theirs is
-  /// done one after the other, in the order of submission, whatever their streams.
-  enum class Resources { of_parent, own };
+  NcclCommunicator(Communicator& group, std::string name, double seconds,
+                   Resources of_parts = Resources::own);
   /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`;
   /// those with a negative one are in none.
-  NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name,
-                   Resources resources = Resources::of_parent);
+  NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name);
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;

@@ -313,13 +313,18 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
 #endif
 }
 
-/// Tells products apart for which a device's library may choose kernels of their own.
+/// Tells products apart for which a device's library may choose kernels of their own: by sizes, and
+/// by how far rows and the matrices of a batch are apart, which says how wide a load may be.
+template <class T, class C>
 [[maybe_unused]] std::uint64_t variant_of(bool turn_a, bool turn_b, const ProductExtents& extents,
-                                          std::int64_t batches, Varies varies) {
+                                          const Batch<const T>& a, const Batch<const T>& b,
+                                          const Batch<C>& c, Varies varies) {
   std::uint64_t variant = (turn_a ? 2U : 0U) + (turn_b ? 1U : 0U);
-  for (const std::int64_t extent : {varies == Varies::rows ? 0 : extents.m, extents.n,
-                                    varies == Varies::terms ? 0 : extents.k, batches})
-    variant = mix_bits(variant + static_cast<std::uint64_t>(extent));
+  for (const std::int64_t one :
+       {varies == Varies::rows ? 0 : extents.m, extents.n, varies == Varies::terms ? 0 : extents.k,
+        c.count(), a.first().stride(), b.first().stride(), c.first().stride(), a.stride(),
+        b.stride(), c.stride()})
+    variant = mix_bits(variant + static_cast<std::uint64_t>(one));
   return variant;
 }
 
@@ -335,7 +340,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
           one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i),
                          beta, matrix_of(c, i));
       },
-      variant_of(turn_a, turn_b, extents, c.count(), varies));
+      variant_of(turn_a, turn_b, extents, a, b, c, varies));
 }
 
 #endif

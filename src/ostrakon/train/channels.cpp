@@ -61,8 +61,12 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
     : carriers_(carriers) {
 #if defined(OSTRAKON_HAVE_NCCL)
   if (carriers_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
+    // Gathers and reductions overlap where they have resources of their own.
     if (mesh.stage().size() > 1)
-      nccl_ = std::make_unique<comm::NcclCommunicator>(mesh.stage(), "ostrakon", carriers_.timeout);
+      nccl_ = std::make_unique<comm::NcclCommunicator>(
+          mesh.stage(), "ostrakon", carriers_.timeout,
+          carriers_.single_communicators ? comm::NcclCommunicator::Resources::of_parent
+                                         : comm::NcclCommunicator::Resources::own);
     watch_ = std::make_unique<comm::NcclWatch>(carriers_.timeout, carriers_.stuck);
   }
 #endif
@@ -105,10 +109,7 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
     use.communicator = std::make_shared<comm::NcclCommunicator>(
         *nccl_, group.size() > 1 ? first : -1, group.rank(),
         text("ostrakon ", is_single ? "all streams" : plan::name(stream), " over ", span.ranks,
-             " ranks of ", plan::name(span.axis)),
-        // Gathers and reductions overlap.
-        is_single ? comm::NcclCommunicator::Resources::of_parent
-                  : comm::NcclCommunicator::Resources::own);
+             " ranks of ", plan::name(span.axis)));
     if (is_single) {
       use.order = std::make_shared<comm::NcclOrder>();
       shared_.push_back(use);

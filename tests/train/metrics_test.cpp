@@ -278,7 +278,7 @@ TEST_F(Metrics, AFileThatCannotBeWrittenIsNamed) {
   full.write(of_step(1));
   full.write(of_validation(1));
   EXPECT_EQ(error_of([&] { full.close(); }),
-            "can't write '/dev/full': No space left on device; its last 2 rows are lost");
+            "can't write '/dev/full': No space left on device; its last 2 rows are missing");
 }
 
 TEST_F(Metrics, RowsWaitUntilThereIsRoom) {

@@ -58,7 +58,7 @@ class RunFolder {
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
   /// After the last row: some file systems report only now that there was no space. On rank 0;
-  /// throws Error.
+  /// throws Error where not all rows are on the disk: a later call tries again.
   void close_metrics();
 
  private:

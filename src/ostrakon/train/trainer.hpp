@@ -127,6 +127,9 @@ class Trainer {
   checkpoint::ShardMap shard_map() const;
   /// What is saved besides arrays, of the last step that succeeded. Not collective.
   checkpoint::Progress progress() const;
+  /// The last steps whose updates were skipped, of this process and of those that it has resumed
+  /// from. Not collective.
+  const SkippedSteps& skipped() const { return guard_.skipped(); }
 
   /// Throws Error where nothing has set the state: before initialize() and restore(). `call`
   /// is what needs it: "Trainer::step". Not collective.

@@ -166,7 +166,7 @@ TEST(WarmUp, LoadsWhatWeightsNeed) {
   EXPECT_EQ(made_up_loaded_kernels(), loaded);
 }
 
-/// Of those in stages.
+/// The parameter is the number of a case among those in stages.
 class WithoutWarmUp : public ::testing::TestWithParam<int> {};
 
 /// Ends the job: a stage loads kernels of its backward while a receive waits for another stage, and

@@ -270,7 +270,7 @@ bool swap_receives(RankPlans& ranks, Random& random) {
   });
 }
 
-/// As if the message were for another chunk of the stage.
+/// Changes an action as if the message were for another chunk of the stage.
 bool another_unit(RankPlans& ranks, Random& random) {
   StepPlan& plan = draw(ranks.plans, random);
   const auto found = actions_of(plan, of_kind(Kind::receive));
@@ -281,7 +281,7 @@ bool another_unit(RankPlans& ranks, Random& random) {
   return true;
 }
 
-/// Of parameters of which two stages have a copy, on both of them.
+/// Drops the sharing of parameters of which two stages have a copy, on both of them.
 bool drop_share(RankPlans& ranks, Random&) {
   bool any = false;
   for (StepPlan& plan : ranks.plans) {

@@ -286,7 +286,7 @@ TEST_F(Metrics, RowsWaitUntilThereIsRoom) {
   file.write(of_step(1));
   const std::string whole = read_bytes(path_);
   {
-    // Of the second row there is room for a part.
+    // There is room for a part of the second row.
     const tests::NoFiles beyond(whole.size() + 20);
     for (std::int64_t step = 2; step <= 4; ++step) file.write(of_step(step));
     EXPECT_EQ(read_bytes(path_), whole);

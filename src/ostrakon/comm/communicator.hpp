@@ -92,9 +92,9 @@ class Communicator {
   void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
                       View<float*, Space> shard, LocalSum local = {});
 
-  /// The same sum as MPI, or the transport, adds it up: in the dtype that is sent, in an order that
-  /// depends on the library and the number of ranks. Without staging; of bf16 or fp16 `full` is
-  /// overwritten. `shard` shares no bytes with it.
+  /// Sums as MPI, or the transport, adds up: in the dtype that is sent, in an order that depends on
+  /// the library and the number of ranks. Without staging; of bf16 or fp16 `full` is overwritten.
+  /// `shard` shares no bytes with it.
   template <class T, class Space>
   void library_reduce_scatter(const Exec& exec, View<T*, Space> full, View<float*, Space> shard);
 

@@ -17,8 +17,9 @@ namespace {
 constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
-/// Of all words, of a chunk of rows. On a device products of few rows leave most of it idle, and
-/// the weights and the sums of their gradients are read for every chunk: 1 GiB of float.
+/// The largest number of logits of a chunk of rows, over all words. On a device products of few
+/// rows leave most of it idle, and the weights and the sums of their gradients are read for every
+/// chunk: 1 GiB of float.
 constexpr std::int64_t logits_of_chunk(KernelForm form) {
   return is_of_device(form) ? std::int64_t{1} << 28 : logits_at_a_time;
 }

@@ -64,8 +64,8 @@ struct Fits {
   std::int64_t too_large = 0;  ///< that by their least arenas alone do not fit
   std::int64_t too_slow = 0;   ///< that by their least seconds alone take longer than the best
   std::int64_t unneeded = 0;   ///< that by their least seconds are no faster than their family's
-  /// Of pipelines, and with experts over ranks: that by their least seconds and arenas have no
-  /// reason to be in `best`.
+  /// Pipelines, and candidates with experts over ranks, that by their least seconds and arenas have
+  /// no reason to be in `best`.
   std::int64_t needless = 0;
   std::int64_t impossible = 0;  ///< that can't be planned
 };

@@ -53,7 +53,7 @@ void SumsPass::on(const Task& task) {
 void SumsPass::begin() {
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
-  // Of what the host sums. What is sent while compute continues begins before that does.
+  // These sums are the host's. What is sent while compute continues begins before that does.
   if (!updates_on_host_ && !travel_) return;
   make_host_sums();
   Action& on_host = builder_.emit(Kind::begin, Stream::host, -1);

@@ -71,7 +71,7 @@ class MetricsFile {
 
   std::mutex mutex_;  // held while rows are added or written
   AppendFile file_;
-  std::deque<std::string> rows_;  // that wait
+  std::deque<std::string> rows_;  // those that wait
 };
 
 /// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or

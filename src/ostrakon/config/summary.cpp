@@ -259,7 +259,7 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
     // These describe the machine; the plan says what came of it.
     if (key.name == "ranks_per_node" || key.name == "choose" || key.name == "node_windows")
       continue;
-    // What is hardly ever set, and of which the plan says what came of it.
+    // These are hardly ever set, and the plan says what came of them.
     if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
       continue;

@@ -47,10 +47,10 @@ constexpr bool stores_dlogits_in_place(KernelForm form) {
 template <class T>
 constexpr bool dlogits_in_place = stores_dlogits_in_place<T>(kernel_form);
 
-/// The same where dlogits take no memory besides. Products of 16 bits are so fast, where the
-/// processor has units for them, that reading the weights and the sums of their gradients for every
-/// chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits apart
-/// take for the largest ones.
+/// The rows of a chunk where dlogits take no memory besides. Products of 16 bits are so fast, where
+/// the processor has units for them, that reading the weights and the sums of their gradients for
+/// every chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits
+/// apart take for the largest ones.
 template <class T>
 std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
                            KernelForm form = kernel_form) {

@@ -152,8 +152,8 @@ struct Grid {
 
   /// All that lie along an axis.
   Span span(Axis axis) const { return {axis, static_cast<int>(size(axis))}; }
-  /// The same in the steps in which sums over an axis are made, one span after the other; gathers
-  /// take them from the last to the first.
+  /// The span of an axis in the steps in which sums over it are made, one span after the other;
+  /// gathers take them from the last to the first.
   Spans levels(Axis axis) const { return levels(span(axis)); }
   /// Those of a run of neighbours: where it spans nodes, first the ranks of each node, then one
   /// rank of each.

@@ -234,7 +234,7 @@ std::int64_t Bounds::stage_bytes(const std::vector<UnitRange>& chunks,
     persistent += persistent_bytes(u);
     reduced += summed(u, layouts_of(u).gradient.divided);
   }
-  // Which sums there are is not known here of interleaved chunks, nor with deferred gradients.
+  // It is not known here which sums interleaved chunks have, or deferred gradients.
   const bool sums = chunks.size() == 1 && policy_.schedule != ScheduleKind::zero_bubble;
   const bool repeats = chunks.size() == 1 && plan_.grid.micro_batches() > in_flight;
   // While as many are in flight, a backward of this micro-batch, which is not the last, finds the

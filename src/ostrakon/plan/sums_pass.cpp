@@ -60,7 +60,7 @@ void SumsPass::begin() {
   builder_.use(on_host, Role::host_sums, host_sums_, Access::write);
 }
 
-/// What is on the device to where it is added to what the host and other ranks have.
+/// Copies what is on the device to where it is added to what the host and other ranks have.
 void SumsPass::copy() {
   copied_ =
       builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);

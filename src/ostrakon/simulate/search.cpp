@@ -373,7 +373,7 @@ class Search {
   void go_from(Point at) {
     std::optional<Score> best = score(at, std::nullopt);
     if (least_) {
-      // What has helped another start.
+      // The changes that have helped another start are tried here.
       Point like_best = at;
       for (std::size_t d = 0; d < sizes_.size(); ++d)
         if (!is_start_[d]) like_best[d] = least_at_[d];

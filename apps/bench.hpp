@@ -25,7 +25,7 @@ struct Seconds {
 std::vector<Seconds> measure(comm::Communicator& world, double budget,
                              const std::vector<std::function<void()>>& works);
 
-/// Of `values` taken over and over, at least one.
+/// Summarizes `values` that were measured over and over, at least one.
 Seconds summarize(std::vector<double> values);
 
 /// How a column's value is shown; JSON rows hold seconds, bytes and fractions as plain numbers.

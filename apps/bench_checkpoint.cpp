@@ -65,7 +65,7 @@ class Checkpoints {
                               "' bs=4M count=", saver_.bytes(),
                               " iflag=count_bytes conv=fsync 2>/dev/null")));
       write.push_back(save());
-      // The same files: disks may make short work of dd's zeros.
+      // These are the checkpoint's own files: disks may make short work of dd's zeros.
       drop_checkpoint();
       cat.push_back(shell(text("cat '", path_, "'/*.h5 >/dev/null")));
       drop_checkpoint();

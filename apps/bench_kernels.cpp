@@ -371,7 +371,7 @@ class Kernels {
     step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
-    // As of rows that are seen no more: their moments decay until they are subnormal.
+    // Rows of words that occur no more have such moments: they decay until they are subnormal.
     const Array<float> unseen(count, 0.0), tiny(count, 0.0), tiny_squares(count, 0.0);
     math::fill<float>(exec_, tiny, 1e-40f);
     math::fill<float>(exec_, tiny_squares, 1e-40f);
@@ -396,7 +396,7 @@ class Kernels {
 }  // namespace
 
 void run_kernels(comm::Communicator& world, const Options& options) {
-  // As decks do unless they say otherwise.
+  // Threads and subnormal numbers are as in decks that don't set them.
   train::set_matrix_threads({}, world);
   const math::SubnormalsScope scope(math::default_subnormals);
   train::dispatch_dtype(options.dtype,

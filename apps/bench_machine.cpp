@@ -177,7 +177,7 @@ class MachineBench {
     double between = 0.0;         ///< of a step besides its actions
     double wall_seconds = 0.0;    ///< of a step, by the rank that ends last
 
-    /// Of as many actions, all 0.
+    /// Makes a run of as many actions, all 0.
     static Run empty(plan::StepPlan plan) {
       Run run;
       run.seconds.assign(plan.actions.size(), 0.0);
@@ -439,8 +439,8 @@ class MachineBench {
     machine_.download_bytes_per_second = down_bytes / down_seconds;
   }
 
-  /// Of small all-gathers, and all-to-alls with their sums; then of those in steps of fully sharded
-  /// models, whose arrays have left the caches.
+  /// Measures small all-gathers, and all-to-alls with their sums; then of those in steps of fully
+  /// sharded models, whose arrays have left the caches.
   void network(comm::Communicator& ranks, int ranks_per_node, simulate::Network& network,
                const char* section) {
     const double n = ranks.size();

@@ -83,7 +83,7 @@ class SlowedSteps {
         durations_[a] = std::min(durations_[a],
                                  trainer_.action_times()[a].end - trainer_.action_times()[a].begin);
     }
-    // Of the rank that came last to a collective: the others have waited in it.
+    // The time of the rank that came last to a collective counts: the others have waited in it.
     std::vector<double> least = durations_;
     world.minimum(least.data(), static_cast<int>(least.size()));
     for (std::size_t a = 0; a < actions_; ++a)
@@ -97,7 +97,7 @@ class SlowedSteps {
   /// Share of the delay that does not make steps longer.
   double hidden() const { return 1.0 - (slowed() - plain()) / delay_; }
 
-  /// The same as the plan says it, for actions as long as they were measured without the delay.
+  /// The share that the plan hides, for actions as long as they were measured without the delay.
   double hidden_in_plan() const {
     const auto step_seconds = [&](double seconds_per_byte) {
       std::vector<double> seconds = durations_;

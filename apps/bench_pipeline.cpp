@@ -176,7 +176,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     settings.parallel.chunks = chunks;
     settings.parallel.schedule = schedule;
     settings.parallel.zero_bubble_memory = memory;
-    // As many blocks each.
+    // Each chunk gets as many blocks.
     std::vector<int>& units = settings.parallel.chunk_units;
     units.assign(static_cast<std::size_t>(stages * chunks),
                  static_cast<int>(settings.model.layers / (stages * chunks)));
@@ -188,7 +188,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
         SleepingSteps(
             world, settings, [&](mesh::Mesh& mesh) { return train::make_trainer(settings, mesh); },
             *dataset, budget));
-    // The same schedule where nothing but its order limits it.
+    // This times the schedule where nothing but its order limits it.
     if (chunks > 1 || is_larger || settings.tensor * settings.context > 1) continue;
     NoSamples samples;
     const auto make_trainer = [&](mesh::Mesh& mesh) {

@@ -26,7 +26,7 @@ void require_two_files(const CommandLine& arguments, const char* command, const 
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
-/// Of checkpoints' states, in order.
+/// The states that a checkpoint has, in order.
 constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
                                             checkpoint::State::first_moment,
                                             checkpoint::State::second_moment};

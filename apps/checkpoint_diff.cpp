@@ -146,7 +146,7 @@ class Side {
   const Manifest* manifest() const { return checkpoint_ ? &checkpoint_->manifest() : nullptr; }
 
  private:
-  /// Of safetensors. Arrays can be compared where models differ, too.
+  /// Reads the config.json of safetensors. Arrays can be compared where models differ, too.
   std::optional<checkpoint::HuggingFaceConfig> config_of(const std::string& path,
                                                          const config::Settings& settings) {
     const std::string config_path = checkpoint::huggingface_config_next_to(path);
@@ -182,7 +182,7 @@ double largest_difference(const Array& a, const Array& b) {
     a.read(first, count, x.data());
     b.read(first, count, y.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      // The same bits are no difference, those of NaN neither.
+      // Equal bits are no difference, those of NaN neither.
       // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (std::memcmp(&x[i], &y[i], sizeof(float)) == 0) continue;
       const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));

@@ -106,8 +106,8 @@ void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
   }
 }
 
-/// As it is, but on a terminal, which would take some of it for orders: printable there, line by
-/// line.
+/// Shows text as it is; on a terminal, which would take some of it for orders, in printable
+/// characters, line by line.
 void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
   const bool escapes = isatty(STDOUT_FILENO) != 0;
   std::string line;  // what there is of it yet

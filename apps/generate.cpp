@@ -39,7 +39,7 @@ void set_context(apps::ModelFile& model, std::int64_t context, const std::string
           " has learned positions, ", rows, "; expected as many at most");
   if (is_learned) settings.model.max_positions = rows;
   settings.training.sequence_length = context;
-  // As a deck, so that it is checked against the model's sizes.
+  // It goes through a deck, so that it is checked against the model's sizes.
   settings = config::read_settings(config::write_deck(settings), text("--context ", context), {},
                                    config::DeckUse::model);
   const std::string kept = model.parameters->huggingface_config();
@@ -218,7 +218,8 @@ int main(int argc, char** argv) {
         world.agree([&] {
           require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
           const CommandLine line = apps::generate_program::parse(arguments);
-          // As training does: a library that is left alone takes all cores, for products too small.
+          // Threads are set as in training: a library that is left alone takes all cores, for
+          // products too small.
           math::set_gemm_threads(static_cast<int>(line.threads.value_or(host_threads())));
           write_samples(make_writer(line), line);
         });

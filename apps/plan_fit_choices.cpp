@@ -61,7 +61,7 @@ Choices micro_batch_choices(const Settings& deck, const FitRequest& request) {
 /// where groups are larger.
 Choices reshard_choices(const Settings& deck, const FitRequest& request) {
   std::vector<std::string> values = {"default", "never", "end_of_step"};
-  // Of a shard group, without tensor ranks.
+  // The ranks of a node that are in a shard group, without tensor ranks.
   const int tensor = static_cast<int>(deck.tensor);
   const bool apart = deck.parallel.rank_order == plan::RankOrder::shard_first;
   const int node = request.ranks_per_node / (apart ? 1 : tensor);

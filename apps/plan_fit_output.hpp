@@ -23,7 +23,7 @@ bool is_bounded(const FitRequest& request);
 /// A table of settings that fit, with the options that make them.
 void write_text(const Space& space, const FitRequest& request, const plan::Fits& fits,
                 std::ostream& out);
-/// The same as JSON.
+/// Writes the fits as JSON.
 void write_json(const Space& space, const FitRequest& request, const plan::Fits& fits,
                 std::ostream& out);
 

@@ -32,8 +32,8 @@ class Space {
  private:
   Choices overlaps_of(config::Settings settings);
   void add(config::Settings settings);
-  /// The same for all that differ only in overlap, or in what is on the host: the most wanted come
-  /// first, as the last axes are the fastest.
+  /// Returns one number for all that differ only in overlap, or in what is on the host: the most
+  /// wanted come first, as the last axes are the fastest.
   int family(config::Settings settings);
   const plan::ModelDescription& model(const config::Settings& settings);
 

@@ -127,7 +127,7 @@ Request read_request(int argc, char** argv) {
   return request;
 }
 
-/// As the launcher's scripts take it.
+/// Writes a time as the launcher's scripts take it.
 std::string time_text(scaling::Launcher launcher, double seconds) {
   const auto all = static_cast<std::int64_t>(std::ceil(seconds));
   if (launcher == scaling::Launcher::slurm) return config::format_wall_time(seconds);

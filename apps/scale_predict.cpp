@@ -24,7 +24,7 @@ Prediction predict(const config::Settings& settings, int ranks, int ranks_per_no
                    const Machine& machine) {
   const simulate::Prediction found =
       apps::predict(plan_step(settings, ranks, ranks_per_node), machine);
-  // As measured factors, of the ranks that compute longest.
+  // Factors are those of the ranks that compute longest, as where they are measured.
   const plan::Timing& longest = found.timings[static_cast<std::size_t>(found.busiest)];
   const double host = longest.exposed_host + machine.step_seconds;
   // What all wait for the slowest rank shows in collectives. Where none is slower, rounding may

@@ -237,7 +237,7 @@ TEST_F(Agreement, OtherDataIsRefusedUnlessAllowed) {
     expect_refused(on_tokens("b.h5", {"--resume", "auto", std::string("--allow-changes=") + list}),
                    {"--allow-changes", "expected data, program or tokenizer"});
   EXPECT_EQ(contents("run/checkpoints"), before);
-  // The same data in another place is the same.
+  // Data in another place is the same data.
   fs::copy_file(path("a.h5"), path("copy.h5"));
   expect_done(on_tokens("copy.h5", {"--resume", "auto", "--set", "training.steps=3"}));
   const Outcome outcome =
@@ -274,7 +274,7 @@ TEST_F(Agreement, OtherVersionsOfTheProgramAreSaidOrRefused) {
   expect_in(expect_done({"--resume", "auto", "--allow-changes", "program"}).out,
             {"saved by Ostrakon 1000.0.1; this is"});
   fs::remove_all(path("run/checkpoints/step-00000004"));
-  // Which version that is is unknown.
+  // It is unknown which version these are.
   for (const char* odd : {"Ostrakon 0.0.9xyz", "Ostrakon 0.0.9.1", "Ostrakon 0.0", "Other 0.0.9"}) {
     saved_by(odd);
     expect_refused({"--resume", "auto"},

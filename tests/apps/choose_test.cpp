@@ -85,7 +85,7 @@ TEST_F(Choose, ARunHasTheSameBitsWithIt) {
     ASSERT_EQ(other.size(), 4u);
     for (const auto& [step, row] : one)
       EXPECT_EQ(row["state_digest"], other.at(step)["state_digest"]) << step;
-    // What was chosen, and nothing left to choose.
+    // The deck has what was chosen, and nothing left to choose.
     const std::string deck = read_bytes(path(chosen + "/deck.yaml"));
     EXPECT_EQ(config::read_settings(deck, chosen + "/deck.yaml", {}).choose, "");
   }

@@ -173,7 +173,7 @@ class FaultSweep : public ::testing::TestWithParam<FaultyProgram> {
     return "";
   }
 
-  /// The same of a run without faults that was to resume where that one had ended.
+  /// Says what is wrong with a run without faults that was to resume where that one had ended.
   std::string judge_again(const std::string& name, std::int64_t newest,
                           const Outcome& outcome) const {
     const fs::path folder = scratch_.file(name), reference = scratch_.file("reference");

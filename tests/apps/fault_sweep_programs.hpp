@@ -35,7 +35,7 @@ void verify_results(const std::filesystem::path& folder, const std::filesystem::
 /// The newest step, up to `steps`, of which there is a good checkpoint; 0: none.
 std::int64_t newest_step(const std::filesystem::path& folder, std::int64_t steps);
 
-/// Of those that resume.
+/// The steps of those that resume.
 constexpr std::int64_t resume_steps = 4;
 
 /// The first trains, and makes what the others read.

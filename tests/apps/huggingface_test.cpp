@@ -247,7 +247,7 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
   expect_in(longer.err, {"sliding_window is 32, but training.sequence_length is 64"});
 }
 
-/// Of the tokenizer whose ids the weights know, wherever their name comes from.
+/// The ids are those of the tokenizer that the weights know, wherever its name comes from.
 TEST_F(HuggingFace, AModelTrainsOnIdsOfItsTokenizer) {
   std::string ids;
   for (int i = 0; i < 1000; ++i) ids += {static_cast<char>(i * i % 50), '\0'};
@@ -257,7 +257,7 @@ TEST_F(HuggingFace, AModelTrainsOnIdsOfItsTokenizer) {
     if (!tokenizer.empty()) arguments.insert(arguments.end(), {"--tokenizer", tokenizer});
     must("ostrakon-data", arguments);
   };
-  // As transformers writes it: without the tokenizer that `export` names.
+  // The folder is as transformers writes it: without the tokenizer that `export` names.
   const std::string folder = variant("llama", "of-ids", Json::object());
   const std::string tensors = path(folder + "/model.safetensors");
   std::string bytes = read_bytes(tensors);

@@ -300,7 +300,7 @@ TEST_F(Fit, MovesToTheHostWhatDoesNotFit) {
                  "each node)");
 }
 
-// Of stages the figures are those of all: what the table of stages shows.
+// The figures of a row are those of all stages: what the table of stages shows.
 TEST_F(Fit, EveryRowOfAPipelineIsTrue) {
   const std::vector<std::string> place = {"--ranks",
                                           "8",

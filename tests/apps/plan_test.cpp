@@ -38,7 +38,7 @@ TEST_F(Plan, WritesJsonAndAPicture) {
   const Json json = Json::parse(outcome.out);
   EXPECT_EQ(json["ranks"], 8);
   EXPECT_EQ(json["nodes"], 2);
-  // Of seven partners three are on the same node.
+  // Three of seven partners are on the same node.
   const std::int64_t message = json["traffic"]["shard_group"]["bytes_sent"].get<std::int64_t>() / 7;
   EXPECT_GT(message, 0);
   EXPECT_EQ(json["traffic"]["bytes_inside_nodes"], 3 * message);
@@ -160,7 +160,7 @@ TEST_F(Plan, WhatRanksMeanForSettingsIsSaidHereAndInTraining) {
     for (const Outcome* outcome : {&plan, &dry})
       EXPECT_TRUE(has(*outcome, " begin overlapped with backward: a failed step has changed "))
           << outcome->out;
-    // The same number, without padding.
+    // The number is the same, without padding.
     const std::size_t at = plan.out.find("\n  frozen ");
     ASSERT_NE(at, std::string::npos) << plan.out;
     const std::size_t begin = plan.out.find_first_not_of(' ', at + 10);

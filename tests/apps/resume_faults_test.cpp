@@ -350,7 +350,7 @@ TEST_F(ResumeFaults, SavesRenameWhatHasTheirName) {
   EXPECT_TRUE(contains(next.out, "step-00000004, step 4 of 6")) << next.out;
   EXPECT_TRUE(fs::exists(checkpoint("step-00000006.previous")));
   EXPECT_EQ(fs::read_symlink(checkpoint("latest")), "step-00000006");
-  // That of a run that was interrupted while it renamed is found, and gets its name back.
+  // The checkpoint of a run that was interrupted while it renamed is found, and gets its name back.
   fs::rename(checkpoint("step-00000006"), checkpoint("step-00000006.replaced.partial"));
   const Outcome back = train(2);
   EXPECT_EQ(back.status, 0) << back.err;

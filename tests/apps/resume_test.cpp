@@ -94,7 +94,7 @@ class Resume : public ::testing::Test {
     return outcome.get();
   }
 
-  /// The same rows as a run without interruptions, up to the last of `settings`.
+  /// Expects the same rows as a run without interruptions, up to the last of `settings`.
   void expect_as_if_nothing_had_happened(const Texts& settings, std::int64_t steps) {
     Texts all = settings;
     all.push_back("output.directory=reference");
@@ -318,7 +318,7 @@ TEST_F(Resume, WhatIsFromBeforeSkippedStepsStaysAndTheRunIsNotDone) {
 TEST_F(Resume, ACopyWithoutLinksIsContinuedAsTheRunItself) {
   const Texts settings = {"checkpoint.every=2", "training.steps=4"};
   ASSERT_EQ(train(1, settings).status, 0);
-  // As by scp -r or rsync -L.
+  // This is what scp -r or rsync -L make.
   fs::remove(output("checkpoints/latest"));
   fs::copy(output("checkpoints/step-00000004"), output("checkpoints/latest"));
   const Outcome outcome =

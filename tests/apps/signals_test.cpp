@@ -38,7 +38,7 @@ Command train(const ScratchFolder& folder, int ranks, const Texts& options = {"-
   return program("ostrakon-train", ranks, arguments, folder.file(""));
 }
 
-/// Of the last step.
+/// The digest of the last step.
 std::string digest(const ScratchFolder& folder) {
   const auto rows = rows_of_steps(folder.file("run/metrics.jsonl"));
   const auto last = rows.find(steps);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
 
-/// Of the mapping that begins at `address`, by /proc/self/smaps: whether it was asked for, and how
+/// What /proc/self/smaps says of the huge pages of a mapping: whether they were asked for, and how
 /// many KiB there are.
 struct Pages {
   bool are_asked = false;

@@ -66,7 +66,8 @@ TEST(Text, TakesWhatAStreamTakes) {
   EXPECT_EQ(text("in ", std::filesystem::path("a/b")), "in \"a/b\"");
 }
 
-// As Teuchos' and a program's own streams, messages don't depend on where a program runs.
+// Like those of Teuchos' and a program's own streams, messages don't depend on where a program
+// runs.
 TEST(Text, NumbersAreThoseOfTheClassicLocale) {
   struct Grouping : std::numpunct<char> {
     char do_decimal_point() const override { return ','; }

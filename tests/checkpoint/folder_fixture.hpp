@@ -16,7 +16,8 @@
 
 namespace ostrakon::checkpoint {
 
-/// Which calls fail, of those that folder_commit_test.cpp puts before the C library's; null: none.
+/// These say which calls fail, of those that folder_commit_test.cpp puts before the C library's;
+/// null: none.
 inline std::function<bool(const std::string& from, const std::string& to)> rename_fails;
 inline std::function<bool()> sync_fails;
 

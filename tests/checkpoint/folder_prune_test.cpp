@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which checkpoints are removed, and which never.
+// These tests are of which checkpoints are removed, and which never.
 
 #include <gtest/gtest.h>
 

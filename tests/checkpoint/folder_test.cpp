@@ -75,7 +75,7 @@ TEST_F(CheckpointFolder, ManifestsThatChangeAreLookedAtAgain) {
   const std::string good = read_bytes(path);
   std::string bad = good;
   bad[bad.size() / 2] ^= 1;
-  // As long as before, and of the same time: it is what was looked at.
+  // The file is as long as before, and of the same time: it counts as the one that was looked at.
   const fs::file_time_type time = fs::last_write_time(path);
   write_bytes(path, bad);
   fs::last_write_time(path, time);

@@ -28,7 +28,7 @@ std::string changed(std::string json, const std::string& from, const std::string
 
 class HuggingFaceConfigFile : public ::testing::Test {
  protected:
-  /// As programs do that have no deck.
+  /// Reads it as programs do that have no deck.
   HuggingFaceConfig read(const std::string& json) const {
     testing::write_bytes(folder_.file("config.json"), json);
     HuggingFaceConfig config = load_huggingface_config(folder_.file("config.json"));

@@ -219,7 +219,7 @@ inline void write_tensors(const std::string& path, const Tensors& tensors,
   writer.finish();
 }
 
-/// The same without the beginning of names.
+/// Returns the tensors without the beginning of names.
 inline Tensors without(const std::string& prefix, const Tensors& tensors) {
   Tensors shorter;
   for (const auto& [name, tensor] : tensors)

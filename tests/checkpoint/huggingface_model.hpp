@@ -178,7 +178,7 @@ class Model {
     return y;
   }
 
-  /// As the layers of GPT-2, or of GPT-BigCode, whose attention has other shapes.
+  /// Computes as the layers of GPT-2 do, or those of GPT-BigCode, whose attention has other shapes.
   Array affine(const Array& x, int rows, const std::string& name) const {
     return c_.kv_heads == c_.heads ? conv1d(x, rows, name) : biased(x, rows, name);
   }
@@ -208,7 +208,7 @@ class Model {
     return y;
   }
 
-  /// Of runs as long as the weight.
+  /// Normalizes runs as long as the weight.
   Array rms_norm(const Array& x, const std::string& name) const {
     Array y(x.size());
     const Array& weight = values(name);

@@ -227,7 +227,7 @@ TEST(Manifest, ContradictionsAreRefused) {
                  "elements 0 to 6 of parameters of \"block.0/a\" are in no piece");
 }
 
-/// Of the first parameter of small_manifest(), a matrix of three columns.
+/// The pieces are those of the first parameter of small_manifest(), a matrix of three columns.
 TEST(Manifest, PiecesOfColumnsThatCanNotBeAreRefused) {
   const auto refusal = [](int parameter, const std::vector<std::int64_t>& shape,
                           std::int64_t pieces) {

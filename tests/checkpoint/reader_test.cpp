@@ -175,7 +175,7 @@ TEST(CheckpointReader, ReadsPiecesOfColumnsRowByRow) {
   }
 }
 
-/// As saved by one number of tensor ranks and read by another.
+/// One number of tensor ranks saves them, and another one reads.
 TEST(CheckpointReader, ReadsColumnsInOtherPiecesThanTheyWereSaved) {
   for (const std::int64_t saved_in : {1, 3, 11, 33}) {
     const SmallCheckpoint small = in_column_pieces(3, Files::rank, saved_in);

@@ -92,7 +92,8 @@ class SmallCheckpoint {
     }
     return elements;
   }
-  /// Of a slice, as they are kept, in the order of so many pieces of its columns.
+  /// Returns the numbers of a slice, as they are kept, in the order of so many pieces of its
+  /// columns.
   std::string numbers(const Slice& slice, std::int64_t pieces = 1) const {
     std::vector<float> values;
     const std::vector<std::int64_t> elements =

@@ -253,7 +253,7 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
   Communicator moved = std::move(world);
   EXPECT_GE(seconds_of(moved), expected);
 
-  // As busy as the machine may be, not every call takes so long by chance.
+  // However busy the machine is, not every call takes so long by chance.
   moved.slow_down(0.0);
   double least = seconds_of(moved);
   for (int i = 0; i < 20; ++i) least = std::min(least, seconds_of(moved));

@@ -38,8 +38,8 @@ class Array {
   test::DeviceArray<float> values_;
 };
 
-/// The same values for the same `seed` on every rank; magnitudes so different that the order of
-/// additions shows in the bits.
+/// Draws values that are the same for the same `seed` on every rank; magnitudes so different that
+/// the order of additions shows in the bits.
 inline std::vector<float> random_values(unsigned seed, std::int64_t count) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);

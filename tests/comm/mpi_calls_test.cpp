@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which calls of MPI are made, and what their failures become.
+// These tests are of which calls of MPI are made, and what their failures become.
 
 #include <gtest/gtest.h>
 

@@ -106,7 +106,7 @@ std::vector<T> rounded(const std::vector<float>& values) {
   return narrow;
 }
 
-// Which tests of collectives hold to the tree.
+// The tests of collectives hold the bits of messages to the tree.
 TEST_F(WindowTest, ReduceScatterHasTheBitsOfMessages) {
   const auto expect_same = [&](auto one) {
     using T = decltype(one);

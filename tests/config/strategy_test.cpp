@@ -276,7 +276,7 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(read(synthetic, {{"checkpoint.async", "false"}}), "every 0: async"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
-  // Of the build, not of another key.
+  // The build decides this, no other key.
   const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});
   EXPECT_EQ(summary(pageable).find("               without effect in a build without a device: "
                                    "pinned\n") == std::string::npos,

@@ -91,7 +91,7 @@ TEST(WallTime, ReadsBackWhatIsWritten) {
   std::mt19937_64 random(1);
   const auto most = static_cast<std::uint64_t>(longest_wall_time);
   for (int trial = 0; trial < 10000; ++trial) {
-    // Of every size.
+    // The seconds are of every size.
     const auto seconds = static_cast<double>((random() % (most + 1)) >> (random() % 32));
     const std::optional<double> again = parse_wall_time(format_wall_time(seconds));
     ASSERT_TRUE(again.has_value()) << seconds;

@@ -302,7 +302,7 @@ class RandomPolicies {
     return out;
   }
 
-  /// Of every size.
+  /// Draws numbers of every size.
   double number() {
     return static_cast<double>(pick(std::int64_t{1} << 31)) *
            std::ldexp(1.0, -static_cast<int>(pick(100)));

@@ -295,7 +295,7 @@ TEST(Yaml, WrittenPathsThatAShellWouldExpandAreRefused) {
     EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"output.directory", path}}),
               text("--set output.directory=\"", path, "\"", variable));
   }
-  // What is not written at all, and names in which nothing would be expanded.
+  // A folder that is not written is not refused, nor a name in which a shell would expand nothing.
   EXPECT_EQ(read(directory("~/a"), {{"output.directory", "b"}}).output.directory, "b");
   EXPECT_EQ(read(directory("./~/a~")).output.directory, "./~/a~");
   EXPECT_EQ(read_settings(directory("~/a"), "deck.yaml", {}, DeckUse::model).output.directory,

@@ -155,8 +155,8 @@ TEST(SampleOrder, ValidationHasEveryWindowOnceInTheSameOrder) {
 }
 
 TEST(SampleOrder, FirstValidationSamplesAreSpreadOverTheFile) {
-  // As in the quickstart: 128 of some 460 windows. Each tenth of the file has its share, 12.8, give
-  // or take four standard deviations of a draw without replacement, 2.9.
+  // The sizes are the quickstart's: 128 of some 460 windows. Each tenth of the file has its share,
+  // 12.8, give or take four standard deviations of a draw without replacement, 2.9.
   constexpr std::int64_t windows = 460;
   const SampleOrder order = SampleOrder::fixed(windows * sequence + 1, sequence);
   std::vector<int> counts(10, 0);

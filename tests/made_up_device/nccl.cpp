@@ -89,7 +89,7 @@ struct Move {
   int peer;
 };
 
-/// Of a group of calls, which one thread makes.
+/// These belong to a group of calls, which one thread makes.
 thread_local int depth = 0;
 thread_local std::vector<Move> grouped;
 thread_local ncclComm_t comm_of_group = nullptr;

@@ -111,7 +111,8 @@ extern "C" void made_up_drop_wait(long n) { faults().drop_wait = n; }
 
 namespace {
 
-/// As after an error of CUDA that sticks: each later call fails, and nothing runs any more.
+/// The device is as after an error of CUDA that sticks: each later call fails, and nothing runs any
+/// more.
 std::atomic<bool> is_lost{false};
 bool lose();
 
@@ -445,7 +446,7 @@ Streams& streams() {
   return *one;
 }
 
-/// As CUDA's does before it frees memory.
+/// Waits for all streams, as CUDA does before it frees memory.
 void wait_for_all() {
   std::set<cudaStream_t> all;
   {
@@ -562,7 +563,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = devices_of_host();
   return cudaSuccess;
 }
-/// That of the program: one for each rank of a host, as Kokkos chooses them.
+/// The program's device: one for each rank of a host, as Kokkos chooses them.
 static std::atomic<int> device_of_program = [] {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
   return rank != nullptr ? std::atoi(rank) % devices_of_host() : 0;

@@ -66,7 +66,7 @@ TEST(DeviceMemory, IsToldBesidesTheArena) {
   config::Settings settings = on_streams(small_llama(4));
   SmallRun run(settings);
   const train::DeviceMemoryUse use = run.trainer.device_memory();
-  // Of the made-up NCCL each first communicator takes 1 MiB.
+  // Each first communicator of the made-up NCCL takes 1 MiB.
   EXPECT_EQ(use.communication % (1 << 20), 0);
   EXPECT_EQ(use.communication > 0, world_ranks() > 1);
   EXPECT_EQ(use.computing, 0);  // products are the host's

@@ -198,7 +198,7 @@ TEST(WarmUp, ARowLoadsWhatManyLaunch) {
   expect_rows_load_no_more<fp16>(DType::fp16);
 }
 
-/// As a library may choose other kernels for them.
+/// A library may choose other kernels for them.
 TEST(WarmUp, ProductsWithOtherStridesAreLoadedByThemselves) {
   const std::int64_t m = 4, n = 6, k = 8, wide = 16;
   const test::DeviceArray<float> a(m * wide), b(k * wide), c(m * wide);
@@ -220,7 +220,7 @@ TEST(WarmUp, ProductsWithOtherStridesAreLoadedByThemselves) {
   EXPECT_EQ(loads(k, n, wide), 0);
 }
 
-/// Of those in stages.
+/// The parameter is the number of a case among those in stages.
 class WithoutWarmUp : public ::testing::TestWithParam<int> {};
 
 /// Ends the job: a stage loads kernels of its backward while a receive waits for another stage, and

@@ -252,8 +252,8 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
     }
 }
 
-/// Of 16 bits: what tiles of float give for the same values, on every processor; what has 16 bits
-/// is that, rounded.
+/// Expects, with 16 bits, what tiles of float give for the same values, on every processor; what
+/// has 16 bits is that, rounded.
 template <class T>
 void expect_rounded_results(const Head& head, std::int64_t cut) {
   for (const NamedTiles& one : tiles_here()) {

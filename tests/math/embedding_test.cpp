@@ -373,7 +373,8 @@ TEST(EmbeddingOfPieces, LeavesOutRowsWithoutAWord) {
   EXPECT_TRUE(same_bits(dtoken.host(), token));
 }
 
-/// Of tables with some of the words, one after the other, the gradient is that of the whole table.
+/// The gradients of tables with some of the words, one after the other, are that of the whole
+/// table.
 TEST(EmbeddingOfPieces, BackwardOfOwnWordsIsThatOfTheWholeTable) {
   constexpr std::int64_t rows = 96, vocabulary = 23, width = 70;
   std::vector<std::int32_t> id(rows);

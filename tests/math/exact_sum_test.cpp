@@ -153,7 +153,7 @@ TEST(ExactSum, NeitherOrderNorSplitShows) {
     const Limbs left = terms(std::vector<double>(x.begin(), x.begin() + cut));
     const std::vector<double> right(x.begin() + cut, x.end());
     ASSERT_EQ(terms(right, left), limbs);
-    // As two ranks would, each with its own limbs.
+    // The terms are added as by two ranks, each with its own limbs.
     Limbs sum = terms(right);
     for (int i = 0; i < exact_sum_limbs; ++i) sum[i] += left[i];
     ASSERT_EQ(sum, limbs);

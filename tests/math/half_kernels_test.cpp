@@ -86,7 +86,8 @@ double row_error(const Doubles& values, const Doubles& expected, std::int64_t co
   return worst;
 }
 
-/// Of fp16: below, a store's rounding no longer shrinks with what is stored.
+/// The smallest normal number of fp16: below it, a store's rounding no longer shrinks with what is
+/// stored.
 constexpr double smallest_normal = 0x1p-14;
 
 /// What float arithmetic may add to the rounding of stores.
@@ -336,7 +337,7 @@ TYPED_TEST(HalfKernels, LinearCrossEntropy) {
   }
 }
 
-/// The same of a vocabulary in pieces of `words` words.
+/// Runs the head of a vocabulary in pieces of `words` words.
 template <class T>
 HeadResults run_pieces(std::int64_t width, std::int64_t words,
                        const std::vector<std::int32_t>& targets, const Doubles& x,

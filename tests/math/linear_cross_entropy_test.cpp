@@ -534,7 +534,7 @@ TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
             (on_device ? 2048 : 256) * 128256);
 }
 
-/// Of fewer words more rows fit at a time: all together may be more logits.
+/// With fewer words more rows fit at a time: all together may be more logits.
 TEST(LinearCrossEntropyWorkspace, OfAPieceHoldsOneWithFewerWords) {
   constexpr std::int64_t words = 6283, fewer = 6276;
   for (const std::int64_t rows : {700, 768, 1000, 1536, 3000}) {

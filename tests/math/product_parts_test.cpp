@@ -61,7 +61,7 @@ TEST(ProductParts, AddUpToTheWhole) {
 }
 
 TEST(ProductParts, AreDividedAlongRows) {
-  // Of words, the last size: the length of rows of what is transposed.
+  // There are 53 words, along which these products are divided.
   EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0).size(), 2U);   // logits (rows, words)
   EXPECT_EQ(parts_of(false, false, {16, 24, 53}, 0.0).size(), 2U);  // terms are words
   EXPECT_EQ(parts_of(true, false, {53, 24, 16}, 0.0).size(), 2U);   // words of A^T

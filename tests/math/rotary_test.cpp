@@ -64,7 +64,7 @@ TEST(Rotary, AgreesWithPlainLoops) {
 }
 
 TEST(Rotary, StaysAccurateFarFromTheBeginning) {
-  // Of x = (1, 0) the cosine and the sine are left.
+  // The rotation of x = (1, 0) is the cosine and the sine.
   for (const double base : {10000.0, 500000.0, 1e7})
     for (const std::int64_t head_width : {64, 128, 600}) {
       const Case c = {40, 1, head_width, 40, 1000000, base};

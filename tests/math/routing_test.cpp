@@ -61,7 +61,8 @@ TEST(Routing, TiesGoToTheLowerIndexAndWeightsAreShares) {
   for (const double weight : made.weights.host()) EXPECT_DOUBLE_EQ(weight, 1.5);
 }
 
-/// Of four groups of two, the two with the highest sums; ties go to the lower index.
+/// Experts are chosen in two of four groups of two: those with the highest sums. Ties go to the
+/// lower index.
 TEST(Routing, ExpertsAreOfTheBestGroups) {
   Router router{8, 3, RouterScore::sigmoid, false, 1.0};
   router.groups = 4;

@@ -91,7 +91,8 @@ TEST(ParameterRules, MakeDecayWhatOtherwiseDoesNot) {
   expect_treatment({with_rate("*.norm.*", 0.01)}, norm, false, 0.01, 0.0);
 }
 
-/// The same with the regular expressions of the standard, over the parameters of a whole model.
+/// Compares them with the regular expressions of the standard, over the parameters of a whole
+/// model.
 TEST(ParameterRules, AreAsRegularExpressionsSay) {
   model::DecoderSettings settings;
   settings.layers = 12;

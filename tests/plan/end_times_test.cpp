@@ -40,8 +40,8 @@ double last_end(const StepPlan& plan, const std::vector<double>& seconds) {
   return *std::max_element(ends.begin(), ends.end());
 }
 
-// As long as the compute stream at least, as long as everything one after the other at most, and
-// that where nothing may overlap.
+// A step takes as long as the compute stream at least, as long as everything one after the other at
+// most, and that where nothing may overlap.
 TEST(EndTimes, LieBetweenTheLongestStreamAndAllInSequence) {
   for (int depth = 0; depth <= 2; ++depth) {
     Policy policy;

@@ -32,7 +32,7 @@ TEST(FitOrder, BitsOfOneRankAreWorthALineAndChangeNoOrder) {
   EXPECT_TRUE(is_needless(loses, fit_with(false, 1000, 0.5)));
   EXPECT_FALSE(is_needless(fit_with(false, 900, 3.0), keeps)) << "it needs less memory";
   EXPECT_TRUE(is_better(loses, keeps));
-  // Of the same time the smaller arena comes first, with those bits or without.
+  // With the same time the smaller arena comes first, with those bits or without.
   for (bool bits : {false, true})
     EXPECT_TRUE(is_better(fit_with(bits, 999, 1.0), fit_with(!bits, 1000, 1.0)));
 }

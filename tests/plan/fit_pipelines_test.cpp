@@ -178,7 +178,7 @@ void expect_same(const Fit& a, const Fit& b) {
   EXPECT_EQ(a.exposed_communication, b.exposed_communication);
 }
 
-/// Of zero_bubble in the memory of 1f1b, that.
+/// Replaces zero_bubble in the memory of 1f1b by 1f1b.
 std::vector<Candidate> in_memory_of_1f1b(std::vector<Candidate> candidates) {
   for (Candidate& candidate : candidates) {
     Policy& policy = candidate.policy;

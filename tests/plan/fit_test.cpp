@@ -39,7 +39,7 @@ ModelDescription make_recomputing_model(int blocks, bool tied, std::uint64_t see
   return model;
 }
 
-/// Of different models, leaves and policies.
+/// Candidates of different models, leaves and policies.
 struct Many {
   std::vector<ModelDescription> models;
   std::vector<Candidate> candidates;
@@ -121,8 +121,8 @@ bool is_leaner(const Fit& fit, const Fit& other) {
              per_cent(other.arena_bytes + other.host_arena_bytes) - 1;
 }
 
-/// That a list is what find_fits says, by the figures of all candidates. `slack` is for figures
-/// that are equal but for rounding.
+/// Expects that a list is what find_fits says, by the figures of all candidates. `slack` is for
+/// figures that are equal but for rounding.
 void expect_chosen(const std::vector<Candidate>& candidates, const std::vector<Fit>& all,
                    const Room& room, std::size_t most, const std::vector<Fit>& best) {
   constexpr double slack = 1.0 + 1e-8;
@@ -152,7 +152,7 @@ void expect_chosen(const std::vector<Candidate>& candidates, const std::vector<F
     if (best.size() == most &&
         (most == 0 || fit.seconds * 1.001 * slack > best.back().seconds * 0.99))
       continue;
-    // Of its family another one, hardly slower, is listed or like one that is.
+    // Another one of its family, hardly slower, is listed or like one that is.
     EXPECT_TRUE(std::any_of(best.begin(), best.end(), [&](const Fit& listed) {
       return listed.seconds <= fit.seconds / 0.99 * 1.001 * slack;
     })) << fit.candidate;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters are gathered when: prefetch, limits, and what stays after forward.
+// These tests are of which parameters are gathered when: prefetch, limits, and what stays after
+// forward.
 #include <gtest/gtest.h>
 
 #include <algorithm>

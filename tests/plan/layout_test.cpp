@@ -207,7 +207,7 @@ TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
   EXPECT_EQ(spans.size(), 5);
 }
 
-/// Of a plan with one flat parameter, on 2 copies of 8 ranks.
+/// Makes a plan with one flat parameter, on 2 copies of 8 ranks.
 StepPlan small_plan() {
   StepPlan plan;
   plan.grid = Grid(3, 8, 2);
@@ -241,7 +241,7 @@ TEST(StepPlan, PartsOfASpanLieInTheOrderOfItsRanks) {
   const StepPlan plan = small_plan();
   // Ranks 0 to 7 are one replica of the model. Of runs of four neighbours: the index of each.
   EXPECT_EQ(plan.first_element(0, {{Axis::shard, 4}}, 6), 2 * 256);
-  // Of one rank of each run: which run.
+  // With one rank of each run, the place is that of the run.
   EXPECT_EQ(plan.first_element(0, {{Axis::shard, 2, 4}}, 6), 512);
   EXPECT_EQ(plan.grid.stride(Span{Axis::shard, 2, 4}), 4);
   EXPECT_EQ(plan.grid.stride(Span{Axis::replicate, 2}), 8);

@@ -41,7 +41,7 @@ inline PlacedPlan place(plan::StepPlan plan) {
   return placed;
 }
 
-/// The same plan with bytes for every buffer alone: what it means, whatever shares memory.
+/// Returns the plan with bytes for every buffer alone: what it means, whatever shares memory.
 inline PlacedPlan place_apart(PlacedPlan placed) {
   for (plan::MemoryPlan& memory : placed.memory) memory.arena_bytes = 0;
   for (std::size_t b = 0; b < placed.plan.buffers.size(); ++b) {
@@ -53,7 +53,7 @@ inline PlacedPlan place_apart(PlacedPlan placed) {
   return placed;
 }
 
-/// Which actions have always ended before each begins, by streams and waits.
+/// Finds which actions have always ended before each begins, by streams and waits.
 class Closure {
  public:
   /// Nothing where an action waits for itself or a later one.

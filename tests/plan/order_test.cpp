@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Which actions have always ended before others begin.
+// These tests are of which actions have always ended before others begin.
 
 #include <gtest/gtest.h>
 

@@ -402,7 +402,7 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
           its.buffers[static_cast<std::size_t>(exchange.buffer(role))].bytes *= 2;
       },
       false, "elements of 4 bytes, and");
-  // As a gather of a quarter of the elements it would fit its buffers.
+  // A gather of a quarter of the elements it would fit its buffers.
   expect_refused(
       [](StepPlan& its, Action& exchange) {
         exchange.exchange = ExchangeKind::all_to_all;

@@ -218,7 +218,7 @@ TEST(Stages, WaitForEachOtherAsLongAsTheScheduleSays) {
       }
 }
 
-/// Of a block each; the embedding is free, and the loss is part of a last block.
+/// Stages of a block each; the embedding is free, and the loss is part of a last block.
 struct DeferringStages {
   ModelDescription model;
   std::vector<UnitRange> ranges;

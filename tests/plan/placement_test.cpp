@@ -85,7 +85,7 @@ class Random {
   std::mt19937_64 random_{1};
 };
 
-/// Of a few sizes, or of all; short lifetimes, long ones, and nested ones.
+/// Draws rectangles of a few sizes, or of all; with short lifetimes, long ones, and nested ones.
 Rectangles random_rectangles(Random& random, int times) {
   const std::int64_t sizes = 1 + random.below(6), kind = random.below(3);
   std::int64_t size[6];
@@ -116,7 +116,8 @@ TEST(Placement, IsThatOfThePlainRule) {
   }
 }
 
-/// As activations of that many layers: made one after the other, released backward.
+/// Places what is like activations of that many layers: made one after the other, released
+/// backward.
 double seconds_to_place(int layers) {
   double least = std::numeric_limits<double>::max();
   for (int i = 0; i < 3; ++i) {
@@ -125,7 +126,8 @@ double seconds_to_place(int layers) {
       rectangles.push_back({4 * layer, 8 * layers - 4 * layer - 1, 4096, -1});
       rectangles.push_back({4 * layer, 4 * layer + 6, 1 << 20, -1});
     }
-    // Of this process: on a busy machine the longer one would be interrupted more often.
+    // The clock is that of this process: on a busy machine the longer one would be interrupted more
+    // often.
     const std::clock_t begin = std::clock();
     place(rectangles, 8 * layers, 0);
     least = std::min(least, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);

@@ -32,7 +32,8 @@ Policy make_recomputing(Reshard reshard) {
   return policy;
 }
 
-/// Which parameters an action reads, whole: its own, then those of the unit that it is tied to.
+/// Returns the parameters that an action reads, whole: its own, then those of the unit that it is
+/// tied to.
 std::vector<FlatRange> read_by(const StepPlan& plan, const Action& action) {
   std::vector<FlatRange> read;
   for (Role role : {Role::parameters, Role::tied_parameters}) {

@@ -48,7 +48,7 @@ TEST(ReductionTree, WithAGrainTreesAreAddedOneAfterTheOther) {
   expect({8, 2}, 11, {8, 3}, {10, 1});
   expect({8, 3}, 11, {0, 11}, {0, 8});
   expect({8, 1}, 9, {0, 9}, {0, 8});
-  // As without one.
+  // A grain that is not less than the leaves makes no difference.
   expect({0, 2}, 4, {0, 4}, {2, 2});
   expect({0, 2}, 3, {0, 3}, {2, 1});
 }

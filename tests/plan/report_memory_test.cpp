@@ -114,7 +114,7 @@ TEST(Report, HostMemoryIsCountedByItself) {
 TEST(Report, UnitsAtThePeakAreThoseInDeviceMemory) {
   Planned planned = make(make_model(2), 4, make_policy(Sharding::full, 8));
   const StepPlan& plan = planned.plan;
-  // Of the actions with buffers in host memory, none is at the peak: as if it were.
+  // No action with buffers in host memory is at the peak: here each of them is taken for it.
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     if (plan.actions[a].kind != Kind::load && plan.actions[a].kind != Kind::clip) continue;
     planned.memory.peak_action = static_cast<int>(a);

@@ -40,7 +40,7 @@ TEST(Report, TrafficOfFullShardingIsThreeTimesTheModelPerMicroBatch) {
   EXPECT_EQ(traffic.message.largest, embedding / ranks);
   EXPECT_TRUE(traffic.spans_nodes);
   EXPECT_EQ(planned.report.replicate.collectives, 0);
-  // Of three partners one is on the same node.
+  // One of three partners is on the same node.
   EXPECT_EQ(planned.report.bytes_inside_nodes, traffic.bytes_sent / 3);
   EXPECT_EQ(planned.report.bytes_across_nodes, traffic.bytes_sent / 3 * 2);
   EXPECT_EQ(traffic.bytes_across_nodes, planned.report.bytes_across_nodes);
@@ -94,7 +94,7 @@ TEST(Report, ReplicationMovesTwiceTheModelInAStep) {
   EXPECT_EQ(planned.report.nodes, 1);
 }
 
-/// Of each rank the bytes sent to other nodes, counted message by message.
+/// Returns the bytes that each rank sends to other nodes, counted message by message.
 std::vector<std::array<std::int64_t, groups>> count_across(const StepPlan& plan, int node) {
   const int ranks = plan.grid.ranks();
   std::vector<std::array<std::int64_t, groups>> across(ranks);

@@ -270,7 +270,7 @@ bool swap_receives(RankPlans& ranks, Random& random) {
   });
 }
 
-/// As if the message were for another chunk of the stage.
+/// Changes an action as if the message were for another chunk of the stage.
 bool another_unit(RankPlans& ranks, Random& random) {
   StepPlan& plan = draw(ranks.plans, random);
   const auto found = actions_of(plan, of_kind(Kind::receive));
@@ -281,7 +281,7 @@ bool another_unit(RankPlans& ranks, Random& random) {
   return true;
 }
 
-/// Of parameters of which two stages have a copy, on both of them.
+/// Drops the sharing of parameters of which two stages have a copy, on both of them.
 bool drop_share(RankPlans& ranks, Random&) {
   bool any = false;
   for (StepPlan& plan : ranks.plans) {
@@ -497,7 +497,7 @@ TEST(StageProof, WaitsOfMessagesAreProvenWithTheMemory) {
   for (int trial = 0; trial < 60; ++trial) {
     const RandomPipeline made = random_pipeline(random, {4, 2, 4, 2});
     for (const StepPlan& plan : made.stages) {
-      // What has to be there before it is sent.
+      // A send waits for what it sends to be there.
       for (std::size_t a : actions_of(plan, of_kind(Kind::send))) {
         StepPlan mutant = plan;
         auto& waits = mutant.actions[a].waits;
@@ -506,7 +506,7 @@ TEST(StageProof, WaitsOfMessagesAreProvenWithTheMemory) {
         expect_has(memory_refused(mutant), "does not wait for");
         ++sends;
       }
-      // What has to have come before it is read.
+      // What reads a message waits for it to have come.
       for (std::size_t a = 0; a < plan.actions.size(); ++a)
         for (std::size_t w = 0; w < plan.actions[a].waits.size(); ++w) {
           const auto wait = static_cast<std::size_t>(plan.actions[a].waits[w]);

@@ -54,7 +54,7 @@ TEST(StagesPicture, HasABarForEachPassOfEachMicroBatch) {
   EXPECT_NE(svg.find("three &amp; more"), std::string::npos);
   EXPECT_EQ(times_in(svg, "forward, micro-batch"), std::size_t{2 * micro_batches});
   EXPECT_EQ(times_in(svg, ">backward, micro-batch"), std::size_t{3 * micro_batches});
-  // Of the second stage: the first never waits, the head has nothing to defer.
+  // Only the second stage has these: the first never waits, the head has nothing to defer.
   EXPECT_EQ(times_in(svg, "deferred gradients, micro-batch"), std::size_t{micro_batches});
   double waiting = 0.0;
   for (const Timing& timing : timings) waiting += 100.0 * timing.waiting / timing.seconds / stages;

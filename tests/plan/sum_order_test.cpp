@@ -338,8 +338,8 @@ TEST(SumOrder, RefusesAGrainThatIsNoPowerOfTwo) {
   }
 }
 
-/// Of a rank's gradients on the device, what is not in flight, in one of the last backwards of the
-/// first unit: the most of them.
+/// Returns what, of a rank's gradients on the device, is not in flight, in one of the last
+/// backwards of the first unit: the most of them.
 GradientBytes most_that_wait(const StepPlan& plan) {
   GradientBytes most;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {

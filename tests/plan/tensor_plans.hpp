@@ -31,7 +31,7 @@ struct TensorDecoder {
     leaf.tensor_ranks = tensor_ranks;
     leaf.tensor_grain = pieces;
   }
-  /// As GPT-2 is.
+  /// Makes it like GPT-2.
   TensorDecoder& with_biases() {
     settings.norm = math::NormKind::layernorm;
     settings.positions = model::Positions::learned;
@@ -60,7 +60,7 @@ struct TensorDecoder {
   int parts_of_experts() const {
     return static_cast<int>(std::max<std::int64_t>(leaf.expert_ranks / leaf.tensor_ranks, 1));
   }
-  /// The same model on one tensor rank.
+  /// Returns the same model on one tensor rank.
   TensorDecoder whole() const {
     TensorDecoder other = *this;
     other.leaf.tensor_ranks = other.leaf.tensor_chunks = 1;
@@ -95,8 +95,8 @@ inline bool is_over_tensor(const plan::Action& action) {
   return action.span.axis == plan::Axis::tensor && action.span.ranks > 1;
 }
 
-/// Of each action of a plan: what an exchange is part of, forward, recompute or backward; of
-/// others their own kind.
+/// Returns, for each action of a plan, what an exchange is part of, forward, recompute or backward;
+/// of others their own kind.
 inline std::vector<plan::Kind> works(const plan::StepPlan& plan) {
   std::vector<plan::Kind> found, left_by(plan.buffers.size(), plan::Kind::begin);
   for (const plan::Action& action : plan.actions) {

@@ -34,7 +34,7 @@ StepPlan training_plan(const TensorDecoder& decoder, const TensorRanks& ranks,
   return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
 }
 
-/// Of two micro-batches on each rank, with as many ranks along shard as along tensor.
+/// Makes plans of two micro-batches on each rank, with as many ranks along shard as along tensor.
 std::vector<StepPlan> training_plans() {
   std::vector<StepPlan> plans;
   plans.push_back(training_plan(TensorDecoder(2), {2, 2, 2}));

@@ -243,7 +243,7 @@ Exchanged expected_exchanges(const TensorDecoder& decoder, const Policy& policy,
   const std::int64_t width = settings.width, element = decoder.is_half ? 2 : 4, compute = 4;
   const std::int64_t rows = leaf.batch * leaf.tokens / leaf.parts;
   const std::int64_t pieces = std::max(leaf.tensor_grain, leaf.tensor_ranks);
-  // As long as a row: weights and biases of norms; biases of two projections.
+  // These are as long as a row: weights and biases of norms; biases of two projections.
   const bool is_rms = settings.norm == math::NormKind::rmsnorm;
   const std::int64_t of_norm = settings.bias && !is_rms ? 2 : 1;
   const std::int64_t of_block = 2 * of_norm + (settings.bias ? 2 : 0);
@@ -264,7 +264,7 @@ Exchanged expected_exchanges(const TensorDecoder& decoder, const Policy& policy,
     std::int64_t first = 0;
     for (int unit = 0; first < settings.layers; ++unit, first += settings.blocks_per_unit) {
       const std::int64_t blocks = std::min(settings.blocks_per_unit, settings.layers - first);
-      // Of each unit the last block only saves.
+      // The last block of each unit only saves.
       if (every > 0 && unit % every == 0)
         bytes.recompute += (blocks - 1) * forward + of_block * width * element + saved;
     }
@@ -304,7 +304,7 @@ struct RandomTensorPlan {
     const ModelDescription model = decoder.description();
     return build_stage_plans(model, divide_units(model, stages), ranks.all(), policy, purpose);
   }
-  /// The same on one tensor rank: shard groups and replicas are as large as they are.
+  /// Returns the plan on one tensor rank: shard groups and replicas are as large as they are.
   RandomTensorPlan whole() const {
     RandomTensorPlan other = *this;
     other.decoder = decoder.whole();
@@ -754,7 +754,7 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
   EXPECT_NE(describe_cut_products(plan_of(half_cut, ranks)), "");
   half_cut.is_half = false;
   EXPECT_EQ(describe_cut_products(plan_of(half_cut, ranks)), "");
-  // Of three sequences at once each rank has a part of the tree.
+  // With three sequences at once, each rank has only a part of the tree.
   TensorDecoder three(2);
   three.leaf.batch = 3;
   three.leaf.by_sequence = true;
@@ -838,7 +838,7 @@ TEST(TensorOverlap, ChunksAndPhasesTakeNoMoreOperations) {
         made.recompute = {again, again, again};
         return made.in_chunks(chunks);
       };
-      // Of one rank, in one phase where there are no parts.
+      // These are the operations of one rank, in one phase where there are no parts.
       std::array<double, 3> half = flops_of(decoder(1, 1));
       for (double& one : half) one /= 2.0;
       for (int chunks : {1, 2, 4}) {

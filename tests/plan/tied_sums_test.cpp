@@ -285,7 +285,7 @@ TEST(TiedSums, ADroppedOrDoubledUseIsRefused) {
   EXPECT_GT(whole_uses, 1000);
 }
 
-// As if the uses were units of their own: the traffic of the table's gradient is twice that of one.
+// The uses are like units of their own: the traffic of the table's gradient is twice that of one.
 TEST(TiedSums, AreSentForEachUse) {
   for (Accumulation accumulation :
        {Accumulation::reduce_each, Accumulation::shard_each, Accumulation::reduce_last}) {

@@ -70,7 +70,7 @@ inline std::int64_t bytes_sent(const plan::StepPlan& plan, const plan::Span& spa
   return bytes;
 }
 
-/// Of that, activations.
+/// The bytes of that which are activations.
 inline std::int64_t exchanged(const plan::StepPlan& plan, const plan::Span& span) {
   std::int64_t bytes = 0;
   for (const plan::Action& action : plan.actions)

@@ -109,7 +109,7 @@ class Fit {
     return sum;
   }
 
-  /// Of each row, by number.
+  /// Finds the slopes of each row, by number.
   void differentiate(const Numbers& numbers, const Vector& residuals) {
     slopes_.assign(rows_.size(), {});
     for_rows(rows_.size(), [&](std::size_t r) {
@@ -172,7 +172,7 @@ class Fit {
  private:
   static double square(double x) { return x * x; }
 
-  /// Of logarithms.
+  /// Returns the change of the numbers' logarithms.
   Vector change(const Numbers& numbers, const Vector& residuals, double damping,
                 const std::set<std::size_t>& without) const {
     const std::size_t n = numbers_.size();

@@ -123,7 +123,7 @@ double at(const Numbers& numbers, const std::string& name) {
   require(found != numbers.end(), "no number ", name);
   return found->second;
 }
-/// Of what no row tells, the prior, or the number of another.
+/// Returns, for what no row tells, the prior, or the number of another.
 double or_else(const Numbers& numbers, const std::string& name, double prior) {
   const auto found = numbers.find(name);
   return found == numbers.end() ? prior : found->second;

@@ -21,7 +21,7 @@ const std::vector<FittedNumber>& fitted_numbers();
 using Numbers = std::map<std::string, double>;
 Numbers priors();
 
-/// Of a machine or a stack that rows name.
+/// These make the machine or the stack that rows name.
 simulate::Machine make_machine(const std::string& name, const Numbers& numbers);
 Stack make_stack(const std::string& name, const Numbers& numbers);
 std::vector<std::string> machine_names();

@@ -20,11 +20,12 @@ using plan::ResourceSeconds;
 using simulate::GroupShape;
 using simulate::Machine;
 
-/// Of the bytes that an update has to read and write: optimizers of several kernels.
+/// An update moves so many times the bytes that it has to read and write: optimizers have several
+/// kernels.
 constexpr double update_passes = 1.5;
-/// Of each step of a ring of keys and values besides its messages.
+/// The time of each step of a ring of keys and values besides its messages.
 constexpr double context_step_seconds = 20e-6;
-/// Of the bandwidth of a ring that a double tree reaches.
+/// The share of a ring's bandwidth that a double tree reaches.
 constexpr double tree_bandwidth = 0.85;
 
 /// The plans of a row with some number of micro-batches. Actions that take equally long are a

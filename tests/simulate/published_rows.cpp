@@ -19,7 +19,7 @@ std::vector<std::string> split(const std::string& line) {
 
 using CsvRow = std::map<std::string, std::string>;
 
-/// Of a file with a header and lines of comment, and no quotes.
+/// Reads a file with a header and lines of comment, and no quotes.
 std::vector<CsvRow> read_csv(const std::string& path) {
   std::ifstream file(path);
   require(file.good(), path, ": can't be read");

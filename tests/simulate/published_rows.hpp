@@ -73,7 +73,7 @@ class PlannedRow {
   PlannedRow& operator=(PlannedRow&&) noexcept;
 
   const PublishedRow& row() const { return row_; }
-  /// Of a step on `machine`, by the program `stack`.
+  /// The seconds of a step on `machine`, by the program `stack`.
   double seconds(const simulate::Machine& machine, const Stack& stack) const;
   std::size_t actions() const;
   /// Each kind of action with its seconds, for people.

@@ -133,7 +133,7 @@ TEST(ChooseLayout, IsTheSameAtEachCall) {
   expect_same_at_each_call(small_deck(2, 16), request_on(random_machine(random), 4, 2));
 }
 
-// Of many layers, with more prefetch than the shorter steps show, and with all schedules.
+// The model has many layers, with more prefetch than the shorter steps show, and with all schedules.
 TEST(ChooseLayout, IsTheSameAtEachCallWithShorterSteps) {
   std::mt19937 random(5);
   config::Settings deck = small_deck(20, 32);
@@ -199,7 +199,7 @@ TEST(ChooseLayout, EstimatesLongStepsByShorterOnes) {
   expect_close_estimate(deck, 4, 0.03, 0.05);
 }
 
-// Whose layers are two units.
+// Layers with experts are two units.
 TEST(ChooseLayout, EstimatesLongStepsWithExperts) {
   config::Settings deck = config::read_settings(
       "ostrakon:\n"
@@ -210,7 +210,7 @@ TEST(ChooseLayout, EstimatesLongStepsWithExperts) {
       "  training: {global_batch_size: 64, micro_batch_size: 1, sequence_length: 16}\n",
       "deck.yaml", {});
   deck.processor.is_device = true;
-  // Of the tree that sums gradients over micro-batches a shorter step keeps fewer levels.
+  // A shorter step keeps fewer levels of the tree that sums gradients over micro-batches.
   expect_close_estimate(deck, 4, 0.02, 0.40);
 }
 

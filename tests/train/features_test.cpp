@@ -448,7 +448,7 @@ TEST(Stability, AnOutlierIsNamedByWhatIsBeyondTheThreshold) {
   EXPECT_GT(skipped, 0);
 }
 
-/// What is known then.
+/// The trainer knows then that parameters are damaged.
 TEST(Stability, WhereUpdatesOverlapWithBackwardABadGradientHasDamagedParameters) {
   for (const auto offload : {plan::Offload::optimizer, plan::Offload::all}) {
     config::Settings settings = short_run(small_llama(8), 4);

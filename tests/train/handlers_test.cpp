@@ -53,7 +53,7 @@ struct Bench {
   }
   const plan::StepPlan& plan() const { return parts.programs.train.plan; }
   void run() { executor.run(parts.programs.train); }
-  /// Of what is of no unit: batches and sums.
+  /// Copies what belongs to no unit: batches and sums.
   void copy_as_planned() {
     for (const Kind kind : {Kind::copy_to_device, Kind::copy_to_host})
       executor.on(kind, [](const ActionBuffers& buffers) {

@@ -46,7 +46,7 @@ std::vector<Layout> every_layout() {
   return layouts;
 }
 
-/// Of the plans to train and to validate with, made as a Trainer would.
+/// Hashes of the plans to train and to validate with, made as a Trainer would.
 using Hashes = std::array<std::uint64_t, 2>;
 
 Hashes plan_hashes(const Layout& layout, config::Settings settings) {
@@ -67,7 +67,7 @@ Hashes plan_hashes(const Layout& layout, config::Settings settings) {
   return {train.hash(), plan(plan::Purpose::evaluate).hash()};
 }
 
-/// Of all layouts; each rank plans some of them.
+/// Returns the hashes of all layouts; each rank plans some of them.
 std::vector<Hashes> all_hashes(const std::vector<Layout>& layouts, const Comparison& comparison) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

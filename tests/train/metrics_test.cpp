@@ -278,7 +278,7 @@ TEST_F(Metrics, AFileThatCannotBeWrittenIsNamed) {
   full.write(of_step(1));
   full.write(of_validation(1));
   EXPECT_EQ(error_of([&] { full.close(); }),
-            "can't write '/dev/full': No space left on device; its last 2 rows are lost");
+            "can't write '/dev/full': No space left on device; its last 2 rows are missing");
 }
 
 TEST_F(Metrics, RowsWaitUntilThereIsRoom) {
@@ -286,7 +286,7 @@ TEST_F(Metrics, RowsWaitUntilThereIsRoom) {
   file.write(of_step(1));
   const std::string whole = read_bytes(path_);
   {
-    // Of the second row there is room for a part.
+    // There is room for a part of the second row.
     const tests::NoFiles beyond(whole.size() + 20);
     for (std::int64_t step = 2; step <= 4; ++step) file.write(of_step(step));
     EXPECT_EQ(read_bytes(path_), whole);

@@ -38,7 +38,7 @@ ModelState::Options options_of(const PlannedParts& parts) {
   return {parts.settings.policy.moments.dtype, parts.settings.seed, true};
 }
 
-/// Of freshly initialized weights.
+/// The digest of freshly initialized weights.
 std::uint64_t digest_of(const config::Settings& deck,
                         checkpoint::ParameterSource* weights = nullptr) {
   mesh::Mesh mesh(MPI_COMM_WORLD, 0, deck.shard_group);

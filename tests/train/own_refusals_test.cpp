@@ -60,7 +60,7 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
       "policy.sharding is 17; expec");
   EXPECT_EQ(refusal([](Settings& all) { all.policy.activation_checkpointing.every = -1; }),
             "policy.activation_checkpointing.every is -1; expected at least 0");
-  // Which decks can't say.
+  // Decks can't say this.
   EXPECT_EQ(refusal([](Settings& all) {
               all.policy.in_flight_gathers = {2, 1 << 20};
             }),

@@ -165,7 +165,8 @@ config::Settings all_settings(const Choices& row) {
   return settings;
 }
 
-/// Of one rank with nothing special; or where that has other bits, of ranks that share nothing.
+/// The history of one rank with nothing special; or, where that has other bits, of ranks that share
+/// nothing.
 History reference_of(const Choices& row, MPI_Comm comm) {
   config::Settings settings = computed_settings(row);
   settings.parallel.sharding = plan::Sharding::none;

@@ -139,7 +139,7 @@ TEST(Frozen, ParametersHaveNoMomentsAndNoGradients) {
   EXPECT_LT(bytes_of_kind(plan::Category::gradients), gradients / 2);
 }
 
-/// Of one step of plain gradient descent, whose way is the rate times the gradient.
+/// The way of a step of plain gradient descent is the rate times the gradient.
 TEST(Rules, GiveParametersARateAndADecayOfTheirOwn) {
   config::Settings settings = unsharded(small_gpt2(8));
   settings.optimizer.kind = optim::OptimizerKind::sgd;

@@ -120,7 +120,7 @@ TEST_F(ResumeLoaderTest, TakesTheNewest) {
   ASSERT_TRUE(resumer.loader.has_found());
   const ResumeLoader::Loaded loaded = resumer.load();
   EXPECT_EQ(loaded.step, 2);
-  EXPECT_EQ(loaded.skipped_in_a_row, 7);
+  EXPECT_EQ(resumer.run.trainer.skipped().in_a_row(), 7);
   EXPECT_TRUE(loaded.is_own);
   EXPECT_TRUE(loaded.is_saved);
   EXPECT_EQ(resumer.run.trainer.state_digest(), digests_[2]);

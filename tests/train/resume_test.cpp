@@ -42,7 +42,7 @@ void take_steps(SmallRun& run, std::int64_t first, std::int64_t last, Steps& ste
   }
 }
 
-/// The same on every rank of the world.
+/// Makes values the same on every rank of the world.
 template <class T>
 void from_rank_0(std::vector<T>& values) {
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
@@ -122,7 +122,7 @@ Resumed resume(const config::Settings& settings, int ranks, const std::string& p
 void expect_same(const Steps& found, const Steps& expected) {
   if (found.losses.empty()) return;  // not one of its ranks
   EXPECT_EQ(found.losses, expected.losses);
-  // As bits: steps that are skipped have no norm.
+  // Norms are compared as bits: steps that are skipped have none.
   EXPECT_EQ(
       std::memcmp(found.norms.data(), expected.norms.data(), found.norms.size() * sizeof(double)),
       0);

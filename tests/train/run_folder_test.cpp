@@ -8,6 +8,7 @@
 #include <ostrakon/train/run_folder.hpp>
 #include <sstream>
 
+#include "support/no_files.hpp"
 #include "support/shared_folder.hpp"
 
 namespace ostrakon::train {
@@ -124,6 +125,29 @@ TEST_F(RunFolderTest, MetricsOfTheSameRunAreContinued) {
     EXPECT_NE(rows.find("validation_loss"), std::string::npos);
     EXPECT_EQ(out_.str(), "");
   }
+}
+
+TEST_F(RunFolderTest, RowsWaitForRoomUntilItIsClosed) {
+  RunFolder folder = make();
+  folder.make();
+  on_root([&] { folder.open_metrics(0, false); });
+  StepMetrics metrics;
+  metrics.step = 1;
+  std::string error;
+  {
+    const tests::NoFiles full;
+    folder.write(metrics);
+    on_root([&] { error = error_of([&] { folder.close_metrics(); }); });
+  }
+  on_root([&] { folder.close_metrics(); });
+  const std::string late = error_of([&] { folder.write(metrics); });
+  EXPECT_NE(late.find("metrics.jsonl' is not open"), std::string::npos) << late;
+  if (!is_root()) return;
+  const std::string why = "can't write '" + place("metrics.jsonl") + "': File too large";
+  EXPECT_EQ(error, why + "; its last row is missing");
+  EXPECT_EQ(read_bytes(place("metrics.jsonl")).find("{\"step\":1,"), 0u);
+  EXPECT_EQ(out_.str(), "  " + why + "; rows wait in memory until it can be written\n  '" +
+                            place("metrics.jsonl") + "' has all rows again\n");
 }
 
 TEST_F(RunFolderTest, WhatIsOfAnotherRunIsRenamed) {

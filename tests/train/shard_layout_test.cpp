@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements a rank has, over random models, grids and policies: no ranks, no arrays.
+// These tests are of which elements a rank has, over random models, grids and policies: no ranks,
+// no arrays.
 #include <gtest/gtest.h>
 
 #include <algorithm>

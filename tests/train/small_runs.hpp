@@ -320,7 +320,7 @@ inline std::int64_t saved_by_default(const config::Settings& settings, const pla
 inline void expect_traffic_by_formula(const config::Settings& settings,
                                       const plan::StepPlan& plan) {
   const Traffic formula = traffic_by_formula(settings, plan);
-  // Of parameters and gradients.
+  // The bytes that are planned of parameters and gradients.
   const auto planned = [&](const auto& spans) {
     std::int64_t bytes = 0;
     for (const plan::Span& span : spans) bytes += bytes_sent(plan, span) - exchanged(plan, span);

@@ -86,6 +86,26 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
   guard.save(progress);
   EXPECT_EQ(progress.updates, 1);
   EXPECT_EQ(progress.skipped_in_a_row, 3);
+  EXPECT_EQ(guard.skipped().in_a_row(), 3);
+}
+
+// The last steps of a run are skipped as parameters are ruined, or as the loss scale was too large:
+// a process that resumes knows which, from the scale's count of good steps.
+TEST(StepGuard, KnowsWhySkippedStepsBeforeItsCheckpointWere) {
+  TrainerSettings settings = settings_of_tests();
+  settings.stability.skip_non_finite = true;
+  checkpoint::Progress progress;
+  progress.skipped_in_a_row = 3;
+  progress.loss_scale = 8.0;
+  progress.good_steps = 0;
+  StepGuard half(settings, DType::fp16, false), full(settings, DType::fp32, false);
+  half.restore(progress);
+  EXPECT_EQ(half.skipped().problem(9), "");
+  full.restore(progress);
+  EXPECT_EQ(full.skipped().problem(9), "the last 3 steps were skipped");
+  full.finish(full.judge(4, bad_loss()));
+  EXPECT_EQ(full.skipped().problem(9),
+            "the last 4 steps were skipped: the loss is not finite (3 of 16 tokens)");
 }
 
 TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {

@@ -3,12 +3,15 @@
 
 #include <Kokkos_Core.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/train/step_recorder.hpp>
+#include <set>
 #include <sstream>
 
 #include "small_runs.hpp"
+#include "support/no_files.hpp"
 #include "support/shared_folder.hpp"
 
 namespace ostrakon::tests {
@@ -32,7 +35,10 @@ class StepRecorderTest : public ::testing::Test {
   }
   std::string path(const std::string& name) const { return folder_.file("run/" + name); }
 
-  void record_three() {
+  void record_three() { record(3); }
+  /// Does and records steps up to `last`. Before some of them the disk takes no more than
+  /// `room_` bytes of a file.
+  void record(int last) {
     SmallRun run(settings_);
     comm::Communicator& world = run.mesh.world();
     train::Console console(out_, {world.rank() == 0, false, settings_.training.steps, 1});
@@ -46,13 +52,14 @@ class StepRecorderTest : public ::testing::Test {
     });
     recorder.find_peak();
     recorder.begin(1);
-    for (int step = 1; step <= 3; ++step) {
+    for (int step = 1; step <= last; ++step) {
+      std::optional<NoFiles> full;
+      if (full_steps_.count(step) > 0) full.emplace(room_);
       train::StepResult result = run.step(step);
       if (step == 3) result.skipped = "it was spoilt";
       // The most over ranks counts.
       recorder.record(step, result, 0.5 + world.rank());
       results_.push_back(result);
-      EXPECT_EQ(recorder.skipped().in_a_row(), step == 3 ? 1 : 0);
     }
     ranks_ = world.size();
     usage_ = recorder.usage().describe_peak(run.trainer.model_flops(), [] { return 0.0; });
@@ -61,6 +68,8 @@ class StepRecorderTest : public ::testing::Test {
     world.barrier();
   }
 
+  static constexpr int room_ = 2000;  // a few rows, but no step of a trace
+  std::set<int> full_steps_;
   SharedFolder folder_;
   config::Settings settings_ = small_gpt2(2);
   std::ostringstream out_;
@@ -115,6 +124,27 @@ TEST_F(StepRecorderTest, TracesStepsFromTheSecondOn) {
   EXPECT_EQ(ranks.size(), static_cast<std::size_t>(ranks_));
 }
 
+TEST_F(StepRecorderTest, TheTraceWaitsForRoomAndTheUserIsToldOfBoth) {
+  full_steps_ = {2, 3, 4};
+  record(5);
+  std::set<int> steps;
+  const Json trace = Json::parse(read_bytes(path("trace.json")), nullptr, false);
+  ASSERT_FALSE(trace.is_discarded());
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X") steps.insert(event["args"]["step"].get<int>());
+  EXPECT_EQ(steps, (std::set<int>{2, 3}));
+  if (!is_root_) return;
+  const std::string& said = out_.str();
+  const std::string file = "'" + path("trace.json") + "'";
+  const std::size_t waits =
+      said.find("  can't write " + file + ": File too large; the trace waits in memory");
+  ASSERT_NE(waits, std::string::npos) << said;
+  EXPECT_EQ(said.find("the trace waits", waits + file.size() + 100), std::string::npos) << said;
+  EXPECT_NE(said.find("  " + file + " has all of the trace again\n", waits), std::string::npos)
+      << said;
+  EXPECT_EQ(said.find("rows wait"), std::string::npos) << said;
+}
+
 TEST_F(StepRecorderTest, ALastStepIsTracedThoughItIsTheFirst) {
   train::TraceRecorder trace(1);
   SmallRun run(settings_);
@@ -130,39 +160,6 @@ TEST_F(StepRecorderTest, ALastStepIsTracedThoughItIsTheFirst) {
   EXPECT_EQ(read_bytes(file), "");
   trace.record(5, program, run.trainer.action_times(), world);
   EXPECT_FALSE(Json::parse(read_bytes(file))["traceEvents"].empty());
-}
-
-TEST(SkippedSteps, ARunWhoseLastStepsWereSkippedIsNotDone) {
-  train::SkippedSteps skipped;
-  const std::string why = "the loss is not finite";
-  EXPECT_EQ(skipped.problem(9), "");
-  for (int step = 1; step <= 2; ++step) skipped.note(step, why);
-  EXPECT_EQ(skipped.problem(9), "");
-  EXPECT_EQ(skipped.problem(2), "the last 2 steps were skipped: " + why);  // all of the run
-  skipped.note(3, why);
-  EXPECT_EQ(skipped.problem(9), "the last 3 steps were skipped: " + why);
-  // The loss is finite: so are the parameters.
-  skipped.note(4, "a gradient overflowed", true);
-  EXPECT_EQ(skipped.in_a_row(), 4);
-  EXPECT_EQ(skipped.problem(9), "");
-  skipped.restore(5, true);
-  EXPECT_EQ(skipped.problem(9), "");
-  skipped.restore(5, false);
-  EXPECT_EQ(skipped.problem(9), "the last 5 steps were skipped");
-  skipped.note(6, "");
-  EXPECT_EQ(skipped.problem(9), "");
-}
-
-TEST(SkippedSteps, EndARunThatChangesNothingAnyMore) {
-  train::SkippedSteps skipped;
-  skipped.restore(98, false);
-  skipped.note(1, "it was spoilt");
-  EXPECT_EQ(skipped.in_a_row(), 99);
-  skipped.note(2, "");
-  EXPECT_EQ(skipped.in_a_row(), 0);
-  for (int step = 1; step < 100; ++step) skipped.note(step, "it was spoilt");
-  EXPECT_EQ(error_of([&] { skipped.note(100, "of this"); }),
-            "step 100: 100 consecutive steps were skipped, the last one: of this");
 }
 
 TEST(AllocationCounter, CountsSinceTheLastCall) {

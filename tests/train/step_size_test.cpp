@@ -62,7 +62,7 @@ TEST(StepSize, RefusesPlansThatAreTooLong) {
 
 TEST(StepSize, RefusesParametersThatDoNotFit) {
   const std::int64_t available = 3 << 20;
-  // Of two million parameters a rank of four has 2 MB, and a host of two ranks 4 MB.
+  // Each of four ranks has 2 MB of two million parameters, and a host of two ranks 4 MB.
   EXPECT_NO_THROW(require_room_for_parameters({2 << 20, 4, 1}, 4, 1, available));
   EXPECT_EQ(message_of([&] {
               require_room_for_parameters({2 << 20, 4, 1}, 4, 2, available);

@@ -61,7 +61,7 @@ std::vector<Division> divisions(int ranks) {
 
 bool is_near(double a, double b, double part) { return std::abs(a - b) <= part * std::abs(b); }
 
-/// As train_history checks it: bytes as planned, nothing allocated.
+/// Checks as train_history does: bytes as planned, nothing allocated.
 void expect_bits_of_one_rank(const config::Settings& settings, const Division& division,
                              const History& one) {
   const std::string what = text(shape(settings), ": ", division.text());
@@ -213,7 +213,7 @@ TEST(Tensor, ThreeRanksAgreeToRoundingAndSaySo) {
             "equal to 1 rank up to rounding");
 }
 
-/// Of a block and micro-batch: vectors of width, and rows of it.
+/// A block sends vectors of width, and rows of it, for each micro-batch.
 TEST(Tensor, TrafficIsRowsAndVectors) {
   const int ranks = world_ranks();
   if (ranks == 1 || ranks == 3) GTEST_SKIP() << "divides by two";
@@ -246,8 +246,8 @@ TEST(Tensor, TrafficIsRowsAndVectors) {
   }
 }
 
-/// Of state and of what is saved for backward, but for vectors. Peaks have also whole rows, which
-/// are gathered.
+/// A rank has its part of state and of what is saved for backward, but for vectors. Peaks have also
+/// whole rows, which are gathered.
 TEST(Tensor, MemoryOfARankIsItsPart) {
   const int ranks = world_ranks();
   if (ranks == 1 || ranks == 3) GTEST_SKIP() << "divides by two";

@@ -45,7 +45,24 @@ TEST(TraceFile, WhatCanNotBeWrittenWaits) {
   TraceFile full("/dev/full");
   full.add("[1");
   full.end_step("]");
-  EXPECT_EQ(error_of([&] { full.close(); }), "can't write '/dev/full': No space left on device");
+  for (int close = 0; close < 2; ++close)
+    EXPECT_EQ(error_of([&] { full.close(); }), "can't write '/dev/full': No space left on device");
+}
+
+TEST(TraceFile, IsClosedAsSoonAsThereIsRoom) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("trace.json");
+  TraceFile file(path);
+  {
+    const tests::NoFiles beyond(1);
+    file.add("[1");
+    file.end_step("]");
+    EXPECT_EQ(file.retry(), "can't write '" + path + "': File too large");
+    EXPECT_EQ(error_of([&] { file.close(); }), "can't write '" + path + "': File too large");
+  }
+  file.close();
+  EXPECT_EQ(read_bytes(path), "[1]");
+  file.close();
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 using namespace ostrakon;
 using namespace ostrakon::tests;
 
-/// The same few samples of random tokens, over and over.
+/// Gives the same few samples of random tokens, over and over.
 class FixedBatch : public data::Dataset {
  public:
   FixedBatch(std::int64_t length, std::int64_t vocabulary, std::uint64_t samples)

@@ -52,7 +52,7 @@ TEST(Triggers, NoteEachSignalOnce) {
   expect(triggers, false, false);
 }
 
-/// As a batch system sends it: to the process, in which a thread writes.
+/// The signal comes as a batch system sends it: to the process, in which a thread writes.
 TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
   note_signals();
   Triggers triggers("");

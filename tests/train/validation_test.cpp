@@ -13,7 +13,7 @@ namespace {
 using train::StepEnd;
 using train::Validation;
 
-/// That many samples of one token.
+/// Has that many samples of one token.
 class Samples : public data::Dataset {
  public:
   explicit Samples(std::uint64_t samples, std::int64_t length = 2)
@@ -90,7 +90,7 @@ class FewSamples : public Samples {
   }
 };
 
-/// The same sample again and again.
+/// Gives the same sample again and again.
 class OneSample : public FewSamples {
  public:
   OneSample(std::uint64_t which, std::int64_t length) : FewSamples(100, length), which_(which) {}

@@ -23,7 +23,8 @@ struct FactDifference {
 };
 std::optional<FactDifference> first_difference(const Facts& ours, const Facts& theirs);
 
-/// As text between processes, any bytes in it; and back. Throws Error where it is no such text.
+/// Facts as text between processes, any bytes in it; and back. Throws Error where it is no such
+/// text.
 std::string pack_facts(const Facts& facts);
 Facts unpack_facts(const std::string& packed);
 

@@ -10,7 +10,7 @@ namespace ostrakon {
 /// the reason, where the system does not say: an error of the disk or the network, no permission.
 std::filesystem::file_type type_of(const std::string& path);
 
-/// The same of the name itself: a link is a symlink.
+/// The type of the name itself: a link is a symlink.
 std::filesystem::file_type type_of_name(const std::string& path);
 
 /// Whether something has that name.

@@ -28,7 +28,8 @@ constexpr bool can_flush_subnormals = false;
 class FloatMode {
  public:
   static FloatMode of_this_thread();
-  /// The same but for subnormal numbers; itself where can_flush_subnormals is false.
+  /// Returns the mode with another treatment of subnormal numbers; itself where
+  /// can_flush_subnormals is false.
   FloatMode with(Subnormals subnormals) const;
   /// For this thread from now on. Exceptions that it has noted so far stay.
   void use() const;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files.hpp>

@@ -135,8 +135,8 @@ class File {
   Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
 
   bool has(const std::string& name) const;
-  /// Of the data sets in a group and the groups in it, sorted within each group: "block.3/weight".
-  /// Empty where there is no such group.
+  /// Lists the names of the data sets in a group and the groups in it, sorted within each group:
+  /// "block.3/weight". Empty where there is no such group.
   std::vector<std::string> datasets(const std::string& group) const;
   Dataset dataset(const std::string& name) const;
 
@@ -196,7 +196,7 @@ class Checksum {
   void add(const void* data, std::int64_t bytes);
   /// More may be added afterwards.
   std::uint64_t value() const;
-  /// The same as sixteen hexadecimal digits.
+  /// The checksum as sixteen hexadecimal digits.
   std::string hex() const;
 
  private:

@@ -27,7 +27,8 @@ Result check(Result result, const std::string& path, const std::string& what) {
   return result;
 }
 
-/// The same for functions that write. HDF5 does not know of what the system could not write.
+/// Checks the results of functions that write. HDF5 does not know of what the system could not
+/// write.
 template <class Result>
 Result check_write(Result result, const Storage& storage, const std::string& what) {
   require(storage.failure().empty(), storage.failure());
@@ -42,8 +43,8 @@ inline Id written_id(std::int64_t made, Id::Close close, const Storage& storage,
   return id;
 }
 
-/// The same for functions that read: where the system could read, they fail because the file is
-/// damaged.
+/// Checks the results of functions that read: where the system could read, they fail because the
+/// file is damaged.
 template <class Result>
 Result check_read(Result result, Storage& storage, const std::string& what) {
   const std::string failure = storage.take_failure();

@@ -53,7 +53,7 @@ herr_t close_file(H5FD_t* file) {
   return 0;
 }
 
-/// As HDF5's usual driver.
+/// Answers as HDF5's usual driver does.
 herr_t query(const H5FD_t*, unsigned long* flags) {
   if (flags == nullptr) return 0;
   *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |

@@ -38,7 +38,7 @@ class Storage : public std::enable_shared_from_this<Storage> {
   /// failed before.
   void finish();
 
-  /// As WriterLock does; of a file that is written.
+  /// These do what WriterLock does, for a file that is written.
   void require_name() const { lock_->require_name(); }
   void remove() const { lock_->remove(); }
 

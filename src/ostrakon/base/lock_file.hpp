@@ -20,7 +20,8 @@ LockText read_lock_text(const std::string& path);
 /// a process: the lock ends when the last descriptor of it does.
 int lock_in_kernel(int descriptor);
 
-/// Of what lock_in_kernel() gives: another one has the lock; the file system can't lock.
+/// These say what an error of lock_in_kernel() means: another one has the lock; the file system
+/// can't lock.
 bool is_refusal(int error);
 bool has_no_locks(int error);
 

@@ -39,8 +39,8 @@ enum class Presence { gone, present, unknown };
 /// can't have then, but those of others may, as some file systems lock on each host apart.
 Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock);
 
-/// The same of a process of our host that `started` then, by what is said of its number `now`; see
-/// process_start(): -1, nothing.
+/// The presence of a process of our host that `started` then, by what is said of its number `now`;
+/// see process_start(): -1, nothing.
 Presence presence_of(std::int64_t started, std::int64_t now, bool is_no_process);
 
 }  // namespace ostrakon

@@ -9,7 +9,7 @@ namespace ostrakon {
 /// show it, and without its middle where a value that it names has filled pages.
 std::string error_message(const std::string& name, const std::string& what);
 
-/// Of one rank: "<name>: error on rank <rank>: <what>".
+/// The message of one rank: "<name>: error on rank <rank>: <what>".
 std::string error_message(const std::string& name, int rank, const std::string& what);
 
 }  // namespace ostrakon

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-// Which process this is, among all that may work on the same files.
+// This file says which process this is, among all that may work on the same files.
 
 namespace ostrakon {
 

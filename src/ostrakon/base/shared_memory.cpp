@@ -18,7 +18,7 @@
 namespace ostrakon {
 namespace {
 
-/// Of the processors that have them; elsewhere an alignment like any other.
+/// The size of huge pages on the processors that have them; elsewhere an alignment like any other.
 constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 [[noreturn]] void refuse(const std::string& what) {

@@ -18,8 +18,9 @@ class SharedMemory {
   /// Throws Error with the system's reason.
   explicit SharedMemory(std::int64_t bytes);
   enum class Access { read, read_write };
-  /// That of another process, which has it open as `descriptor`. Throws Error where the system
-  /// does not allow that, or it is smaller. To write where it may only be read ends the process.
+  /// Maps the memory of another process, which has it open as `descriptor`. Throws Error where the
+  /// system does not allow that, or it is smaller. To write where it may only be read ends the
+  /// process.
   SharedMemory(int process, int descriptor, std::int64_t bytes, Access access);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
@@ -53,7 +54,8 @@ class SharedMemory {
   int descriptor_ = -1;
 };
 
-/// As describe_pages() of private memory: what shared memory has after take_huge_pages(). Tries it.
+/// Says, as describe_pages() does of private memory, what shared memory has after
+/// take_huge_pages(). Tries it.
 std::string describe_shared_pages();
 
 }  // namespace ostrakon

@@ -10,7 +10,7 @@
 
 namespace ostrakon::checkpoint {
 
-/// Which ranks write one file together.
+/// Says which ranks write one file together.
 enum class Files { rank, node, single };
 constexpr Named<Files> files_names[] = {
     {Files::rank, "rank"}, {Files::node, "node"}, {Files::single, "single"}};

@@ -43,7 +43,7 @@ std::int64_t step_of(const std::string& name) {
   return problem == std::errc() && step >= 0 && name == folder_name(step) ? step : -1;
 }
 
-/// Of the folder that a name with this ending once was; -1 where it is no such name.
+/// The step of the folder that a name with this ending once was; -1 where it is no such name.
 std::int64_t step_of(const std::string& name, const std::string& ending) {
   return ends_with(name, ending) ? step_of(name.substr(0, name.size() - ending.size())) : -1;
 }
@@ -148,7 +148,7 @@ Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   return entry;
 }
 
-/// Of a checkpoint, or of one renamed for another of its step; -1 for other names.
+/// The step of a checkpoint, or of one renamed for another of its step; -1 for other names.
 std::int64_t listed_step_of(const std::string& name) {
   const std::int64_t step = step_of(name);
   return step >= 0 ? step : step_of(name, replaced);

@@ -43,7 +43,7 @@ std::string huggingface_config_next_to(const std::string& path);
 /// another type of model than Family. What else Decoder does not compute is in `problems`. Sizes
 /// are as the file has them: whether they go together is not checked.
 HuggingFaceConfig load_huggingface_config(const std::string& path);
-/// The same from its text. `name`: of the file, for messages.
+/// Reads it from the file's text. `name`: the file's, for messages.
 HuggingFaceConfig parse_huggingface_config(const std::string& text, const std::string& name);
 
 /// Throws Error that lists every key which changes what is computed and that `ours`, trained on

@@ -16,7 +16,7 @@ std::int64_t positions_of(const HuggingFaceModel& model) {
              : model.tokens;
 }
 
-/// Of a model that did not begin as another one.
+/// Writes config.json for a model that did not begin as another one.
 Ordered new_config(Family family, const HuggingFaceModel& model) {
   const ConfigKeys& keys = keys_of(family);
   Ordered json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};

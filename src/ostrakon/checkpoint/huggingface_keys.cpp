@@ -102,7 +102,7 @@ ComparedKey alias(ComparedKey key) {
   key.is_alias = true;
   return key;
 }
-/// Of the attribute_map of the type's class.
+/// Makes a key that the attribute_map of the type's class has for another.
 ComparedKey stand_in(ComparedKey key) {
   key = alias(key);
   key.stands_in = true;
@@ -130,7 +130,7 @@ RequiredKey scaled_attention() {
   return {"scale_attn_weights", {"true"}, "this program scales attention by 1 / sqrt(head width)"};
 }
 
-/// Of all families.
+/// Keys that all families require.
 std::vector<RequiredKey> common_required() {
   return {{"add_cross_attention", {"false"}, "this program has no cross-attention"},
           {"cross_attention_hidden_size", {"null"}, "this program has no cross-attention"},
@@ -142,7 +142,7 @@ std::vector<RequiredKey> common_required() {
 
 // -------------------------------------------------------------------- keys without an effect
 
-/// Of all families: what is said of files, training, generation and other heads.
+/// Keys of all families: what is said of files, training, generation and other heads.
 const std::set<std::string>& common_keys() {
   static const std::set<std::string> keys = {
       // code next to the file, which transformers runs only where it is told to
@@ -309,7 +309,7 @@ ConfigKeys mixtral_keys() {
     keys.required.push_back({key, {"false"}, "Mixtral has no biases"});
   keys.required.push_back(
       {"router_jitter_noise", {"0.0", "0"}, "this program adds no noise to what the router reads"});
-  // Of training, and of what is returned besides logits.
+  // These are about training, and about what is returned besides logits.
   for (const char* key : {"output_router_logits", "router_aux_loss_coef"})
     keys.no_effect.insert(key);
   keys.missing_positions = 131072;
@@ -363,7 +363,7 @@ ConfigKeys qwen3_moe_keys() {
   const char* const every = "all layers of this program have experts, or none has";
   keys.required.push_back({"decoder_sparse_step", {"1"}, every, true});
   keys.required.push_back({"mlp_only_layers", {"[]"}, every, true});
-  // Of layers without experts, of training, and of what is returned besides logits.
+  // These are about layers without experts, training, and what is returned besides logits.
   for (const char* key : {"intermediate_size", "output_router_logits", "router_aux_loss_coef"})
     keys.no_effect.insert(key);
   return keys;

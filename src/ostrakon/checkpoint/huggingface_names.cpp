@@ -11,7 +11,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Which rows of one of our matrices a tensor of theirs is.
+/// Says which rows of one of our matrices a tensor of theirs is.
 enum class Rows { all, queries, keys, half, half_of_expert };
 
 struct Part {
@@ -37,7 +37,7 @@ struct Names {
   Layers layers;
 };
 
-/// The same in all that write matrices of attention and MLP apart.
+/// These names are the same in all that write matrices of attention and MLP apart.
 const std::vector<Part> apart_qkv = {{"self_attn.q_proj", Rows::queries},
                                      {"self_attn.k_proj", Rows::keys},
                                      {"self_attn.v_proj", Rows::keys}};

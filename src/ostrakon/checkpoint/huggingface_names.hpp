@@ -65,7 +65,7 @@ const char* prefix_of(Family family);
 std::string embedding_name(Family family);
 /// "wpe.weight"; empty where positions are not learned.
 std::string positions_name(Family family);
-/// Of all families, where the head is not tied to the embedding.
+/// The name of the head in all families, where the head is not tied to the embedding.
 constexpr const char* output_head = "lm_head.weight";
 
 /// Some rows of one of our parameters as their tensor.

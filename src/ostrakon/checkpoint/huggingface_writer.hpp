@@ -25,7 +25,7 @@ struct HuggingFaceOutput {
 void write_huggingface(const std::string& path, const model::DecoderSettings& settings,
                        const HuggingFaceOutput& output, ParameterSource& source);
 
-/// The same into a folder that is there: tensors in order fill files of at most `shard_bytes` bytes
+/// Writes into a folder that is there: tensors in order fill files of at most `shard_bytes` bytes
 /// of data, model-00001-of-0000N.safetensors; a larger tensor has one for itself. The index,
 /// model.safetensors.index.json, is written last. Where one file takes all, it is model.safetensors
 /// and there is no index. Returns the number of files of tensors.

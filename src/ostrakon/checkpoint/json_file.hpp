@@ -14,7 +14,7 @@ namespace ostrakon::checkpoint {
 nlohmann::json read_json_object(const std::string& path, const std::string& kind,
                                 std::int64_t most_bytes);
 
-/// The same of text. `name`: of the file that it is of, for messages.
+/// Reads it from text. `name`: of the file that the text is of, for messages.
 nlohmann::json parse_json_object(const std::string& text, const std::string& kind,
                                  const std::string& name);
 

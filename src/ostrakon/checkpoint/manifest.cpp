@@ -30,7 +30,7 @@ std::string quoted(const std::string& words) {
 std::string quoted(DType dtype) { return quoted(std::string(name(dtype))); }
 std::string quoted_hex(std::uint64_t value) { return '"' + format_hex(value) + '"'; }
 
-/// As few digits as give the same number back.
+/// Writes as few digits as give the same number back.
 std::string exact(double value) {
   require(std::isfinite(value), "can't write a manifest: it has the number ", value,
           "; expected a finite one");

@@ -72,8 +72,9 @@ struct Manifest {
 /// The largest file that is read as a manifest.
 constexpr std::int64_t most_manifest_bytes = std::int64_t{1} << 30;
 
-/// As text, JSON, with the text's own checksum in it. See docs/checkpoint-format.md. Throws Error
-/// where it has more than `most` bytes, or must say what such text can't.
+/// Writes a manifest as text, JSON, with the text's own checksum in it. See
+/// docs/checkpoint-format.md. Throws Error where it has more than `most` bytes, or must say what
+/// such text can't.
 std::string write_manifest(const Manifest& manifest, std::int64_t most = most_manifest_bytes);
 
 /// The other way. Throws DamagedError, naming `path`, where the text's checksum is wrong, or there

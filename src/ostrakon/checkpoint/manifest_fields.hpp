@@ -70,16 +70,16 @@ using Fields = std::vector<Field>;
 /// Bits of the first two fields of a manifest.
 constexpr std::uint32_t format_and_version = 3;
 
-/// Of an object; null for arrays.
+/// The fields of an object; null for arrays.
 const Fields* fields_of(Scope scope);
 
 /// One more value of an array. Throws Unfit.
 void append(Draft& draft, Scope array, const Value& value);
 
-/// Of an array: what objects in it are.
+/// What the objects in an array are.
 Scope element_of(Scope array);
 
-/// Of an array of values: what each is to be, for messages.
+/// What each value in an array of values is to be, for messages.
 const char* expected_element(Scope array);
 
 /// Throws Error, which begins with `title`, for another version of the format than this one.

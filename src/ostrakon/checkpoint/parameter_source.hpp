@@ -32,7 +32,7 @@ class ParameterSource {
   /// The resolved deck of the run that saved these weights; empty where they are not from a run.
   virtual std::string deck() const { return ""; }
 
-  /// Whose tokens they were trained on; empty where nothing says.
+  /// The tokenizer whose tokens they were trained on; empty where nothing says.
   virtual std::string tokenizer() const { return ""; }
 
   /// HuggingFaceConfig::text of the config.json that came with these weights, or with those that

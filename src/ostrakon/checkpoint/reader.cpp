@@ -187,9 +187,9 @@ bool CheckpointReader::has(State state, int parameter) const {
 
 namespace {
 
-/// Of a matrix whose elements are wanted in the order of `wanted` pieces of its columns, but saved
-/// in that of `saved` ones: body(first, count) of neighbours as they are saved, for the `count`
-/// wanted ones from `first` on.
+/// Visits a matrix whose elements are wanted in the order of `wanted` pieces of its columns, but
+/// saved in that of `saved` ones: calls body(first, count) of neighbours as they are saved, for the
+/// `count` wanted ones from `first` on.
 template <class Body>
 void for_each_saved_run(std::int64_t rows, std::int64_t columns, std::int64_t wanted,
                         std::int64_t saved, std::int64_t first, std::int64_t count,
@@ -232,7 +232,7 @@ void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts)
       });
 }
 
-/// Of elements that are saved one after the other.
+/// Adds the parts of elements that are saved one after the other.
 void CheckpointReader::add_saved_parts(const Slice& slice, char* out,
                                        std::vector<Part>& parts) const {
   const auto [state, parameter, wanted_first, wanted_count] = slice;

@@ -41,14 +41,14 @@ class CheckpointReader : public ParameterSource {
   /// values (host memory) = elements [first, first + count) of an array, row by row, in the dtype
   /// that it is kept in: manifest().dtypes.
   void read(State state, int parameter, std::int64_t first, std::int64_t count, void* values);
-  /// The same in the order in which they are saved.
+  /// Reads them in the order in which they are saved.
   void read_as_saved(const Slice& slice, void* values);
 
   /// Reads all of them by several threads at once, which is faster: one thread alone would not read
   /// the next while it checks the last.
   void read(const std::vector<Wanted>& wanted);
 
-  /// As ParameterSource: of State::parameters.
+  /// See ParameterSource: reads of State::parameters.
   void read(const std::string& owner, const std::string& parameter,
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
             float* values) override;

@@ -41,7 +41,7 @@ class SafetensorsReader {
 
   const std::string& path() const { return path_; }
   const std::map<std::string, SafetensorsTensor>& tensors() const { return tensors_; }
-  /// Of the first file.
+  /// The metadata of the first file.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }
   /// Throws Error where there is no such tensor.

@@ -57,7 +57,7 @@ struct ShardMap {
   std::int64_t bytes(const Slice& slice) const {
     return slice.count * bytes_of(dtypes[static_cast<int>(slice.state)]);
   }
-  /// Of all its slices together.
+  /// The bytes of all slices of a rank together.
   std::int64_t bytes(int rank) const;
 };
 

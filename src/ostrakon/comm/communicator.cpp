@@ -52,7 +52,7 @@ Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blo
 template <class Space>
 constexpr bool is_apart = (has_device && std::is_same<Space, OnDevice>::value);
 
-/// Of arrays that MPI moves as such.
+/// A message of arrays that MPI moves as such.
 template <class T, class Space>
 Message mpi_message(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
   return is_apart<Space> ? Message{MPI_DATATYPE_NULL, 0} : message_of<T>(elements, blocks);
@@ -322,7 +322,7 @@ void Communicator::library_reduce_scatter(const Exec& exec, View<T*, Space> full
   const std::int64_t count = shard.size();
   constexpr bool is_float = std::is_same<T, float>::value;
   if constexpr (is_apart<Space>) {
-    // Of 16 bits the sum is converted from this rank's part of what was sent.
+    // With 16 bits the sum is converted from this rank's part of what was sent.
     const View<T*, Space> mine = full.range(rank_ * count, (rank_ + 1) * count);
     std::byte* const sum = is_float ? bytes_at(shard.data()) : bytes_at(mine.data());
     by_transport([&](Transport& transport) {

@@ -75,7 +75,7 @@ class Communicator {
 
   /// full = every rank's shard, in rank order. `shard` may be this rank's part of `full`, on all
   /// ranks or on none.
-  /// Of float, bf16 or fp16.
+  /// T is float, bf16 or fp16.
   template <class T, class Space>
   void all_gather(const Exec& exec, View<const T*, Space> shard, View<T*, Space> full);
 
@@ -86,21 +86,21 @@ class Communicator {
   /// `shard` may be where `staging` begins, or this rank's part of `full`, but where it holds
   /// something to add to; else `full` is left as it was. A group of one uses no `staging`, nor does
   /// one with a window, whose sums have the same bits.
-  /// Of float; or of bf16 or fp16, which are summed in float, and whose sum shares no bytes with
+  /// T is float; or bf16 or fp16, which are summed in float, and whose sum shares no bytes with
   /// them.
   template <class T, class Space>
   void reduce_scatter(const Exec& exec, View<const T*, Space> full, View<T*, Space> staging,
                       View<float*, Space> shard, LocalSum local = {});
 
-  /// The same sum as MPI, or the transport, adds it up: in the dtype that is sent, in an order that
-  /// depends on the library and the number of ranks. Without staging; of bf16 or fp16 `full` is
-  /// overwritten. `shard` shares no bytes with it.
+  /// Sums as MPI, or the transport, adds up: in the dtype that is sent, in an order that depends on
+  /// the library and the number of ranks. Without staging; of bf16 or fp16 `full` is overwritten.
+  /// `shard` shares no bytes with it.
   template <class T, class Space>
   void library_reduce_scatter(const Exec& exec, View<T*, Space> full, View<float*, Space> shard);
 
   /// received = each rank's part for this one, in rank order; `full` has this rank's part for each.
   /// They have as many elements, and share none.
-  /// Of float, bf16 or fp16.
+  /// T is float, bf16 or fp16.
   template <class T, class Space>
   void all_to_all(const Exec& exec, View<const T*, Space> full, View<T*, Space> received);
 

@@ -62,7 +62,7 @@ char* Messages::begin_stage([[maybe_unused]] Begun& begun, [[maybe_unused]] cons
 #endif
 }
 
-/// Of the first so many messages, which are done.
+/// Finishes the stages of the first so many messages, which are done.
 void Messages::finish_stages([[maybe_unused]] Begun& begun,
                              [[maybe_unused]] std::ptrdiff_t messages) {
 #if OSTRAKON_HAS_DEVICE

@@ -14,7 +14,7 @@
 namespace ostrakon::comm {
 namespace {
 
-/// Of bytes in device memory, which MPI moves at once.
+/// The count of bytes in device memory, which MPI moves at once.
 int count_of(std::int64_t bytes, const char* what) {
   require(bytes <= std::int64_t{1} << 30, "a ", what, " of ", bytes,
           " bytes, expected at most 1 GiB for MPI on device memory");
@@ -24,7 +24,7 @@ int count_of(std::int64_t bytes, const char* what) {
 }  // namespace
 
 bool mpi_is_device_aware() {
-  // Of Open MPI and MPICH alike; elsewhere there is no such function.
+  // Open MPI and MPICH both have this function; elsewhere there is no such function.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
   constexpr const char* query = "MPIX_Query_rocm_support";
 #else

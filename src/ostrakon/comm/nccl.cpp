@@ -265,7 +265,7 @@ NcclTransport::~NcclTransport() {
 void NcclTransport::begin(const Exec& exec) {
   if (order_ != nullptr) order_->begin(stream_of(exec));
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Of too much the last is left out: what comes now is done after it.
+  // Where there is too much the last one is left out: what comes now is done after it.
   if (count_ == pending_.size()) --count_;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
   next.ready.record(stream_of(exec));

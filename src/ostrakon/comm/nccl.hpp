@@ -31,13 +31,13 @@ namespace ostrakon::comm {
 /// reports is thrown as Error with its name. Owned: destroyed with it, aborted where it has failed.
 class NcclCommunicator {
  public:
-  /// Whose channels and buffers communicators have that are split from one. On a device what
+  /// Says whose channels and buffers communicators have that are split from one. On a device what
   /// communicators submit that share theirs is done one after the other, in the order of
   /// submission, whatever their streams. NCCL takes it from the parent's configuration: what a
   /// split is given counts for those that are split from the part.
   enum class Resources { of_parent, own };
-  /// Collective over `group`, of all whose ranks have a device of their own. `seconds`: how long
-  /// they may take.
+  /// Collective over all of `group`. Ranks that share a device take an NCCL that allows it (see
+  /// docs/gpu.md), else this throws. `seconds`: how long they may take.
   NcclCommunicator(Communicator& group, std::string name, double seconds,
                    Resources of_parts = Resources::own);
   /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`;
@@ -64,7 +64,7 @@ class NcclCommunicator {
   double seconds_;
   ncclComm_t handle_ = nullptr;
   int size_ = 1;
-  mutable std::mutex mutex_;  ///< of the handle between abort() and error()
+  mutable std::mutex mutex_;  ///< abort() and error() hold it while they use the handle
 };
 
 /// Looks after communicators from a thread of its own: whether NCCL reports an error, and whether
@@ -192,7 +192,7 @@ class NcclMessages : public MessageTransport {
   void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) override;
   void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) override;
 
-  /// Which of the communicators.
+  /// The index of a pair's communicator.
   static int lane_of(Pair pair);
 
  private:

@@ -37,7 +37,7 @@ class NodeMemory {
     std::int64_t offset = 0;
   };
   Place place_of(const void* data, std::int64_t bytes) const;
-  /// The same on a rank of the node: in this rank's mapping of its memory.
+  /// Returns where it is on a rank of the node: in this rank's mapping of its memory.
   const std::byte* at(int rank, const Place& place) const;
 
   WindowFlags& flags(int rank, int window) const;
@@ -74,7 +74,7 @@ class Window {
   /// Says that `source` is there to be read, until end(). Throws std::logic_error where it is not
   /// in the memory that this rank shares.
   void begin(const void* source, std::int64_t bytes);
-  /// That of a rank, once it is there to be read.
+  /// Returns the source of a rank, once it is there to be read.
   const std::byte* source(int rank) const;
   /// Those of all ranks, in rank order, from byte `offset` on.
   const std::vector<const std::byte*>& sources(std::int64_t offset);

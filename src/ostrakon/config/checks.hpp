@@ -11,7 +11,8 @@ namespace ostrakon::config {
 /// is possible.
 void check_together(const Settings& settings, const std::string& name);
 
-/// The same for settings that don't say what data to train and validate on.
+/// Throws Error, beginning with `name`, for settings that don't say what data to train and validate
+/// on.
 void check_data(const Settings& settings, const std::string& name);
 
 /// All parameters, in the order of the model. Throws Error where its settings don't fit together.

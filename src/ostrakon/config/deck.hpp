@@ -45,7 +45,7 @@ std::string write_deck(const Settings& settings);
 /// no default.
 std::string default_deck();
 
-/// The same with absolute paths: what to write as a deck into another folder.
+/// Returns the settings with absolute paths: what to write as a deck into another folder.
 Settings with_absolute_paths(Settings settings);
 
 /// What a message about a path begins with: where it was given, and as what. `key` is "data.path":

@@ -28,7 +28,7 @@ std::string find_anywhere(const std::string& name) {
   return "";
 }
 
-/// The same for the key nearest to `name`.
+/// Suggests the key whose name is nearest to `name`.
 std::string find_near(const std::string& name) {
   std::vector<std::string> names;
   for (const Section& section : sections()) {

@@ -45,7 +45,7 @@ const Key* find_key(const Section& section, const std::string& name);
 /// The ending of the message about an unknown key: "; did you mean training.steps?", or what there
 /// is to choose from.
 std::string suggest_key(const std::string& section, const std::string& name);
-/// The same for a name where a section is expected.
+/// Suggests a section for a name where one is expected.
 std::string suggest_section(const std::string& name);
 
 }  // namespace ostrakon::config

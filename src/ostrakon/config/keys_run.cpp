@@ -9,7 +9,7 @@ namespace {
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
 
-/// As batch systems write it.
+/// The key is written as batch systems write times.
 Key wall_time() {
   Key key;
   key.name = "wall_time";

@@ -289,7 +289,7 @@ std::string write_machine(const Machine& machine, const std::string& source,
       section = number.section;
       made += "  " + section + ":\n";
     }
-    // As many digits as a measurement has.
+    // A measurement has no more digits than these.
     const auto remark = remarks.find(text(section, ".", number.key));
     line(number.key, print("%.6g", value),
          remark == remarks.end() ? number.what : text(remark->second, "; ", number.what));

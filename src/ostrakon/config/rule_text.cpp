@@ -169,7 +169,7 @@ void read_setting(Rule& rule, const std::string& written, const std::string& pla
                    near.empty() ? list_settings<Rule>() : "did you mean " + near + "?"));
 }
 
-/// Of a rule for many units, each may be among those that the others prefetch.
+/// Each unit of a rule for many may be among those that the others prefetch.
 void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefetch,
                    const std::string& place) {
   if (!prefetch) return;

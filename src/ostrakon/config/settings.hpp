@@ -23,7 +23,7 @@
 
 namespace ostrakon::config {
 
-/// Whose gradients are summed by themselves before they are summed with others.
+/// A leaf is what has its gradients summed by itself before they are summed with others.
 enum class Leaf {
   micro_batch,  ///< all that a rank computes at once
   sequence      ///< each of its sequences
@@ -85,7 +85,7 @@ constexpr const char* name(TransportChoice choice) {
   return name_in(transport_choice_names, choice);
 }
 
-/// Which folder relative paths in a deck begin at.
+/// Names the folder at which relative paths in a deck begin.
 enum class PathsFrom {
   deck,              ///< the deck's own
   working_directory  ///< where the program is started
@@ -106,7 +106,7 @@ struct CheckpointSettings {
   std::string initial_weights;  ///< a file that checkpoint::open_parameters takes; empty: random
 };
 
-/// As many threads in matrix products as Kokkos runs kernels on.
+/// Stands for as many threads in matrix products as Kokkos runs kernels on.
 constexpr int automatic_threads = 0;
 
 struct RuntimeSettings {
@@ -172,7 +172,7 @@ struct Settings {
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
-  /// Of a step: micro-batches, or the parts of them that ranks have.
+  /// Counts the leaves of a step: micro-batches, or the parts of them that ranks have.
   std::int64_t leaves() const { return training.micro_batches() * context; }
 
   /// No key: this build's, unless a plan is for others.

@@ -256,10 +256,10 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
-    // Of the machine; the plan says what came of it.
+    // These describe the machine; the plan says what came of it.
     if (key.name == "ranks_per_node" || key.name == "choose" || key.name == "node_windows")
       continue;
-    // What is hardly ever set, and of which the plan says what came of it.
+    // These are hardly ever set, and the plan says what came of them.
     if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
       continue;
@@ -303,7 +303,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   for (const Section& section : sections()) {
     if (section.name == "checkpoint" || section.name == "output") continue;
     for (const Key& key : section.keys) {
-      // Of what is said of this machine only that decides bits.
+      // Only this of what the deck says of the machine decides bits.
       if (section.name == "runtime" && key.name != "subnormals") continue;
       if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();

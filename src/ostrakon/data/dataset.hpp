@@ -39,7 +39,7 @@ class Dataset : public SampleSource {
   /// A batch has the tokens (samples, sequence_length) and then the targets, the same shifted by
   /// one, as int32.
   void fill(std::uint64_t first, std::int64_t count, void* batch) override;
-  /// The same of the tokens that a part has, in the order of math::SequenceParts.
+  /// Fills in the tokens that a part has, in the order of math::SequenceParts.
   void fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
                  void* batch) override;
   std::int64_t sample_bytes() const override {

@@ -209,7 +209,8 @@ TokenFile::TokenFile(const std::string& path)
 }
 
 void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
-  // As what they may be stored as: those beyond int32 are seen as they are, and refused.
+  // They are read as what they may be stored as: those beyond int32 are seen as they are, and
+  // refused.
   tokens_.read(hdf5::Type::uint32, begin, count, tokens);
   check_tokens(path(), begin, tokens, count, info_.vocabulary);
 }

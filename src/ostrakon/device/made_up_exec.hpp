@@ -26,7 +26,7 @@ class MadeUpExec {
   StreamHandle stream() const { return instance_->stream; }
   void fence() const { wait_for(stream()); }
 
-  // As Kokkos' instances for CUDA, these say to its tools that they allocate scratch memory: some
+  // Like Kokkos' instances for CUDA, these say to its tools that they allocate scratch memory: some
   // when one is made, and for teams more; no bytes at each launch, unless it was taken before.
 
   void take_team_scratch() const { instance_->team_scratch.take(team_scratch_label, 67584); }
@@ -75,7 +75,7 @@ class MadeUpExec {
   };
 
   static const std::shared_ptr<Instance>& of_standard_stream() {
-    // As long as the program lasts.
+    // The instance lives as long as the program.
     static const auto& one = *new std::shared_ptr<Instance>(std::make_shared<Instance>(nullptr));
     return one;
   }

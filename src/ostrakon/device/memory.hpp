@@ -41,7 +41,8 @@ class PinnedBytes {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// Of this rank's device. What others hold, this process's libraries among them, is not free.
+/// The memory of this rank's device. What others hold, this process's libraries among them, is not
+/// free.
 struct MemoryInfo {
   std::int64_t free = 0;
   std::int64_t total = 0;

@@ -280,7 +280,7 @@ void load_sums(const float* c, std::int64_t c_row, std::int64_t rows, std::int64
       _mm512_store_ps(sums + t * side, load_masked(c + t * side, masks[t]));
 }
 
-/// Which part of the terms is multiplied.
+/// Says which part of the terms is multiplied.
 struct Pass {
   std::int64_t steps;
   bool is_first, is_last;

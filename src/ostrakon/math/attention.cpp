@@ -284,7 +284,7 @@ class KvSums<T, true> {
   View<C*> values_;
 };
 
-/// As many rows again, behind the first.
+/// Returns as many rows again, behind the first.
 template <class T>
 View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
   return all.matrix(2 * rows, columns).row_range(rows, 2 * rows);
@@ -313,7 +313,7 @@ void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const V
           " elements, expected ", rows * shape.heads);
 }
 
-/// Of each row of each head: (batch, heads, rows of queries).
+/// Counts one number for each row of each head: (batch, heads, rows of queries).
 std::int64_t delta_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.tokens;
 }
@@ -347,7 +347,7 @@ std::int64_t kv_heads_at_once(const AttentionShape& shape, std::int64_t pieces) 
   return pieces == 1 ? all : shape.kv_heads;
 }
 
-/// Of backward in tiles.
+/// The workspace of backward in tiles.
 template <class T>
 std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
   return scratch_elements<T, float>(delta_elements(shape) +
@@ -356,7 +356,7 @@ std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
 }
 
 #if !OSTRAKON_ON_DEVICE
-/// As tiles know them.
+/// The type of elements by which tiles know them.
 template <class T>
 using TileElement = std::remove_pointer_t<decltype(bits_of(static_cast<T*>(nullptr)))>;
 
@@ -457,8 +457,8 @@ struct TileGradients {
   View<K**> dkv;
 };
 
-/// Of the keys and values of one key/value head of one sequence, tile by tile, and of the queries
-/// of its group. `sums`: piece_sums() floats; dq_sums: query_sums().
+/// Computes the gradients of the keys and values of one key/value head of one sequence, tile by
+/// tile, and of the queries of its group. `sums`: piece_sums() floats; dq_sums: query_sums().
 template <class T, class K>
 void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                          const TileGradients<T, K>& arrays, const AttentionHeads& heads,

@@ -48,7 +48,7 @@ struct AttentionQueries {
   std::int64_t part = 0;
 };
 
-/// The same for such queries: `q` (batch * part_tokens, heads * head_width or more columns), `kv`
+/// Attends with such queries: `q` (batch * part_tokens, heads * head_width or more columns), `kv`
 /// (batch * tokens, 2 * kv_heads * head_width) in the order of positions: key heads, then value
 /// heads. out (batch * part_tokens, heads * head_width), log_sum_exp (batch, heads, part_tokens).
 template <class T>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which queries attention has, and attention through products, block by block: what belongs to a
-// block of queries, and the order of the blocks.
+// This file says which queries attention has, and how it goes through products, block by block:
+// what belongs to a block of queries, and the order of the blocks.
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
@@ -20,7 +20,7 @@ class QueryRuns {
   QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
       : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
 
-  /// Of each sequence.
+  /// These count the rows and pieces of each sequence.
   std::int64_t rows() const { return sequence_.part_tokens(); }
   std::int64_t pieces() const { return sequence_.pieces; }
   std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
@@ -97,7 +97,7 @@ class AttentionOperands {
   Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
     return heads(query_rows(x, block), query_head(block), group_, block.count);
   }
-  /// The same rows with all heads.
+  /// Returns the block's rows with all heads.
   template <class T>
   View<T**> query_rows(const View<T**>& x, const AttentionBlock& block) const {
     const std::int64_t row = block.sequence * query_rows_ + block.row;

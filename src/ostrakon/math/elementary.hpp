@@ -46,7 +46,7 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   return power * low * high;
 }
 
-/// The same in double, where speed matters less: the library's function.
+/// In double, where speed matters less, the library's function is called.
 KOKKOS_INLINE_FUNCTION double fast_exp(double x) { return exp(x); }
 
 /// 1 / (1 + e^-x) within 3 units in the last place; 0 below -88, and passes NaN on. Where the

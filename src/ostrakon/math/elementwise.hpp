@@ -56,8 +56,8 @@ void tree_sum(HostView<T**> x, HostView<compute_t<T>*> sum);
 template <class T>
 void chain_sum(HostView<T**> x, int tree, bool continues, HostView<compute_t<T>*> sum);
 
-/// The same of rows of T that begin anywhere, each as long as `sum`, and stay as they are. Where it
-/// does not continue, `sum` may be one of them.
+/// Sums rows of T that begin anywhere, each as long as `sum`, and stay as they are. Where it does
+/// not continue, `sum` may be one of them.
 template <class T>
 void chain_sum(const std::vector<const std::byte*>& rows, int tree, bool continues,
                HostView<compute_t<T>*> sum);

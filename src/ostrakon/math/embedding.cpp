@@ -10,7 +10,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Of tables as wide as `rows` rows, whose positions begin at `first_position`; tables need not
+/// Checks tables as wide as `rows` rows, whose positions begin at `first_position`; tables need not
 /// exist.
 template <class T>
 void check_tables(const char* name, View<const std::int32_t*> ids, std::int64_t tokens,

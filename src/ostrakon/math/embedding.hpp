@@ -32,7 +32,7 @@ void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_
                     std::int64_t words, View<std::int32_t*> own);
 
 /// *Adds* the gradient of both tables, rows in a fixed order. Rows with a negative id are left out.
-/// Of a table that does not exist none is computed.
+/// None is computed for a table that does not exist.
 template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,

@@ -19,7 +19,7 @@ void require_size(const char* function, const char* name, const Array& array,
           " elements, expected ", expected);
 }
 
-/// The same of an array that need not exist.
+/// Requires the size of an array that need not exist.
 template <class Array>
 void require_size_if_any(const char* function, const char* name, const Array& array,
                          std::int64_t expected) {

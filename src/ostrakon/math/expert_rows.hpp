@@ -52,7 +52,7 @@ void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::
                      View<const T**> activated, View<const T*> bias, View<T**> dactivated,
                      View<T**> dy, View<compute_t<T>*> dweights);
 
-// The same for rows of some slots that are computed elsewhere: what belongs to a slot comes with
+// These work on rows of some slots that are computed elsewhere: what belongs to a slot comes with
 // its row.
 
 /// copies(i) = the row of x whose assignment is assignments(i), of `per_token` for each row of x.

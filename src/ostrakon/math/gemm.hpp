@@ -33,7 +33,7 @@ template <class T>
 class Batch {
  public:
   explicit Batch(View<T**> matrix) : first_(matrix) {}
-  /// Of T to read from those of T to write to.
+  /// Converts matrices that may be written to those that are only read.
   template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
   Batch(const Batch<U>& other)
       : first_(other.first_), stride_(other.stride_), count_(other.count_) {}
@@ -43,7 +43,7 @@ class Batch {
     const View<T**> used = all.column_range(0, (count - 1) * distance + columns);
     return {used.column_range(0, columns), distance, count};
   }
-  /// The same of rows.
+  /// Makes a batch of runs of rows.
   static Batch of_rows(View<T**> all, std::int64_t rows, std::int64_t distance,
                        std::int64_t count) {
     const View<T**> used = all.row_range(0, (count - 1) * distance + rows);
@@ -69,8 +69,8 @@ class Batch {
 }  // namespace checked_views
 #endif
 
-/// As many products as above as each operand has matrices. Throws Error also where their numbers
-/// differ.
+/// Computes as many such products as each operand has matrices. Throws Error also where their
+/// numbers differ.
 template <class T, class C = T>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
@@ -124,8 +124,9 @@ template <class T>
 void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                    std::int64_t pieces, View<compute_t<T>*> workspace);
 
-/// The same for runs of rows that need not be equal, nor the first to begin with row 0: piece i is
-/// rows [offsets[i], offsets[i + 1]). A run without rows adds zeros. Host memory.
+/// Does the same as gemm_by_piece for runs of rows that need not be equal, nor the first to begin
+/// with row 0: piece i is rows [offsets[i], offsets[i + 1]). A run without rows adds zeros. Host
+/// memory.
 template <class T>
 void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                  HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace);
@@ -179,8 +180,8 @@ enum class HalfProducts { amx, onednn, in_float };
 template <class T>
 HalfProducts half_products();
 
-/// The same by name for both types: "AMX", "oneDNN", "in float", or e.g. "AMX (bf16), in float
-/// (fp16)". On a device gemm_kernel().
+/// Names the kernel of both types of 16 bits: "AMX", "oneDNN", "in float", or e.g. "AMX (bf16), in
+/// float (fp16)". On a device gemm_kernel().
 const char* gemm_kernel_16bit();
 /// For one of them.
 const char* gemm_kernel_16bit(DType dtype);

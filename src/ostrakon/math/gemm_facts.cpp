@@ -53,7 +53,7 @@ class Values {
   std::int64_t count_ = 0;
 };
 
-/// The same values on every machine, between -1/2 and 1/2.
+/// Returns values that are the same on every machine, between -1/2 and 1/2.
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t key) {
   std::vector<T> values;
@@ -153,7 +153,7 @@ Facts gemm_facts(DType dtype) {
   add_device_facts(facts);
 #endif
 #else
-  // The same bits on every processor.
+  // Sums of fp32 products have the same bits on every processor.
   facts.push_back({"sums of fp32 products", text("in order, chunks of ", product_chunk)});
   if (dtype != DType::fp32)
     facts.push_back({text("kernel of ", name(dtype), " products"), gemm_kernel_16bit(dtype)});

@@ -118,7 +118,8 @@ void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<cons
         const auto in = x.row(r).range(first, first + width);
         const auto both = gradient.row(r).range(first, first + width);
         const C scale = rstd[index];
-        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight and n = x rstd.
+        // The gradient is that of norm_backward_input: rstd (g - n average(g n)) with g = dy weight
+        // and n = x rstd.
         const C projection = row.template sum_of<C>([](std::int64_t, C d, C factor,
                                                        C value) { return d * factor * value; },
                                                     both, weight, in) *

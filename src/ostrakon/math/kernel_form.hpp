@@ -18,7 +18,7 @@ enum class KernelForm {
 constexpr Named<KernelForm> kernel_form_names[] = {
     {KernelForm::host, "cpu"}, {KernelForm::device_on_chip, "nvidia"}, {KernelForm::device, "gpu"}};
 
-/// That of this build, which is the only one that it can run.
+/// The form of this build, which is the only one that it can run.
 constexpr KernelForm kernel_form = !on_device         ? KernelForm::host
                                    : has_matrix_tiles ? KernelForm::device_on_chip
                                                       : KernelForm::device;

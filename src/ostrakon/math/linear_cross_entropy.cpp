@@ -17,8 +17,9 @@ namespace {
 constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
-/// Of all words, of a chunk of rows. On a device products of few rows leave most of it idle, and
-/// the weights and the sums of their gradients are read for every chunk: 1 GiB of float.
+/// The largest number of logits of a chunk of rows, over all words. On a device products of few
+/// rows leave most of it idle, and the weights and the sums of their gradients are read for every
+/// chunk: 1 GiB of float.
 constexpr std::int64_t logits_of_chunk(KernelForm form) {
   return is_of_device(form) ? std::int64_t{1} << 28 : logits_at_a_time;
 }
@@ -46,10 +47,10 @@ constexpr bool stores_dlogits_in_place(KernelForm form) {
 template <class T>
 constexpr bool dlogits_in_place = stores_dlogits_in_place<T>(kernel_form);
 
-/// The same where dlogits take no memory besides. Products of 16 bits are so fast, where the
-/// processor has units for them, that reading the weights and the sums of their gradients for every
-/// chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits apart
-/// take for the largest ones.
+/// The rows of a chunk where dlogits take no memory besides. Products of 16 bits are so fast, where
+/// the processor has units for them, that reading the weights and the sums of their gradients for
+/// every chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits
+/// apart take for the largest ones.
 template <class T>
 std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
                            KernelForm form = kernel_form) {

@@ -31,10 +31,10 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace);
 
-/// The same with dweight as the sum over `pieces` equal runs of rows by the tree of piece_tree.hpp.
-/// On the host in fp32 losses and dx do not depend on the number of rows. It takes one product
-/// more: losses first, then the logits of some words of all rows once again, so that neither all
-/// logits nor copies of dweight exist.
+/// Does what linear_cross_entropy does, with dweight as the sum over `pieces` equal runs of rows by
+/// the tree of piece_tree.hpp. On the host in fp32 losses and dx do not depend on the number of
+/// rows. It takes one product more: losses first, then the logits of some words of all rows once
+/// again, so that neither all logits nor copies of dweight exist.
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
                                                      std::int64_t vocabulary, std::int64_t pieces,
@@ -48,7 +48,7 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
                                             View<compute_t<T>**> dweight, std::int64_t pieces,
                                             View<T*> workspace);
 
-// The same where the vocabulary comes in pieces of `words` words, the last one maybe fewer, each
+// In what follows the vocabulary comes in pieces of `words` words, the last one maybe fewer, each
 // computed by itself, here or by another rank: statistics of all pieces first, then losses from
 // them, then gradients of each. Results do not depend on who has which pieces.
 

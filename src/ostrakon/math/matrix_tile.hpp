@@ -16,15 +16,15 @@ namespace ostrakon::math {
 /// Rows and columns of a tile.
 constexpr int tile_size = 16;
 
-/// Which elements of a tile each lane of a warp has: `rows` x `columns` of them. PTX ISA, "Matrix
-/// Fragments for mma.m16n8k16", two such products side by side.
+/// Says which elements of a tile each lane of a warp has: `rows` x `columns` of them. PTX ISA,
+/// "Matrix Fragments for mma.m16n8k16", two such products side by side.
 struct WarpTileLayout {
   static constexpr int lanes = 32;
   static constexpr int rows = 2;
   static constexpr int columns = 4;
 
-  // Of sums and left operands: the place in the tile of row r and column c of a lane's elements,
-  // and their place in its registers.
+  // For sums and left operands these give the place in the tile of row r and column c of a lane's
+  // elements, and their place in its registers.
   KOKKOS_INLINE_FUNCTION static constexpr int row(int lane, int r) { return lane / 4 + 8 * r; }
   KOKKOS_INLINE_FUNCTION static constexpr int column(int lane, int c) {
     return lane % 4 * 2 + c % 2 + c / 2 * 8;
@@ -80,7 +80,7 @@ KOKKOS_INLINE_FUNCTION void unrolled(const Body& body) {
   for (int i = 0; i < n; ++i) body(i);
 }
 
-/// The same one after the other, where both at once would take too many registers.
+/// Runs them one after the other, where both at once would take too many registers.
 template <class Body>
 KOKKOS_INLINE_FUNCTION void rolled(int n, const Body& body) {
 #if defined(__CUDA_ARCH__)
@@ -409,7 +409,7 @@ struct SumTile {
 #endif
   }
 
-  /// As a left operand, rounded to T.
+  /// Returns the sums as a left operand, rounded to T.
   template <class T>
   KOKKOS_INLINE_FUNCTION LeftTile<T> as_left() const {
     LeftTile<T> tile;

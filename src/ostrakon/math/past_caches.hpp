@@ -20,7 +20,7 @@ namespace {
 constexpr bool exceeds_caches(std::int64_t bytes) { return bytes > (std::int64_t{8} << 20); }
 
 #if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
-/// As many floats as an instruction moves.
+/// Holds as many floats as one instruction moves.
 class FloatVector {
  public:
 #if defined(__AVX512F__)

@@ -5,12 +5,12 @@
 
 namespace ostrakon::math {
 
-/// Of op(A) (m, k), op(B) (k, n), C (m, n).
+/// The extents of op(A) (m, k), op(B) (k, n) and C (m, n).
 struct ProductExtents {
   std::int64_t m, n, k;
 };
 
-/// Which operands are transposed, and how far their rows are apart.
+/// Says which operands are transposed, and how far their rows are apart.
 struct ProductLayout {
   bool turn_a, turn_b;
   std::int64_t lda, ldb, ldc;

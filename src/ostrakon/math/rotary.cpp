@@ -83,7 +83,7 @@ class Frequencies {
  public:
   static constexpr std::int64_t pairs = 128;
 
-  /// Of pairs from `first` on.
+  /// The frequencies of pairs from `first` on.
   Frequencies(double base, std::int64_t head_width, std::int64_t first) {
     require(base >= 1.0, "rotate: base ", base, ", expected at least 1");
     const auto power = [&](std::int64_t pair) {

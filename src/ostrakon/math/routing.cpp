@@ -236,7 +236,7 @@ void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
 
 namespace {
 
-/// Of one leaf.
+/// Counts the assignments of one leaf.
 template <class C>
 void count_leaf(const Exec& exec, std::int64_t leaves, std::int64_t leaf,
                 View<const std::int64_t*> offsets, C mean, View<C*> excess) {

@@ -22,7 +22,7 @@ class HostRow {
     for (std::int64_t i = 0; i < count; ++i) body(i);
   }
 
-  // The same over arrays of one size, of which f gets the elements after their index: on a device
+  // These loop over arrays of one size, of which f gets the elements after their index: on a device
   // they are read and written in vectors.
 
   /// out[i] = f(i, in[i]...); `out` may be one of `in`.
@@ -99,7 +99,7 @@ class HostRow {
 using TeamPolicy = Kokkos::TeamPolicy<KernelSpace>;
 using TeamMember = TeamPolicy::member_type;
 
-/// The same on a device: the threads of a team share the row.
+/// A row on a device, which the threads of a team share.
 class DeviceRow {
   /// Counted in 32 bits: loops over 64 bits begin with a division.
   KOKKOS_FUNCTION auto range(std::int64_t count) const {

@@ -24,7 +24,7 @@ struct SequenceParts {
   std::int64_t pieces = 1;
 
   KOKKOS_INLINE_FUNCTION std::int64_t cuts() const { return parts * pieces; }
-  /// Of a sequence, in each part and in each piece.
+  /// These count the tokens of a sequence in each part and in each piece.
   KOKKOS_INLINE_FUNCTION std::int64_t part_tokens() const { return tokens / parts; }
   KOKKOS_INLINE_FUNCTION std::int64_t piece_tokens() const { return tokens / cuts(); }
   /// Runs of a part, and of a piece, in the order of its rows.

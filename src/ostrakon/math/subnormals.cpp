@@ -12,7 +12,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Of kernels and of matrix products, which share one pool of OpenMP.
+/// Counts the threads of kernels and of matrix products, which share one pool of OpenMP.
 int threads() {
 #if defined(_OPENMP)
   return std::max(host_threads(), omp_get_max_threads());

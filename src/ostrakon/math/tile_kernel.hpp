@@ -228,7 +228,7 @@ struct TileKernel {
                             I::multiply(keep, I::load(to.onto + i * to.onto_row + v * width))));
   }
 
-  /// The same for a tile of fewer columns: the same instructions, on a copy.
+  /// Computes a tile of fewer columns: the same instructions, on a copy.
   template <int count, class C>
   static void tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
                    std::int64_t b_row, float alpha, float beta, const Target<C>& to,

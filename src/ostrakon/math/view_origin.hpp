@@ -102,7 +102,7 @@ class ViewSource {
 #endif
   }
 
-  /// That the pointer may be used.
+  /// Checks that the pointer may be used.
   KOKKOS_FUNCTION void check_use([[maybe_unused]] bool exists) const {
     check_space();
 #if !OSTRAKON_IN_DEVICE_CODE

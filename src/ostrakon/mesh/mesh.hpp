@@ -20,7 +20,8 @@ void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks
 /// nodes; else 0. `node_of_rank`: of each rank, counted from 0; not empty.
 int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank);
 
-/// Which ranks share what. All groups are made in the constructor, in the same order on all ranks.
+/// Knows which ranks share what. All groups are made in the constructor, in the same order on all
+/// ranks.
 class Mesh {
  public:
   /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
@@ -48,7 +49,7 @@ class Mesh {
   comm::Communicator& replicate_group() { return replicate_group_; }
 
   int nodes() const { return nodes_; }
-  /// As regular_ranks_per_node.
+  /// How many ranks each node has, as regular_ranks_per_node counts them.
   int ranks_per_node() const { return ranks_per_node_; }
   int node_index() const { return node_index_; }
 

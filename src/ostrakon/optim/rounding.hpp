@@ -32,7 +32,7 @@ struct Rounding {
     return word % 2 == 0 ? even : odd;
   }
 
-  /// The same for a whole block: to[i] is that of element block * rounding_block + i.
+  /// Writes those of a whole block: to[i] is the one of element block * rounding_block + i.
   KOKKOS_INLINE_FUNCTION void bits_of_block(std::int64_t block, std::uint32_t* to) const {
     for (std::int64_t i = 0; i < rounding_counters; ++i) {
       const math::RandomBits random = words(block, i);

@@ -33,7 +33,7 @@ class ActivationPass {
     int saved = -1;
     bool is_back = false;
   };
-  /// Of one micro-batch.
+  /// What is away of one micro-batch.
   struct Away {
     std::vector<UnitAway> units;
   };

@@ -27,7 +27,7 @@ constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
                                       {Axis::pipeline, "pipeline"},
                                       {Axis::tensor_shard, "tensor_shard"}};
 constexpr const char* name(Axis axis) { return name_in(axis_names, axis); }
-/// That have sizes of their own.
+/// The number of axes that have sizes of their own.
 constexpr int axes = static_cast<int>(Axis::tensor_shard);
 
 /// Ranks along an axis, or a part of it: `ranks` of them, each `stride` ranks after the one before.
@@ -152,8 +152,8 @@ struct Grid {
 
   /// All that lie along an axis.
   Span span(Axis axis) const { return {axis, static_cast<int>(size(axis))}; }
-  /// The same in the steps in which sums over an axis are made, one span after the other; gathers
-  /// take them from the last to the first.
+  /// The span of an axis in the steps in which sums over it are made, one span after the other;
+  /// gathers take them from the last to the first.
   Spans levels(Axis axis) const { return levels(span(axis)); }
   /// Those of a run of neighbours: where it spans nodes, first the ranks of each node, then one
   /// rank of each.
@@ -190,8 +190,8 @@ struct Grid {
 /// the ranks that are left stands for. Throws Error where these are no part of the levels.
 Spans without_first(const Spans& levels, int ranks);
 
-/// Of a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many are on each
-/// node. 1 where the run is inside a node, or the counts of nodes differ.
+/// Counts, for a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many
+/// are on each node. 1 where the run is inside a node, or the counts of nodes differ.
 int neighbours_on_node(const Grid& grid, const Span& run, int ranks_per_node);
 
 }  // namespace ostrakon::plan

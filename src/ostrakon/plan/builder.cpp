@@ -199,7 +199,7 @@ int Builder::copied(int u, int source, std::string_view what) {
 void Builder::release(int u, const std::vector<int>& buffers) {
   if (buffers.empty()) return;
   Action& action = emit(Kind::release, Stream::compute, u);
-  // As a write, so that it comes after those who only read.
+  // The end counts as a write, so that it comes after those who only read.
   for (int ended : buffers) use(action, Role::ended, ended, Access::read_write);
 }
 

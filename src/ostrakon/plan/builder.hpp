@@ -75,7 +75,7 @@ class Builder {
 
   /// Copies all of a buffer to one of the same form, in the other memory.
   void copy(int u, int source, int target);
-  /// The same on another stream than those of copies.
+  /// Copies all of a buffer on `stream`, which is none of those of copies.
   Action& copy_on(Stream stream, int u, int source, int target);
   /// Copies the part of the trained parameters that `divided` says, which both have.
   void copy_trained(int u, int source, int target, const Spans& divided,
@@ -85,7 +85,7 @@ class Builder {
 
   /// Ends buffers: compute waits here for whatever uses them on other streams.
   void release(int u, const std::vector<int>& buffers);
-  /// The same for those that do not end anyway with what compute did last.
+  /// Releases those that do not end anyway with what compute did last.
   void release_used(int u, const std::vector<int>& buffers);
 
   /// Finds lifetimes and waits. Throws std::logic_error where a buffer does not end on the compute
@@ -99,7 +99,7 @@ class Builder {
   int as_array(int buffer, FlatRange flats, const Spans& divided);
   Action& copy(Stream stream, int u, int source, int target, std::int64_t elements,
                std::int64_t element_bytes, FlatRange flats, const Spans& divided);
-  /// That of copies from this buffer to the other memory.
+  /// The stream of copies from this buffer to the other memory.
   Stream stream_from(int source) const {
     return is_on_host(source) ? Stream::upload : Stream::download;
   }

@@ -15,7 +15,7 @@ const Buffer* buffer(const StepPlan& plan, const Action& action, Role role) {
 std::string wrong_message(const StepPlan& plan, const Action& action) {
   if (action.peer < 0 || action.peer >= plan.grid.stages() || action.peer == plan.stage)
     return "there is no such other stage";
-  // Of parameters, besides the step's sums.
+  // This is a collective of parameters, not of the step's sums.
   const bool is_one = action.uses.size() == 1 ||
                       (action.uses.size() == 2 && action.uses.front().role == Role::shard &&
                        action.buffer(Role::host_sums) >= 0);

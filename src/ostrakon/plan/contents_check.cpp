@@ -329,7 +329,7 @@ std::string ContentsCheck::wrong_update(const Action& action) {
 
 /// What an action computes with lies as its buffer says, and as the step's layouts do.
 Spans ContentsCheck::expected(const Action& action, const Use& use) const {
-  // Of the unit whose array it is.
+  // The layouts are those of the unit whose array it is.
   const FlatRange flats = plan_.buffers[use.buffer].flats;
   const Layouts& layouts =
       flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts;

@@ -56,7 +56,7 @@ class ContentsCheck {
   const StepPlan& plan_;
   std::vector<int> first_;  // of each buffer, in contents_
   std::vector<Content> contents_;
-  /// Of each unit: the parameters that its forward reads, its own and those that it is tied to.
+  /// For each unit, the parameters that its forward reads, its own and those that it is tied to.
   std::vector<std::array<FlatRange, 2>> read_by_forward_;
   bool is_clipped_ = false;
   std::vector<bool> updated_, shared_;     // of each unit: its parameters, with the other stage

@@ -20,8 +20,8 @@ ModelDescription with_deferral(const ModelDescription& stage, const Policy& poli
 /// deferred phases.
 std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks);
 
-/// The same tasks, with those that compute deferred phases where they are, or earlier: before more
-/// than `most` bytes wait for them, as far as that is possible.
+/// Returns the tasks, with those that compute deferred phases where they are, or earlier: before
+/// more than `most` bytes wait for them, as far as that is possible.
 Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most);
 
 /// Looks for the most bytes that may wait for deferred phases, of those that `tasks` have wait:

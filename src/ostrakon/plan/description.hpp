@@ -33,8 +33,8 @@ struct UnitDescription {
   std::string name;
   int number = -1;  ///< of a stage's unit: among those of the whole model; set by make_stages
   std::int64_t parameter_elements = 0;  ///< of the flat parameter, before padding to equal shards
-  /// Of these, those that are never updated: no gradient, no moments. The unit's backward writes no
-  /// gradients at all where they are all frozen.
+  /// Those of the elements that are never updated: no gradient, no moments. The unit's backward
+  /// writes no gradients at all where they are all frozen.
   std::int64_t frozen_elements = 0;
   std::int64_t trained_elements() const { return parameter_elements - frozen_elements; }
   std::int64_t frozen_count = 0;  ///< of frozen_elements, those that are not there for alignment
@@ -55,9 +55,9 @@ struct UnitDescription {
   int first_of_gradients() const {
     return deferred_phases > 0 ? static_cast<int>(backward.size()) - deferred_phases : 0;
   }
-  /// Of training's forward, that is of no recomputation: it counts, and adds to so many of the
-  /// step's sums, those of all units one after the other. In groups, one for each layer of experts:
-  /// the assignments to each of them. Empty: it counts nothing.
+  /// In training's forward, not where it is computed again, the unit counts, and adds to so many of
+  /// the step's sums, those of all units one after the other. In groups, one for each layer of
+  /// experts: the assignments to each of them. Empty: it counts nothing.
   std::vector<std::int64_t> counts;
   /// Behind these, it counts how often each of `room.most_rounds` rounds was needed.
   ExpertRoom room;
@@ -82,7 +82,7 @@ struct UnitDescription {
   /// Whether these are summed over all leaves apart from those that the other unit's backward
   /// writes, and the two sums added last; else the two are added leaf by leaf.
   bool sums_tied_apart = false;
-  // Of a stage's unit; set by make_stages.
+  // make_stages sets these, for the units of a stage.
   /// The stage whose parameters these are: this one has a copy, for a unit of its own that is tied
   /// to them, and computes nothing else with it. -1: they are its own.
   int borrowed_from = -1;
@@ -135,7 +135,7 @@ struct ModelDescription {
   std::int64_t element_bytes = 4;   ///< of parameters as they are computed with
   std::int64_t master_bytes = 4;    ///< of parameters as they are updated, and of their gradients
   std::int64_t sums_bytes = 0;  ///< the step's sums over tokens and gradients (loss, norm, counts)
-  // Of a stage:
+  // These describe a stage:
   std::vector<Chunk> chunks;  ///< as they follow each other; empty: one, of all units. What is
                               ///< borrowed is in none
   bool has_loss = true;       ///< whether its last unit is the model's

@@ -68,7 +68,7 @@ class Search {
  private:
   enum class State { open, too_large, impossible, unneeded, needless, planned };
 
-  /// Of the candidates that are left open the least times are too long.
+  /// Candidates that are left open have least times that are too long.
   std::int64_t& count_of(State state) {
     return state == State::too_large    ? found_.too_large
            : state == State::impossible ? found_.impossible
@@ -124,7 +124,7 @@ class Search {
     }
   }
 
-  /// Of candidates that may fit, in the order of the least time.
+  /// Finds the families of candidates that may fit, in the order of the least time.
   std::vector<Family> find_families() const {
     std::vector<Family> families;
     std::map<int, std::size_t> index;

@@ -64,8 +64,8 @@ struct Fits {
   std::int64_t too_large = 0;  ///< that by their least arenas alone do not fit
   std::int64_t too_slow = 0;   ///< that by their least seconds alone take longer than the best
   std::int64_t unneeded = 0;   ///< that by their least seconds are no faster than their family's
-  /// Of pipelines, and with experts over ranks: that by their least seconds and arenas have no
-  /// reason to be in `best`.
+  /// Pipelines, and candidates with experts over ranks, that by their least seconds and arenas have
+  /// no reason to be in `best`.
   std::int64_t needless = 0;
   std::int64_t impossible = 0;  ///< that can't be planned
 };
@@ -78,10 +78,10 @@ using StepTimes = std::function<std::vector<Timing>(const std::vector<const Step
 /// proportion to the number of units. Throws Error as build_step_plan.
 std::int64_t least_arena_bytes(const ModelDescription& model, int ranks, const Policy& policy);
 
-/// Of each family of candidates on `ranks` ranks, those of all stages, that fits into `room`
-/// (bytes) the one that Candidate::family says; of these the `most` fastest, without those that
-/// differ from a faster one by no more than Fits::best says. Skips candidates that can't be
-/// planned; throws the Error of the first where that is all of them.
+/// Finds, for each family of candidates on `ranks` ranks, those of all stages, that fits into
+/// `room` (bytes), the one that Candidate::family says; returns of these the `most` fastest,
+/// without those that differ from a faster one by no more than Fits::best says. Skips candidates
+/// that can't be planned; throws the Error of the first where that is all of them.
 ///
 /// Where a schedule takes the memory of another (zero_bubble as 1f1b) candidates are compared, and
 /// the list is made, with that one; then its rows are planned with their own, and sorted again.

@@ -17,19 +17,19 @@ StepPlan plan_of_state(const ModelDescription& model, int ranks, const Policy& p
 
 namespace {
 
-/// Of the phase that works with the most.
+/// The workspace of the phase that works with the most.
 std::int64_t workspace_bytes(const Phases& phases) {
   std::int64_t most = 0;
   for (const Phase& phase : phases) most = std::max(most, phase.workspace_bytes);
   return most;
 }
 
-/// Of a backward that defers nothing.
+/// The phases of a backward that defers nothing.
 const Phases& backward_at_once(const UnitDescription& unit) {
   return unit.deferred_phases > 0 ? unit.backward_at_once : unit.backward;
 }
 
-/// As many as there are units where no backward is needed.
+/// Returns the number of units where none needs a backward.
 int first_with_backward(const ModelDescription& model) {
   int first = 0;
   while (first < static_cast<int>(model.units.size()) && !has_backward(model, first)) ++first;
@@ -58,7 +58,7 @@ Bounds::Bounds(const ModelDescription& model, const Policy& policy, const StepPl
 }
 
 double Bounds::flops() const {
-  // Of a stage's units, every n-th computes again: these may be others than of the whole model.
+  // Every n-th of a stage's units computes again: these may be others than of the whole model.
   const bool is_known = policy_.stages == 1 || policy_.activation_checkpointing.every == 1;
   double flops = -plan::flops(model_.units.back().forward);
   for (int u = 0; u < units_; ++u) {
@@ -234,7 +234,7 @@ std::int64_t Bounds::stage_bytes(const std::vector<UnitRange>& chunks,
     persistent += persistent_bytes(u);
     reduced += summed(u, layouts_of(u).gradient.divided);
   }
-  // Of interleaved chunks, and with deferred gradients, it is not known here which sums there are.
+  // It is not known here which sums interleaved chunks have, or deferred gradients.
   const bool sums = chunks.size() == 1 && policy_.schedule != ScheduleKind::zero_bubble;
   const bool repeats = chunks.size() == 1 && plan_.grid.micro_batches() > in_flight;
   // While as many are in flight, a backward of this micro-batch, which is not the last, finds the

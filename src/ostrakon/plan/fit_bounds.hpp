@@ -22,10 +22,11 @@ class Bounds {
  public:
   Bounds(const ModelDescription& model, const Policy& policy, const StepPlan& plan);
 
-  /// Of a rank's step, but for updates, in a pipeline at least. The last unit has no forward.
+  /// Counts the operations of a rank's step, but for updates; in a pipeline, the least. The last
+  /// unit has no forward.
   double flops() const;
 
-  /// Of a rank's step: waiting_seconds of units in parts.
+  /// Sums waiting_seconds of units in parts over a rank's step.
   double waiting_seconds(const Rates& rates) const;
 
   /// Lower bound of bytes copied: what is gathered, summed gradients, updates, activations.
@@ -47,9 +48,9 @@ class Bounds {
   /// micro-batch, or while matrices are updated.
   std::int64_t transient_bytes() const;
 
-  /// Of a stage that has some of the units, in chunks: live bytes of device memory, with persistent
-  /// ones, at one backward or another. `in_flight`: of how many micro-batches it keeps what forward
-  /// left, when their first backward begins.
+  /// Counts, for a stage that has some of the units, in chunks, live bytes of device memory, with
+  /// persistent ones, at one backward or another. `in_flight`: of how many micro-batches it keeps
+  /// what forward left, when their first backward begins.
   std::int64_t stage_bytes(const std::vector<UnitRange>& chunks, std::int64_t in_flight) const;
   /// Persistent bytes of device memory, at least, of all units.
   std::int64_t persistent_bytes() const;
@@ -59,7 +60,7 @@ class Bounds {
   const Layouts& layouts_of(int u) const { return plan_.units[u].layouts; }
   bool parameters_are_on_host() const;
   std::int64_t persistent_bytes(int u) const;
-  /// Of a unit's gradients of a micro-batch, as they are summed over micro-batches.
+  /// Bytes of a unit's gradients of a micro-batch, as they are summed over micro-batches.
   std::int64_t addend_bytes(int u) const { return completed(u, summed_spans(u)); }
   /// Whether a rank's micro-batches are summed by trees, not one after the other.
   bool folds(int u) const;
@@ -79,7 +80,7 @@ class Bounds {
   /// Those that the backward of `u` completes for a leaf: its own, and those of the unit that it is
   /// tied to where they are an addend of their own.
   std::int64_t completed(int u, const Spans& divided) const;
-  /// Of completed gradients that wait for others: where they are updated.
+  /// Bytes of completed gradients that wait for others, where they are updated.
   std::int64_t summed(int u, const Spans& divided) const;
   /// What sums of a unit over some of a rank's micro-batches are divided over.
   Spans summed_spans(int u) const;
@@ -87,7 +88,7 @@ class Bounds {
   /// How many sums over earlier micro-batches wait for the last one: the siblings of all nodes from
   /// its leaf to the root. Where it is not known which is the last, no more than there are.
   std::int64_t sums_before(int u) const;
-  /// The same for another micro-batch, by its place in the order in which a rank has them.
+  /// The bytes for another micro-batch, by its place in the order in which a rank has them.
   std::int64_t sums_before(int u, std::int64_t micro_batch) const;
   std::int64_t siblings(int u, std::int64_t micro_batch) const;
   std::int64_t input_bytes(int u) const { return u > 0 ? unit(u - 1).output_bytes : 0; }
@@ -109,7 +110,8 @@ class Bounds {
   int reach_ = 0;           // most units that are gathered ahead
 };
 
-/// Of a run, as least_arena_bytes of fit.hpp; `memory` is that of the plan of `bounds`.
+/// The least arena of a run, as least_arena_bytes of fit.hpp; `memory` is that of the plan of
+/// `bounds`.
 std::int64_t least_arena_bytes(const Bounds& bounds, const MemoryPlan& memory);
 
 }  // namespace ostrakon::plan

@@ -91,7 +91,7 @@ LeastFinder::Totals LeastFinder::totals_of(const Bounds& bounds) const {
   return totals;
 }
 
-/// That it takes if all of it overlaps.
+/// The time that it takes if all of it overlaps.
 double LeastFinder::seconds(const Totals& totals) const {
   const auto across = static_cast<double>(totals.bytes_across_nodes);
   // More may go across nodes in a step, and less inside of them.

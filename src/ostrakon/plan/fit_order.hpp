@@ -5,7 +5,8 @@
 
 namespace ostrakon::plan {
 
-// Which of two candidates that fit comes first, and which is not worth a line, as Fits::best says.
+// These say which of two candidates that fit comes first, and which is not worth a line, as
+// Fits::best says.
 
 /// Estimates whose ratio is less mean the same: then the smaller arena is better.
 constexpr double same_time = 1.001;

@@ -23,7 +23,7 @@ class PipelineBounds {
   /// least_step_seconds of a step; 0 where there are too many divisions to look at.
   double seconds() const { return seconds_; }
 
-  /// Of the arena of the stage with the largest, for a candidate with such a pipeline.
+  /// Bytes of the largest arena of a stage, for a candidate with such a pipeline.
   std::int64_t bytes(const Bounds& candidate) const;
 
  private:
@@ -39,7 +39,7 @@ class PipelineBounds {
   double seconds_ = 0.0;
 };
 
-/// The same for many candidates, of which a few differ in it.
+/// Finds pipelines for many candidates, of which a few differ in it.
 class PipelineCache {
  public:
   explicit PipelineCache(const Rates& rates) : rates_(rates) {}

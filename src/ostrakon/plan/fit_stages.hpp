@@ -12,7 +12,7 @@
 
 namespace ostrakon::plan {
 
-/// As what simulates the plans of stages takes them.
+/// Returns the plans in the form that simulations of stages take.
 std::vector<const StepPlan*> pointers_to(const std::vector<StepPlan>& plans);
 
 /// The plans of a candidate: those of all stages, of which there may be one.
@@ -22,7 +22,7 @@ class CandidateStages {
   /// reference. `threads`: on which stages are planned.
   CandidateStages(const Candidate& candidate, int ranks, int threads = 1);
 
-  /// Of the training step, of each stage.
+  /// Plans of the training step, one for each stage.
   std::vector<const StepPlan*> plans() const;
 
   /// Peak live bytes of a stage's step: a lower bound of the arena.

@@ -8,7 +8,7 @@ namespace ostrakon::plan {
 
 /// Live gradients by use, in bytes with the alignment of the arena.
 struct GradientBytes {
-  /// Of units whose backward runs, or that are being reduced, copied or added to a sum.
+  /// Bytes of units whose backward runs, or that are being reduced, copied or added to a sum.
   std::int64_t in_flight = 0;
   /// Sums over some of a rank's micro-batches, or of one of several addends, which wait for those
   /// over the others.

@@ -12,8 +12,8 @@ struct KernelWork {
   double products = 0.0;  ///< matrix products, without attention's
   /// Their operations, each divided by the narrower side of its weight: narrow products are slower.
   double products_by_width = 0.0;
-  /// Of the phase's operations, those in attention: queries times keys, probabilities times values,
-  /// and their gradients. All others are in matrix products.
+  /// The operations of the phase that are in attention: queries times keys, probabilities times
+  /// values, and their gradients. All others are in matrix products.
   double attention_flops = 0.0;
   double attention_by_width = 0.0;  ///< these, divided by the width of a head
   double row_bytes = 0.0;    ///< that kernels without products read and write, each array once:

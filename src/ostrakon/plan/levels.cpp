@@ -9,7 +9,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Of the unit that has the most, when it is gathered.
+/// Bytes of the unit that has the most when it is gathered.
 std::int64_t most_bytes(const ModelDescription& model) {
   std::int64_t most = 0;
   for (const UnitDescription& unit : model.units) most = std::max(most, unit.parameter_elements);

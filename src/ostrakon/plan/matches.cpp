@@ -16,7 +16,7 @@ template <class... Parts>
   refuse_ranks(text(parts...));
 }
 
-/// Of all ranks: the step's sums are added up.
+/// Whether an action is one of all ranks: where the step's sums are added up.
 bool is_global(const Action& action) {
   return action.kind == Kind::clip || action.kind == Kind::reduce_sums;
 }

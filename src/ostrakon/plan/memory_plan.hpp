@@ -38,7 +38,7 @@ std::int64_t peak_live_bytes(const StepPlan& plan, Space space = Space::device);
 /// and lifetimes of another plan's, so has the arena. May be asked by several threads at once.
 class KnownArenas {
  public:
-  /// As plan_memory.
+  /// The bytes of the arena that plan_memory would lay out.
   std::int64_t arena_bytes(const StepPlan& plan);
 
  private:

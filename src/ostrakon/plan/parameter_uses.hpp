@@ -12,7 +12,7 @@ struct ParameterUse {
   int unit = -1;               ///< whose flat parameters they are
   bool backward_reads = true;  ///< whether backward reads them, too
   bool has_gradients = true;   ///< whether backward writes gradients of those that are trained
-  /// Which addend of that unit's gradient these gradients are part of, below most_addends.
+  /// The addend of that unit's gradient that these gradients are part of, below most_addends.
   int addend = 0;
   /// Whether backward leaves all of a leaf's in this addend. Else the backward of the unit whose
   /// parameters they are adds to them, or there are none.

@@ -37,7 +37,7 @@ struct Exchange {
   bool empty_if_even = false;
 
   std::int64_t whole_bytes() const { return elements * element_bytes; }
-  /// Of what a rank sends, and of what it receives.
+  /// The bytes that a rank sends, and those that it receives.
   std::int64_t bytes_in() const {
     return kind == ExchangeKind::gather ? whole_bytes() / span.ranks : whole_bytes();
   }
@@ -63,9 +63,9 @@ struct Phase {
   /// Whether the next phase works in this one's workspace and finds what this one left there. Else
   /// only `saved` passes on what a phase leaves.
   bool keeps_workspace = false;
-  /// Of a forward's: whether it writes a part of the unit's output. The last one does in any case.
+  /// In a forward: whether it writes a part of the unit's output. The last one does in any case.
   bool writes_output = false;
-  /// Of a forward's: whether it leaves anything in `saved`, for backward or for later phases. See
+  /// In a forward: whether it leaves anything in `saved`, for backward or for later phases. See
   /// recomputed_phases.
   bool recomputes = true;
   KernelWork work = {};            ///< for simulated times alone; 0 is fine without

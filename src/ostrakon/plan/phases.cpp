@@ -51,7 +51,7 @@ void check_deferred(const UnitDescription& unit, bool has_loss) {
               ", which is not");
 }
 
-/// Of a phase: what it hands over, and what comes of it.
+/// The buffers of a phase: what it hands over, and what comes of it.
 struct Exchanged {
   int handed = -1;
   int staging = -1;

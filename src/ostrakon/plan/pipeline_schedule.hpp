@@ -34,10 +34,10 @@ using PipelineSchedule = std::vector<Turn>;
 /// GPU clusters", 2021). With one stage, backward of each micro-batch follows its forward.
 PipelineSchedule one_forward_one_backward(int stage, int stages, int micro_batches);
 
-/// The same for `chunks` chunks of each stage (ibid.): micro-batches go through the first chunks of
-/// all stages, as many at a time as there are stages, then through the second ones, and so on. What
-/// fills and empties the pipeline is a chunk, not all of a stage, so that it takes 1 / `chunks` of
-/// the time. `micro_batches` is a multiple of `stages`, or less.
+/// Makes the schedule of `chunks` chunks of each stage (ibid.): micro-batches go through the first
+/// chunks of all stages, as many at a time as there are stages, then through the second ones, and
+/// so on. What fills and empties the pipeline is a chunk, not all of a stage, so that it takes 1 /
+/// `chunks` of the time. `micro_batches` is a multiple of `stages`, or less.
 PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batches);
 
 /// One forward, one backward, where backward defers the gradients of parameters: they are computed

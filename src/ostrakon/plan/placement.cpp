@@ -207,7 +207,7 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
         rectangles = placed;
       }
       if (least <= bound + bound / 200) return least;
-      // Of many, the next hardly ever helps then, and takes long.
+      // With many rectangles the next try hardly ever helps then, and takes long.
       if (is_many && highest >= before) break;
       before = highest;
       std::stable_partition(order.begin(), order.end(), [&](int index) {

@@ -92,7 +92,7 @@ struct Reshard {
   bool operator==(const Reshard& other) const { return kind == other.kind && ranks == other.ranks; }
 };
 
-/// Which gathers begin when a unit begins to compute, besides its own: those of the units that
+/// Says which gathers begin when a unit begins to compute, besides its own: those of the units that
 /// compute next, or of units by name.
 struct Prefetch {
   int depth = 1;
@@ -143,7 +143,7 @@ struct UnitRule {
 /// Whether `name` is of the form `pattern`, in which each * stands for any text, also none.
 bool matches(const std::string& pattern, const std::string& name);
 
-/// Whose saved activations are not kept from forward to backward, but computed again.
+/// Says which units' saved activations are not kept from forward to backward, but computed again.
 struct Checkpointing {
   int every = 0;  ///< of the units that can, every n-th from the first; 1: all; 0: none
 
@@ -201,7 +201,7 @@ constexpr Named<Updates> updates_names[] = {{Updates::careful, "careful"},
                                             {Updates::optimistic, "optimistic"}};
 constexpr const char* name(Updates updates) { return name_in(updates_names, updates); }
 
-/// Which ranks are neighbours.
+/// Says which ranks are neighbours.
 enum class RankOrder {
   tensor_in_node,  ///< tensor ranks, all on one node; else the run is refused
   tensor_first,    ///< tensor ranks, which may span nodes
@@ -254,7 +254,8 @@ struct Policy {
   Prefetch backward_prefetch;
   GatherLimit in_flight_gathers;
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
-  /// Of each node, where nodes have equally many, neighbours; 0: one node, or they don't.
+  /// How many ranks each node has, where nodes have equally many, neighbours; 0: one node, or they
+  /// don't.
   int ranks_per_node = 0;
   NodeWindows node_windows = NodeWindows::automatic;
   Hierarchical hierarchical;

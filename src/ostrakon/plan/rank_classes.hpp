@@ -20,7 +20,7 @@ class RankClasses {
   const StepPlan& plan(int of_class) const { return *plans_[ranks_[of_class]]; }
   /// The classes that the group of a span has, for the ranks of a class: in ascending order.
   std::vector<int> group(int of_class, const Span& span) const;
-  /// That of the ranks with the same place in another stage.
+  /// The class of the ranks with the same place in another stage.
   int peer(int of_class, int stage) const;
   /// "stage 1", or "stage 1 (rank 5)" where its ranks are not all alike.
   std::string describe(int of_class) const;

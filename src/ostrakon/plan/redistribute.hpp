@@ -28,8 +28,8 @@ struct Moving {
 int redistribute(Builder& builder, int u, int source, const Layout& to, const Moving& moving,
                  std::vector<int>& made, int target = -1);
 
-/// The same in place: `buffer`, on the device, is laid out as `to` and has this rank's part of it
-/// as `from` divides it; the other ranks' parts are gathered.
+/// Gathers in place: `buffer`, on the device, is laid out as `to` and has this rank's part of it as
+/// `from` divides it; the other ranks' parts are gathered.
 void gather_in_place(Builder& builder, int u, int buffer, const Spans& from, const Layout& to);
 
 }  // namespace ostrakon::plan

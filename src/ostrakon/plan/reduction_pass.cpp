@@ -118,7 +118,7 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
     return builder_.make_buffer(what, u, Category::staging, elements * reduce_element_bytes);
   };
   const int packed = layouts.rounds(span) ? make_staging("packed") : -1;
-  // That of the level inside nodes has served, and is larger.
+  // The staging of the level inside nodes has served by then, and is larger.
   const bool has_staging =
       reduction.staging >= 0 && reduction.divided.innermost().axis == span.axis;
   const bool needs_staging = layouts.summation == Summation::ordered && !plan.grid.has_window(span);
@@ -153,8 +153,8 @@ int ReductionPass::sum_so_far(Reduction& reduction) {
              : so_far;
 }
 
-/// Of sums that reduce-scatters have added to: waits for the last micro-batch, where updates will
-/// need it.
+/// Keeps sums that reduce-scatters have added to: waits for the last micro-batch, where updates
+/// will need it.
 void ReductionPass::keep_so_far(Reduction& reduction) {
   int& so_far = addend_of(reduction).so_far;
   if (so_far < 0) {

@@ -8,7 +8,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// As the arena takes them.
+/// The bytes that a buffer takes in the arena.
 std::int64_t arena_bytes(const Buffer& buffer) {
   return (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
@@ -161,8 +161,8 @@ bool computes(const Action& action) {
   }
 }
 
-/// Which actions may run at the same time, by binary search: along each stream, what happens before
-/// an action comes first and what happens after it comes last.
+/// Finds, by binary search, which actions may run at the same time: along each stream, what happens
+/// before an action comes first and what happens after it comes last.
 class Concurrency {
  public:
   explicit Concurrency(const StepPlan& plan) : order_(plan) {
@@ -189,7 +189,7 @@ class Level {
  public:
   explicit Level(std::size_t actions) : changes_(actions + 1) {}
 
-  /// Of `amount`, from action `first` to action `last`.
+  /// Adds `amount` from action `first` to action `last`.
   void add(int first, int last, std::int64_t amount) {
     changes_[first] += amount;
     changes_[last + 1] -= amount;

@@ -64,7 +64,7 @@ struct OverlapBytes {
   /// All others: the first gathers of a step, its last reduction, all that compute stalls for.
   std::int64_t bytes_while_nothing_computes = 0;
   std::int64_t collectives_while_nothing_computes = 0;
-  /// The same of what is copied between host and device memory.
+  /// What is copied between host and device memory while a rank computes.
   std::int64_t copied_while_computing = 0;
   std::int64_t copies_while_computing = 0;
   std::int64_t copied_while_nothing_computes = 0;
@@ -77,7 +77,7 @@ struct OverlapBytes {
   std::int64_t most_bytes_gathered = 0;
 };
 
-/// Of all bytes that are sent, and of all that are copied, the share that may be while a rank
+/// The share of all bytes that are sent, and of all that are copied, that may be while a rank
 /// computes: in percent, 0 where there are none.
 double while_computing_percent(const OverlapBytes& overlap);
 double copied_while_computing_percent(const OverlapBytes& overlap);
@@ -90,7 +90,7 @@ struct Elements {
 };
 Elements count_elements(const StepPlan& plan);
 
-/// Of its experts, which are alike in all units; no rows where ranks share none.
+/// The room of the plan's experts, which are alike in all units; no rows where ranks share none.
 ExpertRoom expert_room(const StepPlan& plan);
 
 /// A setting that a plan was made with, as the caller names and writes it.
@@ -147,10 +147,10 @@ struct Report {
   int nodes = 1;
   int ranks_per_node = 1;
   Traffic tensor, shard, replicate, kept;
-  /// Of the n - 1 messages of a collective, those to ranks on other nodes. The figures, here and in
-  /// each Traffic, are those of the rank that sends the most across nodes; where groups and nodes
-  /// divide evenly that is any of them. The step's sums, some kilobytes for all ranks together,
-  /// count nowhere.
+  /// The bytes of those of the n - 1 messages of a collective that go to ranks on other nodes. The
+  /// figures, here and in each Traffic, are those of the rank that sends the most across nodes;
+  /// where groups and nodes divide evenly that is any of them. The step's sums, some kilobytes for
+  /// all ranks together, count nowhere.
   std::int64_t bytes_inside_nodes = 0;
   std::int64_t bytes_left_out_if_even = 0;  ///< of both: what exchanges that are
                                             ///< empty with even routing (experts) would send
@@ -169,7 +169,7 @@ struct Report {
   std::array<double, kinds> flops{};
 };
 
-/// Of a plan with its arenas; `waiting` is left to the caller.
+/// Summarizes a plan with its arenas; `waiting` is left to the caller.
 StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
                              std::int64_t host_arena_bytes);
 

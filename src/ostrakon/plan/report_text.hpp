@@ -36,7 +36,7 @@ constexpr const char* optimistic_updates =
     "before the norm of all is known: undone and repeated where it clips";
 /// How tokens travel to experts that ranks share; "" where none do.
 std::string experts_text(const StepPlan& plan, int ranks_per_node);
-/// Which of these holds, or "".
+/// Says which of these holds, or "".
 std::string updates_text(const StepPlan& plan);
 
 }  // namespace ostrakon::plan

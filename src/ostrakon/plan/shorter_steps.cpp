@@ -102,7 +102,8 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
   // So that each number of stages has a whole number of micro-batches.
   const auto step = static_cast<int>(std::lcm<std::int64_t>(
       stages_at_a_time_, whole_.stages / std::gcd<std::int64_t>(whole_.stages, most)));
-  // Of several stages a node on two nodes; with 2 micro-batches, as the first sums nothing.
+  // Where a node has several stages, two nodes are taken; with 2 micro-batches, as the first one
+  // sums nothing.
   const int least =
       std::max({4, stages_at_a_time_ > 1 ? 2 * stages_at_a_time_ : 0,
                 static_cast<int>((std::int64_t{2} * whole_.stages + most - 1) / most)});
@@ -121,7 +122,7 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
     of_seconds_.push_back(share * of_seconds);
   };
   StepLength shortest = with_stages(has_fewer_stages ? fewest : whole_.stages);
-  // Of the way from the shortest to the whole.
+  // These are shares of the way from the shortest step to the whole one.
   double deeper = 0.0, longer = 0.0;
   std::int64_t come_with_stages = 0;  // micro-batches
   if (has_fewer_stages) {
@@ -152,8 +153,8 @@ double ShorterSteps::seconds(const std::vector<StepTakes>& takes) const {
 }
 
 std::int64_t ShorterSteps::bytes(const std::vector<StepTakes>& takes) const {
-  // Of each stage of the shortest. The more stages follow one, the more it keeps: half of them are
-  // counted from the first, half from the last.
+  // Bytes are found for each stage of the shortest step. The more stages follow one, the more it
+  // keeps: half of them are counted from the first, half from the last.
   const int shown = lengths_.back().stages;
   double most = 0.0;
   for (int s = 0; s < shown; ++s) {

@@ -114,7 +114,7 @@ class StagePlans {
                        [&](const Stage& stage) { return peak_live_bytes(stage.plan) < limit; }) &&
            largest_arena() < limit;
   }
-  /// Of a step in which nothing but floating-point operations takes time, one each second.
+  /// The time of a step in which nothing but floating-point operations takes time, one each second.
   double computing_time() const {
     std::vector<const StepPlan*> plans;
     for (const Stage& stage : stages_) plans.push_back(&stage.plan);
@@ -126,7 +126,7 @@ class StagePlans {
     return *std::max_element(bytes.begin(), bytes.end());
   }
 
-  /// Of a training step: what the stage with the largest arena needs, the others use.
+  /// In a training step, what the stage with the largest arena needs, the others use.
   void use_memory() {
     if (grid_.stages() == 1) return;
     const std::int64_t limit = largest_arena();
@@ -289,7 +289,8 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
         ++tries;
         StagePlans then = plan(moved);
         if (!then.are_below(*largest)) continue;
-        // Of the first division, which is still planned where this is the first that is smaller.
+        // Where this division is the first that is smaller, the one that all others are compared
+        // with is still in `planned`.
         if (!most_time) most_time = no_longer * planned.computing_time();
         if (then.computing_time() > *most_time) continue;
         chunks = moved;

@@ -212,7 +212,7 @@ class Run {
   const RankClasses& classes_;
   const std::vector<Match> matches_;
   std::vector<std::size_t> arrived_;  // of each match, how many have arrived
-  // Of each class:
+  // These have an element for each class:
   std::vector<std::vector<int>> match_;  // of each action, or -1
   std::vector<std::array<Queue, streams>> queues_;
   std::vector<std::vector<bool>> ended_;             // actions

@@ -37,7 +37,7 @@ namespace ostrakon::plan {
 /// by prove_memory.
 void prove_ranks(const std::vector<const StepPlan*>& plans);
 
-/// The same for the stages of a pipeline: all ranks of a stage run its plan. One plan: no pipeline.
+/// Proves the stages of a pipeline: all ranks of a stage run its plan. One plan: no pipeline.
 void prove_stages(const std::vector<const StepPlan*>& stages);
 void prove_stages(const std::vector<StepPlan>& stages);
 

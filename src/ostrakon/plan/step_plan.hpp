@@ -222,7 +222,7 @@ struct Buffer {
   bool persistent = false;  ///< kept from step to step
   int first = -1;           ///< first and last action that use it
   int last = -1;
-  // Of parameters, gradients and moments.
+  // Buffers of parameters, gradients and moments have these.
   FlatRange flats;  ///< what it is of: these, one after the other
   Spans divided;    ///< what each of them is divided over
 };
@@ -274,7 +274,7 @@ struct Action {  // in an order that leaves few gaps: plans have some hundred th
       if (used.role == role) return used.buffer;
     return -1;
   }
-  /// Of a reduce_scatter: whether it adds to what its gradient_shard holds.
+  /// For a reduce_scatter: whether it adds to what its gradient_shard holds.
   bool continues_sum() const;
 };
 
@@ -304,8 +304,8 @@ struct PlannedUnit {
   int masters = -1;  ///< none of what is borrowed
   int working = -1;  ///< copies to compute with, where they are not the masters
   int first_moments = -1;
-  /// As the first, but without what is in whole_matrices, whose rule has only one: as many bytes as
-  /// the rank with the most has, those of the others packed at the front.
+  /// Laid out as the first moments, but without what is in whole_matrices, whose rule has only one:
+  /// as many bytes as the rank with the most has, those of the others packed at the front.
   int second_moments = -1;
   int gradients = -1;  ///< summed over micro-batches and ranks: live from norm to update
 
@@ -357,7 +357,7 @@ struct StepPlan {
   /// What gradients are summed over, one after the other: spans of ranks, and the micro-batches of
   /// a rank, see sum_order.hpp.
   std::vector<Span> sum_spans() const;
-  /// The same of what a unit's backward leaves, and how they are summed over.
+  /// Returns the spans over which what a unit's backward leaves is summed, and how.
   std::vector<SpanSum> span_sums(int unit) const;
 
   /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
@@ -374,7 +374,8 @@ struct StepPlan {
   /// group of n, and all M of what is sent to another stage. In an action; or in all.
   std::int64_t bytes_sent(const Action& action) const;
   std::int64_t bytes_sent() const;
-  /// Of that, what is not sent where experts get equally many tokens: Exchange::empty_if_even.
+  /// The bytes of that which are not sent where experts get equally many tokens:
+  /// Exchange::empty_if_even.
   std::int64_t bytes_left_out_if_even() const;
   double flops() const;
 

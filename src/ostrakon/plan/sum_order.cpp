@@ -9,7 +9,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Of what works without a grain.
+/// Chooses the cheapest accumulation that works without a grain.
 Accumulation cheapest(const Policy& policy) {
   // Sums that wait on the host are copied down for each micro-batch: better a part than all.
   const bool shards =

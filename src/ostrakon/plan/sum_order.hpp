@@ -25,9 +25,9 @@ std::array<Axis, 3> sum_order(Accumulation accumulation);
 /// Whether items along an axis have leaves of their own.
 bool has_leaves(Axis axis);
 
-/// The same as spans of more than one item, inner to outer: neighbouring leaves belong to
-/// neighbouring items of the first.
-/// `parts`: UnitDescription::parts, over whose ranks backward has summed.
+/// Returns the order as spans of more than one item, inner to outer: neighbouring leaves belong to
+/// neighbouring items of the first. `parts`: UnitDescription::parts, over whose ranks backward has
+/// summed.
 std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int parts = 1);
 
 /// How gradients are summed over one of these spans.
@@ -78,7 +78,7 @@ std::string describe_grain(std::int64_t grain);
 /// Why sums over leaves differ from one rank's, and what to set, if it is the grain that makes them
 /// differ; else "".
 std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::int64_t grain);
-/// The same of a plan; "" also where a library sums, with which sums differ whatever the grain.
+/// Says so of a plan; "" also where a library sums, with which sums differ whatever the grain.
 std::string why_grain_differs(const StepPlan& plan);
 
 }  // namespace ostrakon::plan

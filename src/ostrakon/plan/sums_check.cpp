@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned own_use = 1, tied_use = 2;
 
-/// Of the gradients that a backward writes in a role; 0: none.
+/// The bit of the gradients that a backward writes in a role; 0: none.
 unsigned use_bit(Role role) {
   return role == Role::parameter_gradients ? own_use : role == Role::tied_gradients ? tied_use : 0;
 }
@@ -20,7 +20,7 @@ int unit_of(const StepPlan& plan, int buffer) {
   return flats.empty() ? -1 : plan.flats[flats.first].unit;
 }
 
-/// Whose buffers a reduction, an accumulation or a copy takes.
+/// Returns the use whose buffers a reduction, an accumulation or a copy takes.
 const Use& use_in(const Action& action, Role role) {
   return *std::find_if(action.uses.begin(), action.uses.end(),
                        [&](const Use& use) { return use.role == role; });
@@ -150,7 +150,8 @@ std::string SumsCheck::wrong_sum(const Action& action, std::size_t span) {
   return "";
 }
 
-/// Of two nodes of the tree over micro-batches, or of sums over all leaves of other uses.
+/// Checks a sum of two nodes of the tree over micro-batches, or of sums over all leaves of other
+/// uses.
 std::string SumsCheck::wrong_accumulate(const Action& action) {
   const int source = action.buffer(Role::source), target = action.buffer(Role::parameter_gradients);
   if (source < 0 || target < 0) return "without buffers";

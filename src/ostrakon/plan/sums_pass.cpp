@@ -53,14 +53,14 @@ void SumsPass::on(const Task& task) {
 void SumsPass::begin() {
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
-  // Of what the host sums. What is sent while compute continues begins before that does.
+  // These sums are the host's. What is sent while compute continues begins before that does.
   if (!updates_on_host_ && !travel_) return;
   make_host_sums();
   Action& on_host = builder_.emit(Kind::begin, Stream::host, -1);
   builder_.use(on_host, Role::host_sums, host_sums_, Access::write);
 }
 
-/// What is on the device to where it is added to what the host and other ranks have.
+/// Copies what is on the device to where it is added to what the host and other ranks have.
 void SumsPass::copy() {
   copied_ =
       builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);

@@ -16,17 +16,17 @@ struct UnitTape {
   int output = -1;
   int saved = -1;
   int deferred = -1;  ///< left by backward for the phases that it defers
-  /// That this micro-batch's backwards write: of each addend.
+  /// The buffers that this micro-batch's backwards write: one for each addend.
   std::array<int, most_addends> parameter_gradients = {-1, -1};
 };
 
-/// Of a chunk.
+/// What is noted for a chunk.
 struct ChunkTape {
   int received = -1;  ///< what its first unit reads, where it comes from another chunk
   int gradient = -1;  ///< passed backward from unit to unit
 };
 
-/// The same for all units.
+/// What is noted for all units.
 class Tape {
  public:
   explicit Tape(const ModelDescription& model);
@@ -37,7 +37,7 @@ class Tape {
 
   /// What a unit reads.
   int& input(int u) { return begins_chunk(u) ? chunk(u).received : units[u - 1].output; }
-  /// Of a unit's chunk: passed backward from unit to unit.
+  /// The gradient of a unit's chunk, which is passed backward from unit to unit.
   int& gradient(int u) { return chunk(u).gradient; }
   bool begins_chunk(int u) const { return u == 0 || chunk_of_[u] != chunk_of_[u - 1]; }
 
@@ -53,7 +53,7 @@ class Tapes {
  public:
   explicit Tapes(Builder& builder) : builder_(builder) {}
 
-  /// Of the task's micro-batch; new with its first task.
+  /// The tape of the task's micro-batch; new with its first task.
   Tape& of(const Task& task);
 
   /// After the last task. Decoding keeps what it leaves: later rows read it.

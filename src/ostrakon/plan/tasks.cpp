@@ -85,7 +85,7 @@ Tasks evaluation_tasks(const ModelDescription& model, const PipelineSchedule& tu
   return tasks;
 }
 
-/// The same work for each unit.
+/// Makes tasks of the same work for each unit.
 Tasks tasks_of_units(const ModelDescription& model, Work work, int micro_batch) {
   Tasks tasks;
   for (int u = 0; u < static_cast<int>(model.units.size()); ++u)

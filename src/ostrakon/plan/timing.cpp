@@ -18,7 +18,7 @@ struct Place {
   int action = -1;
 };
 
-/// Of each action of each stage, the other end of its message; none where it is none.
+/// Returns, for each action of each stage, the other end of its message; none where it is none.
 std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*>& stages) {
   std::map<std::pair<int, int>, std::vector<int>> sends;  // from, to
   std::vector<std::vector<Place>> partners;
@@ -67,7 +67,7 @@ class Times {
   }
 
   double operator[](std::size_t index) const { return times_[index]; }
-  /// Of equal times the one with the lowest index.
+  /// Returns the first time's index; of equal times the lowest one.
   std::size_t first() const { return first_[1]; }
 
   void set(std::size_t index, double time) {
@@ -174,7 +174,7 @@ class Simulation {
     const auto has_ended = [&](int action) {
       return stage.has_ended.at(static_cast<std::size_t>(action));
     };
-    // Of an action before, it has ended.
+    // What blocks the lane must have ended.
     if (lane.blocked_by >= 0 && !has_ended(lane.blocked_by)) return false;
     for (const int other : action_of(stage, lane.queue[lane.next]).waits)
       if (!has_ended(other)) {
@@ -184,7 +184,8 @@ class Simulation {
     return true;
   }
 
-  /// The same with what it does together with other stages. What is received begins with its send.
+  /// Whether the next action of a lane can begin, with what it does together with other stages. What
+  /// is received begins with its send.
   bool can_begin(int index, Lane& lane) {
     StageRun& own = stage(index);
     if (!is_ready(own, lane)) return false;
@@ -293,7 +294,7 @@ class Simulation {
   static bool uses_something(const Lane& lane) {
     return lane.is_running && lane.resource < resources;
   }
-  /// Of each resource, how many actions of a stage use it.
+  /// Counts, for each resource, the actions of a stage that use it.
   class Users {
    public:
     explicit Users(const StageRun& stage) {

@@ -78,9 +78,9 @@ Kind meeting_of(const StepPlan& plan);
 /// can't come before it. Time in proportion to the number of actions and waits.
 std::vector<Timing> simulate_times(const std::vector<const StepPlan*>& stages, const Costs& costs);
 
-/// The same at `rates`: an action takes as long as its floating-point operations, the bytes that it
-/// sends inside and across nodes, copies, or processes on the host, one after the other, need. All
-/// else takes no time.
+/// Estimates times at `rates`: an action takes as long as its floating-point operations, the bytes
+/// that it sends inside and across nodes, copies, or processes on the host, one after the other,
+/// need. All else takes no time.
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates);
 std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
                                    const Rates& rates);

@@ -103,7 +103,7 @@ void Links::find_groups(const StepPlan& plan) {
   }
 }
 
-/// Of the ranks of a group with `rank` in it, those that are not on its node.
+/// Counts the ranks of the group of `rank` that are not on its node.
 int Links::count_apart(const Span& span, int rank) const {
   const int begin = rank / ranks_per_node_ * ranks_per_node_;
   const int end = std::min(begin + ranks_per_node_, grid_.ranks());

@@ -17,7 +17,7 @@ constexpr Named<Group> group_names[] = {{Group::shard, "shard"},
                                         {Group::tensor, "tensor"}};
 constexpr const char* name(Group group) { return name_in(group_names, group); }
 constexpr int groups = 4;
-/// Of each action that communicates or keeps a part; those of others mean nothing.
+/// Finds the group of each action that communicates or keeps a part; those of others mean nothing.
 std::vector<Group> find_groups(const StepPlan& plan);
 
 /// Bytes of the whole array that an action's collective is over, or 0 for what doesn't communicate.
@@ -36,11 +36,12 @@ std::int64_t copied_bytes(const StepPlan& plan, Kind kind);
 std::int64_t bytes_on_host(const StepPlan& plan, const Action& action);
 std::int64_t bytes_on_host(const StepPlan& plan);
 
-/// Which of a rank's partners in collectives are on other nodes: those of the action's own span, in
-/// one level or in two. A node is `ranks_per_node` neighbouring ranks; the rank is the one that
-/// sends the most across nodes in the step: any of them where groups and nodes divide evenly. What
-/// is counted is a message to each partner. An all-to-all sends just that. An all-gather of MPI's
-/// may pass parts on from rank to rank: in one level across nodes, a ring sends less across them.
+/// Knows which of a rank's partners in collectives are on other nodes: those of the action's own
+/// span, in one level or in two. A node is `ranks_per_node` neighbouring ranks; the rank is the one
+/// that sends the most across nodes in the step: any of them where groups and nodes divide evenly.
+/// What is counted is a message to each partner. An all-to-all sends just that. An all-gather of
+/// MPI's may pass parts on from rank to rank: in one level across nodes, a ring sends less across
+/// them.
 class Links {
  public:
   /// 0: one node has all ranks.

@@ -159,7 +159,7 @@ void UpdatePass::optimize(int u, Update& update) {
   emit(Kind::optimize, u, update);
 }
 
-/// What was updated before `clip`.
+/// Verifies an update that was made before `clip`.
 void UpdatePass::verify(int u) {
   Update update = std::move(unverified_.at(u));
   unverified_.erase(u);

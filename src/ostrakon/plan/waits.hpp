@@ -10,7 +10,7 @@ namespace ostrakon::plan {
 /// - those that write what it reads, and, before it writes, those that read or wrote that buffer;
 /// - where a buffer begins with it on another stream than compute, the compute action before it in
 ///   the plan: the bytes that it takes may have been in use until then.
-/// Of those only what does not follow from others is written down.
+/// Only waits that do not follow from others are written down.
 void find_waits(StepPlan& plan);
 
 }  // namespace ostrakon::plan

@@ -17,9 +17,8 @@ namespace ostrakon::runtime {
 /// them.
 class Arena {
  public:
-  /// Of no bytes allocates nothing.
-  /// `shared`: where it is a host's memory, such that other processes can map it; its pages are
-  /// taken at once then, near the calling thread.
+  /// An arena of no bytes allocates nothing. `shared`: where it is a host's memory, such that other
+  /// processes can map it; its pages are taken at once then, near the calling thread.
   explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device, bool pinned = true,
                  bool shared = false);
   /// Forgets what an executor in a sanitizer build has forbidden.

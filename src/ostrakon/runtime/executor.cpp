@@ -254,7 +254,7 @@ class Executor::Implementation {
     choose_order();
   }
 
-  /// Of what runs on the calling thread.
+  /// Chooses the order of what runs on the calling thread.
   void choose_order() {
     order_.clear();
     if (mode_ == Streams::in_plan_order && perturbation) return perturb_order();
@@ -354,7 +354,7 @@ class Executor::Implementation {
     }
   }
 
-  /// Of what was done on a device.
+  /// Reads when the actions on a device began and ended.
   void read_times() {
     for (const Line& line : lines_)
       for (std::size_t i = 0; i < line.actions.size(); ++i)
@@ -413,7 +413,7 @@ class Executor::Implementation {
     }
   }
 
-  /// Of a run, its first one is told.
+  /// Tells the caller of a run's first failure.
   void note_failure(const std::exception_ptr& failure) {
     if (!has_failed_.exchange(true) && on_failure) on_failure(failure);
   }
@@ -502,7 +502,7 @@ class Executor::Implementation {
   const Streams mode_;
   std::array<HostQueue*, plan::streams> goes_on_{};  // whose handlers begin what goes on
 
-  // Of the run: written before threads are started on it.
+  // The run's own: these are written before its threads start.
   const Program* program_ = nullptr;
   FloatMode float_mode_ = FloatMode::of_this_thread();  // of the thread that called
   bool shows_regions_ = false;

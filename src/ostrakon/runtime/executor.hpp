@@ -42,7 +42,7 @@ class ActionBuffers {
   HostView<T*> host_view(plan::Role role) const {
     return view<T, OnHost>(role);
   }
-  /// The same of a buffer of the plan, where a role has several. Where views check, throws
+  /// Returns a view of a buffer of the plan, where a role has several. Where views check, throws
   /// std::logic_error unless the action uses it.
   template <class T, class Space>
   View<T*, Space> view(int buffer) const {
@@ -141,7 +141,7 @@ class Executor {
   /// anything runs. `release` needs no handler: its place in the plan and its waits do the work.
   void run(const Program& program);
 
-  /// Of each action of the last run; of those that were skipped, zeros.
+  /// Returns when each action of the last run began and ended; zeros for those that were skipped.
   const std::vector<ActionTime>& times() const;
 
  private:

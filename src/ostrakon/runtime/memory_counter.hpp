@@ -24,7 +24,7 @@ struct MemoryCount {
 /// Call after Kokkos is initialized and before anything is allocated; later calls do nothing.
 void start_counting_memory();
 MemoryCount memory_count();
-/// Of memory that Kokkos knows nothing of.
+/// These count memory that Kokkos knows nothing of.
 void count_allocation(std::int64_t bytes);
 void count_deallocation(std::int64_t bytes);
 

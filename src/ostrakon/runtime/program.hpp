@@ -38,7 +38,7 @@ struct Program {
   plan::MemoryPlan host_memory;  ///< in host memory
   ProgramId id;
 
-  /// Of all arenas.
+  /// Sums the bytes of all arenas.
   std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
 };
 

@@ -13,10 +13,11 @@
 
 namespace ostrakon::runtime {
 
-/// Of an executor: where the views come from that its actions work with, one origin for each of an
-/// action's uses, and for each role that it is asked for and has no buffer in. Every program has
-/// its own, which stay as long as the executor, so that a view that is kept beyond its action finds
-/// that it has ended, whatever runs by then. None, at no cost, where views do not check.
+/// Keeps, for an executor, where the views come from that its actions work with: one origin for
+/// each of an action's uses, and for each role that it is asked for and has no buffer in. Every
+/// program has its own, which stay as long as the executor, so that a view that is kept beyond its
+/// action finds that it has ended, whatever runs by then. None, at no cost, where views do not
+/// check.
 class ViewOrigins {
  public:
   /// Before a program runs: makes its origins, if it has not run here yet.
@@ -39,7 +40,7 @@ class ViewOrigins {
     ViewOrigin* origins_;
     std::size_t count_;
   };
-  /// Of the program that was prepared last.
+  /// Begins an action of the program that was prepared last.
   Live begin(int action) {
     if (!views_check) return {nullptr, 0};
     const auto a = static_cast<std::size_t>(action);
@@ -50,7 +51,8 @@ class ViewOrigins {
 
   /// Throws std::logic_error where the action does not use that buffer.
   const ViewOrigin* of(const Program& program, const plan::Action& action, int buffer) const;
-  /// Of a role in which the action has no buffer. Made when it is first asked for, by any thread.
+  /// Returns the origin for a role in which the action has no buffer. It is made when it is first
+  /// asked for, by any thread.
   const ViewOrigin* of_none(const Program& program, const plan::Action& action, plan::Role role);
 
  private:

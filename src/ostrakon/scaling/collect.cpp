@@ -13,7 +13,7 @@ std::string file_of(const std::string& study, const std::string& run, const char
   return (std::filesystem::path(study) / run / name).string();
 }
 
-/// Of each traced step that counts, the parts of each rank.
+/// The parts of each rank, for each traced step that counts.
 using PartsOfSteps = std::map<std::int64_t, std::vector<RankParts>>;
 
 PartsOfSteps divide_steps(const RunTrace& trace, const std::vector<MetricsRow>& rows,

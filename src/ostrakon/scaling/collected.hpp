@@ -56,12 +56,13 @@ struct Collected {
   std::vector<MissingRun> missing;
 };
 
-/// Of one run. Throws Error, naming the file, where it is unfinished or not as the study says.
+/// Collects one run. Throws Error, naming the file, where it is unfinished or not as the study
+/// says.
 CollectedRun collect_run(const std::string& study_folder, const Study& study, const StudySize& size,
                          int run);
 
-/// Of all runs. Runs that can't be used throw Error, or are listed as missing where `partial`.
-/// Throws Error where none is left.
+/// Collects all runs. Runs that can't be used throw Error, or are listed as missing where
+/// `partial`. Throws Error where none is left.
 Collected collect(const std::string& study_folder, bool partial);
 
 std::string collected_csv(const Collected& collected);

@@ -15,7 +15,7 @@ using plan::escape;
 constexpr const char* measured_color = "#3f6fb5";
 constexpr const char* ideal_color = "#9aa5b1";
 constexpr const char* predicted_color = "#e0912f";
-/// Of named_shares, and of named_factors but the first, which is the computing's.
+/// Colors of named_shares, and of named_factors but the first, which is the computing's.
 constexpr const char* part_colors[] = {"#3f6fb5", "#8fb3dd", "#e0912f",
                                        "#8e63b5", "#3f9b5f", "#c9cfd8"};
 constexpr const char* factor_colors[] = {"#3f6fb5", "#57a5c9", "#e0912f",

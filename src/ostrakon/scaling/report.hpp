@@ -10,7 +10,7 @@ namespace ostrakon::scaling {
 /// A report of a study in Markdown.
 std::string report_markdown(const Collected& collected, const std::vector<ScalingPoint>& points);
 
-/// The same as a page with plots, in one file that needs no other.
+/// Makes the report as a page with plots, in one file that needs no other.
 std::string report_html(const Collected& collected, const std::vector<ScalingPoint>& points);
 
 /// A row for each size: what the plots show, for other tools.

@@ -13,7 +13,7 @@ namespace ostrakon::scaling {
 struct RunTrace {
   int ranks = 0;
   int hosts = 0;  ///< different ones that ranks ran on
-  /// Of a step, the actions of each rank.
+  /// The actions of each rank, for each step.
   std::map<std::int64_t, std::vector<std::vector<TracedAction>>> steps;
 };
 

@@ -6,7 +6,7 @@
 
 namespace ostrakon::scaling {
 
-/// Of Student's t distribution with this many degrees of freedom (>= 1): the t that |T| does not
+/// For Student's t distribution with this many degrees of freedom (>= 1), the t that |T| does not
 /// exceed with a probability of 95 %. To nine digits.
 double student_t_95(int degrees);
 
@@ -18,17 +18,17 @@ struct Interval {
   double relative() const { return mean > 0.0 ? half_width / mean : 0.0; }
 };
 
-/// Of values that are independent: Student's t with one degree of freedom less than there are
-/// values. `values` has one at least.
+/// The interval of values that are independent: Student's t with one degree of freedom less than
+/// there are values. `values` has one at least.
 Interval interval_of(const std::vector<double>& values);
 
-/// Of consecutive steps, which need not be independent: by batch means (Law, Simulation Modeling
-/// and Analysis, chapter 9). Batches of 1, 2, 4, ... neighbouring values are tried, the first
-/// values left out that fill no batch; the first size counts whose means have a lag-1
-/// autocorrelation of at most 1.645 / sqrt(batches), what white noise exceeds in 5 % of cases.
-/// There are at least `least_batches` batches (where there are as many values): if none of these
-/// sizes is good enough, the largest counts. The mean is that of all values. `values` has one at
-/// least.
+/// The interval of consecutive steps, which need not be independent: by batch means (Law,
+/// Simulation Modeling and Analysis, chapter 9). Batches of 1, 2, 4, ... neighbouring values are
+/// tried, the first values left out that fill no batch; the first size counts whose means have a
+/// lag-1 autocorrelation of at most 1.645 / sqrt(batches), what white noise exceeds in 5 % of
+/// cases. There are at least `least_batches` batches (where there are as many values): if none of
+/// these sizes is good enough, the largest counts. The mean is that of all values. `values` has one
+/// at least.
 Interval interval_of_steps(const std::vector<double>& values);
 constexpr std::size_t least_batches = 6;
 

@@ -61,7 +61,7 @@ struct Study {
   int repeat = 1;                ///< runs of each size
   std::vector<StudySize> sizes;  ///< fewest ranks first
 
-  /// Of run 1, 2, ... of a size, in the study's folder: "ranks-4/run-1".
+  /// The folder of run 1, 2, ... of a size, in the study's folder: "ranks-4/run-1".
   static std::string run_folder(const StudySize& size, int run);
 };
 

@@ -17,7 +17,7 @@ struct Protocol {
 /// NCCL's for small messages: src/graph/tuning.cc of 2.30, the constants of rings.
 constexpr Protocol low_latency{6.6e-6, 0.6e-6, 2.7e-6, 0.25};
 constexpr Protocol low_latency_128{14.0e-6, 1.9e-6, 4.0e-6, 0.92};
-/// Of all that a ring across nodes moves with low_latency, whose buffers are small.
+/// A ring across nodes moves at most so many bytes with low_latency, whose buffers are small.
 constexpr double most_low_latency_bytes = 4e6;
 
 CollectiveSeconds ring_with(const Machine& machine, const GroupShape& group, double bytes,

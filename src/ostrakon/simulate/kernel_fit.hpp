@@ -19,8 +19,8 @@ struct KernelSample {
   bool is_backward = false;
 };
 
-/// Which kernels take a time besides their work: matrix products, as on a host; or, as on a device
-/// that kernels are submitted to, all.
+/// Says which kernels take a time besides their work: matrix products, as on a host; or, as on a
+/// device that kernels are submitted to, all.
 enum class Launches { of_products, of_all };
 
 /// Rates that a machine can't exceed, for those that samples do not tell.

@@ -77,7 +77,7 @@ struct Machine {
 
   int ranks_per_node = 0;  ///< devices of a node, with a rank each; 0: any number
   int cores_per_node = 0;  ///< cores that the ranks of a node share; 0: ranks have devices
-  /// Of devices: whether attention goes through matrix products, not on chip, which takes memory.
+  /// On devices: whether attention goes through matrix products, not on chip, which takes memory.
   bool attention_by_products = false;
   std::int64_t memory_bytes = 0;  ///< of a rank's device; 0: not known
 
@@ -87,7 +87,7 @@ struct Machine {
   double norm_bytes_per_second = 0.0;     ///< of sums of squares; 0: as kernels
   double convert_bytes_per_second = 0.0;  ///< between dtypes; 0: as updates
   double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
-  /// Of computing where streams have threads that share a rank's core.
+  /// How much slower a rank computes where streams have threads that share its core.
   double thread_slowdown = 0.0;
 
   Network inside_nodes, across_nodes;
@@ -106,7 +106,7 @@ struct Machine {
   /// By how much longer a step takes on 16 ranks than on 8; what it adds grows with the root of the
   /// ranks. What many ranks have in common: switches, other jobs, storage.
   double jitter = 0.0;
-  /// The same of runs: other nodes, another day.
+  /// How runs deviate from each other: other nodes, another day.
   double run_deviation = 0.0;
 
   /// What a benchmark adds to collectives for each byte that a rank sends. Not in machine files.
@@ -116,7 +116,7 @@ struct Machine {
     return update_bytes_per_second > 0.0 ? update_bytes_per_second : kernels.row_bytes_per_second;
   }
 
-  /// Of elements of that many bytes; null where the machine's are not known.
+  /// The rates for elements of that many bytes; null where the machine's are not known.
   const ComputeRates* rates(std::int64_t element_bytes) const {
     const ComputeRates& rates = element_bytes == 2 ? bits16 : element_bytes == 4 ? fp32 : fp64;
     return rates.products > 0.0 ? &rates : nullptr;

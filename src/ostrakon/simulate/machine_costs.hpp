@@ -37,7 +37,7 @@ class MachineCosts : public plan::Costs {
   double slowdown() const override { return machine_.slowdown; }
   bool is_inline() const override { return streams_ == Streams::one_after_the_other; }
 
-  /// The same plans on another machine.
+  /// Goes on with the same plans on another machine.
   void set_machine(const Machine& machine);
 
   /// The group of a collective of a stage.

@@ -312,7 +312,7 @@ class Search {
       changes[i].seconds = cost->seconds - before.seconds;
       changes[i].bytes = static_cast<double>(cost->bytes) - bytes_before;
     }
-    // Of those of a dimension that do the same, one.
+    // One change of a dimension stays of those that do the same.
     std::set<std::tuple<std::size_t, double, double>> seen;
     changes.erase(std::remove_if(
                       changes.begin(), changes.end(),
@@ -365,7 +365,7 @@ class Search {
     return improves;
   }
 
-  /// Of starts that come to nothing one need not know more.
+  /// Nothing more need be known of starts that come to nothing.
   bool is_hopeless(const std::optional<Score>& best) const {
     return least_ && least_->excess == 0.0 && best && best->seconds > hopeless * least_->seconds;
   }
@@ -373,7 +373,7 @@ class Search {
   void go_from(Point at) {
     std::optional<Score> best = score(at, std::nullopt);
     if (least_) {
-      // What has helped another start.
+      // The changes that have helped another start are tried here.
       Point like_best = at;
       for (std::size_t d = 0; d < sizes_.size(); ++d)
         if (!is_start_[d]) like_best[d] = least_at_[d];

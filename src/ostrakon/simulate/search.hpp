@@ -69,7 +69,8 @@ struct Choices {
 /// fastest, and finds the same at each call.
 Choices search(Candidates& candidates, std::int64_t room, std::size_t most);
 
-/// The same by way of planning each point that the bounds do not exclude.
+/// Finds the same as search() would if it missed nothing: plans each point that the bounds do not
+/// exclude.
 Choices search_all(Candidates& candidates, std::int64_t room, std::size_t most);
 
 }  // namespace ostrakon::simulate

@@ -24,7 +24,7 @@ class ActionParts {
     return buffers_.view<T, Space>(buffer).range(first,
                                                  first + plan_.elements({flat, flat + 1}, divided));
   }
-  // The same of what the action's unit trains.
+  // Returns the part of what the action's unit trains.
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, const plan::Spans& divided) const {
     return view<T, Space>(role, plan_.trained(buffers_.action.unit).first, divided);
@@ -65,7 +65,8 @@ class ActionParts {
   int rank_;
 };
 
-/// Of parameters as an action sends or copies them: fp32 masters, or the model's `compute` dtype.
+/// The dtype of parameters as an action sends or copies them: fp32 masters, or the model's
+/// `compute` dtype.
 DType dtype_of(const plan::Action& action, const plan::StepPlan& plan, DType compute);
 
 }  // namespace ostrakon::train

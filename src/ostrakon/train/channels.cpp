@@ -48,7 +48,7 @@ std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Gri
   const Communicator& axis = is_of_replicas ? mesh.replicate_group() : mesh.shard_group();
   if (span.ranks == axis.size())
     return std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()));
-  // Of the group: its ranks are as far apart as the span says.
+  // The ranks of a group are as far apart as the span says.
   const int apart = is_of_replicas ? span.stride : grid.stride(span);
   const int first = axis.rank() - grid.place(rank, span) * apart;
   return std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()));

@@ -23,7 +23,7 @@ struct Carriers {
   /// Whether streams of plans are streams of the device. Else one that waits for a message would
   /// hold up all.
   bool has_streams = false;
-  /// Of NCCL: one for each group of ranks, not for each stream.
+  /// Whether NCCL has one communicator for each group of ranks, not for each stream.
   bool single_communicators = false;
   double timeout = 600.0;  ///< seconds, of NCCL
   /// Told of what NCCL did not end in time, from a thread of its own.

@@ -2,7 +2,6 @@
 #include <ostrakon/train/choose_layout.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/chosen_run.hpp>
 
-#include <cstdio>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>

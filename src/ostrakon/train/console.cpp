@@ -2,7 +2,6 @@
 #include <ostrakon/train/console.hpp>
 
 #include <cmath>
-#include <cstdio>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/text.hpp>

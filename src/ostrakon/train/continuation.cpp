@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>

@@ -12,7 +12,7 @@ struct DeviceMemoryUse {
   std::int64_t before = 0;         ///< the arena: the driver, Kokkos, other processes
   std::int64_t communication = 0;  ///< what its library takes for communicators
   std::int64_t computing = 0;      ///< Kokkos for its streams, the library that multiplies matrices
-  /// As Kokkos reports it, to the byte: a part of `computing`, mostly. Known in all builds.
+  /// What Kokkos reports, to the byte: a part of `computing`, mostly. Known in all builds.
   std::int64_t kokkos = 0;
 
   std::int64_t all() const { return before + communication + computing; }

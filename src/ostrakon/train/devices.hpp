@@ -31,11 +31,11 @@ struct TransportFacts {
   std::optional<DType> adds;
 };
 
-/// Of the ranks of `world`. Collective.
+/// Finds what the ranks of `world` can do. Collective.
 TransportFacts transport_facts(comm::Communicator& world);
 
-/// As runtime.transport says; where that is auto, the best that can be. Throws Error where what is
-/// set can't be.
+/// Chooses what runtime.transport says; where that is auto, the best that can be. Throws Error
+/// where what is set can't be.
 comm::TransportKind transport_for(config::TransportChoice choice, const TransportFacts& facts);
 
 /// Throws Error where runtime.communicators can't be with it.

@@ -28,8 +28,8 @@ class Diagnosis {
   /// any), and those of the unit that it is tied to.
   void inspect(const runtime::ActionBuffers& buffers, View<const float*> own,
                View<const float*> tied);
-  /// Which unit's gradient is not finite on which ranks: of several units the one nearest to the
-  /// loss, as what backward makes of it reaches those before it. Where the gradients of all
+  /// Says which unit's gradient is not finite on which ranks: of several units the one nearest to
+  /// the loss, as what backward makes of it reaches those before it. Where the gradients of all
   /// micro-batches are finite, their sums are looked at. Collective, once the step's backward is
   /// done.
   std::string name_origin(const runtime::ActionBuffers& buffers);
@@ -41,7 +41,7 @@ class Diagnosis {
   void restart_notes() { noted_ = {}; }
   /// Notes that summed gradients of a unit are not finite in the shard of this rank.
   void note_sum(int unit, std::int64_t elements);
-  /// Which unit's summed gradient was noted, on which ranks. Collective.
+  /// Says which unit's summed gradient was noted, on which ranks. Collective.
   std::string name_noted() { return name_sum(noted_); }
 
  private:
@@ -57,7 +57,7 @@ class Diagnosis {
     std::int64_t elements = 0;
   };
 
-  /// Of a unit of the plan, from the loss of the whole model.
+  /// The distance of a unit of the plan from the loss of the whole model.
   int distance_of(int unit) const {
     return 2 * (static_cast<int>(model_.units.size()) - 1 - plan_.units[unit].number);
   }

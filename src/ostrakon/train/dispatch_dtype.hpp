@@ -23,7 +23,7 @@ void dispatch_dtype(DType dtype, const Work& work) {
   }
 }
 
-/// The same for moments, which have no fp16.
+/// Calls `work` with the type of moments, which have no fp16.
 template <class Work>
 void dispatch_moment_dtype(DType dtype, const Work& work) {
   return dtype == DType::bf16 ? work(bf16()) : work(float());

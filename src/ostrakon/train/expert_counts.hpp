@@ -36,7 +36,7 @@ class ExpertCounts {
   }
   /// Overwrites `loads` with that of each layer, from the sums over all ranks.
   void read_load(HostView<const std::int64_t*> sums, std::vector<ExpertLoad>& loads) const;
-  /// The same of the rounds of each layer whose experts ranks share.
+  /// Reads the rounds of each layer whose experts ranks share.
   void read_rounds(HostView<const std::int64_t*> sums,
                    std::vector<ExpertRoundsTaken>& rounds) const;
 

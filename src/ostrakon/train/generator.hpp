@@ -17,9 +17,9 @@ namespace ostrakon::train {
 /// activations that training saves are the cache.
 class Generator {
  public:
-  /// Of `settings`, the model and the sequence length count, which is how many tokens it looks back
-  /// on. Reads all of `weights`, which may go afterwards. Throws Error where they can't be read, or
-  /// there is too little memory.
+  /// The model and the sequence length of `settings` count; the length is how many tokens it looks
+  /// back on. Reads all of `weights`, which may go afterwards. Throws Error where they can't be
+  /// read, or there is too little memory.
   Generator(const config::Settings& settings, checkpoint::ParameterSource& weights);
 
   const config::Settings& settings() const { return settings_; }

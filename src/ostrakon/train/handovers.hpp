@@ -7,8 +7,8 @@
 
 namespace ostrakon::train {
 
-/// Which of the buffers that phases leave for exchanges have nothing that any rank would read. Only
-/// a unit knows, when it computes; the exchange, which waits for it, reads it here.
+/// Notes which of the buffers that phases leave for exchanges have nothing that any rank would
+/// read. Only a unit knows, when it computes; the exchange, which waits for it, reads it here.
 class Handovers {
  public:
   explicit Handovers(const Programs& programs)
@@ -17,7 +17,7 @@ class Handovers {
                       programs.export_parameters.plan.buffers.size()})) {}
   explicit Handovers(const runtime::Program& program) : Handovers(program.plan.buffers.size()) {}
 
-  /// Of the buffer that an action leaves for an exchange; null where it leaves none.
+  /// The note on the buffer that an action leaves for an exchange; null where it leaves none.
   bool* empty(const plan::Action& action) const {
     const int buffer = action.buffer(plan::Role::handed);
     return buffer < 0 ? nullptr : &are_empty_[static_cast<std::size_t>(buffer)];

@@ -7,16 +7,17 @@
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// As many elements as `values` has, from `begin` on, of a part of a flat parameter that has
-// `slices`, with zeros in the gaps.
+// These fill `values` with as many elements as it has, from `begin` on, of a part of a flat
+// parameter that has `slices`, with zeros in the gaps.
 
 namespace ostrakon::train {
 
-/// As the parameters' initializers say: a function of `seed`, the parameter's name and the element.
+/// Makes what the parameters' initializers say: a function of `seed`, the parameter's name and the
+/// element.
 void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
                          std::int64_t begin, std::uint64_t seed, View<float*> values);
 
-/// As `weights` has them. Throws what it throws.
+/// Reads them from `weights`. Throws what that throws.
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
                  checkpoint::ParameterSource& weights, View<float*> values);
 

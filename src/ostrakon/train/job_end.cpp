@@ -143,7 +143,8 @@ int JobEnd::together(int status, const std::string& message) {
 
 Failures JobEnd::failures(const std::string& why) const {
   if (ranks_ == 1) return Failures::same;
-  // Which MPI may still write to where not all fail: until the job is aborted.
+  // These are static as MPI may still write to them until the job is aborted, where not all ranks
+  // fail.
   static std::uint64_t mine[2], largest[2];
   mine[0] = std::hash<std::string>()(why);
   mine[1] = ~mine[0];
@@ -155,8 +156,8 @@ Failures JobEnd::failures(const std::string& why) const {
   return largest[0] == ~largest[1] ? Failures::same : Failures::different;
 }
 
-/// Of the ranks that end the job alone, at about the same time: whether this is the one to tell the
-/// user. A rank that has been told of another leaves it to that one; of those that tell each other
+/// Whether this is the one to tell the user, of the ranks that end the job alone at about the same
+/// time. A rank that has been told of another leaves it to that one; of those that tell each other
 /// at the same time, the lowest writes.
 bool JobEnd::is_first_alone() const {
   constexpr int tag = 0;

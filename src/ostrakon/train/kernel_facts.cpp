@@ -10,7 +10,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// Of those that change sums in loops: what -march gave the compiler where this was built.
+/// Names the instructions that change sums in loops, of those that -march gave the compiler.
 std::string compiled_instructions() {
   std::string all = "base";
 #if defined(__FMA__)

@@ -217,7 +217,7 @@ std::vector<plan::StepPlan> LayoutCandidates::plan_shorter(const Placed& placed,
                                                            const plan::StepLength& length) {
   plan::Policy policy = placed.candidate.policy;
   const int ranks_of_stage = on_.ranks / policy.stages;
-  // As in the whole step.
+  // The whole step accumulates in this way, too.
   policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks_of_stage, policy));
   if (plan::make_grid(*placed.candidate.model, ranks_of_stage, policy).node == 0)
     policy.hierarchical.kind = plan::Hierarchical::never;

@@ -63,11 +63,11 @@ class LayoutCandidates : public simulate::Candidates {
 
   /// The deck with a point's settings.
   config::Settings settings(const simulate::Point& point) const;
-  /// Of a point of which seconds() is known.
+  /// The prediction for a point of which seconds() is known.
   const simulate::Prediction& prediction(const simulate::Point& point) const {
     return predictions_.at(point);
   }
-  /// Of a point of which bytes() is known.
+  /// The fit of a point of which bytes() is known.
   const plan::Fit& fit(const simulate::Point& point) const { return fits_.at(point); }
   /// Points that are not possible as their sums are not bitwise equal to 1 rank.
   std::int64_t with_other_bits() const { return with_other_bits_; }
@@ -102,8 +102,8 @@ class LayoutCandidates : public simulate::Candidates {
   /// Makes what estimate_layout reads.
   void prepare(const Placed& placed);
   simulate::Cost estimate_placed(const Placed& placed);
-  /// Of one that is not known. May be asked by several threads at once. `threads`: on which it
-  /// plans.
+  /// Estimates a layout that is not known. May be asked by several threads at once. `threads`: on
+  /// which it plans.
   simulate::Cost estimate_layout(const Placed& placed, int threads);
   double model_flops(const Placed& placed) const;
 

@@ -13,7 +13,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// The same on all ranks.
+/// Throws the same on all ranks.
 void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
   const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
   if (!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group) return;

@@ -103,8 +103,8 @@ MetricsFile::Waiting MetricsFile::flush() {
 
 void MetricsFile::close() {
   const Waiting waiting = flush();
-  require(waiting.rows == 0, waiting.why, "; its last ", waiting.rows,
-          waiting.rows == 1 ? " row is lost" : " rows are lost");
+  require(waiting.rows == 0, waiting.why, "; its last ",
+          waiting.rows == 1 ? "row is missing" : text(waiting.rows, " rows are missing"));
   file_.close();
 }
 

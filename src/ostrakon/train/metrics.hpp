@@ -62,15 +62,16 @@ class MetricsFile {
   Waiting write(const ValidationMetrics& metrics);
   /// Tries to write rows that wait; returns what still does.
   Waiting flush();
-  /// After the last row: throws Error where not all rows are on the disk.
+  /// After the last row: throws Error where not all rows are on the disk. They wait then, and a
+  /// later call tries again.
   void close();
 
  private:
   Waiting add(std::string row);
 
-  std::mutex mutex_;  // of
+  std::mutex mutex_;  // held while rows are added or written
   AppendFile file_;
-  std::deque<std::string> rows_;  // that wait
+  std::deque<std::string> rows_;  // those that wait
 };
 
 /// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or

@@ -13,7 +13,7 @@ namespace ostrakon::train {
 plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer);
 
-/// Of the workspace of orthogonalize, the bytes in which a parameter's pieces are joined; none
+/// Counts the bytes of orthogonalize's workspace in which a parameter's pieces are joined; none
 /// where it is in one.
 std::int64_t joined_matrix_bytes(const model::Parameter& parameter);
 

@@ -87,8 +87,8 @@ std::array<ModelState::Kind, 4> ModelState::kinds() const {
            {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
 }
 
-/// Of one kind of state, which a member of PlannedUnit names, of the units in so many parts, of the
-/// part that `counted` says.
+/// The digest of one kind of state, which a member of PlannedUnit names: of the units in so many
+/// parts, of the part that `counted` says.
 std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                                     int parts, const plan::Spans& counted) {
   const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);

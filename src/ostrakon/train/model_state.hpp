@@ -60,7 +60,7 @@ class ModelState {
   void restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels);
 
  private:
-  /// Of a saved slice, in bytes.
+  /// The place of a saved slice, in bytes.
   struct SavedBytes {
     int buffer;
     std::int64_t begin;  ///< in the buffer
@@ -69,7 +69,7 @@ class ModelState {
   };
 
   DType compute_dtype() const { return layout_.model().dtype(); }
-  /// Of what is computed with, or gathered from.
+  /// The dtype of what is computed with, or gathered from.
   DType copy_dtype() const {
     const plan::Layouts& layouts = plan_.layouts;
     return layouts.compute.element_bytes == layouts.masters.element_bytes ? DType::fp32

@@ -149,7 +149,7 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
   });
 }
 
-/// Of activations. Sums are of floats, in the order of ranks.
+/// Exchanges activations. Sums are of floats, in the order of ranks.
 void MoveHandlers::exchange(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   if (action.may_be_empty && *handovers_.empty(action))

@@ -18,7 +18,7 @@ struct FoundWindows {
 /// the mesh; the same on all ranks. Throws AgreedError where `asked` is always and they can't be.
 FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
 
-/// The same without ranks, for plans: with `automatic` always where memory is a host's.
+/// Chooses without ranks, for plans: with `automatic` always where memory is a host's.
 plan::NodeWindows expected_windows(plan::NodeWindows asked, bool on_devices);
 
 }  // namespace ostrakon::train

@@ -25,7 +25,7 @@ struct StepEnd {
   bool stops = false;    ///< before the last step of training: to be resumed from its checkpoint
 };
 
-/// Of `step`, where training has `steps`.
+/// Says how step `step` ends, where training has `steps`.
 StepEnd end_of_step(std::int64_t step, std::int64_t steps, const Orders& orders);
 
 /// A line on why a run ends at a step that is not the last one of training; empty otherwise.

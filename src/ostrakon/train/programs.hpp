@@ -23,11 +23,11 @@ struct Programs {
   /// The plans of training of all stages, without their actions and what only these use: who has
   /// what.
   std::vector<plan::StepPlan> stages;
-  /// Of the plans of all stages, by purpose.
+  /// Hashes of the plans of all stages, by purpose.
   std::map<plan::Purpose, std::uint64_t> hashes;
 
   const runtime::Program& of(plan::Purpose purpose) const;
-  /// Of an arena that holds each of them, in bytes.
+  /// The size of an arena that holds each of them, in bytes.
   std::int64_t arena_bytes(plan::Space space) const;
 };
 

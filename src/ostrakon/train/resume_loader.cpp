@@ -8,7 +8,7 @@
 #include <ostrakon/mesh/named_agree.hpp>
 #include <ostrakon/train/continuation.hpp>
 #include <ostrakon/train/resume_search.hpp>
-#include <ostrakon/train/step_recorder.hpp>
+#include <ostrakon/train/skipped_steps.hpp>
 #include <ostrakon/train/tidy_folder.hpp>
 
 namespace ostrakon::train {
@@ -79,7 +79,6 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
   const checkpoint::Manifest& manifest = restored.reader->manifest();
   Loaded loaded;
   loaded.step = manifest.progress.step;
-  loaded.skipped_in_a_row = manifest.progress.skipped_in_a_row;
   loaded.tokenizer = manifest.tokenizer;
   loaded.huggingface_config = manifest.huggingface_config;
   find_place(restored.path, loaded);

@@ -38,12 +38,11 @@ class ResumeLoader {
 
   /// What a run resumes with, besides its state; the same on all ranks.
   struct Loaded {
-    std::int64_t step = 0;              ///< of the checkpoint
-    std::int64_t skipped_in_a_row = 0;  ///< steps before it that changed nothing
-    std::string tokenizer;              ///< of the parameters
-    std::string huggingface_config;     ///< of the model that the run began with; empty: not known
-    bool is_own = false;                ///< in this run's folder
-    bool is_saved = false;              ///< under the name that a save of its step would have
+    std::int64_t step = 0;           ///< of the checkpoint
+    std::string tokenizer;           ///< of the parameters
+    std::string huggingface_config;  ///< of the model that the run began with; empty: not known
+    bool is_own = false;             ///< in this run's folder
+    bool is_saved = false;           ///< under the name that a save of its step would have
   };
   /// Loads the first candidate that is not damaged. Throws where that is of another model,
   /// optimizer or data than the settings and `data` say, or none is left.

@@ -41,7 +41,7 @@ struct ResumeCalls {
   /// On every rank: throws Error where the run can't go on from a sound checkpoint, though its
   /// parameters and state fit. `path` is that of the checkpoint.
   std::function<void(const checkpoint::Manifest& manifest, const std::string& path)> require_fit;
-  /// Of one that is passed over; what it throws ends the search.
+  /// Is told of one that is passed over; what it throws ends the search.
   std::function<void(const std::string& path, const AgreedDamage& damage)> note_damage;
   const char* to_what = "";  ///< what it has to fit, for messages: " the deck"
 };

@@ -73,9 +73,9 @@ class Run {
     RunEnd end = RunEnd::done;
     try {
       end = train();
-    } catch (const AgreedError&) {
+    } catch (const AgreedError& error) {
       console_.end_line();
-      keep_what_was_learned();
+      keep_what_was_learned(error.what());
       throw;
     }
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
@@ -142,9 +142,6 @@ class Run {
     steps_done_ = from.step;
     huggingface_config_ = from.huggingface_config;
     keep_tokenizer(from.tokenizer);
-    const bool scales = scales_loss(trainer_.model().dtype(), trainer_.settings().policy.reduce);
-    recorder_.skipped().restore(from.skipped_in_a_row,
-                                scales && trainer_.progress().good_steps == 0);
     if (from.is_saved) saves_.note_saved(from.step);
     return from;
   }
@@ -231,7 +228,7 @@ class Run {
 
   /// A run that has changed nothing any more is not done. All that it has is saved by now.
   void require_updates() {
-    const std::string problem = recorder_.skipped().problem(steps_done_);
+    const std::string problem = trainer_.skipped().problem(steps_done_);
     if (problem.empty()) return;
     std::string advice = "; the parameters may be ruined";
     try {
@@ -251,8 +248,13 @@ class Run {
   void close_output() {
     world().agree([&] {
       if (!console_.is_root()) return;
+      try {
+        recorder_.close_trace();
+      } catch (const Error&) {
+        folder_.close_metrics();  // where that fails, too, rows matter more
+        throw;
+      }
       folder_.close_metrics();
-      recorder_.trace().close();
     });
   }
 
@@ -266,14 +268,14 @@ class Run {
     console_.say(text("weights are in ", path, "\n"));
   }
 
-  /// After a failure, which the caller reports: nothing of this is to hide it.
-  void keep_what_was_learned() {
+  /// After a failure for the reason `why`, which the caller reports: nothing of this is to hide it.
+  void keep_what_was_learned(const std::string& why) {
     if (!folder_.is_held()) return;
     if (saver_.is_saving()) saves_.finish();
     try {
       close_output();
     } catch (const AgreedError& error) {
-      console_.say(text(error.what(), "\n"));
+      if (error.what() != why) console_.say(text(error.what(), "\n"));
     }
     // A step that failed may have damaged the weights.
     if (steps_done_ == 0 || !trainer_.is_intact()) return;

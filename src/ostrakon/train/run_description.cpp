@@ -71,7 +71,7 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
 std::string host_memory(const runtime::Program& program) {
   const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
   const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
-  // Of a unit, not a batch or the sums.
+  // What is copied belongs to a unit: it is no batch and no sum.
   const bool copies = std::any_of(
       program.plan.actions.begin(), program.plan.actions.end(),
       [](const plan::Action& one) { return one.unit >= 0 && plan::copied_bytes(one) > 0; });

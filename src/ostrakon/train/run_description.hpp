@@ -16,7 +16,7 @@ namespace ostrakon::train {
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads);
 
-/// Of each stage of a pipeline; none where there is one. Collective.
+/// Summarizes each stage of a pipeline; none where there is one. Collective.
 std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer& trainer);
 
 /// What plan.json has: the plan of this rank's stage, and `stages`.

@@ -110,6 +110,8 @@ void RunFolder::write_row(const Metrics& metrics) {
   world_.agree([&] {
     if (!console_.is_root()) return;
     if (lock_->is_lost()) lock_->require_held();
+    require(metrics_ != nullptr, "'", file("metrics.jsonl"),
+            "' is not open; expected rows between open_metrics and close_metrics");
     tell(metrics_->write(metrics));
   });
 }
@@ -123,8 +125,10 @@ void RunFolder::tell(const MetricsFile::Waiting& waiting) {
 }
 
 void RunFolder::close_metrics() {
-  const std::unique_ptr<MetricsFile> metrics = std::move(metrics_);
-  if (metrics) metrics->close();
+  if (!metrics_) return;
+  metrics_->close();
+  metrics_.reset();
+  tell({});
 }
 
 void RunFolder::write(const StepMetrics& metrics) { write_row(metrics); }

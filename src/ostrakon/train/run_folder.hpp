@@ -35,7 +35,7 @@ class RunFolder {
   /// Throws Error where another run has taken the folder: nothing of ours goes there any more. On
   /// rank 0, before each change that another process must not make at the same time.
   void check() const;
-  /// The same for all ranks: collective, throws AgreedError.
+  /// Checks for all ranks: collective, throws AgreedError.
   void require_held() const;
   /// Collective: whether require_held() throws nothing.
   bool is_held() const;
@@ -49,7 +49,7 @@ class RunFolder {
   /// any; but they may be all that is left of days. Renames weights.h5. On rank 0; throws Error.
   void keep_earlier_weights() const;
 
-  /// The same before a checkpoint is saved, from any thread. Tries to write rows that wait: a run
+  /// Checks before a checkpoint is saved, from any thread. Tries to write rows that wait: a run
   /// that resumes from the checkpoint does not repeat their steps.
   void check_before_save() const;
 
@@ -58,7 +58,7 @@ class RunFolder {
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
   /// After the last row: some file systems report only now that there was no space. On rank 0;
-  /// throws Error.
+  /// throws Error where not all rows are on the disk: a later call tries again.
   void close_metrics();
 
  private:

@@ -2,7 +2,6 @@
 #include <ostrakon/train/save_policy.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>

@@ -85,7 +85,7 @@ checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
 
 namespace {
 
-/// Of the manifest's table of parameters: the row of each of the model's.
+/// The row of each of the model's parameters in the manifest's table.
 using Rows = std::vector<std::size_t>;
 
 Rows require_same_parameters(const checkpoint::Manifest& manifest,

@@ -9,7 +9,7 @@
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// Which rank saves which elements, known from plans alone.
+// This file says which rank saves which elements, known from plans alone.
 
 namespace ostrakon::train {
 
@@ -43,10 +43,11 @@ struct RankLocation {
   int node;
 };
 
-/// Of all ranks of the world, in their order. Collective: groups need not be of neighbours.
+/// Finds the locations of all ranks of the world, in their order. Collective: groups need not be of
+/// neighbours.
 std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh);
 
-/// Which rank saves what; the same on every rank.
+/// Says which rank saves what; the same on every rank.
 checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
                                     const std::vector<RankLocation>& locations, DType moments);
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
 
-/// Which of a rank's slices each of its pieces is.
+/// Finds which of a rank's slices each of its pieces is.
 std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vector<Slice>& slices,
                                int rank) {
   const auto key = [](const Slice& slice) {

@@ -39,13 +39,13 @@ struct UpdateRange {
 struct ElementRange {
   std::int64_t begin, end;
 };
-/// That belong to no parameter.
+/// Elements that belong to no parameter.
 using Gap = ElementRange;
 
-/// Which elements of a model's parameters a rank has, and where its buffers have them. A pure
-/// function of the plans of all stages, the model's parameters, the optimizer and the rank's number
-/// in plans: it can be asked about any rank, on any rank. The first three must outlive it. Units
-/// are those of the rank's stage.
+/// Says which elements of a model's parameters a rank has, and where its buffers have them. It is a
+/// pure function of the plans of all stages, the model's parameters, the optimizer and the rank's
+/// number in plans: it can be asked about any rank, on any rank. The first three must outlive it.
+/// Units are those of the rank's stage.
 ///
 /// Offsets are in elements. Buffers of second moments are packed: matrices that are updated as a
 /// whole (Muon) have none, and take no space.
@@ -55,7 +55,7 @@ class ShardLayout {
               const optim::OptimizerSettings& optimizer, int rank);
 
   const std::vector<plan::StepPlan>& stages() const { return stages_; }
-  /// Of the rank's stage.
+  /// The plan and the model of the rank's stage.
   const plan::StepPlan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
   int units() const { return static_cast<int>(plan_.units.size()); }
@@ -69,9 +69,9 @@ class ShardLayout {
   /// `divided`: into which parts. Offsets count from the begin of the part.
   std::vector<ParameterSlice> slices_of_part(int flat, const plan::Spans& divided) const;
 
-  /// The same of a buffer of state (masters, working copies, moments), flat parameter by flat
-  /// parameter. `divided`: as the buffer, or into smaller parts. Offsets count from the begin of
-  /// the buffer. None for buffer -1.
+  /// Returns the slices of a buffer of state (masters, working copies, moments), flat parameter by
+  /// flat parameter. `divided`: as the buffer, or into smaller parts. Offsets count from the begin
+  /// of the buffer. None for buffer -1.
   std::vector<ParameterSlice> slices_in_buffer(int buffer, const plan::Spans& divided) const;
 
   /// Where the rank's part of a flat parameter begins in a buffer that is not packed.

@@ -108,8 +108,9 @@ Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosi
 }
 
 void StepGuard::finish(const Verdict& verdict) {
-  if (!verdict.skip_update) ++updates_;
-  skipped_in_a_row_ = verdict.skip_update ? skipped_in_a_row_ + 1 : 0;
+  if (verdict.skip_update) return skipped_.add(verdict.skipped, verdict.overflowed);
+  ++updates_;
+  skipped_.clear();
 }
 
 std::string StepGuard::validation_error(std::int64_t step, const StepSums& sums) const {
@@ -157,7 +158,7 @@ std::string StepGuard::changed_parameters() const {
 
 void StepGuard::save(checkpoint::Progress& progress) const {
   progress.updates = updates_;
-  progress.skipped_in_a_row = skipped_in_a_row_;
+  progress.skipped_in_a_row = skipped_.in_a_row();
   progress.loss_scale = loss_scale_.state().scale;
   progress.good_steps = loss_scale_.state().good_steps;
   if (!outliers_) return;
@@ -168,7 +169,8 @@ void StepGuard::save(checkpoint::Progress& progress) const {
 
 void StepGuard::restore(const checkpoint::Progress& progress) {
   updates_ = progress.updates;
-  skipped_in_a_row_ = progress.skipped_in_a_row;
+  // A step that overflows takes the count of good steps back to 0.
+  skipped_.restore(progress.skipped_in_a_row, scales_loss_ && progress.good_steps == 0);
   // Without fp16 there is nothing to scale, and other settings may not allow this scale.
   if (scales_loss_) loss_scale_.restore({progress.loss_scale, progress.good_steps});
   if (!outliers_) return;

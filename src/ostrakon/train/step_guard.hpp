@@ -7,6 +7,7 @@
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
+#include <ostrakon/train/skipped_steps.hpp>
 #include <ostrakon/train/trainer_settings.hpp>
 #include <string>
 
@@ -55,6 +56,8 @@ class StepGuard {
   double loss_scale() const;
   /// Updates that were made so far.
   std::int64_t updates() const { return updates_; }
+  /// The steps since the last update.
+  const SkippedSteps& skipped() const { return skipped_; }
 
   /// The verdict that holds until a step's sums are known: with early updates, which do not wait
   /// for them, the one that they are made with.
@@ -90,7 +93,8 @@ class StepGuard {
   bool scales_loss_;
   optim::LossScale loss_scale_;
   std::optional<optim::OutlierFilter> outliers_;
-  std::int64_t updates_ = 0, skipped_in_a_row_ = 0;
+  std::int64_t updates_ = 0;
+  SkippedSteps skipped_;
 };
 
 }  // namespace ostrakon::train

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/train/step_recorder.hpp>
 
-#include <algorithm>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -13,30 +12,6 @@ namespace ostrakon::train {
 std::int64_t AllocationCounter::take() {
   const std::int64_t now = runtime::memory_count().all_allocations();
   return now - std::exchange(before_, now);
-}
-
-void SkippedSteps::restore(std::int64_t in_a_row, bool overflowed) {
-  in_a_row_ = in_a_row;
-  not_overflowed_ = overflowed ? 0 : in_a_row;
-  why_.clear();
-}
-
-std::string SkippedSteps::problem(std::int64_t last) const {
-  if (not_overflowed_ == 0 || not_overflowed_ < std::min(least_ruined, last)) return "";
-  return text("the last ", not_overflowed_ == 1 ? "step was" : text(not_overflowed_, " steps were"),
-              " skipped", why_.empty() ? "" : ": " + why_);
-}
-
-void SkippedSteps::note(std::int64_t step, const std::string& why, bool overflowed) {
-  why_ = why;
-  not_overflowed_ = why.empty() || overflowed ? 0 : not_overflowed_ + 1;
-  if (why.empty()) {
-    in_a_row_ = 0;
-    return;
-  }
-  if (++in_a_row_ == most)
-    throw AgreedError(
-        text("step ", step, ": ", most, " consecutive steps were skipped, the last one: ", why));
 }
 
 StepRecorder::StepRecorder(const config::Settings& settings, Trainer& trainer,
@@ -68,17 +43,28 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
     console_.end_line();
     console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
   }
-  skipped_.note(step, result.skipped, result.overflowed);
+  trainer_.skipped().require_updates(step);
   const runtime::Program& program = trainer_.program(plan::Purpose::train);
   const std::vector<runtime::ActionTime>& times = trainer_.action_times();
   if (program.plan.layouts.updates_optimistically)
     usage_.add_optimistic(result.update_repeated, !result.skipped.empty());
   usage_.add(metrics.step_seconds, runtime::measure_overlap(program, times));
   trace_.record(step, program, times, world_);
-  if (!trace_.why().empty() && !std::exchange(trace_waits_, true)) {
-    console_.end_line();
-    console_.say(text("  ", trace_.why(), "; the trace waits in memory until it can be written\n"));
-  }
+  tell_of_trace();
+}
+
+void StepRecorder::close_trace() {
+  trace_.close();
+  tell_of_trace();
+}
+
+void StepRecorder::tell_of_trace() {
+  const bool waits = !trace_.why().empty();
+  if (waits == std::exchange(trace_waits_, waits)) return;
+  console_.end_line();
+  console_.say(
+      waits ? text("  ", trace_.why(), "; the trace waits in memory until it can be written\n")
+            : text("  '", folder_.file("trace.json"), "' has all of the trace again\n"));
 }
 
 void StepRecorder::record(const ValidationMetrics& metrics) {

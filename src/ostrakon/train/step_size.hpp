@@ -19,7 +19,7 @@ struct StepSize {
   std::int64_t visits() const { return units * micro_batches; }
 };
 
-/// Of settings that check_ranks accepts for that many ranks.
+/// The size of a step with settings that check_ranks accepts for that many ranks.
 StepSize step_size(const config::Settings& settings, int ranks);
 
 /// Throws Error where the plan of such a step takes more memory than the rest of a process may.

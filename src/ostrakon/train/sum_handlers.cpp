@@ -52,7 +52,7 @@ void SumHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::clip, [this](const ActionBuffers& buffers) { clip(buffers); });
 }
 
-/// Of the device, or of the host.
+/// Clears the step's sums on the device, or on the host.
 void SumHandlers::begin(const ActionBuffers& buffers) {
   if (buffers.action.buffer(Role::host_sums) >= 0) return begin_on_host(buffers);
   math::clear(buffers.exec, buffers.device_view<std::int64_t>(Role::sums).range(0, counts_.sums()));

@@ -20,7 +20,7 @@ int matrix_threads(std::int64_t wanted, int of_kernels, comm::Communicator& worl
 /// same on all ranks.
 int set_matrix_threads(comm::Communicator& world, std::int64_t wanted = config::automatic_threads);
 
-/// The same with the threads that runtime.threads sets.
+/// Sets the threads that runtime.threads sets.
 int set_matrix_threads(const config::Settings& settings, comm::Communicator& world);
 
 /// A line on the threads of a rank that has `cores` cores, 0 where ranks outnumber them: how many
@@ -53,7 +53,8 @@ void require_subnormals(Subnormals subnormals, const std::string& setting,
 /// where threads are set and not available.
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts);
 
-/// The same for a run. Collective over the mesh, the same on all ranks. Throws AgreedError.
+/// Chooses the streams of a run. Collective over the mesh, the same on all ranks. Throws
+/// AgreedError.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

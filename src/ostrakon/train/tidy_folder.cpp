@@ -56,7 +56,7 @@ std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,
   }
   for (const std::string& path : folder.remove_partial()) lines.push_back("renamed to " + path);
   try {
-    // Which may not have been pointed to when the last run was interrupted.
+    // The link `latest` may not have pointed to it when the last run was interrupted.
     if (restored) {
       const std::string aside = folder.mark_latest(*restored);
       if (!aside.empty())

@@ -2,7 +2,6 @@
 #include <ostrakon/train/trace_file.hpp>
 
 #include <ostrakon/base/error.hpp>
-#include <utility>
 
 namespace ostrakon::train {
 
@@ -26,9 +25,14 @@ void TraceFile::write_waiting() {
 
 std::string TraceFile::end_step(const std::string& end) {
   end_ = end;
+  return retry();
+}
+
+std::string TraceFile::retry() {
+  if (end_.empty()) return "";
   try {
     write_waiting();
-    file_.write(at_, static_cast<std::int64_t>(end.size()), end.data());
+    file_.write(at_, static_cast<std::int64_t>(end_.size()), end_.data());
   } catch (const Error& error) {
     return error.what();
   }
@@ -37,11 +41,12 @@ std::string TraceFile::end_step(const std::string& end) {
 }
 
 void TraceFile::close() {
-  if (!std::exchange(is_open_, false)) return;
-  const std::string why = end_.empty() ? "" : end_step(std::string(end_));
+  if (!is_open_) return;
+  const std::string why = retry();
   require(why.empty(), why);
   file_.sync();
   file_.close();
+  is_open_ = false;
 }
 
 }  // namespace ostrakon::train

@@ -19,7 +19,10 @@ class TraceFile {
   /// Writes what ends the file, after what waits. Returns why it can't; empty: the file is
   /// complete.
   std::string end_step(const std::string& end);
-  /// Throws Error where the system could not write all of it to the disk. May be called again.
+  /// Where the last step's end could not be written, tries again; returns as end_step().
+  std::string retry();
+  /// Throws Error where the system could not write all of it to the disk. Nothing is lost then: a
+  /// later call tries again. After one that has returned, further calls do nothing.
   void close();
 
  private:

@@ -24,8 +24,11 @@ void TraceRecorder::begin(std::int64_t first, std::int64_t last, double origin) 
 void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
                            const std::vector<runtime::ActionTime>& times,
                            comm::Communicator& world) {
-  if (step < first_ || step >= first_ + count_) return;
   const bool is_root = world.rank() == 0;
+  if (step < first_ || step >= first_ + count_) {
+    if (is_root && !why_.empty()) why_ = file_->retry();
+    return;
+  }
   std::string part;
   if (step == first_) {
     part = runtime::begin_trace();
@@ -44,6 +47,7 @@ void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
 
 void TraceRecorder::close() {
   if (file_) file_->close();
+  why_.clear();
 }
 
 }  // namespace ostrakon::train

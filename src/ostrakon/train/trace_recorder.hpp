@@ -25,12 +25,14 @@ class TraceRecorder {
   /// moment, in seconds of the clock of ActionTime, that times are relative to.
   void begin(std::int64_t first, std::int64_t last, double origin);
   /// Adds a step where it is one to record; the file is whole after each of them. Where rank 0
-  /// can't write, what is missing waits, and `why()` says so. Collective over `world`.
+  /// can't write, what is missing waits, and why() says so; after each later step it tries again.
+  /// Collective over `world`.
   void record(std::int64_t step, const runtime::Program& program,
               const std::vector<runtime::ActionTime>& times, comm::Communicator& world);
   /// On rank 0: why the file is not whole; empty where it is.
   const std::string& why() const { return why_; }
-  /// On rank 0, after the last step. Throws Error where not all of it is on the disk.
+  /// On rank 0, after the last step. Throws Error where not all of it is on the disk; a later call
+  /// tries again.
   void close();
 
  private:

@@ -64,7 +64,7 @@ class Trainer {
   std::optional<Submissions> submissions() const {
     return count_submissions(programs_.train, layout_, settings_);
   }
-  /// Of the arenas that all programs share: all that a rank will use.
+  /// Bytes of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
 
   /// Throws AgreedError with the arithmetic where the ranks of a host need more than it or its
@@ -114,7 +114,7 @@ class Trainer {
   /// The elements of a unit's parameter, row by row, from what a visitor was given. Not collective.
   std::vector<float> values_of(int unit, const model::Parameter& parameter,
                                View<const float*> trained, View<const float*> frozen) const;
-  /// The same without a copy, where they lie there together, in this order; else nothing.
+  /// Returns them without a copy, where they lie there together, in this order; else nothing.
   View<const float*> view_of(int unit, const model::Parameter& parameter,
                              View<const float*> trained, View<const float*> frozen) const;
 
@@ -124,10 +124,13 @@ class Trainer {
 
   // ---- checkpoints
 
-  /// Which rank saves what; the same on every rank. Not collective.
+  /// Says which rank saves what; the same on every rank. Not collective.
   checkpoint::ShardMap shard_map() const;
   /// What is saved besides arrays, of the last step that succeeded. Not collective.
   checkpoint::Progress progress() const;
+  /// The last steps whose updates were skipped, of this process and of those that it has resumed
+  /// from. Not collective.
+  const SkippedSteps& skipped() const { return guard_.skipped(); }
 
   /// Throws Error where nothing has set the state: before initialize() and restore(). `call`
   /// is what needs it: "Trainer::step". Not collective.

@@ -55,7 +55,7 @@ struct TrainerSettings {
   bool single_communicators = false;  ///< of NCCL: one for each group, not for each stream
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
-  /// Of the loss, whose mean is over those of a step.
+  /// These count terms of the loss, whose mean is over those of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };

@@ -206,7 +206,8 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   update_unit(buffers);
 }
 
-/// Of a unit that was updated before `clip`.
+/// Where updates don't stand, undoes that of a unit that was updated before `clip`, and makes it
+/// again as the verdict says.
 void UpdateHandlers::verify(const ActionBuffers& buffers) {
   if (context_.updates_stand()) return;
   for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
@@ -215,7 +216,7 @@ void UpdateHandlers::verify(const ActionBuffers& buffers) {
   update_unit(buffers);
 }
 
-/// As the verdict says.
+/// Updates a unit unless the verdict says to skip that.
 void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
   if (!verdict_for(buffers).skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {

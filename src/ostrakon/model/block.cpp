@@ -22,17 +22,25 @@ template <class T>
 int add_attention(graph::Operations<T>& block, const DecoderSettings& m, const LeafShape& leaf) {
   const std::int64_t head = m.head_width(), kv = m.kv_heads * head;
   const int n = block.norm(block.input(), "attention.norm", m.norm, m.norm_epsilon);
-  const std::vector<int> qkv = block.columns({"q", "k", "v"}, {m.query_width(), kv, kv});
+  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
+  // Decoding keeps keys and values, and no queries.
+  const bool is_apart = leaf.is_cut() || leaf.decodes();
+  std::vector<int> qkv;
+  if (leaf.decodes()) {
+    qkv = block.columns({"q"}, {m.query_width()});
+    graph::append(qkv, block.columns({"k", "v"}, {kv, kv}));
+  } else {
+    qkv = block.columns({"q", "k", "v"}, {m.query_width(), kv, kv});
+  }
   int q = qkv[0], k = qkv[1];
   const int v = qkv[2];
-  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
   using Products = std::vector<std::vector<int>>;
-  block.linear(n, "attention.qkv", leaf.is_cut() ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  block.linear(n, "attention.qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
   if (m.query_key_norm) {
     k = block.head_norm(k, "attention.key_norm", head, m.norm_epsilon);
     q = block.head_norm(q, "attention.query_norm", head, m.norm_epsilon);
   }
-  if (m.positions == Positions::rotary && leaf.is_cut()) {
+  if (m.positions == Positions::rotary && is_apart) {
     k = block.rotary({k}, "rotary k", head, m.rotary_base).front();
     q = block.rotary({q}, "rotary q", head, m.rotary_base).front();
   } else if (m.positions == Positions::rotary) {
@@ -101,7 +109,6 @@ std::vector<int> add_mixture(graph::Operations<T>& block, const Mixture<T>& expe
   forward.saving = {experts->recompute_flops(), experts->recompute_work()};
   forward.kernel = graph::make_kernel([=](const Exec& exec, const graph::Arguments& a) {
     FeedForwardCall<T> call = mixture_call<T>(a, 1);
-    call.first_row = a.rows().begin;
     call.counts = a.buffers().counts;
     if (a.buffers().in(graph::Home::output)) {
       call.y = a.written<T>(0);
@@ -170,8 +177,7 @@ std::shared_ptr<const graph::Program> derive_block(const DecoderSettings& settin
   std::vector<int> outputs;
   if (settings.experts.exist())
     outputs = add_mixture<T>(
-        block,
-        std::make_shared<const ExpertFeedForward<T>>(settings, leaf, recompute, parameters),
+        block, std::make_shared<const ExpertFeedForward<T>>(settings, leaf, recompute, parameters),
         middle);
   else
     outputs = {add_mlp(block, settings, middle)};
@@ -196,8 +202,8 @@ std::unique_ptr<Unit<T>> BlockMaker<T>::make(std::int64_t index) {
     if (leaf_.defers_gradients && sizes.trained > 0)
       programs.deferring = derive_block<T>(settings_, leaf_, recompute_, parameters);
   }
-  auto unit = std::make_unique<GraphUnit<T>>(name, std::move(parameters), leaf_,
-                                             programs.at_once, programs.deferring);
+  auto unit = std::make_unique<GraphUnit<T>>(name, std::move(parameters), leaf_, programs.at_once,
+                                             programs.deferring);
   plan::UnitDescription& description = unit->description();
   description.parameter_elements = sizes.frozen + sizes.trained;
   description.frozen_elements = sizes.frozen;

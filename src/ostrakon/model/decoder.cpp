@@ -39,6 +39,10 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("tokens", leaf.tokens);
   positive("parts", leaf.parts);
   positive("grain", leaf.grain);
+  require(!leaf.decodes() || (leaf.batch == 1 && !leaf.is_cut() && leaf.tensor_pieces() == 1 &&
+                              leaf.expert_ranks == 1 && leaf.leaves() == 1),
+          "decoding ", leaf.decoded_rows,
+          " rows at a time; expected one whole sequence on one rank");
   require(!leaf.is_cut() || leaf.tokens % (2 * leaf.parts * leaf.pieces()) == 0, "sequences of ",
           leaf.tokens, " tokens can't be divided into ", leaf.parts, " parts of ", leaf.pieces(),
           " pieces; expected a multiple of twice as many");
@@ -187,10 +191,13 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 }
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
-  const bool whole = begin == 0 && end == rows();
-  const bool some = batch == 1 && !is_cut() && 0 <= begin && begin < end && end <= tokens;
-  require(whole || some, "rows [", begin, ", ", end, ") of a leaf of ", batch, " x ", tokens,
-          ": expected all of them, or some of a single sequence");
+  if (!decodes()) {
+    require(begin == 0 && end == rows(), "rows [", begin, ", ", end, ") of a leaf of ", batch,
+            " x ", tokens, ": expected all of them");
+    return;
+  }
+  require(0 <= begin && begin < end && end <= tokens && end - begin <= rows(), "rows [", begin,
+          ", ", end, ") of ", tokens, " that are decoded: expected at most ", rows(), " of them");
 }
 
 template <class T>

@@ -17,8 +17,7 @@ struct FeedForwardCall {
   View<std::byte*> workspace;
   View<std::byte*> deferred = {};  ///< from backward to backward_parameters, where it defers these
 
-  std::int64_t first_row = 0;  ///< forward: of x in the leaf, where decoding has some of its rows
-  View<T**> y = {};            ///< forward: (rows, width); where it does not exist, only saves
+  View<T**> y = {};                 ///< forward: (rows, width); where it does not exist, only saves
   View<std::int64_t*> counts = {};  ///< forward: (counted()), added to where they exist
   /// What passes to and from experts that are a unit of their own: border_bytes() in forward, where
   /// y exists, and border_gradient_bytes() in backward.

@@ -57,8 +57,8 @@ void hand_over(const Exec& exec, const graph::Arguments& arguments, View<std::by
 }  // namespace
 
 template <class T>
-GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
-                        const LeafShape& leaf, ProgramPointer at_once, ProgramPointer deferring)
+GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters, const LeafShape& leaf,
+                        ProgramPointer at_once, ProgramPointer deferring)
     : parameters_(std::move(parameters)),
       leaf_(leaf),
       at_once_(std::move(at_once)),
@@ -74,21 +74,21 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   d.saved_bytes = program.saved_bytes;
   d.deferred_bytes = program.deferred_bytes;
   d.forward = program.forward_phases;
-  d.backward = program.backward_phases;
+  if (!leaf_.decodes()) d.backward = program.backward_phases;
   d.deferred_phases = program.deferred_phases;
   if (deferring_) d.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
   d.backward_reads_parameters = program.backward_reads_weights;
   d.recomputes = program.saved_bytes > 0;
   plan::check_reads(d.forward, d.name, "forward");
-  plan::check_reads(d.backward, d.name, "backward");
+  if (!leaf_.decodes()) plan::check_reads(d.backward, d.name, "backward");
 }
 
 template <class T>
 void GraphUnit<T>::run(const Exec& exec, const graph::Program& program,
                        const graph::PlacedCall& call, const graph::Buffers& buffers,
                        RowRange rows) const {
-  const graph::Arguments arguments(call, program, buffers, rows, leaf_.rows());
+  const graph::Arguments arguments(call, program, buffers, rows, leaf_.decodes());
   if (!call.call.exchange) return call.call.kernel->run(exec, arguments);
   const View<std::byte*> handed = buffers.in(Home::handed);
   if (call.reads.front().element == graph::Element::sum)
@@ -101,8 +101,9 @@ template <class T>
 void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
   const graph::Program& program = deferring_ ? *deferring_ : *at_once_;
-  const bool only_saves = buffers.recomputes ||
-                          (!buffers.output && plan::writes_output(program.forward_phases, buffers.phase));
+  const bool only_saves =
+      buffers.recomputes ||
+      (!buffers.output && plan::writes_output(program.forward_phases, buffers.phase));
   const graph::Buffers bytes = bytes_of_buffers(buffers);
   for (const graph::PlacedCall& call : program.forward[static_cast<std::size_t>(buffers.phase)])
     if (call.saves || !only_saves) run(exec, program, call, bytes, rows);

@@ -77,10 +77,9 @@ void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x
       sums.leaves,
       [&](std::int64_t slot, std::int64_t leaf) {
         const std::int64_t begin = leaf * rows, end = begin + rows;
-        math::norm_backward_parameters<T>(exec, kind, x.row_range(begin, end),
-                                          mean.range(begin, end), rstd.range(begin, end),
-                                          dy.row_range(begin, end), in_slot(dweight, slot),
-                                          in_slot(dbias, slot));
+        math::norm_backward_parameters<T>(
+            exec, kind, x.row_range(begin, end), mean.range(begin, end), rstd.range(begin, end),
+            dy.row_range(begin, end), in_slot(dweight, slot), in_slot(dbias, slot));
       },
       [&](std::int64_t from, std::int64_t to) {
         for (const View<C*>& sum : {dweight, dbias})
@@ -106,17 +105,18 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
                 });
 }
 
-#define OSTRAKON_INSTANTIATE_SUMS(T)                                                              \
-  template void sum_weight_gradient<T>(const Exec&, View<const T**>, View<const T**>,             \
-                                       View<compute_t<T>**>, const LeafSums<T>&);                 \
-  template void sum_bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>,           \
-                                     const LeafSums<T>&);                                         \
-  template void sum_norm_gradients<T>(                                                            \
-      const Exec&, math::NormKind, View<const T**>, View<const compute_t<T>*>,                    \
-      View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,       \
-      const LeafSums<T>&);                                                                        \
+#define OSTRAKON_INSTANTIATE_SUMS(T)                                                               \
+  template void sum_weight_gradient<T>(const Exec&, View<const T**>, View<const T**>,              \
+                                       View<compute_t<T>**>, const LeafSums<T>&);                  \
+  template void sum_bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>,            \
+                                     const LeafSums<T>&);                                          \
+  template void sum_norm_gradients<T>(const Exec&, math::NormKind, View<const T**>,                \
+                                      View<const compute_t<T>*>, View<const compute_t<T>*>,        \
+                                      View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,   \
+                                      const LeafSums<T>&);                                         \
   template void sum_head_norm_gradient<T>(const Exec&, View<const T**>, View<const compute_t<T>*>, \
-                                          View<const T**>, View<compute_t<T>*>, const LeafSums<T>&);
+                                          View<const T**>, View<compute_t<T>*>,                    \
+                                          const LeafSums<T>&);
 
 OSTRAKON_INSTANTIATE_SUMS(float)
 OSTRAKON_INSTANTIATE_SUMS(double)

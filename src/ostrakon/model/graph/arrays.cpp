@@ -19,8 +19,8 @@ int ValueArrays::find_dead(const ValueArray& array) const {
   int best = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ValueArray& saved = all[i];
-    if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first && saved.bytes >= array.bytes &&
-        saved.bytes <= 2 * array.bytes &&
+    if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first &&
+        saved.bytes >= array.bytes && saved.bytes <= 2 * array.bytes &&
         (best < 0 || saved.bytes < all[static_cast<std::size_t>(best)].bytes))
       best = static_cast<int>(i);
   }

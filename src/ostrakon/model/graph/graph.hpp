@@ -40,6 +40,8 @@ struct Value {
   Element element = Element::number;
   Keep keep = Keep::always;
   OverParts over_parts = OverParts::rows;
+  /// It has rows of all tokens, and those of earlier calls are still there: what decoding keeps.
+  bool is_cached = false;
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
   /// array of its own.
   int group = -1;
@@ -69,7 +71,7 @@ struct Call {
   std::vector<std::pair<int, int>> replaces = {};
   /// Whether it can add what it writes, one value, to what is there.
   bool can_add = false;
-  bool adds = false;  ///< it does, to the last value that it reads
+  bool adds = false;      ///< it does, to the last value that it reads
   bool is_again = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
   double flops = 0.0;
@@ -108,6 +110,8 @@ struct Setting {
   bool drops_norms = false, drops_attention = false, drops_mlp = false;  ///< model::Recompute
   std::int64_t parts = 1;  ///< ranks that have a part of each sequence
   bool defers = false;     ///< gradients of weights are computed in phases that may run later
+  std::int64_t decoded_tokens = 0;  ///< above 0: it is decoded, which has no backward, in sequences
+                                    ///< of so many tokens
 
   bool drops(Keep keep) const {
     return keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||

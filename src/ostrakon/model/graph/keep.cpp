@@ -9,8 +9,7 @@ Call call_again(const Listing& listing, const std::map<int, Listing::Maker>& mak
   const auto [operation, forward] = makers.at(v);
   bool from_statistics = operation->again && contains(operation->again->writes, v);
   for (std::size_t i = 1; from_statistics && i < operation->again->reads.size(); ++i)
-    from_statistics =
-        !listing.graph.setting.drops(listing.value(operation->again->reads[i]).keep);
+    from_statistics = !listing.graph.setting.drops(listing.value(operation->again->reads[i]).keep);
   Call call = from_statistics ? *operation->again : *forward;
   call.is_again = true;
   call.replaces.clear();

@@ -17,24 +17,23 @@ namespace ostrakon::model::graph {
 struct Buffers {
   std::array<View<std::byte*>, 9> homes;
   View<std::byte*> trained, frozen, gradients;
-  std::int64_t part = 0;          ///< UnitBuffers::part
-  View<std::int64_t*> counts;     ///< UnitBuffers::counts
+  std::int64_t part = 0;       ///< UnitBuffers::part
+  View<std::int64_t*> counts;  ///< UnitBuffers::counts
   double loss_scale = 1.0;
 
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
 };
 
 /// What a kernel works with: the values, weights and scratch arrays of its call, by their index
-/// there, as views. Where decoding computes some rows of a leaf, `rows` are these, and matrices that
-/// are read and written have these alone.
+/// there, as views. Where a sequence is decoded, `rows` are the tokens that are computed, and
+/// matrices that are read and written have their rows alone.
 class Arguments {
  public:
   Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, RowRange rows,
-            std::int64_t leaf_rows)
-      : call_(call), program_(program), buffers_(buffers), rows_(rows), leaf_rows_(leaf_rows) {}
+            bool decodes)
+      : call_(call), program_(program), buffers_(buffers), rows_(rows), decodes_(decodes) {}
 
   RowRange rows() const { return rows_; }
-  bool has_all_rows() const { return rows_.begin == 0 && rows_.end == leaf_rows_; }
   std::int64_t part() const { return buffers_.part; }
   bool adds() const { return call_.call.adds; }
   const Buffers& buffers() const { return buffers_; }
@@ -46,11 +45,11 @@ class Arguments {
 
   template <class A>
   View<const A**> read(int i) const {
-    return in_range(View<const A**>(matrix<A>(place_read(i))));
+    return in_range(View<const A**>(matrix<A>(place_read(i))), place_read(i));
   }
   template <class A>
   View<A**> written(int i) const {
-    return in_range(matrix<A>(place_written(i)));
+    return in_range(matrix<A>(place_written(i)), place_written(i));
   }
   /// All rows, whichever are computed.
   template <class A>
@@ -64,11 +63,12 @@ class Arguments {
   /// Neighbouring columns of one array as one matrix: values [first, first + count).
   template <class A>
   View<const A**> read_joined(int first, int count) const {
-    return in_range(View<const A**>(matrix<A>(joined<A>(call_.reads, first, count))));
+    return in_range(View<const A**>(matrix<A>(joined<A>(call_.reads, first, count))),
+                    place_read(first));
   }
   template <class A>
   View<A**> written_joined(int first, int count) const {
-    return in_range(matrix<A>(joined<A>(call_.writes, first, count)));
+    return in_range(matrix<A>(joined<A>(call_.writes, first, count)), place_written(first));
   }
   template <class A>
   View<const A**> read_joined_whole(int first, int count) const {
@@ -99,7 +99,8 @@ class Arguments {
   View<A*> scratch(int i) const {
     const Place& place = at(call_.scratch, i);
     if (place.columns == 0) return {};
-    return view_as<A>(buffers_.in(Home::workspace).range(place.offset, place.offset + place.columns));
+    return view_as<A>(
+        buffers_.in(Home::workspace).range(place.offset, place.offset + place.columns));
   }
   /// Bytes of a value; none where its buffer does not exist.
   View<std::byte*> bytes(const Place& place) const {
@@ -121,8 +122,10 @@ class Arguments {
     return {all.data(), place.rows, place.columns, place.stride, all.origin()};
   }
   template <class A>
-  View<A**> in_range(View<A**> all) const {
-    return !all || has_all_rows() ? all : all.row_range(rows_.begin, rows_.end);
+  View<A**> in_range(View<A**> all, const Place& place) const {
+    if (!decodes_ || !all) return all;
+    return place.is_cached ? all.row_range(rows_.begin, rows_.end)
+                           : all.row_range(0, rows_.end - rows_.begin);
   }
   template <class A>
   static View<A*> part_of(View<std::byte*> segment, std::int64_t offset, std::int64_t elements) {
@@ -146,7 +149,7 @@ class Arguments {
   const Program& program_;
   const Buffers& buffers_;
   RowRange rows_;
-  std::int64_t leaf_rows_;
+  bool decodes_;
 };
 
 /// What computes a call. Holds sizes and no arrays.

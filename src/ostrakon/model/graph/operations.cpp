@@ -38,8 +38,7 @@ template <class T>
 void copy_of(const Exec& exec, const Arguments& a) {
   using C = compute_t<T>;
   if (a.reads() == 0) return math::copy<T>(exec, a.weight<T>(0), a.written<T>(0).flat());
-  if (a.writes() == 0)
-    return math::copy<C>(exec, a.read_whole<C>(0).flat(), a.gradient<C>(0));
+  if (a.writes() == 0) return math::copy<C>(exec, a.read_whole<C>(0).flat(), a.gradient<C>(0));
   for (int i = 0; i < a.reads(); ++i)
     copy_matrix<T>(exec, a.place_read(i), a.place_written(i), a, i);
 }
@@ -66,6 +65,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.drops_mlp = recompute.mlp;
   setting.parts = leaf.parts;
   setting.defers = leaf.defers_gradients;
+  if (leaf.decodes()) setting.decoded_tokens = leaf.tokens;
   for (const Parameter& parameter : parameters)
     graph_.weights.push_back(
         {parameter.name, parameter.offset, parameter.elements(), !parameter.frozen});
@@ -144,10 +144,9 @@ int Operations<T>::norm(int x, const std::string& name, math::NormKind kind, dou
   forward.weights = weights;
   forward.work = row_work(2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_forward<T>(exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
-                          a.written<T>(0),
-                          has_mean ? a.written<Compute>(2).flat() : View<Compute*>(),
-                          a.written<Compute>(1).flat());
+    math::norm_forward<T>(
+        exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1), a.written<T>(0),
+        has_mean ? a.written<Compute>(2).flat() : View<Compute*>(), a.written<Compute>(1).flat());
   });
   const auto mean_of = [has_mean](const Arguments& a, int i) {
     return has_mean ? a.read<Compute>(i).flat() : View<const Compute*>();
@@ -225,8 +224,8 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   input.replaces = {{~x, ~made}};
   input.work = row_work(2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0),
-                                      a.read<Compute>(1).flat(), a.written<T>(0));
+    math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
+                                      a.written<T>(0));
   });
   graph_.operations.push_back({{forward}, {statistics, gradient, input}});
   return made;
@@ -281,22 +280,22 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
 }
 
 template <class T>
-void Operations<T>::linear(int x, const std::string& name,
+void Operations<T>::linear(int x, const std::string& name, const std::vector<int>& all,
                            const std::vector<std::vector<int>>& products) {
   const std::int64_t inputs = columns_of(x);
   const std::vector<int> weights = weights_of(name);
   const bool has_bias = weights.size() > 1;
   const std::int64_t outputs = elements_of(weights.front()) / inputs;
   const auto first_of = [&](int v) {
-    return graph_.values[static_cast<std::size_t>(v)].first_column;
+    std::int64_t first = 0;
+    for (std::size_t i = 0; all[i] != v; ++i) first += columns_of(all[i]);
+    return first;
   };
   Operation linear{{}};
-  std::vector<int> all;
   for (const std::vector<int>& made : products) {
     const std::int64_t first = first_of(made.front());
     std::int64_t columns = 0;
     for (int v : made) columns += columns_of(v);
-    append(all, made);
     const auto count = static_cast<int>(made.size());
     Call forward{products.size() == 1 ? name : name + " " + name_of(made.front()), {x}, made};
     forward.weights = weights;
@@ -312,7 +311,6 @@ void Operations<T>::linear(int x, const std::string& name,
     });
     linear.forward.push_back(std::move(forward));
   }
-  std::sort(all.begin(), all.end(), [&](int a, int b) { return first_of(a) < first_of(b); });
   linear.backward = linear_backward(x, name, all, outputs);
   graph_.operations.push_back(std::move(linear));
 }
@@ -320,7 +318,7 @@ void Operations<T>::linear(int x, const std::string& name,
 template <class T>
 int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep) {
   const int made = add(name, columns, keep);
-  linear(x, name, std::vector<std::vector<int>>{{made}});
+  linear(x, name, {made}, {{made}});
   return made;
 }
 
@@ -408,18 +406,21 @@ int Operations<T>::attention(int queries, int keys, int values, const std::strin
   const std::int64_t all_rows = leaf.batch * leaf.tokens;
 
   Call forward{name, {queries, keys, values}, {made, sums}};
-  forward.scratch = {
-      bytes_of<T>(math::attention_forward_workspace<T>(shape, leaf.kernels)), bytes_of<T>(ordered)};
+  forward.scratch = {bytes_of<T>(math::attention_forward_workspace<T>(shape, leaf.kernels)),
+                     bytes_of<T>(ordered)};
   forward.flops = 2.0 * scores;
   forward.work = plan::attention_work(forward.flops, heads.width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<T**> out = a.written_whole<T>(0);
-    const View<Compute*> log_sum_exp = a.written_whole<Compute>(1).flat();
+    const View<T**> out = a.written<T>(0);
+    const View<Compute*> log_sum_exp = a.written<Compute>(1).flat();
+    if (leaf.decodes()) {
+      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0),
+                                 a.read_joined_whole<T>(1, 2), out, log_sum_exp, a.scratch<T>(0));
+      return;
+    }
     if (!leaf.is_cut()) {
-      // Rows of one sequence are queries of it; all rows are all queries of every sequence.
-      math::attention_forward<T>(exec, shape, a.read_joined_whole<T>(0, 3), a.rows().begin,
-                                 a.has_all_rows() ? leaf.tokens : a.rows().end, out, log_sum_exp,
-                                 a.scratch<T>(0));
+      math::attention_forward<T>(exec, shape, a.read_joined_whole<T>(0, 3), 0, leaf.tokens, out,
+                                 log_sum_exp, a.scratch<T>(0));
       return;
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
@@ -428,7 +429,8 @@ int Operations<T>::attention(int queries, int keys, int values, const std::strin
                                log_sum_exp, a.scratch<T>(0));
   });
 
-  Call backward{"d " + name, {queries, keys, values, made, sums, ~made}, {~queries, ~keys, ~values}};
+  Call backward{
+      "d " + name, {queries, keys, values, made, sums, ~made}, {~queries, ~keys, ~values}};
   backward.scratch = {
       bytes_of<T>(math::attention_backward_workspace<T>(shape, leaf.pieces(), leaf.kernels)),
       bytes_of<T>(ordered), bytes_of<Compute>(ordered)};

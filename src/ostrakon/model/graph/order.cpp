@@ -106,8 +106,7 @@ void exchange_again_ahead(Calls& calls) {
     if (!calls[i].exchange || !calls[i].is_again) continue;
     std::size_t to = i;
     while (to > 0 && !calls[to - 1].exchange &&
-           !any_of(calls[to - 1].writes,
-                   [&](int v) { return contains(calls[i].reads, v); }))
+           !any_of(calls[to - 1].writes, [&](int v) { return contains(calls[i].reads, v); }))
       --to;
     if (!has_product(calls, to, i)) continue;
     std::rotate(calls.begin() + static_cast<std::ptrdiff_t>(to),

@@ -39,10 +39,15 @@ struct Listing {
 /// takes so travel in one message. Guarantee: every value has the layout that its readers declare.
 void divide_parts(Graph& graph);
 
+/// Of a unit that is decoded: what operations take whole over parts is what they take of all
+/// tokens. It is cached: it has a row for each token, which stays from call to call. Guarantee:
+/// nothing else does.
+void cache(Graph& graph);
+
 /// 2. Lists the calls of forward, and those of backward from the last operation to the first.
 /// Gradients of a value that is read several times are added up: by calls that can add, else by a
 /// call that does nothing else. Guarantee: the gradient of the input, and of each trained weight,
-/// is made once; nothing is computed for other weights.
+/// is made once; nothing is computed for other weights. A unit that is decoded has no backward.
 Listing differentiate(Graph graph);
 
 /// 3. What backward reads of forward is kept, or, if it is dropped, made again before its first

@@ -111,9 +111,9 @@ class Placement {
     place_crossing();
     place_workspaces();
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
-    check_places(l_, calls_, [&](int call, int v) { return place_of(call, v, false); }, [&](int i) {
-      return run_of_[static_cast<std::size_t>(phase_of(i))];
-    });
+    check_places(
+        l_, calls_, [&](int call, int v) { return place_of(call, v, false); },
+        [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; });
     return std::move(program_);
   }
 
@@ -184,8 +184,7 @@ class Placement {
 
   void describe_forward(int i, plan::Phase& own) {
     const Call& call = calls_[i];
-    own.writes_output |=
-        any_of(call.writes, [&](int v) { return contains(l_.graph.outputs, v); });
+    own.writes_output |= any_of(call.writes, [&](int v) { return contains(l_.graph.outputs, v); });
     if (!saves_[static_cast<std::size_t>(i)]) return;
     own.recomputes = true;
     own.recompute_flops += call.saving ? call.saving->first : call.flops;
@@ -280,7 +279,8 @@ class Placement {
     const Value& value = l_.value(v);
     const ValueArray& array = arrays_.array_of(v);
     const std::int64_t element = l_.graph.element_bytes(value.element);
-    Place place{array.home, array.offset, value.rows, value.columns, value.columns, value.element};
+    Place place{array.home,    array.offset,  value.rows,     value.columns,
+                value.columns, value.element, value.is_cached};
     if (value.group >= 0) {
       place.stride = l_.graph.group_columns[static_cast<std::size_t>(value.group)];
       place.offset += value.first_column * element;

@@ -24,8 +24,8 @@ bool overlap(const Graph& graph, const Live& a, const Live& b) {
     return value(a).first_column < value(b).first_column + value(b).columns &&
            value(b).first_column < value(a).first_column + value(a).columns;
   const auto end = [&](const Place& place) {
-    return place.offset + ((place.rows - 1) * place.stride + place.columns) *
-                              graph.element_bytes(place.element);
+    return place.offset +
+           ((place.rows - 1) * place.stride + place.columns) * graph.element_bytes(place.element);
   };
   return a.place.offset < end(b.place) && b.place.offset < end(a.place);
 }
@@ -62,8 +62,7 @@ void check_places(const Listing& listing, const Numbered& calls,
     for (int v : all_reads(call)) {
       bool found = false;
       for (const Live& one : live)
-        if (one.v == v)
-          found = one.place.home != Home::workspace || one.run == run(i);
+        if (one.v == v) found = one.place.home != Home::workspace || one.run == run(i);
       if (!found) fail(call, " reads before it is written, or after it is lost: ", v);
     }
     for (int w : call.writes) {

@@ -8,6 +8,7 @@ namespace ostrakon::model::graph {
 
 Program derive(Graph graph) {
   divide_parts(graph);
+  if (graph.setting.decoded_tokens > 0) cache(graph);
   Listing listing = differentiate(std::move(graph));
   double gradient_flops = 0.0;
   for (const Call& call : listing.backward) gradient_flops += call.flops - call.repeated_flops;

@@ -27,6 +27,7 @@ struct Place {
   std::int64_t offset = 0;  ///< bytes of the first element
   std::int64_t rows = 0, columns = 0, stride = 0;
   Element element = Element::number;
+  bool is_cached = false;  ///< Value::is_cached
 };
 
 /// A call, and where all that it works with lies.
@@ -36,7 +37,7 @@ struct PlacedCall {
   std::vector<Place> weights;    ///< copies of weights, of those entries of Call::weights
   std::vector<Place> gradients;  ///< the same of gradients
   std::vector<Place> scratch;    ///< of bytes
-  bool saves = true;  ///< of forward: whether what is saved takes it
+  bool saves = true;             ///< of forward: whether what is saved takes it
 };
 
 /// What a unit does in each phase, in order, and the sizes of the buffers for it.

@@ -201,16 +201,11 @@ TEST(Decoder, SameInputsGiveSameBits) {
 TEST(Decoder, DecodingRowByRowEqualsTheWholeForward) {
   for (ModelCase which : model_cases()) {
     which.leaf = {1, 13};
-    ModelRun<double> whole(which), rowwise(which);
+    ModelRun<double> whole(which);
     whole.forward();
-    for (std::int64_t begin = 0; begin < whole.rows();) {
-      const std::int64_t end = begin == 0 ? 4 : begin + 1;  // a prompt, then token by token
-      for (int u = 0; u < rowwise.units(); ++u) rowwise.forward(u, begin, end);
-      begin = end;
-    }
-    rowwise.expect_guards_intact();
+    const auto decoded = decoded_outputs(which, whole);
     for (int u = 0; u < whole.units(); ++u)
-      EXPECT_LE(relative_error(rowwise.outputs[u].values(), whole.outputs[u].values()), 1e-12)
+      EXPECT_LE(relative_error(decoded[u], whole.outputs[u].values()), 1e-12)
           << which.name << ": " << whole.description.units[u].name;
   }
 }
@@ -478,15 +473,18 @@ TEST(Decoder, RefusesImpossibleRowRanges) {
     EXPECT_EQ(refusal([&] {
                 run.decoder.unit(u).forward(run.exec, run.buffers(u), {0, 7});
               }),
-              "rows [0, 7) of a leaf of 3 x 7: expected all of them, or some of a single sequence");
+              "rows [0, 7) of a leaf of 3 x 7: expected all of them");
   ModelCase single = model_cases()[0];
   single.leaf = {1, 7};
+  single.leaf.decoded_rows = 4;
   ModelRun<float> sequence(single);
-  for (const auto& rows : {model::Unit<float>::RowRange{6, 8}, {3, 3}, {-1, 2}})
+  for (const auto& rows : {model::Unit<float>::RowRange{6, 8}, {3, 3}, {-1, 2}, {0, 5}})
     EXPECT_NE(refusal([&] {
                 sequence.decoder.unit(1).forward(sequence.exec, sequence.buffers(1), rows);
               }),
               "(accepted)");
+  single.leaf.batch = 2;
+  EXPECT_NE(refusal([&] { model::Decoder<float>(single.settings, single.leaf); }), "(accepted)");
 }
 
 }  // namespace

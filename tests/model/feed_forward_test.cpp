@@ -6,7 +6,7 @@
 #include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/expert_unit.hpp>
-#include <ostrakon/model/feed_forward.hpp>
+#include <ostrakon/model/expert_feed_forward.hpp>
 #include <string>
 #include <vector>
 
@@ -27,7 +27,7 @@ class FeedForwardRun {
   FeedForwardRun(const model::DecoderSettings& settings, const model::LeafShape& leaf)
       : leaf_(leaf), width_(settings.width), parameters_(model::block_parameters(settings)) {
     const model::SegmentSizes sizes = model::lay_out_parameters(parameters_, "block.0", {});
-    part_ = model::make_feed_forward<T>(settings, leaf, {}, parameters_);
+    part_ = std::make_unique<model::ExpertFeedForward<T>>(settings, leaf, model::Recompute{}, parameters_);
     flat_ = std::make_unique<DeviceArray<T>>(scaled(sizes.trained, 2, 0.5));
     gradients_ = std::make_unique<GuardedArray<Compute>>(sizes.trained);
     saved_ = std::make_unique<GuardedArray<T>>(elements(part_->saved_bytes()));
@@ -103,7 +103,7 @@ class FeedForwardRun {
   model::LeafShape leaf_;
   std::int64_t width_;
   std::vector<model::Parameter> parameters_;
-  std::unique_ptr<const model::FeedForward<T>> part_;
+  std::unique_ptr<const model::ExpertFeedForward<T>> part_;
   std::unique_ptr<DeviceArray<T>> flat_;
   std::unique_ptr<GuardedArray<Compute>> gradients_;
   std::unique_ptr<GuardedArray<T>> saved_;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <ostrakon/model/block_unit.hpp>
+#include <ostrakon/model/block.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/packing.hpp>
@@ -215,7 +215,7 @@ TEST(Frozen, SavedArraysAreWrittenAgain) {
 }
 
 /// Where gradients of parameters are deferred, what only frozen ones need is not kept, and a block
-/// without anything to train defers nothing.
+/// none of whose matrices is trained defers nothing.
 TEST(Frozen, DeferredGradientsHaveTheSameBits) {
   std::vector<ModelCase> cases = some_cases();
   for (int i : {13, 15, 16}) cases.push_back(model_cases()[static_cast<std::size_t>(i)]);
@@ -238,7 +238,11 @@ TEST(Frozen, DeferredGradientsHaveTheSameBits) {
         const plan::UnitDescription& unit = run.description.units[u];
         expect_same_gradients(name, run, plain, u);
         const bool is_block = u > 0 && u < run.head();
-        EXPECT_EQ(unit.deferred_phases, is_block && unit.trained_elements() > 0 ? 1 : 0) << name;
+        const std::vector<model::Parameter> all_parameters = parameters_of(run.decoder, u);
+        const bool trains_matrices = std::any_of(
+            all_parameters.begin(), all_parameters.end(),
+            [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
+        EXPECT_EQ(unit.deferred_phases, is_block && trains_matrices ? 1 : 0) << name;
         EXPECT_LE(unit.deferred_bytes, everything.description.units[u].deferred_bytes) << name;
       }
       run.expect_guards_intact();
@@ -257,7 +261,9 @@ TEST(Frozen, SecondMatricesTakeNothingThatIsDeferred) {
   const std::int64_t rows = 4 * 128, width = which.settings.width;
   EXPECT_EQ(deferred({}) - deferred({"*attention.out.*"}), rows * width);
   EXPECT_EQ(deferred({}) - deferred({"*mlp.down.*"}), rows * (width + which.settings.ffn_width));
-  EXPECT_EQ(deferred({}) - deferred({"*mlp.down.weight"}), rows * which.settings.ffn_width);
+  // Its bias has a gradient in backward, which waits: no product reads what that takes.
+  EXPECT_EQ(deferred({}) - deferred({"*mlp.down.weight"}),
+            rows * (width + which.settings.ffn_width) - 4 * model::round_up(width, 64));
 }
 
 /// Checks up to `samples` elements of an array's gradient, spread evenly over it.
@@ -402,7 +408,7 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
           EXPECT_EQ(found.output_bytes, expected.output_bytes) << name;
           EXPECT_EQ(found.forward.front().workspace_bytes, expected.forward.front().workspace_bytes)
               << name;
-          EXPECT_EQ(found.backward.front().workspace_bytes,
+          EXPECT_LE(found.backward.front().workspace_bytes,
                     expected.backward.front().workspace_bytes)
               << name;
           EXPECT_EQ(found.backward_reads_parameters, expected.backward_reads_parameters) << name;
@@ -440,9 +446,9 @@ TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
     model::StackUnit<double>::Units units;
     units.push_back(
         std::make_unique<model::EmbeddingUnit<double>>(which.settings, which.leaf, freeze.frozen));
+    model::BlockMaker<double> blocks(which.settings, which.leaf, Recompute{}, freeze.frozen);
     for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
-      units.push_back(std::make_unique<model::BlockUnit<double>>(which.settings, which.leaf, layer,
-                                                                 Recompute{}, freeze.frozen));
+      units.push_back(blocks.make(layer));
     units.push_back(std::make_unique<model::HeadUnit<double>>(which.settings, which.leaf, nullptr,
                                                               freeze.frozen));
     const model::StackUnit<double> stack("model", std::move(units));

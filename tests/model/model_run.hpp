@@ -468,4 +468,30 @@ std::vector<A> part(const std::vector<A>& flat, const model::Parameter& paramete
   return {begin, begin + parameter.elements()};
 }
 
+/// What each unit outputs for the tokens of `whole`, decoded: a prompt of 4, then token by token.
+template <class T>
+std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& whole) {
+  constexpr std::int64_t at_once = 4;
+  which.leaf.decoded_rows = at_once;
+  ModelRun<T> run(which);
+  std::vector<std::vector<T>> outputs(run.outputs.size());
+  for (std::int64_t begin = 0, end = at_once; begin < whole.rows(); begin = end++) {
+    const auto some = [&](const std::vector<std::int32_t>& ids) {
+      std::vector<std::int32_t> values(at_once);
+      std::copy(ids.begin() + begin, ids.begin() + end, values.begin());
+      return values;
+    };
+    run.tokens.assign(some(whole.token_ids));
+    run.targets.assign(some(whole.target_ids));
+    for (int u = 0; u < run.units(); ++u) {
+      run.forward(u, begin, end);
+      const std::vector<T> values = run.outputs[u].values();
+      const auto count = static_cast<std::ptrdiff_t>(values.size()) / at_once * (end - begin);
+      outputs[u].insert(outputs[u].end(), values.begin(), values.begin() + count);
+    }
+  }
+  run.expect_guards_intact();
+  return outputs;
+}
+
 }  // namespace ostrakon::test

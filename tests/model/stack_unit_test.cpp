@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <ostrakon/model/block_unit.hpp>
+#include <ostrakon/model/block.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
 #include <ostrakon/model/packing.hpp>
@@ -93,21 +93,11 @@ TEST(Grouping, ChangesNoBit) {
 TEST(Grouping, ChangesNoBitOfDecoding) {
   for (ModelCase which : deep_cases()) {
     which.leaf = {1, 13};
-    const auto decoded = [](ModelRun<float>& run) {
-      for (std::int64_t begin = 0; begin < run.rows();) {
-        const std::int64_t end = begin == 0 ? 4 : begin + 1;  // a prompt, then token by token
-        for (int u = 0; u < run.head(); ++u) run.forward(u, begin, end);
-        begin = end;
-      }
-      run.expect_guards_intact();
-      return run.outputs[run.head() - 1].values();
-    };
-    ModelRun<float> single(which);
-    const std::vector<float> expected = decoded(single);
-    for (const std::int64_t blocks_per_unit : groupings) {
-      ModelRun<float> stacked(grouped(which, blocks_per_unit));
-      EXPECT_EQ(decoded(stacked), expected) << which.name << ", " << blocks_per_unit;
-    }
+    const ModelRun<float> tokens(which);
+    const std::vector<float> expected = decoded_outputs(which, tokens).back();
+    for (const std::int64_t blocks_per_unit : groupings)
+      EXPECT_EQ(decoded_outputs(grouped(which, blocks_per_unit), tokens).back(), expected)
+          << which.name << ", " << blocks_per_unit;
   }
 }
 
@@ -216,8 +206,8 @@ TEST(Grouping, DescribesStacks) {
 TEST(StackUnit, AlignsItsParts) {
   const ModelCase which = grouped(deep_cases()[1], 6);  // 18 rows of 24: all need gaps
   const model::Decoder<double> decoder(which.settings, which.leaf);
-  const model::BlockUnit<double> block(which.settings, which.leaf, 0);
-  const plan::UnitDescription& one = block.description();
+  const auto block = model::BlockMaker<double>(which.settings, which.leaf).make(0);
+  const plan::UnitDescription& one = block->description();
   const plan::UnitDescription& all = decoder.unit(1).description();
 
   EXPECT_EQ(all.parameter_elements, 6 * one.parameter_elements);
@@ -239,8 +229,9 @@ template <class T>
 typename StackUnit<T>::Units whole_model(const ModelCase& which) {
   typename StackUnit<T>::Units units;
   units.push_back(std::make_unique<model::EmbeddingUnit<T>>(which.settings, which.leaf));
+  model::BlockMaker<T> blocks(which.settings, which.leaf);
   for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
-    units.push_back(std::make_unique<model::BlockUnit<T>>(which.settings, which.leaf, layer));
+    units.push_back(blocks.make(layer));
   const model::Unit<T>* tied_to = which.settings.tie_embeddings ? units.front().get() : nullptr;
   units.push_back(std::make_unique<model::HeadUnit<T>>(which.settings, which.leaf, tied_to));
   return units;

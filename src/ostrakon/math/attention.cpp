@@ -814,6 +814,14 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, View<const
 }
 
 template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape, std::int64_t begin,
+                       View<const T**> q, View<const T**> kv, View<T**> out,
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+  forward_of<T>(exec, shape, QueryRuns::from(shape.tokens, begin, q.rows(), q.rows()), q, kv, out,
+                log_sum_exp, workspace);
+}
+
+template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
@@ -836,6 +844,9 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
   template void attention_forward<T>(const Exec&, const AttentionShape&, View<const T**>,          \
                                      std::int64_t, std::int64_t, View<T**>, View<compute_t<T>*>,   \
                                      View<T*>);                                                    \
+  template void attention_forward<T>(const Exec&, const AttentionShape&, std::int64_t,             \
+                                     View<const T**>, View<const T**>, View<T**>,                  \
+                                     View<compute_t<T>*>, View<T*>);                               \
   template void attention_backward<T>(const Exec&, const AttentionShape&, View<const T**>,         \
                                       View<const T**>, View<const compute_t<T>*>, View<const T**>, \
                                       View<T**>, View<T*>);

@@ -56,9 +56,18 @@ void attention_forward(const Exec& exec, const AttentionShape& shape,
                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
                        View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace);
 
-/// The backward of that: dq, as out, and dkv, as kv, overwritten. dkv has the sums over these
-/// queries alone, zero for keys that none of them sees: each piece's queries are summed by
-/// themselves, and the pieces by the tree of piece_tree.hpp. The workspace is that of `pieces`.
+/// The same for the queries at positions [begin, begin + q.rows()) of the only sequence: q (rows,
+/// heads * head_width or more columns), kv (tokens, 2 * kv_heads * head_width), out (rows, heads *
+/// head_width), log_sum_exp (heads, rows).
+template <class T>
+void attention_forward(const Exec& exec, const AttentionShape& shape, std::int64_t begin,
+                       View<const T**> q, View<const T**> kv, View<T**> out,
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+
+/// The backward of attention_forward of a part: dq, as out, and dkv, as kv, overwritten. dkv has
+/// the sums over these queries alone, zero for keys that none of them sees: each piece's queries
+/// are summed by themselves, and the pieces by the tree of piece_tree.hpp. The workspace is that of
+/// `pieces`.
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape,
                         const AttentionQueries& queries, View<const T**> q, View<const T**> kv,

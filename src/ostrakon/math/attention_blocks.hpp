@@ -19,9 +19,17 @@ class QueryRuns {
       : sequence_(queries.sequence), part_(queries.part) {}
   QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
       : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
+  /// Queries from position `begin` on, which are the first of `rows` rows.
+  static QueryRuns from(std::int64_t tokens, std::int64_t begin, std::int64_t count,
+                        std::int64_t rows) {
+    QueryRuns runs(tokens, begin, begin + count);
+    runs.range_.row = 0;
+    runs.rows_ = rows;
+    return runs;
+  }
 
   /// These count the rows and pieces of each sequence.
-  std::int64_t rows() const { return sequence_.part_tokens(); }
+  std::int64_t rows() const { return rows_ > 0 ? rows_ : sequence_.part_tokens(); }
   std::int64_t pieces() const { return sequence_.pieces; }
   std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
   std::int64_t runs() const { return pieces() * runs_of_piece(); }
@@ -46,6 +54,7 @@ class QueryRuns {
   std::int64_t part_ = 0;
   TokenRun range_;
   bool is_range_ = false;
+  std::int64_t rows_ = 0;  // 0: those of a part
 };
 
 /// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones

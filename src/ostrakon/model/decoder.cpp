@@ -5,11 +5,11 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
-#include <ostrakon/model/block_unit.hpp>
-#include <ostrakon/model/deferring_unit.hpp>
+#include <ostrakon/model/block.hpp>
 #include <ostrakon/model/embedding_unit.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
 #include <ostrakon/model/tensor_block_unit.hpp>
@@ -39,6 +39,10 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("tokens", leaf.tokens);
   positive("parts", leaf.parts);
   positive("grain", leaf.grain);
+  require(!leaf.decodes() || (leaf.batch == 1 && !leaf.is_cut() && leaf.tensor_pieces() == 1 &&
+                              leaf.expert_ranks == 1 && leaf.leaves() == 1),
+          "decoding ", leaf.decoded_rows,
+          " rows at a time; expected one whole sequence on one rank");
   require(!leaf.is_cut() || leaf.tokens % (2 * leaf.parts * leaf.pieces()) == 0, "sequences of ",
           leaf.tokens, " tokens can't be divided into ", leaf.parts, " parts of ", leaf.pieces(),
           " pieces; expected a multiple of twice as many");
@@ -124,35 +128,47 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           ", expected at least 1, or 0 for automatic");
 }
 
-/// The unit of `count` blocks from `first` on.
+/// The units of `count` neighbouring blocks each.
 template <class T>
-std::unique_ptr<Unit<T>> make_stack_of_blocks(const DecoderSettings& settings, LeafShape leaf,
-                                              std::int64_t first, std::int64_t count,
-                                              Recompute recompute, const Frozen& frozen) {
-  const auto make_block = [&](std::int64_t layer) -> std::unique_ptr<Unit<T>> {
-    if (leaf.tensor_pieces() > 1)
-      return std::make_unique<TensorBlockUnit<T>>(settings, leaf, layer, recompute, frozen);
-    return std::make_unique<BlockUnit<T>>(settings, leaf, layer, recompute, frozen);
-  };
-  if (count == 1) return make_block(first);
-  typename StackUnit<T>::Units blocks;
-  for (std::int64_t layer = first; layer < first + count; ++layer)
-    blocks.push_back(make_block(layer));
-  return std::make_unique<StackUnit<T>>(
-      "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
-      std::move(blocks));
-}
+class BlockUnits {
+ public:
+  BlockUnits(const DecoderSettings& settings, const LeafShape& leaf, Recompute recompute,
+             const Frozen& frozen)
+      : settings_(settings),
+        leaf_(leaf),
+        recompute_(recompute),
+        frozen_(frozen),
+        blocks_(settings, leaf, recompute, frozen) {}
 
-/// The same, both ways where gradients of parameters are deferred.
-template <class T>
-std::unique_ptr<Unit<T>> make_unit_of_blocks(const DecoderSettings& settings, LeafShape leaf,
-                                             std::int64_t first, std::int64_t count,
-                                             Recompute recompute, const Frozen& frozen) {
-  auto unit = make_stack_of_blocks<T>(settings, leaf, first, count, recompute, frozen);
-  if (unit->description().deferred_phases == 0) return unit;
-  leaf.defers_gradients = false;
-  return std::make_unique<DeferringUnit<T>>(
-      std::move(unit), make_stack_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
+  std::unique_ptr<Unit<T>> make(std::int64_t first, std::int64_t count) {
+    if (count == 1) return make_block(first);
+    typename StackUnit<T>::Units blocks;
+    for (std::int64_t layer = first; layer < first + count; ++layer)
+      blocks.push_back(make_block(layer));
+    return std::make_unique<StackUnit<T>>(
+        "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
+        std::move(blocks));
+  }
+
+ private:
+  std::unique_ptr<Unit<T>> make_block(std::int64_t layer) {
+    if (leaf_.tensor_pieces() > 1)
+      return std::make_unique<TensorBlockUnit<T>>(settings_, leaf_, layer, recompute_, frozen_);
+    return blocks_.make(layer);
+  }
+
+  const DecoderSettings& settings_;
+  const LeafShape& leaf_;
+  const Recompute recompute_;
+  const Frozen& frozen_;
+  BlockMaker<T> blocks_;
+};
+
+/// Elements of a block's flat parameter.
+std::int64_t elements_of_block(const DecoderSettings& settings, const LeafShape& leaf) {
+  std::vector<Parameter> parameters = block_parameters(settings, !leaf.has_expert_units());
+  const SegmentSizes sizes = lay_out_parameters(parameters, "block", {});
+  return sizes.frozen + sizes.trained;
 }
 
 }  // namespace
@@ -175,10 +191,13 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 }
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
-  const bool whole = begin == 0 && end == rows();
-  const bool some = batch == 1 && !is_cut() && 0 <= begin && begin < end && end <= tokens;
-  require(whole || some, "rows [", begin, ", ", end, ") of a leaf of ", batch, " x ", tokens,
-          ": expected all of them, or some of a single sequence");
+  if (!decodes()) {
+    require(begin == 0 && end == rows(), "rows [", begin, ", ", end, ") of a leaf of ", batch,
+            " x ", tokens, ": expected all of them");
+    return;
+  }
+  require(0 <= begin && begin < end && end <= tokens && end - begin <= rows(), "rows [", begin,
+          ", ", end, ") of ", tokens, " that are decoded: expected at most ", rows(), " of them");
 }
 
 template <class T>
@@ -192,12 +211,12 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
   else
     units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
-  const std::int64_t block_elements =
-      BlockUnit<T>(settings, leaf, 0).description().parameter_elements / leaf.tensor_ranks;
+  const std::int64_t block_elements = elements_of_block(settings, leaf) / leaf.tensor_ranks;
+  BlockUnits<T> blocks(settings, leaf, recompute, frozen);
   std::int64_t first = 0;
   for (const std::int64_t count : blocks_of_units(
            settings.layers, with_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
-    units_.push_back(make_unit_of_blocks<T>(settings, leaf, first, count, recompute, frozen));
+    units_.push_back(blocks.make(first, count));
     if (with_expert_units)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;

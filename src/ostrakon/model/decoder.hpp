@@ -128,6 +128,9 @@ struct LeafShape {
   bool defers_gradients = false;
   /// For which workspaces are planned; another than this build's can't be computed here.
   math::KernelForm kernels = math::kernel_form;
+  /// Above 0: it is decoded, not trained. That many rows of the only sequence are computed at a
+  /// time at most, and keys and values of the rows before are kept.
+  std::int64_t decoded_rows = 0;
 
   /// Over all tensor ranks, and of one.
   std::int64_t tensor_pieces() const {
@@ -158,7 +161,9 @@ struct LeafShape {
   std::int64_t leaves() const { return sums_by_leaf() ? batch * pieces() : 1; }
   /// Of each sequence, and of all.
   std::int64_t part_tokens() const { return tokens / parts; }
-  std::int64_t rows() const { return batch * part_tokens(); }
+  /// Of what is computed at a time.
+  std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
+  bool decodes() const { return decoded_rows > 0; }
 
   /// body(first row, run) for the runs of neighbouring tokens that `part` has of each sequence.
   template <class Body>
@@ -170,7 +175,8 @@ struct LeafShape {
       }
   }
 
-  /// Throws Error unless [begin, end) is all rows, or some rows of the only sequence.
+  /// Throws Error unless [begin, end) is all rows, or where it is decoded some rows of the
+  /// sequence.
   void require_row_range(std::int64_t begin, std::int64_t end) const;
 };
 
@@ -231,7 +237,7 @@ class Decoder {
 
   plan::ModelDescription description() const;
 
-  /// The same for generation, one row's logits at a time: the head's output is (1, vocabulary) and
+  /// The same for generation, of a leaf that is decoded: the head's output is (1, vocabulary) and
   /// its workspace that of logits() for one row.
   plan::ModelDescription decode_description() const;
 

@@ -76,9 +76,9 @@ void EmbeddingUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
   if (learned_positions_) positions = table_in(parameters, parameters_[position_weight]);
   const View<const T**> tokens = table_in(parameters, parameters_[token_weight]);
   if (!leaf_.is_cut()) {
-    math::embedding_forward<T>(exec, buffers.tokens.range(rows.begin, rows.end), leaf_.tokens,
-                               rows.begin, tokens, positions,
-                               output.row_range(rows.begin, rows.end));
+    const std::int64_t count = rows.end - rows.begin;
+    math::embedding_forward<T>(exec, buffers.tokens.range(0, count), leaf_.tokens, rows.begin,
+                               tokens, positions, output.row_range(0, count));
     return;
   }
   leaf_.for_each_run(buffers.part, [&](std::int64_t begin, const math::TokenRun& run) {

@@ -386,30 +386,30 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
   if (settings.experts.shared > 0) shared_ = find_mlp("mlp.shared");
   border_ = ExpertBorder(settings, leaf);
 
-  this->sizes_ = {
+  sizes_ = {
       saved_in({}, rows_, leaves_).bytes, workspace_in({}, rows_, Step::forward).bytes,
       workspace_in({}, rows_, Step::backward).bytes,
       std::max(leaf_sums_workspace(gate_, leaves_), math::excess_workspace(router_, leaves_))};
-  this->sizes_.counted = router_.experts;
+  sizes_.counted = router_.experts;
   if (experts_.empty()) {
-    this->sizes_.border = border_.template rows_in<T>({}).bytes;
-    this->sizes_.border_gradient = border_.template gradients_in<T>({}).bytes;
+    sizes_.border = border_.template rows_in<T>({}).bytes;
+    sizes_.border_gradient = border_.template gradients_in<T>({}).bytes;
   }
   if (defers_) {
-    this->sizes_.parameters_workspace = workspace_in({}, rows_, Step::parameters).bytes;
-    this->sizes_.deferred = deferred_in({}).bytes;
+    sizes_.parameters_workspace = workspace_in({}, rows_, Step::parameters).bytes;
+    sizes_.deferred = deferred_in({}).bytes;
   }
   const auto add_sums = [&](const Mlp& mlp) {
     const Linear layers[] = {mlp.up, mlp.down};  // nvcc can't loop over a list of these itself
     for (const Linear& layer : layers)
-      this->sizes_.sum_elements =
-          std::max(this->sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
+      sizes_.sum_elements =
+          std::max(sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
   };
-  this->count(gate_, rows_, true, false);
+  count(gate_, rows_, true, false);
   if (has_shared()) {
     add_sums(shared_);
-    this->count(shared_.up, rows_, true, recompute.mlp);
-    this->count(shared_.down, rows_, false, false);
+    count(shared_.up, rows_, true, recompute.mlp);
+    count(shared_.down, rows_, false, false);
   }
   // Rows are evenly divided over experts for this, as far as they can be.
   const std::int64_t all = copies(rows_);
@@ -418,10 +418,37 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
     const std::int64_t rows = (e + 1) * all / router_.experts - e * all / router_.experts;
     ++e;
     add_sums(mlp);
-    this->count(mlp.up, rows, true, recompute.mlp);
-    this->count(mlp.down, rows, false, false);
+    count(mlp.up, rows, true, recompute.mlp);
+    count(mlp.down, rows, false, false);
   }
   count_rows();
+}
+
+/// A product of (m, k) and (k, n) takes 2 m n k, and each of forward's has two in backward, by
+/// either factor, unless that is frozen.
+template <class T>
+void ExpertFeedForward<T>::count(const Linear& layer, std::int64_t rows, bool saved,
+                                 bool computed_again) {
+  const double product =
+      2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);
+  const auto all_rows = static_cast<double>(rows);
+  const plan::KernelWork forward = linear_forward_work<T>(layer, all_rows),
+                         of_parameters = linear_parameters_work<T>(layer, all_rows);
+  const bool trained = layer.weight.trained();
+  flops_.forward += product;
+  work_.forward += forward;
+  if (saved && !computed_again) {
+    flops_.recompute += product;
+    work_.recompute += forward;
+  }
+  flops_.gradient += trained ? 2.0 * product : product;
+  work_.backward += linear_input_work(layer, all_rows) + of_parameters;
+  if (trained) flops_.parameters += product;
+  work_.parameters += of_parameters;
+  if (computed_again) {
+    flops_.again += product;
+    work_.backward += forward;
+  }
 }
 
 // In the order of what forward and backward call. What experts that are a unit of their own do is
@@ -439,7 +466,7 @@ void ExpertFeedForward<T>::count_rows() {
   const plan::KernelWork gather =
                              all > 0 ? plan::row_work(bytes(all, 2 * width_)) : plan::KernelWork(),
                          combine = plan::row_work(bytes(all, width_) + bytes(rows_, 2 * width_));
-  auto& work = this->work_;
+  auto& work = work_;
   work.forward += norm + route + gather + combine;
   work.recompute += norm + route + (recompute_.mlp ? plan::KernelWork() : gather);
   // Copies of the output's gradient, and of the norm; these once more where up is computed again.

@@ -101,17 +101,17 @@ std::int64_t HeadUnit<T>::sum_elements() const {
 
 template <class T>
 void HeadUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
-  const auto [begin, end] = rows;
-  leaf_.require_row_range(begin, end);
+  leaf_.require_row_range(rows.begin, rows.end);
   if (!buffers.output) return;
-  const auto x = buffers.input.matrix(rows_, width_).row_range(begin, end);
+  const std::int64_t count = rows.end - rows.begin;
   const View<T**> normed =
-      array_in<T>(buffers.workspace, workspace_.normed, rows_ * width_).matrix(end - begin, width_);
-  norm_forward<T>(exec, norm_, own_parameters(buffers), x,
-                  statistics_in(buffers.workspace).row_range(0, end - begin), normed);
+      array_in<T>(buffers.workspace, workspace_.normed, rows_ * width_).matrix(count, width_);
+  norm_forward<T>(exec, norm_, own_parameters(buffers),
+                  buffers.input.matrix(rows_, width_).row_range(0, count),
+                  statistics_in(buffers.workspace).row_range(0, count), normed);
   math::linear_cross_entropy_forward<T>(
-      exec, normed, weight(buffers), buffers.targets.range(begin, end),
-      array_in<Compute>(buffers.output, 0, rows_).range(begin, end), logits_in(buffers.workspace));
+      exec, normed, weight(buffers), buffers.targets.range(0, count),
+      array_in<Compute>(buffers.output, 0, rows_).range(0, count), logits_in(buffers.workspace));
 }
 
 template <class T>

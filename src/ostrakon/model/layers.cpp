@@ -7,8 +7,6 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/head_norm.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -32,28 +30,6 @@ void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, 
   const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
   math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, beta, y);
   if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
-}
-
-/// result = the sum over leaves of what write(begin, end, sum) writes of rows [begin, end).
-template <class T, class Write>
-void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
-                View<compute_t<T>*> result, const Write& write) {
-  using C = compute_t<T>;
-  const std::int64_t of_leaf = rows / sums.leaves, size = result.size();
-  const auto begin_of = [&](std::int64_t leaf) {
-    return sums.runs ? sums.runs[leaf] : leaf * of_leaf;
-  };
-  const auto slot = [&](std::int64_t index) {
-    return index == 0 ? result : sums.workspace.range((index - 1) * size, index * size);
-  };
-  math::sum_pieces(
-      sums.leaves,
-      [&](std::int64_t to, std::int64_t leaf) {
-        write(begin_of(leaf), begin_of(leaf + 1), slot(to));
-      },
-      [&](std::int64_t from, std::int64_t to) {
-        math::add_to<C>(exec, View<const C*>(slot(from)), slot(to));
-      });
 }
 
 }  // namespace
@@ -156,19 +132,10 @@ template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
                                 View<const T**> dy, View<compute_t<T>*> gradients,
                                 const LeafSums<T>& sums) {
-  if (layer.weight.trained()) {
-    const View<compute_t<T>**> dweight =
-        gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs);
-    if (sums.runs)
-      math::gemm_by_run<T>(exec, dy, x, dweight, sums.runs, sums.workspace);
-    else
-      math::gemm_by_piece<T>(exec, dy, x, dweight, sums.leaves, sums.workspace);
-  }
-  if (layer.bias.trained())
-    sum_leaves<T>(exec, sums, dy.rows(), gradient_at(gradients, layer.bias),
-                  [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
-                    math::column_sums<T>(exec, dy.row_range(begin, end), sum);
-                  });
+  sum_weight_gradient<T>(exec, x, dy,
+                         gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs),
+                         sums);
+  sum_bias_gradient<T>(exec, dy, gradient_at(gradients, layer.bias), sums);
 }
 
 template <class T>
@@ -309,12 +276,12 @@ void norm_again(const Exec& exec, const Norm& layer, FlatParameter<T> parameters
 }
 
 std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves) {
-  const std::int64_t bias = (math::tree_slots(leaves) - 1) * layer.outputs;
-  return std::max(math::gemm_by_piece_workspace(layer.outputs, layer.inputs, leaves), bias);
+  return std::max(weight_sums_workspace(layer.outputs, layer.inputs, leaves),
+                  bias_sums_workspace(layer.outputs, leaves));
 }
 
 std::int64_t leaf_sums_workspace(std::int64_t norm_width, std::int64_t leaves) {
-  return (math::tree_slots(leaves) - 1) * 2 * norm_width;
+  return norm_sums_workspace(norm_width, leaves);
 }
 
 template <class T>
@@ -322,46 +289,11 @@ void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> paramet
                    View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,
                    View<compute_t<T>*> gradients, View<T**> dx, math::GradientUpdate update,
                    const LeafSums<T>& sums) {
-  using C = compute_t<T>;
-  const std::int64_t rows = x.rows() / sums.leaves, width = x.columns();
-  const View<C*> dweight = gradient_at(gradients, layer.weight);
-  const View<C*> dbias = gradient_at(gradients, layer.bias);
-  const auto in_slot = [&](const View<C*>& sum, std::int64_t slot) {
-    if (!sum || slot == 0) return sum;
-    const std::int64_t place = 2 * (slot - 1) + (sum.data() == dweight.data() ? 0 : 1);
-    return sums.workspace.range(place * width, (place + 1) * width);
-  };
-  math::sum_pieces(
-      sums.leaves,
-      [&](std::int64_t slot, std::int64_t leaf) {
-        const std::int64_t begin = leaf * rows, end = begin + rows;
-        const NormStatistics<T> of_leaf = statistics.row_range(begin, end);
-        math::norm_backward_parameters<T>(exec, layer.kind, x.row_range(begin, end), of_leaf.mean,
-                                          of_leaf.rstd, dy.row_range(begin, end),
-                                          in_slot(dweight, slot), in_slot(dbias, slot));
-      },
-      [&](std::int64_t from, std::int64_t to) {
-        for (const View<C*>& sum : {dweight, dbias})
-          if (sum) math::add_to<C>(exec, View<const C*>(in_slot(sum, from)), in_slot(sum, to));
-      });
+  sum_norm_gradients<T>(exec, layer.kind, x, statistics.mean, statistics.rstd, dy,
+                        gradient_at(gradients, layer.weight), gradient_at(gradients, layer.bias),
+                        sums);
   math::norm_backward_input<T>(exec, layer.kind, x, parameters.at(layer.weight), statistics.mean,
                                statistics.rstd, dy, dx, update);
-}
-
-template <class T>
-void head_norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                        View<const T**> x, View<compute_t<T>*> rstd, View<T**> gradient,
-                        View<compute_t<T>*> dweight, const LeafSums<T>& sums) {
-  const std::int64_t width = layer.weight.elements, heads = x.columns() / width;
-  math::head_norm_statistics<T>(exec, layer.epsilon, width, x, rstd);
-  if (dweight)
-    sum_leaves<T>(exec, sums, x.rows(), dweight,
-                  [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
-                    math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
-                                                           rstd.range(begin * heads, end * heads),
-                                                           gradient.row_range(begin, end), sum);
-                  });
-  math::head_norm_backward_input<T>(exec, parameters.at(layer.weight), x, rstd, gradient);
 }
 
 namespace {
@@ -409,9 +341,6 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
 }
 
 #define OSTRAKON_INSTANTIATE_LAYERS(T)                                                             \
-  template void head_norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>, \
-                                      View<compute_t<T>*>, View<T**>, View<compute_t<T>*>,         \
-                                      const LeafSums<T>&);                                         \
   template plan::KernelWork linear_forward_work<T>(const Linear&, double);                         \
   template plan::KernelWork linear_parameters_work<T>(const Linear&, double);                      \
   template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>,   \

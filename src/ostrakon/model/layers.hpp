@@ -8,6 +8,7 @@
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/leaf_sums.hpp>
 #include <string>
 #include <vector>
 
@@ -117,17 +118,6 @@ void linear_backward_input_by_row(const Exec& exec, const Linear& layer,
 /// Elements of T.
 template <class T>
 std::int64_t by_row_workspace(const Linear& layer, math::KernelForm form);
-
-/// How gradients of parameters are summed over rows: those of each of `leaves` equal runs of rows
-/// by themselves, and the leaves by the tree of math/piece_tree.hpp.
-template <class T>
-struct LeafSums {
-  std::int64_t leaves = 1;
-  View<compute_t<T>*> workspace = {};  ///< of the functions below; none for one leaf
-  /// Where runs are not equal: the first row of each, and the end of the last, (leaves + 1). Linear
-  /// layers alone.
-  HostView<const std::int64_t*> runs = {};
-};
 
 /// dW = dy^T x and db = column sums of dy, overwritten in `gradients`, those of the trained
 /// segment. x is not read where the weight is frozen.
@@ -249,12 +239,5 @@ void norm_apply(const Exec& exec, const Norm& layer, const DeferredNorm<T>& defe
 template <class T>
 void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& deferred,
                     View<compute_t<T>*> gradients);
-
-/// The backward of math::head_norm_forward, where `x` is what it kept: replaces dL/dy by dL/dx, and
-/// overwrites dweight (head_width) if it exists. rstd: scratch, one of each row and head.
-template <class T>
-void head_norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
-                        View<const T**> x, View<compute_t<T>*> rstd, View<T**> gradient,
-                        View<compute_t<T>*> dweight, const LeafSums<T>& sums);
 
 }  // namespace ostrakon::model

@@ -91,16 +91,18 @@ void note(std::vector<std::vector<UnitPhase>>& all, std::size_t unit, int first,
   }
 }
 
+bool has_one_phase(const plan::UnitDescription& unit) {
+  return unit.forward.size() == 1 && unit.backward.size() == unit.deferred_phases + 1u &&
+         unit.deferred_phases <= 1;
+}
+
 }  // namespace
 
 template <class T>
 void StackUnit<T>::describe_phases() {
-  const auto has_one = [](const auto& unit) {
-    const plan::UnitDescription& part = unit->description();
-    return part.forward.size() == 1 && part.backward.size() == part.deferred_phases + 1u &&
-           part.deferred_phases <= 1;
-  };
-  const bool in_one = std::all_of(units_.begin(), units_.end(), has_one);
+  const bool in_one = std::all_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return has_one_phase(unit->description());
+  });
   description_.forward.clear();
   for (std::size_t i = 0; i < units_.size(); ++i) {
     plan::Phases forward = units_[i]->description().forward;
@@ -115,31 +117,37 @@ void StackUnit<T>::describe_phases() {
     append(description_.forward, forward, in_one);
     note(forward_, i, 0, static_cast<int>(forward.size()), in_one);
   }
-  describe_backward(in_one);
+  description_.backward = describe_backward(false, backward_);
+  if (description_.deferred_phases > 0)
+    description_.backward_at_once = describe_backward(true, at_once_);
 }
 
 /// From the last unit to the first; what is deferred in the same order after all else.
 template <class T>
-void StackUnit<T>::describe_backward(bool in_one) {
-  plan::Phases deferred;
-  std::vector<std::vector<UnitPhase>> deferred_phases;
-  description_.backward.clear();
+plan::Phases StackUnit<T>::describe_backward(bool at_once, Order& order) {
+  plan::Phases backward, deferred;
+  Order deferred_order;
+  std::vector<plan::UnitDescription> parts;
+  for (const auto& unit : units_)
+    parts.push_back(at_once ? plan::at_once(unit->description()) : unit->description());
+  const bool in_one = std::all_of(parts.begin(), parts.end(), has_one_phase);
   for (std::size_t i = units_.size(); i-- > 0;) {
-    const plan::UnitDescription& part = units_[i]->description();
+    const plan::UnitDescription& part = parts[i];
     const auto end = part.backward.end() - part.deferred_phases;
     const auto first = static_cast<int>(end - part.backward.begin());
-    append(description_.backward, {part.backward.begin(), end}, in_one);
-    note(backward_, i, 0, first, in_one);
+    append(backward, {part.backward.begin(), end}, in_one);
+    note(order, i, 0, first, in_one);
     if (part.deferred_phases == 0) continue;
     if (std::any_of(end, part.backward.end(),
                     [](const plan::Phase& phase) { return !phase.reads.empty(); }))
       throw std::logic_error("unit " + part.name + " defers phases that exchange activations");
     append(deferred, {end, part.backward.end()}, in_one);
-    note(deferred_phases, i, first, part.deferred_phases, in_one);
+    note(deferred_order, i, first, part.deferred_phases, in_one);
   }
-  description_.deferred_phases = static_cast<int>(deferred.size());
-  plan::append(description_.backward, deferred);
-  backward_.insert(backward_.end(), deferred_phases.begin(), deferred_phases.end());
+  if (!at_once) description_.deferred_phases = static_cast<int>(deferred.size());
+  plan::append(backward, deferred);
+  order.insert(order.end(), deferred_order.begin(), deferred_order.end());
+  return backward;
 }
 
 template <class T>
@@ -187,7 +195,8 @@ void StackUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
 template <class T>
 void StackUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                             compute_t<T> loss_scale, bool gradients_opened) const {
-  for (const auto& [unit, phase] : backward_[static_cast<std::size_t>(buffers.phase)]) {
+  const Order& order = buffers.deferred || at_once_.empty() ? backward_ : at_once_;
+  for (const auto& [unit, phase] : order[static_cast<std::size_t>(buffers.phase)]) {
     UnitBuffers<T> part = buffers_of(unit, buffers);
     part.phase = phase;
     units_[unit]->backward(exec, part, loss_scale, gradients_opened);

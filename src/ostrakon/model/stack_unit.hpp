@@ -16,7 +16,8 @@ namespace ostrakon::model {
 /// piece of each, then the second; parameters keep their names and owners.
 /// `saved` is theirs, and the outputs between them, which backward needs as inputs. Its workspace
 /// is the largest of theirs. Where they compute in phases, its phases are all of theirs, one after
-/// the other; those that are deferred come last.
+/// the other; those that are deferred come last. Without a buffer for what is deferred, backward is
+/// theirs at once.
 template <class T>
 class StackUnit final : public Unit<T> {
  public:
@@ -52,14 +53,15 @@ class StackUnit final : public Unit<T> {
 
   UnitBuffers<T> buffers_of(std::size_t index, const UnitBuffers<T>& stack) const;
   void describe_phases();
-  void describe_backward(bool in_one);
+  using Order = std::vector<std::vector<UnitPhase>>;
+  plan::Phases describe_backward(bool at_once, Order& order);
 
   std::int64_t pieces_ = 1;                              // of each segment
   std::int64_t frozen_stride_ = 0, trained_stride_ = 0;  // elements of one
   Units units_;
   std::vector<UnitOffsets> offsets_;  // of each unit
   // Of each of its phases, those that it consists of.
-  std::vector<std::vector<UnitPhase>> forward_, backward_;
+  Order forward_, backward_, at_once_;
   std::vector<Parameter> parameters_;
   plan::UnitDescription description_;
 };

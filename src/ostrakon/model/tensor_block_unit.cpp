@@ -706,7 +706,8 @@ void TensorBlockUnit<T>::add_router(const DecoderSettings& settings) {
   routed.experts.shared = 0;
   LeafShape leaf = leaf_;
   leaf.defers_gradients = false;
-  router_ = make_feed_forward<T>(routed, leaf, {false, recompute_.norms, false}, gathered);
+  router_ = std::make_unique<ExpertFeedForward<T>>(
+      routed, leaf, Recompute{false, recompute_.norms, false}, gathered);
 }
 
 template <class T>

@@ -7,7 +7,7 @@
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/expert_border.hpp>
-#include <ostrakon/model/feed_forward.hpp>
+#include <ostrakon/model/expert_feed_forward.hpp>
 #include <ostrakon/model/tensor_pieces.hpp>
 #include <utility>
 #include <vector>
@@ -308,7 +308,7 @@ class TensorBlockUnit final : public Unit<T> {
   ParameterLocation out_bias_, down_bias_;  // these
   ParameterLocation out_bias_piece_, down_bias_piece_;
   Linear qkv_, out_, up_, down_;                  // of a piece
-  std::unique_ptr<const FeedForward<T>> router_;  // of a mixture
+  std::unique_ptr<const ExpertFeedForward<T>> router_;  // of a mixture
 
   std::vector<Task> forward_tasks_, backward_tasks_;
   plan::UnitDescription description_;

@@ -182,8 +182,9 @@ struct UnitBuffers {
   View<Sum*> tied_gradients;       ///< backward writes all of it
 };
 
-/// Rows [begin, end) of the leaf, one sequence where that is not all of them: decoding continues
-/// from the rows before, whose `saved` is still there.
+/// Rows [begin, end) of the leaf: all of them, or, where it is decoded, some of the only sequence,
+/// which are the first ones of all arrays. Decoding continues from the rows before, whose `saved`
+/// is still there.
 struct RowRange {
   std::int64_t begin, end;
 };

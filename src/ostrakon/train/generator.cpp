@@ -18,7 +18,8 @@ using runtime::ActionBuffers;
 
 Generator::Generator(const config::Settings& settings, checkpoint::ParameterSource& weights)
     : settings_(settings) {
-  const model::LeafShape leaf{1, settings_.training.sequence_length};
+  model::LeafShape leaf{1, settings_.training.sequence_length};
+  leaf.decoded_rows = std::min(leaf.tokens, tokens_at_once);
   decoder_ = std::make_unique<model::Decoder<float>>(settings_.model, leaf);
 
   plan::Policy policy;
@@ -44,7 +45,7 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
 
 void Generator::install() {
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
-    // Behind the text what is copied has a value, and is not read.
+    // Behind the tokens what is copied has a value, and is not read.
     const auto batch = buffers.host_view<std::int32_t>(Role::host_batch);
     std::fill(std::copy(pending_.begin(), pending_.end(), batch.data()),
               batch.data() + batch.size(), 0);
@@ -82,14 +83,15 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   model::UnitBuffers<float> unit = unit_buffers<float>(buffers, program_.plan, tied_to);
   unit.tokens = view_as<std::int32_t>(unit.batch);
   const auto begin = static_cast<std::int64_t>(context_.size());
-  const auto end = static_cast<std::int64_t>(pending_.size());
+  const auto count = static_cast<std::int64_t>(pending_.size());
   if (u < decoder_->units() - 1) {
-    decoder_->unit(u).forward(buffers.exec, unit, {begin, end});
+    decoder_->unit(u).forward(buffers.exec, unit, {begin, begin + count});
     return;
   }
   const std::int64_t width = settings_.model.width;
-  decoder_->logits(buffers.exec, unit.input.range((end - 1) * width, end * width).matrix(1, width),
-                   unit, unit.output.matrix(1, settings_.model.vocabulary));
+  decoder_->logits(buffers.exec,
+                   unit.input.range((count - 1) * width, count * width).matrix(1, width), unit,
+                   unit.output.matrix(1, settings_.model.vocabulary));
 }
 
 /// What a run has left in host memory.
@@ -110,13 +112,15 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
   context_.erase(fresh.first, context_.end());
   // The last token's row gives the logits: it is always computed.
   if (context_.size() == tokens.size()) context_.pop_back();
-  pending_ = tokens;
-  {
-    const math::SubnormalsScope scope(settings_.runtime.subnormals);
+  const math::SubnormalsScope scope(settings_.runtime.subnormals);
+  while (context_.size() < tokens.size()) {
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(context_.size());
+    const auto count = std::min<std::ptrdiff_t>(tokens.end() - begin, tokens_at_once);
+    pending_.assign(begin, begin + count);
     executor_->run(program_);
+    context_.insert(context_.end(), pending_.begin(), pending_.end());
   }
   read_logits();
-  context_ = tokens;
   return logits_;
 }
 

@@ -13,8 +13,8 @@
 
 namespace ostrakon::train {
 
-/// Continues texts, token by token, on one rank. Keys and values of earlier tokens are kept: the
-/// activations that training saves are the cache.
+/// Continues texts, token by token, on one rank. Keys and values of earlier tokens are kept, and
+/// nothing else of them; a prompt is computed in runs of tokens_at_once.
 class Generator {
  public:
   /// The model and the sequence length of `settings` count; the length is how many tokens it looks
@@ -35,6 +35,8 @@ class Generator {
                      const std::function<bool(std::int32_t)>& emit);
 
  private:
+  static constexpr std::int64_t tokens_at_once = 256;
+
   void install();
   void load(checkpoint::ParameterSource& weights);
   void run_unit(const runtime::ActionBuffers& buffers);
@@ -47,7 +49,7 @@ class Generator {
   std::unique_ptr<runtime::Arena> arena_, host_arena_;
   std::unique_ptr<runtime::Executor> executor_;
   std::vector<std::int32_t> context_;  ///< tokens whose keys and values are in the arena
-  std::vector<std::int32_t> pending_;  ///< the whole text of the running call
+  std::vector<std::int32_t> pending_;  ///< those that are computed
   int left_ = -1;                      ///< buffer in host memory with the logits of a run
   std::vector<float> logits_;
 };

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/graph/program.hpp>
+#include <ostrakon/model/unit.hpp>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// Makes the units of a model's transformer blocks, pre-norm; x is input and y output, both (rows,
+/// width):
+///
+///   middle = x      + attention(norm(x) Wqkv^T) Wout^T    each head of queries and keys normed
+///                                                         again, with query_key_norm
+///   y      = middle + f(norm(middle))
+///
+/// where f is an MLP or a mixture of experts. Outputs of norms and activations are not saved:
+/// backward makes them again where gradients of weights need them. What else it makes again is
+/// chosen with Recompute. Blocks with the same frozen parameters share one program.
+template <class T>
+class BlockMaker {
+ public:
+  BlockMaker(const DecoderSettings& settings, const LeafShape& leaf, Recompute recompute = {},
+             Frozen frozen = {})
+      : settings_(settings), leaf_(leaf), recompute_(recompute), frozen_(std::move(frozen)) {}
+
+  std::unique_ptr<Unit<T>> make(std::int64_t index);
+
+ private:
+  struct Programs {
+    std::shared_ptr<const graph::Program> at_once, deferring;
+  };
+
+  DecoderSettings settings_;
+  LeafShape leaf_;
+  Recompute recompute_;
+  Frozen frozen_;
+  std::map<std::vector<bool>, Programs> programs_;  // by which parameters are frozen
+};
+
+}  // namespace ostrakon::model

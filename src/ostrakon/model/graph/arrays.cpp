@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/graph/arrays.hpp>
+
+#include <algorithm>
+#include <ostrakon/model/graph/lists.hpp>
+#include <stdexcept>
+
+namespace ostrakon::model::graph {
+
+Numbered::Numbered(const Listing& listing) {
+  int section = 0;
+  for (const Calls* list : {&listing.forward, &listing.backward, &listing.deferred}) {
+    for (const Call& call : *list) calls.push_back(&call);
+    begins[++section] = static_cast<int>(calls.size());
+  }
+}
+
+int ValueArrays::find_dead(const ValueArray& array) const {
+  int best = -1;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const ValueArray& saved = all[i];
+    if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first &&
+        saved.bytes >= array.bytes && saved.bytes <= 2 * array.bytes &&
+        (best < 0 || saved.bytes < all[static_cast<std::size_t>(best)].bytes))
+      best = static_cast<int>(i);
+  }
+  return best;
+}
+
+namespace {
+
+class ArrayFinder {
+ public:
+  ArrayFinder(const Listing& listing, const Numbered& calls) : l_(listing), calls_(calls) {
+    arrays_.of.assign(l_.graph.values.size(), -1);
+    last_read_.assign(l_.graph.values.size(), -1);
+    for (int i = 0; i < calls.count(); ++i) {
+      for (int v : calls[i].reads) last_read_[static_cast<std::size_t>(v)] = i;
+      for (int w : calls[i].weights)
+        if (w < 0) last_read_[static_cast<std::size_t>(~w)] = i;
+      if (calls[i].exchange) exchanged_.insert(calls[i].writes.begin(), calls[i].writes.end());
+    }
+  }
+
+  ValueArrays find() {
+    for (int i = 0; i < calls_.count(); ++i) {
+      const Call& call = calls_[i];
+      for (auto [to, from] : call.replaces) share(i, to, from);
+      for (int v : call.reads) use(i, v).is_for_exchange &= call.exchange.has_value();
+      for (int w : call.weights)
+        if (w < 0) use(i, ~w).is_for_exchange = false;
+      for (int v : call.writes) use(i, v);
+    }
+    for (int v = 0; v < static_cast<int>(l_.graph.values.size()); ++v) set_home(v);
+    for (ValueArray& array : arrays_.all)
+      if (array.home == Home::workspace && array.is_for_exchange && array.last > array.first)
+        array.home = Home::handed;
+    return std::move(arrays_);
+  }
+
+ private:
+  void share(int call, int to, int from) {
+    int& of = arrays_.of[static_cast<std::size_t>(to)];
+    const Value &value = l_.value(to), &replaced = l_.value(from);
+    if (of < 0 && value.group < 0 && replaced.group < 0 && from != l_.graph.input &&
+        exchanged_.count(from) == 0 && last_read_[static_cast<std::size_t>(from)] == call &&
+        l_.in_gradient.count(to) == l_.in_gradient.count(from) &&
+        l_.graph.bytes_of(to) == l_.graph.bytes_of(from))
+      of = arrays_.of[static_cast<std::size_t>(from)];
+  }
+
+  ValueArray& array_of(int v) {
+    int& of = arrays_.of[static_cast<std::size_t>(v)];
+    const int group = l_.value(v).group;
+    if (of < 0 && group >= 0) {
+      const auto found = groups_.find(group);
+      if (found != groups_.end()) of = found->second;
+    }
+    if (of < 0) {
+      of = static_cast<int>(arrays_.all.size());
+      ValueArray array;
+      array.bytes = l_.graph.bytes_of(v);
+      if (group >= 0) {
+        groups_[group] = of;
+        const Value& value = l_.value(v);
+        array.bytes = value.rows * l_.graph.group_columns[static_cast<std::size_t>(group)] *
+                      l_.graph.element_bytes(value.element);
+      }
+      arrays_.all.push_back(array);
+    }
+    return arrays_.all[static_cast<std::size_t>(of)];
+  }
+
+  ValueArray& use(int call, int v) {
+    ValueArray& array = array_of(v);
+    array.first = std::min(array.first, call);
+    array.last = std::max(array.last, call);
+    return array;
+  }
+
+  void set_home(int v) {
+    const int of = arrays_.of[static_cast<std::size_t>(v)];
+    if (of < 0) return;
+    ValueArray& array = arrays_.all[static_cast<std::size_t>(of)];
+    if (exchanged_.count(v) > 0) array.home = Home::exchanged;
+    if (l_.kept.count(v) > 0) array.home = Home::saved;
+    if (v == l_.graph.input) array.home = Home::input;
+    if (l_.in_gradient.count(v) > 0) array.home = Home::gradient;
+    if (!contains(l_.graph.outputs, v)) return;
+    if (array.home == Home::saved)
+      throw std::logic_error("backward reads the unit's output " + l_.value(v).name);
+    array.home = Home::output;
+  }
+
+  const Listing& l_;
+  const Numbered& calls_;
+  ValueArrays arrays_;
+  std::vector<int> last_read_;
+  std::set<int> exchanged_;
+  std::map<int, int> groups_;
+};
+
+}  // namespace
+
+ValueArrays find_arrays(const Listing& listing, const Numbered& numbered) {
+  return ArrayFinder(listing, numbered).find();
+}
+
+}  // namespace ostrakon::model::graph

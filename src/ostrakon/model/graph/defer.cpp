@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/passes.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+class Deferral {
+ public:
+  explicit Deferral(Listing& listing) : l_(listing), makers_(listing.makers()) {}
+
+  void run() {
+    const std::vector<bool> waits = choose();
+    if (!any_of(waits, [](bool one) { return one; })) return;
+    for (std::size_t i = 0; i < waits.size(); ++i) {
+      Call call = std::move(l_.backward[i]);
+      if (waits[i]) {
+        later_.push_back(std::move(call));
+        continue;
+      }
+      for (auto [to, from] : call.replaces) replaced_.insert(from);
+      for (int v : call.writes)
+        if (const auto original = l_.again_of.find(v); original != l_.again_of.end())
+          again_[original->second] = v;
+      let_gradients_wait(call);
+      stay_.push_back(std::move(call));
+    }
+    for (Call& call : later_) {
+      for (int& v : call.reads) v = find_or_leave(v);
+      l_.deferred.push_back(std::move(call));
+    }
+    copy_weights();
+    l_.backward = std::move(stay_);
+  }
+
+ private:
+  /// Gradients by products, and of the others those that read nothing else.
+  std::vector<bool> choose() const {
+    std::vector<bool> waits(l_.backward.size(), false);
+    std::set<int> read;
+    const auto add = [&](const auto& condition) {
+      for (std::size_t i = 0; i < waits.size(); ++i)
+        if (l_.backward[i].writes_gradients() && l_.backward[i].writes.empty() &&
+            condition(l_.backward[i]))
+          waits[i] = true;
+      for (std::size_t i = 0; i < waits.size(); ++i)
+        if (waits[i]) read.insert(l_.backward[i].reads.begin(), l_.backward[i].reads.end());
+    };
+    add([](const Call& call) { return call.flops > 0.0; });
+    if (read.empty()) return waits;
+    add([&](const Call& call) {
+      return std::all_of(call.reads.begin(), call.reads.end(),
+                         [&](int v) { return read.count(v) > 0 || l_.kept.count(v) > 0; });
+    });
+    return waits;
+  }
+
+  void let_gradients_wait(Call& call) {
+    for (int& gradient : call.gradients) {
+      if (gradient == Call::none) continue;
+      const Weight& weight = l_.graph.weights[static_cast<std::size_t>(gradient)];
+      Value value{"d " + weight.name, 1, weight.elements};
+      value.element = Element::sum;
+      value.keep = Keep::cheap;
+      const int waiting = l_.graph.add(value);
+      Call give{"give d " + weight.name, {waiting}, {}};
+      give.gradients = {gradient};
+      give.kernel = l_.graph.copy;
+      later_.push_back(std::move(give));
+      call.writes.push_back(waiting);
+      gradient = ~waiting;
+    }
+  }
+
+  int find_or_leave(int v) {
+    const int found = find(v);
+    return found < 0 ? v : found;
+  }
+
+  /// Where deferred calls find a value; -1: it is lost.
+  int find(int v) {
+    if (const auto found = there_.find(v); found != there_.end()) return found->second;
+    const auto made = std::find_if(stay_.begin(), stay_.end(),
+                                   [&](const Call& call) { return contains(call.writes, v); });
+    const auto of = l_.again_of.find(v);
+    const int original = of != l_.again_of.end() ? of->second : v;
+    if (l_.in_gradient.count(v) > 0) {
+      const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
+      Call call{"copy " + l_.value(v).name, {v}, {copy}};
+      call.kernel = l_.graph.copy;
+      stay_.insert(made == stay_.end() ? stay_.begin() : made + 1, std::move(call));
+      return copy;
+    }
+    if (made != stay_.end() && made->exchange && !made->is_again && call_later(Call(*made)))
+      return there_[v];
+    if (makers_.count(original) == 0) return v;
+    if (!l_.graph.setting.drops(l_.value(original).keep) && replaced_.count(original) == 0) {
+      l_.kept.insert(original);
+      return original;
+    }
+    const Call call = call_again(l_, makers_, original);
+    if (there_.count(original) > 0 || (call.flops == 0.0 && call_later(call)))
+      return there_[v] = there_[original];
+    const auto found = again_.find(original);
+    return found == again_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
+  }
+
+  /// Deferred, too, if all that it reads is there.
+  bool call_later(Call call) {
+    for (int& v : call.reads) v = find(v);
+    if (contains(call.reads, -1)) return false;
+    call.replaces.clear();
+    const std::vector<int> made = l_.graph.add_like(call.writes, "");
+    for (std::size_t i = 0; i < made.size(); ++i) there_[call.writes[i]] = made[i];
+    call.writes = made;
+    l_.deferred.push_back(std::move(call));
+    return true;
+  }
+
+  /// Of small ones, such as those of norms.
+  void copy_weights() {
+    for (Call& call : l_.deferred)
+      for (int& weight : call.weights) {
+        if (weight < 0) continue;
+        const Weight& of = l_.graph.weights[static_cast<std::size_t>(weight)];
+        Value value{"copy of " + of.name, 1, of.elements};
+        value.keep = Keep::cheap;
+        Call copy{"copy " + of.name, {}, {l_.graph.add(value)}};
+        copy.weights = {weight};
+        copy.kernel = l_.graph.copy;
+        weight = ~copy.writes.front();
+        stay_.push_back(std::move(copy));
+      }
+  }
+
+  Listing& l_;
+  const std::map<int, Listing::Maker> makers_;
+  Calls stay_, later_;
+  std::set<int> replaced_;
+  std::map<int, int> again_;  // values of forward that backward makes again
+  std::map<int, int> there_;  // where deferred calls find values
+};
+
+}  // namespace
+
+void defer(Listing& listing) { Deferral(listing).run(); }
+
+}  // namespace ostrakon::model::graph

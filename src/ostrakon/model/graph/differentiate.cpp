@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/passes.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+/// Lists the calls of backward.
+class Differentiation {
+ public:
+  explicit Differentiation(Listing& listing) : l_(listing) {}
+
+  void run() {
+    for (int output : l_.graph.outputs) {
+      newest_[output] = gradient_like(output);
+      l_.output_gradients.push_back(newest_[output]);
+      l_.in_gradient.insert(newest_[output]);
+    }
+    const std::vector<Operation>& operations = l_.graph.operations;
+    for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation) {
+      const int made = operation->forward.front().writes.front();
+      for (int input : operation->adds_to) add_to_gradient(input, newest_.at(made));
+      for (const Call& call : operation->backward) add_call(call);
+    }
+    if (l_.graph.input >= 0) {
+      const auto found = newest_.find(l_.graph.input);
+      if (found == newest_.end() || l_.in_gradient.count(found->second) == 0)
+        throw std::logic_error("the gradient of the input lies elsewhere than that of the output");
+    }
+  }
+
+ private:
+  /// The gradient of columns of an array is columns of one array, too.
+  int gradient_like(int v) {
+    const int made = l_.graph.add_like(v, "d ");
+    Value& gradient = l_.value(made);
+    const Value& value = l_.value(v);
+    gradient.keep = Keep::cheap;
+    if (gradient.element == Element::number && value.over_parts == OverParts::whole) {
+      gradient.over_parts = OverParts::sum;
+      if (l_.graph.setting.parts > 1) gradient.element = Element::sum;
+    }
+    if (value.group < 0) return made;
+    const auto found = groups_.find(value.group);
+    const int group =
+        found != groups_.end()
+            ? found->second
+            : l_.graph.add_group(l_.graph.group_columns[static_cast<std::size_t>(value.group)]);
+    groups_[value.group] = group;
+    gradient.group = group;
+    gradient.first_column = value.first_column;
+    return made;
+  }
+
+  void note_sum(int sum, int old) {
+    if (l_.in_gradient.count(old) > 0) l_.in_gradient.insert(sum);
+  }
+
+  void add_to_gradient(int v, int more) {
+    const auto found = newest_.find(v);
+    if (found == newest_.end()) {
+      newest_[v] = more;
+      return;
+    }
+    const int sum = gradient_like(v), old = std::exchange(found->second, sum);
+    Call add{"add to d " + l_.value(v).name, {more, old}, {sum}};
+    add.replaces = {{sum, old}};
+    add.kernel = l_.graph.add_up;
+    l_.backward.push_back(add);
+    note_sum(sum, old);
+  }
+  void add_call(Call call) {
+    std::vector<int> reads, gradients;
+    bool trains = false;
+    for (int id : call.reads)
+      if (id >= 0 ? absent_.count(id) == 0 : newest_.count(~id) > 0)
+        reads.push_back(id >= 0 ? id : newest_[~id]);
+    for (int w : call.gradients) {
+      const bool trained = w != Call::none && l_.graph.weights[static_cast<std::size_t>(w)].trained;
+      gradients.push_back(trained ? w : Call::none);
+      trains = trains || trained;
+    }
+    if ((call.writes.empty() && !trains) || (reads.empty() && !call.reads.empty())) {
+      absent_.insert(call.writes.begin(), call.writes.end());
+      return;
+    }
+    call.reads = reads;
+    call.gradients = gradients;
+    const std::map<int, int> before = newest_;
+    std::map<int, int> written;
+    for (int& id : call.writes) {
+      if (id >= 0) continue;
+      const int v = ~id;
+      id = written[v] = gradient_like(v);
+      const auto old = newest_.find(v);
+      if (!call.can_add || old == newest_.end()) continue;
+      call.adds = true;
+      call.reads.push_back(old->second);
+      call.replaces.emplace_back(id, old->second);
+      note_sum(id, old->second);
+      newest_.erase(old);
+    }
+    for (auto& [to, from] : call.replaces) {
+      if (to < 0) to = written.at(~to);
+      if (from < 0) from = before.at(~from);
+    }
+    l_.backward.push_back(std::move(call));
+    for (auto [v, id] : written) add_to_gradient(v, id);
+  }
+
+  Listing& l_;
+  std::map<int, int> newest_;  // gradient of each value
+  std::map<int, int> groups_;  // of gradients, by that of values
+  std::set<int> absent_;       // what no call writes
+};
+
+}  // namespace
+
+Listing differentiate(Graph graph) {
+  Listing listing{std::move(graph)};
+  for (const Operation& operation : listing.graph.operations)
+    append(listing.forward, operation.forward);
+  if (listing.graph.setting.decoded_tokens == 0) Differentiation(listing).run();
+  for (int v = 0; v < static_cast<int>(listing.graph.values.size()); ++v)
+    if (listing.value(v).is_cached) listing.kept.insert(v);
+  return listing;
+}
+
+int Listing::add_again(int v) {
+  const int made = graph.add_like(v);
+  again_of[made] = again_of.count(v) > 0 ? again_of[v] : v;
+  return made;
+}
+
+std::map<int, Listing::Maker> Listing::makers() const {
+  std::map<int, Maker> makers;
+  for (const Operation& operation : graph.operations)
+    for (const Call& call : operation.forward)
+      for (int v : call.writes) makers[v] = {&operation, &call};
+  return makers;
+}
+
+}  // namespace ostrakon::model::graph

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A unit as a graph of operations: what is computed, from what, and nothing about where it lies or
+// when it is computed. Passes derive the rest; derive.hpp names them in reading order.
+//
+// Plain C++: sizes and numbers of values, no arrays and no Kokkos.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostrakon/plan/kernel_work.hpp>
+#include <ostrakon/plan/phase.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::model::graph {
+
+class Kernel;  // kernel.hpp
+
+/// What an element of a value is: a number of the model's type T, a sum in compute_t<T>, or a byte
+/// of something that only one operation understands.
+enum class Element : std::uint8_t { number, sum, byte };
+
+/// What drops a value between forward and backward. `cheap`: always; a pass over memory makes it
+/// again. `norms`, `attention`, `mlp`: where the setting of that name says so. `always`: nothing;
+/// it is saved if backward reads it.
+enum class Keep : std::uint8_t { cheap, norms, attention, mlp, always };
+
+/// How ranks that share sequences have a value: its rows of their own part, the rows of all parts,
+/// or an addend of each row of all parts.
+enum class OverParts : std::uint8_t { rows, whole, sum };
+
+/// What one call writes, and none changes: (rows, columns) elements of this rank.
+struct Value {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  Element element = Element::number;
+  Keep keep = Keep::always;
+  OverParts over_parts = OverParts::rows;
+  /// It has rows of all tokens, and those of earlier calls are still there: what decoding keeps.
+  bool is_cached = false;
+  /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
+  /// array of its own.
+  int group = -1;
+  std::int64_t first_column = 0;
+};
+
+/// An array of the unit's flat parameter.
+struct Weight {
+  std::string name;
+  std::int64_t offset = 0;  ///< in its segment
+  std::int64_t elements = 0;
+  bool trained = true;  ///< it is in the trained segment, and backward computes its gradient
+};
+
+/// One kernel, or a few that nothing comes between. In an operation's backward ~v is the gradient
+/// of value v.
+struct Call {
+  std::string name;
+  std::vector<int> reads;   ///< values
+  std::vector<int> writes;  ///< values
+  /// Weights that it reads; ~v: a copy of one, which value v is. -1 never occurs.
+  std::vector<int> weights = {};
+  /// Where it writes gradients of weights: of which weight; `none`: it is not trained; ~v: into
+  /// value v.
+  std::vector<int> gradients = {};
+  /// {written, read}: the first may lie where the second does.
+  std::vector<std::pair<int, int>> replaces = {};
+  /// Whether it can add what it writes, one value, to what is there.
+  bool can_add = false;
+  bool adds = false;      ///< it does, to the last value that it reads
+  bool is_again = false;  ///< backward computes once more what forward has computed
+  std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
+  double flops = 0.0;
+  double repeated_flops = 0.0;  ///< of these, what backward computes once more inside of the call
+  plan::KernelWork work = {};
+  /// What it does where only what is saved is wanted, unless that is all or nothing.
+  std::optional<std::pair<double, plan::KernelWork>> saving = {};
+  std::optional<plan::Exchange> exchange = {};  ///< it is no kernel, but this
+  std::shared_ptr<const Kernel> kernel = {};
+
+  static constexpr int none = 1 << 30;
+  bool writes_gradients() const {
+    for (int gradient : gradients)
+      if (gradient != none) return true;
+    return false;
+  }
+};
+using Calls = std::vector<Call>;
+
+/// What forward does, and how the gradients of its inputs and weights follow.
+struct Operation {
+  Calls forward;
+  Calls backward = {};
+  /// Inputs that it adds its result to: the gradient of the first output is theirs, too.
+  std::vector<int> adds_to = {};
+  /// Makes the first output of forward from its input and its other outputs.
+  std::optional<Call> again = {};
+  /// How it takes its inputs over parts; empty: by rows.
+  std::vector<OverParts> over_parts = {};
+};
+
+/// What a graph is built for.
+struct Setting {
+  std::int64_t number_bytes = 4;
+  std::int64_t sum_bytes = 4;
+  bool drops_norms = false, drops_attention = false, drops_mlp = false;  ///< model::Recompute
+  std::int64_t parts = 1;  ///< ranks that have a part of each sequence
+  bool defers = false;     ///< gradients of weights are computed in phases that may run later
+  std::int64_t decoded_tokens = 0;  ///< above 0: it is decoded, which has no backward, in sequences
+                                    ///< of so many tokens
+
+  bool drops(Keep keep) const {
+    return keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||
+           (keep == Keep::attention && drops_attention) || (keep == Keep::mlp && drops_mlp);
+  }
+};
+
+/// The operations of a unit in order, and their values and weights by number.
+struct Graph {
+  Setting setting;
+  /// Kernels of calls that passes add: what is read, or a weight, is copied to what is written, or
+  /// to a gradient of a weight, in its type; the first two values read are added up.
+  std::shared_ptr<const Kernel> copy = {}, add_up = {};
+  std::vector<Value> values = {};
+  std::vector<Weight> weights = {};
+  std::vector<Operation> operations = {};
+  std::vector<std::int64_t> group_columns = {};  ///< of the array of each group
+  int input = -1;
+  /// The unit's output, and behind it what else it hands to the unit after it. Their gradients come
+  /// the same way.
+  std::vector<int> outputs = {};
+
+  int add(Value value) {
+    values.push_back(std::move(value));
+    return static_cast<int>(values.size()) - 1;
+  }
+  int add_group(std::int64_t columns) {
+    group_columns.push_back(columns);
+    return static_cast<int>(group_columns.size()) - 1;
+  }
+  /// A value like `v` with an array of its own.
+  int add_like(int v, const std::string& before = "");
+  /// Values like these. Those that are columns of one array are so again, of one with no others.
+  std::vector<int> add_like(const std::vector<int>& all, const std::string& before);
+
+  std::int64_t element_bytes(Element element) const {
+    return element == Element::number ? setting.number_bytes
+           : element == Element::sum  ? setting.sum_bytes
+                                      : 1;
+  }
+  std::int64_t bytes_of(int v) const {
+    const Value& value = values[static_cast<std::size_t>(v)];
+    return value.rows * value.columns * element_bytes(value.element);
+  }
+};
+
+}  // namespace ostrakon::model::graph

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The passes that make a unit's program of its graph, in the order in which they run and can be
+// read. Each is a function of what the one before has made; program.hpp runs them.
+
+#include <map>
+#include <ostrakon/model/graph/graph.hpp>
+#include <ostrakon/model/graph/program.hpp>
+#include <set>
+#include <vector>
+
+namespace ostrakon::model::graph {
+
+/// A graph with its calls listed.
+struct Listing {
+  Graph graph;
+  Calls forward = {}, backward = {}, deferred = {};
+  std::set<int> kept = {};         ///< values of forward that backward reads
+  std::set<int> in_gradient = {};  ///< values that lie in the gradient of the unit's output, which
+                                   ///< becomes that of its input
+  std::vector<int> output_gradients = {};  ///< of Graph::outputs
+  std::map<int, int> again_of = {};  ///< values of backward that are values of forward, made again
+
+  Value& value(int v) { return graph.values[static_cast<std::size_t>(v)]; }
+  const Value& value(int v) const { return graph.values[static_cast<std::size_t>(v)]; }
+  /// A value that is `v` again.
+  int add_again(int v);
+  /// The operation, and its call, that makes each value of forward.
+  struct Maker {
+    const Operation* operation;
+    const Call* call;
+  };
+  std::map<int, Maker> makers() const;
+};
+
+/// 1. Where an operation takes an input over all parts of sequences, the parts are gathered; the
+/// gradient of that is the sum over ranks of which each gets its rows. Inputs that one operation
+/// takes so travel in one message. Guarantee: every value has the layout that its readers declare.
+void divide_parts(Graph& graph);
+
+/// Of a unit that is decoded: what operations take whole over parts is what they take of all
+/// tokens. It is cached: it has a row for each token, which stays from call to call. Guarantee:
+/// nothing else does.
+void cache(Graph& graph);
+
+/// 2. Lists the calls of forward, and those of backward from the last operation to the first.
+/// Gradients of a value that is read several times are added up: by calls that can add, else by a
+/// call that does nothing else. Guarantee: the gradient of the input, and of each trained weight,
+/// is made once; nothing is computed for other weights. A unit that is decoded has no backward.
+Listing differentiate(Graph graph);
+
+/// 3. What backward reads of forward is kept, or, if it is dropped, made again before its first
+/// reader: of statistics where these are kept. Exchanges are made again, too. Guarantee: backward
+/// reads nothing of forward but what is kept, and the unit's input.
+void keep(Listing& listing);
+
+/// The call that makes a value of forward again: from statistics, if these are kept.
+Call call_again(const Listing& listing, const std::map<int, Listing::Maker>& makers, int v);
+
+/// 4. Moves gradients of weights by products to `deferred`, and with them all that reads nothing
+/// else. What these read is kept and not replaced, made again by a pass over memory or an exchange,
+/// or left by backward. Other gradients of weights wait in values of their own. Guarantee: deferred
+/// calls read no weights, and no exchange of other calls.
+void defer(Listing& listing);
+
+/// 5. Puts calls in the order in which they run: what is made again comes just before its reader,
+/// exchanges as soon as what they take is there, gradients of weights behind those.
+void order(Listing& listing);
+
+/// 6. The calls at which phases begin, numbered through all lists: behind each exchange, and before
+/// what waits for one if a product runs before it.
+std::set<int> find_phases(const Listing& listing);
+
+/// 7. Gives each array its place, for phases that begin at these calls. What crosses from one phase
+/// to another lies where a saved array is dead, is left in `deferred`, or has the phases keep their
+/// workspace. Guarantee, checked here: a value is written before it is read, and nothing else is
+/// written where it lies until it is read for the last time.
+Program place(Listing listing, const std::set<int>& phases);
+
+}  // namespace ostrakon::model::graph

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/model/graph/arrays.hpp>
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/place_check.hpp>
+#include <ostrakon/plan/placement.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+/// The phase of each call, of all phases one after the other.
+struct CallPhases {
+  CallPhases(const Numbered& calls, const std::set<int>& begins) {
+    for (int i = 0; i < calls.count(); ++i) {
+      if (i == 0 || calls.section(i) != calls.section(i - 1) || begins.count(i) > 0)
+        section.push_back(calls.section(i));
+      of.push_back(static_cast<int>(section.size()) - 1);
+    }
+  }
+  std::vector<int> of;       // calls
+  std::vector<int> section;  // of each phase
+  int count() const { return static_cast<int>(section.size()); }
+};
+
+bool crosses(const ValueArray& array, const CallPhases& phases) {
+  return array.home == Home::workspace && array.last >= 0 &&
+         phases.of[static_cast<std::size_t>(array.first)] !=
+             phases.of[static_cast<std::size_t>(array.last)];
+}
+
+/// Has what call `call` writes in `array` copied behind it, and read there from then on.
+void move_array(Listing& listing, std::set<int>& begins, const ValueArrays& arrays, int array,
+                int call) {
+  const Numbered numbered(listing);
+  const auto lies_there = [&](int v) { return arrays.of[static_cast<std::size_t>(v)] == array; };
+  Call move{"move", {}, {}};
+  move.kernel = listing.graph.copy;
+  std::map<int, int> moved, groups;
+  const auto new_group = [&](int group) {
+    const auto found = groups.find(group);
+    if (found != groups.end()) return found->second;
+    const std::int64_t columns = listing.graph.group_columns[static_cast<std::size_t>(group)];
+    return groups[group] = listing.graph.add_group(columns);
+  };
+  for (int v : numbered[call].writes) {
+    if (!lies_there(v)) continue;
+    const int to = moved[v] = listing.graph.add_like(v);
+    if (listing.value(v).group >= 0) {
+      listing.value(to).group = new_group(listing.value(v).group);
+      listing.value(to).first_column = listing.value(v).first_column;
+    }
+    move.reads.push_back(v);
+    move.writes.push_back(to);
+    move.name += " " + listing.value(v).name;
+  }
+  int number = 0;
+  for (Calls* calls : {&listing.forward, &listing.backward, &listing.deferred})
+    for (Call& later : *calls) {
+      if (number++ <= call) continue;
+      for (int& v : later.reads)
+        if (moved.count(v) > 0) v = moved[v];
+      for (auto& [to, from] : later.replaces)
+        if (moved.count(from) > 0) from = moved[from];
+      for (int v : later.writes)
+        if (lies_there(v) && listing.value(v).group >= 0)
+          listing.value(v).group = new_group(listing.value(v).group);
+    }
+  const int section = numbered.section(call);
+  Calls& calls = section == 0 ? listing.forward : listing.backward;
+  insert_at(calls, static_cast<std::size_t>(call + 1 - numbered.begins[section]), std::move(move));
+  std::set<int> shifted;
+  for (int begin : begins) shifted.insert(begin > call ? begin + 1 : begin);
+  begins = shifted;
+}
+
+/// Moves arrays that later phases read to where a saved array is dead once the call that writes
+/// them has read it for the last time.
+void move_to_dead(Listing& listing, std::set<int>& begins) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    const Numbered calls(listing);
+    const CallPhases phases(calls, begins);
+    const ValueArrays arrays = find_arrays(listing, calls);
+    for (std::size_t a = 0; !moved && a < arrays.all.size(); ++a) {
+      const ValueArray& array = arrays.all[a];
+      if (!crosses(array, phases) || calls.section(array.first) != 1) continue;
+      const int dead = arrays.find_dead(array);
+      if (dead < 0 || arrays.all[static_cast<std::size_t>(dead)].last < array.first) continue;
+      move_array(listing, begins, arrays, static_cast<int>(a), array.first);
+      moved = true;
+    }
+  }
+}
+
+class Placement {
+ public:
+  Placement(Listing listing, const std::set<int>& begins)
+      : l_(std::move(listing)),
+        calls_(l_),
+        phases_(calls_, begins),
+        arrays_(find_arrays(l_, calls_)),
+        keeps_(static_cast<std::size_t>(phases_.count()), false),
+        scratch_(static_cast<std::size_t>(calls_.count())) {}
+
+  Program run() {
+    describe_phases();
+    place_outputs();
+    place_saved();
+    place_crossing();
+    place_workspaces();
+    for (int i = 0; i < calls_.count(); ++i) place_call(i);
+    check_places(
+        l_, calls_, [&](int call, int v) { return place_of(call, v, false); },
+        [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; });
+    return std::move(program_);
+  }
+
+ private:
+  int phase_of(int call) const { return phases_.of[static_cast<std::size_t>(call)]; }
+  plan::Phase& phase(int p) {
+    const int section = phases_.section[static_cast<std::size_t>(p)];
+    return section == 0 ? program_.forward_phases[static_cast<std::size_t>(p)]
+                        : program_.backward_phases[static_cast<std::size_t>(p - forward_)];
+  }
+  std::vector<PlacedCall>& calls_in(int p) {
+    const int section = phases_.section[static_cast<std::size_t>(p)];
+    return section == 0 ? program_.forward[static_cast<std::size_t>(p)]
+                        : program_.backward[static_cast<std::size_t>(p - forward_)];
+  }
+  /// Of a phase among those of its section's list.
+  int number_in_list(int p) const { return p < forward_ ? p : p - forward_; }
+  std::int64_t aligned(std::int64_t bytes) const {
+    const std::int64_t unit = array_alignment * l_.graph.setting.number_bytes;
+    return (bytes + unit - 1) / unit * unit;
+  }
+  std::int64_t append(std::int64_t& end, std::int64_t bytes) const {
+    const std::int64_t offset = aligned(end);
+    end = offset + bytes;
+    return offset;
+  }
+
+  void describe_phases() {
+    const auto in_section = [&](int s) {
+      return static_cast<int>(std::count(phases_.section.begin(), phases_.section.end(), s));
+    };
+    forward_ = in_section(0);
+    program_.deferred_phases = in_section(2);
+    program_.forward_phases.resize(static_cast<std::size_t>(forward_));
+    program_.forward.resize(program_.forward_phases.size());
+    program_.backward_phases.resize(static_cast<std::size_t>(phases_.count() - forward_));
+    program_.backward.resize(program_.backward_phases.size());
+    program_.weights = l_.graph.weights;
+    program_.backward_reads_weights = false;
+
+    std::set<int> needed = l_.kept;
+    saves_.assign(static_cast<std::size_t>(calls_.begins[1]), false);
+    for (int i = calls_.begins[1]; i-- > 0;) {
+      if (!any_of(calls_[i].writes, [&](int v) { return needed.count(v) > 0; })) continue;
+      needed.insert(calls_[i].reads.begin(), calls_[i].reads.end());
+      saves_[static_cast<std::size_t>(i)] = true;
+    }
+    for (int p = 0; p < forward_; ++p) phase(p).recomputes = false;
+    std::map<int, int> exchanged;  // values, by the phase that hands them over
+    for (int i = 0; i < calls_.count(); ++i) {
+      const Call& call = calls_[i];
+      if (i == calls_.begins[1]) exchanged.clear();
+      plan::Phase& own = phase(phase_of(i));
+      own.flops += call.flops;
+      own.work += call.work;
+      if (calls_.section(i) == 0) describe_forward(i, own);
+      if (calls_.section(i) == 1)
+        program_.backward_reads_weights |= any_of(call.weights, [](int w) { return w >= 0; });
+      for (int v : call.reads)
+        if (const auto found = exchanged.find(v);
+            found != exchanged.end() && !contains(own.reads, found->second))
+          own.reads.push_back(found->second);
+      if (!call.exchange) continue;
+      own.then = call.exchange;
+      for (int v : call.writes) exchanged[v] = number_in_list(phase_of(i));
+    }
+  }
+
+  void describe_forward(int i, plan::Phase& own) {
+    const Call& call = calls_[i];
+    own.writes_output |= any_of(call.writes, [&](int v) { return contains(l_.graph.outputs, v); });
+    if (!saves_[static_cast<std::size_t>(i)]) return;
+    own.recomputes = true;
+    own.recompute_flops += call.saving ? call.saving->first : call.flops;
+    own.recompute_work += call.saving ? call.saving->second : call.work;
+  }
+
+  void place_outputs() {
+    for (std::size_t i = 0; i < l_.graph.outputs.size(); ++i) {
+      const int v = l_.graph.outputs[i];
+      set_offset(v, append(program_.output_bytes, l_.graph.bytes_of(v)));
+    }
+    std::int64_t end = 0;
+    for (int v : l_.output_gradients) set_offset(v, append(end, l_.graph.bytes_of(v)));
+  }
+  void set_offset(int v, std::int64_t offset) {
+    const int of = arrays_.of[static_cast<std::size_t>(v)];
+    if (of >= 0) arrays_.all[static_cast<std::size_t>(of)].offset = offset;
+  }
+
+  void place_saved() {
+    for (ValueArray& array : arrays_.all)
+      if (array.home == Home::saved) array.offset = append(program_.saved_bytes, array.bytes);
+  }
+
+  /// Arrays that later phases read.
+  void place_crossing() {
+    std::vector<ValueArray*> in_order;
+    for (ValueArray& array : arrays_.all) {
+      if (array.home == Home::handed && phase_of(array.first) != phase_of(array.last))
+        array.home = Home::workspace;
+      if (crosses(array, phases_)) in_order.push_back(&array);
+    }
+    std::sort(in_order.begin(), in_order.end(),
+              [](const ValueArray* a, const ValueArray* b) { return a->first < b->first; });
+    for (ValueArray* array : in_order) {
+      const bool is_left = calls_.section(array->first) != calls_.section(array->last);
+      if (calls_.section(array->first) == 0 && is_left)
+        throw std::logic_error("an array of forward is read in backward and not saved");
+      const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array);
+      if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last < array->first) {
+        ValueArray& saved = arrays_.all[static_cast<std::size_t>(dead)];
+        array->home = Home::saved;
+        array->offset = saved.offset;
+        array->is_guest = true;
+        saved.last = array->last;
+      } else if (is_left) {
+        array->home = Home::deferred;
+        array->offset = append(program_.deferred_bytes, array->bytes);
+      } else {
+        for (int p = phase_of(array->first); p < phase_of(array->last); ++p)
+          keeps_[static_cast<std::size_t>(p)] = true;
+      }
+    }
+  }
+
+  void place_workspaces() {
+    run_of_.assign(keeps_.size(), 0);
+    for (int begin = 0, end = 0; begin < phases_.count(); begin = end) {
+      for (end = begin + 1; keeps_[static_cast<std::size_t>(end - 1)]; ++end)
+        phase(end - 1).keeps_workspace = true;
+      for (int p = begin; p < end; ++p) run_of_[static_cast<std::size_t>(p)] = begin;
+      place_workspace(begin, end);
+    }
+  }
+
+  void place_workspace(int begin, int end) {
+    plan::Rectangles rectangles;
+    std::vector<std::pair<std::int64_t*, std::int64_t>> arrays;  // offsets, and bytes
+    const auto put = [&](int first, int last, std::int64_t& offset, std::int64_t bytes) {
+      if (phase_of(first) < begin || phase_of(first) >= end) return;
+      rectangles.push_back({first, last, aligned(bytes)});
+      arrays.emplace_back(&offset, bytes);
+    };
+    for (ValueArray& array : arrays_.all)
+      if (array.home == Home::workspace && array.last >= 0 && array.bytes > 0)
+        put(array.first, array.last, array.offset, array.bytes);
+    for (int i = 0; i < calls_.count(); ++i) {
+      std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(i)];
+      offsets.resize(calls_[i].scratch.size());
+      for (std::size_t s = 0; s < offsets.size(); ++s)
+        if (calls_[i].scratch[s] > 0) put(i, i, offsets[s], calls_[i].scratch[s]);
+    }
+    plan::place(rectangles, calls_.count(), 0);
+    std::int64_t& bytes = phase(begin).workspace_bytes;
+    for (std::size_t r = 0; r < rectangles.size(); ++r) {
+      *arrays[r].first = rectangles[r].offset;
+      bytes = std::max(bytes, rectangles[r].offset + arrays[r].second);
+    }
+  }
+
+  Place place_of(int call, int v, bool is_written) {
+    const Value& value = l_.value(v);
+    const ValueArray& array = arrays_.array_of(v);
+    const std::int64_t element = l_.graph.element_bytes(value.element);
+    Place place{array.home,    array.offset,  value.rows,     value.columns,
+                value.columns, value.element, value.is_cached};
+    if (value.group >= 0) {
+      place.stride = l_.graph.group_columns[static_cast<std::size_t>(value.group)];
+      place.offset += value.first_column * element;
+    }
+    if (array.home == Home::exchanged && !is_written) {
+      const std::vector<int>& reads = phase(phase_of(call)).reads;
+      if (reads.size() > 1 && reads[1] == number_in_list(phase_of(exchange_of(v))))
+        place.home = Home::second_exchanged;
+    }
+    return place;
+  }
+  int exchange_of(int v) const {
+    for (int i = 0; i < calls_.count(); ++i)
+      if (calls_[i].exchange && contains(calls_[i].writes, v)) return i;
+    throw std::logic_error("no exchange brings " + l_.value(v).name);
+  }
+
+  void place_call(int i) {
+    PlacedCall placed;
+    placed.call = calls_[i];
+    for (int v : placed.call.reads) placed.reads.push_back(place_of(i, v, false));
+    for (int v : placed.call.writes) placed.writes.push_back(place_of(i, v, true));
+    for (int w : placed.call.weights)
+      placed.weights.push_back(w < 0 ? place_of(i, ~w, false) : Place());
+    for (int g : placed.call.gradients)
+      placed.gradients.push_back(g < 0 ? place_of(i, ~g, true) : Place());
+    for (std::size_t s = 0; s < placed.call.scratch.size(); ++s) {
+      const std::int64_t bytes = placed.call.scratch[s];
+      placed.scratch.push_back({Home::workspace, scratch_[static_cast<std::size_t>(i)][s], 1, bytes,
+                                bytes, Element::byte});
+    }
+    if (calls_.section(i) == 0) placed.saves = saves_[static_cast<std::size_t>(i)];
+    calls_in(phase_of(i)).push_back(std::move(placed));
+  }
+
+  const Listing l_;
+  const Numbered calls_;
+  const CallPhases phases_;
+  ValueArrays arrays_;
+  int forward_ = 0;  // phases of forward
+  std::vector<bool> saves_, keeps_;
+  std::vector<int> run_of_;  // the first phase that shares its workspace
+  std::vector<std::vector<std::int64_t>> scratch_;
+  Program program_;
+};
+
+}  // namespace
+
+Program place(Listing listing, const std::set<int>& phases) {
+  std::set<int> begins = phases;
+  move_to_dead(listing, begins);
+  return Placement(std::move(listing), begins).run();
+}
+
+}  // namespace ostrakon::model::graph

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/model/graph/graph.hpp>
+#include <ostrakon/plan/description.hpp>
+#include <vector>
+
+namespace ostrakon::model::graph {
+
+/// The buffers of UnitBuffers in which values lie.
+enum class Home : std::uint8_t {
+  workspace,
+  input,
+  output,
+  gradient,
+  saved,
+  deferred,
+  handed,           ///< what the phase hands to the exchange behind it
+  exchanged,        ///< what came of the first exchange that the phase reads
+  second_exchanged  ///< of the second
+};
+
+/// A matrix in one of them, rows `stride` elements apart.
+struct Place {
+  Home home = Home::workspace;
+  std::int64_t offset = 0;  ///< bytes of the first element
+  std::int64_t rows = 0, columns = 0, stride = 0;
+  Element element = Element::number;
+  bool is_cached = false;  ///< Value::is_cached
+};
+
+/// A call, and where all that it works with lies.
+struct PlacedCall {
+  Call call;
+  std::vector<Place> reads, writes;
+  std::vector<Place> weights;    ///< copies of weights, of those entries of Call::weights
+  std::vector<Place> gradients;  ///< the same of gradients
+  std::vector<Place> scratch;    ///< of bytes
+  bool saves = true;             ///< of forward: whether what is saved takes it
+};
+
+/// What a unit does in each phase, in order, and the sizes of the buffers for it.
+struct Program {
+  std::vector<std::vector<PlacedCall>> forward, backward;
+  std::vector<Weight> weights;
+  plan::Phases forward_phases, backward_phases;
+  int deferred_phases = 0;
+  std::int64_t saved_bytes = 0, deferred_bytes = 0;
+  std::int64_t output_bytes = 0;  ///< of all outputs
+  double gradient_flops = 0.0;
+  bool backward_reads_weights = true;
+};
+
+/// Bytes between arrays in a buffer are multiples of this many elements.
+constexpr std::int64_t array_alignment = 64;
+
+/// Runs the passes. Throws std::logic_error where one can't keep its guarantee.
+Program derive(Graph graph);
+
+}  // namespace ostrakon::model::graph

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/graph/kernel.hpp>
+#include <ostrakon/model/unit.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// A unit whose program was derived from a graph of operations. It runs the calls of a phase one
+/// after the other, and holds no arrays.
+template <class T>
+class GraphUnit final : public Unit<T> {
+ public:
+  using typename Unit<T>::RowRange;
+  using ProgramPointer = std::shared_ptr<const graph::Program>;
+
+  /// `parameters`: laid out. `deferring`: the same unit where it computes gradients of parameters
+  /// in phases of their own, or none.
+  GraphUnit(std::string name, std::vector<Parameter> parameters, const LeafShape& leaf,
+            ProgramPointer at_once, ProgramPointer deferring);
+
+  /// What is not derived (counts) may be added.
+  plan::UnitDescription& description() { return description_; }
+  const plan::UnitDescription& description() const override { return description_; }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+  void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
+                bool gradients_opened) const override;
+
+ private:
+  void run(const Exec& exec, const graph::Program& program, const graph::PlacedCall& call,
+           const graph::Buffers& buffers, RowRange rows) const;
+
+  std::vector<Parameter> parameters_;
+  LeafShape leaf_;
+  ProgramPointer at_once_, deferring_;
+  plan::UnitDescription description_;
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/view.hpp>
+
+namespace ostrakon::model {
+
+/// How gradients of parameters are summed over rows: those of each of `leaves` equal runs of rows
+/// by themselves, and the leaves by the tree of math/piece_tree.hpp.
+template <class T>
+struct LeafSums {
+  std::int64_t leaves = 1;
+  View<compute_t<T>*> workspace = {};  ///< of the functions below; none for one leaf
+  /// Where runs are not equal: the first row of each, and the end of the last, (leaves + 1). Linear
+  /// layers alone.
+  HostView<const std::int64_t*> runs = {};
+};
+
+// Elements of compute_t<T> of the workspace that the sums below need. What is summed is overwritten
+// in each; a gradient that does not exist is not computed.
+
+/// dweight (outputs, inputs) = dy^T x; dy (rows, outputs), x (rows, inputs).
+template <class T>
+void sum_weight_gradient(const Exec& exec, View<const T**> x, View<const T**> dy,
+                         View<compute_t<T>**> dweight, const LeafSums<T>& sums);
+std::int64_t weight_sums_workspace(std::int64_t outputs, std::int64_t inputs, std::int64_t leaves);
+
+/// dbias (outputs) = column sums of dy (rows, outputs).
+template <class T>
+void sum_bias_gradient(const Exec& exec, View<const T**> dy, View<compute_t<T>*> dbias,
+                       const LeafSums<T>& sums);
+std::int64_t bias_sums_workspace(std::int64_t outputs, std::int64_t leaves);
+
+/// dweight and dbias (width) of a norm; x and dy (rows, width), mean and rstd (rows).
+template <class T>
+void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x,
+                        View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                        View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
+                        const LeafSums<T>& sums);
+std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves);
+
+/// dweight (head_width) of the norm of each head; x and dy (rows, heads * head_width), rstd (rows *
+/// heads). See math/head_norm.hpp.
+template <class T>
+void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
+                            View<const T**> dy, View<compute_t<T>*> dweight,
+                            const LeafSums<T>& sums);
+
+}  // namespace ostrakon::model

@@ -101,9 +101,10 @@ template <class T>
 void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
   leaf_.require_row_range(rows.begin, rows.end);
   const graph::Program& program = deferring_ ? *deferring_ : *at_once_;
+  // A block of several in one unit has an output in a recomputation, too: the next one's input.
   const bool only_saves =
-      buffers.recomputes ||
-      (!buffers.output && plan::writes_output(program.forward_phases, buffers.phase));
+      !buffers.output &&
+      (buffers.recomputes || plan::writes_output(program.forward_phases, buffers.phase));
   const graph::Buffers bytes = bytes_of_buffers(buffers);
   for (const graph::PlacedCall& call : program.forward[static_cast<std::size_t>(buffers.phase)])
     if (call.saves || !only_saves) run(exec, program, call, bytes, rows);

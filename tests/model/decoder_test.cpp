@@ -204,31 +204,23 @@ TEST(Decoder, DecodingRowByRowEqualsTheWholeForward) {
     ModelRun<double> whole(which);
     whole.forward();
     const auto decoded = decoded_outputs(which, whole);
-    for (int u = 0; u < whole.units(); ++u)
+    for (int u = 0; u < whole.head(); ++u)
       EXPECT_LE(relative_error(decoded[u], whole.outputs[u].values()), 1e-12)
           << which.name << ": " << whole.description.units[u].name;
   }
 }
 
 TEST(Decoder, LogitsAgreeWithPlainLoops) {
-  for (const ModelCase& which : model_cases()) {
+  for (const ModelCase& each : model_cases()) {
+    const ModelCase which = decoded_at_once(each);
     ModelRun<double> run(which);
     run.forward();
-    const std::int64_t width = which.settings.width, vocabulary = which.settings.vocabulary;
-    const std::int64_t last = run.rows() - 1;
-    GuardedArray<double> workspace(2 * (width + 1)), logits(vocabulary);
-    model::UnitBuffers<double> buffers = run.buffers(run.head());
-    buffers.workspace = workspace.bytes();
-    const View<const double**> x = buffers.input.matrix(run.rows(), width);
-    run.decoder.logits(run.exec, x.row_range(last, last + 1), buffers,
-                       View<double**>(logits.data(), 1, vocabulary));
-    run.exec.fence();
     const std::vector<double> all = run_reference(run, which).logits;
-    EXPECT_LE(
-        relative_error(logits.values(), std::vector<double>(all.end() - vocabulary, all.end())),
-        1e-12)
+    EXPECT_LE(relative_error(run.head_output(),
+                             std::vector<double>(all.end() - which.settings.vocabulary, all.end())),
+              1e-12)
         << which.name;
-    EXPECT_TRUE(workspace.guards_intact() && logits.guards_intact()) << which.name;
+    run.expect_guards_intact();
   }
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/expert_feed_forward.hpp>
+#include <ostrakon/model/expert_unit.hpp>
 #include <string>
 #include <vector>
 
@@ -27,7 +27,8 @@ class FeedForwardRun {
   FeedForwardRun(const model::DecoderSettings& settings, const model::LeafShape& leaf)
       : leaf_(leaf), width_(settings.width), parameters_(model::block_parameters(settings)) {
     const model::SegmentSizes sizes = model::lay_out_parameters(parameters_, "block.0", {});
-    part_ = std::make_unique<model::ExpertFeedForward<T>>(settings, leaf, model::Recompute{}, parameters_);
+    part_ = std::make_unique<model::ExpertFeedForward<T>>(settings, leaf, model::Recompute{},
+                                                          parameters_);
     flat_ = std::make_unique<DeviceArray<T>>(scaled(sizes.trained, 2, 0.5));
     gradients_ = std::make_unique<GuardedArray<Compute>>(sizes.trained);
     saved_ = std::make_unique<GuardedArray<T>>(elements(part_->saved_bytes()));

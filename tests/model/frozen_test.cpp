@@ -7,8 +7,8 @@
 #include <map>
 #include <numeric>
 #include <ostrakon/model/block.hpp>
-#include <ostrakon/model/embedding_unit.hpp>
-#include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/embedding.hpp>
+#include <ostrakon/model/head.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
 #include <ostrakon/plan/policy.hpp>
@@ -239,9 +239,9 @@ TEST(Frozen, DeferredGradientsHaveTheSameBits) {
         expect_same_gradients(name, run, plain, u);
         const bool is_block = u > 0 && u < run.head();
         const std::vector<model::Parameter> all_parameters = parameters_of(run.decoder, u);
-        const bool trains_matrices = std::any_of(
-            all_parameters.begin(), all_parameters.end(),
-            [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
+        const bool trains_matrices =
+            std::any_of(all_parameters.begin(), all_parameters.end(),
+                        [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
         EXPECT_EQ(unit.deferred_phases, is_block && trains_matrices ? 1 : 0) << name;
         EXPECT_LE(unit.deferred_bytes, everything.description.units[u].deferred_bytes) << name;
       }
@@ -421,18 +421,9 @@ TEST(Frozen, LogitsHaveTheSameBits) {
   for (const ModelCase& which : model_cases())
     for (const Freeze& freeze : freezes()) {
       const auto logits = [&](const model::Frozen& frozen) {
-        ModelRun<float> run(which, {}, frozen);
+        ModelRun<float> run(decoded_at_once(which), {}, frozen);
         run.forward();
-        const plan::UnitDescription head = run.decoder.decode_description().units.back();
-        auto workspace = GuardedArray<float>::of_bytes(head.forward.front().workspace_bytes);
-        auto out = GuardedArray<float>::of_bytes(head.output_bytes);
-        model::UnitBuffers<float> buffers = run.buffers(run.head());
-        buffers.workspace = workspace.bytes();
-        const View<const float**> x = buffers.input.matrix(run.rows(), which.settings.width);
-        run.decoder.logits(run.exec, x.row_range(run.rows() - 1, run.rows()), buffers,
-                           {out.data(), 1, which.settings.vocabulary});
-        run.exec.fence();
-        return bits(out.values());
+        return bits(run.head_output());
       };
       EXPECT_TRUE(logits(freeze.frozen) == logits({})) << which.name << ", " << freeze.name;
     }
@@ -444,13 +435,11 @@ TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
   for (const Freeze& freeze : freezes()) {
     ModelRun<double> chain(which, {}, freeze.frozen);
     model::StackUnit<double>::Units units;
-    units.push_back(
-        std::make_unique<model::EmbeddingUnit<double>>(which.settings, which.leaf, freeze.frozen));
+    units.push_back(model::make_embedding<double>(which.settings, which.leaf, freeze.frozen));
     model::BlockMaker<double> blocks(which.settings, which.leaf, Recompute{}, freeze.frozen);
     for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
       units.push_back(blocks.make(layer));
-    units.push_back(std::make_unique<model::HeadUnit<double>>(which.settings, which.leaf, nullptr,
-                                                              freeze.frozen));
+    units.push_back(model::make_head<double>(which.settings, which.leaf, nullptr, freeze.frozen));
     const model::StackUnit<double> stack("model", std::move(units));
     const plan::UnitDescription& unit = stack.description();
 

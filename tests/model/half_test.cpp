@@ -143,28 +143,15 @@ TEST(Half, DecodingRowByRowAgreesWithTheWholeForward) {
 /// Logits of the last row, in float.
 template <class T>
 void expect_logits_near_double(double tolerance) {
-  for (const ModelCase& which : model_cases()) {
+  for (const ModelCase& each : model_cases()) {
+    const ModelCase which = decoded_at_once(each);
     ModelRun<T> run(which);
     ModelRun<double> exact(which);
     exact.take_parameters(run);
     run.forward();
     exact.forward();
-    const auto logits = [&](auto& of) {
-      using Run = std::remove_reference_t<decltype(of)>;
-      using A = typename Run::Element;
-      const plan::UnitDescription head = of.decoder.decode_description().units.back();
-      auto workspace = GuardedArray<A>::of_bytes(head.forward.front().workspace_bytes);
-      auto out = GuardedArray<compute_t<A>>::of_bytes(head.output_bytes);
-      model::UnitBuffers<A> buffers = of.buffers(of.head());
-      buffers.workspace = workspace.bytes();
-      const View<const A**> x = buffers.input.matrix(of.rows(), which.settings.width);
-      of.decoder.logits(of.exec, x.row_range(of.rows() - 1, of.rows()), buffers,
-                        {out.data(), 1, which.settings.vocabulary});
-      of.exec.fence();
-      EXPECT_TRUE(workspace.guards_intact() && out.guards_intact()) << which.name;
-      return out.values();
-    };
-    EXPECT_LE(relative_distance(logits(run), logits(exact)), tolerance) << which.name;
+    EXPECT_LE(relative_distance(run.head_output(), exact.head_output()), tolerance) << which.name;
+    run.expect_guards_intact();
   }
 }
 
@@ -195,7 +182,10 @@ TEST(Half, DescribesWhatTakesTwoBytes) {
   const plan::UnitDescription& head = description.units.back();
   EXPECT_EQ(head.output_bytes, 4 * rows);
   EXPECT_FALSE(head.recomputes);
-  EXPECT_EQ(decoder.decode_description().units.back().output_bytes, 4 * which.settings.vocabulary);
+  const ModelCase decoded = decoded_at_once(which);
+  EXPECT_EQ(
+      model::Decoder<bf16>(decoded.settings, decoded.leaf).description().units.back().output_bytes,
+      4 * which.settings.vocabulary);
 
   const plan::ModelDescription whole =
       model::Decoder<float>(which.settings, which.leaf).description();

@@ -382,12 +382,16 @@ class ModelRun {
     }
   }
 
-  /// The head's output.
-  std::vector<Compute> losses() const {
+  /// The head's output: losses, or where a sequence is decoded the logits of its last row.
+  std::vector<Compute> head_output() const {
     const std::vector<T> output = outputs[head()].values();
     std::vector<Compute> values(output.size() * sizeof(T) / sizeof(Compute));
-    EXPECT_EQ(static_cast<std::int64_t>(values.size()), rows());
     std::memcpy(values.data(), output.data(), values.size() * sizeof(Compute));
+    return values;
+  }
+  std::vector<Compute> losses() const {
+    const std::vector<Compute> values = head_output();
+    EXPECT_EQ(static_cast<std::int64_t>(values.size()), rows());
     return values;
   }
 
@@ -468,6 +472,13 @@ std::vector<A> part(const std::vector<A>& flat, const model::Parameter& paramete
   return {begin, begin + parameter.elements()};
 }
 
+/// A case whose only sequence is decoded at once.
+inline ModelCase decoded_at_once(ModelCase which) {
+  which.leaf = {1, which.leaf.tokens};
+  which.leaf.decoded_rows = which.leaf.tokens;
+  return which;
+}
+
 /// What each unit outputs for the tokens of `whole`, decoded: a prompt of 4, then token by token.
 template <class T>
 std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& whole) {
@@ -486,7 +497,9 @@ std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& 
     for (int u = 0; u < run.units(); ++u) {
       run.forward(u, begin, end);
       const std::vector<T> values = run.outputs[u].values();
-      const auto count = static_cast<std::ptrdiff_t>(values.size()) / at_once * (end - begin);
+      const auto rows = u == run.head() ? 1 : at_once;
+      const auto count = static_cast<std::ptrdiff_t>(values.size()) / rows *
+                         std::min<std::ptrdiff_t>(rows, end - begin);
       outputs[u].insert(outputs[u].end(), values.begin(), values.begin() + count);
     }
   }

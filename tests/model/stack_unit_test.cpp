@@ -6,8 +6,8 @@
 #include <map>
 #include <numeric>
 #include <ostrakon/model/block.hpp>
-#include <ostrakon/model/embedding_unit.hpp>
-#include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/embedding.hpp>
+#include <ostrakon/model/head.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
 #include <set>
@@ -228,12 +228,12 @@ TEST(StackUnit, AlignsItsParts) {
 template <class T>
 typename StackUnit<T>::Units whole_model(const ModelCase& which) {
   typename StackUnit<T>::Units units;
-  units.push_back(std::make_unique<model::EmbeddingUnit<T>>(which.settings, which.leaf));
+  units.push_back(model::make_embedding<T>(which.settings, which.leaf));
   model::BlockMaker<T> blocks(which.settings, which.leaf);
   for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
     units.push_back(blocks.make(layer));
   const model::Unit<T>* tied_to = which.settings.tie_embeddings ? units.front().get() : nullptr;
-  units.push_back(std::make_unique<model::HeadUnit<T>>(which.settings, which.leaf, tied_to));
+  units.push_back(model::make_head<T>(which.settings, which.leaf, tied_to));
   return units;
 }
 
@@ -302,7 +302,7 @@ TEST(StackUnit, OfOneUnitIsThatUnit) {
   const ModelCase which = model_cases()[0];
   ModelRun<double> run(which);
   StackUnit<double>::Units units;
-  units.push_back(std::make_unique<model::EmbeddingUnit<double>>(which.settings, which.leaf));
+  units.push_back(model::make_embedding<double>(which.settings, which.leaf));
   const StackUnit<double> stack("embedding", std::move(units));
   EXPECT_FALSE(stack.description().backward_reads_parameters);
   EXPECT_EQ(stack.description().saved_bytes, 0);

@@ -6,9 +6,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/model/block.hpp>
-#include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/embedding.hpp>
 #include <ostrakon/model/expert_unit.hpp>
-#include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/head.hpp>
 #include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/stack_unit.hpp>
@@ -210,7 +210,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   if (in_pieces)
     units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
   else
-    units_.push_back(std::make_unique<EmbeddingUnit<T>>(settings, leaf, frozen));
+    units_.push_back(make_embedding<T>(settings, leaf, frozen));
   const std::int64_t block_elements = elements_of_block(settings, leaf) / leaf.tensor_ranks;
   BlockUnits<T> blocks(settings, leaf, recompute, frozen);
   std::int64_t first = 0;
@@ -225,7 +225,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   if (in_pieces)
     units_.push_back(std::make_unique<TensorHeadUnit<T>>(settings, leaf, tied_to, frozen));
   else
-    units_.push_back(std::make_unique<HeadUnit<T>>(settings, leaf, tied_to, frozen));
+    units_.push_back(make_head<T>(settings, leaf, tied_to, frozen));
 }
 
 template <class T>
@@ -254,39 +254,11 @@ plan::ModelDescription Decoder<T>::description() const {
 }
 
 template <class T>
-plan::ModelDescription Decoder<T>::decode_description() const {
-  plan::ModelDescription description = this->description();
-  plan::UnitDescription& head = description.units.back();
-  head.output_bytes = bytes_of<compute_t<T>>(settings_.vocabulary);
-  head.forward.front().workspace_bytes = logits_workspace_bytes(1);
-  return description;
-}
-
-template <class T>
-std::int64_t Decoder<T>::logits_workspace_bytes(std::int64_t rows) const {
-  return head().logits_workspace_bytes(rows);
-}
-
-template <class T>
 std::int64_t Decoder<T>::parameter_count() const {
   std::int64_t count = 0;
   for (const auto& unit : units_)
     for (const Parameter& parameter : unit->parameters()) count += parameter.elements();
   return count;
-}
-
-template <class T>
-void Decoder<T>::logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& head,
-                        View<compute_t<T>**> out) const {
-  this->head().logits(exec, x, head, out);
-}
-
-template <class T>
-const HeadUnit<T>& Decoder<T>::head() const {
-  if (leaf_.tensor_pieces() > 1)
-    throw std::logic_error(
-        "a decoder in pieces for tensor parallelism has no logits of single rows");
-  return static_cast<const HeadUnit<T>&>(*units_.back());
 }
 
 template class Decoder<float>;

@@ -200,9 +200,6 @@ struct Recompute {
 std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t blocks_per_unit,
                                           std::int64_t block_elements);
 
-template <class T>
-class HeadUnit;
-
 /// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
 /// several "block.4-7"; experts that ranks share, or that come behind a block in tensor pieces, are
 /// a unit behind their block, "block.3.experts". Allocates nothing but these small descriptions,
@@ -237,23 +234,10 @@ class Decoder {
 
   plan::ModelDescription description() const;
 
-  /// The same for generation, of a leaf that is decoded: the head's output is (1, vocabulary) and
-  /// its workspace that of logits() for one row.
-  plan::ModelDescription decode_description() const;
-
   /// Parameters of the whole model, without padding or alignment.
   std::int64_t parameter_count() const;
 
-  /// Logits (rows of x, vocabulary; in compute_t<T>) = norm(x) W^T for generation; x (rows, width)
-  /// is the output of the last block, or some rows of it. Reads the head's parameters (and those it
-  /// is tied to). workspace: logits_workspace_bytes(rows of x).
-  void logits(const Exec& exec, View<const T**> x, const UnitBuffers<T>& head,
-              View<compute_t<T>**> out) const;
-  std::int64_t logits_workspace_bytes(std::int64_t rows) const;
-
  private:
-  const HeadUnit<T>& head() const;
-
   DecoderSettings settings_;
   LeafShape leaf_;
   std::vector<std::unique_ptr<Unit<T>>> units_;

@@ -41,6 +41,11 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.trained = as_bytes(buffers.parameters);
   bytes.frozen = as_bytes(buffers.frozen);
   bytes.gradients = as_bytes(buffers.parameter_gradients);
+  bytes.tied_trained = as_bytes(buffers.tied_parameters);
+  bytes.tied_frozen = as_bytes(buffers.tied_frozen);
+  bytes.tied_gradients = as_bytes(buffers.tied_gradients);
+  bytes.tokens = buffers.tokens;
+  bytes.targets = buffers.targets;
   bytes.part = buffers.part;
   bytes.counts = buffers.counts;
   return bytes;
@@ -74,14 +79,14 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters, con
   d.saved_bytes = program.saved_bytes;
   d.deferred_bytes = program.deferred_bytes;
   d.forward = program.forward_phases;
-  if (!leaf_.decodes()) d.backward = program.backward_phases;
+  if (!program.backward.empty()) d.backward = program.backward_phases;
   d.deferred_phases = program.deferred_phases;
   if (deferring_) d.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
   d.backward_reads_parameters = program.backward_reads_weights;
   d.recomputes = program.saved_bytes > 0;
   plan::check_reads(d.forward, d.name, "forward");
-  if (!leaf_.decodes()) plan::check_reads(d.backward, d.name, "backward");
+  plan::check_reads(d.backward, d.name, "backward");
 }
 
 template <class T>
@@ -112,10 +117,12 @@ void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
 
 template <class T>
 void GraphUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
-                            compute_t<T> loss_scale, bool /*gradients_opened*/) const {
+                            compute_t<T> loss_scale, bool gradients_opened) const {
   const graph::Program& program = buffers.deferred && deferring_ ? *deferring_ : *at_once_;
+  if (program.backward.empty()) return;
   graph::Buffers bytes = bytes_of_buffers(buffers);
   bytes.loss_scale = static_cast<double>(loss_scale);
+  bytes.gradients_opened = gradients_opened;
   for (const graph::PlacedCall& call : program.backward[static_cast<std::size_t>(buffers.phase)])
     run(exec, program, call, bytes, {0, leaf_.rows()});
 }

@@ -6,6 +6,7 @@
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::model {
@@ -41,5 +42,19 @@ class GraphUnit final : public Unit<T> {
   ProgramPointer at_once_, deferring_;
   plan::UnitDescription description_;
 };
+
+/// The unit of a graph that never defers.
+template <class T>
+std::unique_ptr<GraphUnit<T>> make_graph_unit(std::string name, std::vector<Parameter> parameters,
+                                              const SegmentSizes& sizes, const LeafShape& leaf,
+                                              graph::Graph graph) {
+  graph.setting.defers = false;
+  auto unit = std::make_unique<GraphUnit<T>>(
+      std::move(name), std::move(parameters), leaf,
+      std::make_shared<const graph::Program>(graph::derive(std::move(graph))), nullptr);
+  unit->description().parameter_elements = sizes.frozen + sizes.trained;
+  unit->description().frozen_elements = sizes.frozen;
+  return unit;
+}
 
 }  // namespace ostrakon::model

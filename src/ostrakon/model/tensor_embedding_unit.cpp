@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/model/embedding_unit.hpp>
+#include <ostrakon/model/embedding.hpp>
 
 namespace ostrakon::model {
 

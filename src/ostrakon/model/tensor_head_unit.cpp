@@ -6,7 +6,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
-#include <ostrakon/model/head_unit.hpp>
+#include <ostrakon/model/head.hpp>
 
 namespace ostrakon::model {
 

@@ -25,7 +25,7 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
   plan::Policy policy;
   policy.sharding = plan::Sharding::none;
   program_ = runtime::make_program(
-      plan::build_step_plan(decoder_->decode_description(), 1, policy, plan::Purpose::decode));
+      plan::build_step_plan(decoder_->description(), 1, policy, plan::Purpose::decode));
   const std::int64_t available = runtime::available_memory_bytes(plan::Space::device);
   require(program_.memory.arena_bytes <= available, "this model needs ",
           format_bytes(program_.memory.arena_bytes), " of memory to look back on ",
@@ -84,14 +84,7 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   unit.tokens = view_as<std::int32_t>(unit.batch);
   const auto begin = static_cast<std::int64_t>(context_.size());
   const auto count = static_cast<std::int64_t>(pending_.size());
-  if (u < decoder_->units() - 1) {
-    decoder_->unit(u).forward(buffers.exec, unit, {begin, begin + count});
-    return;
-  }
-  const std::int64_t width = settings_.model.width;
-  decoder_->logits(buffers.exec,
-                   unit.input.range((count - 1) * width, count * width).matrix(1, width), unit,
-                   unit.output.matrix(1, settings_.model.vocabulary));
+  decoder_->unit(u).forward(buffers.exec, unit, {begin, begin + count});
 }
 
 /// What a run has left in host memory.

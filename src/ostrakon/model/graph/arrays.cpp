@@ -55,6 +55,7 @@ class ArrayFinder {
     for (ValueArray& array : arrays_.all)
       if (array.home == Home::workspace && array.is_for_exchange && array.last > array.first)
         array.home = Home::handed;
+    if (l_.graph.setting.is_loss) use_gradient();
     return std::move(arrays_);
   }
 
@@ -96,6 +97,18 @@ class ArrayFinder {
     array.first = std::min(array.first, call);
     array.last = std::max(array.last, call);
     return array;
+  }
+
+  /// Before a loss has a gradient, there is room for another array of its size.
+  void use_gradient() {
+    for (const ValueArray& gradient : arrays_.all)
+      for (ValueArray& array : arrays_.all)
+        if (gradient.home == Home::gradient && array.home == Home::workspace &&
+            calls_.section(array.first) == 1 && array.bytes == gradient.bytes &&
+            array.last < gradient.first) {
+          array.home = Home::gradient;
+          return;
+        }
   }
 
   void set_home(int v) {

@@ -13,7 +13,8 @@ class Differentiation {
   explicit Differentiation(Listing& listing) : l_(listing) {}
 
   void run() {
-    for (int output : l_.graph.outputs) {
+    const bool is_loss = l_.graph.setting.is_loss;
+    for (int output : is_loss ? std::vector<int>() : l_.graph.outputs) {
       newest_[output] = gradient_like(output);
       l_.output_gradients.push_back(newest_[output]);
       l_.in_gradient.insert(newest_[output]);
@@ -24,6 +25,7 @@ class Differentiation {
       for (int input : operation->adds_to) add_to_gradient(input, newest_.at(made));
       for (const Call& call : operation->backward) add_call(call);
     }
+    if (is_loss) l_.in_gradient.insert(newest_.at(l_.graph.input));
     if (l_.graph.input >= 0) {
       const auto found = newest_.find(l_.graph.input);
       if (found == newest_.end() || l_.in_gradient.count(found->second) == 0)

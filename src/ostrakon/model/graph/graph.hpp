@@ -54,6 +54,7 @@ struct Weight {
   std::int64_t offset = 0;  ///< in its segment
   std::int64_t elements = 0;
   bool trained = true;  ///< it is in the trained segment, and backward computes its gradient
+  bool tied = false;    ///< it is of the unit that this one is tied to
 };
 
 /// One kernel, or a few that nothing comes between. In an operation's backward ~v is the gradient
@@ -113,8 +114,11 @@ struct Setting {
   std::int64_t decoded_tokens = 0;  ///< above 0: it is decoded, which has no backward, in sequences
                                     ///< of so many tokens
 
+  /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
+  bool is_loss = false;
+
   bool drops(Keep keep) const {
-    return keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||
+    return is_loss || keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||
            (keep == Keep::attention && drops_attention) || (keep == Keep::mlp && drops_mlp);
   }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -17,6 +18,9 @@ namespace ostrakon::model::graph {
 struct Buffers {
   std::array<View<std::byte*>, 9> homes;
   View<std::byte*> trained, frozen, gradients;
+  View<std::byte*> tied_trained, tied_frozen, tied_gradients;
+  bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
+  View<const std::int32_t*> tokens, targets;
   std::int64_t part = 0;       ///< UnitBuffers::part
   View<std::int64_t*> counts;  ///< UnitBuffers::counts
   double loss_scale = 1.0;
@@ -82,8 +86,9 @@ class Arguments {
     const int w = at(call_.call.weights, i);
     if (w < 0) return matrix<A>(at(call_.weights, i)).flat();
     const Weight& weight = at(program_.weights, w);
-    const View<std::byte*> segment = weight.trained ? buffers_.trained : buffers_.frozen;
-    return part_of<A>(segment, weight.offset, weight.elements);
+    const View<std::byte*> own = weight.trained ? buffers_.trained : buffers_.frozen;
+    const View<std::byte*> tied = weight.trained ? buffers_.tied_trained : buffers_.tied_frozen;
+    return part_of<A>(weight.tied ? tied : own, weight.offset, weight.elements);
   }
   /// The gradient of one; none, if it is not trained.
   template <class A>
@@ -93,7 +98,8 @@ class Arguments {
     if (w == Call::none) return {};
     if (w < 0) return matrix<A>(at(call_.gradients, i)).flat();
     const Weight& weight = at(program_.weights, w);
-    return part_of<A>(buffers_.gradients, weight.offset, weight.elements);
+    return part_of<A>(weight.tied ? buffers_.tied_gradients : buffers_.gradients, weight.offset,
+                      weight.elements);
   }
   template <class A>
   View<A*> scratch(int i) const {
@@ -125,7 +131,7 @@ class Arguments {
   View<A**> in_range(View<A**> all, const Place& place) const {
     if (!decodes_ || !all) return all;
     return place.is_cached ? all.row_range(rows_.begin, rows_.end)
-                           : all.row_range(0, rows_.end - rows_.begin);
+                           : all.row_range(0, std::min(place.rows, rows_.end - rows_.begin));
   }
   template <class A>
   static View<A*> part_of(View<std::byte*> segment, std::int64_t offset, std::int64_t elements) {

@@ -71,7 +71,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
         {parameter.name, parameter.offset, parameter.elements(), !parameter.frozen});
   graph_.copy = make_kernel(copy_of<T>);
   graph_.add_up = make_kernel(add_up<T>);
-  graph_.input = add("x", width);
+  if (width > 0) graph_.input = add("x", width);
 }
 
 template <class T>
@@ -86,6 +86,14 @@ int Operations<T>::add(const std::string& name, std::int64_t columns, Keep keep,
   value.keep = keep;
   value.element = element;
   return graph_.add(std::move(value));
+}
+
+template <class T>
+int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns, Keep keep,
+                           Element element) {
+  const int made = add(name, columns, keep, element);
+  graph_.values.back().rows = graph_.values[static_cast<std::size_t>(x)].rows;
+  return made;
 }
 
 template <class T>
@@ -135,9 +143,9 @@ int Operations<T>::norm(int x, const std::string& name, math::NormKind kind, dou
   const std::int64_t width = columns_of(x);
   const bool has_mean = kind == math::NormKind::layernorm;
   const std::vector<int> weights = weights_of(name);
-  const int made = add(name, width, Keep::cheap);
-  std::vector<int> statistics = {add(name + ".rstd", 1, Keep::norms, Element::sum)};
-  if (has_mean) statistics.push_back(add(name + ".mean", 1, Keep::norms, Element::sum));
+  const int made = add_for(x, name, width, Keep::cheap);
+  std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
+  if (has_mean) statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
   // Arguments: x, then rstd and mean, which forward writes behind y.
   Call forward{name, {x}, {made}};
   append(forward.writes, statistics);

@@ -23,7 +23,7 @@ struct Heads {
 template <class T>
 class Operations {
  public:
-  /// Of a unit with these parameters, laid out, and an input (rows of the leaf, width).
+  /// Of a unit with these parameters, laid out, and an input (rows of the leaf, width); 0: without.
   Operations(const LeafShape& leaf, const Recompute& recompute,
              const std::vector<Parameter>& parameters, std::int64_t width);
 
@@ -57,6 +57,18 @@ class Operations {
   /// gelu(x), or of gate and up side by side silu(gate) * up.
   int activation(int x, const std::string& name, Activation activation);
 
+  /// token.weight[token], and with learned positions + position.weight[position]: (rows, width).
+  int embedding(std::int64_t width, bool has_positions);
+  /// The last of the rows that are decoded, (1, columns).
+  int last_row(int x);
+  /// x W^T in compute_t<T>, W (words, columns of x).
+  int logits(int x, int weight);
+  /// Cross-entropy of x W^T with the targets, in nats: (rows), in compute_t<T>. The unit computes
+  /// losses, then. `tied_elements`: of the trained segment of the unit that it is tied to.
+  int cross_entropy(int x, int weight, std::int64_t tied_elements);
+  /// A parameter, laid out, of the unit that this one is tied to.
+  int tied_weight(const Parameter& parameter);
+
   /// What other operations are appended to.
   Graph& graph() { return graph_; }
   int weight(const std::string& name) const;
@@ -69,6 +81,9 @@ class Operations {
 
   int add(const std::string& name, std::int64_t columns, Keep keep = Keep::always,
           Element element = Element::number);
+  /// With as many rows as `x`.
+  int add_for(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
+              Element element = Element::number);
   std::vector<int> weights_of(const std::string& name) const;
   plan::KernelWork row_work(std::int64_t columns, double kernels = 1.0) const;
   double product_flops(std::int64_t inputs, std::int64_t outputs) const;

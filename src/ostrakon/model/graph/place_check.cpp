@@ -56,6 +56,8 @@ void check_places(const Listing& listing, const Numbered& calls,
     const Call& call = calls[i];
     if (!is_backward && i >= calls.begins[1]) {
       is_backward = true;
+      if (listing.graph.setting.is_loss)  // evaluation has the one, training the other
+        live.erase(live.begin() + 1, live.end());
       for (int v : listing.output_gradients)
         if (last_read.count(v) > 0) begin(i, v);
     }

@@ -5,14 +5,6 @@
 
 namespace ostrakon::model {
 
-/// An array that forward leaves for backward: `offset` bytes into `saved`, or, if it is computed
-/// again, into the workspace.
-struct ArrayLocation {
-  std::int64_t bytes;
-  bool recomputed;
-  std::int64_t offset;
-};
-
 /// The arrays in a buffer, one after the other. Written once for both uses: with a buffer take()
 /// hands them out; without one they do not exist, and size() tells how large it has to be.
 template <class T>

@@ -23,15 +23,6 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
   return *weight;
 }
 
-template <class T>
-void linear(const Exec& exec, const Linear& layer, FlatParameter<T> parameters, View<const T**> x,
-            compute_t<T> beta, View<T**> y) {
-  using math::Transpose;
-  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
-  math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, beta, y);
-  if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
-}
-
 }  // namespace
 
 Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end) {
@@ -97,13 +88,10 @@ plan::KernelWork linear_parameters_work(const Linear& layer, double rows) {
 template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                     View<const T**> x, View<T**> y) {
-  linear<T>(exec, layer, parameters, x, 0, y);
-}
-
-template <class T>
-void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                        View<const T**> x, View<T**> y) {
-  linear<T>(exec, layer, parameters, x, 1, y);
+  using math::Transpose;
+  const View<const T**> weight = parameters.at(layer.weight).matrix(layer.outputs, layer.inputs);
+  math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, y);
+  if (layer.bias.exists()) math::add_bias<T>(exec, y, parameters.at(layer.bias));
 }
 
 template <class T>
@@ -132,9 +120,8 @@ template <class T>
 void linear_backward_parameters(const Exec& exec, const Linear& layer, View<const T**> x,
                                 View<const T**> dy, View<compute_t<T>*> gradients,
                                 const LeafSums<T>& sums) {
-  sum_weight_gradient<T>(exec, x, dy,
-                         gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs),
-                         sums);
+  sum_weight_gradient<T>(
+      exec, x, dy, gradient_at(gradients, layer.weight).matrix(layer.outputs, layer.inputs), sums);
   sum_bias_gradient<T>(exec, dy, gradient_at(gradients, layer.bias), sums);
 }
 
@@ -340,43 +327,41 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
                     gradient_at(gradients, to));
 }
 
-#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                             \
-  template plan::KernelWork linear_forward_work<T>(const Linear&, double);                         \
-  template plan::KernelWork linear_parameters_work<T>(const Linear&, double);                      \
-  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>,   \
-                                  View<T**>);                                                      \
-  template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,             \
-                                         View<const T**>, View<T**>, View<T*>);                    \
-  template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,      \
-                                                View<const T**>, View<T**>, View<T*>);             \
-  template std::int64_t by_row_workspace<T>(const Linear&, math::KernelForm);                      \
-  template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,         \
-                              NormStatistics<T>, bool, bool, View<T**>);                           \
-  template void linear_forward_add<T>(const Exec&, const Linear&, FlatParameter<T>,                \
-                                      View<const T**>, View<T**>);                                 \
-  template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,         \
-                                              View<const T**>, View<compute_t<T>*>,                \
-                                              const LeafSums<T>&);                                 \
-  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,             \
-                                         View<const T**>, View<T**>);                              \
-  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
-                                NormStatistics<T>, View<T**>);                                     \
-  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,         \
-                              NormStatistics<T>, View<T**>);                                       \
-  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,      \
-                                 NormStatistics<T>, View<const T**>, View<compute_t<T>*>,          \
-                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);             \
-  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,      \
-                                 NormStatistics<T>, View<const T**>, const DeferredNorm<T>&,       \
-                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);             \
-  template void norm_apply<T>(const Exec&, const Norm&, const DeferredNorm<T>&, View<const T**>,   \
-                              NormStatistics<T>, View<T**>);                                       \
-  template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,                \
-                                  View<compute_t<T>*>);                                            \
-  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,          \
-                                std::int64_t, double, std::int64_t, std::int64_t);                 \
-  template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                  \
-  template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,    \
+#define OSTRAKON_INSTANTIATE_LAYERS(T)                                                           \
+  template plan::KernelWork linear_forward_work<T>(const Linear&, double);                       \
+  template plan::KernelWork linear_parameters_work<T>(const Linear&, double);                    \
+  template void linear_forward<T>(const Exec&, const Linear&, FlatParameter<T>, View<const T**>, \
+                                  View<T**>);                                                    \
+  template void linear_forward_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,           \
+                                         View<const T**>, View<T**>, View<T*>);                  \
+  template void linear_backward_input_by_row<T>(const Exec&, const Linear&, FlatParameter<T>,    \
+                                                View<const T**>, View<T**>, View<T*>);           \
+  template std::int64_t by_row_workspace<T>(const Linear&, math::KernelForm);                    \
+  template void norm_again<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
+                              NormStatistics<T>, bool, bool, View<T**>);                         \
+  template void linear_backward_parameters<T>(const Exec&, const Linear&, View<const T**>,       \
+                                              View<const T**>, View<compute_t<T>*>,              \
+                                              const LeafSums<T>&);                               \
+  template void linear_backward_input<T>(const Exec&, const Linear&, FlatParameter<T>,           \
+                                         View<const T**>, View<T**>);                            \
+  template void norm_forward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,     \
+                                NormStatistics<T>, View<T**>);                                   \
+  template void norm_apply<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,       \
+                              NormStatistics<T>, View<T**>);                                     \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
+                                 NormStatistics<T>, View<const T**>, View<compute_t<T>*>,        \
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
+  template void norm_backward<T>(const Exec&, const Norm&, FlatParameter<T>, View<const T**>,    \
+                                 NormStatistics<T>, View<const T**>, const DeferredNorm<T>&,     \
+                                 View<T**>, math::GradientUpdate, const LeafSums<T>&);           \
+  template void norm_apply<T>(const Exec&, const Norm&, const DeferredNorm<T>&, View<const T**>, \
+                              NormStatistics<T>, View<T**>);                                     \
+  template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,              \
+                                  View<compute_t<T>*>);                                          \
+  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,        \
+                                std::int64_t, double, std::int64_t, std::int64_t);               \
+  template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                \
+  template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,  \
                                      View<T**>);
 
 OSTRAKON_INSTANTIATE_LAYERS(float)

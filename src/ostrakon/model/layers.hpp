@@ -50,11 +50,6 @@ FlatParameter<T> own_parameters(const UnitBuffers<T>& buffers) {
   return {buffers.parameters, buffers.frozen};
 }
 
-template <class T>
-FlatParameter<T> tied_parameters(const UnitBuffers<T>& buffers) {
-  return {buffers.tied_parameters, buffers.tied_frozen};
-}
-
 /// The gradient of the array at `location`, if it has one, among those of the trained segment.
 template <class C>
 View<C*> gradient_at(View<C*> gradients, const ParameterLocation& location) {
@@ -99,13 +94,8 @@ template <class T>
 void linear_forward(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
                     View<const T**> x, View<T**> y);
 
-/// y += x W^T + b.
-template <class T>
-void linear_forward_add(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,
-                        View<const T**> x, View<T**> y);
-
-// The same for some of a leaf's rows, as many as an expert has: no row's bits depend on how many
-// they are. workspace: by_row_workspace(layer).
+// linear_forward, and the gradient of its input, for some of a leaf's rows, as many as an expert
+// has: no row's bits depend on how many they are. workspace: by_row_workspace(layer).
 
 template <class T>
 void linear_forward_by_row(const Exec& exec, const Linear& layer, FlatParameter<T> parameters,

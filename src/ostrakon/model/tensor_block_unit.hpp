@@ -15,8 +15,8 @@
 namespace ostrakon::model {
 
 // clang-format off
-/// BlockUnit over tensor ranks: the same function, cut into pieces of heads and of columns of the
-/// MLP, of which each rank computes its own for all rows. Between them each rank has an equal run
+/// A block over tensor ranks: the function that BlockMaker describes, cut into pieces of heads and of
+/// columns of the MLP, of which each rank computes its own for all rows. Between them each rank has an equal run
 /// of the rows: norms, residual stream, input and output (sequence parallel). Products into the
 /// residual stream, and gradients of norms' outputs, are sums over pieces by the tree of
 /// math/piece_tree.hpp: bit for bit the same on any number of ranks that divides the pieces.
@@ -307,7 +307,7 @@ class TensorBlockUnit final : public Unit<T> {
   Norm attention_norm_, mlp_norm_;          // among the vectors, as
   ParameterLocation out_bias_, down_bias_;  // these
   ParameterLocation out_bias_piece_, down_bias_piece_;
-  Linear qkv_, out_, up_, down_;                  // of a piece
+  Linear qkv_, out_, up_, down_;                        // of a piece
   std::unique_ptr<const ExpertFeedForward<T>> router_;  // of a mixture
 
   std::vector<Task> forward_tasks_, backward_tasks_;

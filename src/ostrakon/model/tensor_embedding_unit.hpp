@@ -6,7 +6,7 @@
 
 namespace ostrakon::model {
 
-/// EmbeddingUnit over tensor ranks: pieces are words of the token table and columns of the position
+/// The embedding over tensor ranks: pieces are words of the token table and columns of the position
 /// table. Forward: each rank looks up all tokens that its words have, and adds its columns of
 /// positions; the sum over ranks, in which each element has one of either, gives each its rows.
 /// Backward: the gradient of all rows is gathered.

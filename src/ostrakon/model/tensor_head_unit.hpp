@@ -6,7 +6,7 @@
 
 namespace ostrakon::model {
 
-/// HeadUnit over tensor ranks: pieces are words. Each rank computes the logits of its words for all
+/// The head over tensor ranks: pieces are words. Each rank computes the logits of its words for all
 /// rows, some at a time; what is exchanged of them are a maximum, a sum of exponentials and the
 /// target's logit for each row and piece. Backward computes the logits a second time, once the
 /// losses are known. Each rank outputs the losses of its own rows.

@@ -89,11 +89,12 @@ class Differentiation {
     call.reads = reads;
     call.gradients = gradients;
     const std::map<int, int> before = newest_;
-    std::map<int, int> written;
+    std::vector<std::pair<int, int>> written;  // values, twice if they are read twice
     for (int& id : call.writes) {
       if (id >= 0) continue;
       const int v = ~id;
-      id = written[v] = gradient_like(v);
+      id = gradient_like(v);
+      written.emplace_back(v, id);
       const auto old = newest_.find(v);
       if (!call.can_add || old == newest_.end()) continue;
       call.adds = true;
@@ -103,7 +104,10 @@ class Differentiation {
       newest_.erase(old);
     }
     for (auto& [to, from] : call.replaces) {
-      if (to < 0) to = written.at(~to);
+      if (to < 0)
+        to = std::find_if(written.begin(), written.end(), [v = ~to](const auto& one) {
+               return one.first == v;
+             })->second;
       if (from < 0) from = before.at(~from);
     }
     l_.backward.push_back(std::move(call));

@@ -626,6 +626,9 @@ TEST(Place, ReusesArrays) {
             placed(program.forward, "m.up").writes[0].offset);
   EXPECT_EQ(placed(program.backward, "d m.act").writes[0].home, Home::saved);
   EXPECT_EQ(placed(program.backward, "d a.norm").writes[0].home, Home::gradient);
+  const Program dropping = derive(Sketch(setting(true)).block());
+  EXPECT_EQ(placed(dropping.backward, "d m.act").writes[0].offset,
+            placed(dropping.backward, "m.up").writes[0].offset);
   std::int64_t saved = 0, workspace = 0;
   for (const PlacedCall& call : program.forward[0])
     for (const Place& at : call.writes) saved += at.home == Home::saved ? 256 : 0;
@@ -635,6 +638,17 @@ TEST(Place, ReusesArrays) {
   }
   EXPECT_LE(program.saved_bytes, saved);
   EXPECT_LE(2 * program.backward_phases[0].workspace_bytes, workspace);
+}
+
+/// The gradient of a weight reads u behind the call that may replace it.
+TEST(Place, ReplacesNothingThatIsReadLater) {
+  Sketch s;
+  const int u = s.linear(s.norm(s.g.input, "n"), "u");
+  const int p = s.linear(u, "p", Keep::always, s.g.input);
+  const int y = s.linear(s.activation(u, "c"), "y", Keep::always, p);
+  const Program program = derive(s.with_output(y));
+  EXPECT_EQ(placed(program.forward, "u").writes[0].home, Home::saved);
+  EXPECT_EQ(placed(program.backward, "d c").writes[0].home, Home::workspace);
 }
 
 TEST(Place, LeavesWhatCrossesPhases) {
@@ -731,8 +745,8 @@ TEST(Derive, FindsProgramsOfRandomGraphs) {
     for (const std::int64_t parts : {1, 2})
       for (const bool defers : {false, true})
         for (unsigned drops = 0; drops < 8; ++drops) {
-          SCOPED_TRACE(testing::Message() << "seed " << seed << ", parts " << parts << ", defers "
-                                          << defers << ", drops " << drops);
+          SCOPED_TRACE(::testing::Message() << "seed " << seed << ", parts " << parts << ", defers "
+                                            << defers << ", drops " << drops);
           std::mt19937 random(seed);
           Setting set = setting(false, defers, parts);
           set.drops_norms = drops & 1u, set.drops_attention = drops & 2u,
@@ -894,7 +908,7 @@ struct Both {
 TEST(CheckPlaces, FindsWhatBreaksPrograms) {
   std::map<std::string, int> found;
   for (unsigned seed = 0; seed < 600; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     Both both(Sketch(setting(seed % 2 == 0, seed % 3 == 0, 1 + seed % 5 / 3)).block());
     ASSERT_EQ(both.check(), "");
@@ -928,6 +942,25 @@ TEST(CheckPlaces, NamesCallAndValue) {
     if (v == id(graph, "m.norm.statistics")) place.offset = both.places()[id(graph, "a")].offset;
   });
   EXPECT_EQ(both.check(), "m.norm overwrites a");
+}
+
+TEST(CheckPlaces, SeesResultsToTheEndAndWhatIsReplacedBeside) {
+  const Graph graph = Sketch(setting(false)).block();
+  for (const bool is_forward : {true, false}) {
+    Both both(graph);
+    std::vector<PlacedCall>& phase = (is_forward ? both.program.forward : both.program.backward)[0];
+    PlacedCall late;
+    late.call = Call{"late", {}, {static_cast<int>(both.listing.graph.values.size()) - 1}};
+    late.writes = phase.back().writes;
+    phase.push_back(late);
+    (is_forward ? both.listing.forward : both.listing.backward).push_back(late.call);
+    EXPECT_EQ(both.check(), is_forward ? "late overwrites m.down" : "late overwrites d x");
+  }
+  Both both(graph);
+  both.for_each_place([&](int v, Place& place) {
+    if (both.listing.value(v).name == "d m.up") place.offset += 16;
+  });
+  EXPECT_EQ(both.check(), "d m.act overwrites m.up");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
 #include <stdexcept>
@@ -74,28 +75,33 @@ class Differentiation {
     note_sum(sum, old);
   }
   void add_call(Call call) {
-    std::vector<int> reads, gradients;
+    std::vector<int> gradients;
     bool trains = false;
-    for (int id : call.reads)
-      if (id >= 0 ? absent_.count(id) == 0 : newest_.count(~id) > 0)
-        reads.push_back(id >= 0 ? id : newest_[~id]);
     for (int w : call.gradients) {
       const bool trained = w != Call::none && l_.graph.weights[static_cast<std::size_t>(w)].trained;
       gradients.push_back(trained ? w : Call::none);
       trains = trains || trained;
     }
-    if ((call.writes.empty() && !trains) || (reads.empty() && !call.reads.empty())) {
+    const auto exists = [&](int id) {
+      return id >= 0 ? absent_.count(id) == 0 : newest_.count(~id) > 0;
+    };
+    const bool is_complete = std::all_of(call.reads.begin(), call.reads.end(), exists);
+    if ((call.writes.empty() && !trains) || !is_complete) {
+      if (!is_complete && any_of(call.reads, [&](int id) { return id < 0 && exists(id); }))
+        throw std::logic_error(call.name + " has gradients of some of its outputs only");
       absent_.insert(call.writes.begin(), call.writes.end());
       return;
     }
-    call.reads = reads;
+    for (int& id : call.reads)
+      if (id < 0) id = newest_[~id];
     call.gradients = gradients;
     const std::map<int, int> before = newest_;
-    std::map<int, int> written;
+    std::vector<std::pair<int, int>> written;  // values, twice if they are read twice
     for (int& id : call.writes) {
       if (id >= 0) continue;
       const int v = ~id;
-      id = written[v] = gradient_like(v);
+      id = gradient_like(v);
+      written.emplace_back(v, id);
       const auto old = newest_.find(v);
       if (!call.can_add || old == newest_.end()) continue;
       call.adds = true;
@@ -105,7 +111,10 @@ class Differentiation {
       newest_.erase(old);
     }
     for (auto& [to, from] : call.replaces) {
-      if (to < 0) to = written.at(~to);
+      if (to < 0)
+        to = std::find_if(written.begin(), written.end(), [v = ~to](const auto& one) {
+               return one.first == v;
+             })->second;
       if (from < 0) from = before.at(~from);
     }
     l_.backward.push_back(std::move(call));

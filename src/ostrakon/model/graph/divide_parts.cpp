@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -60,11 +61,14 @@ void divide_parts(Graph& graph) {
   if (graph.setting.parts == 1) return;
   std::map<int, int> whole_of;
   for (Operation operation : std::vector<Operation>(std::exchange(graph.operations, {}))) {
-    std::vector<int> own;
-    for (std::size_t i = 0; i < operation.over_parts.size(); ++i)
-      if (const int v = operation.forward.front().reads[i];
-          operation.over_parts[i] == OverParts::whole && whole_of.count(v) == 0)
+    std::vector<int> own, by_rows;
+    for (std::size_t i = 0; i < operation.over_parts.size(); ++i) {
+      const int v = operation.forward.front().reads[i];
+      if (operation.over_parts[i] != OverParts::whole)
+        by_rows.push_back(v);
+      else if (whole_of.count(v) == 0 && !contains(own, v))
         own.push_back(v);
+    }
     if (!own.empty()) {
       const std::vector<int> whole = graph.add_like(own, "all ");
       for (std::size_t i = 0; i < own.size(); ++i) {
@@ -80,6 +84,10 @@ void divide_parts(Graph& graph) {
     for (std::size_t i = 0; i < operation.over_parts.size(); ++i)
       if (operation.over_parts[i] == OverParts::whole)
         names.insert(*whole_of.find(operation.forward.front().reads[i]));
+    for (int v : by_rows)
+      if (names.count(v) > 0)
+        throw std::logic_error(operation.forward.front().name + " takes by rows and whole: " +
+                               graph.values[static_cast<std::size_t>(v)].name);
     rename(operation, names);
     graph.operations.push_back(std::move(operation));
   }

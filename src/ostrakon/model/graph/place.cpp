@@ -113,7 +113,9 @@ class Placement {
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
     check_places(
         l_, calls_, [&](int call, int v) { return place_of(call, v, false); },
+        [&](int call) { return places_of_scratch(call); },
         [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; });
+    if (l_.graph.setting.decoded_tokens == 0) check_gradients(l_, calls_);
     return std::move(program_);
   }
 
@@ -292,6 +294,15 @@ class Placement {
     }
     return place;
   }
+  std::vector<Place> places_of_scratch(int call) const {
+    std::vector<Place> places;
+    const std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(call)];
+    for (std::size_t s = 0; s < offsets.size(); ++s) {
+      const std::int64_t bytes = calls_[call].scratch[s];
+      places.push_back({Home::workspace, offsets[s], 1, bytes, bytes, Element::byte});
+    }
+    return places;
+  }
   int exchange_of(int v) const {
     for (int i = 0; i < calls_.count(); ++i)
       if (calls_[i].exchange && contains(calls_[i].writes, v)) return i;
@@ -307,11 +318,7 @@ class Placement {
       placed.weights.push_back(w < 0 ? place_of(i, ~w, false) : Place());
     for (int g : placed.call.gradients)
       placed.gradients.push_back(g < 0 ? place_of(i, ~g, true) : Place());
-    for (std::size_t s = 0; s < placed.call.scratch.size(); ++s) {
-      const std::int64_t bytes = placed.call.scratch[s];
-      placed.scratch.push_back({Home::workspace, scratch_[static_cast<std::size_t>(i)][s], 1, bytes,
-                                bytes, Element::byte});
-    }
+    placed.scratch = places_of_scratch(i);
     if (calls_.section(i) == 0) placed.saves = saves_[static_cast<std::size_t>(i)];
     calls_in(phase_of(i)).push_back(std::move(placed));
   }

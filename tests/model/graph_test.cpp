@@ -84,7 +84,7 @@ struct Sketch {
     Call input{"d " + name, {x, ~y, s}, {~x}, {w}};
     input.can_add = true;
     g.operations.push_back({{{name, {x}, {y, s}, {w}}}, {gradient, input}});
-    g.operations.back().again = Call{name + " of statistics", {x, s}, {y}, {w}};
+    g.operations.back().recompute = Call{name + " of statistics", {x, s}, {y}, {w}};
     return y;
   }
   int activation(int x, const std::string& name) {
@@ -343,7 +343,7 @@ TEST(Keep, DropsByEachSetting) {
     s.drops_norms = norms, s.drops_attention = attention, s.drops_mlp = mlp;
     const Listing listing = list(Sketch(s).block());
     for (const Call& call : listing.backward)
-      if (call.is_again) {
+      if (call.is_recomputed) {
         EXPECT_EQ(starts(call.name, "m.norm of") || starts(call.name, "a.norm of"),
                   !norms && call.name.find("norm") != std::string::npos);
         EXPECT_TRUE(call.replaces.empty());
@@ -366,7 +366,7 @@ TEST(Keep, DropsByEachSetting) {
 TEST(Keep, ExchangesAgain) {
   const Listing listing = list(Sketch(setting(false, false, 2)).block());
   const Call& again = listing.backward[at(listing.backward, "gather a.qkv.k, a.qkv.v")];
-  EXPECT_TRUE(again.is_again && again.exchange);
+  EXPECT_TRUE(again.is_recomputed && again.exchange);
   const Call& backward = listing.backward[at(listing.backward, "d a")];
   EXPECT_EQ(backward.reads[1], again.writes[0]);
   EXPECT_EQ(backward.reads[2], again.writes[1]);
@@ -691,10 +691,11 @@ std::map<int, std::size_t> gradients_of(const Listing& listing) {
         const std::string& name = listing.value(v).name;
         made[v] = copies || v == call.writes.back() ? all : mix(all, hash(name));
         if (calls == &listing.forward) of_forward[name] = made[v];
-        if (call.is_again) made[v] = of_forward.at(name);
+        if (call.is_recomputed) made[v] = of_forward.at(name);
       }
       for (int v : call.reads)
-        EXPECT_TRUE(!call.is_again || made[v] == of_forward.at(listing.value(v).name)) << call.name;
+        EXPECT_TRUE(!call.is_recomputed || made[v] == of_forward.at(listing.value(v).name))
+            << call.name;
       for (int g : call.gradients) {
         if (g == Call::none) continue;
         EXPECT_TRUE(g < 0 || (gradients.count(g) == 0 && listing.graph.weights[g].trained))
@@ -708,7 +709,7 @@ std::map<int, std::size_t> gradients_of(const Listing& listing) {
 double flops(const Calls& calls, bool gradients_alone) {
   double sum = 0.0;
   for (const Call& call : calls)
-    if (!gradients_alone || !call.is_again)
+    if (!gradients_alone || !call.is_recomputed)
       sum += call.flops - (gradients_alone ? call.repeated_flops : 0.0);
   return sum;
 }

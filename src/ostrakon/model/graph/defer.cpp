@@ -23,8 +23,8 @@ class Deferral {
       }
       for (auto [to, from] : call.replaces) replaced_.insert(from);
       for (int v : call.writes)
-        if (const auto original = l_.again_of.find(v); original != l_.again_of.end())
-          again_[original->second] = v;
+        if (const auto original = l_.recomputed_of.find(v); original != l_.recomputed_of.end())
+          recomputed_[original->second] = v;
       let_gradients_wait(call);
       stay_.push_back(std::move(call));
     }
@@ -85,8 +85,8 @@ class Deferral {
     if (const auto found = there_.find(v); found != there_.end()) return found->second;
     const auto made = std::find_if(stay_.begin(), stay_.end(),
                                    [&](const Call& call) { return contains(call.writes, v); });
-    const auto of = l_.again_of.find(v);
-    const int original = of != l_.again_of.end() ? of->second : v;
+    const auto of = l_.recomputed_of.find(v);
+    const int original = of != l_.recomputed_of.end() ? of->second : v;
     if (l_.in_gradient.count(v) > 0) {
       const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
       Call call{"copy " + l_.value(v).name, {v}, {copy}};
@@ -94,18 +94,18 @@ class Deferral {
       stay_.insert(made == stay_.end() ? stay_.begin() : made + 1, std::move(call));
       return copy;
     }
-    if (made != stay_.end() && made->exchange && !made->is_again && call_later(Call(*made)))
+    if (made != stay_.end() && made->exchange && !made->is_recomputed && call_later(Call(*made)))
       return there_[v];
     if (makers_.count(original) == 0) return v;
     if (!l_.graph.setting.drops(l_.value(original).keep) && replaced_.count(original) == 0) {
       l_.kept.insert(original);
       return original;
     }
-    const Call call = call_again(l_, makers_, original);
+    const Call call = recomputation_of(l_, makers_, original);
     if (there_.count(original) > 0 || (call.flops == 0.0 && call_later(call)))
       return there_[v] = there_[original];
-    const auto found = again_.find(original);
-    return found == again_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
+    const auto found = recomputed_.find(original);
+    return found == recomputed_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
   }
 
   /// Deferred, too, if all that it reads is there.
@@ -140,8 +140,8 @@ class Deferral {
   const std::map<int, Listing::Maker> makers_;
   Calls stay_, later_;
   std::set<int> replaced_;
-  std::map<int, int> again_;  // values of forward that backward makes again
-  std::map<int, int> there_;  // where deferred calls find values
+  std::map<int, int> recomputed_;  // values of forward that backward makes again
+  std::map<int, int> there_;       // where deferred calls find values
 };
 
 }  // namespace

@@ -139,12 +139,6 @@ Listing differentiate(Graph graph) {
   return listing;
 }
 
-int Listing::add_again(int v) {
-  const int made = graph.add_like(v);
-  again_of[made] = again_of.count(v) > 0 ? again_of[v] : v;
-  return made;
-}
-
 std::map<int, Listing::Maker> Listing::makers() const {
   std::map<int, Maker> makers;
   for (const Operation& operation : graph.operations)

@@ -2,7 +2,7 @@
 #pragma once
 
 // A unit as a graph of operations: what is computed, from what, and nothing about where it lies or
-// when it is computed. Passes derive the rest; derive.hpp names them in reading order.
+// when it is computed. Passes derive the rest; passes.hpp has them in reading order.
 //
 // Plain C++: sizes and numbers of values, no arrays and no Kokkos.
 
@@ -23,9 +23,9 @@ class Kernel;  // kernel.hpp
 /// of something that only one operation understands.
 enum class Element : std::uint8_t { number, sum, byte };
 
-/// What drops a value between forward and backward. `cheap`: always; a pass over memory makes it
-/// again. `norms`, `attention`, `mlp`: where the setting of that name says so. `always`: nothing;
-/// it is saved if backward reads it.
+/// Whether forward leaves a value for backward. `cheap`: never; a pass over memory makes it again.
+/// `norms`, `attention`, `mlp`: unless the setting of that name drops it. `always`: it is saved if
+/// backward reads it.
 enum class Keep : std::uint8_t { cheap, norms, attention, mlp, always };
 
 /// How ranks that share sequences have a value: its rows of their own part, the rows of all parts,
@@ -63,17 +63,18 @@ struct Call {
   std::string name;
   std::vector<int> reads;   ///< values
   std::vector<int> writes;  ///< values
-  /// Weights that it reads; ~v: a copy of one, which value v is. -1 never occurs.
+  /// Weights that it reads; ~v: a copy of one, which value v is.
   std::vector<int> weights = {};
   /// Where it writes gradients of weights: of which weight; `none`: it is not trained; ~v: into
   /// value v.
   std::vector<int> gradients = {};
-  /// {written, read}: the first may lie where the second does.
+  /// {written, read}: the first may lie where the second does; `in_place`: it has to.
   std::vector<std::pair<int, int>> replaces = {};
-  /// Whether it can add what it writes, one value, to what is there.
+  bool in_place = false;
+  /// Whether it can add the one value that it writes to the gradient that is there already.
   bool can_add = false;
-  bool adds = false;      ///< it does, to the last value that it reads
-  bool is_again = false;  ///< backward computes once more what forward has computed
+  bool adds = false;           ///< it adds to the last value that it reads
+  bool is_recomputed = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
   double flops = 0.0;
   double repeated_flops = 0.0;  ///< of these, what backward computes once more inside of the call
@@ -98,8 +99,9 @@ struct Operation {
   Calls backward = {};
   /// Inputs that it adds its result to: the gradient of the first output is theirs, too.
   std::vector<int> adds_to = {};
-  /// Makes the first output of forward from its input and its other outputs.
-  std::optional<Call> again = {};
+  /// Makes the first output of forward again from its first input, which it reads first, and from
+  /// forward's other outputs.
+  std::optional<Call> recompute = {};
   /// How it takes its inputs over parts; empty: by rows.
   std::vector<OverParts> over_parts = {};
 };

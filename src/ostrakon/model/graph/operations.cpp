@@ -160,11 +160,11 @@ int Operations<T>::norm(int x, const std::string& name, math::NormKind kind, dou
     return has_mean ? a.read<Compute>(i).flat() : View<const Compute*>();
   };
   Operation norm{{forward}};
-  norm.again = Call{name, {x}, {made}};
-  append(norm.again->reads, statistics);
-  norm.again->weights = weights;
-  norm.again->work = forward.work;
-  norm.again->kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+  norm.recompute = Call{name, {x}, {made}};
+  append(norm.recompute->reads, statistics);
+  norm.recompute->weights = weights;
+  norm.recompute->work = forward.work;
+  norm.recompute->kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1), mean_of(a, 2),
                         a.read<Compute>(1).flat(), a.written<T>(0));
   });
@@ -209,6 +209,7 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   Call forward{name, {x}, {made, kept}};
   forward.weights = weights;
   forward.replaces = {{made, x}};
+  forward.in_place = true;
   forward.work = row_work(2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_forward<T>(exec, epsilon, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
@@ -230,6 +231,7 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   Call input{"d " + name, {kept, rstd, ~made}, {~x}};
   input.weights = weights;
   input.replaces = {{~x, ~made}};
+  input.in_place = true;
   input.work = row_work(2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
@@ -376,6 +378,7 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
     columns += columns_of(v);
   }
   forward.writes = made;
+  forward.in_place = backward.in_place = true;
   forward.work = backward.work = row_work(2 * columns);
   const auto count = static_cast<int>(x.size());
   const auto kernel = [=, leaf = leaf_](math::Rotation rotation) {

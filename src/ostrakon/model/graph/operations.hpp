@@ -89,8 +89,6 @@ class Operations {
   double product_flops(std::int64_t inputs, std::int64_t outputs) const;
   Calls linear_backward(int x, const std::string& name, const std::vector<int>& made,
                         std::int64_t outputs) const;
-  Call norm_forward(int x, const std::string& name, math::NormKind kind, double epsilon, int made,
-                    const std::vector<int>& statistics) const;
   std::int64_t columns_of(int v) const {
     return graph_.values[static_cast<std::size_t>(v)].columns;
   }

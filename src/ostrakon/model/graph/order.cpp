@@ -26,7 +26,7 @@ void drop_unread(Listing& listing) {
   for (const Call& call : listing.deferred) read.insert(call.reads.begin(), call.reads.end());
   for (std::size_t i = listing.backward.size(); i-- > 0;) {
     const Call& call = listing.backward[i];
-    if (call.is_again && !any_of(call.writes, [&](int v) { return read.count(v) > 0; }))
+    if (call.is_recomputed && !any_of(call.writes, [&](int v) { return read.count(v) > 0; }))
       listing.backward.erase(listing.backward.begin() + static_cast<std::ptrdiff_t>(i));
     else
       read.insert(call.reads.begin(), call.reads.end());
@@ -46,7 +46,7 @@ class EarlyExchanges {
   void run() {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if (!calls_[i].exchange || calls_[i].is_again) continue;
+      if (!calls_[i].exchange || calls_[i].is_recomputed) continue;
       for (std::size_t j = i; j-- > begin;) {
         if (!may_move(j, i)) continue;
         move_behind(calls_, j, i + 1);
@@ -103,7 +103,7 @@ class EarlyExchanges {
 /// What is exchanged again is handed over before the product that is before its reader.
 void exchange_again_ahead(Calls& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (!calls[i].exchange || !calls[i].is_again) continue;
+    if (!calls[i].exchange || !calls[i].is_recomputed) continue;
     std::size_t to = i;
     while (to > 0 && !calls[to - 1].exchange &&
            !any_of(calls[to - 1].writes, [&](int v) { return contains(calls[i].reads, v); }))
@@ -119,7 +119,7 @@ void exchange_again_ahead(Calls& calls) {
 /// replaced.
 void make_late(Calls& calls) {
   for (std::size_t i = calls.size(); i-- > 0;) {
-    if (!calls[i].is_again || calls[i].exchange || calls[i].flops > 0.0) continue;
+    if (!calls[i].is_recomputed || calls[i].exchange || calls[i].flops > 0.0) continue;
     std::size_t to = i + 1;
     const std::size_t reader = first_reader(calls, i);
     const auto replaces = [&](const std::pair<int, int>& pair) {

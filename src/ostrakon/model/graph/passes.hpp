@@ -20,12 +20,11 @@ struct Listing {
   std::set<int> in_gradient = {};  ///< values that lie in the gradient of the unit's output, which
                                    ///< becomes that of its input
   std::vector<int> output_gradients = {};  ///< of Graph::outputs
-  std::map<int, int> again_of = {};  ///< values of backward that are values of forward, made again
+  std::map<int, int> recomputed_of =
+      {};  ///< values of backward that are values of forward, made again
 
   Value& value(int v) { return graph.values[static_cast<std::size_t>(v)]; }
   const Value& value(int v) const { return graph.values[static_cast<std::size_t>(v)]; }
-  /// A value that is `v` again.
-  int add_again(int v);
   /// The operation, and its call, that makes each value of forward.
   struct Maker {
     const Operation* operation;
@@ -56,7 +55,7 @@ Listing differentiate(Graph graph);
 void keep(Listing& listing);
 
 /// The call that makes a value of forward again: from statistics, if these are kept.
-Call call_again(const Listing& listing, const std::map<int, Listing::Maker>& makers, int v);
+Call recomputation_of(const Listing& listing, const std::map<int, Listing::Maker>& makers, int v);
 
 /// 4. Moves gradients of weights by products to `deferred`, and with them all that reads nothing
 /// else. What these read is kept and not replaced, made again by a pass over memory or an exchange,

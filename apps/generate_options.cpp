@@ -38,7 +38,7 @@ Hugging Face's names (a file, an index, or a folder with either).
   --tokenizer NAME    tokenizer of the model, if MODEL does not name it; text needs `byte`
   --context N         length of the context, with learned positions at most as many as these (default:
                       as trained; for safetensors the positions or the window of config.json,
-                      whichever is less)
+                      whichever is less). A text that outgrows it goes on from its newer half
   --library-threads N  of matrix products (default: as many as Kokkos has)
   --help, --version
   --kokkos-...        flags of Kokkos

@@ -55,6 +55,25 @@ TEST_F(Generate, ContextMayBeAnotherWherePositionsAreRotary) {
   expect_refused({"llama-hf", "--context", "9000000000000000000"}, "--context 9000000000000000000");
 }
 
+/// A prompt is computed in runs of 256 tokens, what follows it token by token.
+TEST_F(Generate, LongPromptsAreGoneOnWithAsWhatWasGenerated) {
+  const auto ids = [&](const std::string& prompt, const std::string& count) {
+    return must("ostrakon-generate",
+                {"llama-hf", "--ids", "--prompt", prompt, "--tokens", count, "--temperature", "0",
+                 "--context", "640", "--ignore-end", "--tokenizer", "byte"});
+  };
+  const std::string all = ids("83 104 105 112", "596");
+  const auto first = [&](int count) {
+    std::size_t end = 0;
+    for (int i = 0; i < count; ++i) end = all.find_first_of(" \n", end + 1);
+    return all.substr(0, end);
+  };
+  for (const int length : {255, 256, 257, 513, 597}) {
+    const std::string text = ids(first(length), "3");
+    EXPECT_EQ(text.substr(0, text.find('\n')), first(length + 3)) << length;
+  }
+}
+
 TEST_F(Generate, TokenizersAreAskedFor) {
   must("ostrakon-checkpoint",
        {"import", "llama-hf", "external.h5", "--deck", "llama.yaml", "--tokenizer", "external"});

@@ -356,7 +356,7 @@ class ModelRun {
     auto workspace = GuardedArray<T>::of_bytes(
         description.units[u].backward[static_cast<std::size_t>(phase)].workspace_bytes);
     b.workspace = workspace.bytes();
-    b.deferred = deferred[u].bytes();
+    if (description.units[u].deferred_bytes > 0) b.deferred = deferred[u].bytes();
     b.phase = phase;
     decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
     exec.fence();

@@ -62,7 +62,7 @@ int add_mlp(graph::Operations<T>& block, const DecoderSettings& m, int middle) {
                            "y");
 }
 
-/// Bytes that only the mixture understands.
+/// Adds a value of bytes, which only the mixture understands.
 int add_bytes(graph::Graph& graph, const std::string& name, std::int64_t bytes) {
   graph::Value value{name, 1, bytes};
   value.element = graph::Element::byte;
@@ -134,6 +134,7 @@ std::vector<int> add_mixture(graph::Operations<T>& block, const Mixture<T>& expe
     const int saved_again = add_bytes(g, "mlp saved again", experts->saved_bytes());
     graph::append(backward.writes, {left, saved_again});
     backward.replaces = {{saved_again, saved}};
+    backward.in_place = true;
   } else {
     backward.gradients = weights;
   }
@@ -141,7 +142,11 @@ std::vector<int> add_mixture(graph::Operations<T>& block, const Mixture<T>& expe
     FeedForwardCall<T> call = mixture_call<T>(a, -1);
     call.gradient = a.written<T>(0);
     call.sums = a.scratch<Compute>(1);
-    if (has_border) call.border = a.bytes(a.place_read(3));
+    if (has_border) {  // what comes back has another size than what went
+      const graph::Place& back = a.place_read(3);
+      call.border = a.buffers().in(back.home).range(
+          back.offset, back.offset + experts->border_gradient_bytes());
+    }
     if (defers) call.deferred = a.bytes(a.place_written(1));
     experts->backward(exec, call);
   });
@@ -150,6 +155,7 @@ std::vector<int> add_mixture(graph::Operations<T>& block, const Mixture<T>& expe
   if (defers) {
     Call later{"d mlp weights", {middle, backward.writes[2], backward.writes[1]}, {}};
     later.gradients = weights;
+    later.is_late = true;
     later.scratch = {experts->parameters_workspace_bytes(), sum_bytes};
     later.flops = parameters;
     later.work = experts->parameter_work();

@@ -15,9 +15,10 @@
 namespace ostrakon::model {
 
 // clang-format off
-/// A block over tensor ranks: the function that BlockMaker describes, cut into pieces of heads and of
-/// columns of the MLP, of which each rank computes its own for all rows. Between them each rank has an equal run
-/// of the rows: norms, residual stream, input and output (sequence parallel). Products into the
+/// A block over tensor ranks: the function that BlockMaker describes, cut into pieces of heads and
+/// of columns of the MLP, of which each rank computes its own for all rows. Between them each rank
+/// has an equal run of the rows: norms, residual stream, input and output (sequence parallel).
+/// Products into the
 /// residual stream, and gradients of norms' outputs, are sums over pieces by the tree of
 /// math/piece_tree.hpp: bit for bit the same on any number of ranks that divides the pieces.
 ///

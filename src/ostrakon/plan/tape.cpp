@@ -33,11 +33,7 @@ void Tapes::finish() {
   const auto keep = [&](int buffer) {
     if (buffer >= 0) builder_.make_persistent(buffer);
   };
-  for (int u = 0; u < builder_.units() - 1; ++u) {
-    keep(tape.units[u].output);
-    keep(tape.units[u].saved);
-  }
-  keep(tape.batch);
+  for (int u = 0; u < builder_.units() - 1; ++u) keep(tape.units[u].saved);
 }
 
 }  // namespace ostrakon::plan

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
-#include <stdexcept>
 #include <utility>
 
 namespace ostrakon::model::graph {
@@ -37,7 +36,7 @@ class Deferral {
   }
 
  private:
-  /// Gradients by products, and of the others those that read nothing else.
+  /// Chooses gradients by products, and those others that read nothing but what these read.
   std::vector<bool> choose() const {
     std::vector<bool> waits(l_.backward.size(), false);
     std::set<int> read;
@@ -51,6 +50,7 @@ class Deferral {
     };
     add([](const Call& call) { return call.flops > 0.0; });
     if (read.empty()) return waits;
+    add([](const Call& call) { return call.is_late; });
     add([&](const Call& call) {
       return std::all_of(call.reads.begin(), call.reads.end(),
                          [&](int v) { return read.count(v) > 0 || l_.kept.count(v) > 0; });
@@ -108,7 +108,7 @@ class Deferral {
     return found == recomputed_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
   }
 
-  /// Deferred, too, if all that it reads is there.
+  /// Has the call run among the deferred ones, if they find all that it reads.
   bool call_later(Call call) {
     for (int& v : call.reads) v = find(v);
     if (contains(call.reads, -1)) return false;
@@ -120,7 +120,7 @@ class Deferral {
     return true;
   }
 
-  /// Of small ones, such as those of norms.
+  /// Deferred calls find no weights: they read copies of small ones, such as those of norms.
   void copy_weights() {
     for (Call& call : l_.deferred)
       for (int& weight : call.weights) {

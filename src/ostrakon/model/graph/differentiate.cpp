@@ -67,6 +67,8 @@ class Differentiation {
       newest_[v] = more;
       return;
     }
+    if (l_.value(v).group >= 0)
+      throw std::logic_error("gradients of columns are not added up: " + l_.value(v).name);
     const int sum = gradient_like(v), old = std::exchange(found->second, sum);
     Call add{"add to d " + l_.value(v).name, {more, old}, {sum}};
     add.replaces = {{sum, old}};

@@ -73,6 +73,8 @@ struct Call {
   bool in_place = false;
   /// Whether it can add the one value that it writes to the gradient that is there already.
   bool can_add = false;
+  /// Whether it runs with what is deferred, if anything is, though it may have no product.
+  bool is_late = false;
   bool adds = false;           ///< it adds to the last value that it reads
   bool is_recomputed = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with

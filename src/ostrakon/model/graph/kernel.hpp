@@ -55,7 +55,7 @@ class Arguments {
   View<A**> written(int i) const {
     return in_range(matrix<A>(place_written(i)), place_written(i));
   }
-  /// All rows, whichever are computed.
+  /// The value with all of its rows, whichever of them are computed.
   template <class A>
   View<const A**> read_whole(int i) const {
     return matrix<A>(place_read(i));

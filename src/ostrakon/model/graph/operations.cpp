@@ -8,12 +8,12 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/head_norm.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 #include <ostrakon/model/packing.hpp>
+#include <stdexcept>
 #include <utility>
 
 namespace ostrakon::model::graph {
@@ -25,6 +25,7 @@ using math::Transpose;
 template <class T>
 void copy_matrix(const Exec& exec, const Place& from, const Place& to, const Arguments& a, int i) {
   using C = compute_t<T>;
+  if (from.element == Element::byte) throw std::logic_error("bytes of a value are not copied");
   if constexpr (!std::is_same<T, C>::value) {
     if (from.element == Element::sum && to.element == Element::number)
       return math::copy_rows<C, T>(exec, a.read<C>(i), a.written<T>(i));

@@ -23,7 +23,8 @@ struct Heads {
 template <class T>
 class Operations {
  public:
-  /// Of a unit with these parameters, laid out, and an input (rows of the leaf, width); 0: without.
+  /// Begins a unit with these parameters, laid out, and an input (rows of the leaf, width); 0:
+  /// none.
   Operations(const LeafShape& leaf, const Recompute& recompute,
              const std::vector<Parameter>& parameters, std::int64_t width);
 

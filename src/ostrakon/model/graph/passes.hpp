@@ -38,9 +38,9 @@ struct Listing {
 /// takes so travel in one message. Guarantee: every value has the layout that its readers declare.
 void divide_parts(Graph& graph);
 
-/// Of a unit that is decoded: what operations take whole over parts is what they take of all
-/// tokens. It is cached: it has a row for each token, which stays from call to call. Guarantee:
-/// nothing else does.
+/// Where a unit is decoded, what operations take whole over parts is what they take of all tokens.
+/// It is cached, with the other columns of its array: it has a row for each token, which stays from
+/// call to call. Guarantee: no other array does.
 void cache(Graph& graph);
 
 /// 2. Lists the calls of forward, and those of backward from the last operation to the first.

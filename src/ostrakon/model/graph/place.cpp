@@ -109,6 +109,9 @@ class Placement {
     place_outputs();
     place_saved();
     place_crossing();
+    // A unit that is given no such buffer computes gradients at once.
+    if (program_.deferred_phases > 0)
+      program_.deferred_bytes = std::max(program_.deferred_bytes, aligned(1));
     place_workspaces();
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
     check_places(
@@ -131,7 +134,7 @@ class Placement {
     return section == 0 ? program_.forward[static_cast<std::size_t>(p)]
                         : program_.backward[static_cast<std::size_t>(p - forward_)];
   }
-  /// Of a phase among those of its section's list.
+  /// The number of a phase in the list of forward, or of backward.
   int number_in_list(int p) const { return p < forward_ ? p : p - forward_; }
   std::int64_t aligned(std::int64_t bytes) const {
     const std::int64_t unit = array_alignment * l_.graph.setting.number_bytes;
@@ -211,7 +214,7 @@ class Placement {
       if (array.home == Home::saved) array.offset = append(program_.saved_bytes, array.bytes);
   }
 
-  /// Arrays that later phases read.
+  /// Finds a home for arrays that later phases read.
   void place_crossing() {
     std::vector<ValueArray*> in_order;
     for (ValueArray& array : arrays_.all) {

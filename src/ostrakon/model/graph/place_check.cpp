@@ -95,10 +95,12 @@ void check_places(const Listing& listing, const Numbered& calls,
         if (one.v == v) found = one.place.home != Home::workspace || one.run == run(i);
       if (!found) fail(call, " reads before it is written, or after it is lost: ", v);
     }
-    for (auto [to, from] : call.replaces)
-      if (call.in_place && (place(i, to).home != place(i, from).home ||
-                            place(i, to).offset != place(i, from).offset))
+    for (auto [to, from] : call.replaces) {
+      const bool is_there = place(i, to).home == place(i, from).home &&
+                            place(i, to).offset == place(i, from).offset;
+      if (!is_there && (call.in_place || (call.adds && from == call.reads.back())))
         fail(call, " works in place, but elsewhere than where this lies: ", from);
+    }
     const std::vector<Place> works_in = scratch(i);
     for (int w : call.writes) {
       const Live written{w, place(i, w), run(i)};

@@ -16,7 +16,7 @@ void check_places(const Listing& listing, const Numbered& calls,
                   const std::function<int(int call)>& run);
 
 /// Throws std::logic_error, naming the weight, unless the gradient of each trained weight is
-/// computed once, and of no other. Not for what is decoded.
+/// computed once, and of no other. A unit that is decoded has none.
 void check_gradients(const Listing& listing, const Numbered& calls);
 
 }  // namespace ostrakon::model::graph

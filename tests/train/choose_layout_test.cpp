@@ -133,7 +133,8 @@ TEST(ChooseLayout, IsTheSameAtEachCall) {
   expect_same_at_each_call(small_deck(2, 16), request_on(random_machine(random), 4, 2));
 }
 
-// The model has many layers, with more prefetch than the shorter steps show, and with all schedules.
+// The model has many layers, with more prefetch than the shorter steps show, and with all
+// schedules.
 TEST(ChooseLayout, IsTheSameAtEachCallWithShorterSteps) {
   std::mt19937 random(5);
   config::Settings deck = small_deck(20, 32);

@@ -144,8 +144,8 @@ std::vector<int> add_mixture(graph::Operations<T>& block, const Mixture<T>& expe
     call.sums = a.scratch<Compute>(1);
     if (has_border) {  // what comes back has another size than what went
       const graph::Place& back = a.place_read(3);
-      call.border = a.buffers().in(back.home).range(
-          back.offset, back.offset + experts->border_gradient_bytes());
+      call.border = a.buffers().in(back.home).range(back.offset,
+                                                    back.offset + experts->border_gradient_bytes());
     }
     if (defers) call.deferred = a.bytes(a.place_written(1));
     experts->backward(exec, call);

@@ -402,8 +402,7 @@ ExpertFeedForward<T>::ExpertFeedForward(const DecoderSettings& settings, const L
   const auto add_sums = [&](const Mlp& mlp) {
     const Linear layers[] = {mlp.up, mlp.down};  // nvcc can't loop over a list of these itself
     for (const Linear& layer : layers)
-      sizes_.sum_elements =
-          std::max(sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
+      sizes_.sum_elements = std::max(sizes_.sum_elements, leaf_sums_workspace(layer, leaves_));
   };
   count(gate_, rows_, true, false);
   if (has_shared()) {

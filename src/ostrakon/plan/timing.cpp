@@ -184,8 +184,8 @@ class Simulation {
     return true;
   }
 
-  /// Whether the next action of a lane can begin, with what it does together with other stages. What
-  /// is received begins with its send.
+  /// Whether the next action of a lane can begin, with what it does together with other stages.
+  /// What is received begins with its send.
   bool can_begin(int index, Lane& lane) {
     StageRun& own = stage(index);
     if (!is_ready(own, lane)) return false;

@@ -96,8 +96,8 @@ void check_places(const Listing& listing, const Numbered& calls,
       if (!found) fail(call, " reads before it is written, or after it is lost: ", v);
     }
     for (auto [to, from] : call.replaces) {
-      const bool is_there = place(i, to).home == place(i, from).home &&
-                            place(i, to).offset == place(i, from).offset;
+      const bool is_there =
+          place(i, to).home == place(i, from).home && place(i, to).offset == place(i, from).offset;
       if (!is_there && (call.in_place || (call.adds && from == call.reads.back())))
         fail(call, " works in place, but elsewhere than where this lies: ", from);
     }

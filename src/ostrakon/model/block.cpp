@@ -208,12 +208,9 @@ std::unique_ptr<Unit<T>> BlockMaker<T>::make(std::int64_t index) {
     if (leaf_.defers_gradients && sizes.trained > 0)
       programs.deferring = derive_block<T>(settings_, leaf_, recompute_, parameters);
   }
-  auto unit = std::make_unique<GraphUnit<T>>(name, std::move(parameters), leaf_, programs.at_once,
-                                             programs.deferring);
-  plan::UnitDescription& description = unit->description();
-  description.parameter_elements = sizes.frozen + sizes.trained;
-  description.frozen_elements = sizes.frozen;
-  if (settings_.experts.exist()) description.counts = {settings_.experts.count};
+  auto unit = std::make_unique<GraphUnit<T>>(name, std::move(parameters), sizes, leaf_,
+                                             programs.at_once, programs.deferring);
+  if (settings_.experts.exist()) unit->description().counts = {settings_.experts.count};
   return unit;
 }
 

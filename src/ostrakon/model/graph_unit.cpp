@@ -62,8 +62,9 @@ void hand_over(const Exec& exec, const graph::Arguments& arguments, View<std::by
 }  // namespace
 
 template <class T>
-GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters, const LeafShape& leaf,
-                        ProgramPointer at_once, ProgramPointer deferring)
+GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
+                        const SegmentSizes& sizes, const LeafShape& leaf, ProgramPointer at_once,
+                        ProgramPointer deferring)
     : parameters_(std::move(parameters)),
       leaf_(leaf),
       at_once_(std::move(at_once)),
@@ -75,6 +76,8 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters, con
                            " saves something else where it defers gradients of parameters");
   plan::UnitDescription& d = description_;
   d.name = std::move(name);
+  d.parameter_elements = sizes.frozen + sizes.trained;
+  d.frozen_elements = sizes.frozen;
   d.output_bytes = program.output_bytes;
   d.saved_bytes = program.saved_bytes;
   d.deferred_bytes = program.deferred_bytes;

@@ -19,10 +19,10 @@ class GraphUnit final : public Unit<T> {
   using typename Unit<T>::RowRange;
   using ProgramPointer = std::shared_ptr<const graph::Program>;
 
-  /// `parameters`: laid out. `deferring`: the same unit where it computes gradients of parameters
-  /// in phases of their own, or none.
-  GraphUnit(std::string name, std::vector<Parameter> parameters, const LeafShape& leaf,
-            ProgramPointer at_once, ProgramPointer deferring);
+  /// `parameters`: laid out, in segments of these sizes. `deferring`: the unit's program where it
+  /// computes gradients of parameters in phases of their own, or none.
+  GraphUnit(std::string name, std::vector<Parameter> parameters, const SegmentSizes& sizes,
+            const LeafShape& leaf, ProgramPointer at_once, ProgramPointer deferring);
 
   /// What is not derived (counts) may be added.
   plan::UnitDescription& description() { return description_; }
@@ -49,12 +49,9 @@ std::unique_ptr<GraphUnit<T>> make_graph_unit(std::string name, std::vector<Para
                                               const SegmentSizes& sizes, const LeafShape& leaf,
                                               graph::Graph graph) {
   graph.setting.defers = false;
-  auto unit = std::make_unique<GraphUnit<T>>(
-      std::move(name), std::move(parameters), leaf,
+  return std::make_unique<GraphUnit<T>>(
+      std::move(name), std::move(parameters), sizes, leaf,
       std::make_shared<const graph::Program>(graph::derive(std::move(graph))), nullptr);
-  unit->description().parameter_elements = sizes.frozen + sizes.trained;
-  unit->description().frozen_elements = sizes.frozen;
-  return unit;
 }
 
 }  // namespace ostrakon::model

@@ -60,10 +60,6 @@ class Arguments {
   View<const A**> read_whole(int i) const {
     return matrix<A>(place_read(i));
   }
-  template <class A>
-  View<A**> written_whole(int i) const {
-    return matrix<A>(place_written(i));
-  }
   /// Neighbouring columns of one array as one matrix: values [first, first + count).
   template <class A>
   View<const A**> read_joined(int first, int count) const {

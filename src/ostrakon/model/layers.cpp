@@ -267,10 +267,6 @@ std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves) {
                   bias_sums_workspace(layer.outputs, leaves));
 }
 
-std::int64_t leaf_sums_workspace(std::int64_t norm_width, std::int64_t leaves) {
-  return norm_sums_workspace(norm_width, leaves);
-}
-
 template <class T>
 void norm_backward(const Exec& exec, const Norm& layer, FlatParameter<T> parameters,
                    View<const T**> x, NormStatistics<T> statistics, View<const T**> dy,

@@ -203,9 +203,8 @@ template <class T>
 void norm_again(const Exec& exec, const Norm& layer, FlatParameter<T> parameters, View<const T**> x,
                 NormStatistics<T> statistics, bool lost, bool output_needed, View<T**> y);
 
-/// Elements of compute_t<T> that LeafSums needs for the gradients of a layer; a norm's of `width`.
+/// Elements of compute_t<T> that LeafSums needs for the gradients of a layer.
 std::int64_t leaf_sums_workspace(const Linear& layer, std::int64_t leaves);
-std::int64_t leaf_sums_workspace(std::int64_t norm_width, std::int64_t leaves);
 
 /// Overwrites the norm's part of `gradients`, those of the trained segment; dx += or = dL/dx, where
 /// `dy` is dL/dy.

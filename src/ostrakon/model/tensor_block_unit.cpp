@@ -757,7 +757,7 @@ typename TensorBlockUnit<T>::NormWork TensorBlockUnit<T>::norm_work(Arrays<T>& a
   if (!is_backward) return work;
   if (!std::is_same<T, Compute>::value) work.dnormed = arrays.matrix(sizes_.own_rows, sizes_.width);
   work.sums =
-      arrays.template take<Compute>(leaf_sums_workspace(sizes_.width, leaf_.own_row_leaves()));
+      arrays.template take<Compute>(norm_sums_workspace(sizes_.width, leaf_.own_row_leaves()));
   return work;
 }
 
@@ -835,14 +835,14 @@ typename TensorBlockUnit<T>::RouterWork TensorBlockUnit<T>::router_work(Arrays<T
       is_backward ? router_->backward_workspace_bytes() : router_->forward_workspace_bytes());
   if (is_backward)
     work.sums = arrays.template take<Compute>(std::max(
-        router_->sum_elements(), leaf_sums_workspace(sizes_.width, leaf_.own_row_leaves())));
+        router_->sum_elements(), norm_sums_workspace(sizes_.width, leaf_.own_row_leaves())));
   return work;
 }
 
 /// For gradients of a piece's layers, as sums over leaves.
 template <class T>
 std::int64_t TensorBlockUnit<T>::sum_elements() const {
-  std::int64_t most = leaf_sums_workspace(vectors_.columns_of_piece(), leaf_.leaves());
+  std::int64_t most = norm_sums_workspace(vectors_.columns_of_piece(), leaf_.leaves());
   for (const Linear& layer : {qkv_, out_, up_, down_})
     most = std::max(most, leaf_sums_workspace(layer, leaf_.leaves()));
   return most;

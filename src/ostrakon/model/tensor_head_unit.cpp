@@ -112,7 +112,7 @@ typename TensorHeadUnit<T>::Work TensorHeadUnit<T>::work_in(Arrays<T>& arrays, i
     work.logits = arrays.template take<T>(math::cross_entropy_piece_workspace<T>(
         rows, width_, piece_words_, leaf_.leaves(), leaf_.kernels));
   if (phase == input) {
-    work.sums = arrays.template take<Compute>(leaf_sums_workspace(width_, leaf_.own_row_leaves()));
+    work.sums = arrays.template take<Compute>(norm_sums_workspace(width_, leaf_.own_row_leaves()));
     if (!std::is_same<T, Compute>::value) work.dnormed = arrays.matrix(leaf_.own_rows(), width_);
   }
   return work;

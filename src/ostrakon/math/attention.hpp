@@ -56,7 +56,7 @@ void attention_forward(const Exec& exec, const AttentionShape& shape,
                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
                        View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace);
 
-/// The same for the queries at positions [begin, begin + q.rows()) of the only sequence: q (rows,
+/// Attends with the queries at positions [begin, begin + q.rows()) of the only sequence: q (rows,
 /// heads * head_width or more columns), kv (tokens, 2 * kv_heads * head_width), out (rows, heads *
 /// head_width), log_sum_exp (heads, rows).
 template <class T>

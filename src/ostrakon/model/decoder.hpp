@@ -161,7 +161,7 @@ struct LeafShape {
   std::int64_t leaves() const { return sums_by_leaf() ? batch * pieces() : 1; }
   /// Of each sequence, and of all.
   std::int64_t part_tokens() const { return tokens / parts; }
-  /// Of what is computed at a time.
+  /// Rows that are computed at a time.
   std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }
 

@@ -63,7 +63,7 @@ class ExpertFeedForward {
   std::int64_t saved_bytes() const { return sizes_.saved; }
   std::int64_t forward_workspace_bytes() const { return sizes_.forward_workspace; }
   std::int64_t backward_workspace_bytes() const { return sizes_.backward_workspace; }
-  /// Of backward_parameters.
+  /// Bytes of the workspace of backward_parameters.
   std::int64_t parameters_workspace_bytes() const { return sizes_.parameters_workspace; }
   std::int64_t deferred_bytes() const { return sizes_.deferred; }
   /// Elements of compute_t<T>, besides the workspace.
@@ -78,11 +78,11 @@ class ExpertFeedForward {
   double forward_flops() const { return flops_.forward; }
   double recompute_flops() const { return flops_.recompute; }
   double gradient_flops() const { return flops_.gradient; }
-  /// Of these, those of parameters.
+  /// Those of gradient_flops that gradients of parameters take.
   double parameter_flops() const { return flops_.parameters; }
   double again_flops() const { return flops_.again; }
-  /// Of all of forward; of one that only saves; of all of backward, and of these what
-  /// backward_parameters does.
+  /// What kernels do in forward, in a forward that only saves, and in backward; parameter_work is
+  /// what backward_parameters does of the last.
   const plan::KernelWork& forward_work() const { return work_.forward; }
   const plan::KernelWork& recompute_work() const { return work_.recompute; }
   const plan::KernelWork& backward_work() const { return work_.backward; }

@@ -30,7 +30,7 @@ struct ValueArray {
   bool is_guest = false;        ///< it lies in a saved array that is dead
 };
 
-/// Which values share an array: columns of a group, and what a call writes over what it reads.
+/// Says which values share an array: columns of a group, and what a call writes over what it reads.
 struct ValueArrays {
   std::vector<ValueArray> all;
   std::vector<int> of;  ///< by value; -1: nothing uses it

@@ -41,8 +41,8 @@ class Operations {
   int norm(int x, const std::string& name, math::NormKind kind, double epsilon);
   /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias.
   int linear(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always);
-  /// The same, columns of whose result are `made`, in their order. In several products, one of each
-  /// of `products`, which are neighbours, in this order.
+  /// Computes x W^T + b into values `made`, whose columns those of the result are, in their order:
+  /// in a product for each of `products`, neighbours among these, in this order.
   void linear(int x, const std::string& name, const std::vector<int>& made,
               const std::vector<std::vector<int>>& products);
   /// onto + x W^T + b, rounded once.

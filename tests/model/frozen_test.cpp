@@ -10,7 +10,6 @@
 #include <ostrakon/model/embedding.hpp>
 #include <ostrakon/model/head.hpp>
 #include <ostrakon/model/packing.hpp>
-#include <ostrakon/model/stack_unit.hpp>
 #include <ostrakon/plan/policy.hpp>
 
 #include "math/check_gradient.hpp"
@@ -428,69 +427,6 @@ TEST(Frozen, LogitsHaveTheSameBits) {
       };
       EXPECT_TRUE(logits(freeze.frozen) == logits({})) << which.name << ", " << freeze.name;
     }
-}
-
-/// Units of all kinds in one stack, some with nothing trained.
-TEST(Frozen, StacksOfAWholeModelComputeTheSame) {
-  const ModelCase which = model_cases()[7];  // all kinds of parameters but biases, untied
-  for (const Freeze& freeze : freezes()) {
-    ModelRun<double> chain(which, {}, freeze.frozen);
-    model::StackUnit<double>::Units units;
-    units.push_back(model::make_embedding<double>(which.settings, which.leaf, freeze.frozen));
-    model::BlockMaker<double> blocks(which.settings, which.leaf, Recompute{}, freeze.frozen);
-    for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
-      units.push_back(blocks.make(layer));
-    units.push_back(model::make_head<double>(which.settings, which.leaf, nullptr, freeze.frozen));
-    const model::StackUnit<double> stack("model", std::move(units));
-    const plan::UnitDescription& unit = stack.description();
-
-    GuardedArray<double> trained(unit.trained_elements());
-    GuardedArray<double> frozen(unit.frozen_elements), gradients(trained.size());
-    GuardedArray<double> gradient(chain.gradient.size());
-    auto output = GuardedArray<double>::of_bytes(unit.output_bytes);
-    auto saved = GuardedArray<double>::of_bytes(unit.saved_bytes);
-    auto workspace = GuardedArray<double>::of_bytes(
-        std::max(unit.forward.front().workspace_bytes, unit.backward.front().workspace_bytes));
-    std::map<std::string, std::vector<double>> expected;
-    chain.forward();
-    chain.backward(0.25);
-    std::size_t index = 0;
-    for (int u = 0; u < chain.units(); ++u)
-      for (const model::Parameter& p : parameters_of(chain.decoder, u)) {
-        const model::Parameter& stacked = stack.parameters()[index++];
-        ASSERT_EQ(stacked.full_name(), p.full_name());
-        ASSERT_EQ(stacked.frozen, p.frozen);
-        GuardedArray<double>& segment = p.frozen ? frozen : trained;
-        std::vector<double> flat = segment.values();
-        const std::vector<double> values = part(chain.segment(u, p).values(), p);
-        std::copy(values.begin(), values.end(), flat.begin() + stacked.offset);
-        segment.assign(flat);
-        if (!p.frozen) expected[p.full_name()] = part(chain.gradients[u].values(), p);
-      }
-
-    model::UnitBuffers<double> buffers;
-    buffers.tokens = chain.tokens;
-    buffers.targets = chain.targets;
-    buffers.parameters = trained;
-    buffers.frozen = frozen;
-    buffers.output = output;
-    buffers.saved = saved.bytes();
-    buffers.workspace = workspace.bytes();
-    buffers.gradient = gradient;
-    buffers.parameter_gradients = gradients;
-    stack.forward(chain.exec, buffers, {0, chain.rows()});
-    stack.backward(chain.exec, buffers, 0.25, false);
-    chain.exec.fence();
-    EXPECT_EQ(output.values(), chain.losses()) << freeze.name;
-    for (const model::Parameter& p : stack.parameters()) {
-      if (p.frozen) continue;
-      EXPECT_EQ(part(gradients.values(), p), expected.at(p.full_name()))
-          << freeze.name << ": " << p.full_name();
-    }
-    for (const GuardedArray<double>* array :
-         {&trained, &frozen, &gradients, &gradient, &output, &saved, &workspace})
-      EXPECT_TRUE(array->guards_intact()) << freeze.name;
-  }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[1].model.width = 64;
   all[2].model.tie_embeddings = false;
   all[3].model.tie_embeddings = true;
+  all[3].model.own_head_width = 16;
   for (config::Settings& settings : all) settings.training.steps = steps;
   return all;
 }

@@ -69,23 +69,6 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
           model.head_width());
 }
 
-/// Tensor ranks have neither norms of heads nor heads of another width.
-void check_tensor_heads(const Settings& settings, const std::string& name) {
-  const model::DecoderSettings& model = settings.model;
-  const bool is_divided = settings.tensor > 1;
-  if (!is_divided && settings.tensor_grain == 1) return;
-  const std::string cut = is_divided ? text("parallel.tensor = ", settings.tensor)
-                                     : text("model.tensor_grain = ", settings.tensor_grain);
-  require(!model.query_key_norm, name, ": ", cut,
-          " with model.query_key_norm = true: norms of queries and keys are not divided over "
-          "tensor ranks; expected false");
-  require(model.query_width() == model.width, name, ": ", cut,
-          " with model.head_width = ", model.head_width(),
-          ": tensor ranks divide heads of model.width / model.heads = ", model.width, " / ",
-          model.heads, " only; expected model.head_width = auto, or ",
-          is_divided ? "parallel.tensor" : "model.tensor_grain", " = 1");
-}
-
 void check_experts(const Settings& settings, const std::string& name) {
   const model::ExpertSettings& experts = settings.model.experts;
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,
@@ -185,6 +168,9 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.heads", model.heads});
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
+  require(!model.query_key_norm, name, ": ", by.name, " = ", pieces,
+          " with model.query_key_norm = true: norms of queries and keys are not divided over "
+          "tensor ranks; expected false");
   if (!model.experts.exist()) {
     require_divides(name, by, {"model.ffn_width", model.ffn_width});
   } else {
@@ -446,7 +432,6 @@ void check_together(const Settings& settings, const std::string& name) {
   check_pieces(settings, name);
   check_pipeline(settings, name);
   check_experts(settings, name);
-  check_tensor_heads(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);

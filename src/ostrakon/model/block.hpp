@@ -20,7 +20,8 @@ namespace ostrakon::model {
 ///
 /// where f is an MLP or a mixture of experts. Outputs of norms and activations are not saved:
 /// backward makes them again where gradients of weights need them. What else it makes again is
-/// chosen with Recompute. Blocks with the same frozen parameters share one program.
+/// chosen with Recompute. A unit has one block, "block.3", or several neighbouring ones,
+/// "block.4-7"; units whose blocks have the same frozen parameters share one program.
 template <class T>
 class BlockMaker {
  public:
@@ -28,7 +29,8 @@ class BlockMaker {
              Frozen frozen = {})
       : settings_(settings), leaf_(leaf), recompute_(recompute), frozen_(std::move(frozen)) {}
 
-  std::unique_ptr<Unit<T>> make(std::int64_t index);
+  /// The unit of `count` blocks from block `first` on.
+  std::unique_ptr<Unit<T>> make(std::int64_t first, std::int64_t count = 1);
 
  private:
   struct Programs {
@@ -39,7 +41,7 @@ class BlockMaker {
   LeafShape leaf_;
   Recompute recompute_;
   Frozen frozen_;
-  std::map<std::vector<bool>, Programs> programs_;  // by which parameters are frozen
+  std::map<std::vector<bool>, Programs> programs_;  // by which parameters of each are frozen
 };
 
 }  // namespace ostrakon::model

@@ -11,10 +11,6 @@
 #include <ostrakon/model/head.hpp>
 #include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/packing.hpp>
-#include <ostrakon/model/stack_unit.hpp>
-#include <ostrakon/model/tensor_block_unit.hpp>
-#include <ostrakon/model/tensor_embedding_unit.hpp>
-#include <ostrakon/model/tensor_head_unit.hpp>
 #include <string>
 #include <utility>
 
@@ -115,10 +111,6 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           settings.width, " is not a multiple of heads ", settings.heads);
   require(pieces == 1 || !settings.query_key_norm, "norms of queries and keys can't be cut into ",
           pieces, " pieces for tensor parallelism; expected 1");
-  require(pieces == 1 || settings.query_width() == settings.width, "heads ", settings.heads,
-          " of width ", settings.head_width(), " can't be cut into ", pieces,
-          " pieces for tensor parallelism; expected 1, or heads as wide as model width ",
-          settings.width, " in all");
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
           " is not a multiple of kv_heads ", settings.kv_heads);
   require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,
@@ -127,42 +119,6 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(settings.blocks_per_unit >= 0, "model blocks_per_unit is ", settings.blocks_per_unit,
           ", expected at least 1, or 0 for automatic");
 }
-
-/// The units of `count` neighbouring blocks each.
-template <class T>
-class BlockUnits {
- public:
-  BlockUnits(const DecoderSettings& settings, const LeafShape& leaf, Recompute recompute,
-             const Frozen& frozen)
-      : settings_(settings),
-        leaf_(leaf),
-        recompute_(recompute),
-        frozen_(frozen),
-        blocks_(settings, leaf, recompute, frozen) {}
-
-  std::unique_ptr<Unit<T>> make(std::int64_t first, std::int64_t count) {
-    if (count == 1) return make_block(first);
-    typename StackUnit<T>::Units blocks;
-    for (std::int64_t layer = first; layer < first + count; ++layer)
-      blocks.push_back(make_block(layer));
-    return std::make_unique<StackUnit<T>>(
-        "block." + std::to_string(first) + "-" + std::to_string(first + count - 1),
-        std::move(blocks));
-  }
-
- private:
-  std::unique_ptr<Unit<T>> make_block(std::int64_t layer) {
-    if (leaf_.tensor_pieces() > 1)
-      return std::make_unique<TensorBlockUnit<T>>(settings_, leaf_, layer, recompute_, frozen_);
-    return blocks_.make(layer);
-  }
-
-  const DecoderSettings& settings_;
-  const LeafShape& leaf_;
-  const Recompute recompute_;
-  const Frozen& frozen_;
-  BlockMaker<T> blocks_;
-};
 
 /// Elements of a block's flat parameter.
 std::int64_t elements_of_block(const DecoderSettings& settings, const LeafShape& leaf) {
@@ -205,14 +161,10 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
                     const Frozen& frozen)
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
-  const bool in_pieces = leaf.tensor_pieces() > 1;
   const bool with_expert_units = has_expert_units(settings, leaf);
-  if (in_pieces)
-    units_.push_back(std::make_unique<TensorEmbeddingUnit<T>>(settings, leaf, frozen));
-  else
-    units_.push_back(make_embedding<T>(settings, leaf, frozen));
+  units_.push_back(make_embedding<T>(settings, leaf, frozen));
   const std::int64_t block_elements = elements_of_block(settings, leaf) / leaf.tensor_ranks;
-  BlockUnits<T> blocks(settings, leaf, recompute, frozen);
+  BlockMaker<T> blocks(settings, leaf, recompute, frozen);
   std::int64_t first = 0;
   for (const std::int64_t count : blocks_of_units(
            settings.layers, with_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
@@ -222,10 +174,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     first += count;
   }
   const Unit<T>* tied_to = settings.tie_embeddings ? units_.front().get() : nullptr;
-  if (in_pieces)
-    units_.push_back(std::make_unique<TensorHeadUnit<T>>(settings, leaf, tied_to, frozen));
-  else
-    units_.push_back(make_head<T>(settings, leaf, tied_to, frozen));
+  units_.push_back(make_head<T>(settings, leaf, tied_to, frozen));
 }
 
 template <class T>

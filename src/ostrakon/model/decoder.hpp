@@ -124,7 +124,7 @@ struct LeafShape {
   /// division. More take further rounds.
   double expert_capacity = 1.0;
   /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
-  /// there is nothing else to do. Changes no bit. Those in tensor pieces do not.
+  /// there is nothing else to do. Changes no bit. Those over several tensor ranks do not.
   bool defers_gradients = false;
   /// For which workspaces are planned; another than this build's can't be computed here.
   math::KernelForm kernels = math::kernel_form;
@@ -137,11 +137,7 @@ struct LeafShape {
     return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;
   }
   std::int64_t own_pieces() const { return tensor_pieces() / tensor_ranks; }
-  /// The one of them that a tensor rank has as its `own`-th.
-  std::int64_t piece_of(std::int64_t tensor_rank, std::int64_t own) const {
-    return tensor_rank * own_pieces() + own;
-  }
-  /// Of a tensor rank, where rows are divided.
+  /// Rows that a tensor rank has where they are divided.
   std::int64_t own_rows() const { return rows() / tensor_ranks; }
   /// How sums over a tensor rank's own rows are made: their pieces are leaves of one tree, as those
   /// of other ranks are.

@@ -15,6 +15,7 @@ std::vector<Parameter> embedding_parameters(const DecoderSettings& settings, std
     tables.push_back(Parameter::normal(
         "position.weight", {settings.position_rows(tokens), settings.width}, deviation));
   for (Parameter& table : tables) table.orthogonalize = false;
+  if (tables.size() > 1) tables.back().cut.by_columns = true;
   return tables;
 }
 
@@ -22,9 +23,13 @@ template <class T>
 std::unique_ptr<Unit<T>> make_embedding(const DecoderSettings& settings, const LeafShape& leaf,
                                         const Frozen& frozen) {
   std::vector<Parameter> parameters = embedding_parameters(settings, leaf.tokens);
-  const SegmentSizes sizes = lay_out_parameters(parameters, "embedding", frozen);
-  graph::Operations<T> unit(leaf, {}, parameters, 0);
-  const int y = unit.embedding(settings.width, settings.positions == Positions::learned);
+  const SegmentSizes sizes =
+      lay_out_parameters(parameters, "embedding", frozen, leaf.tensor_pieces());
+  LeafShape at_once = leaf;
+  at_once.tensor_chunks = 1;
+  graph::Operations<T> unit(at_once, {}, parameters, 0);
+  const int y =
+      unit.embedding(settings.vocabulary, settings.width, settings.positions == Positions::learned);
   return make_graph_unit<T>("embedding", std::move(parameters), sizes, leaf,
                             std::move(unit).take({y}));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/graph_unit.hpp>
 
-#include <ostrakon/math/sequence_parts.hpp>
+#include <algorithm>
+#include <ostrakon/math/gemm.hpp>
 #include <ostrakon/plan/phase.hpp>
 #include <stdexcept>
 #include <utility>
@@ -47,16 +48,80 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.tokens = buffers.tokens;
   bytes.targets = buffers.targets;
   bytes.part = buffers.part;
+  bytes.tensor_rank = buffers.tensor_rank;
   bytes.counts = buffers.counts;
   return bytes;
 }
 
+/// The sum over pieces that a call writes, by the tree of math/piece_tree.hpp: before a piece as
+/// many sums wait as its number has binary ones.
+template <class T>
+class PieceSum {
+  using Compute = compute_t<T>;
+
+ public:
+  PieceSum(const graph::PlacedCall& call, const graph::Buffers& buffers, std::int64_t piece)
+      : call_(call),
+        buffers_(buffers),
+        piece_(piece),
+        is_added_(piece % 2 == 1 && math::adds_as_a_whole<T>(call.call.terms)) {
+    for (std::int64_t rest = piece; rest > 0; rest /= 2) used_ += rest % 2;
+  }
+
+  /// Where the piece's sum goes, and whether it is added to what is there.
+  void begin(graph::Turn& turn) const {
+    turn.sum = slot(is_added_ ? used_ - 1 : used_);
+    turn.adds = is_added_;
+  }
+  /// Adds up what is complete with this piece, or with the last.
+  void end(const Exec& exec, bool is_last) {
+    ++used_;
+    bool is_there = is_added_;
+    for (std::int64_t rest = piece_; rest % 2 == 1; rest /= 2) {
+      if (!is_there) math::add_matrix<Compute>(exec, matrix(used_ - 1), matrix(used_ - 2));
+      is_there = false;
+      --used_;
+    }
+    for (; is_last && used_ > 1; --used_)
+      math::add_matrix<Compute>(exec, matrix(used_ - 1), matrix(used_ - 2));
+  }
+
+ private:
+  const graph::Place& place() const { return call_.writes[static_cast<std::size_t>(call_.sum)]; }
+  View<std::byte*> slot(std::int64_t index) const {
+    const std::int64_t bytes =
+        place().rows * place().columns * static_cast<std::int64_t>(sizeof(Compute));
+    const View<std::byte*> home = buffers_.in(index == 0 ? place().home : Home::workspace);
+    const std::int64_t begin =
+        index == 0 ? place().offset : call_.tree.offset + (index - 1) * bytes;
+    return home.range(begin, begin + bytes);
+  }
+  View<Compute**> matrix(std::int64_t index) const {
+    return view_as<Compute>(slot(index)).matrix(place().rows, place().columns);
+  }
+
+  const graph::PlacedCall& call_;
+  const graph::Buffers& buffers_;
+  std::int64_t piece_, used_ = 0;
+  bool is_added_;
+};
+
 /// Puts what an exchange takes into the buffer that is handed over, unless it lies there.
 template <class A>
-void hand_over(const Exec& exec, const graph::Arguments& arguments, View<std::byte*> handed) {
-  if (!handed || arguments.place_read(0).home == Home::handed) return;
-  const View<const A**> from = arguments.read_joined<A>(0, arguments.reads());
-  math::copy_rows<A, A>(exec, from, view_as<A>(handed).matrix(from.rows(), from.columns()));
+void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Program& program,
+               const graph::Buffers& buffers, graph::Turn turn) {
+  const View<std::byte*> handed = buffers.in(Home::handed);
+  const graph::Place& first = call.reads.front();
+  if (!handed || first.home == Home::handed) return;
+  for (turn.piece = 0; turn.piece < first.pieces; ++turn.piece) {
+    const graph::Arguments arguments(call, program, buffers, turn, false);
+    const View<const A**> from = arguments.read_joined<A>(0, arguments.reads());
+    const std::int64_t columns = from.columns();
+    math::copy_rows<A, A>(exec, from,
+                          view_as<A>(handed)
+                              .matrix(from.rows(), first.pieces * columns)
+                              .column_range(turn.piece * columns, (turn.piece + 1) * columns));
+  }
 }
 
 }  // namespace
@@ -71,7 +136,7 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
       deferring_(std::move(deferring)) {
   if (deferring_ && deferring_->deferred_phases == 0) deferring_ = nullptr;
   const graph::Program& program = deferring_ ? *deferring_ : *at_once_;
-  if (program.saved_bytes != at_once_->saved_bytes)
+  if (program.kept_bytes != at_once_->kept_bytes)
     throw std::logic_error("unit " + name +
                            " saves something else where it defers gradients of parameters");
   plan::UnitDescription& d = description_;
@@ -79,7 +144,7 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   d.parameter_elements = sizes.frozen + sizes.trained;
   d.frozen_elements = sizes.frozen;
   d.output_bytes = program.output_bytes;
-  d.saved_bytes = program.saved_bytes;
+  d.saved_bytes = std::max(program.saved_bytes, at_once_->saved_bytes);
   d.deferred_bytes = program.deferred_bytes;
   d.forward = program.forward_phases;
   if (!program.backward.empty()) d.backward = program.backward_phases;
@@ -87,7 +152,7 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   if (deferring_) d.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
   d.backward_reads_parameters = program.backward_reads_weights;
-  d.recomputes = program.saved_bytes > 0;
+  for (const plan::Phase& phase : d.forward) d.recomputes = d.recomputes || phase.recomputes;
   plan::check_reads(d.forward, d.name, "forward");
   plan::check_reads(d.backward, d.name, "backward");
 }
@@ -95,14 +160,47 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
 template <class T>
 void GraphUnit<T>::run(const Exec& exec, const graph::Program& program,
                        const graph::PlacedCall& call, const graph::Buffers& buffers,
-                       RowRange rows) const {
-  const graph::Arguments arguments(call, program, buffers, rows, leaf_.decodes());
-  if (!call.call.exchange) return call.call.kernel->run(exec, arguments);
-  const View<std::byte*> handed = buffers.in(Home::handed);
-  if (call.reads.front().element == graph::Element::sum)
-    hand_over<compute_t<T>>(exec, arguments, handed);
-  else
-    hand_over<T>(exec, arguments, handed);
+                       graph::Turn turn) const {
+  if (!call.call.exchange) {
+    for (turn.run = 0; turn.run < call.call.runs; ++turn.run)
+      call.call.kernel->run(exec, {call, program, buffers, turn, leaf_.decodes()});
+  } else if (call.reads.front().element == graph::Element::sum) {
+    hand_over<compute_t<T>>(exec, call, program, buffers, turn);
+  } else {
+    hand_over<T>(exec, call, program, buffers, turn);
+  }
+}
+
+template <class T>
+void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
+                             const graph::PlacedCall& call, const graph::Buffers& buffers,
+                             std::int64_t piece) const {
+  graph::Turn turn{{0, leaf_.rows()}, piece};
+  if (call.sum < 0) return run(exec, program, call, buffers, turn);
+  PieceSum<T> sum(call, buffers, piece);
+  sum.begin(turn);
+  run(exec, program, call, buffers, turn);
+  sum.end(exec, piece + 1 == program.own_pieces);
+}
+
+template <class T>
+void GraphUnit<T>::run_phase(const Exec& exec, const graph::Program& program,
+                             const std::vector<graph::PlacedCall>& calls,
+                             const graph::Buffers& buffers, RowRange rows, bool only_saves) const {
+  const auto is_left_out = [&](const graph::PlacedCall& call) { return only_saves && !call.saves; };
+  for (auto call = calls.begin(); call != calls.end();) {
+    if (!call->call.is_by_piece) {
+      if (!is_left_out(*call)) run(exec, program, *call, buffers, {rows});
+      ++call;
+      continue;
+    }
+    auto end = call + 1;
+    while (end != calls.end() && end->call.is_by_piece && end->loop == call->loop) ++end;
+    for (std::int64_t piece = 0; piece < program.own_pieces; ++piece)
+      for (auto one = call; one != end; ++one)
+        if (!is_left_out(*one)) run_piece(exec, program, *one, buffers, piece);
+    call = end;
+  }
 }
 
 template <class T>
@@ -113,9 +211,8 @@ void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowR
   const bool only_saves =
       !buffers.output &&
       (buffers.recomputes || plan::writes_output(program.forward_phases, buffers.phase));
-  const graph::Buffers bytes = bytes_of_buffers(buffers);
-  for (const graph::PlacedCall& call : program.forward[static_cast<std::size_t>(buffers.phase)])
-    if (call.saves || !only_saves) run(exec, program, call, bytes, rows);
+  run_phase(exec, program, program.forward[static_cast<std::size_t>(buffers.phase)],
+            bytes_of_buffers(buffers), rows, only_saves);
 }
 
 template <class T>
@@ -126,8 +223,8 @@ void GraphUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   graph::Buffers bytes = bytes_of_buffers(buffers);
   bytes.loss_scale = static_cast<double>(loss_scale);
   bytes.gradients_opened = gradients_opened;
-  for (const graph::PlacedCall& call : program.backward[static_cast<std::size_t>(buffers.phase)])
-    run(exec, program, call, bytes, {0, leaf_.rows()});
+  run_phase(exec, program, program.backward[static_cast<std::size_t>(buffers.phase)], bytes,
+            {0, leaf_.rows()}, false);
 }
 
 template class GraphUnit<float>;

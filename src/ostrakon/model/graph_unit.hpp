@@ -35,7 +35,12 @@ class GraphUnit final : public Unit<T> {
 
  private:
   void run(const Exec& exec, const graph::Program& program, const graph::PlacedCall& call,
-           const graph::Buffers& buffers, RowRange rows) const;
+           const graph::Buffers& buffers, graph::Turn turn) const;
+  void run_piece(const Exec& exec, const graph::Program& program, const graph::PlacedCall& call,
+                 const graph::Buffers& buffers, std::int64_t piece) const;
+  void run_phase(const Exec& exec, const graph::Program& program,
+                 const std::vector<graph::PlacedCall>& calls, const graph::Buffers& buffers,
+                 RowRange rows, bool only_saves) const;
 
   std::vector<Parameter> parameters_;
   LeafShape leaf_;

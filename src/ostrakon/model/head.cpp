@@ -30,20 +30,20 @@ template <class T>
 std::unique_ptr<Unit<T>> make_head(const DecoderSettings& settings, const LeafShape& leaf,
                                    const Unit<T>* tied_to, const Frozen& frozen) {
   std::vector<Parameter> parameters = head_parameters(settings);
-  const SegmentSizes sizes = lay_out_parameters(parameters, "head", frozen);
-  graph::Operations<T> unit(leaf, {}, parameters, settings.width);
-  std::int64_t tied_elements = 0;
+  const SegmentSizes sizes = lay_out_parameters(parameters, "head", frozen, leaf.tensor_pieces());
+  LeafShape at_once = leaf;
+  at_once.tensor_chunks = 1;
+  graph::Operations<T> unit(at_once, {}, parameters, settings.width);
   int weight = unit.weight("output.weight");
   if (tied_to != nullptr) {
     const Parameter& table = tied_to->parameters().front();
     require_table(table, settings.vocabulary, settings.width);
     weight = unit.tied_weight(table);
-    tied_elements = tied_to->description().trained_elements();
   }
   const int x = leaf.decodes() ? unit.last_row(unit.input()) : unit.input();
   const int n = unit.norm(x, "norm", settings.norm, settings.norm_epsilon);
   const int output =
-      leaf.decodes() ? unit.logits(n, weight) : unit.cross_entropy(n, weight, tied_elements);
+      leaf.decodes() ? unit.logits(n, weight) : unit.cross_entropy(n, weight, settings.vocabulary);
   auto head = make_graph_unit<T>("head", std::move(parameters), sizes, leaf,
                                  std::move(unit).take({output}));
   plan::UnitDescription& description = head->description();

@@ -25,18 +25,6 @@ const Parameter& find_weight(const std::vector<Parameter>& parameters, const std
 
 }  // namespace
 
-Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end) {
-  Linear part = layer;
-  part.outputs = end - begin;
-  part.weight.offset += begin * layer.inputs;
-  part.weight.elements = part.outputs * layer.inputs;
-  if (layer.bias.exists()) {
-    part.bias.offset += begin;
-    part.bias.elements = part.outputs;
-  }
-  return part;
-}
-
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
                 std::int64_t inputs, bool bias, double deviation) {
   parameters.push_back({name + ".weight", {outputs, inputs}, Initializer::normal, deviation, true});
@@ -159,6 +147,20 @@ double residual_deviation(const DecoderSettings& settings) {
   return settings.initializer_deviation / std::sqrt(2.0 * settings.layers);
 }
 
+/// Cuts of the parameters of a layer into tensor pieces: of its outputs, those of each section by
+/// themselves; or of its inputs.
+void cut_outputs(std::vector<Parameter>& parameters, const std::string& name,
+                 const std::vector<std::int64_t>& sections) {
+  for (Parameter& parameter : parameters)
+    if (parameter.name == name + ".weight" || parameter.name == name + ".bias")
+      parameter.cut = {false, sections};
+}
+void cut_inputs(std::vector<Parameter>& parameters, const std::string& name) {
+  for (Parameter& parameter : parameters)
+    if (parameter.name == name + ".weight") parameter.cut = {true, {}};
+}
+
+/// An MLP whose inner columns are cut.
 void add_mlp(std::vector<Parameter>& parameters, const DecoderSettings& settings,
              const std::string& name, std::int64_t inner) {
   const std::int64_t up = settings.activation == Activation::gelu ? inner : 2 * inner;
@@ -166,6 +168,9 @@ void add_mlp(std::vector<Parameter>& parameters, const DecoderSettings& settings
              settings.initializer_deviation);
   add_linear(parameters, name + ".down", settings.width, inner, settings.mlp_bias(),
              residual_deviation(settings));
+  cut_outputs(parameters, name_of_up(settings, name),
+              up == inner ? std::vector{inner} : std::vector{inner, inner});
+  cut_inputs(parameters, name + ".down");
 }
 
 }  // namespace
@@ -174,6 +179,7 @@ std::vector<Parameter> expert_parameters(const DecoderSettings& settings) {
   std::vector<Parameter> parameters;
   for (std::int64_t e = 0; e < settings.experts.count; ++e)
     add_mlp(parameters, settings, name_of_expert(e), settings.experts.width);
+  for (Parameter& parameter : parameters) parameter.cut = {};  // whole experts are divided
   return parameters;
 }
 
@@ -185,11 +191,13 @@ std::vector<Parameter> block_parameters(const DecoderSettings& settings, bool wi
   std::vector<Parameter> parameters;
   add_norm(parameters, "attention.norm", settings.norm, width, settings.bias);
   add_linear(parameters, "attention.qkv", qkv, width, settings.bias, deviation);
+  cut_outputs(parameters, "attention.qkv", {heads, (qkv - heads) / 2, (qkv - heads) / 2});
   if (settings.query_key_norm)
     for (const char* name : {"attention.query_norm", "attention.key_norm"})
       add_norm(parameters, name, math::NormKind::rmsnorm, settings.head_width(), false);
   add_linear(parameters, "attention.out", width, heads, settings.bias,
              residual_deviation(settings));
+  cut_inputs(parameters, "attention.out");
   add_norm(parameters, "mlp.norm", settings.norm, width, settings.bias);
   const ExpertSettings& experts = settings.experts;
   if (!experts.exist()) {
@@ -207,19 +215,6 @@ std::vector<Parameter> block_parameters(const DecoderSettings& settings, bool wi
       parameters.push_back(std::move(parameter));
   if (experts.shared > 0) add_mlp(parameters, settings, "mlp.shared", experts.shared_width());
   return parameters;
-}
-
-template <class T>
-void rotate_heads(const Exec& exec, math::Rotation rotation, const LeafShape& leaf, View<T**> heads,
-                  std::int64_t head_width, double base, std::int64_t begin, std::int64_t part) {
-  if (!leaf.is_cut()) {
-    math::rotate<T>(exec, rotation, heads, head_width, base, leaf.tokens, begin);
-    return;
-  }
-  leaf.for_each_run(part, [&](std::int64_t first, const math::TokenRun& run) {
-    math::rotate<T>(exec, rotation, heads.row_range(first, first + run.count), head_width, base,
-                    run.count, run.position);
-  });
 }
 
 template <class T>
@@ -354,8 +349,6 @@ void norm_gradients(const Exec& exec, const Norm& layer, const DeferredNorm<T>& 
                               NormStatistics<T>, View<T**>);                                     \
   template void norm_gradients<T>(const Exec&, const Norm&, const DeferredNorm<T>&,              \
                                   View<compute_t<T>*>);                                          \
-  template void rotate_heads<T>(const Exec&, math::Rotation, const LeafShape&, View<T**>,        \
-                                std::int64_t, double, std::int64_t, std::int64_t);               \
   template void activate<T>(const Exec&, Activation, View<const T**>, View<T**>);                \
   template void activate_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>,  \
                                      View<T**>);

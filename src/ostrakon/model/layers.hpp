@@ -6,7 +6,6 @@
 // computed.
 
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 #include <string>
@@ -67,9 +66,6 @@ struct Linear {
   /// Whether it has any gradient.
   bool trained() const { return weight.trained() || bias.trained(); }
 };
-
-/// Outputs [begin, end) of a layer, as a layer.
-Linear outputs_of(const Linear& layer, std::int64_t begin, std::int64_t end);
 
 /// Appends `name`.weight and, with `bias`, `name`.bias.
 void add_linear(std::vector<Parameter>& parameters, const std::string& name, std::int64_t outputs,
@@ -161,12 +157,6 @@ void add_norm(std::vector<Parameter>& parameters, const std::string& name, math:
 /// The layer `name` among parameters that are laid out. Throws Error where there is none.
 Norm find_norm(const std::vector<Parameter>& parameters, const std::string& name,
                math::NormKind kind, double epsilon);
-
-/// Rotates heads, (rows, heads * head_width), each by the position of its row: row `begin` of the
-/// leaf and those after it, where sequences are cut all rows of part `part`.
-template <class T>
-void rotate_heads(const Exec& exec, math::Rotation rotation, const LeafShape& leaf, View<T**> heads,
-                  std::int64_t head_width, double base, std::int64_t begin, std::int64_t part);
 
 /// The MLP's activation: up (rows, ffn_width), for swiglu gate and up (rows, 2 ffn_width);
 /// activated (rows, ffn_width).

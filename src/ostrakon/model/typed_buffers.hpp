@@ -16,8 +16,6 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.part = buffers.part;
   result.tensor_rank = buffers.tensor_rank;
   result.expert_rank = buffers.expert_rank;
-  result.trained_stride = buffers.trained_stride;
-  result.frozen_stride = buffers.frozen_stride;
   result.batch = buffers.batch;
   result.exchanged = buffers.exchanged;
   result.second_exchanged = buffers.second_exchanged;

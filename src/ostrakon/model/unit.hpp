@@ -157,9 +157,7 @@ struct UnitBuffers {
   std::int64_t part = 0;         ///< of each sample, that this rank has: Model::parts
   std::int64_t tensor_rank = 0;  ///< among Model::tensor_ranks
   std::int64_t expert_rank = 0;  ///< among those that share the unit's parts, plan::UnitDescription
-  /// Elements from one piece of a segment to the next; 0: as the unit's parameters say.
-  std::int64_t trained_stride = 0, frozen_stride = 0;
-  View<const std::byte*> batch;      ///< the samples of the leaf
+  View<const std::byte*> batch;  ///< the samples of the leaf
   View<const std::byte*> exchanged;  ///< of the first exchange that it reads: plan::Phase::reads
   View<const std::byte*> second_exchanged;  ///< of the second
   View<std::byte*> handed;                  ///< for the exchange after it, if any phase reads that

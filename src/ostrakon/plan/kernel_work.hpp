@@ -41,6 +41,14 @@ struct KernelWork {
   }
 };
 
+/// The work of as many kernels, each of which does `times` as much.
+inline KernelWork times_as_long(KernelWork work, double times) {
+  const double products = work.products, row_kernels = work.row_kernels;
+  work = times * work;
+  work.products = products;
+  work.row_kernels = row_kernels;
+  return work;
+}
 /// A product of `flops` operations with a weight (inputs, outputs).
 inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t outputs) {
   KernelWork work;

@@ -15,10 +15,15 @@ Numbered::Numbered(const Listing& listing) {
   }
 }
 
-int ValueArrays::find_dead(const ValueArray& array) const {
+int ValueArrays::find_dead(const ValueArray& array, const Numbered& calls) const {
   int best = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ValueArray& saved = all[i];
+    // A call for the first of several pieces comes before another for the last.
+    const bool has_same_pieces = saved.pieces == own_pieces && array.pieces == own_pieces;
+    if (saved.last >= 0 && calls[saved.last].is_by_piece && calls[array.first].is_by_piece &&
+        !has_same_pieces)
+      continue;
     if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first &&
         saved.bytes >= array.bytes && saved.bytes <= 2 * array.bytes &&
         (best < 0 || saved.bytes < all[static_cast<std::size_t>(best)].bytes))
@@ -32,6 +37,7 @@ namespace {
 class ArrayFinder {
  public:
   ArrayFinder(const Listing& listing, const Numbered& calls) : l_(listing), calls_(calls) {
+    arrays_.own_pieces = listing.graph.setting.own_pieces();
     arrays_.of.assign(l_.graph.values.size(), -1);
     last_read_.assign(l_.graph.values.size(), -1);
     for (int i = 0; i < calls.count(); ++i) {
@@ -46,7 +52,7 @@ class ArrayFinder {
     for (int i = 0; i < calls_.count(); ++i) {
       const Call& call = calls_[i];
       for (auto [to, from] : call.replaces) share(i, to, from);
-      for (int v : call.reads) use(i, v).is_for_exchange &= call.exchange.has_value();
+      for (int v : call.reads) use(i, v).is_for_exchange &= is_handed(call, v);
       for (int w : call.weights)
         if (w < 0) use(i, ~w).is_for_exchange = false;
       for (int v : call.writes) use(i, v);
@@ -63,14 +69,28 @@ class ArrayFinder {
   void share(int call, int to, int from) {
     int& of = arrays_.of[static_cast<std::size_t>(to)];
     const Value &value = l_.value(to), &replaced = l_.value(from);
-    if (of < 0 && value.group < 0 && replaced.group < 0 && from != l_.graph.input &&
-        exchanged_.count(from) == 0 && last_read_[static_cast<std::size_t>(from)] == call &&
+    if (of < 0 && value.group < 0 && !value.is_in_whole && !replaced.is_in_whole &&
+        replaced.group < 0 && from != l_.graph.input && exchanged_.count(from) == 0 &&
+        last_read_[static_cast<std::size_t>(from)] == call &&
         l_.in_gradient.count(to) == l_.in_gradient.count(from) &&
         l_.graph.bytes_of(to) == l_.graph.bytes_of(from))
       of = arrays_.of[static_cast<std::size_t>(from)];
   }
 
+  /// Whether the call is an exchange, which takes the value as it lies.
+  bool is_handed(const Call& call, int v) const {
+    return call.exchange &&
+           (l_.value(v).pieces == 1 ||
+            l_.value(v).is_side_by_side == l_.value(call.writes.front()).is_side_by_side);
+  }
+
   ValueArray& array_of(int v) {
+    if (l_.value(v).is_in_whole) {
+      ValueArray& whole = array_of(l_.value(v).whole);
+      arrays_.of[static_cast<std::size_t>(v)] =
+          arrays_.of[static_cast<std::size_t>(l_.value(v).whole)];
+      return whole;
+    }
     int& of = arrays_.of[static_cast<std::size_t>(v)];
     const int group = l_.value(v).group;
     if (of < 0 && group >= 0) {
@@ -80,11 +100,14 @@ class ArrayFinder {
     if (of < 0) {
       of = static_cast<int>(arrays_.all.size());
       ValueArray array;
+      const Value& value = l_.value(v);
       array.bytes = l_.graph.bytes_of(v);
+      array.pieces = value.pieces;
+      array.is_vector = value.rows == 1;
       if (group >= 0) {
         groups_[group] = of;
-        const Value& value = l_.value(v);
-        array.bytes = value.rows * l_.graph.group_columns[static_cast<std::size_t>(group)] *
+        array.bytes = value.pieces * value.rows *
+                      l_.graph.group_columns[static_cast<std::size_t>(group)] *
                       l_.graph.element_bytes(value.element);
       }
       arrays_.all.push_back(array);
@@ -115,6 +138,7 @@ class ArrayFinder {
     const int of = arrays_.of[static_cast<std::size_t>(v)];
     if (of < 0) return;
     ValueArray& array = arrays_.all[static_cast<std::size_t>(of)];
+    if (l_.value(v).is_in_whole) return;
     if (exchanged_.count(v) > 0) array.home = Home::exchanged;
     if (l_.kept.count(v) > 0) array.home = Home::saved;
     if (v == l_.graph.input) array.home = Home::input;

@@ -23,9 +23,12 @@ struct Numbered {
 /// Bytes that one value, or several one after the other or side by side, lie in.
 struct ValueArray {
   std::int64_t bytes = 0;
+  std::int64_t pieces = 1;         ///< Value::pieces
+  bool is_vector = false;          ///< of one row
   int first = INT_MAX, last = -1;  ///< calls that use it
   Home home = Home::workspace;
   std::int64_t offset = 0;
+  std::int64_t spare = -1;      ///< Place::spare
   bool is_for_exchange = true;  ///< nothing but exchanges reads it
   bool is_guest = false;        ///< it lies in a saved array that is dead
 };
@@ -34,13 +37,14 @@ struct ValueArray {
 struct ValueArrays {
   std::vector<ValueArray> all;
   std::vector<int> of;  ///< by value; -1: nothing uses it
+  std::int64_t own_pieces = 1;
 
   const ValueArray& array_of(int v) const {
     return all[static_cast<std::size_t>(of[static_cast<std::size_t>(v)])];
   }
   /// A saved array that nothing uses after `array` begins, and at most twice as large: the
   /// smallest. -1: none. It may end with the call that writes `array`.
-  int find_dead(const ValueArray& array) const;
+  int find_dead(const ValueArray& array, const Numbered& calls) const;
 };
 
 /// Homes are those that do not depend on phases: all that is not in another buffer is in the

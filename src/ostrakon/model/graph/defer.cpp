@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
+#include <stdexcept>
 #include <utility>
 
 namespace ostrakon::model::graph {
@@ -29,6 +30,8 @@ class Deferral {
     }
     for (Call& call : later_) {
       for (int& v : call.reads) v = find_or_leave(v);
+      for (int& w : call.weights)
+        if (w < 0) w = ~find_or_leave(~w);
       l_.deferred.push_back(std::move(call));
     }
     copy_weights();
@@ -60,15 +63,20 @@ class Deferral {
 
   void let_gradients_wait(Call& call) {
     for (int& gradient : call.gradients) {
-      if (gradient == Call::none) continue;
+      if (gradient == Call::none || gradient < 0) continue;
       const Weight& weight = l_.graph.weights[static_cast<std::size_t>(gradient)];
       Value value{"d " + weight.name, 1, weight.elements};
       value.element = Element::sum;
       value.keep = Keep::cheap;
+      if (call.is_by_piece) {  // each has its own
+        value.over_tensor = Over::columns;
+        value.pieces = l_.graph.setting.own_pieces();
+      }
       const int waiting = l_.graph.add(value);
       Call give{"give d " + weight.name, {waiting}, {}};
       give.gradients = {gradient};
-      give.kernel = l_.graph.copy;
+      give.kernel = l_.graph.kernels.copy;
+      give.is_by_piece = call.is_by_piece;
       later_.push_back(std::move(give));
       call.writes.push_back(waiting);
       gradient = ~waiting;
@@ -90,7 +98,7 @@ class Deferral {
     if (l_.in_gradient.count(v) > 0) {
       const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
       Call call{"copy " + l_.value(v).name, {v}, {copy}};
-      call.kernel = l_.graph.copy;
+      call.kernel = l_.graph.kernels.copy;
       stay_.insert(made == stay_.end() ? stay_.begin() : made + 1, std::move(call));
       return copy;
     }
@@ -110,8 +118,16 @@ class Deferral {
 
   /// Has the call run among the deferred ones, if they find all that it reads.
   bool call_later(Call call) {
-    for (int& v : call.reads) v = find(v);
-    if (contains(call.reads, -1)) return false;
+    bool is_lost = false;
+    const auto found = [&](int v) {
+      v = find(v);
+      is_lost = is_lost || v < 0;
+      return v;
+    };
+    for (int& v : call.reads) v = found(v);
+    for (int& w : call.weights)
+      if (w < 0) w = ~found(~w);
+    if (is_lost) return false;
     call.replaces.clear();
     const std::vector<int> made = l_.graph.add_like(call.writes, "");
     for (std::size_t i = 0; i < made.size(); ++i) there_[call.writes[i]] = made[i];
@@ -125,12 +141,15 @@ class Deferral {
     for (Call& call : l_.deferred)
       for (int& weight : call.weights) {
         if (weight < 0) continue;
+        if (call.is_by_piece)
+          throw std::logic_error(call.name +
+                                 " is deferred and reads a weight of which it has pieces");
         const Weight& of = l_.graph.weights[static_cast<std::size_t>(weight)];
         Value value{"copy of " + of.name, 1, of.elements};
         value.keep = Keep::cheap;
         Call copy{"copy " + of.name, {}, {l_.graph.add(value)}};
         copy.weights = {weight};
-        copy.kernel = l_.graph.copy;
+        copy.kernel = l_.graph.kernels.copy;
         weight = ~copy.writes.front();
         stay_.push_back(std::move(copy));
       }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
 #include <stdexcept>
@@ -41,9 +42,18 @@ class Differentiation {
     Value& gradient = l_.value(made);
     const Value& value = l_.value(v);
     gradient.keep = Keep::cheap;
-    if (gradient.element == Element::number && value.over_parts == OverParts::whole) {
-      gradient.over_parts = OverParts::sum;
+    const bool is_number = gradient.element == Element::number;
+    if (is_number && value.over_parts == Over::whole) {
+      gradient.over_parts = Over::sum;
       if (l_.graph.setting.parts > 1) gradient.element = Element::sum;
+    }
+    if (l_.graph.setting.pieces > 1) {
+      if (value.over_tensor == Over::whole) gradient.over_tensor = Over::sum;
+      if (value.over_tensor == Over::sum) gradient.over_tensor = Over::whole;
+      if (is_number && gradient.over_tensor == Over::sum) gradient.element = Element::sum;
+      // The sum of a product over ranks becomes a number where it is rounded.
+      if (value.over_tensor != Over::whole && value.element == Element::sum)
+        gradient.element = Element::number;
     }
     if (value.group < 0) return made;
     const auto found = groups_.find(value.group);
@@ -72,7 +82,8 @@ class Differentiation {
     const int sum = gradient_like(v), old = std::exchange(found->second, sum);
     Call add{"add to d " + l_.value(v).name, {more, old}, {sum}};
     add.replaces = {{sum, old}};
-    add.kernel = l_.graph.add_up;
+    add.kernel = l_.graph.kernels.add_up;
+    add.is_by_piece = is_by_piece(l_.graph, add);
     l_.backward.push_back(add);
     note_sum(sum, old);
   }
@@ -80,7 +91,9 @@ class Differentiation {
     std::vector<int> gradients;
     bool trains = false;
     for (int w : call.gradients) {
-      const bool trained = w != Call::none && l_.graph.weights[static_cast<std::size_t>(w)].trained;
+      const bool trained =
+          w >= 0 ? w != Call::none && l_.graph.weights[static_cast<std::size_t>(w)].trained
+                 : l_.graph.summed_weights.count(~w) > 0;
       gradients.push_back(trained ? w : Call::none);
       trains = trains || trained;
     }
@@ -97,6 +110,8 @@ class Differentiation {
     for (int& id : call.reads)
       if (id < 0) id = newest_[~id];
     call.gradients = gradients;
+    for (int w : call.gradients)
+      if (w < 0) call.writes.push_back(w);
     const std::map<int, int> before = newest_;
     std::vector<std::pair<int, int>> written;  // values, twice if they are read twice
     for (int& id : call.writes) {
@@ -104,8 +119,10 @@ class Differentiation {
       const int v = ~id;
       id = gradient_like(v);
       written.emplace_back(v, id);
+      for (int& gradient : call.gradients)
+        if (gradient == ~v) gradient = ~id;
       const auto old = newest_.find(v);
-      if (!call.can_add || old == newest_.end()) continue;
+      if (!call.can_add || old == newest_.end() || l_.value(id).over_tensor == Over::sum) continue;
       call.adds = true;
       call.reads.push_back(old->second);
       call.replaces.emplace_back(id, old->second);

@@ -10,10 +10,17 @@ namespace {
 std::int64_t kept_bytes(const ValueArrays& arrays, const Numbered& calls, int at) {
   std::int64_t bytes = 0;
   for (const ValueArray& array : arrays.all)
-    if (array.home == Home::workspace && array.first < at && at <= array.last &&
-        (at <= calls.begins[1] || arrays.find_dead(array) < 0))
+    if (array.home == Home::workspace && !array.is_vector && array.first < at && at <= array.last &&
+        (at <= calls.begins[1] || arrays.find_dead(array, calls) < 0))
       bytes += array.bytes;
   return bytes;
+}
+
+int last_reader(const Numbered& calls, int exchange) {
+  for (int i = calls.begins[calls.section(exchange) + 1]; i-- > exchange;)
+    if (any_of(calls[i].reads, [&](int v) { return contains(calls[exchange].writes, v); }))
+      return i;
+  return exchange;
 }
 
 }  // namespace
@@ -40,9 +47,18 @@ std::set<int> find_phases(const Listing& listing) {
             reads.insert(found->second);
       }
       const bool is_full = reads.size() > plan::most_reads;
-      if ((waits && product < i) || is_full) {
+      // A phase waits for one exchange before it begins.
+      const bool has_waited = reads.size() > 1 && kept_bytes(arrays, calls, i) == 0;
+      // What came of an exchange is released before a product that does not need it.
+      const bool releases = calls[i].flops > 0.0 && i > begin &&
+                            any_of(reads, [&](int from) { return last_reader(calls, from) < i; }) &&
+                            !any_of(arrays.all, [&](const ValueArray& array) {
+                              return array.home == Home::workspace && !array.is_vector &&
+                                     array.first < i && i <= array.last;
+                            });
+      if ((waits && (product < i || has_waited)) || is_full || releases) {
         int best = i;
-        for (int at = i; at > (is_full ? begin : product); --at)
+        for (int at = i; !releases && at > (is_full ? begin : product); --at)
           if (kept_bytes(arrays, calls, at) < kept_bytes(arrays, calls, best)) best = at;
         begins.insert(begin = best);
       }

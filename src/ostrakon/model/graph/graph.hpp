@@ -7,10 +7,12 @@
 // Plain C++: sizes and numbers of values, no arrays and no Kokkos.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostrakon/plan/kernel_work.hpp>
 #include <ostrakon/plan/phase.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,18 +30,28 @@ enum class Element : std::uint8_t { number, sum, byte };
 /// backward reads it.
 enum class Keep : std::uint8_t { cheap, norms, attention, mlp, always };
 
-/// How ranks that share sequences have a value: its rows of their own part, the rows of all parts,
-/// or an addend of each row of all parts.
-enum class OverParts : std::uint8_t { rows, whole, sum };
+/// How the ranks of an axis have a value: each all of it, some of its rows, or some of its columns,
+/// in pieces; or an addend of it.
+enum class Over : std::uint8_t { whole, rows, columns, sum };
 
-/// What one call writes, and none changes: (rows, columns) elements of this rank.
+/// What one call writes, and none changes: (rows, columns) elements of this rank, or as many of
+/// each of its pieces.
 struct Value {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   Element element = Element::number;
   Keep keep = Keep::always;
-  OverParts over_parts = OverParts::rows;
+  Over over_tensor = Over::whole;  ///< over ranks that compute rows together, Setting::pieces
+  Over over_parts = Over::rows;    ///< over ranks that have a part of each sequence
+  std::int64_t pieces = 1;         ///< matrices of this size, where its columns are divided
+  /// Its pieces are columns of one matrix, and not one after the other: so they travel over parts.
+  bool is_side_by_side = false;
+  /// It is chunk `chunk` of the rows of value `whole`; -1: it is none. `is_in_whole`: it lies
+  /// there.
+  int whole = -1;
+  std::int64_t chunk = 0;
+  bool is_in_whole = false;
   /// It has rows of all tokens, and those of earlier calls are still there: what decoding keeps.
   bool is_cached = false;
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
@@ -51,10 +63,11 @@ struct Value {
 /// An array of the unit's flat parameter.
 struct Weight {
   std::string name;
-  std::int64_t offset = 0;  ///< in its segment
-  std::int64_t elements = 0;
-  bool trained = true;  ///< it is in the trained segment, and backward computes its gradient
-  bool tied = false;    ///< it is of the unit that this one is tied to
+  std::int64_t offset = 0;    ///< in its segment; of the first piece
+  std::int64_t elements = 0;  ///< of one piece
+  bool trained = true;        ///< it is in the trained segment, and backward computes its gradient
+  bool tied = false;          ///< it is of the unit that this one is tied to
+  std::int64_t stride = 0;    ///< elements from one piece to the next
 };
 
 /// One kernel, or a few that nothing comes between. In an operation's backward ~v is the gradient
@@ -66,8 +79,9 @@ struct Call {
   /// Weights that it reads; ~v: a copy of one, which value v is.
   std::vector<int> weights = {};
   /// Where it writes gradients of weights: of which weight; `none`: it is not trained; ~v: into
-  /// value v.
+  /// value v, in an operation into the gradient of v.
   std::vector<int> gradients = {};
+  std::int64_t gradient_elements = 0;  ///< of the one gradient of which it writes a part; 0: all
   /// {written, read}: the first may lie where the second does; `in_place`: it has to.
   std::vector<std::pair<int, int>> replaces = {};
   bool in_place = false;
@@ -75,7 +89,16 @@ struct Call {
   bool can_add = false;
   /// Whether it runs with what is deferred, if anything is, though it may have no product.
   bool is_late = false;
-  bool adds = false;           ///< it adds to the last value that it reads
+  bool adds = false;  ///< it adds to the last value that it reads
+  /// A row of what it writes takes that row alone of what it reads.
+  bool is_by_row = true;
+  bool is_by_piece = false;       ///< it computes one piece at a time; see set_pieces
+  bool takes_all_pieces = false;  ///< it takes all pieces of its weights at once
+  /// How many terms the product of a piece sums, in a call by piece that can add it to a sum.
+  /// Without it each piece is written by itself.
+  std::int64_t terms = std::numeric_limits<std::int64_t>::max();
+  /// Equal runs of its rows that are computed one by one.
+  std::int64_t runs = 1;
   bool is_recomputed = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
   double flops = 0.0;
@@ -87,6 +110,13 @@ struct Call {
   std::shared_ptr<const Kernel> kernel = {};
 
   static constexpr int none = 1 << 30;
+  /// All values that it reads, also as weights.
+  std::vector<int> all_reads() const {
+    std::vector<int> all = reads;
+    for (int w : weights)
+      if (w < 0) all.push_back(~w);
+    return all;
+  }
   bool writes_gradients() const {
     for (int gradient : gradients)
       if (gradient != none) return true;
@@ -104,8 +134,6 @@ struct Operation {
   /// Makes the first output of forward again from its first input, which it reads first, and from
   /// forward's other outputs.
   std::optional<Call> recompute = {};
-  /// How it takes its inputs over parts; empty: by rows.
-  std::vector<OverParts> over_parts = {};
 };
 
 /// What a graph is built for.
@@ -114,25 +142,44 @@ struct Setting {
   std::int64_t sum_bytes = 4;
   bool drops_norms = false, drops_attention = false, drops_mlp = false;  ///< model::Recompute
   std::int64_t parts = 1;  ///< ranks that have a part of each sequence
-  bool defers = false;     ///< gradients of weights are computed in phases that may run later
+  /// Pieces of heads, columns and words, of which tensor ranks have equally many; between products
+  /// they have some rows each. 1: nothing is divided.
+  std::int64_t pieces = 1;
+  std::int64_t tensor_ranks = 1;
+  std::int64_t chunks = 1;  ///< of rows, which tensor ranks exchange one after the other in forward
+  bool defers = false;      ///< gradients of weights are computed in phases that may run later
   std::int64_t decoded_tokens = 0;  ///< above 0: it is decoded, which has no backward, in sequences
                                     ///< of so many tokens
 
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;
 
+  std::int64_t own_pieces() const { return pieces / tensor_ranks; }
   bool drops(Keep keep) const {
     return is_loss || keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||
            (keep == Keep::attention && drops_attention) || (keep == Keep::mlp && drops_mlp);
   }
 };
 
+/// Kernels of calls that are no part of an operation.
+struct GraphKernels {
+  /// What is read, or a weight, is copied to what is written, or to a gradient of a weight, in its
+  /// type.
+  std::shared_ptr<const Kernel> copy = {};
+  /// The first two values read are added up.
+  std::shared_ptr<const Kernel> add_up = {};
+  /// A rank's pieces of weights, one weight after the other, are copied to the one value written;
+  /// from the value read to gradients.
+  std::shared_ptr<const Kernel> hand_weights = {}, give_gradients = {};
+  /// The one value read, which has such pieces of each rank, one rank after the other, becomes a
+  /// value for each weight; the other way round.
+  std::shared_ptr<const Kernel> take_weights = {}, join_gradients = {};
+};
+
 /// The operations of a unit in order, and their values and weights by number.
 struct Graph {
   Setting setting;
-  /// Kernels of calls that passes add: what is read, or a weight, is copied to what is written, or
-  /// to a gradient of a weight, in its type; the first two values read are added up.
-  std::shared_ptr<const Kernel> copy = {}, add_up = {};
+  GraphKernels kernels = {};
   std::vector<Value> values = {};
   std::vector<Weight> weights = {};
   std::vector<Operation> operations = {};
@@ -141,6 +188,8 @@ struct Graph {
   /// The unit's output, and behind it what else it hands to the unit after it. Their gradients come
   /// the same way.
   std::vector<int> outputs = {};
+  /// Values that weights are, whole, of which ranks have addends of a gradient.
+  std::set<int> summed_weights = {};
 
   int add(Value value) {
     values.push_back(std::move(value));
@@ -160,9 +209,10 @@ struct Graph {
            : element == Element::sum  ? setting.sum_bytes
                                       : 1;
   }
+  /// Bytes of a value with all its pieces.
   std::int64_t bytes_of(int v) const {
     const Value& value = values[static_cast<std::size_t>(v)];
-    return value.rows * value.columns * element_bytes(value.element);
+    return value.pieces * value.rows * value.columns * element_bytes(value.element);
   }
 };
 

@@ -28,7 +28,7 @@ class Keeping {
 
   void run() {
     for (Call call : std::exchange(l_.backward, {})) {
-      for (int& v : call.reads) v = find(v);
+      read_found(call);
       for (auto& [to, from] : call.replaces)
         if (const auto again = recomputed_.find(from); again != recomputed_.end())
           from = again->second;
@@ -37,6 +37,11 @@ class Keeping {
   }
 
  private:
+  void read_found(Call& call) {
+    for (int& v : call.reads) v = find(v);
+    for (int& w : call.weights)
+      if (w < 0) w = ~find(~w);
+  }
   /// The value that backward finds in place of `v`.
   int find(int v) {
     if (makers_.count(v) == 0) return v;
@@ -46,7 +51,7 @@ class Keeping {
     }
     if (recomputed_.count(v) > 0) return recomputed_[v];
     Call call = recomputation_of(l_, makers_, v);
-    for (int& read : call.reads) read = find(read);
+    read_found(call);
     const std::vector<int> made = l_.graph.add_like(call.writes, "");
     for (std::size_t i = 0; i < made.size(); ++i) {
       l_.recomputed_of[made[i]] = call.writes[i];

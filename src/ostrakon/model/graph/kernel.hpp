@@ -21,29 +21,45 @@ struct Buffers {
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
   bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
   View<const std::int32_t*> tokens, targets;
-  std::int64_t part = 0;       ///< UnitBuffers::part
-  View<std::int64_t*> counts;  ///< UnitBuffers::counts
+  std::int64_t part = 0;         ///< UnitBuffers::part
+  std::int64_t tensor_rank = 0;  ///< UnitBuffers::tensor_rank
+  View<std::int64_t*> counts;    ///< UnitBuffers::counts
   double loss_scale = 1.0;
 
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
 };
 
+/// Which part of a call is computed.
+struct Turn {
+  RowRange rows;           ///< that are computed where a sequence is decoded
+  std::int64_t piece = 0;  ///< of those that the rank has
+  std::int64_t run = 0;    ///< of rows
+  /// Where a call by piece writes its sum, and whether it adds to what is there.
+  View<std::byte*> sum = {};
+  bool adds = false;
+};
+
 /// What a kernel works with: the values, weights and scratch arrays of its call, by their index
-/// there, as views. Where a sequence is decoded, `rows` are the tokens that are computed, and
-/// matrices that are read and written have their rows alone.
+/// there, as views. Where a sequence is decoded, matrices that are read and written have the rows
+/// that are computed alone; those of a call by piece are one piece's.
 class Arguments {
  public:
-  Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, RowRange rows,
+  Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, Turn turn,
             bool decodes)
-      : call_(call), program_(program), buffers_(buffers), rows_(rows), decodes_(decodes) {}
+      : call_(call), program_(program), buffers_(buffers), turn_(turn), decodes_(decodes) {}
 
-  RowRange rows() const { return rows_; }
+  RowRange rows() const { return turn_.rows; }
   std::int64_t part() const { return buffers_.part; }
-  bool adds() const { return call_.call.adds; }
+  /// The piece that is computed, of those of all tensor ranks: of a call that takes all of this
+  /// rank's, the first one.
+  std::int64_t piece() const { return buffers_.tensor_rank * program_.own_pieces + turn_.piece; }
+  bool adds() const { return call_.call.adds || turn_.adds; }
   const Buffers& buffers() const { return buffers_; }
 
   int reads() const { return static_cast<int>(call_.reads.size()); }
   int writes() const { return static_cast<int>(call_.writes.size()); }
+  int weights() const { return static_cast<int>(call_.call.weights.size()); }
+  int gradients() const { return static_cast<int>(call_.call.gradients.size()); }
   const Place& place_read(int i) const { return at(call_.reads, i); }
   const Place& place_written(int i) const { return at(call_.writes, i); }
 
@@ -53,7 +69,7 @@ class Arguments {
   }
   template <class A>
   View<A**> written(int i) const {
-    return in_range(matrix<A>(place_written(i)), place_written(i));
+    return in_range(matrix_written<A>(i), place_written(i));
   }
   /// The value with all of its rows, whichever of them are computed.
   template <class A>
@@ -68,6 +84,7 @@ class Arguments {
   }
   template <class A>
   View<A**> written_joined(int first, int count) const {
+    if (count == 1) return written<A>(first);
     return in_range(matrix<A>(joined<A>(call_.writes, first, count)), place_written(first));
   }
   template <class A>
@@ -78,24 +95,44 @@ class Arguments {
   /// A weight; none, if the call has fewer.
   template <class A>
   View<const A*> weight(int i) const {
-    if (i >= static_cast<int>(call_.call.weights.size())) return {};
+    if (i >= weights()) return {};
     const int w = at(call_.call.weights, i);
     if (w < 0) return matrix<A>(at(call_.weights, i)).flat();
-    const Weight& weight = at(program_.weights, w);
-    const View<std::byte*> own = weight.trained ? buffers_.trained : buffers_.frozen;
-    const View<std::byte*> tied = weight.trained ? buffers_.tied_trained : buffers_.tied_frozen;
-    return part_of<A>(weight.tied ? tied : own, weight.offset, weight.elements);
+    const View<A**> pieces = weight_pieces<A>(i);
+    return pieces ? pieces.row_range(turn_.piece, turn_.piece + 1).flat() : View<const A*>();
   }
   /// The gradient of one; none, if it is not trained.
   template <class A>
   View<A*> gradient(int i) const {
-    if (i >= static_cast<int>(call_.call.gradients.size())) return {};
+    if (i >= gradients()) return {};
     const int w = at(call_.call.gradients, i);
     if (w == Call::none) return {};
-    if (w < 0) return matrix<A>(at(call_.gradients, i)).flat();
-    const Weight& weight = at(program_.weights, w);
-    return part_of<A>(weight.tied ? buffers_.tied_gradients : buffers_.gradients, weight.offset,
-                      weight.elements);
+    if (w < 0) {
+      const Place& place = at(call_.gradients, i);
+      return (is_sum(place) ? view_as<A>(turn_.sum).matrix(1, place.columns) : matrix<A>(place))
+          .flat();
+    }
+    const View<A**> pieces = gradient_pieces<A>(i);
+    return pieces ? pieces.row_range(turn_.piece, turn_.piece + 1).flat() : View<A*>();
+  }
+  /// All pieces of a weight that this rank has, and of its gradient: (pieces, elements of one).
+  template <class A>
+  View<A**> weight_pieces(int i) const {
+    const Weight& weight = at(program_.weights, at(call_.call.weights, i));
+    const View<std::byte*> own = weight.trained ? buffers_.trained : buffers_.frozen;
+    const View<std::byte*> tied = weight.trained ? buffers_.tied_trained : buffers_.tied_frozen;
+    return pieces_of<A>(weight, weight.tied ? tied : own);
+  }
+  template <class A>
+  View<A**> gradient_pieces(int i) const {
+    const Weight& weight = at(program_.weights, at(call_.call.gradients, i));
+    return pieces_of<A>(weight, weight.tied ? buffers_.tied_gradients : buffers_.gradients);
+  }
+  /// All gradients of the piece, `elements`, of this unit or of the one that it is tied to.
+  template <class A>
+  View<A*> all_gradients(bool tied, std::int64_t elements) const {
+    const View<A*> all = view_as<A>(tied ? buffers_.tied_gradients : buffers_.gradients);
+    return all.range(turn_.piece * elements, (turn_.piece + 1) * elements);
   }
   template <class A>
   View<A*> scratch(int i) const {
@@ -114,25 +151,56 @@ class Arguments {
   static const Item& at(const std::vector<Item>& items, int i) {
     return items[static_cast<std::size_t>(i)];
   }
+  bool is_sum(const Place& place) const {
+    if (!turn_.sum) return false;
+    const Place& sum = at(call_.writes, call_.sum);
+    return place.home == sum.home && place.offset == sum.offset;
+  }
   template <class A>
-  View<A**> matrix(const Place& place) const {
-    const View<std::byte*> home = buffers_.in(place.home);
+  View<A**> matrix_written(int i) const {
+    const Place& place = place_written(i);
+    if (!turn_.sum || i != call_.sum) return matrix<A>(place);
+    return in_run(view_as<A>(turn_.sum).matrix(place.rows, place.columns), place);
+  }
+  template <class A>
+  View<A**> matrix(Place place) const {
+    View<std::byte*> home = buffers_.in(place.home);
+    if (!home && place.spare >= 0) {
+      home = buffers_.in(Home::workspace);
+      place.offset = place.spare;
+    }
     if (!home) return View<A*>().matrix(place.rows, place.columns);
     const auto size = static_cast<std::int64_t>(sizeof(A));
-    const std::int64_t elements = (place.rows - 1) * place.stride + place.columns;
-    const View<A*> all = view_as<A>(home.range(place.offset, place.offset + elements * size));
-    return {all.data(), place.rows, place.columns, place.stride, all.origin()};
+    // Runs of a chunk lie apart.
+    const std::int64_t rows = place.run_stride == 0
+                                  ? place.rows
+                                  : (place.runs - 1) * place.run_stride + place.rows / place.runs;
+    const std::int64_t begin = place.offset + turn_.piece * place.piece_stride;
+    const std::int64_t elements = (rows - 1) * place.stride + place.columns;
+    const View<A*> all = view_as<A>(home.range(begin, begin + elements * size));
+    return in_run(View<A**>(all.data(), rows, place.columns, place.stride, all.origin()), place);
+  }
+  template <class A>
+  View<A**> in_run(View<A**> all, const Place& place) const {
+    if (call_.call.runs == 1 || place.run_stride == 0) return all;
+    const std::int64_t first = turn_.run * place.run_stride;
+    return all.row_range(first, first + place.rows / place.runs);
   }
   template <class A>
   View<A**> in_range(View<A**> all, const Place& place) const {
     if (!decodes_ || !all) return all;
-    return place.is_cached ? all.row_range(rows_.begin, rows_.end)
-                           : all.row_range(0, std::min(place.rows, rows_.end - rows_.begin));
+    return place.is_cached
+               ? all.row_range(turn_.rows.begin, turn_.rows.end)
+               : all.row_range(0, std::min(place.rows, turn_.rows.end - turn_.rows.begin));
   }
   template <class A>
-  static View<A*> part_of(View<std::byte*> segment, std::int64_t offset, std::int64_t elements) {
+  View<A**> pieces_of(const Weight& weight, View<std::byte*> segment) const {
+    if (!segment) return {};
     const auto size = static_cast<std::int64_t>(sizeof(A));
-    return view_as<A>(segment.range(offset * size, (offset + elements) * size));
+    const std::int64_t count = program_.own_pieces;
+    const std::int64_t end = weight.offset + (count - 1) * weight.stride + weight.elements;
+    const View<A*> all = view_as<A>(segment.range(weight.offset * size, end * size));
+    return {all.data(), count, weight.elements, weight.stride, all.origin()};
   }
   template <class A>
   static Place joined(const std::vector<Place>& places, int first, int count) {
@@ -150,7 +218,7 @@ class Arguments {
   const PlacedCall& call_;
   const Program& program_;
   const Buffers& buffers_;
-  RowRange rows_;
+  Turn turn_;
   bool decodes_;
 };
 

@@ -45,11 +45,94 @@ void copy_of(const Exec& exec, const Arguments& a) {
 }
 
 /// The first two values: the second lies where the sum does, or is copied there.
-template <class T>
+template <class A>
 void add_up(const Exec& exec, const Arguments& a) {
-  const View<T**> sum = a.written<T>(0);
-  if (a.read<T>(1).data() != sum.data()) math::copy_rows<T, T>(exec, a.read<T>(1), sum);
-  math::add_to<T>(exec, a.read<T>(0).flat(), sum.flat());
+  const View<A**> sum = a.written<A>(0);
+  if (a.read<A>(1).data() != sum.data()) math::copy_rows<A, A>(exec, a.read<A>(1), sum);
+  math::add_to<A>(exec, a.read<A>(0).flat(), sum.flat());
+}
+
+/// body(its index, its elements in `all`, which has `ranks` parts with some of each) for each of
+/// the arrays that `size` tells the elements of.
+template <class A, class Size, class Body>
+void for_each_array(View<A*> all, std::int64_t ranks, int arrays, const Size& size,
+                    const Body& body) {
+  const View<A**> parts = all.matrix(ranks, all.size() / ranks);
+  std::int64_t begin = 0;
+  for (int i = 0; i < arrays; ++i) {
+    const std::int64_t end = begin + size(i) / ranks;
+    body(i, parts.column_range(begin, end));
+    begin = end;
+  }
+}
+
+Weight weight_of(const Parameter& parameter) {
+  return {parameter.name, parameter.offset,      parameter.piece_elements(), !parameter.frozen,
+          false,          parameter.piece_stride};
+}
+
+template <class T>
+GraphKernels kernels_of(std::int64_t ranks) {
+  using C = compute_t<T>;
+  GraphKernels kernels;
+  kernels.copy = make_kernel(copy_of<T>);
+  kernels.add_up = make_kernel([](const Exec& exec, const Arguments& a) {
+    a.place_written(0).element == Element::sum ? add_up<C>(exec, a) : add_up<T>(exec, a);
+  });
+  const auto shaped = [](auto flat, std::int64_t rows) {
+    return flat.matrix(rows, flat.size() / rows);
+  };
+  kernels.hand_weights = make_kernel([](const Exec& exec, const Arguments& a) {
+    std::int64_t begin = 0;
+    for (int i = 0; i < a.weights(); ++i) {
+      const View<const T**> pieces = a.weight_pieces<T>(i);
+      const std::int64_t end = begin + pieces.rows() * pieces.columns();
+      math::copy_rows<T, T>(
+          exec, pieces,
+          a.written<T>(0).flat().range(begin, end).matrix(pieces.rows(), pieces.columns()));
+      begin = end;
+    }
+  });
+  kernels.give_gradients = make_kernel([](const Exec& exec, const Arguments& a) {
+    std::int64_t begin = 0;
+    for (int i = 0; i < a.gradients(); ++i) {
+      const View<C**> pieces = a.gradient_pieces<C>(i);
+      const std::int64_t end = begin + pieces.rows() * pieces.columns();
+      math::copy_rows<C, C>(
+          exec, a.read<C>(0).flat().range(begin, end).matrix(pieces.rows(), pieces.columns()),
+          pieces);
+      begin = end;
+    }
+  });
+  kernels.take_weights = make_kernel([=](const Exec& exec, const Arguments& a) {
+    for_each_array<const T>(
+        a.read<T>(0).flat(), ranks, a.writes(), [&](int i) { return a.place_written(i).columns; },
+        [&](int i, View<const T**> parts) {
+          math::copy_rows<T, T>(exec, parts, shaped(a.written<T>(i).flat(), ranks));
+        });
+  });
+  kernels.join_gradients = make_kernel([=](const Exec& exec, const Arguments& a) {
+    for_each_array<C>(
+        a.written<C>(0).flat(), ranks, a.reads(), [&](int i) { return a.place_read(i).columns; },
+        [&](int i, View<C**> parts) {
+          math::copy_rows<C, C>(exec, shaped(a.read<C>(i).flat(), ranks), parts);
+        });
+  });
+  return kernels;
+}
+
+/// What the call writes = a b, added to what is there where it adds, in the type of what it writes.
+template <class T>
+void multiply(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
+              const Arguments& arguments, int count) {
+  using C = compute_t<T>;
+  const C beta = arguments.adds() ? 1 : 0;
+  if (arguments.place_written(0).element == Element::sum)
+    math::gemm<T, C>(exec, Transpose::no, transpose_b, 1, a, b, beta,
+                     arguments.written_joined<C>(0, count));
+  else
+    math::gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, beta,
+                  arguments.written_joined<T>(0, count));
 }
 
 }  // namespace
@@ -57,7 +140,7 @@ void add_up(const Exec& exec, const Arguments& a) {
 template <class T>
 Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
                           const std::vector<Parameter>& parameters, std::int64_t width)
-    : leaf_(leaf), rows_(leaf.rows()) {
+    : leaf_(leaf) {
   Setting& setting = graph_.setting;
   setting.number_bytes = static_cast<std::int64_t>(sizeof(T));
   setting.sum_bytes = static_cast<std::int64_t>(sizeof(Compute));
@@ -65,35 +148,52 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.drops_attention = recompute.attention;
   setting.drops_mlp = recompute.mlp;
   setting.parts = leaf.parts;
+  setting.pieces = leaf.tensor_pieces();
+  setting.tensor_ranks = leaf.tensor_ranks;
+  setting.chunks = leaf.tensor_chunks;
   setting.defers = leaf.defers_gradients;
   if (leaf.decodes()) setting.decoded_tokens = leaf.tokens;
-  for (const Parameter& parameter : parameters)
-    graph_.weights.push_back(
-        {parameter.name, parameter.offset, parameter.elements(), !parameter.frozen});
-  graph_.copy = make_kernel(copy_of<T>);
-  graph_.add_up = make_kernel(add_up<T>);
-  if (width > 0) graph_.input = add("x", width);
+  for (const Parameter& parameter : parameters) graph_.weights.push_back(weight_of(parameter));
+  graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
+  if (width > 0) graph_.input = add("x", width, Over::rows);
 }
 
 template <class T>
 Graph Operations<T>::take(std::vector<int> outputs) && {
+  for (int& output : outputs) output = rows_of_rank(output);
+  division_.gather_weights(graph_);
   graph_.outputs = std::move(outputs);
   return std::move(graph_);
 }
 
 template <class T>
-int Operations<T>::add(const std::string& name, std::int64_t columns, Keep keep, Element element) {
-  Value value{name, rows_, columns};
+void Operations<T>::append(Operation operation) {
+  for (Calls* calls : {&operation.forward, &operation.backward})
+    for (Call& call : *calls) call.name = prefix_ + call.name;
+  if (operation.recompute) operation.recompute->name = prefix_ + operation.recompute->name;
+  set_pieces(graph_, operation);
+  graph_.operations.push_back(std::move(operation));
+}
+
+template <class T>
+int Operations<T>::add(const std::string& name, std::int64_t columns, Over over, Keep keep,
+                       Element element) {
+  Value value{prefix_ + name, leaf_.rows(), columns};
   value.keep = keep;
   value.element = element;
+  if (graph_.setting.pieces > 1) {
+    value.over_tensor = over;
+    if (over == Over::rows) value.rows = leaf_.own_rows();
+    if (over == Over::columns) value.pieces = leaf_.own_pieces();
+  }
   return graph_.add(std::move(value));
 }
 
 template <class T>
 int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns, Keep keep,
                            Element element) {
-  const int made = add(name, columns, keep, element);
-  graph_.values.back().rows = graph_.values[static_cast<std::size_t>(x)].rows;
+  const int made = add(name, columns, value(x).over_tensor, keep, element);
+  graph_.values.back().rows = value(x).rows;
   return made;
 }
 
@@ -104,18 +204,33 @@ std::vector<int> Operations<T>::columns(const std::vector<std::string>& names,
   std::int64_t& end = graph_.group_columns[static_cast<std::size_t>(group)];
   std::vector<int> made;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    made.push_back(add(names[i], columns[i]));
+    const std::int64_t own = columns[i] / leaf_.tensor_pieces();
+    made.push_back(add(names[i], own, Over::columns));
     graph_.values.back().group = group;
     graph_.values.back().first_column = end;
-    end += columns[i];
+    end += own;
   }
+  return made;
+}
+
+template <class T>
+int Operations<T>::rows_of_rank(int x) {
+  const int rows = over_tensor(x, Over::rows);
+  if (rows == x || value(rows).element == Element::number) return rows;
+  const int made = add_for(rows, name_of(x) + " rounded", columns_of(rows));
+  Call forward{"round " + name_of(x), {rows}, {made}};
+  forward.work = row_work(rows, 2 * columns_of(rows));
+  forward.kernel = graph_.kernels.copy;
+  Operation round{{forward}};
+  round.adds_to = {rows};
+  append(std::move(round));
   return made;
 }
 
 template <class T>
 int Operations<T>::weight(const std::string& name) const {
   for (std::size_t w = 0; w < graph_.weights.size(); ++w)
-    if (graph_.weights[w].name == name) return static_cast<int>(w);
+    if (graph_.weights[w].name == prefix_ + name) return static_cast<int>(w);
   return -1;
 }
 
@@ -127,63 +242,90 @@ std::vector<int> Operations<T>::weights_of(const std::string& name) const {
 }
 
 template <class T>
-plan::KernelWork Operations<T>::row_work(std::int64_t columns, double kernels) const {
-  return plan::row_work(static_cast<double>(bytes_of<T>(rows_ * columns)), kernels);
+std::vector<int> Operations<T>::whole_weights_of(const std::string& name) {
+  std::vector<int> weights = weights_of(name);
+  for (int& w : weights) w = division_.whole_weight(graph_, w, true);
+  return weights;
+}
+
+template <class T>
+plan::KernelWork Operations<T>::row_work(int x, std::int64_t columns, double kernels) const {
+  return plan::row_work(static_cast<double>(bytes_of<T>(value(x).rows * columns)), kernels);
 }
 
 /// A product of (m, k) and (k, n) takes 2 m n k.
 template <class T>
-double Operations<T>::product_flops(std::int64_t inputs, std::int64_t outputs) const {
-  return 2.0 * static_cast<double>(rows_) * static_cast<double>(inputs * outputs);
+double Operations<T>::product_flops(int x, std::int64_t inputs, std::int64_t outputs) const {
+  return 2.0 * static_cast<double>(value(x).rows) * static_cast<double>(inputs * outputs);
 }
 
 // ---- norms --------------------------------------------------------------------------------------
 
 template <class T>
-int Operations<T>::norm(int x, const std::string& name, math::NormKind kind, double epsilon) {
+Operation Operations<T>::norm_forward(int x, const std::string& name, math::NormKind kind,
+                                      double epsilon) {
   const std::int64_t width = columns_of(x);
   const bool has_mean = kind == math::NormKind::layernorm;
-  const std::vector<int> weights = weights_of(name);
+  const std::vector<int> weights = whole_weights_of(name);
   const int made = add_for(x, name, width, Keep::cheap);
   std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
   if (has_mean) statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
   // Arguments: x, then rstd and mean, which forward writes behind y.
   Call forward{name, {x}, {made}};
-  append(forward.writes, statistics);
+  graph::append(forward.writes, statistics);
   forward.weights = weights;
-  forward.work = row_work(2 * width);
+  forward.work = row_work(x, 2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::norm_forward<T>(
         exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1), a.written<T>(0),
         has_mean ? a.written<Compute>(2).flat() : View<Compute*>(), a.written<Compute>(1).flat());
   });
-  const auto mean_of = [has_mean](const Arguments& a, int i) {
-    return has_mean ? a.read<Compute>(i).flat() : View<const Compute*>();
-  };
   Operation norm{{forward}};
   norm.recompute = Call{name, {x}, {made}};
-  append(norm.recompute->reads, statistics);
+  graph::append(norm.recompute->reads, statistics);
   norm.recompute->weights = weights;
   norm.recompute->work = forward.work;
   norm.recompute->kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1), mean_of(a, 2),
+    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+                        has_mean ? a.read<Compute>(2).flat() : View<const Compute*>(),
                         a.read<Compute>(1).flat(), a.written<T>(0));
   });
-  const std::int64_t leaves = leaf_.leaves();
+  return norm;
+}
+
+template <class T>
+int Operations<T>::norm_alone(int x, const std::string& name, math::NormKind kind, double epsilon) {
+  Operation norm = norm_forward(rows_of_rank(x), name, kind, epsilon);
+  const int made = norm.forward.front().writes.front();
+  append(std::move(norm));
+  return made;
+}
+
+template <class T>
+int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
+  const int x = rows_of_rank(of);
+  Operation norm = norm_forward(x, name, kind, epsilon);
+  const Call& forward = norm.forward.front();
+  const int made = forward.writes.front();
+  const bool has_mean = kind == math::NormKind::layernorm;
+  const auto mean_of = [has_mean](const Arguments& a, int i) {
+    return has_mean ? a.read<Compute>(i).flat() : View<const Compute*>();
+  };
+  const std::int64_t width = columns_of(x), leaves = leaves_of(x);
   Call gradients{"d " + name + ".weight", {x, ~made}, {}};
-  append(gradients.reads, statistics);
-  gradients.gradients = weights;
+  gradients.reads.insert(gradients.reads.end(), forward.writes.begin() + 1, forward.writes.end());
+  gradients.gradients = forward.weights;
   gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
-  gradients.work = row_work(2 * width);
+  gradients.work = row_work(x, 2 * width);
   gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_norm_gradients<T>(exec, kind, a.read<T>(0), mean_of(a, 3), a.read<Compute>(2).flat(),
                           a.read<T>(1), a.gradient<Compute>(0), a.gradient<Compute>(1),
                           {leaves, a.scratch<Compute>(0)});
   });
   Call input{"d " + name, gradients.reads, {~x}};
-  input.weights = {weights.front()};
+  input.weights = {forward.weights.front()};
   input.can_add = true;
-  input.work = row_work(2 * width);
+  input.work = row_work(x, 2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::norm_backward_input<T>(
         exec, kind, a.read<T>(0), a.weight<T>(0), mean_of(a, 3), a.read<Compute>(2).flat(),
@@ -191,7 +333,7 @@ int Operations<T>::norm(int x, const std::string& name, math::NormKind kind, dou
         a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
   });
   norm.backward = {gradients, input};
-  graph_.operations.push_back(std::move(norm));
+  append(std::move(norm));
   return made;
 }
 
@@ -199,24 +341,25 @@ template <class T>
 int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_width,
                              double epsilon) {
   const std::int64_t width = columns_of(x), leaves = leaf_.leaves();
-  const std::vector<int> weights = weights_of(name);
+  const std::vector<int> weights = whole_weights_of(name);
   const int made = graph_.add_like(x);
   Value& value = graph_.values[static_cast<std::size_t>(made)];
-  value.name = name;
+  value.name = prefix_ + name;
   value.group = graph_.values[static_cast<std::size_t>(x)].group;
   value.first_column = graph_.values[static_cast<std::size_t>(x)].first_column;
-  const int kept = add(name_of(x) + " unnormed", width);
-  const int rstd = add(name + ".rstd", width / head_width, Keep::cheap, Element::sum);
+  const int kept = add_for(x, name_of(x) + " unnormed", width);
+  const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::cheap, Element::sum);
   Call forward{name, {x}, {made, kept}};
+  forward.is_by_row = false;  // in place of what is one array for all rows
   forward.weights = weights;
   forward.replaces = {{made, x}};
   forward.in_place = true;
-  forward.work = row_work(2 * width);
+  forward.work = row_work(x, 2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_forward<T>(exec, epsilon, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
   });
   Call statistics{name + ".rstd", {kept}, {rstd}};
-  statistics.work = row_work(width);
+  statistics.work = row_work(x, width);
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_statistics<T>(exec, epsilon, head_width, a.read<T>(0),
                                   a.written<Compute>(0).flat());
@@ -224,7 +367,7 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   Call gradient{"d " + name + ".weight", {kept, rstd, ~made}, {}};
   gradient.gradients = weights;
   gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
-  gradient.work = row_work(2 * width);
+  gradient.work = row_work(x, 2 * width);
   gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
                               a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
@@ -233,12 +376,12 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   input.weights = weights;
   input.replaces = {{~x, ~made}};
   input.in_place = true;
-  input.work = row_work(2 * width);
+  input.work = row_work(x, 2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
                                       a.written<T>(0));
   });
-  graph_.operations.push_back({{forward}, {statistics, gradient, input}});
+  append({{forward}, {statistics, gradient, input}});
   return made;
 }
 
@@ -246,53 +389,66 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
 
 template <class T>
 Calls Operations<T>::linear_backward(int x, const std::string& name, const std::vector<int>& made,
-                                     std::int64_t outputs) const {
+                                     std::int64_t outputs, int halves) const {
   const std::int64_t inputs = columns_of(x), leaves = leaf_.leaves();
   const std::vector<int> weights = weights_of(name);
   const auto count = static_cast<int>(made.size());
   std::vector<int> dy;
   for (int v : made) dy.push_back(~v);
-  const double flops = product_flops(inputs, outputs);
+  const std::int64_t middle = halves == 1 ? outputs : std::min(round_up(outputs / 2, 16), outputs);
   Calls calls;
-  Call weight{"d " + name + ".weight", dy, {}};
-  weight.reads.push_back(x);
-  weight.gradients = {weights.front()};
-  weight.scratch = {bytes_of<Compute>(weight_sums_workspace(outputs, inputs, leaves))};
-  weight.flops = flops;
-  weight.work = plan::product_work(flops, inputs, outputs);
-  weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    sum_weight_gradient<T>(exec, a.read<T>(count), a.read_joined<T>(0, count),
-                           a.gradient<Compute>(0).matrix(outputs, inputs),
-                           {leaves, a.scratch<Compute>(0)});
-  });
-  calls.push_back(std::move(weight));
+  for (const auto& [begin, end] :
+       {std::pair{std::int64_t{0}, middle}, std::pair{middle, outputs}}) {
+    if (begin == end) continue;
+    const std::int64_t first = begin, last = end;
+    Call weight{"d " + name + ".weight" + (first > 0 ? ", second half" : ""), dy, {}};
+    weight.reads.push_back(x);
+    weight.gradients = {weights.front()};
+    weight.gradient_elements = (last - first) * inputs;
+    weight.scratch = {bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
+    weight.flops = product_flops(x, inputs, last - first);
+    weight.work = plan::product_work(weight.flops, inputs, last - first);
+    weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      sum_weight_gradient<T>(exec, a.read<T>(count),
+                             a.read_joined<T>(0, count).column_range(first, last),
+                             a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last),
+                             {leaves, a.scratch<Compute>(0)});
+    });
+    calls.push_back(std::move(weight));
+  }
   if (weights.size() > 1) {
+    // Where y is a sum over pieces, a piece has some of the columns of the bias.
+    const std::int64_t columns = elements_of(weights.back());
+    const std::int64_t shift = columns < outputs ? columns : 0;
     Call bias{"d " + name + ".bias", dy, {}};
     bias.gradients = {weights.back()};
-    bias.scratch = {bytes_of<Compute>(bias_sums_workspace(outputs, leaves))};
-    bias.work = row_work(outputs);
+    bias.scratch = {bytes_of<Compute>(bias_sums_workspace(columns, leaves))};
+    bias.work = row_work(x, columns);
     bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      sum_bias_gradient<T>(exec, a.read_joined<T>(0, count), a.gradient<Compute>(0),
-                           {leaves, a.scratch<Compute>(0)});
+      const std::int64_t first = a.piece() * shift;
+      sum_bias_gradient<T>(exec, a.read_joined<T>(0, count).column_range(first, first + columns),
+                           a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
     });
     calls.push_back(std::move(bias));
   }
   Call input{"d " + name, dy, {~x}};
   input.weights = {weights.front()};
   input.can_add = true;
-  input.flops = flops;
-  input.work = plan::product_work(flops, inputs, outputs);
+  input.terms = outputs;
+  input.flops = product_flops(x, inputs, outputs);
+  input.work = plan::product_work(input.flops, inputs, outputs);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::gemm<T>(exec, Transpose::no, Transpose::no, 1, a.read_joined<T>(0, count),
-                  a.weight<T>(0).matrix(outputs, inputs), a.adds() ? 1 : 0, a.written<T>(0));
+    multiply<T>(exec, Transpose::no, a.read_joined<T>(0, count),
+                a.weight<T>(0).matrix(outputs, inputs), a, 1);
   });
   calls.push_back(std::move(input));
   return calls;
 }
 
 template <class T>
-void Operations<T>::linear(int x, const std::string& name, const std::vector<int>& all,
-                           const std::vector<std::vector<int>>& products) {
+void Operations<T>::linear(int of, const std::string& name, const std::vector<int>& all,
+                           const std::vector<std::vector<int>>& products, bool halves_gradient) {
+  const int x = over_tensor(of, Over::whole);
   const std::int64_t inputs = columns_of(x);
   const std::vector<int> weights = weights_of(name);
   const bool has_bias = weights.size() > 1;
@@ -310,9 +466,9 @@ void Operations<T>::linear(int x, const std::string& name, const std::vector<int
     const auto count = static_cast<int>(made.size());
     Call forward{products.size() == 1 ? name : name + " " + name_of(made.front()), {x}, made};
     forward.weights = weights;
-    forward.flops = product_flops(inputs, columns);
+    forward.flops = product_flops(x, inputs, columns);
     forward.work = plan::product_work(forward.flops, inputs, columns);
-    if (has_bias) forward.work += row_work(2 * columns);
+    if (has_bias) forward.work += row_work(x, 2 * columns);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<T**> y = a.written_joined<T>(0, count);
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
@@ -322,28 +478,66 @@ void Operations<T>::linear(int x, const std::string& name, const std::vector<int
     });
     linear.forward.push_back(std::move(forward));
   }
-  linear.backward = linear_backward(x, name, all, outputs);
-  graph_.operations.push_back(std::move(linear));
+  const bool halves = halves_gradient && graph_.setting.pieces > 1;
+  linear.backward = linear_backward(x, name, all, outputs, halves ? 2 : 1);
+  append(std::move(linear));
 }
 
 template <class T>
-int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep) {
-  const int made = add(name, columns, keep);
-  linear(x, name, {made}, {{made}});
+int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep,
+                          bool halves_gradient) {
+  const int made = add(name, columns / leaf_.tensor_pieces(), Over::columns, keep);
+  linear(x, name, {made}, {{made}}, halves_gradient);
   return made;
+}
+
+/// x W^T of columns of x, a sum over pieces and ranks.
+template <class T>
+int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t outputs) {
+  const std::int64_t inputs = columns_of(x);
+  const int made = add(name, outputs, Over::sum, Keep::cheap, Element::sum);
+  Call forward{name, {x}, {made}};
+  forward.weights = {weights_of(name).front()};
+  forward.terms = inputs;
+  forward.flops = product_flops(x, inputs, outputs);
+  forward.work = plan::product_work(forward.flops, inputs, outputs);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    multiply<T>(exec, Transpose::yes, a.read<T>(0), a.weight<T>(0).matrix(outputs, inputs), a, 1);
+  });
+  append({{forward}, linear_backward(x, name, {made}, outputs, 1)});
+  return made;
+}
+
+/// onto + (sum + bias), rounded once.
+template <class T>
+int Operations<T>::add_sum(int onto, int sum, const std::string& bias, const std::string& made) {
+  const int rows = over_tensor(sum, Over::rows);
+  const int y = add_for(onto, made, columns_of(onto));
+  Call forward{made, {rows, onto}, {y}};
+  if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
+  forward.work = row_work(onto, 3 * columns_of(onto));
+  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
+    math::add_residual<T>(exec, a.read<T>(1), a.read<Compute>(0), a.weight<T>(0), a.written<T>(0));
+  });
+  Operation operation{{forward}};
+  operation.adds_to = {onto, rows};
+  append(std::move(operation));
+  return y;
 }
 
 template <class T>
 int Operations<T>::linear_onto(int onto, int x, const std::string& name, const std::string& made) {
   const std::int64_t inputs = columns_of(x), outputs = columns_of(onto);
+  if (value(x).over_tensor == Over::columns)
+    return add_sum(onto, sum_of_product(x, name, outputs), name + ".bias", made);
   const std::vector<int> weights = weights_of(name);
   const bool has_bias = weights.size() > 1;
-  const int y = add(made, outputs);
+  const int y = add_for(onto, made, outputs);
   Call forward{name, {x, onto}, {y}};
   forward.weights = weights;
-  forward.flops = product_flops(inputs, outputs);
-  forward.work = plan::product_work(forward.flops, inputs, outputs) + row_work(2 * outputs);
-  if (has_bias) forward.work += row_work(2 * outputs);
+  forward.flops = product_flops(x, inputs, outputs);
+  forward.work = plan::product_work(forward.flops, inputs, outputs) + row_work(x, 2 * outputs);
+  if (has_bias) forward.work += row_work(x, 2 * outputs);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<T**> sum = a.written<T>(0);
     math::copy<T>(exec, a.read<T>(1).flat(), sum.flat());
@@ -351,9 +545,9 @@ int Operations<T>::linear_onto(int onto, int x, const std::string& name, const s
                   a.weight<T>(0).matrix(outputs, inputs), 1, sum);
     if (has_bias) math::add_bias<T>(exec, sum, a.weight<T>(1));
   });
-  Operation operation{{forward}, linear_backward(x, name, {y}, outputs)};
+  Operation operation{{forward}, linear_backward(x, name, {y}, outputs, 1)};
   operation.adds_to = {onto};
-  graph_.operations.push_back(std::move(operation));
+  append(std::move(operation));
   return y;
 }
 
@@ -380,7 +574,8 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
   }
   forward.writes = made;
   forward.in_place = backward.in_place = true;
-  forward.work = backward.work = row_work(2 * columns);
+  forward.is_by_row = false;  // positions are those of all rows
+  forward.work = backward.work = row_work(x.front(), 2 * columns);
   const auto count = static_cast<int>(x.size());
   const auto kernel = [=, leaf = leaf_](math::Rotation rotation) {
     return make_kernel([=](const Exec& exec, const Arguments& a) {
@@ -397,31 +592,36 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
   };
   forward.kernel = kernel(math::Rotation::forward);
   backward.kernel = kernel(math::Rotation::inverse);
-  graph_.operations.push_back({{forward}, {backward}});
+  append({{forward}, {backward}});
   return made;
 }
 
 template <class T>
-int Operations<T>::attention(int queries, int keys, int values, const std::string& name,
-                             const Heads& heads) {
+int Operations<T>::attention(int queries, int own_keys, int own_values, const std::string& name,
+                             std::int64_t head_width) {
   const LeafShape leaf = leaf_;
-  const std::int64_t q_width = columns_of(queries), kv_width = 2 * heads.kv_count * heads.width;
-  const int made = add(name, q_width, Keep::attention);
-  const int sums = add(name + ".log_sum_exp", heads.count, Keep::attention, Element::sum);
-  const math::AttentionShape shape{leaf.batch, leaf.tokens, heads.count, heads.kv_count,
-                                   heads.width};
+  const std::vector<int> whole = division_.whole_over_parts(graph_, {own_keys, own_values});
+  const int keys = whole[0], values = whole[1];
+  const std::int64_t q_width = columns_of(queries), kv_width = 2 * columns_of(keys);
+  const std::int64_t heads = q_width / head_width;
+  const int made = add_for(queries, name, q_width, Keep::attention);
+  const int sums = add_for(queries, name + ".log_sum_exp", heads, Keep::attention, Element::sum);
+  const math::AttentionShape shape{leaf.batch, leaf.tokens, heads, columns_of(keys) / head_width,
+                                   head_width};
   // Queries look at half of the keys on average, so scores, and probabilities times values, take
   // tokens^2 head_width per head and sequence each.
-  const double scores = static_cast<double>(rows_) * static_cast<double>(leaf.tokens * q_width);
+  const double scores =
+      static_cast<double>(value(queries).rows) * static_cast<double>(leaf.tokens * q_width);
   // Keys and values of cut sequences are put in the order of positions.
   const std::int64_t ordered = leaf.is_cut() ? leaf.batch * leaf.tokens * kv_width : 0;
   const std::int64_t all_rows = leaf.batch * leaf.tokens;
 
   Call forward{name, {queries, keys, values}, {made, sums}};
+  forward.is_by_row = false;
   forward.scratch = {bytes_of<T>(math::attention_forward_workspace<T>(shape, leaf.kernels)),
                      bytes_of<T>(ordered)};
   forward.flops = 2.0 * scores;
-  forward.work = plan::attention_work(forward.flops, heads.width);
+  forward.work = plan::attention_work(forward.flops, head_width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<T**> out = a.written<T>(0);
     const View<Compute*> log_sum_exp = a.written<Compute>(1).flat();
@@ -448,7 +648,7 @@ int Operations<T>::attention(int queries, int keys, int values, const std::strin
       bytes_of<T>(ordered), bytes_of<Compute>(ordered)};
   backward.flops = 5.0 * scores;
   backward.repeated_flops = scores;
-  backward.work = plan::attention_work(backward.flops, heads.width);
+  backward.work = plan::attention_work(backward.flops, head_width);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const Compute*> log_sum_exp = a.read_whole<Compute>(4).flat();
     if (!leaf.is_cut()) {
@@ -470,9 +670,7 @@ int Operations<T>::attention(int queries, int keys, int values, const std::strin
       math::put_by_part<Compute, T>(exec, leaf.sequence(), View<const Compute**>(dkv),
                                     a.written_joined<T>(1, 2));
   });
-  Operation attention{{forward}, {backward}};
-  attention.over_parts = {OverParts::rows, OverParts::whole, OverParts::whole};
-  graph_.operations.push_back(std::move(attention));
+  append({{forward}, {backward}});
   return made;
 }
 
@@ -482,11 +680,12 @@ template <class T>
 int Operations<T>::activation(int x, const std::string& name, Activation activation) {
   const bool is_gated = activation == Activation::swiglu;
   const std::int64_t up = columns_of(x), inner = is_gated ? up / 2 : up;
-  const auto elements = static_cast<double>(rows_ * inner);
+  const std::int64_t rows = value(x).rows;
+  const auto elements = static_cast<double>(rows * inner);
   const auto bytes = [&](std::int64_t columns) {
-    return static_cast<double>(bytes_of<T>(rows_ * columns));
+    return static_cast<double>(bytes_of<T>(rows * columns));
   };
-  const int made = add(name, inner, Keep::cheap);
+  const int made = add_for(x, name, inner, Keep::cheap);
   Call forward{name, {x}, {made}};
   forward.work = plan::activation_work(elements, bytes(up + inner));
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
@@ -504,7 +703,7 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
     else
       math::gelu_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });
-  graph_.operations.push_back({{forward}, {backward}});
+  append({{forward}, {backward}});
   return made;
 }
 

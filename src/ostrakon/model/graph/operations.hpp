@@ -6,45 +6,47 @@
 
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/model/graph/graph.hpp>
+#include <ostrakon/model/graph/division.hpp>
 #include <string>
 #include <vector>
 
 namespace ostrakon::model::graph {
 
-/// Heads of attention, each (rows, width).
-struct Heads {
-  std::int64_t count = 1;
-  std::int64_t kv_count = 1;
-  std::int64_t width = 1;
-};
-
 /// Builds a graph for leaves of one shape. T: float, double, bf16 or fp16.
 template <class T>
 class Operations {
  public:
-  /// Begins a unit with these parameters, laid out, and an input (rows of the leaf, width); 0:
-  /// none.
+  /// Begins a unit with these parameters, laid out in the leaf's tensor pieces, and an input (rows
+  /// of the leaf, width); 0: none.
   Operations(const LeafShape& leaf, const Recompute& recompute,
              const std::vector<Parameter>& parameters, std::int64_t width);
+
+  /// Has names of weights, values and calls from now on begin so: for one of several blocks.
+  void set_prefix(const std::string& prefix) { prefix_ = prefix; }
 
   int input() const { return graph_.input; }
   /// The graph of a unit with these outputs.
   Graph take(std::vector<int> outputs) &&;
 
-  /// Values that are columns of one array, from the first one on: (rows, columns[i]) each.
+  /// Values that are columns of one array, from the first one on: (rows, columns[i]) each. They are
+  /// what a layer makes of whole rows: tensor ranks have some columns of each.
   std::vector<int> columns(const std::vector<std::string>& names,
                            const std::vector<std::int64_t>& columns);
 
   /// (x - mean) rstd weight + bias, x (rows, width); parameters `name`.weight and, if there is one,
   /// .bias.
   int norm(int x, const std::string& name, math::NormKind kind, double epsilon);
+  /// norm() without a backward: what else takes x and ~norm(x) computes that.
+  int norm_alone(int x, const std::string& name, math::NormKind kind, double epsilon);
   /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias.
-  int linear(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always);
+  /// `halves_gradient`: where it is in pieces, that of the weight is computed in two products, so
+  /// that each can run beside an exchange.
+  int linear(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
+             bool halves_gradient = false);
   /// Computes x W^T + b into values `made`, whose columns those of the result are, in their order:
   /// in a product for each of `products`, neighbours among these, in this order.
   void linear(int x, const std::string& name, const std::vector<int>& made,
-              const std::vector<std::vector<int>>& products);
+              const std::vector<std::vector<int>>& products, bool halves_gradient = false);
   /// onto + x W^T + b, rounded once.
   int linear_onto(int onto, int x, const std::string& name, const std::string& made);
   /// RMS norm of each head by itself, in place of x; parameter `name`.weight (head width).
@@ -52,26 +54,37 @@ class Operations {
   /// Heads rotated by their positions, in place of the values x, which are neighbours.
   std::vector<int> rotary(const std::vector<int>& x, const std::string& name,
                           std::int64_t head_width, double base);
-  /// Causal attention of queries (rows, count * width) to keys and values (rows, kv_count * width),
-  /// neighbours in one array.
-  int attention(int queries, int keys, int values, const std::string& name, const Heads& heads);
+  /// Causal attention of queries (rows, heads * head_width) to keys and values, of as many heads or
+  /// fewer, neighbours in one array.
+  int attention(int queries, int keys, int values, const std::string& name,
+                std::int64_t head_width);
   /// gelu(x), or of gate and up side by side silu(gate) * up.
   int activation(int x, const std::string& name, Activation activation);
 
-  /// token.weight[token], and with learned positions + position.weight[position]: (rows, width).
-  int embedding(std::int64_t width, bool has_positions);
+  /// token.weight (words, width) [token], and with learned positions + position.weight[position]:
+  /// (rows, width).
+  int embedding(std::int64_t words, std::int64_t width, bool has_positions);
   /// The last of the rows that are decoded, (1, columns).
   int last_row(int x);
   /// x W^T in compute_t<T>, W (words, columns of x).
   int logits(int x, int weight);
-  /// Cross-entropy of x W^T with the targets, in nats: (rows), in compute_t<T>. The unit computes
-  /// losses, then. `tied_elements`: of the trained segment of the unit that it is tied to.
-  int cross_entropy(int x, int weight, std::int64_t tied_elements);
+  /// Cross-entropy of x W^T with the targets, in nats: (rows), in compute_t<T>, W (words, columns
+  /// of x). The unit computes losses, then.
+  int cross_entropy(int x, int weight, std::int64_t words);
   /// A parameter, laid out, of the unit that this one is tied to.
   int tied_weight(const Parameter& parameter);
 
-  /// What other operations are appended to.
+  /// What other operations are appended to, by append().
   Graph& graph() { return graph_; }
+  void append(Operation operation);
+  /// The value as ranks have it for an operation that takes it so.
+  int over_tensor(int x, Over over) { return division_.over_tensor(graph_, x, over); }
+  /// The weight as an operation on rows takes it: entries of Call::weights and Call::gradients.
+  int whole_weight(const std::string& name, bool is_summed = true) {
+    return division_.whole_weight(graph_, weight(name), is_summed);
+  }
+  /// A value in numbers, with rows of the tensor rank alone.
+  int rows_of_rank(int x);
   int weight(const std::string& name) const;
   std::int64_t elements_of(int weight) const {
     return graph_.weights[static_cast<std::size_t>(weight)].elements;
@@ -80,16 +93,29 @@ class Operations {
  private:
   using Compute = compute_t<T>;
 
-  int add(const std::string& name, std::int64_t columns, Keep keep = Keep::always,
+  const Value& value(int v) const { return graph_.values[static_cast<std::size_t>(v)]; }
+  /// Adds (rows of the leaf, columns), as ranks have it where they have it so.
+  int add(const std::string& name, std::int64_t columns, Over over, Keep keep = Keep::always,
           Element element = Element::number);
-  /// With as many rows as `x`.
+  /// Adds (rows of `x`, columns), as ranks have `x`.
   int add_for(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
               Element element = Element::number);
   std::vector<int> weights_of(const std::string& name) const;
-  plan::KernelWork row_work(std::int64_t columns, double kernels = 1.0) const;
-  double product_flops(std::int64_t inputs, std::int64_t outputs) const;
+  std::vector<int> whole_weights_of(const std::string& name);
+  /// Leaves in which gradients are summed over the rows of x.
+  std::int64_t leaves_of(int x) const {
+    return value(x).over_tensor == Over::rows ? leaf_.own_row_leaves() : leaf_.leaves();
+  }
+  plan::KernelWork row_work(int x, std::int64_t columns, double kernels = 1.0) const;
+  double product_flops(int x, std::int64_t inputs, std::int64_t outputs) const;
+  Operation norm_forward(int x, const std::string& name, math::NormKind kind, double epsilon);
+  /// Calls of backward. `halves`: of the weight's gradient.
   Calls linear_backward(int x, const std::string& name, const std::vector<int>& made,
-                        std::int64_t outputs) const;
+                        std::int64_t outputs, int halves) const;
+  int sum_of_product(int x, const std::string& name, std::int64_t outputs);
+  int add_sum(int onto, int sum, const std::string& bias, const std::string& made);
+  int losses_of_whole_words(int x, int weight, std::int64_t words);
+  int losses_of_some_words(int x, int weight, std::int64_t words);
   std::int64_t columns_of(int v) const {
     return graph_.values[static_cast<std::size_t>(v)].columns;
   }
@@ -98,8 +124,9 @@ class Operations {
   }
 
   LeafShape leaf_;
-  std::int64_t rows_;
+  std::string prefix_;
   Graph graph_;
+  Division division_;
 };
 
 }  // namespace ostrakon::model::graph

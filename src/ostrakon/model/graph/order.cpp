@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <ostrakon/model/graph/arrays.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
@@ -10,7 +11,8 @@ namespace {
 
 std::size_t first_reader(const Calls& calls, std::size_t of) {
   for (std::size_t i = of + 1; i < calls.size(); ++i)
-    if (any_of(calls[of].writes, [&](int v) { return contains(calls[i].reads, v); })) return i;
+    if (any_of(calls[of].writes, [&](int v) { return contains(calls[i].all_reads(), v); }))
+      return i;
   return calls.size();
 }
 
@@ -20,21 +22,29 @@ bool has_product(const Calls& calls, std::size_t begin, std::size_t end) {
   return false;
 }
 
-/// Drops what is made again and read by nobody.
+/// Drops what backward makes and nobody reads.
 void drop_unread(Listing& listing) {
-  std::set<int> read;
-  for (const Call& call : listing.deferred) read.insert(call.reads.begin(), call.reads.end());
+  std::set<int> read = listing.in_gradient;
+  const auto add = [&](const Call& call) {
+    const std::vector<int> all = call.all_reads();
+    read.insert(all.begin(), all.end());
+  };
+  for (const Call& call : listing.deferred) add(call);
   for (std::size_t i = listing.backward.size(); i-- > 0;) {
     const Call& call = listing.backward[i];
-    if (call.is_recomputed && !any_of(call.writes, [&](int v) { return read.count(v) > 0; }))
+    const bool is_read = any_of(call.writes, [&](int v) {
+      return read.count(v) > 0 || contains(listing.graph.outputs, v);
+    });
+    if (!is_read && !call.writes_gradients())
       listing.backward.erase(listing.backward.begin() + static_cast<std::ptrdiff_t>(i));
     else
-      read.insert(call.reads.begin(), call.reads.end());
+      add(call);
   }
 }
 
-/// What an exchange does not need goes behind it. In backward this is what only waits for other
-/// exchanges, and gradients of weights that need no workspace which nothing else needs so late.
+/// Moves what an exchange does not need behind it: in backward what only waits for other exchanges,
+/// and gradients of weights. One product may run beside it though a buffer is needed longer then,
+/// but none that alone runs beside the exchange before.
 class EarlyExchanges {
  public:
   EarlyExchanges(Listing& listing, Calls& calls, bool is_backward)
@@ -47,8 +57,14 @@ class EarlyExchanges {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       if (!calls_[i].exchange || calls_[i].is_recomputed) continue;
+      bool has_product = false;  // behind it
       for (std::size_t j = i; j-- > begin;) {
         if (!may_move(j, i)) continue;
+        if (is_backward_ && is_gradient(calls_[j])) {
+          if (runs_alone(begin, j, i) || (has_product && prolongs(j, i))) continue;
+          if (calls_[i].exchange->span.ranks == 1) continue;
+          has_product = true;
+        }
         move_behind(calls_, j, i + 1);
         --i;
       }
@@ -57,6 +73,13 @@ class EarlyExchanges {
   }
 
  private:
+  /// Whether call `j` is the only product beside the exchange before `begin`, up to what waits for
+  /// that.
+  bool runs_alone(std::size_t begin, std::size_t j, std::size_t end) const {
+    if (begin == 0) return false;
+    const std::size_t reader = std::min(end, first_reader(calls_, begin - 1));
+    return j < reader && !has_product(calls_, begin, j) && !has_product(calls_, j + 1, reader);
+  }
   static bool is_gradient(const Call& call) {
     return call.writes_gradients() && call.writes.empty() && call.flops > 0.0;
   }
@@ -65,7 +88,7 @@ class EarlyExchanges {
     const Call& call = calls_[j];
     std::vector<int> wanted, replaced;
     for (std::size_t k = j + 1; k <= exchange; ++k) {
-      append(wanted, calls_[k].reads);
+      append(wanted, calls_[k].all_reads());
       for (auto [to, from] : calls_[k].replaces) replaced.push_back(from);
     }
     if (any_of(call.writes, [&](int v) { return contains(wanted, v); }) ||
@@ -75,20 +98,23 @@ class EarlyExchanges {
     const bool waits = call.flops == 0.0 && !call.writes.empty() &&
                        std::all_of(call.reads.begin(), call.reads.end(),
                                    [&](int v) { return exchanged_.count(v) > 0; });
-    return waits || (is_gradient(call) && !keeps_workspace(j, exchange));
+    return waits || is_gradient(call);
   }
 
-  /// Whether anything in the workspace that call `j` reads is read last before the product that
-  /// comes last before the exchange.
-  bool keeps_workspace(std::size_t j, std::size_t exchange) const {
+  /// Whether anything in the workspace, or that came of an exchange, that call `j` reads is read by
+  /// no other call from the product on that comes last before the exchange.
+  bool prolongs(std::size_t j, std::size_t exchange) const {
     std::size_t product = exchange;
     while (product > j && calls_[product].flops == 0.0) --product;
     const Numbered numbered(listing_);
     const ValueArrays arrays = find_arrays(listing_, numbered);
     return any_of(calls_[j].reads, [&](int v) {
       const ValueArray& array = arrays.array_of(v);
-      if (array.home != Home::workspace || arrays.find_dead(array) >= 0) return false;
-      for (std::size_t k = product; k <= exchange; ++k)
+      const bool is_in_buffer =
+          array.home == Home::exchanged ||
+          (array.home == Home::workspace && arrays.find_dead(array, numbered) < 0);
+      if (!is_in_buffer) return false;
+      for (std::size_t k = product; k < calls_.size(); ++k)
         if (k > j && contains(calls_[k].reads, v)) return false;
       return true;
     });
@@ -100,20 +126,79 @@ class EarlyExchanges {
   std::set<int> exchanged_;
 };
 
-/// What is exchanged again is handed over before the product that is before its reader.
-void exchange_again_ahead(Calls& calls) {
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (!calls[i].exchange || !calls[i].is_recomputed) continue;
-    std::size_t to = i;
-    while (to > 0 && !calls[to - 1].exchange &&
-           !any_of(calls[to - 1].writes, [&](int v) { return contains(calls[i].reads, v); }))
-      --to;
-    if (!has_product(calls, to, i)) continue;
-    std::rotate(calls.begin() + static_cast<std::ptrdiff_t>(to),
-                calls.begin() + static_cast<std::ptrdiff_t>(i),
-                calls.begin() + static_cast<std::ptrdiff_t>(i + 1));
+/// Has what is exchanged again handed over one exchange ahead of its reader: just before what waits
+/// for that exchange, or right behind it where no product would run beside it. Passes over memory
+/// that make what is exchanged go with it.
+class AgainAhead {
+ public:
+  explicit AgainAhead(Listing& listing) : l_(listing) {}
+
+  void run() {
+    const Calls calls = std::exchange(l_.backward, {});
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      if (is_ahead(calls[i]))
+        take(calls, i);
+      else
+        chain_.push_back(calls[i]);
+    std::vector<Calls> in_front(chain_.size());
+    for (const Group& group : groups_) append(in_front[place_of(group)], group.calls);
+    for (std::size_t i = 0; i < chain_.size(); ++i) {
+      append(l_.backward, in_front[i]);
+      l_.backward.push_back(chain_[i]);
+    }
   }
-}
+
+ private:
+  struct Group {
+    Calls calls;
+    std::size_t reader;  // in the chain of all other calls
+  };
+
+  static bool is_ahead(const Call& call) {
+    return call.exchange && call.exchange->span.ranks > 1 && call.is_recomputed;
+  }
+
+  void take(const Calls& calls, std::size_t i) {
+    Group group{{calls[i]}, chain_.size()};
+    for (std::size_t j = i + 1; j < first_reader(calls, i); ++j)
+      group.reader += is_ahead(calls[j]) ? 0 : 1;
+    for (std::size_t j = i; j-- > 0;) {
+      if (!calls[j].is_recomputed || calls[j].exchange || calls[j].flops > 0.0) continue;
+      std::map<int, int> copies;
+      for (int v : calls[j].writes)
+        for (const Call& call : group.calls)
+          if (contains(call.reads, v)) copies[v] = -1;
+      if (copies.empty()) continue;
+      Call copy = calls[j];
+      for (int& v : copy.writes) {
+        const int made = copies[v] = l_.graph.add_like(v);
+        if (const auto of = l_.recomputed_of.find(v); of != l_.recomputed_of.end())
+          l_.recomputed_of[made] = of->second;
+        v = made;
+      }
+      for (Call& call : group.calls)
+        for (int& v : call.reads)
+          if (const auto found = copies.find(v); found != copies.end()) v = found->second;
+      insert_at(group.calls, 0, std::move(copy));
+    }
+    groups_.push_back(std::move(group));
+  }
+
+  std::size_t place_of(const Group& group) const {
+    std::vector<std::size_t> before;
+    for (std::size_t i = 0; i < group.reader; ++i)
+      if (chain_[i].exchange && chain_[i].exchange->span.ranks > 1) before.push_back(i);
+    if (before.empty()) return 0;
+    const std::size_t one = before[before.size() > 1 ? before.size() - 2 : 0];
+    const std::size_t waits = first_reader(chain_, one);
+    if (waits < group.reader && has_product(chain_, waits, group.reader)) return waits;
+    return before.size() > 1 ? one + 1 : 0;
+  }
+
+  Listing& l_;
+  Calls chain_;
+  std::vector<Group> groups_;
+};
 
 /// What passes over memory make again is made just before it is read, or before what it reads is
 /// replaced.
@@ -136,7 +221,8 @@ void order(Listing& listing) {
   drop_unread(listing);
   EarlyExchanges(listing, listing.forward, false).run();
   EarlyExchanges(listing, listing.backward, true).run();
-  exchange_again_ahead(listing.backward);
+  if (!listing.graph.setting.is_loss) AgainAhead(listing).run();
+  drop_unread(listing);
   make_late(listing.backward);
 }
 

@@ -2,7 +2,8 @@
 #pragma once
 
 // The passes that make a unit's program of its graph, in the order in which they run and can be
-// read. Each is a function of what the one before has made; program.hpp runs them.
+// read. Each is a function of what the one before has made; program.hpp runs them. The graph is
+// divided over ranks as it is built; see division.hpp.
 
 #include <map>
 #include <ostrakon/model/graph/graph.hpp>
@@ -33,23 +34,13 @@ struct Listing {
   std::map<int, Maker> makers() const;
 };
 
-/// 1. Where an operation takes an input over all parts of sequences, the parts are gathered; the
-/// gradient of that is the sum over ranks of which each gets its rows. Inputs that one operation
-/// takes so travel in one message. Guarantee: every value has the layout that its readers declare.
-void divide_parts(Graph& graph);
-
-/// Where a unit is decoded, what operations take whole over parts is what they take of all tokens.
-/// It is cached, with the other columns of its array: it has a row for each token, which stays from
-/// call to call. Guarantee: no other array does.
-void cache(Graph& graph);
-
-/// 2. Lists the calls of forward, and those of backward from the last operation to the first.
+/// 1. Lists the calls of forward, and those of backward from the last operation to the first.
 /// Gradients of a value that is read several times are added up: by calls that can add, else by a
 /// call that does nothing else. Guarantee: the gradient of the input, and of each trained weight,
 /// is made once; nothing is computed for other weights. A unit that is decoded has no backward.
 Listing differentiate(Graph graph);
 
-/// 3. What backward reads of forward is kept, or, if it is dropped, made again before its first
+/// 2. What backward reads of forward is kept, or, if it is dropped, made again before its first
 /// reader: of statistics where these are kept. Exchanges are made again, too. Guarantee: backward
 /// reads nothing of forward but what is kept, and the unit's input.
 void keep(Listing& listing);
@@ -57,15 +48,20 @@ void keep(Listing& listing);
 /// The call that makes a value of forward again: from statistics, if these are kept.
 Call recomputation_of(const Listing& listing, const std::map<int, Listing::Maker>& makers, int v);
 
-/// 4. Moves gradients of weights by products to `deferred`, and with them all that reads nothing
+/// 3. Moves gradients of weights by products to `deferred`, and with them all that reads nothing
 /// else. What these read is kept and not replaced, made again by a pass over memory or an exchange,
 /// or left by backward. Other gradients of weights wait in values of their own. Guarantee: deferred
 /// calls read no weights, and no exchange of other calls.
 void defer(Listing& listing);
 
-/// 5. Puts calls in the order in which they run: what is made again comes just before its reader,
+/// 4. Puts calls in the order in which they run: what is made again comes just before its reader,
 /// exchanges as soon as what they take is there, gradients of weights behind those.
 void order(Listing& listing);
+
+/// 5. Has calls of forward compute some rows at a time where tensor ranks exchange these, so that
+/// some are computed while others travel. Guarantee: all rows of a value are there before a call
+/// that takes all of them.
+void divide_rows(Listing& listing);
 
 /// 6. The calls at which phases begin, numbered through all lists: behind each exchange, and before
 /// what waits for one if a product runs before it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/graph/arrays.hpp>
+#include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/place_check.hpp>
 #include <ostrakon/plan/placement.hpp>
@@ -36,7 +38,7 @@ void move_array(Listing& listing, std::set<int>& begins, const ValueArrays& arra
   const Numbered numbered(listing);
   const auto lies_there = [&](int v) { return arrays.of[static_cast<std::size_t>(v)] == array; };
   Call move{"move", {}, {}};
-  move.kernel = listing.graph.copy;
+  move.kernel = listing.graph.kernels.copy;
   std::map<int, int> moved, groups;
   const auto new_group = [&](int group) {
     const auto found = groups.find(group);
@@ -55,12 +57,15 @@ void move_array(Listing& listing, std::set<int>& begins, const ValueArrays& arra
     move.writes.push_back(to);
     move.name += " " + listing.value(v).name;
   }
+  move.is_by_piece = is_by_piece(listing.graph, move);
   int number = 0;
   for (Calls* calls : {&listing.forward, &listing.backward, &listing.deferred})
     for (Call& later : *calls) {
       if (number++ <= call) continue;
       for (int& v : later.reads)
         if (moved.count(v) > 0) v = moved[v];
+      for (int& w : later.weights)
+        if (w < 0 && moved.count(~w) > 0) w = ~moved[~w];
       for (auto& [to, from] : later.replaces)
         if (moved.count(from) > 0) from = moved[from];
       for (int v : later.writes)
@@ -86,7 +91,7 @@ void move_to_dead(Listing& listing, std::set<int>& begins) {
     for (std::size_t a = 0; !moved && a < arrays.all.size(); ++a) {
       const ValueArray& array = arrays.all[a];
       if (!crosses(array, phases) || calls.section(array.first) != 1) continue;
-      const int dead = arrays.find_dead(array);
+      const int dead = arrays.find_dead(array, calls);
       if (dead < 0 || arrays.all[static_cast<std::size_t>(dead)].last < array.first) continue;
       move_array(listing, begins, arrays, static_cast<int>(a), array.first);
       moved = true;
@@ -102,9 +107,12 @@ class Placement {
         phases_(calls_, begins),
         arrays_(find_arrays(l_, calls_)),
         keeps_(static_cast<std::size_t>(phases_.count()), false),
-        scratch_(static_cast<std::size_t>(calls_.count())) {}
+        scratch_(static_cast<std::size_t>(calls_.count())),
+        trees_(static_cast<std::size_t>(calls_.count())) {}
 
   Program run() {
+    program_.own_pieces = l_.graph.setting.own_pieces();
+    find_runs();
     describe_phases();
     place_outputs();
     place_saved();
@@ -117,7 +125,8 @@ class Placement {
     check_places(
         l_, calls_, [&](int call, int v) { return place_of(call, v, false); },
         [&](int call) { return places_of_scratch(call); },
-        [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; });
+        [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; },
+        [&](int i) { return first_of_run(i); });
     if (l_.graph.setting.decoded_tokens == 0) check_gradients(l_, calls_);
     return std::move(program_);
   }
@@ -133,6 +142,29 @@ class Placement {
     const int section = phases_.section[static_cast<std::size_t>(p)];
     return section == 0 ? program_.forward[static_cast<std::size_t>(p)]
                         : program_.backward[static_cast<std::size_t>(p - forward_)];
+  }
+  /// Whether a rank has several pieces, and calls use the array for one piece after the other: then
+  /// it has room for one.
+  bool is_of_one_piece(const ValueArray& array) const {
+    return array.pieces > 1 && array.home == Home::workspace && array.last >= 0 &&
+           is_in_run(array.first) &&
+           pieces_run_[static_cast<std::size_t>(array.first)] ==
+               pieces_run_[static_cast<std::size_t>(array.last)];
+  }
+  bool is_in_run(int call) const { return calls_[call].is_by_piece; }
+  /// The first and the last of the calls by piece that run with this one.
+  int first_of_run(int call) const { return pieces_run_[static_cast<std::size_t>(call)]; }
+  int last_of_run(int call) const {
+    const int first = first_of_run(call);
+    while (call + 1 < calls_.count() && first_of_run(call + 1) == first) ++call;
+    return call;
+  }
+  void find_runs() {
+    for (int i = 0; i < calls_.count(); ++i) {
+      const bool continues = program_.own_pieces > 1 && i > 0 && is_in_run(i) && is_in_run(i - 1) &&
+                             phase_of(i) == phase_of(i - 1);
+      pieces_run_.push_back(continues ? pieces_run_.back() : i);
+    }
   }
   /// The number of a phase in the list of forward, or of backward.
   int number_in_list(int p) const { return p < forward_ ? p : p - forward_; }
@@ -161,9 +193,15 @@ class Placement {
 
     std::set<int> needed = l_.kept;
     saves_.assign(static_cast<std::size_t>(calls_.begins[1]), false);
+    const auto is_needed = [&](int v) {
+      return needed.count(v) > 0 || (l_.value(v).whole >= 0 && needed.count(l_.value(v).whole) > 0);
+    };
     for (int i = calls_.begins[1]; i-- > 0;) {
-      if (!any_of(calls_[i].writes, [&](int v) { return needed.count(v) > 0; })) continue;
-      needed.insert(calls_[i].reads.begin(), calls_[i].reads.end());
+      if (!any_of(calls_[i].writes, is_needed)) continue;
+      const std::vector<int> reads = calls_[i].all_reads();
+      needed.insert(reads.begin(), reads.end());
+      for (int v : reads)
+        if (l_.value(v).is_in_whole) needed.insert(l_.value(v).whole);
       saves_[static_cast<std::size_t>(i)] = true;
     }
     for (int p = 0; p < forward_; ++p) phase(p).recomputes = false;
@@ -189,11 +227,15 @@ class Placement {
 
   void describe_forward(int i, plan::Phase& own) {
     const Call& call = calls_[i];
-    own.writes_output |= any_of(call.writes, [&](int v) { return contains(l_.graph.outputs, v); });
+    own.writes_output |= any_of(call.writes, [&](int v) {
+      return contains(l_.graph.outputs, v) || contains(l_.graph.outputs, l_.value(v).whole);
+    });
     if (!saves_[static_cast<std::size_t>(i)]) return;
     own.recomputes = true;
-    own.recompute_flops += call.saving ? call.saving->first : call.flops;
-    own.recompute_work += call.saving ? call.saving->second : call.work;
+    // What only the output takes is left out.
+    const bool leaves_out = call.saving && contains(l_.graph.outputs, call.writes.front());
+    own.recompute_flops += leaves_out ? call.saving->first : call.flops;
+    own.recompute_work += leaves_out ? call.saving->second : call.work;
   }
 
   void place_outputs() {
@@ -212,6 +254,8 @@ class Placement {
   void place_saved() {
     for (ValueArray& array : arrays_.all)
       if (array.home == Home::saved) array.offset = append(program_.saved_bytes, array.bytes);
+    program_.kept = l_.kept;
+    program_.kept_bytes = program_.saved_bytes;
   }
 
   /// Finds a home for arrays that later phases read.
@@ -227,8 +271,9 @@ class Placement {
     for (ValueArray* array : in_order) {
       const bool is_left = calls_.section(array->first) != calls_.section(array->last);
       if (calls_.section(array->first) == 0 && is_left)
-        throw std::logic_error("an array of forward is read in backward and not saved");
-      const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array);
+        throw std::logic_error("what " + calls_[array->first].name + " writes, and " +
+                               calls_[array->last].name + " reads in backward, is not saved");
+      const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array, calls_);
       if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last < array->first) {
         ValueArray& saved = arrays_.all[static_cast<std::size_t>(dead)];
         array->home = Home::saved;
@@ -238,6 +283,11 @@ class Placement {
       } else if (is_left) {
         array->home = Home::deferred;
         array->offset = append(program_.deferred_bytes, array->bytes);
+      } else if (array->is_vector || l_.graph.setting.is_loss) {
+        // Phases would keep their workspace for little.
+        array->home = Home::saved;
+        array->offset = append(program_.saved_bytes, array->bytes);
+        array->is_guest = true;
       } else {
         for (int p = phase_of(array->first); p < phase_of(array->last); ++p)
           keeps_[static_cast<std::size_t>(p)] = true;
@@ -259,18 +309,30 @@ class Placement {
     plan::Rectangles rectangles;
     std::vector<std::pair<std::int64_t*, std::int64_t>> arrays;  // offsets, and bytes
     const auto put = [&](int first, int last, std::int64_t& offset, std::int64_t bytes) {
-      if (phase_of(first) < begin || phase_of(first) >= end) return;
+      if (bytes == 0 || phase_of(first) < begin || phase_of(first) >= end) return;
       rectangles.push_back({first, last, aligned(bytes)});
       arrays.emplace_back(&offset, bytes);
     };
-    for (ValueArray& array : arrays_.all)
-      if (array.home == Home::workspace && array.last >= 0 && array.bytes > 0)
-        put(array.first, array.last, array.offset, array.bytes);
+    for (ValueArray& array : arrays_.all) {
+      if (array.home != Home::workspace || array.last < 0) continue;
+      if (is_of_one_piece(array))
+        put(array.first, array.last, array.offset, array.bytes / array.pieces);
+      else
+        put(first_of_run(array.first), last_of_run(array.last), array.offset, array.bytes);
+    }
+    for (int i = 0; i < calls_.begins[1]; ++i)
+      if (!saves_[static_cast<std::size_t>(i)] && calls_[i].exchange)
+        for (int v : calls_[i].reads) {
+          ValueArray& array =
+              arrays_.all[static_cast<std::size_t>(arrays_.of[static_cast<std::size_t>(v)])];
+          if (array.home == Home::handed && saves_[static_cast<std::size_t>(array.first)])
+            put(first_of_run(array.first), last_of_run(array.last), array.spare, array.bytes);
+        }
     for (int i = 0; i < calls_.count(); ++i) {
       std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(i)];
       offsets.resize(calls_[i].scratch.size());
-      for (std::size_t s = 0; s < offsets.size(); ++s)
-        if (calls_[i].scratch[s] > 0) put(i, i, offsets[s], calls_[i].scratch[s]);
+      for (std::size_t s = 0; s < offsets.size(); ++s) put(i, i, offsets[s], calls_[i].scratch[s]);
+      put(first_of_run(i), last_of_run(i), trees_[static_cast<std::size_t>(i)], tree_bytes(i));
     }
     plan::place(rectangles, calls_.count(), 0);
     std::int64_t& bytes = phase(begin).workspace_bytes;
@@ -278,6 +340,21 @@ class Placement {
       *arrays[r].first = rectangles[r].offset;
       bytes = std::max(bytes, rectangles[r].offset + arrays[r].second);
     }
+  }
+
+  /// The sum over pieces that a call writes; -1: none.
+  int sum_of(int call) const {
+    if (!calls_[call].is_by_piece) return -1;
+    for (std::size_t i = 0; i < calls_[call].writes.size(); ++i)
+      if (l_.value(calls_[call].writes[i]).over_tensor == Over::sum) return static_cast<int>(i);
+    return -1;
+  }
+  /// Bytes for sums of some pieces that wait for others.
+  std::int64_t tree_bytes(int call) const {
+    const int sum = sum_of(call);
+    if (sum < 0) return 0;
+    return (math::tree_slots(program_.own_pieces) - 1) *
+           l_.graph.bytes_of(calls_[call].writes[static_cast<std::size_t>(sum)]);
   }
 
   Place place_of(int call, int v, bool is_written) {
@@ -289,6 +366,27 @@ class Placement {
     if (value.group >= 0) {
       place.stride = l_.graph.group_columns[static_cast<std::size_t>(value.group)];
       place.offset += value.first_column * element;
+    }
+    place.pieces = value.pieces;
+    place.spare = array.spare;
+    if (value.is_side_by_side) {
+      place.piece_stride = place.stride * element;
+      place.stride *= value.pieces;
+    } else if (value.pieces > 1 && !is_of_one_piece(array)) {
+      place.piece_stride = value.rows * place.stride * element;
+    }
+    const Setting& s = l_.graph.setting;
+    if (calls_[call].runs > 1 && value.rows > 1) {
+      place.runs = calls_[call].runs;
+      place.run_stride = value.rows / place.runs;
+    }
+    if (value.is_in_whole) {
+      const std::int64_t ranks = value.over_tensor == Over::rows ? 1 : s.tensor_ranks;
+      const std::int64_t own = value.rows / ranks;  // rows of each rank
+      place.offset += value.chunk * own * place.stride * element;
+      place.runs = ranks;
+      place.run_stride = ranks > 1 ? own * s.chunks : 0;
+      if (!value.is_side_by_side) place.piece_stride *= s.chunks;
     }
     if (array.home == Home::exchanged && !is_written) {
       const std::vector<int>& reads = phase(phase_of(call)).reads;
@@ -304,6 +402,11 @@ class Placement {
       const std::int64_t bytes = calls_[call].scratch[s];
       places.push_back({Home::workspace, offsets[s], 1, bytes, bytes, Element::byte});
     }
+    // Sums of some pieces wait as long as calls run for one piece after the other.
+    for (int i = first_of_run(call); i <= last_of_run(call); ++i)
+      if (const std::int64_t bytes = tree_bytes(i); bytes > 0)
+        places.push_back(
+            {Home::workspace, trees_[static_cast<std::size_t>(i)], 1, bytes, bytes, Element::byte});
     return places;
   }
   int exchange_of(int v) const {
@@ -322,6 +425,10 @@ class Placement {
     for (int g : placed.call.gradients)
       placed.gradients.push_back(g < 0 ? place_of(i, ~g, true) : Place());
     placed.scratch = places_of_scratch(i);
+    placed.sum = sum_of(i);
+    placed.loop = first_of_run(i);
+    placed.tree.offset = trees_[static_cast<std::size_t>(i)];
+    placed.tree.columns = tree_bytes(i);
     if (calls_.section(i) == 0) placed.saves = saves_[static_cast<std::size_t>(i)];
     calls_in(phase_of(i)).push_back(std::move(placed));
   }
@@ -334,6 +441,8 @@ class Placement {
   std::vector<bool> saves_, keeps_;
   std::vector<int> run_of_;  // the first phase that shares its workspace
   std::vector<std::vector<std::int64_t>> scratch_;
+  std::vector<std::int64_t> trees_;  // offsets
+  std::vector<int> pieces_run_;      // of each call, the first one of its run
   Program program_;
 };
 

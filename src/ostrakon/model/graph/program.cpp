@@ -6,15 +6,15 @@
 
 namespace ostrakon::model::graph {
 
-Program derive(Graph graph) {
-  divide_parts(graph);
-  if (graph.setting.decoded_tokens > 0) cache(graph);
+Program derive(Graph graph, const std::set<int>& kept) {
   Listing listing = differentiate(std::move(graph));
   double gradient_flops = 0.0;
   for (const Call& call : listing.backward) gradient_flops += call.flops - call.repeated_flops;
   keep(listing);
   if (listing.graph.setting.defers) defer(listing);
+  listing.kept.insert(kept.begin(), kept.end());
   order(listing);
+  divide_rows(listing);
   const std::set<int> phases = find_phases(listing);
   Program program = place(std::move(listing), phases);
   program.gradient_flops = gradient_flops;

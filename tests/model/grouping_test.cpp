@@ -6,10 +6,7 @@
 #include <map>
 #include <numeric>
 #include <ostrakon/model/block.hpp>
-#include <ostrakon/model/embedding.hpp>
-#include <ostrakon/model/head.hpp>
 #include <ostrakon/model/packing.hpp>
-#include <ostrakon/model/stack_unit.hpp>
 #include <set>
 #include <stdexcept>
 
@@ -19,7 +16,6 @@ namespace ostrakon::test {
 namespace {
 
 using model::blocks_of_units;
-using model::StackUnit;
 using Sizes = std::vector<std::int64_t>;
 
 constexpr std::int64_t automatic = 0;
@@ -171,7 +167,7 @@ plan::UnitDescription sum_of_blocks(const plan::ModelDescription& model) {
   return sum;
 }
 
-TEST(Grouping, DescribesStacks) {
+TEST(Grouping, DescribesUnitsOfSeveralBlocks) {
   ModelCase which = deep_cases()[0];
   which.leaf = {2, 64};  // rows are a multiple of the alignment: no gaps
   const auto describe = [&](std::int64_t blocks_per_unit) {
@@ -203,7 +199,7 @@ TEST(Grouping, DescribesStacks) {
   }
 }
 
-TEST(StackUnit, AlignsItsParts) {
+TEST(Grouping, AlignsParameters) {
   const ModelCase which = grouped(deep_cases()[1], 6);  // 18 rows of 24: all need gaps
   const model::Decoder<double> decoder(which.settings, which.leaf);
   const auto block = model::BlockMaker<double>(which.settings, which.leaf).make(0);
@@ -223,110 +219,6 @@ TEST(StackUnit, AlignsItsParts) {
     end = p.offset + p.elements();
   }
   EXPECT_EQ(all.parameter_elements, model::round_up(end, model::parameter_alignment));
-}
-
-template <class T>
-typename StackUnit<T>::Units whole_model(const ModelCase& which) {
-  typename StackUnit<T>::Units units;
-  units.push_back(model::make_embedding<T>(which.settings, which.leaf));
-  model::BlockMaker<T> blocks(which.settings, which.leaf);
-  for (std::int64_t layer = 0; layer < which.settings.layers; ++layer)
-    units.push_back(blocks.make(layer));
-  const model::Unit<T>* tied_to = which.settings.tie_embeddings ? units.front().get() : nullptr;
-  units.push_back(model::make_head<T>(which.settings, which.leaf, tied_to));
-  return units;
-}
-
-/// Units of all kinds in one stack: tokens, targets and the loss's scale reach those that read
-/// them.
-TEST(StackUnit, HoldsAWholeModel) {
-  const ModelCase which = model_cases()[1];
-  ModelRun<double> chain(which);
-  const StackUnit<double> stack("model", whole_model<double>(which));
-  const plan::UnitDescription& description = stack.description();
-  EXPECT_EQ(description.name, "model");
-  EXPECT_TRUE(description.backward_reads_parameters);
-  std::int64_t elements = 0, forward_workspace = 0, backward_workspace = 0;
-  for (const plan::UnitDescription& unit : chain.description.units) {
-    elements += unit.parameter_elements;
-    forward_workspace = std::max(forward_workspace, unit.forward.front().workspace_bytes);
-    backward_workspace = std::max(backward_workspace, unit.backward.front().workspace_bytes);
-  }
-  EXPECT_EQ(description.parameter_elements, elements);
-  EXPECT_EQ(description.forward.front().workspace_bytes, forward_workspace);
-  EXPECT_EQ(description.backward.front().workspace_bytes, backward_workspace);
-  EXPECT_EQ(description.output_bytes, chain.description.units.back().output_bytes);
-
-  const auto values = by_name(chain, chain.parameters);
-  GuardedArray<double> parameters(elements), gradients(elements);
-  GuardedArray<double> gradient(chain.gradient.size());
-  auto output = GuardedArray<double>::of_bytes(description.output_bytes);
-  auto saved = GuardedArray<double>::of_bytes(description.saved_bytes);
-  auto workspace = GuardedArray<double>::of_bytes(std::max(forward_workspace, backward_workspace));
-  std::vector<double> flat = parameters.values();
-  for (const model::Parameter& p : stack.parameters())
-    std::copy_n(values.at(p.full_name()).begin(), p.elements(), flat.begin() + p.offset);
-  parameters.assign(flat);
-
-  model::UnitBuffers<double> buffers;
-  buffers.tokens = chain.tokens;
-  buffers.targets = chain.targets;
-  buffers.parameters = parameters;
-  buffers.output = output;
-  buffers.saved = saved.bytes();
-  buffers.workspace = workspace.bytes();
-  stack.forward(chain.exec, buffers, {0, chain.rows()});
-  chain.exec.fence();
-  chain.forward();
-  EXPECT_EQ(output.values(), chain.outputs[chain.head()].values());
-
-  buffers.gradient = gradient;
-  buffers.parameter_gradients = gradients;
-  stack.backward(chain.exec, buffers, 0.25, false);
-  chain.exec.fence();
-  chain.backward(0.25);
-  const auto expected = by_name(chain, chain.gradients);
-  flat = gradients.values();
-  for (const model::Parameter& p : stack.parameters()) {
-    const auto begin = flat.begin() + p.offset;
-    EXPECT_EQ(std::vector<double>(begin, begin + p.elements()), expected.at(p.full_name()))
-        << p.full_name();
-  }
-  for (const GuardedArray<double>* array :
-       {&parameters, &gradients, &gradient, &output, &saved, &workspace})
-    EXPECT_TRUE(array->guards_intact());
-}
-
-/// A stack of the embedding alone is the embedding: no parameters in backward, gradients opened.
-TEST(StackUnit, OfOneUnitIsThatUnit) {
-  const ModelCase which = model_cases()[0];
-  ModelRun<double> run(which);
-  StackUnit<double>::Units units;
-  units.push_back(model::make_embedding<double>(which.settings, which.leaf));
-  const StackUnit<double> stack("embedding", std::move(units));
-  EXPECT_FALSE(stack.description().backward_reads_parameters);
-  EXPECT_EQ(stack.description().saved_bytes, 0);
-
-  run.gradient.assign(run.random(run.gradient.size()));
-  const std::vector<double> before = run.random(run.gradients[0].size());
-  run.gradients[0].assign(before);
-  run.backward(0, 1.0, true);
-  const std::vector<double> expected = run.gradients[0].values();
-  ASSERT_NE(expected, before);
-
-  run.gradients[0].assign(before);
-  model::UnitBuffers<double> buffers;
-  buffers.tokens = run.tokens;
-  buffers.gradient = run.gradient;
-  buffers.parameter_gradients = run.gradients[0];
-  stack.backward(run.exec, buffers, 1.0, true);
-  run.exec.fence();
-  EXPECT_EQ(run.gradients[0].values(), expected);
-}
-
-TEST(StackUnit, RefusesBorrowersAndNothing) {
-  EXPECT_THROW(StackUnit<float>("model", whole_model<float>(model_cases()[0])), std::logic_error);
-  EXPECT_THROW(StackUnit<float>("nothing", {}), std::logic_error);
 }
 
 TEST(BlocksOfUnits, TakesTheNumberAskedFor) {

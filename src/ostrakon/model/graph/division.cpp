@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/model/graph/division.hpp>
+
+#include <ostrakon/model/graph/lists.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+std::string names_of(const Graph& graph, const std::vector<int>& values) {
+  std::string names;
+  for (int v : values)
+    names += (names.empty() ? "" : ", ") + graph.values[static_cast<std::size_t>(v)].name;
+  return names;
+}
+
+plan::Span span_of(const Graph& graph, plan::Axis axis) {
+  const Setting& s = graph.setting;
+  return {axis, static_cast<int>(axis == plan::Axis::tensor ? s.tensor_ranks : s.parts)};
+}
+
+/// Gathers `own`, as `whole`, and sums their gradients over ranks.
+Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<int>& whole,
+                 plan::Axis axis) {
+  const plan::Span span = span_of(graph, axis);
+  const Value& first = graph.values[static_cast<std::size_t>(own.front())];
+  const bool rounds =
+      graph.setting.number_bytes != graph.setting.sum_bytes || first.group >= 0 || first.pieces > 1;
+  std::vector<int> of_whole, of_own;
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const Value& one = graph.values[static_cast<std::size_t>(own[i])];
+    of_whole.push_back(~whole[i]);
+    of_own.push_back(~own[i]);
+    elements += one.pieces * one.rows * one.columns * span.ranks;
+  }
+  const std::string names = names_of(graph, own);
+  Call forward{"gather " + names, own, whole};
+  forward.exchange = {plan::ExchangeKind::gather, span, elements, graph.setting.number_bytes};
+  Call backward{"sum d " + names, of_whole, of_own};
+  backward.exchange = {plan::ExchangeKind::reduce_scatter, span, elements, graph.setting.sum_bytes};
+  if (!rounds) return {{forward}, {backward}};
+  backward.writes = graph.add_like(own, "sum of d ");
+  for (int sum : backward.writes) {
+    Value& value = graph.values[static_cast<std::size_t>(sum)];
+    value.element = Element::sum;
+    value.keep = Keep::cheap;
+    value.is_side_by_side = value.pieces > 1;
+  }
+  Call round{"round d " + names, backward.writes, of_own};
+  round.kernel = graph.kernels.copy;
+  round.is_by_piece = is_by_piece(graph, round);
+  return {{forward}, {backward, round}};
+}
+
+/// Sums `sums` over ranks, as `rows`, and gathers the gradients of these.
+Operation sum(Graph& graph, int sums, int rows) {
+  const plan::Span span = span_of(graph, plan::Axis::tensor);
+  const Value& value = graph.values[static_cast<std::size_t>(sums)];
+  const std::int64_t elements = value.rows * value.columns;
+  Call forward{"sum " + value.name, {sums}, {rows}};
+  forward.exchange = {plan::ExchangeKind::reduce_scatter, span, elements, graph.setting.sum_bytes};
+  Call backward{"gather d " + value.name, {~rows}, {~sums}};
+  backward.exchange = {plan::ExchangeKind::gather, span, elements, graph.setting.number_bytes};
+  return {{forward}, {backward}};
+}
+
+}  // namespace
+
+int Division::over_tensor(Graph& graph, int v, Over to) {
+  if (graph.setting.pieces == 1) return v;
+  const Over from = graph.values[static_cast<std::size_t>(v)].over_tensor;
+  if (from == to) return v;
+  const auto [found, is_new] = made_.try_emplace({v, plan::Axis::tensor, to}, -1);
+  if (!is_new) return found->second;
+  const bool gathers = from == Over::rows && to == Over::whole;
+  if (!gathers && !(from == Over::sum && to == Over::rows))
+    throw std::logic_error(graph.values[static_cast<std::size_t>(v)].name +
+                           " can't be brought to the layout that an operation takes it in");
+  const int made = found->second = graph.add_like(v, gathers ? "all " : "sum of ");
+  Value& value = graph.values[static_cast<std::size_t>(made)];
+  value.over_tensor = to;
+  value.keep = Keep::cheap;
+  value.rows =
+      gathers ? value.rows * graph.setting.tensor_ranks : value.rows / graph.setting.tensor_ranks;
+  graph.operations.push_back(gathers ? gather(graph, {v}, {made}, plan::Axis::tensor)
+                                     : sum(graph, v, made));
+  return made;
+}
+
+std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>& own) {
+  if (graph.setting.decoded_tokens > 0) {
+    for (Value& value : graph.values) {
+      const bool is_cached = any_of(own, [&](int v) {
+        const Value& one = graph.values[static_cast<std::size_t>(v)];
+        return &one == &value || (one.group >= 0 && one.group == value.group);
+      });
+      if (!is_cached) continue;
+      value.rows = graph.setting.decoded_tokens;
+      value.is_cached = true;
+    }
+    return own;
+  }
+  if (graph.setting.parts == 1) return own;
+  std::vector<int> rest;
+  for (int v : own)
+    if (made_.count({v, plan::Axis::shard, Over::whole}) == 0 && !contains(rest, v))
+      rest.push_back(v);
+  if (!rest.empty()) {
+    const std::vector<int> whole = graph.add_like(rest, "all ");
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      Value& value = graph.values[static_cast<std::size_t>(whole[i])];
+      value.rows *= graph.setting.parts;
+      value.over_parts = Over::whole;
+      value.is_side_by_side = value.pieces > 1;
+      value.keep = Keep::cheap;
+      made_[{rest[i], plan::Axis::shard, Over::whole}] = whole[i];
+    }
+    graph.operations.push_back(gather(graph, rest, whole, plan::Axis::shard));
+  }
+  std::vector<int> all;
+  for (int v : own) all.push_back(made_.at({v, plan::Axis::shard, Over::whole}));
+  return all;
+}
+
+int Division::gather_pieces(Graph& graph, int own) {
+  const int all = graph.add_like(own, "all ");
+  Value& value = graph.values[static_cast<std::size_t>(all)];
+  value.rows *= graph.setting.pieces;
+  value.pieces = 1;
+  value.over_tensor = Over::whole;
+  Call forward{"gather " + graph.values[static_cast<std::size_t>(own)].name, {own}, {all}};
+  forward.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
+                      value.rows * value.columns, graph.element_bytes(value.element)};
+  graph.operations.push_back({{forward}});
+  return all;
+}
+
+int Division::whole_weight(Graph& graph, int weight, bool is_summed) {
+  if (graph.setting.pieces == 1) return weight;
+  const auto [found, is_new] = weights_.try_emplace(weight, WholeWeight{-1, is_summed});
+  if (is_new) {
+    const Weight& of = graph.weights[static_cast<std::size_t>(weight)];
+    found->second.value = graph.add({of.name, 1, of.elements * graph.setting.pieces});
+    if (is_summed && of.trained) graph.summed_weights.insert(found->second.value);
+  }
+  return ~found->second.value;
+}
+
+void Division::gather_weights(Graph& graph) {
+  if (weights_.empty()) return;
+  const plan::Span span = span_of(graph, plan::Axis::tensor);
+  std::vector<int> weights, values, summed, gradients;
+  std::int64_t elements = 0, summed_elements = 0;
+  for (const auto& [w, of] : weights_) {
+    const Weight& weight = graph.weights[static_cast<std::size_t>(w)];
+    const std::int64_t all = weight.elements * graph.setting.pieces;
+    weights.push_back(w);
+    values.push_back(of.value);
+    elements += all;
+    if (!of.is_summed || !weight.trained) continue;
+    summed.push_back(w);
+    gradients.push_back(~of.value);
+    summed_elements += all;
+  }
+  const auto add = [&](const char* name, std::int64_t count, Element element) {
+    Value value{name, 1, count, element, Keep::cheap};
+    return graph.add(value);
+  };
+  const int own = add("own weights", elements / span.ranks, Element::number);
+  const int all = add("all weights", elements, Element::number);
+  Call hand{"hand weights", {}, {own}, weights};
+  hand.kernel = graph.kernels.hand_weights;
+  Call gather{"gather weights", {own}, {all}};
+  gather.exchange = {plan::ExchangeKind::gather, span, elements, graph.setting.number_bytes};
+  Call take{"take weights", {all}, values};
+  take.kernel = graph.kernels.take_weights;
+  Operation operation{{hand, gather, take}};
+  if (!summed.empty()) {
+    const int sums = add("d weights", summed_elements, Element::sum);
+    const int of_own = add("d own weights", summed_elements / span.ranks, Element::sum);
+    Call join{"join d weights", gradients, {sums}};
+    join.kernel = graph.kernels.join_gradients;
+    Call sum{"sum d weights", {sums}, {of_own}};
+    sum.exchange = {plan::ExchangeKind::reduce_scatter, span, summed_elements,
+                    graph.setting.sum_bytes};
+    Call give{"give d weights", {of_own}, {}};
+    give.gradients = summed;
+    give.is_late = true;
+    give.kernel = graph.kernels.give_gradients;
+    operation.backward = {join, sum, give};
+  }
+  graph.operations.insert(graph.operations.begin(), std::move(operation));
+}
+
+namespace {
+
+bool is_in_pieces(const Graph& graph, int id) {
+  return graph.values[static_cast<std::size_t>(id < 0 ? ~id : id)].over_tensor == Over::columns;
+}
+
+}  // namespace
+
+bool is_by_piece(const Graph& graph, const Call& call) {
+  const auto in_pieces = [&](int id) { return is_in_pieces(graph, id); };
+  return !call.exchange && (any_of(call.reads, in_pieces) || any_of(call.writes, in_pieces));
+}
+
+void set_pieces(const Graph& graph, Operation& operation) {
+  const Setting& s = graph.setting;
+  if (s.pieces == 1) return;
+  const auto set = [&](Call& call) {
+    const auto is_cut = [](int id) { return id >= 0 && id != Call::none; };
+    call.is_by_piece = is_by_piece(graph, call) ||
+                       (!call.takes_all_pieces &&
+                        (any_of(call.weights, is_cut) || any_of(call.gradients, is_cut)));
+    if (!call.is_by_piece) return;
+    const auto own = static_cast<double>(s.own_pieces());
+    call.flops *= own;
+    call.repeated_flops *= own;
+    call.work = plan::times_as_long(call.work, own);
+    const auto is_kept = [&](int id) {
+      return id >= 0 && is_in_pieces(graph, id) &&
+             graph.values[static_cast<std::size_t>(id)].keep != Keep::cheap;
+    };
+    if (s.chunks > 1 && call.is_by_row && call.flops > 0.0 &&
+        (any_of(call.reads, is_kept) || any_of(call.writes, is_kept)))
+      call.runs = s.tensor_ranks * s.chunks;
+  };
+  for (Call& call : operation.forward) set(call);
+  if (operation.recompute) set(*operation.recompute);
+  for (Call& call : operation.backward) {
+    set(call);
+    call.runs = 1;
+  }
+}
+
+}  // namespace ostrakon::model::graph

@@ -138,7 +138,6 @@ class MixtureKernels {
       if (const View<Compute*> to = a.gradient<Compute>(static_cast<int>(i)))
         math::copy<Compute>(exec, at(call.parameter_gradients, i), to);
   }
-  const ExpertFeedForward<T>& operator*() const { return *experts_; }
   const ExpertFeedForward<T>* operator->() const { return experts_.get(); }
   const std::vector<int>& weights() const { return parameters_.weights; }
 

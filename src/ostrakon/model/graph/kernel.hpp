@@ -29,7 +29,7 @@ struct Buffers {
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
 };
 
-/// Which part of a call is computed.
+/// Says which part of a call is computed.
 struct Turn {
   RowRange rows;           ///< that are computed where a sequence is decoded
   std::int64_t piece = 0;  ///< of those that the rank has

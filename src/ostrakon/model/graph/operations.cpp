@@ -82,26 +82,23 @@ GraphKernels kernels_of(std::int64_t ranks) {
   const auto shaped = [](auto flat, std::int64_t rows) {
     return flat.matrix(rows, flat.size() / rows);
   };
-  kernels.hand_weights = make_kernel([](const Exec& exec, const Arguments& a) {
+  // Takes the next array, whose pieces of this rank lie one after the other.
+  const auto next = [](auto flat, std::int64_t& begin, const auto& pieces) {
+    const std::int64_t first = std::exchange(begin, begin + pieces.rows() * pieces.columns());
+    return flat.range(first, begin).matrix(pieces.rows(), pieces.columns());
+  };
+  kernels.hand_weights = make_kernel([=](const Exec& exec, const Arguments& a) {
     std::int64_t begin = 0;
     for (int i = 0; i < a.weights(); ++i) {
       const View<const T**> pieces = a.weight_pieces<T>(i);
-      const std::int64_t end = begin + pieces.rows() * pieces.columns();
-      math::copy_rows<T, T>(
-          exec, pieces,
-          a.written<T>(0).flat().range(begin, end).matrix(pieces.rows(), pieces.columns()));
-      begin = end;
+      math::copy_rows<T, T>(exec, pieces, next(a.written<T>(0).flat(), begin, pieces));
     }
   });
-  kernels.give_gradients = make_kernel([](const Exec& exec, const Arguments& a) {
+  kernels.give_gradients = make_kernel([=](const Exec& exec, const Arguments& a) {
     std::int64_t begin = 0;
     for (int i = 0; i < a.gradients(); ++i) {
       const View<C**> pieces = a.gradient_pieces<C>(i);
-      const std::int64_t end = begin + pieces.rows() * pieces.columns();
-      math::copy_rows<C, C>(
-          exec, a.read<C>(0).flat().range(begin, end).matrix(pieces.rows(), pieces.columns()),
-          pieces);
-      begin = end;
+      math::copy_rows<C, C>(exec, next(a.read<C>(0).flat(), begin, pieces), pieces);
     }
   });
   kernels.take_weights = make_kernel([=](const Exec& exec, const Arguments& a) {

@@ -152,7 +152,7 @@ class PlaceCheck {
   int call_number() const { return steps_[static_cast<std::size_t>(now_)].call; }
   const Call& call() const { return calls_[call_number()]; }
   std::int64_t pieces_of(int v) const { return l_.value(v).pieces; }
-  /// Those of a value that a step has.
+  /// Tells which pieces of a value a step takes or makes.
   std::pair<std::int64_t, std::int64_t> pieces_here(const Step& step, int v) const {
     if (pieces_of(v) == 1) return {0, 1};
     if (!calls_[step.call].is_by_piece) return {0, pieces_of(v)};

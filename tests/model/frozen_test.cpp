@@ -8,6 +8,7 @@
 #include <numeric>
 #include <ostrakon/model/block.hpp>
 #include <ostrakon/model/embedding.hpp>
+#include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/head.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/plan/policy.hpp>
@@ -17,6 +18,9 @@
 
 namespace ostrakon::test {
 namespace {
+
+/// Arrays begin at multiples of these bytes, so that fewer arrays can take more by one of them.
+constexpr std::int64_t gap = model::graph::array_alignment * std::int64_t{sizeof(float)};
 
 using model::Recompute;
 
@@ -243,7 +247,8 @@ TEST(Frozen, DeferredGradientsHaveTheSameBits) {
             std::any_of(all_parameters.begin(), all_parameters.end(),
                         [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
         EXPECT_EQ(unit.deferred_phases, is_block && trains_matrices ? 1 : 0) << name;
-        EXPECT_LE(unit.deferred_bytes, everything.description.units[u].deferred_bytes) << name;
+        EXPECT_LE(unit.deferred_bytes, everything.description.units[u].deferred_bytes + gap)
+            << name;
       }
       run.expect_guards_intact();
     }
@@ -409,7 +414,7 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
           EXPECT_EQ(found.forward.front().workspace_bytes, expected.forward.front().workspace_bytes)
               << name;
           EXPECT_LE(found.backward.front().workspace_bytes,
-                    expected.backward.front().workspace_bytes)
+                    expected.backward.front().workspace_bytes + gap)
               << name;
           EXPECT_EQ(found.backward_reads_parameters, expected.backward_reads_parameters) << name;
           EXPECT_EQ(found.tied_to, expected.tied_to) << name;

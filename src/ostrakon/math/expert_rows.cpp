@@ -75,7 +75,8 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
 #endif
 }
 
-/// dweight = activated . dactivated + bias . dy, then `dactivated` and dy times `weight`.
+/// dweight = activated . dactivated + bias . dy, then `dactivated`, and dy as `weighted` if that is
+/// wanted, times `weight`.
 template <class T>
 KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
                                        View<const T*> activated, View<const T*> bias,
@@ -86,7 +87,7 @@ KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
   if (bias) sum += row.template sum_of<C>(product, bias, dy);
   const auto weigh = [=](std::int64_t, C element) { return weight * element; };
   row.map(weigh, dactivated, dactivated);
-  row.map(weigh, weighted, dy);
+  if (weighted) row.map(weigh, weighted, dy);
   return sum;
 }
 
@@ -153,7 +154,7 @@ void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const
 template <class T>
 void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::int64_t begin,
                      View<const T**> activated, View<const T*> bias, View<T**> dactivated,
-                     View<T**> dy, View<compute_t<T>*> dweights) {
+                     View<const T**> dy, View<compute_t<T>*> dweights) {
   using C = compute_t<T>;
   const char* const name = "weigh_gradients";
   const std::int64_t rows = dy.rows(), columns = dy.columns(), inner = dactivated.columns();
@@ -167,7 +168,7 @@ void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::
       exec, name, rows, columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const std::int64_t assignment = assignments[r];
         const C sum = weigh_row<T>(row, weights[assignment], activated.row(r), bias,
-                                   dactivated.row(r), dy.row(r), dy.row(r));
+                                   dactivated.row(r), dy.row(r), {});
         row.once([=] { dweights[assignment] = sum; });
       });
 }
@@ -261,7 +262,7 @@ void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compu
   template void combine_gradients<T>(const Exec&, View<const compute_t<T>**>, View<const T**>,    \
                                      const Routes<compute_t<T>>&, View<const T**>, View<T**>);    \
   template void weigh_gradients<T>(const Exec&, const Routes<compute_t<T>>&, std::int64_t,        \
-                                   View<const T**>, View<const T*>, View<T**>, View<T**>,         \
+                                   View<const T**>, View<const T*>, View<T**>, View<const T**>,   \
                                    View<compute_t<T>*>);                                          \
   template void weigh_rows<T>(const Exec&, View<const compute_t<T>*>, View<const T**>,            \
                               View<const T*>, View<T**>, View<const T**>, View<T**>,              \

@@ -38,19 +38,19 @@ template <class T>
 void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
                   View<const compute_t<T>**> sums, View<T**> dx);
 
-/// gather_rows, of rows times the weights of the assignments: what weigh_gradients leaves of dy.
+/// gather_rows, of rows times the weights of the assignments.
 template <class T>
 void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compute_t<T>>& routes,
                          View<T**> copies);
 
 /// The backward of weights for the slots [begin, begin + rows of the arrays): dweights(a) =
-/// activated . dactivated + bias . dy. Then multiplies dactivated and dy by the weights. Before,
+/// activated . dactivated + bias . dy. Then multiplies dactivated by the weights. Before,
 /// dactivated (rows, inner) is the gradient by `activated` with a weight of 1, and dy (rows,
 /// columns) that by the combined output. `bias` (columns) of the expert's output need not exist.
 template <class T>
 void weigh_gradients(const Exec& exec, const Routes<compute_t<T>>& routes, std::int64_t begin,
                      View<const T**> activated, View<const T*> bias, View<T**> dactivated,
-                     View<T**> dy, View<compute_t<T>*> dweights);
+                     View<const T**> dy, View<compute_t<T>*> dweights);
 
 // These work on rows of some slots that are computed elsewhere: what belongs to a slot comes with
 // its row.

@@ -6,10 +6,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/model/block.hpp>
+#include <ostrakon/model/block_parameters.hpp>
 #include <ostrakon/model/embedding.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/head.hpp>
-#include <ostrakon/model/layers.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <string>
 #include <utility>

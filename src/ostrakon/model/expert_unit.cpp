@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
+#include <ostrakon/model/block_parameters.hpp>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -188,8 +190,7 @@ void ExpertUnit<T>::compute(const Exec& exec, const UnitBuffers<T>& buffers, con
     const Sent sent = sent_in(block_of(to_read(buffers.exchanged), from, in), pass);
     const Returned back = returned_in(block_of(buffers.handed, from, out), pass);
     if (pass == Pass::forward)
-      multiply(exec, own_parameters(buffers), work, runs, rounds_.rows_of(runs, round), sent.x,
-               back.rows);
+      multiply(exec, buffers, work, runs, rounds_.rows_of(runs, round), sent.x, back.rows);
     else
       multiply_back(exec, buffers, work, from, round, runs, sent, back);
   }
@@ -197,55 +198,60 @@ void ExpertUnit<T>::compute(const Exec& exec, const UnitBuffers<T>& buffers, con
 
 /// work.up and work.activated, and y if it exists: the experts of rows of x, (capacity, width).
 template <class T>
-void ExpertUnit<T>::multiply(const Exec& exec, const FlatParameter<T>& parameters,
-                             const Workspace& work, Offsets runs, RoundRows rows, View<const T**> x,
-                             View<T**> y) const {
+void ExpertUnit<T>::multiply(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
+                             Offsets runs, RoundRows rows, View<const T**> x, View<T**> y) const {
   if (rows.count() == 0) return;
   for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    linear_forward_by_row<T>(exec, experts_[some.expert].up, parameters,
-                             x.row_range(some.begin, some.end),
-                             work.up.row_range(some.begin, some.end), work.padding);
+    multiply_rows(exec, buffers, experts_[some.expert].up, x.row_range(some.begin, some.end),
+                  work.up.row_range(some.begin, some.end), work.padding);
   });
-  activate<T>(exec, activation_, work.up.row_range(0, rows.count()),
-              work.activated.row_range(0, rows.count()));
+  const View<const T**> up = work.up.row_range(0, rows.count());
+  const View<T**> activated = work.activated.row_range(0, rows.count());
+  if (activation_ == Activation::gelu)
+    math::gelu_forward<T>(exec, up, activated);
+  else
+    math::swiglu_forward<T>(exec, up, activated);
   if (!y) return;
   for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    linear_forward_by_row<T>(exec, experts_[some.expert].down, parameters,
-                             work.activated.row_range(some.begin, some.end),
-                             y.row_range(some.begin, some.end), work.padding);
+    multiply_rows(exec, buffers, experts_[some.expert].down,
+                  work.activated.row_range(some.begin, some.end), y.row_range(some.begin, some.end),
+                  work.padding);
   });
 }
 
-/// Gradients of the rows of a round from rank `rank`, and what they add to those of parameters. As
-/// in ExpertFeedForward, no output of an expert is needed.
+/// Gradients of the rows of a round from rank `rank`, and what they add to those of parameters. No
+/// output of an expert is needed, see graph::Operations::combine.
 template <class T>
 void ExpertUnit<T>::multiply_back(const Exec& exec, const UnitBuffers<T>& buffers,
                                   const Workspace& work, std::int64_t rank, std::int64_t round,
                                   Offsets runs, const Sent& sent, const Returned& back) const {
-  const FlatParameter<T> parameters = own_parameters(buffers);
   const RoundRows rows = rounds_.rows_of(runs, round);
   const std::int64_t count = rows.count();
-  multiply(exec, parameters, work, runs, rows, sent.x, {});
+  multiply(exec, buffers, work, runs, rows, sent.x, {});
   for_each_expert(runs, rows, [&](const ExpertRows& some) {
     const auto [expert, begin, end] = some;
-    const Linear& down = experts_[expert].down;
+    const Layer& down = experts_[expert].down;
     const View<const T**> dy = sent.dy.row_range(begin, end);
     const View<T**> dactivated = work.dactivated.row_range(begin, end);
-    linear_backward_input_by_row<T>(exec, down, parameters, dy, dactivated, work.padding);
+    math::gemm_by_row<T>(exec, math::Transpose::no, dy, weight(buffers, down), dactivated,
+                         work.padding);
     math::weigh_rows<T>(exec, sent.weights.range(begin, end), work.activated.row_range(begin, end),
-                        parameters.at(down.bias), dactivated, dy,
+                        array(buffers, down.bias), dactivated, dy,
                         work.weighted.row_range(begin, end), back.dweights.range(begin, end));
   });
   const View<T**> dup = activation_ == Activation::gelu ? work.dactivated : work.up;
-  if (count > 0)
-    activate_backward<T>(exec, activation_, work.up.row_range(0, count),
-                         work.dactivated.row_range(0, count), dup.row_range(0, count));
+  const View<const T**> up = work.up.row_range(0, count),
+                        dactivated = work.dactivated.row_range(0, count);
+  if (count > 0 && activation_ == Activation::gelu)
+    math::gelu_backward<T>(exec, up, dactivated, dup.row_range(0, count));
+  else if (count > 0)
+    math::swiglu_backward<T>(exec, up, dactivated, dup.row_range(0, count));
   if (buffers.parameter_gradients)
     add_gradients(exec, buffers, work, rank, round, runs, sent.x, dup);
   for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    linear_backward_input_by_row<T>(exec, experts_[some.expert].up, parameters,
-                                    dup.row_range(some.begin, some.end),
-                                    back.rows.row_range(some.begin, some.end), work.padding);
+    math::gemm_by_row<T>(exec, math::Transpose::no, dup.row_range(some.begin, some.end),
+                         weight(buffers, experts_[some.expert].up),
+                         back.rows.row_range(some.begin, some.end), work.padding);
   });
 }
 
@@ -283,16 +289,15 @@ void ExpertUnit<T>::add_gradients(const Exec& exec, const UnitBuffers<T>& buffer
         const View<Compute*> to = slot_of(e, slot);
         const std::int64_t from = is_empty ? 0 : begin - rows.begin;
         const std::int64_t until = is_empty ? 0 : end - rows.begin;
-        const Linear &up = experts_.front().up, &down = experts_.front().down;
+        const Layer &up = experts_.front().up, &down = experts_.front().down;
         const Compute beta = is_empty || begin == first ? Compute(0) : Compute(1);
-        const auto add = [&](const Linear& layer, View<const T**> inputs,
-                             View<const T**> doutputs) {
+        const auto add = [&](const Layer& layer, View<const T**> inputs, View<const T**> doutputs) {
           const auto dy = doutputs.row_range(from, until);
-          if (layer.weight.trained())
+          if (layer.weight.trained)
             math::gemm_of_run<T>(exec, dy, inputs.row_range(from, until), beta,
                                  gradient_at(to, layer.weight).matrix(layer.outputs, layer.inputs));
           // A run is never cut where there are biases.
-          if (layer.bias.trained()) math::column_sums<T>(exec, dy, gradient_at(to, layer.bias));
+          if (layer.bias.trained) math::column_sums<T>(exec, dy, gradient_at(to, layer.bias));
         };
         add(up, x, dup);
         add(down, work.activated, work.weighted);
@@ -300,9 +305,9 @@ void ExpertUnit<T>::add_gradients(const Exec& exec, const UnitBuffers<T>& buffer
       const bool is_done = is_here && (is_empty || end == last);
       const auto add = [&](std::int64_t from, std::int64_t to) {
         if (!is_done) return;
-        for (const ParameterLocation& array : trained_)
-          math::add_to<Compute>(exec, View<const Compute*>(gradient_at(slot_of(e, from), array)),
-                                gradient_at(slot_of(e, to), array));
+        for (const Location& one : trained_)
+          math::add_to<Compute>(exec, View<const Compute*>(gradient_at(slot_of(e, from), one)),
+                                gradient_at(slot_of(e, to), one));
       };
       write(used++);
       for (std::int64_t rest = leaf; rest % 2 == 1; rest /= 2) {
@@ -328,10 +333,10 @@ void ExpertUnit<T>::sum_ranks(const Exec& exec, const UnitBuffers<T>& buffers,
   for (std::int64_t stride = 1; stride < ranks_; stride *= 2)
     for (std::int64_t rank = 0; rank < ranks_; rank += 2 * stride)
       for (std::int64_t e = 0; e < own_; ++e)
-        for (const ParameterLocation& array : trained_)
+        for (const Location& one : trained_)
           math::add_to<Compute>(exec,
-                                View<const Compute*>(gradient_at(of_rank(rank + stride, e), array)),
-                                gradient_at(of_rank(rank, e), array));
+                                View<const Compute*>(gradient_at(of_rank(rank + stride, e), one)),
+                                gradient_at(of_rank(rank, e), one));
 }
 
 // ---- parameters, buffers, sizes -----------------------------------------------------------------
@@ -373,15 +378,39 @@ void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen
   expert_elements_ = sizes.trained / (own_ * ranks_);
   for (std::int64_t e = 0; e < own_; ++e) {
     const std::string name = name_of_expert(e);
-    experts_.push_back({find_linear(parameters_, name_of_up(settings, name)),
-                        find_linear(parameters_, name + ".down")});
+    experts_.push_back({find_layer(name_of_up(settings, name)), find_layer(name + ".down")});
   }
   const Mlp& first = experts_.front();
   // nvcc can't loop over a list of these itself.
-  const ParameterLocation arrays[] = {first.up.weight, first.up.bias, first.down.weight,
-                                      first.down.bias};
-  for (const ParameterLocation& array : arrays)
-    if (array.trained()) trained_.push_back(array);
+  const Location arrays[] = {first.up.weight, first.up.bias, first.down.weight, first.down.bias};
+  for (const Location& one : arrays)
+    if (one.trained) trained_.push_back(one);
+}
+
+template <class T>
+typename ExpertUnit<T>::Layer ExpertUnit<T>::find_layer(const std::string& name) const {
+  Layer layer;
+  for (const Parameter& parameter : parameters_) {
+    const Location at{parameter.offset, parameter.elements(), !parameter.frozen};
+    if (parameter.name == name + ".bias") layer.bias = at;
+    if (parameter.name == name + ".weight")
+      layer = {parameter.shape[1], parameter.shape[0], at, layer.bias};
+  }
+  return layer;
+}
+
+template <class T>
+void ExpertUnit<T>::multiply_rows(const Exec& exec, const UnitBuffers<T>& buffers,
+                                  const Layer& layer, View<const T**> x, View<T**> y,
+                                  View<T*> padding) {
+  math::gemm_by_row<T>(exec, math::Transpose::yes, x, weight(buffers, layer), y, padding);
+  if (const View<const T*> bias = array(buffers, layer.bias)) math::add_bias<T>(exec, y, bias);
+}
+
+template <class T>
+std::int64_t ExpertUnit<T>::padding_of(const Layer& layer) const {
+  return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
+                                        math::rows_of_a_product_in<T>(kernels_));
 }
 
 template <class T>
@@ -418,9 +447,8 @@ typename ExpertUnit<T>::Workspace ExpertUnit<T>::workspace_in(View<std::byte*> b
   work.returned = arrays.matrix(border_.assignments(), border_.width);
   work.up = arrays.matrix(capacity, up_columns_);
   work.activated = arrays.matrix(capacity, inner_);
-  work.padding =
-      arrays.template take<T>(std::max(by_row_workspace<T>(experts_.front().up, kernels_),
-                                       by_row_workspace<T>(experts_.front().down, kernels_)));
+  work.padding = arrays.template take<T>(
+      std::max(padding_of(experts_.front().up), padding_of(experts_.front().down)));
   if (pass == Pass::backward) {
     work.dweights = arrays.template take<Compute>(border_.assignments());
     work.dactivated = arrays.matrix(capacity, inner_);
@@ -477,13 +505,13 @@ void ExpertUnit<T>::describe() {
   description_.reads_batch = false;
 
   // Of rows that are evenly divided over ranks, and over the rounds that these take.
-  const Linear &up = experts_.front().up, &down = experts_.front().down;
-  const auto product = [&](const Linear& layer) {
+  const Layer &up = experts_.front().up, &down = experts_.front().down;
+  const auto product = [&](const Layer& layer) {
     return 2.0 * static_cast<double>(border_.assignments()) *
            static_cast<double>(layer.inputs * layer.outputs);
   };
-  for (const Linear* layer : {&up, &down})
-    description_.gradient_flops += (layer->weight.trained() ? 2.0 : 1.0) * product(*layer);
+  for (const Layer* layer : {&up, &down})
+    description_.gradient_flops += (layer->weight.trained ? 2.0 : 1.0) * product(*layer);
   const std::int64_t rounds = description_.room.rounds_if_even;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const auto p = static_cast<std::size_t>(2 + 2 * round);
@@ -492,7 +520,7 @@ void ExpertUnit<T>::describe() {
     description_.backward[p].flops = (description_.gradient_flops + product(up)) / part;
     // Activation; in backward once more, and its gradient. Each expert has products of its own.
     const auto experts = static_cast<double>(experts_.size()) / part;
-    const auto work_of = [&](const Linear& layer) {
+    const auto work_of = [&](const Layer& layer) {
       return experts * plan::product_work(product(layer) / static_cast<double>(experts_.size()),
                                           layer.inputs, layer.outputs);
     };

@@ -3,7 +3,6 @@
 
 #include <ostrakon/math/expert_rounds.hpp>
 #include <ostrakon/model/expert_border.hpp>
-#include <ostrakon/model/layers.hpp>
 #include <vector>
 
 namespace ostrakon::model {
@@ -134,7 +133,7 @@ class ExpertUnit final : public Unit<T> {
   template <class Function>
   void for_each_expert(Offsets runs, RoundRows rows, const Function& function) const;
 
-  void multiply(const Exec& exec, const FlatParameter<T>& parameters, const Workspace& work,
+  void multiply(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
                 Offsets runs, RoundRows rows, View<const T**> x, View<T**> y) const;
   void multiply_back(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
                      std::int64_t rank, std::int64_t round, Offsets runs, const Sent& sent,
@@ -144,9 +143,36 @@ class ExpertUnit final : public Unit<T> {
                      View<const T**> dup) const;
   void sum_ranks(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work) const;
 
-  struct Mlp {
-    Linear up, down;
+  /// Where a unit's flat parameter has a layer of an expert; an array that does not exist has no
+  /// elements.
+  struct Location {
+    std::int64_t offset = 0, elements = 0;  // in its segment
+    bool trained = false;
   };
+  struct Layer {
+    std::int64_t inputs = 0, outputs = 0;
+    Location weight, bias;
+  };
+  struct Mlp {
+    Layer up, down;
+  };
+
+  static View<const T*> array(const UnitBuffers<T>& buffers, const Location& at) {
+    if (at.elements == 0) return {};
+    return (at.trained ? buffers.parameters : buffers.frozen)
+        .range(at.offset, at.offset + at.elements);
+  }
+  static View<Compute*> gradient_at(View<Compute*> gradients, const Location& at) {
+    return gradients.range(at.offset, at.offset + at.elements);
+  }
+  static View<const T**> weight(const UnitBuffers<T>& buffers, const Layer& layer) {
+    return array(buffers, layer.weight).matrix(layer.outputs, layer.inputs);
+  }
+  /// y = x W^T + b, for some rows: no row's bits depend on how many they are.
+  static void multiply_rows(const Exec& exec, const UnitBuffers<T>& buffers, const Layer& layer,
+                            View<const T**> x, View<T**> y, View<T*> padding);
+  std::int64_t padding_of(const Layer& layer) const;
+  Layer find_layer(const std::string& name) const;
 
   void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
   void describe();
@@ -159,9 +185,9 @@ class ExpertUnit final : public Unit<T> {
   math::ExpertRounds rounds_;
 
   std::vector<Parameter> parameters_;
-  std::vector<Mlp> experts_;                // the first part's, and every rank's in its own
-  std::vector<ParameterLocation> trained_;  // arrays of the first expert that are trained
-  std::int64_t expert_elements_ = 0;        // trained, of an expert
+  std::vector<Mlp> experts_;          // the first part's, and every rank's in its own
+  std::vector<Location> trained_;     // arrays of the first expert that are trained
+  std::int64_t expert_elements_ = 0;  // trained, of an expert
   plan::UnitDescription description_;
 };
 

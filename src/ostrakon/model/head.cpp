@@ -2,9 +2,9 @@
 #include <ostrakon/model/head.hpp>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/model/block_parameters.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph_unit.hpp>
-#include <ostrakon/model/layers.hpp>
 #include <utility>
 
 namespace ostrakon::model {

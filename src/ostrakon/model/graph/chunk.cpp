@@ -25,7 +25,8 @@ class Chunking {
  private:
   bool is_cut(const Call& call) const {
     const bool is_of_parts = call.exchange && call.exchange->span.axis == plan::Axis::shard;
-    return call.is_by_row && !is_of_parts && l_.value(call.writes.front()).rows > 1;
+    const Value& made = l_.value(call.writes.front());
+    return call.is_by_row && !is_of_parts && made.rows > 1 && made.per_row == 0;
   }
 
   /// The rows of chunk `chunk` of a value.

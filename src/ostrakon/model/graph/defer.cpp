@@ -102,7 +102,8 @@ class Deferral {
       stay_.insert(made == stay_.end() ? stay_.begin() : made + 1, std::move(call));
       return copy;
     }
-    if (made != stay_.end() && made->exchange && !made->is_recomputed && call_later(Call(*made)))
+    if (made != stay_.end() && (made->exchange || made->expands) && !made->is_recomputed &&
+        call_later(Call(*made)))
       return there_[v];
     if (makers_.count(original) == 0) return v;
     if (!l_.graph.setting.drops(l_.value(original).keep) && replaced_.count(original) == 0) {

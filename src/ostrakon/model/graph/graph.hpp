@@ -52,6 +52,9 @@ struct Value {
   int whole = -1;
   std::int64_t chunk = 0;
   bool is_in_whole = false;
+  /// Rows that it has for each of the leaf's, in an order that data choose; 0: its rows are the
+  /// leaf's.
+  std::int64_t per_row = 0;
   /// It has rows of all tokens, and those of earlier calls are still there: what decoding keeps.
   bool is_cached = false;
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
@@ -87,8 +90,12 @@ struct Call {
   bool in_place = false;
   /// Whether it can add the one value that it writes to the gradient that is there already.
   bool can_add = false;
+  bool adds_from_anywhere = false;  ///< then what it adds to need not lie where it writes
   /// Whether it runs with what is deferred, if anything is, though it may have no product.
   bool is_late = false;
+  /// Whether deferred calls have it run again rather than find what it has written, which is larger
+  /// than what it reads.
+  bool expands = false;
   bool adds = false;  ///< it adds to the last value that it reads
   /// A row of what it writes takes that row alone of what it reads.
   bool is_by_row = true;
@@ -104,8 +111,6 @@ struct Call {
   double flops = 0.0;
   double repeated_flops = 0.0;  ///< of these, what backward computes once more inside of the call
   plan::KernelWork work = {};
-  /// What it does where only what is saved is wanted, unless that is all or nothing.
-  std::optional<std::pair<double, plan::KernelWork>> saving = {};
   std::optional<plan::Exchange> exchange = {};  ///< it is no kernel, but this
   std::shared_ptr<const Kernel> kernel = {};
 

@@ -189,9 +189,9 @@ class Arguments {
   template <class A>
   View<A**> in_range(View<A**> all, const Place& place) const {
     if (!decodes_ || !all) return all;
-    return place.is_cached
-               ? all.row_range(turn_.rows.begin, turn_.rows.end)
-               : all.row_range(0, std::min(place.rows, turn_.rows.end - turn_.rows.begin));
+    if (place.is_cached) return all.row_range(turn_.rows.begin, turn_.rows.end);
+    const std::int64_t per_row = std::max(place.per_row, std::int64_t{1});
+    return all.row_range(0, std::min(place.rows, per_row * (turn_.rows.end - turn_.rows.begin)));
   }
   template <class A>
   View<A**> pieces_of(const Weight& weight, View<std::byte*> segment) const {

@@ -191,6 +191,7 @@ int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns,
                            Element element) {
   const int made = add(name, columns, value(x).over_tensor, keep, element);
   graph_.values.back().rows = value(x).rows;
+  graph_.values.back().per_row = value(x).per_row;
   return made;
 }
 
@@ -226,8 +227,9 @@ int Operations<T>::rows_of_rank(int x) {
 
 template <class T>
 int Operations<T>::weight(const std::string& name) const {
+  const std::string full = prefix_ + name;
   for (std::size_t w = 0; w < graph_.weights.size(); ++w)
-    if (graph_.weights[w].name == prefix_ + name) return static_cast<int>(w);
+    if (graph_.weights[w].name == full) return static_cast<int>(w);
   return -1;
 }
 

@@ -5,12 +5,26 @@
 // the values, that it makes; it says once what its kernels read and write, forward and backward.
 
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/routing.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/graph/division.hpp>
 #include <string>
 #include <vector>
 
 namespace ostrakon::model::graph {
+
+/// A mixture of experts in a graph: what routes its rows, and what came of that.
+struct Experts {
+  math::Router router;
+  double loss_factor = 0.0;  ///< of the auxiliary loss; 0: none
+
+  std::int64_t rows = 0, leaves = 1;
+  int lists = -1;    ///< value of bytes: routes of rows, without weights
+  int weights = -1;  ///< (rows, experts of each)
+  int dx = -1;       ///< the gradient of the router's input by its product, in backward
+  int border = -1;   ///< value of bytes: what is handed to experts that are a unit of their own
+};
 
 /// Builds a graph for leaves of one shape. T: float, double, bf16 or fp16.
 template <class T>
@@ -60,6 +74,27 @@ class Operations {
                 std::int64_t head_width);
   /// gelu(x), or of gate and up side by side silu(gate) * up.
   int activation(int x, const std::string& name, Activation activation);
+
+  // A mixture of experts: y = onto + (shared(n) + the sum over a row's experts e of weight_e
+  // mlp_e(n)). Rows are copied, sorted by expert, and each expert multiplies its run of copies: no
+  // row is dropped, and the size of every array follows from the shape of the leaf. A row's result
+  // depends on no other row, and an expert's gradient of a leaf on none outside of the leaf; see
+  // math/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are "mlp.experts.3" + `layer`.
+
+  /// Routes rows of x by x W^T, in compute_t<T> like all that follows from it up to the weights;
+  /// parameters `name`.weight (experts, columns) and, if there is one, .balance. Returns copies of
+  /// the rows, (rows * experts.router.per_token, columns).
+  int dispatch(int x, const std::string& name, Experts& experts);
+  /// x W^T + b of such copies by their experts.
+  int expert_linear(const Experts& experts, int x, const std::string& layer);
+  /// onto + (shared + the sum of weights times x W^T + b), rounded once; shared: -1: none.
+  int combine(const Experts& experts, int onto, int shared, int x, const std::string& layer);
+  /// dispatch() for experts that are a unit of their own, which copy rows themselves: returns x as
+  /// the router takes it.
+  int route_apart(int x, const std::string& name, const ExpertBorder& border, Experts& experts);
+  /// What is handed to such a unit: onto, and what it takes besides, see ExpertBorder.
+  std::vector<int> hand_to_experts(const Experts& experts, int onto, int shared, int x,
+                                   const ExpertBorder& border);
 
   /// token.weight (words, width) [token], and with learned positions + position.weight[position]:
   /// (rows, width).
@@ -112,6 +147,10 @@ class Operations {
   /// Calls of backward. `halves`: of the weight's gradient.
   Calls linear_backward(int x, const std::string& name, const std::vector<int>& made,
                         std::int64_t outputs, int halves) const;
+  int add_bytes(const std::string& name, std::int64_t bytes);
+  Operation route(int x, const std::string& name, Experts& experts);
+  std::vector<std::vector<int>> expert_weights(const Experts& experts,
+                                               const std::string& layer) const;
   int sum_of_product(int x, const std::string& name, std::int64_t outputs);
   int add_sum(int onto, int sum, const std::string& bias, const std::string& made);
   int losses_of_whole_words(int x, int weight, std::int64_t words);
@@ -127,6 +166,7 @@ class Operations {
   std::string prefix_;
   Graph graph_;
   Division division_;
+  std::int64_t counted_ = 0;  // experts of the mixtures so far, which count their rows
 };
 
 }  // namespace ostrakon::model::graph

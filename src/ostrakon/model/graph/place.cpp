@@ -232,10 +232,8 @@ class Placement {
     });
     if (!saves_[static_cast<std::size_t>(i)]) return;
     own.recomputes = true;
-    // What only the output takes is left out.
-    const bool leaves_out = call.saving && contains(l_.graph.outputs, call.writes.front());
-    own.recompute_flops += leaves_out ? call.saving->first : call.flops;
-    own.recompute_work += leaves_out ? call.saving->second : call.work;
+    own.recompute_flops += call.flops;
+    own.recompute_work += call.work;
   }
 
   void place_outputs() {
@@ -368,6 +366,7 @@ class Placement {
       place.offset += value.first_column * element;
     }
     place.pieces = value.pieces;
+    place.per_row = value.per_row;
     place.spare = array.spare;
     if (value.is_side_by_side) {
       place.piece_stride = place.stride * element;

@@ -210,7 +210,8 @@ class PlaceCheck {
     for (auto [to, from] : call().replaces) {
       const Place a = place_(call_number(), to), b = place_(call_number(), from);
       const bool is_there = a.home == b.home && a.offset == b.offset;
-      if (!is_there && (call().in_place || (call().adds && from == call().reads.back())))
+      const bool adds = call().adds && !call().adds_from_anywhere && from == call().reads.back();
+      if (!is_there && (call().in_place || adds))
         fail(" works in place, but elsewhere than where this lies: ", from);
     }
   }

@@ -28,7 +28,8 @@ struct Place {
   std::int64_t offset = 0;  ///< bytes of the first element
   std::int64_t rows = 0, columns = 0, stride = 0;
   Element element = Element::number;
-  bool is_cached = false;  ///< Value::is_cached
+  bool is_cached = false;    ///< Value::is_cached
+  std::int64_t per_row = 0;  ///< Value::per_row
   /// Where it lies in the workspace if nothing is handed over: in a forward for what it saves alone
   /// that nobody reads. -1: nowhere.
   std::int64_t spare = -1;

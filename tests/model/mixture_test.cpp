@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/model/expert_feed_forward.hpp>
+#include <ostrakon/model/block_parameters.hpp>
 #include <ostrakon/model/expert_unit.hpp>
+#include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/graph_unit.hpp>
 #include <string>
 #include <vector>
 
@@ -18,30 +20,27 @@ namespace {
 using math::RouterScore;
 using model::RouterBalance;
 
-/// The second half of a block with all its buffers.
+/// y = x + the mixture of experts of norm(x), as a unit with all its buffers.
 template <class T>
-class FeedForwardRun {
+class MixtureRun {
  public:
   using Compute = compute_t<T>;
 
-  FeedForwardRun(const model::DecoderSettings& settings, const model::LeafShape& leaf)
-      : leaf_(leaf), width_(settings.width), parameters_(model::block_parameters(settings)) {
-    const model::SegmentSizes sizes = model::lay_out_parameters(parameters_, "block.0", {});
-    part_ = std::make_unique<model::ExpertFeedForward<T>>(settings, leaf, model::Recompute{},
-                                                          parameters_);
-    flat_ = std::make_unique<DeviceArray<T>>(scaled(sizes.trained, 2, 0.5));
-    gradients_ = std::make_unique<GuardedArray<Compute>>(sizes.trained);
-    saved_ = std::make_unique<GuardedArray<T>>(elements(part_->saved_bytes()));
+  MixtureRun(const model::DecoderSettings& settings, const model::LeafShape& leaf)
+      : rows_(leaf.rows()), width_(settings.width), unit_(make_unit(settings, leaf)) {
+    const plan::UnitDescription& d = unit_->description();
+    flat_ = std::make_unique<DeviceArray<T>>(scaled(d.parameter_elements, 2, 0.5));
+    gradients_ = std::make_unique<GuardedArray<Compute>>(d.parameter_elements);
+    saved_ = std::make_unique<GuardedArray<std::byte>>(d.saved_bytes);
   }
 
-  /// y (rows of x, width), for x that is some rows of the leaf or all.
+  /// y (rows, width).
   std::vector<T> forward(const std::vector<T>& x) {
-    const auto rows = static_cast<std::int64_t>(x.size()) / width_;
-    const DeviceArray<T> in(x), out(rows * width_);
-    const GuardedArray<T> workspace(elements(part_->forward_workspace_bytes()));
-    model::FeedForwardCall<T> call = this->call(in, workspace, rows);
-    call.y = out.matrix(rows, width_);
-    part_->forward(Exec(), call);
+    const DeviceArray<T> in(x), out(rows_ * width_);
+    const GuardedArray<std::byte> workspace(unit_->description().forward.front().workspace_bytes);
+    model::UnitBuffers<T> buffers = this->buffers(in, workspace);
+    buffers.output = out.view();
+    unit_->forward(Exec(), buffers, {0, rows_});
     EXPECT_TRUE(workspace.guards_intact() && saved_->guards_intact());
     return out.host();
   }
@@ -49,31 +48,29 @@ class FeedForwardRun {
   /// dx after forward(x).
   std::vector<T> backward(const std::vector<T>& x, const std::vector<T>& dy) {
     const DeviceArray<T> in(x), gradient(dy);
-    const GuardedArray<T> workspace(elements(part_->backward_workspace_bytes()));
-    const GuardedArray<Compute> sums(part_->sum_elements());
-    model::FeedForwardCall<T> call = this->call(in, workspace, leaf_.rows());
-    call.gradient = gradient.matrix(leaf_.rows(), width_);
+    const GuardedArray<std::byte> workspace(unit_->description().backward.front().workspace_bytes);
+    model::UnitBuffers<T> buffers = this->buffers(in, workspace);
+    buffers.gradient = gradient.view();
     gradients_->assign_unwritten();
-    call.parameter_gradients = gradients_->view().range(0, gradients_->size());
-    call.sums = sums;
-    part_->backward(Exec(), call);
-    EXPECT_TRUE(workspace.guards_intact() && sums.guards_intact() && saved_->guards_intact() &&
+    buffers.parameter_gradients = gradients_->view();
+    unit_->backward(Exec(), buffers, 1, false);
+    EXPECT_TRUE(workspace.guards_intact() && saved_->guards_intact() &&
                 gradients_->guards_intact());
     return gradient.host();
   }
 
-  /// Of the feed-forward's parameters, one after the other.
+  /// Gradients of all parameters, one after the other.
   std::vector<Compute> gradients() const {
-    const std::vector<Compute> flat = gradients_->values();
     std::vector<Compute> all;
-    for (const model::Parameter& p : parameters_)
-      if (p.name.rfind("mlp.", 0) == 0)
-        all.insert(all.end(), flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
+    for (const model::Parameter& p : unit_->parameters()) {
+      const std::vector<Compute> one = gradient(p.name);
+      all.insert(all.end(), one.begin(), one.end());
+    }
     return all;
   }
   std::vector<Compute> gradient(const std::string& name) const {
     const std::vector<Compute> flat = gradients_->values();
-    for (const model::Parameter& p : parameters_)
+    for (const model::Parameter& p : unit_->parameters())
       if (p.name == name) return {flat.begin() + p.offset, flat.begin() + p.offset + p.elements()};
     return {};
   }
@@ -86,28 +83,46 @@ class FeedForwardRun {
   }
 
  private:
-  static std::int64_t elements(std::int64_t bytes) {
-    const auto size = static_cast<std::int64_t>(sizeof(T));
-    return (bytes + size - 1) / size;
+  static std::unique_ptr<model::Unit<T>> make_unit(const model::DecoderSettings& m,
+                                                   const model::LeafShape& leaf) {
+    std::vector<model::Parameter> parameters;
+    for (const model::Parameter& parameter : model::block_parameters(m))
+      if (parameter.name.rfind("mlp.", 0) == 0) parameters.push_back(parameter);
+    const model::SegmentSizes sizes = model::lay_out_parameters(parameters, "mixture", {});
+    model::graph::Operations<T> unit(leaf, {}, parameters, m.width);
+    model::graph::Experts experts{m.experts.router()};
+    if (m.experts.balance == RouterBalance::loss) experts.loss_factor = m.experts.balance_rate;
+    const int x = unit.input(), n = unit.norm(x, "mlp.norm", m.norm, m.norm_epsilon);
+    const int copies = unit.dispatch(n, "mlp.router", experts);
+    int shared = -1;
+    if (m.experts.shared > 0) {
+      const std::string up = model::name_of_up(m, "mlp.shared");
+      const std::int64_t inner = m.experts.shared_width();
+      const int columns = m.activation == model::Activation::gelu ? inner : 2 * inner;
+      const int activated = unit.activation(unit.linear(n, up, columns), "shared", m.activation);
+      shared = unit.linear(activated, "mlp.shared.down", m.width);
+    }
+    const int up = unit.expert_linear(experts, copies, model::name_of_up(m, ""));
+    const int activated = unit.activation(up, "activated", m.activation);
+    const int y = unit.combine(experts, x, shared, activated, ".down");
+    return model::make_graph_unit<T>("mixture", parameters, sizes, leaf, std::move(unit).take({y}));
   }
 
-  model::FeedForwardCall<T> call(const DeviceArray<T>& x, const GuardedArray<T>& workspace,
-                                 std::int64_t rows) const {
-    model::FeedForwardCall<T> call;
-    call.parameters = {flat_->view(), {}};
-    call.x = x.matrix(rows, width_);
-    call.saved = view_as<std::byte>(saved_->view().range(0, saved_->size()));
-    call.workspace = view_as<std::byte>(workspace.view().range(0, workspace.size()));
-    return call;
+  model::UnitBuffers<T> buffers(const DeviceArray<T>& x,
+                                const GuardedArray<std::byte>& workspace) const {
+    model::UnitBuffers<T> buffers;
+    buffers.input = x.view();
+    buffers.parameters = flat_->view();
+    buffers.saved = saved_->view();
+    buffers.workspace = workspace.view();
+    return buffers;
   }
 
-  model::LeafShape leaf_;
-  std::int64_t width_;
-  std::vector<model::Parameter> parameters_;
-  std::unique_ptr<const model::ExpertFeedForward<T>> part_;
+  std::int64_t rows_, width_;
+  std::unique_ptr<const model::Unit<T>> unit_;
   std::unique_ptr<DeviceArray<T>> flat_;
   std::unique_ptr<GuardedArray<Compute>> gradients_;
-  std::unique_ptr<GuardedArray<T>> saved_;
+  std::unique_ptr<GuardedArray<std::byte>> saved_;
 };
 
 std::vector<model::DecoderSettings> mixtures() {
@@ -138,11 +153,11 @@ TYPED_TEST(MixtureOf, ATokenDependsOnNoOther) {
   using T = TypeParam;
   for (const model::DecoderSettings& settings : mixtures()) {
     const std::int64_t rows = 150, width = settings.width;
-    FeedForwardRun<T> run(settings, {1, rows});
-    const std::vector<T> x = FeedForwardRun<T>::scaled(rows * width, 3, 1.0);
-    const std::vector<T> all = run.forward(x);
+    const std::vector<T> x = MixtureRun<T>::scaled(rows * width, 3, 1.0);
+    const std::vector<T> all = MixtureRun<T>(settings, {1, rows}).forward(x);
     for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{7, 90}, std::pair{149, 150}})
-      EXPECT_EQ(bits(run.forward(some_rows(x, width, begin, end))),
+      EXPECT_EQ(bits(MixtureRun<T>(settings, {1, end - begin})
+                         .forward(some_rows(x, width, begin, end))),
                 bits(some_rows(all, width, begin, end)))
           << begin << " to " << end;
   }
@@ -155,11 +170,11 @@ TYPED_TEST(MixtureOf, LeavesAtOnceAreLeavesOneByOne) {
   for (const model::DecoderSettings& settings : mixtures())
     for (const std::int64_t leaves : {2, 3, 4}) {
       const std::int64_t tokens = 6, width = settings.width, rows = leaves * tokens;
-      const std::vector<T> x = FeedForwardRun<T>::scaled(rows * width, 3, 1.0);
-      const std::vector<T> dy = FeedForwardRun<T>::scaled(rows * width, 4, 1.0);
-      FeedForwardRun<T> at_once(settings, {leaves, tokens, 1, 1, true});
+      const std::vector<T> x = MixtureRun<T>::scaled(rows * width, 3, 1.0);
+      const std::vector<T> dy = MixtureRun<T>::scaled(rows * width, 4, 1.0);
+      MixtureRun<T> at_once(settings, {leaves, tokens, 1, 1, true});
       const std::vector<T> y = at_once.forward(x), dx = at_once.backward(x, dy);
-      FeedForwardRun<T> alone(settings, {1, tokens});
+      MixtureRun<T> alone(settings, {1, tokens});
       std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(leaves)));
       math::sum_pieces(
           leaves,
@@ -181,8 +196,8 @@ TYPED_TEST(MixtureOf, LeavesAtOnceAreLeavesOneByOne) {
 TYPED_TEST(MixtureOf, ExpertsWithoutTokensHaveGradientsOfZero) {
   using T = TypeParam;
   for (const model::DecoderSettings& settings : mixtures()) {
-    FeedForwardRun<T> run(settings, {1, 1});
-    const std::vector<T> x = FeedForwardRun<T>::scaled(settings.width, 3, 1.0);
+    MixtureRun<T> run(settings, {1, 1});
+    const std::vector<T> x = MixtureRun<T>::scaled(settings.width, 3, 1.0);
     run.forward(x);
     run.backward(x, x);
     std::int64_t used = 0;
@@ -200,8 +215,8 @@ TYPED_TEST(MixtureOf, TheBiasIsUpdatedByCounts) {
   using T = TypeParam;
   const model::DecoderSettings settings = mixtures()[0];
   const std::int64_t rows = 64;
-  FeedForwardRun<T> run(settings, {1, rows});
-  const std::vector<T> x = FeedForwardRun<T>::scaled(rows * settings.width, 3, 1.0);
+  MixtureRun<T> run(settings, {1, rows});
+  const std::vector<T> x = MixtureRun<T>::scaled(rows * settings.width, 3, 1.0);
   run.forward(x);
   run.backward(x, x);
   const auto excess = run.gradient("mlp.router.balance");

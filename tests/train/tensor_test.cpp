@@ -21,14 +21,18 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[1].model.width = 64;
   all[2].model.tie_embeddings = false;
   all[3].model.tie_embeddings = true;
-  all[3].model.own_head_width = 16;
+  for (const std::size_t m : {2, 3}) {
+    all[m].model.own_head_width = 16;
+    all[m].model.query_key_norm = true;
+  }
   for (config::Settings& settings : all) settings.training.steps = steps;
   return all;
 }
 
 std::string shape(const config::Settings& settings) {
   return text(settings.model.positions == model::Positions::learned ? "GPT-2" : "Llama",
-              settings.model.tie_embeddings ? ", tied" : ", untied");
+              settings.model.tie_embeddings ? ", tied" : ", untied",
+              settings.model.query_key_norm ? ", norms of queries and keys" : "");
 }
 
 /// How ranks are divided: their product is the number of ranks.

@@ -168,9 +168,10 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.heads", model.heads});
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
-  require(!model.query_key_norm, name, ": ", by.name, " = ", pieces,
-          " with model.query_key_norm = true: norms of queries and keys are not divided over "
-          "tensor ranks; expected false");
+  if (model.query_key_norm)
+    require_divides(name, by,
+                    {model.own_head_width > 0 ? "model.head_width" : "model.width / model.heads",
+                     model.head_width()});
   if (!model.experts.exist()) {
     require_divides(name, by, {"model.ffn_width", model.ffn_width});
   } else {

@@ -65,6 +65,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
         std::pair{"ffn_width", settings.experts.exist() ? pieces : settings.ffn_width},
         std::pair{"experts", settings.experts.count},
         std::pair{"the width of shared experts", settings.experts.shared_width()},
+        std::pair{"head_width", settings.query_key_norm ? settings.head_width() : pieces},
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
@@ -109,8 +110,6 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   }
   require(settings.own_head_width > 0 || settings.width % settings.heads == 0, "model width ",
           settings.width, " is not a multiple of heads ", settings.heads);
-  require(pieces == 1 || !settings.query_key_norm, "norms of queries and keys can't be cut into ",
-          pieces, " pieces for tensor parallelism; expected 1");
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
           " is not a multiple of kv_heads ", settings.kv_heads);
   require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,

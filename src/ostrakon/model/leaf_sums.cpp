@@ -93,16 +93,20 @@ std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves) {
 
 template <class T>
 void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
-                            View<const T**> dy, View<compute_t<T>*> dweight,
+                            View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums) {
   if (!dweight) return;
-  const std::int64_t heads = x.columns() / dweight.size();
-  sum_leaves<T>(exec, sums, x.rows(), dweight,
-                [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
-                  math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
-                                                         rstd.range(begin * heads, end * heads),
-                                                         dy.row_range(begin, end), sum);
-                });
+  const std::int64_t heads = x.columns() / dweight.columns(), rows = x.rows() / dweight.rows();
+  LeafSums<T> of_row = sums;
+  of_row.leaves /= dweight.rows();
+  for (std::int64_t row = 0; row < dweight.rows(); ++row)
+    sum_leaves<T>(exec, of_row, rows, dweight.row(row),
+                  [&](std::int64_t first, std::int64_t last, View<compute_t<T>*> sum) {
+                    const std::int64_t begin = row * rows + first, end = row * rows + last;
+                    math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
+                                                           rstd.range(begin * heads, end * heads),
+                                                           dy.row_range(begin, end), sum);
+                  });
 }
 
 #define OSTRAKON_INSTANTIATE_SUMS(T)                                                               \
@@ -115,7 +119,7 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
                                       View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,   \
                                       const LeafSums<T>&);                                         \
   template void sum_head_norm_gradient<T>(const Exec&, View<const T**>, View<const compute_t<T>*>, \
-                                          View<const T**>, View<compute_t<T>*>,                    \
+                                          View<const T**>, View<compute_t<T>**>,                   \
                                           const LeafSums<T>&);
 
 OSTRAKON_INSTANTIATE_SUMS(float)

@@ -42,6 +42,8 @@ class Differentiation {
     Value& gradient = l_.value(made);
     const Value& value = l_.value(v);
     gradient.keep = Keep::cheap;
+    if (const auto found = l_.graph.summed_weights.find(v); found != l_.graph.summed_weights.end())
+      gradient.columns *= found->second;
     const bool is_number = gradient.element == Element::number;
     if (is_number && value.over_parts == Over::whole) {
       gradient.over_parts = Over::sum;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/graph/division.hpp>
 
+#include <algorithm>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <stdexcept>
 #include <string>
@@ -138,13 +140,13 @@ int Division::gather_pieces(Graph& graph, int own) {
   return all;
 }
 
-int Division::whole_weight(Graph& graph, int weight, bool is_summed) {
+int Division::whole_weight(Graph& graph, int weight, bool is_summed, std::int64_t leaves) {
   if (graph.setting.pieces == 1) return weight;
-  const auto [found, is_new] = weights_.try_emplace(weight, WholeWeight{-1, is_summed});
+  const auto [found, is_new] = weights_.try_emplace(weight, WholeWeight{-1, is_summed, leaves});
   if (is_new) {
     const Weight& of = graph.weights[static_cast<std::size_t>(weight)];
     found->second.value = graph.add({of.name, 1, of.elements * graph.setting.pieces});
-    if (is_summed && of.trained) graph.summed_weights.insert(found->second.value);
+    if (is_summed && of.trained) graph.summed_weights[found->second.value] = leaves;
   }
   return ~found->second.value;
 }
@@ -153,7 +155,8 @@ void Division::gather_weights(Graph& graph) {
   if (weights_.empty()) return;
   const plan::Span span = span_of(graph, plan::Axis::tensor);
   std::vector<int> weights, values, summed, gradients;
-  std::int64_t elements = 0, summed_elements = 0;
+  std::vector<std::int64_t> leaves;  // of those gradients
+  std::int64_t elements = 0, summed_elements = 0, waiting = 0;
   for (const auto& [w, of] : weights_) {
     const Weight& weight = graph.weights[static_cast<std::size_t>(w)];
     const std::int64_t all = weight.elements * graph.setting.pieces;
@@ -163,7 +166,9 @@ void Division::gather_weights(Graph& graph) {
     if (!of.is_summed || !weight.trained) continue;
     summed.push_back(w);
     gradients.push_back(~of.value);
-    summed_elements += all;
+    leaves.push_back(of.leaves);
+    summed_elements += of.leaves * all;
+    waiting = std::max(waiting, (math::tree_slots(of.leaves) - 1) * all / span.ranks);
   }
   const auto add = [&](const char* name, std::int64_t count, Element element) {
     Value value{name, 1, count, element, Keep::cheap};
@@ -182,13 +187,16 @@ void Division::gather_weights(Graph& graph) {
     const int sums = add("d weights", summed_elements, Element::sum);
     const int of_own = add("d own weights", summed_elements / span.ranks, Element::sum);
     Call join{"join d weights", gradients, {sums}};
+    join.leaves = leaves;
     join.kernel = graph.kernels.join_gradients;
     Call sum{"sum d weights", {sums}, {of_own}};
     sum.exchange = {plan::ExchangeKind::reduce_scatter, span, summed_elements,
                     graph.setting.sum_bytes};
     Call give{"give d weights", {of_own}, {}};
     give.gradients = summed;
+    give.leaves = leaves;
     give.is_late = true;
+    give.scratch = {waiting * graph.setting.sum_bytes};
     give.kernel = graph.kernels.give_gradients;
     operation.backward = {join, sum, give};
   }

@@ -26,8 +26,10 @@ class Division {
   int gather_pieces(Graph& graph, int own);
   /// A weight that every row takes whole, as entries of Call::weights and Call::gradients name it:
   /// where it is cut, a value, to which tensor ranks gather their pieces. `is_summed`: ranks have
-  /// addends of its gradient, which they sum up.
-  int whole_weight(Graph& graph, int weight, bool is_summed);
+  /// addends of its gradient, which they sum up. `leaves`: where it is cut, so many of these are
+  /// handed over, one after the other, and added up when those of pieces and ranks are. So does an
+  /// operation on columns, of which pieces and ranks have some of every leaf.
+  int whole_weight(Graph& graph, int weight, bool is_summed, std::int64_t leaves = 1);
 
   /// Gathers those weights in one message, before all else.
   void gather_weights(Graph& graph);
@@ -36,6 +38,7 @@ class Division {
   struct WholeWeight {
     int value;
     bool is_summed;
+    std::int64_t leaves;  ///< of its gradient
   };
 
   std::map<std::tuple<int, plan::Axis, Over>, int> made_;

@@ -8,11 +8,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <ostrakon/plan/kernel_work.hpp>
 #include <ostrakon/plan/phase.hpp>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,6 +108,8 @@ struct Call {
   std::int64_t runs = 1;
   bool is_recomputed = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
+  /// Of gradients of weights that it joins, or gives: how many leaves each has there.
+  std::vector<std::int64_t> leaves = {};
   double flops = 0.0;
   double repeated_flops = 0.0;  ///< of these, what backward computes once more inside of the call
   plan::KernelWork work = {};
@@ -174,10 +176,10 @@ struct GraphKernels {
   /// The first two values read are added up.
   std::shared_ptr<const Kernel> add_up = {};
   /// A rank's pieces of weights, one weight after the other, are copied to the one value written;
-  /// from the value read to gradients.
+  /// from the value read to gradients, which are the sums of their leaves there.
   std::shared_ptr<const Kernel> hand_weights = {}, give_gradients = {};
   /// The one value read, which has such pieces of each rank, one rank after the other, becomes a
-  /// value for each weight; the other way round.
+  /// value for each weight; the other way round, with the leaves of a piece one after the other.
   std::shared_ptr<const Kernel> take_weights = {}, join_gradients = {};
 };
 
@@ -193,8 +195,10 @@ struct Graph {
   /// The unit's output, and behind it what else it hands to the unit after it. Their gradients come
   /// the same way.
   std::vector<int> outputs = {};
-  /// Values that weights are, whole, of which ranks have addends of a gradient.
-  std::set<int> summed_weights = {};
+  /// Values that weights are, whole, of which ranks have addends of a gradient; and how many leaves
+  /// that gradient has, one after the other, each as large as the weight. Pieces and ranks are
+  /// summed leaf by leaf, and the leaves last.
+  std::map<int, std::int64_t> summed_weights = {};
 
   int add(Value value) {
     values.push_back(std::move(value));

@@ -60,6 +60,7 @@ class Arguments {
   int writes() const { return static_cast<int>(call_.writes.size()); }
   int weights() const { return static_cast<int>(call_.call.weights.size()); }
   int gradients() const { return static_cast<int>(call_.call.gradients.size()); }
+  std::int64_t leaves(int i) const { return at(call_.call.leaves, i); }
   const Place& place_read(int i) const { return at(call_.reads, i); }
   const Place& place_written(int i) const { return at(call_.writes, i); }
 

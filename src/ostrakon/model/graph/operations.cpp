@@ -8,6 +8,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/head_norm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
@@ -97,8 +98,20 @@ GraphKernels kernels_of(std::int64_t ranks) {
   kernels.give_gradients = make_kernel([=](const Exec& exec, const Arguments& a) {
     std::int64_t begin = 0;
     for (int i = 0; i < a.gradients(); ++i) {
-      const View<C**> pieces = a.gradient_pieces<C>(i);
-      math::copy_rows<C, C>(exec, next(a.read<C>(0).flat(), begin, pieces), pieces);
+      const View<C**> sum = a.gradient_pieces<C>(i);
+      const std::int64_t size = sum.rows() * sum.columns();
+      const auto slot = [&](std::int64_t index) {
+        if (index == 0) return sum;
+        return shaped(a.scratch<C>(0).range((index - 1) * size, index * size), sum.rows());
+      };
+      math::sum_pieces(
+          a.leaves(i),
+          [&](std::int64_t to, std::int64_t) {
+            math::copy_rows<C, C>(exec, next(a.read<C>(0).flat(), begin, sum), slot(to));
+          },
+          [&](std::int64_t from, std::int64_t to) {
+            math::add_matrix<C>(exec, slot(from), slot(to));
+          });
     }
   });
   kernels.take_weights = make_kernel([=](const Exec& exec, const Arguments& a) {
@@ -112,7 +125,11 @@ GraphKernels kernels_of(std::int64_t ranks) {
     for_each_array<C>(
         a.written<C>(0).flat(), ranks, a.reads(), [&](int i) { return a.place_read(i).columns; },
         [&](int i, View<C**> parts) {
-          math::copy_rows<C, C>(exec, shaped(a.read<C>(i).flat(), ranks), parts);
+          const View<const C**> all = shaped(a.read<C>(i).flat(), a.leaves(i) * ranks);
+          for (std::int64_t leaf = 0; leaf < a.leaves(i); ++leaf)
+            math::copy_rows<C, C>(
+                exec, all.row_range(leaf * ranks, (leaf + 1) * ranks),
+                parts.column_range(leaf * all.columns(), (leaf + 1) * all.columns()));
         });
   });
   return kernels;
@@ -241,9 +258,9 @@ std::vector<int> Operations<T>::weights_of(const std::string& name) const {
 }
 
 template <class T>
-std::vector<int> Operations<T>::whole_weights_of(const std::string& name) {
+std::vector<int> Operations<T>::whole_weights_of(const std::string& name, std::int64_t leaves) {
   std::vector<int> weights = weights_of(name);
-  for (int& w : weights) w = division_.whole_weight(graph_, w, true);
+  for (int& w : weights) w = division_.whole_weight(graph_, w, true, leaves);
   return weights;
 }
 
@@ -340,7 +357,8 @@ template <class T>
 int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_width,
                              double epsilon) {
   const std::int64_t width = columns_of(x), leaves = leaf_.leaves();
-  const std::vector<int> weights = whole_weights_of(name);
+  // Pieces and ranks have some heads of every leaf.
+  const std::vector<int> weights = whole_weights_of(name, leaves);
   const int made = graph_.add_like(x);
   Value& value = graph_.values[static_cast<std::size_t>(made)];
   value.name = prefix_ + name;
@@ -368,8 +386,10 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
   gradient.work = row_work(x, 2 * width);
   gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<Compute*> sums = a.gradient<Compute>(0);
     sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
-                              a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
+                              sums.matrix(sums.size() / head_width, head_width),
+                              {leaves, a.scratch<Compute>(0)});
   });
   Call input{"d " + name, {kept, rstd, ~made}, {~x}};
   input.weights = weights;

@@ -136,7 +136,8 @@ class Operations {
   int add_for(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
               Element element = Element::number);
   std::vector<int> weights_of(const std::string& name) const;
-  std::vector<int> whole_weights_of(const std::string& name);
+  /// See Division::whole_weight.
+  std::vector<int> whole_weights_of(const std::string& name, std::int64_t leaves = 1);
   /// Leaves in which gradients are summed over the rows of x.
   std::int64_t leaves_of(int x) const {
     return value(x).over_tensor == Over::rows ? leaf_.own_row_leaves() : leaf_.leaves();

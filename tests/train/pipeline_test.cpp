@@ -23,7 +23,10 @@ std::vector<config::Settings> models(std::int64_t steps) {
                                        in_pieces(small_llama(8))};
   all[1].model.heads = 16;  // of 3 columns would be odd
   all[1].model.width = 64;
-  for (const std::size_t m : {1, 2}) all[m].model.own_head_width = 8;
+  for (const std::size_t m : {1, 2}) {
+    all[m].model.own_head_width = 8;
+    all[m].model.query_key_norm = true;
+  }
   all[2].model.experts = {
       8, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};
   all[2].model.experts.groups = 4;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/place_check.hpp>
@@ -306,6 +307,40 @@ TEST(Division, TakesAValueWholeTwiceAndByRowsToo) {
   const int q = s.linear(s.g.input, "q");
   const int y = s.linear(s.attention({q, q}, "a"), "y", Keep::always, s.g.input);
   derive(s.with_output(y));
+}
+
+/// An operation on columns hands its leaves over, one on rows their sum.
+TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
+  Setting setting;
+  setting.pieces = 4;
+  setting.tensor_ranks = 2;
+  Sketch s(setting);
+  constexpr std::int64_t leaves[] = {5, 1};
+  int x = s.g.input;
+  for (const std::int64_t n : leaves) {
+    const int w = s.division.whole_weight(s.g, s.weight(text("w", n), 3), true, n);
+    const int y = s.value(text("y", n));
+    Call gradient{text("d w", n), {x, ~y}, {}};
+    gradient.gradients = {w};
+    s.g.operations.push_back({{{text("y", n), {x}, {y}, {w}}}, {gradient}, {x}});
+    x = y;
+  }
+  s.division.gather_weights(s.g);
+  Listing listing = differentiate(s.with_output(x));
+  const Call& join = listing.backward[at(listing.backward, "join d weights")];
+  const Call& sum = listing.backward[at(listing.backward, "sum d weights")];
+  const Call& give = listing.backward[at(listing.backward, "give d weights")];
+  ASSERT_EQ(join.reads.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(listing.value(join.reads[i]).rows, 1);
+    EXPECT_EQ(listing.value(join.reads[i]).columns, leaves[i] * 12);
+    EXPECT_EQ(listing.value(join.reads[i]).over_tensor, Over::sum);
+  }
+  EXPECT_EQ(sum.exchange->elements, (5 + 1) * 12);
+  EXPECT_EQ(join.leaves, (std::vector<std::int64_t>{5, 1}));
+  EXPECT_EQ(give.leaves, join.leaves);
+  // Two sums of leaves wait at most, of what the rank has of the weight.
+  EXPECT_EQ(give.scratch, (std::vector<std::int64_t>{2 * 6 * 4}));
 }
 
 TEST(Division, CachesRowsOfAllTokensOfWhatIsTakenWhole) {

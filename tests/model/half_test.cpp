@@ -27,7 +27,7 @@ double relative_distance(const std::vector<A>& found, const std::vector<double>&
 }
 
 /// Both families some blocks deep, one block a unit and several.
-std::vector<ModelCase> deep_cases() {
+std::vector<ModelCase> deep_half_cases() {
   std::vector<ModelCase> cases = model_cases();
   cases.resize(2);
   for (ModelCase& which : cases) {
@@ -77,7 +77,7 @@ void expect_near_double(const ModelCase& which, const Recompute& recompute,
 
 template <class T>
 void expect_all_near_double(const Tolerances& tolerances) {
-  for (const ModelCase& which : deep_cases())
+  for (const ModelCase& which : deep_half_cases())
     for (const Recompute& recompute : {Recompute{}, Recompute{true, true, true}})
       expect_near_double<T>(which, recompute, tolerances);
 }
@@ -101,14 +101,14 @@ std::vector<double> gradients(const ModelCase& which, float loss_scale, double d
 }
 
 TEST(Half, Bf16GradientsScaleWithTheLoss) {
-  for (const ModelCase& which : deep_cases())
+  for (const ModelCase& which : deep_half_cases())
     EXPECT_EQ(gradients<bf16>(which, 0x1p-20f, 1.0), gradients<bf16>(which, 0x1p10f, 0x1p30))
         << which.name;
 }
 
 /// Small gradients are nothing in fp16, unless the loss is scaled: then all of them are there.
 TEST(Half, Fp16GradientsNeedAScaledLoss) {
-  for (const ModelCase& which : deep_cases()) {
+  for (const ModelCase& which : deep_half_cases()) {
     const std::vector<double> expected = gradients<float>(which, 0x1p-20f, 1.0);
     EXPECT_GT(relative_distance(gradients<fp16>(which, 0x1p-20f, 1.0), expected), 0.1)
         << which.name;

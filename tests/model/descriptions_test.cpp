@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pins what is derived of a unit's graph: bytes, operations, phases and exchanges of units in all
+// divisions. Where a change is meant to show here,
+//   cp build-ci/tests/model/descriptions.txt tests/model/descriptions.txt
+// after the test has failed, and the commit says what changed and why.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <ostrakon/base/hash.hpp>
+#include <ostrakon/plan/phase.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "model/model_run.hpp"
+
+namespace ostrakon::test {
+namespace {
+
+std::uint64_t hash_of(const std::string& text) {
+  Hasher hasher;
+  hasher.add(text);
+  return hasher.value();
+}
+
+/// All that phases say, for a hash.
+void write_phases(std::ostream& out, const plan::Phases& phases) {
+  for (const plan::Phase& phase : phases) {
+    const plan::KernelWork& work = phase.work;
+    out << phase.workspace_bytes << ' ' << phase.flops << ' ' << phase.recompute_flops << ' '
+        << work.products_by_width << ' ' << work.attention_by_width << ' ' << work.row_bytes << ' '
+        << work.row_kernels << ' ' << work.activations << ' ' << phase.keeps_workspace
+        << phase.writes_output << phase.recomputes;
+    for (int read : phase.reads) out << " reads " << read;
+    if (phase.then)
+      out << ' ' << plan::name(phase.then->kind) << ' ' << phase.then->span.ranks << ' '
+          << phase.then->whole_bytes();
+    out << '\n';
+  }
+}
+
+std::int64_t most_workspace(const plan::Phases& phases) {
+  std::int64_t most = 0;
+  for (const plan::Phase& phase : phases) most = std::max(most, phase.workspace_bytes);
+  return most;
+}
+
+void write_unit(std::ostream& out, const plan::UnitDescription& unit) {
+  std::ostringstream details;
+  details << unit.parameter_elements << ' ' << unit.output_bytes << ' ' << unit.deferred_phases
+          << '\n';
+  for (const plan::Phases* phases : {&unit.forward, &unit.backward, &unit.backward_at_once})
+    write_phases(details, *phases);
+  out << "  " << unit.name << ": saved " << unit.saved_bytes << ", deferred " << unit.deferred_bytes
+      << "; forward " << most_workspace(unit.forward) << " bytes in " << unit.forward.size()
+      << ", backward " << most_workspace(unit.backward) << " bytes in " << unit.backward.size()
+      << "; flops " << plan::flops(unit.forward) << " and " << plan::flops(unit.backward) << "; "
+      << std::hex << hash_of(details.str()) << std::dec << '\n';
+}
+
+template <class T>
+void write_model(std::ostream& out, const ModelCase& which, const std::string& division,
+                 const model::Recompute& recompute) {
+  out << which.name << ", " << division << ", " << sizeof(T) << " bytes" << ", " << to_string(recompute)
+      << '\n';
+  const model::Decoder<T> decoder(which.settings, which.leaf, recompute);
+  // One block stands for all.
+  for (int u : {0, 1, decoder.units() - 1}) write_unit(out, decoder.unit(u).description());
+}
+
+struct NamedLeaf {
+  std::string name;
+  model::LeafShape leaf;
+};
+
+std::vector<NamedLeaf> divisions() {
+  std::vector<NamedLeaf> all = {{"whole", {2, 16}}, {"leaves", {2, 16, 1, 4, true}},
+                                {"parts", {2, 16, 2, 4}}};
+  const auto add = [&](const std::string& name, auto change) {
+    all.push_back({name, {2, 16}});
+    change(all.back().leaf);
+  };
+  add("deferring", [](auto& leaf) { leaf.defers_gradients = true; });
+  add("decoding", [](auto& leaf) {
+    leaf.batch = 1;
+    leaf.decoded_rows = 4;
+  });
+  add("tensor", [](auto& leaf) { leaf.tensor_ranks = 2; });
+  add("pieces", [](auto& leaf) { leaf.tensor_grain = 2; });
+  add("pieces on ranks, chunks, deferring", [](auto& leaf) {
+    leaf.tensor_ranks = 2;
+    leaf.tensor_grain = 4;
+    leaf.tensor_chunks = 2;
+    leaf.defers_gradients = true;
+  });
+  add("tensor, parts", [](auto& leaf) {
+    leaf.tensor_ranks = leaf.parts = 2;
+    leaf.grain = 2;
+  });
+  return all;
+}
+
+std::vector<ModelCase> models() {
+  model::DecoderSettings gpt2;
+  gpt2.norm = math::NormKind::layernorm;
+  gpt2.positions = model::Positions::learned;
+  gpt2.activation = model::Activation::gelu;
+  gpt2.bias = gpt2.tie_embeddings = true;
+  gpt2.layers = 2;
+  gpt2.width = 64;
+  gpt2.heads = gpt2.kv_heads = 4;
+  gpt2.ffn_width = 256;
+  gpt2.vocabulary = 96;
+  model::DecoderSettings llama = gpt2;
+  llama.norm = math::NormKind::rmsnorm;
+  llama.positions = model::Positions::rotary;
+  llama.activation = model::Activation::swiglu;
+  llama.bias = llama.tie_embeddings = false;
+  model::DecoderSettings stacked = llama;
+  stacked.blocks_per_unit = 2;
+  model::DecoderSettings qwen3 = llama;
+  qwen3.query_key_norm = true;
+  model::DecoderSettings experts = llama;
+  experts.experts = {8, 2, 1, 64};
+  return {{"gpt2", gpt2, {}},
+          {"llama", llama, {}},
+          {"llama, 2 blocks a unit", stacked, {}},
+          {"qwen3", qwen3, {}},
+          {"experts", experts, {}}};
+}
+
+TEST(Descriptions, AreThoseOfBefore) {
+  std::ostringstream found;
+  for (ModelCase which : models())
+    for (const NamedLeaf& division : divisions()) {
+      which.leaf = division.leaf;
+      // Those of a device, whatever this build runs on.
+      which.leaf.kernels = math::KernelForm::device;
+      write_model<float>(found, which, division.name, {});
+      write_model<bf16>(found, which, division.name, {true, true, true});
+    }
+  std::ofstream("descriptions.txt") << found.str();
+  std::ifstream file(std::string(OSTRAKON_SOURCE_DIR) + "/tests/model/descriptions.txt");
+  ASSERT_TRUE(file.is_open());
+  std::istringstream lines(found.str());
+  std::string line, expected, model;
+  while (std::getline(lines, line) && std::getline(file, expected)) {
+    if (line.front() != ' ') model = line;
+    ASSERT_EQ(line, expected) << "of " << model;
+  }
+  EXPECT_FALSE(std::getline(lines, line)) << line;
+  EXPECT_FALSE(std::getline(file, expected)) << expected;
+}
+
+}  // namespace
+}  // namespace ostrakon::test

@@ -331,6 +331,15 @@ TEST(BadDecks, ValuesThatDoNotGoTogether) {
        {with("model", "heads: 4\n    tensor_grain: 2\n  parallel:\n    tensor: 4"),
         "deck.yaml: parallel.tensor = 4 does not divide model.tensor_grain = 2 (2 = 4 x 0 + 2); "
         "expected a divisor, or a grain of 1"},
+       {with("model", "heads: 4\n    head_width: 6\n    query_key_norm: true\n    tensor_grain: 4"),
+        "deck.yaml: model.tensor_grain = 4 does not divide model.head_width = 6 (6 = 4 x 1 + 2), "
+        "the "
+        "elements of the weights of model.query_key_norm = true"},
+       {with("model",
+             "width: 40\n    heads: 4\n    query_key_norm: true\n  parallel:\n    tensor: 4"),
+        "deck.yaml: parallel.tensor = 4 does not divide model.width / model.heads = 10 (10 = 4 x 2 "
+        "+ "
+        "2), the elements of the weights of model.query_key_norm = true"},
        {with("model", "heads: 4\n    vocabulary: 9\n    tensor_grain: 4"),
         "deck.yaml: model.tensor_grain = 4 cuts model.vocabulary = 9 into pieces of 3 words, of "
         "which the last would have none"},

@@ -218,16 +218,25 @@ TEST(Tensor, ThreeRanksAgreeToRoundingAndSaySo) {
             "equal to 1 rank up to rounding");
 }
 
-/// A block sends vectors of width, and rows of it, for each micro-batch.
+/// A block sends vectors of width, and rows of it, for each micro-batch; of norms of queries and
+/// keys gradients of each leaf.
 TEST(Tensor, TrafficIsRowsAndVectors) {
   const int ranks = world_ranks();
   if (ranks == 1 || ranks == 3) GTEST_SKIP() << "divides by two";
-  for (const auto& [every, chunks] : {std::pair{0, 1}, {1, 1}, {0, 4}, {1, 4}}) {
+  struct Case {
+    int every, chunks, leaves;
+    bool has_head_norms;
+  };
+  for (const auto& [every, chunks, leaves, has_head_norms] :
+       {Case{0, 1, 1, false}, Case{1, 1, 1, false}, Case{0, 4, 1, false}, Case{1, 4, 1, false},
+        Case{0, 1, 1, true}, Case{1, 4, 4, true}}) {
     config::Settings settings = in_pieces(small_llama(8));
     settings.tensor_chunks = chunks;
     settings.model.heads = 16;
     settings.model.width = 64;
-    settings.training.context_grain = 1;
+    settings.model.own_head_width = 8;
+    settings.model.query_key_norm = has_head_norms;
+    settings.training.context_grain = leaves;
     settings.parallel.activation_checkpointing.every = every;
     settings.tensor = ranks;
     SmallRun run(settings);
@@ -236,11 +245,13 @@ TEST(Tensor, TrafficIsRowsAndVectors) {
     const plan::Span all{plan::Axis::tensor, ranks};
     EXPECT_EQ(run.trainer.bytes_sent(all), bytes_sent(plan, all));
     const std::int64_t width = settings.model.width, rows = settings.training.sequence_length;
-    const std::int64_t vectors = 2 * width, matrix = rows * width;
+    const std::int64_t heads = has_head_norms ? 2 * settings.model.head_width() : 0;
+    const std::int64_t vectors = 2 * width + heads, matrix = rows * width;
+    const std::int64_t sums = 2 * width + leaves * heads;
     // Gathers in forward: vectors, two of rows, two sums of rows; again but the last sum. In
     // backward four gathers of rows, two sums, and the sum of vectors.
-    const std::int64_t block = (vectors + 4 * matrix) + every * (vectors + 3 * matrix) +
-                               (4 * matrix + 2 * matrix + vectors);
+    const std::int64_t block =
+        (vectors + 4 * matrix) + every * (vectors + 3 * matrix) + (4 * matrix + 2 * matrix + sums);
     const std::int64_t embedding = 2 * matrix;
     const std::int64_t head = width + matrix + 8 * 3 * rows + matrix + width;
     const std::int64_t floats = settings.model.layers * block + embedding + head;

@@ -27,11 +27,12 @@ std::string division(std::int64_t dividend, std::int64_t divisor) {
   return text(dividend, " = ", divisor, " x ", dividend / divisor, " + ", rest);
 }
 
-void require_divides(const std::string& name, const Factor& divisor, const Factor& dividend) {
+void require_divides(const std::string& name, const Factor& divisor, const Factor& dividend,
+                     const char* why = "") {
   if (dividend.value % divisor.value == 0) return;
   throw Error(text(name, ": ", divisor.name, " = ", divisor.value, " does not divide ",
                    dividend.name, " = ", dividend.value, " (",
-                   division(dividend.value, divisor.value), ")"));
+                   division(dividend.value, divisor.value), ")", why));
 }
 
 /// Throws where the product is above `most`, without computing what would overflow.
@@ -171,7 +172,8 @@ void check_pieces(const Settings& settings, const std::string& name) {
   if (model.query_key_norm)
     require_divides(name, by,
                     {model.own_head_width > 0 ? "model.head_width" : "model.width / model.heads",
-                     model.head_width()});
+                     model.head_width()},
+                    ", the elements of the weights of model.query_key_norm = true");
   if (!model.experts.exist()) {
     require_divides(name, by, {"model.ffn_width", model.ffn_width});
   } else {

@@ -62,8 +62,8 @@ void write_unit(std::ostream& out, const plan::UnitDescription& unit) {
 template <class T>
 void write_model(std::ostream& out, const ModelCase& which, const std::string& division,
                  const model::Recompute& recompute) {
-  out << which.name << ", " << division << ", " << sizeof(T) << " bytes" << ", " << to_string(recompute)
-      << '\n';
+  out << which.name << ", " << division << ", " << sizeof(T) << " bytes"
+      << ", " << to_string(recompute) << '\n';
   const model::Decoder<T> decoder(which.settings, which.leaf, recompute);
   // One block stands for all.
   for (int u : {0, 1, decoder.units() - 1}) write_unit(out, decoder.unit(u).description());
@@ -75,8 +75,8 @@ struct NamedLeaf {
 };
 
 std::vector<NamedLeaf> divisions() {
-  std::vector<NamedLeaf> all = {{"whole", {2, 16}}, {"leaves", {2, 16, 1, 4, true}},
-                                {"parts", {2, 16, 2, 4}}};
+  std::vector<NamedLeaf> all = {
+      {"whole", {2, 16}}, {"leaves", {2, 16, 1, 4, true}}, {"parts", {1, 16, 2, 4}}};
   const auto add = [&](const std::string& name, auto change) {
     all.push_back({name, {2, 16}});
     change(all.back().leaf);
@@ -97,6 +97,7 @@ std::vector<NamedLeaf> divisions() {
   add("tensor, parts", [](auto& leaf) {
     leaf.tensor_ranks = leaf.parts = 2;
     leaf.grain = 2;
+    leaf.batch = 1;
   });
   return all;
 }
@@ -135,6 +136,7 @@ TEST(Descriptions, AreThoseOfBefore) {
   for (ModelCase which : models())
     for (const NamedLeaf& division : divisions()) {
       which.leaf = division.leaf;
+      if (which.settings.experts.exist()) which.leaf.expert_ranks = which.leaf.tensor_ranks;
       // Those of a device, whatever this build runs on.
       which.leaf.kernels = math::KernelForm::device;
       write_model<float>(found, which, division.name, {});

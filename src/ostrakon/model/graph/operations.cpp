@@ -310,14 +310,6 @@ Operation Operations<T>::norm_forward(int x, const std::string& name, math::Norm
 }
 
 template <class T>
-int Operations<T>::norm_alone(int x, const std::string& name, math::NormKind kind, double epsilon) {
-  Operation norm = norm_forward(rows_of_rank(x), name, kind, epsilon);
-  const int made = norm.forward.front().writes.front();
-  append(std::move(norm));
-  return made;
-}
-
-template <class T>
 int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
   const int x = rows_of_rank(of);
   Operation norm = norm_forward(x, name, kind, epsilon);

@@ -50,8 +50,6 @@ class Operations {
   /// (x - mean) rstd weight + bias, x (rows, width); parameters `name`.weight and, if there is one,
   /// .bias.
   int norm(int x, const std::string& name, math::NormKind kind, double epsilon);
-  /// norm() without a backward: what else takes x and ~norm(x) computes that.
-  int norm_alone(int x, const std::string& name, math::NormKind kind, double epsilon);
   /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias.
   /// `halves_gradient`: where it is in pieces, that of the weight is computed in two products, so
   /// that each can run beside an exchange.

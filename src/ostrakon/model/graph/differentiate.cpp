@@ -81,6 +81,9 @@ class Differentiation {
     }
     if (l_.value(v).group >= 0)
       throw std::logic_error("gradients of columns are not added up: " + l_.value(v).name);
+    if (l_.value(found->second).over_tensor == Over::sum && l_.graph.setting.pieces > 1)
+      throw std::logic_error("sums over pieces are not added up, each has to be complete: d " +
+                             l_.value(v).name);
     const int sum = gradient_like(v), old = std::exchange(found->second, sum);
     Call add{"add to d " + l_.value(v).name, {more, old}, {sum}};
     add.replaces = {{sum, old}};

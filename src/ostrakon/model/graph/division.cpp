@@ -75,13 +75,14 @@ int Division::over_tensor(Graph& graph, int v, Over to) {
   if (graph.setting.pieces == 1) return v;
   const Over from = graph.values[static_cast<std::size_t>(v)].over_tensor;
   if (from == to) return v;
-  const auto [found, is_new] = made_.try_emplace({v, plan::Axis::tensor, to}, -1);
-  if (!is_new) return found->second;
   const bool gathers = from == Over::rows && to == Over::whole;
+  const auto found = made_.find({v, plan::Axis::tensor, to});
+  if (found != made_.end() && !gathers) return found->second;
   if (!gathers && !(from == Over::sum && to == Over::rows))
     throw std::logic_error(graph.values[static_cast<std::size_t>(v)].name +
                            " can't be brought to the layout that an operation takes it in");
-  const int made = found->second = graph.add_like(v, gathers ? "all " : "sum of ");
+  const int made = graph.add_like(v, gathers ? "all " : "sum of ");
+  made_[{v, plan::Axis::tensor, to}] = made;
   Value& value = graph.values[static_cast<std::size_t>(made)];
   value.over_tensor = to;
   value.keep = Keep::cheap;

@@ -5,7 +5,9 @@
 //     cmake -S . -B build -D CMAKE_PREFIX_PATH=<where Ostrakon is installed> && cmake --build build
 //     mpiexec -n 4 build/own_model checkpoints 400
 //     mpiexec -n 2 build/own_model checkpoints 800 --resume
-// The digest is the same on 1, 2, 4 and 8 ranks, with as many threads, resumed or not.
+//     mpiexec -n 2 build/own_model others 400 --tensor      # two ranks compute each leaf together
+// The digest is the same on 1, 2, 4 and 8 ranks, with as many threads, resumed or not, and with
+// tensor ranks.
 
 #include <cmath>
 #include <cstdlib>
@@ -13,13 +15,14 @@
 #include <ostrakon/gradient_check.hpp>
 #include <ostrakon/training.hpp>
 #include <random>
+#include <string>
 
 namespace {
 
-using ostrakon::as_matrix, ostrakon::for_each, ostrakon::gemm, ostrakon::Transpose;
+using ostrakon::Builder, ostrakon::Operation, ostrakon::Value, ostrakon::for_each;
 
-// Samples of a leaf, points of a record, both, and bytes of a record.
-constexpr std::int64_t rows = 8, points = 64, all = rows * points, record_bytes = points * 4;
+// Samples of a leaf, points of a record, and bytes of one.
+constexpr std::int64_t rows = 8, points = 64, record_bytes = points * 4;
 
 // 1. Samples. A batch is the records (rows, points), then their frequencies (rows).
 struct Oscillations final : ostrakon::SampleSource {
@@ -40,126 +43,105 @@ struct Oscillations final : ostrakon::SampleSource {
   }
 };
 
-// 2. Units, as templates: checked in double, trained in float. This one: y = the records.
+// 2. Operations of its own, by two kernels each. y = tanh(x), element by element:
 template <class T>
-struct Records final : ostrakon::Unit<T> {
-  ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit{"records"};
-    unit.output = all;
-    unit.reads_batch = true;
-    return unit;
-  }
-  void forward(const ostrakon::ForwardCall<T>& call) const override {
-    const auto records = call.batch.template array<float>(0, all);
-    const auto y = call.output;
-    for_each(
-        call.exec, all, KOKKOS_LAMBDA(std::int64_t i) { y(i) = records(i); });
-  }
-  void backward(const ostrakon::BackwardCall<T>&) const override {}
-};
-
-// y = x + tanh(x W + b). Saves the tanh.
+void bend_forward(const ostrakon::OperationForward<T>& call) {
+  const auto x = call.inputs[0];
+  const auto y = call.output;
+  for_each(
+      call.exec, y.rows(), y.columns(),
+      KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) { y(i, j) = std::tanh(x(i, j)); });
+}
+template <class T, int sign>
+void bend_backward(const ostrakon::OperationBackward<T>& call) {
+  const auto y = call.output, dy = call.gradient;
+  const auto dx = call.input_gradients[0];
+  for_each(
+      call.exec, y.rows(), y.columns(), KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) {
+        dx(i, j) = dy(i, j) * (1 + sign * y(i, j) * y(i, j));
+      });
+}
 template <class T>
-struct Residual final : ostrakon::Unit<T> {
-  const int number;
-  const bool is_wrong;
-  Residual(int number_, bool is_wrong_) : number(number_), is_wrong(is_wrong_) {}
-  ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit{"residual." + std::to_string(number)};
-    unit.parameters = {ostrakon::Parameter::normal("weight", {points, points}, 0.1),
-                       ostrakon::Parameter::zeros("bias", {points})};
-    unit.input = unit.output = all;
-    unit.saved_bytes = unit.backward[0].workspace_bytes = all * sizeof(T);
-    unit.forward[0].flops = unit.forward[0].recompute_flops = 2.0 * all * points;
-    unit.backward[0].flops = 2 * unit.forward[0].flops;
-    return unit;
-  }
-  void forward(const ostrakon::ForwardCall<T>& call) const override {
-    const auto x = call.input;
-    const auto y = call.output;  // empty in a call that recomputes
-    const auto t = call.saved.template array<T>(0, all);
-    const auto sums = as_matrix(t, rows, points);
-    gemm<T>(call.exec, Transpose::no, Transpose::no, 1, as_matrix(x, rows, points),
-            call.parameters.matrix(0), 0, sums);
-    ostrakon::add_bias<T>(call.exec, sums, call.parameters(1));
-    for_each(
-        call.exec, all, KOKKOS_LAMBDA(std::int64_t i) {
-          t(i) = std::tanh(t(i));
-          if (y.size() > 0) y(i) = x(i) + t(i);
-        });
-  }
-  void backward(const ostrakon::BackwardCall<T>& call) const override {
-    const auto g = call.gradient, d = call.workspace.template array<T>(0, all);  // g becomes dL/dx
-    const auto t = call.saved.template array<T>(0, all);
-    const T sign = is_wrong ? 1 : -1;
-    for_each(
-        call.exec, all, KOKKOS_LAMBDA(std::int64_t i) { d(i) = g(i) * (1 + sign * t(i) * t(i)); });
-    const auto dm = as_matrix(d, rows, points);
-    gemm<T>(call.exec, Transpose::yes, Transpose::no, 1, as_matrix(call.input, rows, points), dm, 0,
-            call.parameter_gradients.matrix(0));
-    ostrakon::column_sums<T>(call.exec, dm, call.parameter_gradients(1));
-    gemm<T>(call.exec, Transpose::no, Transpose::yes, 1, dm, call.parameters.matrix(0), 1,
-            as_matrix(g, rows, points));
-  }
-};
-
-// The loss of a sample: the squared distance of its first element from the frequency.
-template <class T>
-struct Misfit final : ostrakon::Unit<T> {
-  ostrakon::UnitDescription describe() const override {
-    ostrakon::UnitDescription unit{"misfit"};
-    unit.input = all;
-    unit.output = rows;
-    unit.is_loss = unit.reads_batch = true;
-    return unit;
-  }
-  void forward(const ostrakon::ForwardCall<T>& call) const override {
-    const auto frequency = call.batch.template array<float>(rows * record_bytes, rows);
-    const auto x = call.input;
-    const auto losses = call.losses;
-    for_each(
-        call.exec, rows, KOKKOS_LAMBDA(std::int64_t row) {
-          const T difference = x(row * points) - frequency(row);
-          losses(row) = difference * difference;
-        });
-  }
-  void backward(const ostrakon::BackwardCall<T>& call) const override {
-    const auto frequency = call.batch.template array<float>(rows * record_bytes, rows);
-    const auto x = call.input;
-    const auto g = call.gradient;
-    const T factor = 2 * call.loss_scale;
-    for_each(
-        call.exec, all, KOKKOS_LAMBDA(std::int64_t i) {
-          g(i) = i % points == 0 ? factor * (x(i) - frequency(i / points)) : T(0);
-        });
-  }
-};
-
-template <class T>
-ostrakon::Chain<T> make_chain(bool is_wrong) {
-  std::vector<std::unique_ptr<ostrakon::Unit<T>>> units;
-  units.push_back(std::make_unique<Records<T>>());
-  for (int i = 0; i < 4; ++i) units.push_back(std::make_unique<Residual<T>>(i, is_wrong && i == 2));
-  units.push_back(std::make_unique<Misfit<T>>());
-  return {std::move(units), {rows, Oscillations().sample_bytes()}};
+Operation<T> bend(Value x, bool is_wrong) {
+  Operation<T> own{
+      "tanh", {x}, bend_forward<T>, is_wrong ? bend_backward<T, 1> : bend_backward<T, -1>};
+  own.takes = ostrakon::Takes::elements;
+  own.backward_reads_inputs = false;
+  own.backward_reads_output = true;
+  return own;
 }
 
-const char* const usage = "usage: own_model FOLDER STEPS [--resume | --wrong-gradient]\n";
+// The loss of a sample: the squared distance of its row's first element from the frequency.
+template <class T>
+void misfit_forward(const ostrakon::OperationForward<T>& call) {
+  const auto x = call.inputs[0];
+  const auto losses = call.losses;
+  const auto frequency = call.batch.template array<float>(rows * record_bytes, rows);
+  const std::int64_t first = call.first_row;  // a tensor rank has some of the rows
+  for_each(
+      call.exec, x.rows(), KOKKOS_LAMBDA(std::int64_t i) {
+        const T difference = x(i, 0) - frequency(first + i);
+        losses(i) = difference * difference;
+      });
+}
+template <class T>
+void misfit_backward(const ostrakon::OperationBackward<T>& call) {
+  const auto x = call.inputs[0];
+  const auto dx = call.input_gradients[0];
+  const auto frequency = call.batch.template array<float>(rows * record_bytes, rows);
+  const std::int64_t first = call.first_row;
+  const T factor = 2 * call.loss_scale;
+  for_each(
+      call.exec, x.rows(), x.columns(), KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) {
+        dx(i, j) = j == 0 ? factor * (x(i, j) - frequency(first + i)) : T(0);
+      });
+}
+
+// 3. The model, unit by unit: checked in double, trained in float.
+template <class T>
+ostrakon::Chain<T> make_chain(std::int64_t tensor_ranks, bool is_wrong = false) {
+  ostrakon::Units<T> units;
+  units.add("records", [](Builder<T>& b) { return b.floats(points); });
+  for (int i = 0; i < 4; ++i)  // x + tanh(x W + b) V + c
+    units.add("residual." + std::to_string(i), [=](Builder<T>& b, Value x) {
+      const Value up = b.linear(x, "up", 2 * points, {0.1});
+      return b.linear_onto(x, b.apply(bend<T>(up, is_wrong && i == 2)), "down", {0.1});
+    });
+  units.add("misfit", [](Builder<T>& b, Value x) {
+    Operation<T> loss{"misfit", {x}, misfit_forward<T>, misfit_backward<T>};
+    loss.reads_batch = true;
+    return b.losses(loss);
+  });
+  // Columns in 2 pieces, whichever ranks have them: so tensor ranks change no bit.
+  return {std::move(units), {rows, Oscillations().sample_bytes(), 1, tensor_ranks, 2}};
+}
+
+const char* const usage =
+    "usage: own_model FOLDER STEPS [--resume] [--tensor] [--wrong-gradient]\n";
 
 int run(const ostrakon::Arguments& arguments) {
-  const bool resumes = arguments.size() == 3 && arguments[2] == "--resume";
-  const bool is_wrong = arguments.size() == 3 && arguments[2] == "--wrong-gradient";
-  if (arguments.size() != 2 && !resumes && !is_wrong) throw ostrakon::AgreedError(usage);
+  bool resumes = false, is_wrong = false;
+  std::int64_t tensor_ranks = 1;
+  for (std::size_t i = 2; i < arguments.size(); ++i)
+    if (arguments[i] == "--resume")
+      resumes = true;
+    else if (arguments[i] == "--tensor")
+      tensor_ranks = 2;
+    else if (arguments[i] == "--wrong-gradient")
+      is_wrong = true;
+    else
+      throw ostrakon::AgreedError(usage);
+  if (arguments.size() < 2) throw ostrakon::AgreedError(usage);
   ostrakon::Mesh mesh(MPI_COMM_WORLD);
   const bool is_root = mesh.world().rank() == 0;
-  // 3. Is backward that of forward? What is thrown within agree() is one message of all ranks.
+  // 4. Is backward that of forward? What is thrown within agree() is one message of all ranks.
   Oscillations samples;
   mesh.world().agree([&] {
-    const auto report = ostrakon::check_gradients(make_chain<double>(is_wrong), samples);
+    const auto report = ostrakon::check_gradients(make_chain<double>(1, is_wrong), samples);
     if (!report.passed()) throw ostrakon::Error(report.text());
     if (is_root) std::cout << report.text() << std::endl;
   });
-  // 4. How it is trained: samples of a step, optimizer, what is sharded, recomputed and copied.
+  // 5. How it is trained: samples of a step, optimizer, what is sharded, recomputed and copied.
   ostrakon::TrainerSettings settings;
   settings.steps = std::strtoll(arguments[1].c_str(), nullptr, 10);  // Trainer refuses 0
   settings.global_batch_size = 8 * rows;
@@ -169,9 +151,9 @@ int run(const ostrakon::Arguments& arguments) {
   settings.policy.sharding = ostrakon::Sharding::full;
   settings.policy.activation_checkpointing.every = 1;
   settings.policy.checkpoint_staging = true;  // checkpoints are written while steps are taken
-  // 5. Training.
+  // 6. Training.
   ostrakon::set_matrix_threads(mesh.world());
-  ostrakon::Trainer trainer(ostrakon::make_model(make_chain<float>(false)), settings, mesh);
+  ostrakon::Trainer trainer(ostrakon::make_model(make_chain<float>(tensor_ranks)), settings, mesh);
   trainer.require_memory();
   trainer.allocate();
   ostrakon::Checkpoints checkpoints({arguments[0]}, mesh, trainer, samples);

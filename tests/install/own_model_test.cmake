@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Included by install_test.cmake: builds examples/own_model against the installed copy, and runs it
-# on several ranks, resumed, killed, and with a wrong backward.
+# Included by install_test.cmake: builds the programs of examples/ against the installed copy, and
+# runs them on several ranks; own_model also resumed, killed, and with a wrong backward.
 
-run(${CMAKE_COMMAND} -S ${EXAMPLE} -B ${WORK}/own_model ${settings}
-    -D CMAKE_PREFIX_PATH=${WORK}/prefix)
-run(${CMAKE_COMMAND} --build ${WORK}/own_model)
+foreach(example IN ITEMS own_model gpt)
+  run(${CMAKE_COMMAND} -S ${EXAMPLES}/${example} -B ${WORK}/${example} ${settings}
+      -D CMAKE_PREFIX_PATH=${WORK}/prefix)
+  run(${CMAKE_COMMAND} --build ${WORK}/${example})
+endforeach()
 set(own_model ${WORK}/own_model/own_model)
 set(folders ${WORK}/own_model_runs)
 file(MAKE_DIRECTORY ${folders})
@@ -32,12 +34,18 @@ foreach(ranks IN ITEMS 2 4)
   expect_digest(${found} ${expected} "${ranks} ranks")
 endforeach()
 
+# And where two ranks compute each leaf together.
+foreach(ranks IN ITEMS 2 4)
+  run_own_model(found ${ranks} tensor_on_${ranks} 40 --tensor)
+  expect_digest(${found} ${expected} "${ranks} ranks, two of them to a leaf")
+endforeach()
+
 # Resumed on others.
 run_own_model(found 2 resumed 20)
 if(found STREQUAL expected)
   message(FATAL_ERROR "own_model: digest ${found} after 20 steps and after 40")
 endif()
-run_own_model(found 4 resumed 40 --resume)
+run_own_model(found 4 resumed 40 --resume --tensor)
 expect_digest(${found} ${expected} "resumed")
 
 # Killed, whatever it is doing, and resumed from the newest checkpoint.
@@ -74,7 +82,7 @@ expect_refusal("own_model: error: steps is 0; expected an integer >= 1" unknown 
 execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n 2 ${own_model} wrong 20 --wrong-gradient
                 WORKING_DIRECTORY ${folders} RESULT_VARIABLE status OUTPUT_QUIET
                 ERROR_VARIABLE output)
-if(NOT status EQUAL 1 OR NOT output MATCHES "own_model: error: unit residual\\.2: input.*unit residual\\.2: weight\\[[0-9]+\\]: the gradient is "
+if(NOT status EQUAL 1 OR NOT output MATCHES "own_model: error: unit residual\\.2: input.*unit residual\\.2: up\\.weight\\[[0-9]+\\]: the gradient is "
    OR output MATCHES "unit residual\\.[013]" OR EXISTS ${folders}/wrong)
   message(FATAL_ERROR "status ${status} from own_model with a wrong gradient:\n${output}")
 endif()
@@ -90,14 +98,35 @@ if(not_public)
   message(FATAL_ERROR "tests/install/own_settings/main.cpp: ${not_public} is not public")
 endif()
 
+# A small GPT, of its own source as the text.
+foreach(arguments IN ITEMS "1;20" "2;20" "4;20" "2;20;2" "4;20;2")
+  list(POP_FRONT arguments ranks)
+  execute_process(COMMAND $ENV{OSTRAKON_MPIEXEC} -n ${ranks} ${WORK}/gpt/gpt ${EXAMPLES}/gpt/gpt.cpp
+                          ${arguments}
+                  RESULT_VARIABLE status OUTPUT_VARIABLE output)
+  if(NOT status EQUAL 0 OR NOT output MATCHES "^step 20, loss ([0-9.]+)\ndigest ([0-9a-f]+)\n$")
+    message(FATAL_ERROR "status ${status} from gpt on ${ranks} ranks, ${arguments}:\n${output}")
+  endif()
+  if(ranks EQUAL 1)
+    set(expected ${CMAKE_MATCH_2})
+    if(NOT CMAKE_MATCH_1 LESS 5)  # that of a guess among 256 bytes is 5.5
+      message(FATAL_ERROR "gpt: loss ${CMAKE_MATCH_1} after 20 steps; expected less than 5")
+    endif()
+  elseif(NOT CMAKE_MATCH_2 STREQUAL expected)
+    message(FATAL_ERROR "gpt on ${ranks} ranks, ${arguments}: digest ${CMAKE_MATCH_2}, expected ${expected}")
+  endif()
+endforeach()
+
 # Short enough to be read, and of public headers alone.
-file(READ ${EXAMPLE}/own_model.cpp text)
-string(REGEX MATCH "#include <ostrakon/[^>]*/[^>]*>" not_public "${text}")
-if(not_public)
-  message(FATAL_ERROR "examples/own_model/own_model.cpp: ${not_public} is not a public header")
-endif()
-string(REGEX MATCHALL "\n" ends "${text}")
-list(LENGTH ends lines)
-if(lines GREATER_EQUAL 200)
-  message(FATAL_ERROR "examples/own_model/own_model.cpp has ${lines} lines; expected less than 200")
-endif()
+foreach(example IN ITEMS own_model gpt)
+  file(READ ${EXAMPLES}/${example}/${example}.cpp text)
+  string(REGEX MATCH "#include <ostrakon/[^>]*/[^>]*>" not_public "${text}")
+  if(not_public)
+    message(FATAL_ERROR "examples/${example}/${example}.cpp: ${not_public} is not a public header")
+  endif()
+  string(REGEX MATCHALL "\n" ends "${text}")
+  list(LENGTH ends lines)
+  if(lines GREATER_EQUAL 200)
+    message(FATAL_ERROR "examples/${example}/${example}.cpp has ${lines} lines; expected less than 200")
+  endif()
+endforeach()

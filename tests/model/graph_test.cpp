@@ -250,9 +250,15 @@ TEST(Differentiate, ListsNoCallWithSomeOfItsArguments) {
   EXPECT_THROW(differentiate(t.with_output(z)), std::logic_error);
 }
 
-TEST(Differentiate, RefusesAnInputGradientThatLiesElsewhere) {
+/// Where nothing is added to the gradient of the output, which becomes that of the input.
+TEST(Differentiate, CopiesAnInputGradientThatLiesElsewhere) {
   Sketch s;
-  EXPECT_THROW(differentiate(s.with_output(s.linear(s.g.input, "y"))), std::logic_error);
+  const Graph graph = s.with_output(s.linear(s.g.input, "y"));
+  EXPECT_EQ(names(differentiate(graph).backward), (Names{"d y.weight", "d y", "move"}));
+  const Program program = derive(graph);
+  const PlacedCall& last = program.backward.back().back();
+  EXPECT_EQ(last.reads.front().home, Home::workspace);
+  EXPECT_EQ(last.writes.front().home, Home::gradient);
 }
 
 // ---- division -----------------------------------------------------------------------------------

@@ -9,14 +9,11 @@
 #include <utility>
 
 namespace ostrakon::model {
-namespace {
 
-/// Appends middle = x + attention(norm(x)).
 template <class T>
 int add_attention(graph::Operations<T>& block, const DecoderSettings& m, const LeafShape& leaf,
-                  int x) {
+                  const std::string& name, int n) {
   const std::int64_t head = m.head_width(), kv = m.kv_heads * head;
-  const int n = block.norm(x, "attention.norm", m.norm, m.norm_epsilon);
   // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
   // Decoding keeps keys and values, and no queries.
   const bool is_apart = leaf.is_cut() || leaf.decodes();
@@ -30,10 +27,10 @@ int add_attention(graph::Operations<T>& block, const DecoderSettings& m, const L
   int q = qkv[0], k = qkv[1];
   const int v = qkv[2];
   using Products = std::vector<std::vector<int>>;
-  block.linear(n, "attention.qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  block.linear(n, name + ".qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
   if (m.query_key_norm) {
-    k = block.head_norm(k, "attention.key_norm", head, m.norm_epsilon);
-    q = block.head_norm(q, "attention.query_norm", head, m.norm_epsilon);
+    k = block.head_norm(k, name + ".key_norm", head, m.norm_epsilon);
+    q = block.head_norm(q, name + ".query_norm", head, m.norm_epsilon);
   }
   if (m.positions == Positions::rotary && is_apart) {
     k = block.rotary({k}, "rotary k", head, m.rotary_base).front();
@@ -43,9 +40,10 @@ int add_attention(graph::Operations<T>& block, const DecoderSettings& m, const L
     q = rotated[0];
     k = rotated[1];
   }
-  const int a = block.attention(q, k, v, "attention", head);
-  return block.linear_onto(x, a, "attention.out", "middle");
+  return block.attention(q, k, v, name, head);
 }
+
+namespace {
 
 /// Appends what is activated of MLP(n), and y = onto + MLP(n); parameters `name`.
 template <class T>
@@ -92,10 +90,12 @@ std::vector<int> add_experts(graph::Operations<T>& block, const DecoderSettings&
 template <class T>
 std::vector<int> add_block(graph::Operations<T>& block, const DecoderSettings& m,
                            const LeafShape& leaf, int x) {
-  const int middle = add_attention(block, m, leaf, x);
-  const int n = block.norm(middle, "mlp.norm", m.norm, m.norm_epsilon);
-  if (m.experts.exist()) return add_experts(block, m, leaf, middle, n);
-  return {add_mlp(block, m, "mlp", m.ffn_width, n, middle)};
+  const int n = block.norm(x, "attention.norm", m.norm, m.norm_epsilon);
+  const int a = add_attention(block, m, leaf, "attention", n);
+  const int middle = block.linear_onto(x, a, "attention.out", "middle");
+  const int normed = block.norm(middle, "mlp.norm", m.norm, m.norm_epsilon);
+  if (m.experts.exist()) return add_experts(block, m, leaf, middle, normed);
+  return {add_mlp(block, m, "mlp", m.ffn_width, normed, middle)};
 }
 
 /// How names of the n-th block of several in a unit begin.
@@ -180,9 +180,14 @@ std::unique_ptr<Unit<T>> BlockMaker<T>::make(std::int64_t first, std::int64_t co
   return unit;
 }
 
-template class BlockMaker<float>;
-template class BlockMaker<double>;
-template class BlockMaker<bf16>;
-template class BlockMaker<fp16>;
+#define OSTRAKON_INSTANTIATE(T)                                                               \
+  template class BlockMaker<T>;                                                               \
+  template int add_attention(graph::Operations<T>&, const DecoderSettings&, const LeafShape&, \
+                             const std::string&, int);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::model

@@ -4,12 +4,20 @@
 #include <map>
 #include <memory>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/unit.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace ostrakon::model {
+
+/// Appends causal attention of n, (rows, width), to itself: (rows, query_width()). Parameters
+/// `name`.qkv, and with query_key_norm `name`.query_norm and `name`.key_norm.
+template <class T>
+int add_attention(graph::Operations<T>& block, const DecoderSettings& settings,
+                  const LeafShape& leaf, const std::string& name, int n);
 
 /// Makes the units of a model's transformer blocks, pre-norm; x is input and y output, both (rows,
 /// width):

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/chain_check.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
 #include <typeinfo>
 
@@ -39,28 +40,42 @@ void with_name(const std::string& unit, const char* name, const Call& call) {
   }
 }
 
-template <class T>
-std::vector<ChainUnitDescription> describe_all(const typename Chain<T>::Units& units) {
-  std::vector<ChainUnitDescription> all;
-  for (const auto& unit : units) {
-    require(unit != nullptr, "unit ", all.size(), " of a chain is null");
-    all.push_back(unit->describe());
-  }
-  return all;
+LeafShape shape_of(const LeafSize& leaf) {
+  LeafShape shape;
+  shape.batch = leaf.samples;
+  shape.tokens = leaf.rows;
+  shape.tensor_ranks = leaf.tensor_ranks;
+  shape.tensor_grain = leaf.tensor_grain;
+  return shape;
+}
+
+void require_possible(const LeafSize& leaf) {
+  require(leaf.samples >= 1 && leaf.sample_bytes >= 1, "a leaf of ", leaf.samples, " samples of ",
+          leaf.sample_bytes, " bytes; expected at least 1 of each");
+  require(leaf.sample_bytes <= largest_chain / leaf.samples, "a leaf of ", leaf.samples,
+          " samples of ", leaf.sample_bytes, " bytes; expected at most ", largest_chain, " bytes");
+  require(leaf.rows >= 1 && leaf.rows <= largest_chain / leaf.samples, "a leaf of ", leaf.samples,
+          " samples of ", leaf.rows, " rows; expected at least 1, and at most ", largest_chain,
+          " in all");
+  require(leaf.tensor_ranks >= 1 && leaf.tensor_grain >= 1, "a leaf of ", leaf.tensor_ranks,
+          " tensor ranks and a tensor grain of ", leaf.tensor_grain,
+          "; expected at least 1 of each");
+  const std::int64_t pieces = shape_of(leaf).tensor_pieces(), rows = leaf.samples * leaf.rows;
+  require(pieces % leaf.tensor_ranks == 0, "a tensor grain of ", pieces, " can't be divided over ",
+          leaf.tensor_ranks, " tensor ranks; expected a multiple");
+  require(rows % pieces == 0, "the ", rows, " rows of a leaf can't be cut into ", pieces,
+          " tensor pieces; expected a multiple");
 }
 
 }  // namespace
 
 template <class T>
-Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
-    : units_(std::move(units)), leaf_(leaf), descriptions_(describe_all<T>(units_)) {
-  require(leaf.samples >= 1 && leaf.sample_bytes >= 1, "a leaf of ", leaf.samples, " samples of ",
-          leaf.sample_bytes, " bytes; expected at least 1 of each");
-  require(leaf.sample_bytes <= largest_chain / leaf.samples, "a leaf of ", leaf.samples,
-          " samples of ", leaf.sample_bytes, " bytes; expected at most ", largest_chain, " bytes");
+Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen) : leaf_(leaf) {
+  require_possible(leaf);
+  for (auto& entry : units.entries()) add(std::move(entry), frozen);
   check_chain(descriptions_);
   for (int u = 0; u < this->units(); ++u) {
-    describe(u, frozen);
+    description_.units.push_back(describe(u, frozen));
     if (!is_loss(u))
       description_.gradient_bytes =
           std::max(description_.gradient_bytes, description_.units.back().output_bytes);
@@ -70,11 +85,79 @@ Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen)
   description_.batch_bytes = leaf.bytes();
   description_.element_bytes = sizeof(T);
   description_.master_bytes = sizeof(compute_t<T>);
+  description_.tensor_grain = leaf.tensor_grain;
+  description_.tensor_ranks = static_cast<int>(leaf.tensor_ranks);
 }
 
 template <class T>
-void Chain<T>::describe(int unit, const Frozen& frozen) {
+void Chain<T>::add(typename Units::Entry entry, const Frozen& frozen) {
+  if (entry.function) return build(entry.name, entry.function, frozen);
+  require(entry.unit != nullptr, "unit ", units(), " of a chain is null");
+  descriptions_.push_back(entry.unit->describe());
+  require(shape_of(leaf_).tensor_pieces() == 1, "unit ", descriptions_.back().name,
+          " is written by hand, for whole rows and columns; expected 1 tensor piece");
+  computed_.push_back({nullptr, std::move(entry.unit)});
+}
+
+template <class T>
+void Chain<T>::build(const std::string& name, const UnitFunction<T>& function,
+                     const Frozen& frozen) {
+  const LeafShape shape = shape_of(leaf_);
+  const std::int64_t input = descriptions_.empty() ? 0 : descriptions_.back().output;
+  typename Builder<T>::Built built;
+  with_name(name, "as it is described", [&] {
+    require(input % shape.own_rows() == 0, "its input has ", input,
+            " elements, which are no matrix of ", shape.own_rows(), " rows");
+    Builder<T> builder(name, shape, input / shape.own_rows(), frozen,
+                       [&](const std::string& other) { return find_table(other); });
+    built = std::move(builder).build(function(builder, builder.input()));
+    require(built.batch_bytes <= leaf_.bytes(), "it reads ", built.batch_bytes,
+            " bytes of a batch, but those of a leaf are ", leaf_.bytes());
+  });
+  const plan::UnitDescription& planned = built.unit->description();
+  ChainUnitDescription own{name, built.unit->parameters(), input};
+  own.is_loss = built.is_loss;
+  own.output = planned.output_bytes /
+               static_cast<std::int64_t>(built.is_loss ? sizeof(compute_t<T>) : sizeof(T));
+  own.saved_bytes = planned.saved_bytes;
+  own.reads_batch = built.reads_batch;
+  own.backward_reads_parameters = planned.backward_reads_parameters;
+  own.forward = planned.forward;
+  own.backward = planned.backward;
+  own.tied_to = built.tied_to;
+  descriptions_.push_back(std::move(own));
+  computed_.push_back({std::move(built.unit), nullptr, built.table});
+}
+
+/// The table of an embedding in a unit that is there.
+template <class T>
+const Parameter* Chain<T>::find_table(const std::string& unit) const {
+  for (std::size_t u = 0; u < computed_.size(); ++u)
+    for (const Parameter& parameter : descriptions_[u].parameters)
+      if (descriptions_[u].name == unit && parameter.name == computed_[u].table) return &parameter;
+  return nullptr;
+}
+
+/// The unit that a unit says it is tied to.
+template <class T>
+int Chain<T>::find_tied(int unit) const {
+  const std::string& name = this->unit(unit).tied_to;
+  for (int u = 0; u < unit && !name.empty(); ++u)
+    if (this->unit(u).name == name) return u;
+  return -1;
+}
+
+template <class T>
+plan::UnitDescription Chain<T>::describe(int unit, const Frozen& frozen) {
   ChainUnitDescription& own = descriptions_[static_cast<std::size_t>(unit)];
+  const int tied = find_tied(unit);
+  if (built(unit) != nullptr) {
+    plan::UnitDescription planned = built(unit)->description();
+    for (const Parameter& parameter : own.parameters)
+      if (parameter.frozen) planned.frozen_count += parameter.elements();
+    planned.tied_to = tied;
+    return planned;
+  }
   const SegmentSizes sizes = lay_out_parameters(own.parameters, own.name, frozen);
   plan::UnitDescription planned;
   planned.name = own.name;
@@ -96,16 +179,10 @@ void Chain<T>::describe(int unit, const Frozen& frozen) {
     planned.backward = own.forward;
     plan::append(planned.backward, own.backward);
   }
-  if (!own.tied_to.empty()) {
-    const auto named = [&](const plan::UnitDescription& other) {
-      return other.name == own.tied_to;
-    };
-    const auto& before = description_.units;
-    const auto found = std::find_if(before.begin(), before.end(), named);
-    planned.tied_to = static_cast<int>(found - before.begin());
-    planned.tied_gradients = found->trained_elements() > 0;
-  }
-  description_.units.push_back(std::move(planned));
+  planned.tied_to = tied;
+  planned.tied_gradients =
+      tied >= 0 && description_.units[static_cast<std::size_t>(tied)].trained_elements() > 0;
+  return planned;
 }
 
 /// A name that is not spelt as it is in the chain would leave the parameter trained.
@@ -167,13 +244,17 @@ void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buf
   }
   call.recomputes = buffers.recomputes;
   with_name(own.name, call.recomputes ? "forward that recomputes" : "forward",
-            [&] { units_[static_cast<std::size_t>(unit)]->forward(call); });
+            [&] { computed_[static_cast<std::size_t>(unit)].by_hand->forward(call); });
 }
 
 template <class T>
 void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
                        const AbsentArrays<T>& absent) const {
-  run_forward(unit, exec, buffers, absent);
+  if (built(unit) == nullptr) return run_forward(unit, exec, buffers, absent);
+  const std::int64_t rows = shape_of(leaf_).rows();
+  with_name(this->unit(unit).name, buffers.recomputes ? "forward that recomputes" : "forward", [&] {
+    built(unit)->forward(exec, with_tokens(buffers, rows), {0, rows});
+  });
 }
 
 template <class T>
@@ -181,6 +262,11 @@ void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffer
                         compute_t<T> loss_scale, bool gradients_opened,
                         const AbsentArrays<T>& absent) const {
   const ChainUnitDescription& own = this->unit(unit);
+  if (built(unit) != nullptr)
+    return with_name(own.name, "backward", [&] {
+      built(unit)->backward(exec, with_tokens(buffers, shape_of(leaf_).rows()), loss_scale,
+                            gradients_opened);
+    });
   const int forwards = is_loss(unit) ? static_cast<int>(own.forward.size()) : 0;
   if (buffers.phase < forwards) return run_forward(unit, exec, buffers, absent);
   const int phase = buffers.phase - forwards;
@@ -198,7 +284,8 @@ void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffer
     if (phase == 0 && buffers.tied_gradients)
       math::fill(exec, buffers.tied_gradients.range(0, trained), compute_t<T>(0));
   }
-  with_name(own.name, "backward", [&] { units_[static_cast<std::size_t>(unit)]->backward(call); });
+  with_name(own.name, "backward",
+            [&] { computed_[static_cast<std::size_t>(unit)].by_hand->backward(call); });
 }
 
 namespace {
@@ -214,6 +301,7 @@ class ChainModel final : public Model {
     return chain_.parameters(unit);
   }
   plan::ModelDescription description() const override { return chain_.description(); }
+  int tensor_ranks() const override { return static_cast<int>(chain_.leaf().tensor_ranks); }
   LossTerms loss_terms() const override {
     return {chain_.leaf().samples, chain_.losses(), chain_losses};
   }

@@ -7,16 +7,6 @@
 namespace ostrakon::model {
 namespace {
 
-/// Tokens, then targets.
-template <class T>
-UnitBuffers<T> with_tokens(const UnitBuffers<void>& buffers, std::int64_t rows) {
-  UnitBuffers<T> result = typed<T>(buffers);
-  const View<const std::int32_t*> batch = view_as<std::int32_t>(buffers.batch);
-  if (batch.size() >= rows) result.tokens = batch.range(0, rows);
-  if (batch.size() >= 2 * rows) result.targets = batch.range(rows, 2 * rows);
-  return result;
-}
-
 template <class T>
 class DecoderOf final : public Model {
  public:
@@ -38,11 +28,11 @@ class DecoderOf final : public Model {
   LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
-    decoder_.unit(unit).forward(exec, with_tokens<T>(buffers, rows()), {0, rows()});
+    decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows()), {0, rows()});
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
                 bool gradients_opened) const override {
-    decoder_.unit(unit).backward(exec, with_tokens<T>(buffers, rows()), loss_scale,
+    decoder_.unit(unit).backward(exec, with_tokens(typed<T>(buffers), rows()), loss_scale,
                                  gradients_opened);
   }
 

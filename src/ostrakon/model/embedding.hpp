@@ -12,8 +12,8 @@ std::vector<Parameter> embedding_parameters(const DecoderSettings& settings, std
 /// The first unit: output (rows, width) = token.weight[token] (+ position.weight[position]).
 ///
 /// One segment of its flat parameter begins with token.weight (vocabulary, width), which a head
-/// with tied embeddings reads, too. Backward writes all of parameter_gradients, or adds to it where
-/// a tied head was there before (gradients_opened).
+/// with tied embeddings reads, too. Backward writes parameter_gradients, or adds to them where a
+/// tied head was there before (gradients_opened).
 template <class T>
 std::unique_ptr<Unit<T>> make_embedding(const DecoderSettings& settings, const LeafShape& leaf,
                                         const Frozen& frozen = {});

@@ -39,9 +39,9 @@ ParameterValues<T> make_values(const Chain<T>& chain, int unit, std::uint64_t se
   for (const Parameter& parameter : chain.parameters(unit)) {
     std::vector<T>& segment = parameter.frozen ? values.frozen : values.trained;
     const std::uint64_t key = math::random_key(seed, parameter.full_name());
-    for (std::int64_t i = 0; i < parameter.elements(); ++i)
-      segment[static_cast<std::size_t>(parameter.offset + i)] =
-          static_cast<T>(value_of(parameter, key, i));
+    std::int64_t element = 0;
+    for (const std::size_t place : places_of(parameter))
+      segment[place] = static_cast<T>(value_of(parameter, key, element++));
   }
   return values;
 }
@@ -103,7 +103,7 @@ class UnitCheck {
     const Gradients all = backward(Watched::yes);
     if (!is_sound("backward") || !repeats_backward(all)) return output_;
     if (is_written("input", all.input))
-      compare("input", input_, 0, all.input,
+      compare("input", input_, all.input,
               [&](std::int64_t i, T value) { trial_.set_input(i, value); });
     check_parameters(unit_, "", own_.trained, all.own,
                      [&](std::int64_t i, T value) { trial_.set_trained(i, value); });
@@ -150,19 +150,15 @@ class UnitCheck {
     return damage.empty();
   }
 
-  /// Of `values`, those from `first` on, `count` of them.
-  bool is_written(const std::string& array, const std::vector<T>& values, std::int64_t first,
-                  std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const T& value = values[static_cast<std::size_t>(first + i)];
+  bool is_written(const std::string& array, const std::vector<T>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const T& value = values[i];
       if (std::isfinite(value)) continue;
-      add_problem(array, i, is_unset(&value, sizeof value) ? "is not written" : "is not finite");
+      add_problem(array, static_cast<std::int64_t>(i),
+                  is_unset(&value, sizeof value) ? "is not written" : "is not finite");
       return false;
     }
     return true;
-  }
-  bool is_written(const std::string& array, const std::vector<T>& values) {
-    return is_written(array, values, 0, static_cast<std::int64_t>(values.size()));
   }
 
   /// Whether a second call has left the same bits. `call`: "forward".
@@ -237,16 +233,22 @@ class UnitCheck {
     for (const Parameter& parameter : chain_.parameters(owner)) {
       if (parameter.frozen) continue;
       const std::string array = prefix + parameter.name;
-      if (!is_written(array, gradients, parameter.offset, parameter.elements())) continue;
-      const auto begin = gradients.begin() + parameter.offset;
-      compare(array, values, parameter.offset, std::vector<T>(begin, begin + parameter.elements()),
-              set);
+      const std::vector<std::size_t> places = places_of(parameter);
+      std::vector<T> own, own_values;
+      for (const std::size_t place : places) {
+        own.push_back(gradients[place]);
+        own_values.push_back(values[place]);
+      }
+      if (!is_written(array, own)) continue;
+      compare(array, own_values, own, [&](std::int64_t i, T value) {
+        set(static_cast<std::int64_t>(places[static_cast<std::size_t>(i)]), value);
+      });
     }
   }
 
-  /// `gradients`: of elements from `first` of `values` on, which `set` hands to the unit.
+  /// `gradients`: of `values`, which `set` hands to the unit.
   template <class Set>
-  void compare(const std::string& array, const std::vector<T>& values, std::int64_t first,
+  void compare(const std::string& array, const std::vector<T>& values,
                const std::vector<T>& gradients, const Set& set) {
     struct Compared {
       std::int64_t element;
@@ -256,16 +258,16 @@ class UnitCheck {
     double largest = 0.0;
     const std::uint64_t key = math::random_key(settings_.seed, name_ + " " + array);
     for (const std::int64_t i : pick(gradients, settings_.elements, key)) {
-      const T middle = values[static_cast<std::size_t>(first + i)];
+      const T middle = values[static_cast<std::size_t>(i)];
       const double step = settings_.step * std::max(1.0, std::abs(static_cast<double>(middle)));
       const T above = static_cast<T>(middle + step), below = static_cast<T>(middle - step);
       const double distance = static_cast<double>(above) - static_cast<double>(below);
       const auto function_at = [&](T there) {
-        set(first + i, there);
+        set(i, there);
         return function();
       };
       const double difference = (function_at(above) - function_at(below)) / distance;
-      set(first + i, middle);
+      set(i, middle);
       const auto backward = static_cast<double>(gradients[static_cast<std::size_t>(i)]);
       largest = std::max({largest, std::abs(backward), std::abs(difference)});
       all.push_back({i, backward, difference, distance});
@@ -318,8 +320,9 @@ class UnitCheck {
     const std::vector<T> sums = trial_.gradients();
     for (const Parameter& parameter : chain_.parameters(unit_)) {
       if (parameter.frozen || has_problem(parameter.name)) continue;
+      const std::vector<std::size_t> places = places_of(parameter);
       for (std::int64_t i = 0; i < parameter.elements(); ++i) {
-        const auto at = static_cast<std::size_t>(parameter.offset + i);
+        const std::size_t at = places[static_cast<std::size_t>(i)];
         const auto before = static_cast<double>(base[at]);
         const double expected = before + static_cast<double>(gradients[at]);
         const double error = std::abs(static_cast<double>(sums[at]) - expected);
@@ -339,13 +342,13 @@ class UnitCheck {
     std::vector<T> base(gradients.size(), T(1));
     for (const Parameter& parameter : chain_.parameters(unit_)) {
       if (parameter.frozen) continue;
-      const auto begin = gradients.begin() + parameter.offset;
+      const std::vector<std::size_t> places = places_of(parameter);
       T largest = 0;
-      std::for_each(begin, begin + parameter.elements(),
-                    [&](T g) { largest = std::max(largest, std::abs(g)); });
+      for (const std::size_t place : places)
+        largest = std::max(largest, std::abs(gradients[place]));
       if (largest == T(0)) continue;
-      std::transform(begin, begin + parameter.elements(), base.begin() + parameter.offset,
-                     [&](T g) { return 2 * std::max(std::abs(g), largest / 16); });
+      for (const std::size_t place : places)
+        base[place] = 2 * std::max(std::abs(gradients[place]), largest / 16);
     }
     return base;
   }

@@ -45,6 +45,7 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.tied_trained = as_bytes(buffers.tied_parameters);
   bytes.tied_frozen = as_bytes(buffers.tied_frozen);
   bytes.tied_gradients = as_bytes(buffers.tied_gradients);
+  bytes.batch = buffers.batch;
   bytes.tokens = buffers.tokens;
   bytes.targets = buffers.targets;
   bytes.part = buffers.part;

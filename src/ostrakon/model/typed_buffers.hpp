@@ -37,4 +37,13 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   return result;
 }
 
+/// A batch begins with the tokens of `rows` rows, and then their targets, where it has any.
+template <class T>
+UnitBuffers<T> with_tokens(UnitBuffers<T> buffers, std::int64_t rows) {
+  const View<const std::int32_t*> batch = view_as<std::int32_t>(buffers.batch);
+  if (batch.size() >= rows) buffers.tokens = batch.range(0, rows);
+  if (batch.size() >= 2 * rows) buffers.targets = batch.range(rows, 2 * rows);
+  return buffers;
+}
+
 }  // namespace ostrakon::model

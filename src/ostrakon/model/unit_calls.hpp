@@ -37,6 +37,21 @@ void for_each(const Exec& exec, std::int64_t count, const F& f) {
   });
 }
 
+/// f(i, j) of the element at `at` of a matrix, row by row.
+template <class F>
+struct OfElement {
+  F f;
+  std::int64_t columns;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t at) const { f(at / columns, at % columns); }
+};
+
+/// f(i, j) for each row i and column j of so many, in any order.
+template <class F>
+void for_each(const Exec& exec, std::int64_t rows, std::int64_t columns, const F& f) {
+  for_each(exec, rows * columns, OfElement<F>{f, columns});
+}
+
 /// A planned buffer of so many bytes, in which a unit places arrays of any type. Byte: std::byte,
 /// or const std::byte where the unit may only read.
 template <class Byte>

@@ -22,17 +22,20 @@ template <class T>
 const Parameter* find_overrun(const std::vector<Parameter>& parameters,
                               const std::vector<T>& before, const std::vector<T>& after) {
   const Parameter* last = nullptr;
+  std::int64_t first = 0;  // behind its piece
   const auto has_changed = [&](std::int64_t end) {
-    if (last == nullptr) return false;
-    const std::int64_t first = last->offset + last->elements();
-    return std::memcmp(before.data() + first, after.data() + first,
-                       static_cast<std::size_t>(end - first) * sizeof(T)) != 0;
+    return last != nullptr && std::memcmp(before.data() + first, after.data() + first,
+                                          static_cast<std::size_t>(end - first) * sizeof(T)) != 0;
   };
-  for (const Parameter& parameter : parameters) {
-    if (parameter.frozen) continue;
-    if (has_changed(parameter.offset)) return last;
-    last = &parameter;
-  }
+  const std::int64_t pieces = parameters.empty() ? 0 : parameters.front().pieces;
+  for (std::int64_t piece = 0; piece < pieces; ++piece)
+    for (const Parameter& parameter : parameters) {
+      if (parameter.frozen) continue;
+      const std::int64_t begin = parameter.offset + piece * parameter.piece_stride;
+      if (has_changed(begin)) return last;
+      last = &parameter;
+      first = begin + parameter.piece_elements();
+    }
   return has_changed(static_cast<std::int64_t>(before.size())) ? last : nullptr;
 }
 
@@ -44,6 +47,19 @@ std::int64_t gradient_bytes(const Chain<T>& chain, int unit) {
 }
 
 }  // namespace
+
+std::vector<std::size_t> places_of(const Parameter& parameter) {
+  std::vector<std::size_t> places(static_cast<std::size_t>(parameter.elements()));
+  for (std::int64_t piece = 0; piece < parameter.pieces; ++piece) {
+    std::int64_t place = parameter.offset + piece * parameter.piece_stride;
+    for (const ElementRuns& runs : parameter.elements_of_piece(piece))
+      runs.for_each([&](std::int64_t first, std::int64_t count) {
+        for (std::int64_t i = first; i < first + count; ++i)
+          places[static_cast<std::size_t>(i)] = static_cast<std::size_t>(place++);
+      });
+  }
+  return places;
+}
 
 template <class T>
 UnitTrial<T>::UnitTrial(const Chain<T>& chain, int unit, const void* batch,

@@ -15,6 +15,9 @@ struct ParameterValues {
   std::vector<T> trained, frozen;
 };
 
+/// Where each element of a parameter, row by row, lies in its segment.
+std::vector<std::size_t> places_of(const Parameter& parameter);
+
 /// Whether damage() is asked for after a call: to watch it, all that it may only read is copied.
 enum class Watched { no, yes };
 

@@ -27,12 +27,10 @@ class Differentiation {
       for (int input : operation->adds_to) add_to_gradient(input, newest_.at(made));
       for (const Call& call : operation->backward) add_call(call);
     }
-    if (is_loss) l_.in_gradient.insert(newest_.at(l_.graph.input));
-    if (l_.graph.input >= 0) {
-      const auto found = newest_.find(l_.graph.input);
-      if (found == newest_.end() || l_.in_gradient.count(found->second) == 0)
-        throw std::logic_error("the gradient of the input lies elsewhere than that of the output");
-    }
+    if (l_.graph.input < 0) return;
+    const int gradient = newest_.at(l_.graph.input);
+    if (!is_loss && l_.in_gradient.count(gradient) == 0) return move_to_gradient(gradient);
+    l_.in_gradient.insert(gradient);
   }
 
  private:
@@ -67,6 +65,14 @@ class Differentiation {
     gradient.group = group;
     gradient.first_column = value.first_column;
     return made;
+  }
+
+  /// What no sum has brought to where the output's gradient was is copied there, last of all.
+  void move_to_gradient(int gradient) {
+    Call move{"move", {gradient}, {l_.graph.add_like(gradient)}};
+    move.kernel = l_.graph.kernels.copy;
+    l_.in_gradient.insert(move.writes.front());
+    l_.backward.push_back(std::move(move));
   }
 
   void note_sum(int sum, int old) {

@@ -21,6 +21,7 @@ struct Buffers {
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
   bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
   View<const std::int32_t*> tokens, targets;
+  View<const std::byte*> batch;  ///< UnitBuffers::batch
   std::int64_t part = 0;         ///< UnitBuffers::part
   std::int64_t tensor_rank = 0;  ///< UnitBuffers::tensor_rank
   View<std::int64_t*> counts;    ///< UnitBuffers::counts
@@ -129,11 +130,11 @@ class Arguments {
     const Weight& weight = at(program_.weights, at(call_.call.gradients, i));
     return pieces_of<A>(weight, weight.tied ? buffers_.tied_gradients : buffers_.gradients);
   }
-  /// All gradients of the piece, `elements`, of this unit or of the one that it is tied to.
+  /// All gradients of the piece, `elements`, of the unit that this one is tied to.
   template <class A>
-  View<A*> all_gradients(bool tied, std::int64_t elements) const {
-    const View<A*> all = view_as<A>(tied ? buffers_.tied_gradients : buffers_.gradients);
-    return all.range(turn_.piece * elements, (turn_.piece + 1) * elements);
+  View<A*> all_tied_gradients(std::int64_t elements) const {
+    return view_as<A>(buffers_.tied_gradients)
+        .range(turn_.piece * elements, (turn_.piece + 1) * elements);
   }
   template <class A>
   View<A*> scratch(int i) const {

@@ -497,6 +497,8 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
 template <class T>
 int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep,
                           bool halves_gradient) {
+  if (value(x).over_tensor == Over::columns)
+    return round_sum(sum_of_product(x, name, columns), name + ".bias", name);
   const int made = add(name, columns / leaf_.tensor_pieces(), Over::columns, keep);
   linear(x, name, {made}, {{made}}, halves_gradient);
   return made;
@@ -532,6 +534,24 @@ int Operations<T>::add_sum(int onto, int sum, const std::string& bias, const std
   });
   Operation operation{{forward}};
   operation.adds_to = {onto, rows};
+  append(std::move(operation));
+  return y;
+}
+
+/// sum, rounded, + bias.
+template <class T>
+int Operations<T>::round_sum(int sum, const std::string& bias, const std::string& made) {
+  const int rows = over_tensor(sum, Over::rows);
+  const int y = add_for(rows, made, columns_of(rows));
+  Call forward{"round " + made, {rows}, {y}};
+  if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
+  forward.work = row_work(rows, 3 * columns_of(rows));
+  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
+    math::copy_rows<Compute, T>(exec, a.read<Compute>(0), a.written<T>(0));
+    if (a.weights() > 0) math::add_bias<T>(exec, a.written<T>(0), a.weight<T>(0));
+  });
+  Operation operation{{forward}};
+  operation.adds_to = {rows};
   append(std::move(operation));
   return y;
 }

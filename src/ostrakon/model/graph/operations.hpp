@@ -50,9 +50,10 @@ class Operations {
   /// (x - mean) rstd weight + bias, x (rows, width); parameters `name`.weight and, if there is one,
   /// .bias.
   int norm(int x, const std::string& name, math::NormKind kind, double epsilon);
-  /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias.
-  /// `halves_gradient`: where it is in pieces, that of the weight is computed in two products, so
-  /// that each can run beside an exchange.
+  /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias. Tensor
+  /// ranks have columns of it, or, where they have columns of x, rows. `halves_gradient`: where it
+  /// is in pieces, that of the weight is computed in two products, so that each can run beside an
+  /// exchange.
   int linear(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
              bool halves_gradient = false);
   /// Computes x W^T + b into values `made`, whose columns those of the result are, in their order:
@@ -152,6 +153,7 @@ class Operations {
                                                const std::string& layer) const;
   int sum_of_product(int x, const std::string& name, std::int64_t outputs);
   int add_sum(int onto, int sum, const std::string& bias, const std::string& made);
+  int round_sum(int sum, const std::string& bias, const std::string& made);
   int losses_of_whole_words(int x, int weight, std::int64_t words);
   int losses_of_some_words(int x, int weight, std::int64_t words);
   std::int64_t columns_of(int v) const {

@@ -152,12 +152,8 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
   forward.weights = weights;
   Call backward{"d embedding", {~y}, {}};
   backward.gradients = weights;
-  std::int64_t elements = 0, trained = 0;
-  for (int w : weights) {
-    elements += elements_of(w);
-    const Weight& of = graph_.weights[static_cast<std::size_t>(w)];
-    if (of.trained) trained = of.stride;
-  }
+  std::int64_t elements = 0;
+  for (int w : weights) elements += elements_of(w);
   const std::int64_t lists =
       leaf.sums_by_leaf() ? round_up(bytes_of<std::int32_t>(math::embedding_by_piece_workspace(
                                          rows, words_of_piece, leaf.kernels)),
@@ -177,8 +173,9 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
     forward.kernel =
         make_kernel([leaf](const Exec& exec, const Arguments& a) { embed<T>(exec, a, leaf); });
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    if (!a.buffers().gradients_opened)
-      math::fill<Compute>(exec, a.all_gradients<Compute>(false, trained), Compute(0));
+    for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
+      if (const View<Compute*> gradient = a.gradient<Compute>(i))
+        math::fill<Compute>(exec, gradient, Compute(0));
     if (is_cut) return some_embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
     embedding_gradients<T>(exec, a, leaf, a.gradient<Compute>(0).matrix(words, width),
                            a.gradient<Compute>(1).matrix(leaf.tokens, width));
@@ -231,8 +228,7 @@ template <class T>
 void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std::int64_t written) {
   using C = compute_t<T>;
   if (weight.tied && weight.trained)
-    math::fill<C>(exec, a.all_gradients<C>(true, weight.stride).range(written, weight.stride),
-                  C(0));
+    math::fill<C>(exec, a.all_tied_gradients<C>(weight.stride).range(written, weight.stride), C(0));
 }
 
 }  // namespace

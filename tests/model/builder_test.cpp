@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Units that a Builder describes: gradients of every operation, whole and in tensor pieces, values
+// by plain loops, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/gradient_check.hpp>
+
+#include "model/small_units.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace ostrakon::tests {
+namespace {
+
+constexpr std::int64_t in_pieces[] = {1, 2, 4};
+
+/// Of a chain of records, a unit of this function, and the misfit.
+template <class T, class F>
+Chain<T> built_chain(const F& function, std::int64_t pieces = 1) {
+  ostrakon::Units<T> units;
+  units.add("records", [](Builder<T>& b) { return b.floats(built_width); });
+  units.add("unit", function);
+  units.add("misfit", [](Builder<T>& b, Value x) { return b.losses(misfit<T>(x)); });
+  return {std::move(units), built_leaf(1, pieces)};
+}
+
+template <class F>
+void expect_right(const char* what, const F& function) {
+  for (const std::int64_t pieces : in_pieces) {
+    BuiltSamples samples;
+    const auto chain = built_chain<double>(function, pieces);
+    const GradientReport report = check_gradients(chain, samples);
+    EXPECT_TRUE(report.passed()) << what << ", " << pieces << " pieces: " << report.text();
+    EXPECT_GT(report.compared, 20) << what;
+  }
+}
+
+using B = Builder<double>;
+
+TEST(Builder, GradientsOfEachOperationAreRight) {
+  expect_right("linear", [](B& b, Value x) { return b.linear(b.linear(x, "up", 12), "down", 16); });
+  expect_right("linear without bias", [](B& b, Value x) {
+    return b.linear(b.linear(x, "up", 12, {0.3, false}), "down", 16, {0.3, false});
+  });
+  expect_right("linear onto", [](B& b, Value x) {
+    return b.linear_onto(x, b.gelu(b.linear(x, "up", 12)), "down");
+  });
+  expect_right("gated",
+               [](B& b, Value x) { return b.linear_onto(x, b.gated_linear(x, "up", 12), "down"); });
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
+    expect_right("norm", [=](B& b, Value x) { return b.norm(x, "norm", {kind}); });
+  expect_right("attention", [](B& b, Value x) {
+    return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, 100.0}, {0.5}), "out");
+  });
+  expect_right("add", [](B& b, Value x) {
+    const Value up = b.linear(x, "up", 12), gated = b.gated_linear(x, "gated", 12);
+    return b.add(x, b.linear(b.add(up, gated), "down", built_width));
+  });
+  expect_right("by element, of columns", [](B& b, Value x) {
+    return b.linear(b.apply(scaled_tanh<double>(b.linear(x, "up", 12), 12)), "down", 16);
+  });
+  expect_right("by element, of rows",
+               [](B& b, Value x) { return b.apply(scaled_tanh<double>(x, built_width)); });
+  expect_right("by row", [](B& b, Value x) { return b.apply(mixed<double>(x)); });
+}
+
+TEST(Builder, GradientsOfValuesThatSeveralTakeAreSums) {
+  expect_right("the input", [](B& b, Value x) {
+    const Value n = b.norm(x, "norm"), t = b.apply(scaled_tanh<double>(x, built_width));
+    return b.add(b.add(x, n), b.add(t, x));
+  });
+  expect_right("a layer onto its input", [](B& b, Value x) {
+    const Value up = b.linear(x, "up", 16);
+    return b.linear_onto(x, up, "down");
+  });
+}
+
+// In one piece a layer may go onto what it takes, of which it reads the gradient that it adds to.
+TEST(Builder, ALayerMayGoOntoItsInput) {
+  BuiltSamples samples;
+  const auto report = check_gradients(
+      built_chain<double>([](B& b, Value x) { return b.linear_onto(x, x, "square"); }), samples);
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
+TEST(Builder, AFrozenParameterHasNoGradient) {
+  for (const std::int64_t pieces : in_pieces)
+    for (const char* frozen : {"unit.tanh.scale", "unit.up.weight", "unit.up.bias"}) {
+      BuiltSamples samples;
+      ostrakon::Units<double> units;
+      units.add("records", [](B& b) { return b.floats(built_width); });
+      units.add("unit", [](B& b, Value x) {
+        return b.linear(b.apply(scaled_tanh<double>(b.linear(x, "up", 12), 12)), "down", 16);
+      });
+      units.add("misfit", [](B& b, Value x) { return b.losses(misfit<double>(x)); });
+      const Chain<double> chain(std::move(units), built_leaf(1, pieces),
+                                [&](const std::string& name) { return name == frozen; });
+      const auto report = check_gradients(chain, samples);
+      EXPECT_TRUE(report.passed()) << report.text();
+      EXPECT_GT(chain.description().units[1].frozen_elements, 0);
+    }
+}
+
+TEST(Builder, AWrongKernelIsFound) {
+  for (const std::int64_t pieces : in_pieces) {
+    BuiltSamples samples;
+    const auto report = check_gradients(
+        built_chain<double>(
+            [](B& b, Value x) { return b.apply(scaled_tanh<double>(x, built_width, 1)); }, pieces),
+        samples);
+    ASSERT_FALSE(report.passed());
+    EXPECT_EQ(report.problems.front().unit, "unit");
+    EXPECT_EQ(report.problems.front().array, "input");
+  }
+}
+
+TEST(Builder, ItsUnitsStandBesideThoseWrittenByHand) {
+  SmallSamples samples;
+  ostrakon::Units<double> units;
+  units.add(std::make_unique<Source<double>>());
+  units.add("mlp", [](B& b, Value x) {
+    return b.linear_onto(x, b.gelu(b.linear(x, "up", 7, {0.5})), "down", {0.5});
+  });
+  units.add(std::make_unique<Bend<double>>("bend", BendKind()));
+  units.add(std::make_unique<Squares<double>>(Fault::none));
+  const Chain<double> chain(std::move(units), {small_rows, samples.sample_bytes()});
+  const auto report = check_gradients(chain, samples);
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
+/// The unit's parameter `name`, element by element.
+std::vector<double> values_of(const Chain<double>& chain, const std::string& name,
+                              model::ParameterValues<double>& all) {
+  all.trained.resize(static_cast<std::size_t>(chain.description().units[1].trained_elements()));
+  std::vector<double> values;
+  for (const Parameter& parameter : chain.parameters(1)) {
+    if (parameter.name != name) continue;
+    for (const std::size_t place : model::places_of(parameter)) {
+      values.push_back(std::cos(1.3 * static_cast<double>(values.size() + name.size())));
+      all.trained[place] = values.back();
+    }
+  }
+  return values;
+}
+
+void expect_values_of_loops(const Chain<double>& chain) {
+  constexpr std::int64_t rows = built_samples * built_rows, inner = 12;
+  model::ParameterValues<double> all;
+  const auto up = values_of(chain, "up.weight", all), b = values_of(chain, "up.bias", all);
+  const auto scale = values_of(chain, "tanh.scale", all);
+  const auto down = values_of(chain, "down.weight", all), c = values_of(chain, "down.bias", all);
+  std::vector<double> x;
+  for (std::int64_t i = 0; i < rows * built_width; ++i)
+    x.push_back(std::sin(0.3 * static_cast<double>(i)));
+  std::vector<float> batch(static_cast<std::size_t>(rows * built_width));
+  model::UnitTrial<double> trial(chain, 1, batch.data(), all, {}, x);
+  const std::vector<double> y = trial.forward();
+  ASSERT_EQ(y.size(), x.size());
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < built_width; ++j) {
+      double sum = x[at(i * built_width + j)] + c[at(j)];
+      for (std::int64_t k = 0; k < inner; ++k) {
+        double hidden = b[at(k)];
+        for (std::int64_t l = 0; l < built_width; ++l)
+          hidden += x[at(i * built_width + l)] * up[at(k * built_width + l)];
+        sum += scale[at(k)] * std::tanh(hidden) * down[at(j * inner + k)];
+      }
+      EXPECT_NEAR(y[at(i * built_width + j)], sum, 1e-12);
+    }
+}
+
+// y = x + (scale tanh(x U^T + b)) D^T + c, by loops.
+TEST(Builder, ComputesWhatItSays) {
+  for (const std::int64_t pieces : in_pieces) {
+    const auto chain = built_chain<double>(
+        [](B& b, Value x) {
+          return b.linear_onto(x, b.apply(scaled_tanh<double>(b.linear(x, "up", 12), 12)), "down");
+        },
+        pieces);
+    expect_values_of_loops(chain);
+  }
+}
+
+template <class F>
+std::string refusal_of(const F& function, std::int64_t pieces = 1) {
+  const std::string all = testing::error_of([&] { built_chain<double>(function, pieces); });
+  const std::string begin = "unit unit, as it is described: ";
+  EXPECT_EQ(all.substr(0, begin.size()), begin);
+  return all.substr(std::min(begin.size(), all.size()));
+}
+
+TEST(Builder, RefusesWhatCantBe) {
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              b.norm(x, "norm");
+              return b.linear(x, "up", 16);
+            }),
+            "nothing takes norm, which is not what it returns; expected all to be used");
+  EXPECT_EQ(refusal_of([](B&, Value x) { return x; }),
+            "it returns no value that its Builder has made");
+  EXPECT_EQ(refusal_of([](B& b, Value) { return b.floats(built_width); }),
+            "nothing takes its input");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.linear(b.linear(x, "up", 8), "up", 8); }),
+            "two parameters have the name up.weight");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.linear(x, "up", 0); }),
+            "up has 0 columns; expected at least 1");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.linear(x, "up", std::int64_t{1} << 62);
+            }).rfind("up has 4611686018427387904 columns; expected at most ", 0),
+            0u);
+  EXPECT_EQ(refusal_of([](B& b, Value) { return b.gelu({}); }),
+            "gelu takes no value; expected one that this Builder has made, or the unit's input");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.add(x, b.linear(x, "up", 3)); }),
+            "add takes 16 and 3 columns; expected as many");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.apply(scaled_tanh<double>(x, 12)); }),
+            "operation tanh is by element, of 16 columns, and parameter tanh.scale has 12 in its "
+            "first extent; expected as many");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              auto own = scaled_tanh<double>(x, built_width);
+              own.backward = {};
+              return b.apply(own);
+            }),
+            "operation tanh has no backward; expected one, as it has inputs or parameters");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.attention(x, "a", {3}); }),
+            "a has 3 heads of 16 columns; expected a divisor, or a head width");
+}
+
+TEST(Builder, RefusesRowsForColumnsInTensorPieces) {
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.linear(x, "up", 16); }, 2),
+            "it returns up, of which tensor ranks have columns; expected linear or linear_onto "
+            "last");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.add(x, b.linear(x, "up", 16)); }, 2),
+            "add takes x and up, of which tensor ranks have rows of one and columns of the other; "
+            "expected linear_onto");
+  EXPECT_EQ(
+      refusal_of([](B& b, Value x) { return b.norm(b.linear(x, "up", 16), "norm"); }, 2),
+      "norm takes rows, but of up tensor ranks have columns; expected a linear layer between");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.linear_onto(x, x, "down"); }, 2),
+            "down takes columns, but of x tensor ranks have rows; expected a linear layer or "
+            "attention between");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.linear(b.linear(x, "up", 9), "down", 16); }, 2),
+            "up has 9 columns, which can't be cut into 2 tensor pieces; expected a multiple");
+}
+
+TEST(Builder, RefusesLossesThatAreNotLast) {
+  const auto chain = [](bool is_last) {
+    ostrakon::Units<double> units;
+    units.add("records", [](B& b) { return b.floats(built_width); });
+    if (!is_last) units.add("early", [](B& b, Value x) { return b.losses(misfit<double>(x)); });
+    units.add("misfit", [=](B& b, Value x) {
+      return is_last ? b.norm(x, "norm") : b.losses(misfit<double>(x));
+    });
+    return Chain<double>(std::move(units), built_leaf());
+  };
+  EXPECT_EQ(testing::error_of([&] { chain(true); }),
+            "unit misfit is the last and computes no losses: expected is_loss");
+  EXPECT_NE(testing::error_of([&] { chain(false); }), "");
+}
+
+TEST(Builder, RefusesABatchThatIsTooShort) {
+  const auto refused = [](auto first, auto last) {
+    return testing::error_of([&] {
+      ostrakon::Units<float> units;
+      units.add("first", first);
+      units.add("last", last);
+      Chain<float>(std::move(units), {2, 16, 4});
+    });
+  };
+  const auto embedding = [](Builder<float>& b) { return b.embedding(11, 8); };
+  const auto losses = [](Builder<float>& b, Value x) { return b.cross_entropy(x, "out", 11); };
+  EXPECT_EQ(refused(embedding, losses),
+            "unit last, as it is described: it reads 64 bytes of a batch, but those of a leaf are "
+            "32");
+  EXPECT_EQ(refused([](Builder<float>& b) { return b.floats(2); }, losses),
+            "unit first, as it is described: it reads 64 bytes of a batch, but those of a leaf are "
+            "32");
+}
+
+TEST(Builder, RefusesAHandWrittenUnitInTensorPieces) {
+  EXPECT_EQ(testing::error_of([] {
+              Chain<float>(small_units<float>(), {small_rows, 20, 1, 2, 2});
+            }),
+            "unit source is written by hand, for whole rows and columns; expected 1 tensor piece");
+}
+
+}  // namespace
+}  // namespace ostrakon::tests

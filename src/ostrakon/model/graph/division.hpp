@@ -28,9 +28,10 @@ class Division {
   int gather_pieces(Graph& graph, int own);
   /// A weight that every row takes whole, as entries of Call::weights and Call::gradients name it:
   /// where it is cut, a value, to which tensor ranks gather their pieces. `is_summed`: ranks have
-  /// addends of its gradient, which they sum up. `leaves`: where it is cut, so many of these are
-  /// handed over, one after the other, and added up when those of pieces and ranks are. So does an
-  /// operation on columns, of which pieces and ranks have some of every leaf.
+  /// addends of its gradient, which they sum up. `leaves`: where it is cut, its gradient comes as
+  /// so many addends, one after the other; pieces and ranks are summed for each of them, and they
+  /// are added up last. Operations on columns need that, as pieces and ranks have some for every
+  /// leaf; of rows they have some leaves, or equal parts of each.
   int whole_weight(Graph& graph, int weight, bool is_summed, std::int64_t leaves = 1);
 
   /// Gathers those weights in one message, before all else.

@@ -108,7 +108,7 @@ struct Call {
   std::int64_t runs = 1;
   bool is_recomputed = false;  ///< backward computes once more what forward has computed
   std::vector<std::int64_t> scratch = {};  ///< bytes of arrays that it works with
-  /// Of gradients of weights that it joins, or gives: how many leaves each has there.
+  /// How many leaves each gradient has that it joins or gives; see Graph::summed_weights.
   std::vector<std::int64_t> leaves = {};
   double flops = 0.0;
   double repeated_flops = 0.0;  ///< of these, what backward computes once more inside of the call

@@ -40,7 +40,8 @@ Chain<T> own_chain(std::int64_t tensor_ranks, std::int64_t pieces) {
   units.add("records", [](Builder<T>& b) { return b.floats(built_width); });
   for (int i = 0; i < 2; ++i)
     units.add(text("residual.", i), [](Builder<T>& b, Value x) {
-      const Value up = b.linear(b.norm(x, "norm"), "up", 12, {0.3});
+      const Value n = b.norm(x, "norm");  // which two layers take
+      const Value up = b.add(b.linear(n, "up", 12, {0.3}), b.linear(n, "more", 12, {0.3}));
       return b.linear_onto(x, b.apply(scaled_tanh<T>(up, 12)), "down", {0.3});
     });
   units.add("mixed", [](Builder<T>& b, Value x) { return b.apply(mixed<T>(x)); });

@@ -139,11 +139,15 @@ TYPED_TEST(GemmByPiece, SumOfProductsIsTheTreeOfThem) {
       };
       const DeviceArray<C> sum(m * n), workspace((math::tree_slots(pieces) - 1) * m * n);
       std::vector<std::int64_t> order;
-      math::sum_products<T>(Exec(), pieces, terms, sum.matrix(m, n), workspace,
-                            [&](std::int64_t piece, C beta, View<C**> to) {
-                              order.push_back(piece);
-                              multiply(piece, beta, to);
-                            });
+      const auto matrix_of = [&](std::int64_t i) {
+        return i == 0 ? sum.matrix(m, n)
+                      : View<C*>(workspace).range((i - 1) * m * n, i * m * n).matrix(m, n);
+      };
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        math::sum_product<T>(Exec(), piece, pieces, terms, matrix_of, [&](C beta, View<C**> to) {
+          order.push_back(piece);
+          multiply(piece, beta, to);
+        });
 
       std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
       std::vector<std::int64_t> all;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/deferral.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
@@ -137,6 +138,23 @@ TEST(StagePlans, DeferAndThenKeepInTheMemoryOfOneForwardOneBackward) {
   }
   EXPECT_GT(deferred, 8);
   EXPECT_GT(stay, 0);
+}
+
+/// Stage s of 4 has s micro-batches of 100 bytes fewer than the first one, and has to keep these
+/// and what is deferred.
+TEST(Deferral, FitsInPartBesideOneForwardOneBackward) {
+  ModelDescription stage;
+  stage.units.resize(1);
+  stage.units[0].saved_bytes = 100;
+  std::vector<ModelDescription> stages(4, stage);
+  EXPECT_EQ(part_deferred(stages, 8), 1.0);
+  for (ModelDescription& one : stages) one.units[0].deferred_bytes = 50;
+  EXPECT_NEAR(part_deferred(stages, 8), (100.0 / 200 + 200.0 / 350 + 300.0 / 500) / 3, 1e-9);
+  // With two micro-batches all stages but the last one have both.
+  EXPECT_NEAR(part_deferred(stages, 2), (0.0 + 0.0 + 100.0 / 200) / 3, 1e-9);
+  // The first stage needs more for itself.
+  stages[0].units[0].saved_bytes = 200;
+  EXPECT_EQ(part_deferred(stages, 8), 1.0);
 }
 
 /// A unit that has no room is no reason that the others have none.

@@ -430,9 +430,14 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
           gemm_by_piece_workspace(c.rows(), n, pieces));
   for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
     const std::int64_t end = std::min(c.rows(), begin + most_rows);
-    sum_products<T>(
-        exec, pieces, terms, c.row_range(begin, end), workspace,
-        [&](std::int64_t piece, C beta, View<C**> to) { multiply(piece, begin, end, beta, to); });
+    const std::int64_t rows = end - begin;
+    const auto slot = [&](std::int64_t index) {
+      return index == 0 ? c.row_range(begin, end)
+                        : workspace.range((index - 1) * rows * n, index * rows * n).matrix(rows, n);
+    };
+    for (std::int64_t piece = 0; piece < pieces; ++piece)
+      sum_product<T>(exec, piece, pieces, terms, slot,
+                     [&](C beta, View<C**> to) { multiply(piece, begin, end, beta, to); });
   }
 }
 

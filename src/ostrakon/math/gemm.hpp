@@ -85,28 +85,20 @@ void add_matrix(const Exec& exec, View<const T**> from, View<T**> to);
 template <class T>
 bool adds_as_a_whole(std::int64_t terms);
 
-/// sum = the products of `pieces` pieces of `terms` terms each, added by the tree of
-/// piece_tree.hpp: multiply(piece, beta, to) writes to = product + beta to, with beta 0 or 1.
-/// workspace: (tree_slots(pieces) - 1) times the elements of `sum`.
-template <class T, class Multiply>
-void sum_products(const Exec& exec, std::int64_t pieces, std::int64_t terms,
-                  View<compute_t<T>**> sum, View<compute_t<T>*> workspace,
-                  const Multiply& multiply) {
+/// Takes the product of piece `piece`, of `terms` terms, into the sum of those of `pieces` pieces
+/// by the tree of piece_tree.hpp: multiply(beta, to) writes to = product + beta to, with beta 0
+/// or 1. slot(i): matrices for sums that wait, i < tree_slots(pieces); the first is that of the
+/// sum.
+template <class T, class Slot, class Multiply>
+void sum_product(const Exec& exec, std::int64_t piece, std::int64_t pieces, std::int64_t terms,
+                 const Slot& slot, const Multiply& multiply) {
   using C = compute_t<T>;
-  const std::int64_t elements = sum.rows() * sum.columns();
-  const auto slot = [&](std::int64_t index) {
-    return index == 0 ? sum
-                      : workspace.range((index - 1) * elements, index * elements)
-                            .matrix(sum.rows(), sum.columns());
-  };
   // The second of a pair needs no memory of its own where it is added as a whole.
-  const bool adds_pairs = adds_as_a_whole<T>(terms);
-  bool is_added = false;
-  sum_pieces(
-      pieces,
-      [&](std::int64_t to, std::int64_t piece) {
-        is_added = adds_pairs && piece % 2 == 1;
-        multiply(piece, is_added ? C(1) : C(0), slot(is_added ? to - 1 : to));
+  bool is_added = piece % 2 == 1 && adds_as_a_whole<T>(terms);
+  sum_piece(
+      piece, pieces,
+      [&](std::int64_t to, std::int64_t) {
+        multiply(is_added ? C(1) : C(0), slot(is_added ? to - 1 : to));
       },
       [&](std::int64_t from, std::int64_t to) {
         if (!is_added) add_matrix<C>(exec, slot(from), slot(to));

@@ -19,21 +19,24 @@ constexpr std::int64_t tree_slots(std::int64_t pieces) {
   return slots;
 }
 
-/// Sums up `pieces` >= 1 pieces, the first one first, in slots [0, tree_slots(pieces)): write(slot,
-/// piece) writes a piece's sum into a slot, add(from, to) adds slot `from` to slot `to` = from - 1.
-/// The sum is in slot 0.
+/// Takes piece `piece` of `pieces` into a sum, after those before it, in slots [0,
+/// tree_slots(pieces)): write(slot, piece) writes the piece's sum into a slot, add(from, to) adds
+/// slot `from` to slot `to` = from - 1. Behind the last piece the sum is in slot 0.
+template <class Write, class Add>
+void sum_piece(std::int64_t piece, std::int64_t pieces, const Write& write, const Add& add) {
+  // As many sums wait as the number of the piece has binary ones.
+  std::int64_t used = 0;
+  for (std::int64_t rest = piece; rest > 0; rest /= 2) used += rest % 2;
+  write(used++, piece);
+  // Each 1 at the end of the number is a node that is complete with this piece.
+  for (std::int64_t rest = piece; rest % 2 == 1; rest /= 2, --used) add(used - 1, used - 2);
+  for (; piece + 1 == pieces && used > 1; --used) add(used - 1, used - 2);
+}
+
+/// Sums up `pieces` >= 1 pieces, the first one first.
 template <class Write, class Add>
 void sum_pieces(std::int64_t pieces, const Write& write, const Add& add) {
-  std::int64_t used = 0;
-  for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    write(used++, piece);
-    // Each 1 at the end of the number is a node that is complete with this piece.
-    for (std::int64_t rest = piece; rest % 2 == 1; rest /= 2) {
-      add(used - 1, used - 2);
-      --used;
-    }
-  }
-  for (; used > 1; --used) add(used - 1, used - 2);
+  for (std::int64_t piece = 0; piece < pieces; ++piece) sum_piece(piece, pieces, write, add);
 }
 
 }  // namespace ostrakon::math

@@ -164,8 +164,7 @@ std::unique_ptr<Unit<T>> BlockMaker<T>::make(std::int64_t first, std::int64_t co
     }
   Programs& programs = programs_[frozen];
   if (!programs.at_once) {
-    // Over several tensor ranks rows would be gathered once more for what is deferred.
-    if (leaf_.defers_gradients && sizes.trained > 0 && leaf_.tensor_ranks == 1)
+    if (leaf_.defers_gradients && sizes.trained > 0)
       programs.deferring = derive_blocks<T>(settings_, leaf_, recompute_, blocks);
     LeafShape leaf = leaf_;
     leaf.defers_gradients = false;

@@ -124,7 +124,7 @@ struct LeafShape {
   /// division. More take further rounds.
   double expert_capacity = 1.0;
   /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
-  /// there is nothing else to do. Changes no bit. Those over several tensor ranks do not.
+  /// there is nothing else to do. Changes no bit.
   bool defers_gradients = false;
   /// For which workspaces are planned; another than this build's can't be computed here.
   math::KernelForm kernels = math::kernel_form;

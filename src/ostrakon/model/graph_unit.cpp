@@ -54,59 +54,6 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   return bytes;
 }
 
-/// The sum over pieces that a call writes, by the tree of math/piece_tree.hpp: before a piece as
-/// many sums wait as its number has binary ones.
-template <class T>
-class PieceSum {
-  using Compute = compute_t<T>;
-
- public:
-  PieceSum(const graph::PlacedCall& call, const graph::Buffers& buffers, std::int64_t piece)
-      : call_(call),
-        buffers_(buffers),
-        piece_(piece),
-        is_added_(piece % 2 == 1 && math::adds_as_a_whole<T>(call.call.terms)) {
-    for (std::int64_t rest = piece; rest > 0; rest /= 2) used_ += rest % 2;
-  }
-
-  /// Where the piece's sum goes, and whether it is added to what is there.
-  void begin(graph::Turn& turn) const {
-    turn.sum = slot(is_added_ ? used_ - 1 : used_);
-    turn.adds = is_added_;
-  }
-  /// Adds up what is complete with this piece, or with the last.
-  void end(const Exec& exec, bool is_last) {
-    ++used_;
-    bool is_there = is_added_;
-    for (std::int64_t rest = piece_; rest % 2 == 1; rest /= 2) {
-      if (!is_there) math::add_matrix<Compute>(exec, matrix(used_ - 1), matrix(used_ - 2));
-      is_there = false;
-      --used_;
-    }
-    for (; is_last && used_ > 1; --used_)
-      math::add_matrix<Compute>(exec, matrix(used_ - 1), matrix(used_ - 2));
-  }
-
- private:
-  const graph::Place& place() const { return call_.writes[static_cast<std::size_t>(call_.sum)]; }
-  View<std::byte*> slot(std::int64_t index) const {
-    const std::int64_t bytes =
-        place().rows * place().columns * static_cast<std::int64_t>(sizeof(Compute));
-    const View<std::byte*> home = buffers_.in(index == 0 ? place().home : Home::workspace);
-    const std::int64_t begin =
-        index == 0 ? place().offset : call_.tree.offset + (index - 1) * bytes;
-    return home.range(begin, begin + bytes);
-  }
-  View<Compute**> matrix(std::int64_t index) const {
-    return view_as<Compute>(slot(index)).matrix(place().rows, place().columns);
-  }
-
-  const graph::PlacedCall& call_;
-  const graph::Buffers& buffers_;
-  std::int64_t piece_, used_ = 0;
-  bool is_added_;
-};
-
 /// Puts what an exchange takes into the buffer that is handed over, unless it lies there.
 template <class A>
 void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Program& program,
@@ -176,12 +123,22 @@ template <class T>
 void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
                              const graph::PlacedCall& call, const graph::Buffers& buffers,
                              std::int64_t piece) const {
+  using Compute = compute_t<T>;
   graph::Turn turn{{0, leaf_.rows()}, piece};
   if (call.sum < 0) return run(exec, program, call, buffers, turn);
-  PieceSum<T> sum(call, buffers, piece);
-  sum.begin(turn);
-  run(exec, program, call, buffers, turn);
-  sum.end(exec, piece + 1 == program.own_pieces);
+  const graph::Place& sum = call.writes[static_cast<std::size_t>(call.sum)];
+  const std::int64_t bytes = sum.rows * sum.columns * static_cast<std::int64_t>(sizeof(Compute));
+  const auto slot = [&](std::int64_t index) {
+    const View<std::byte*> home = buffers.in(index == 0 ? sum.home : Home::workspace);
+    const std::int64_t begin = index == 0 ? sum.offset : call.tree.offset + (index - 1) * bytes;
+    return view_as<Compute>(home.range(begin, begin + bytes)).matrix(sum.rows, sum.columns);
+  };
+  math::sum_product<T>(exec, piece, program.own_pieces, call.call.terms, slot,
+                       [&](Compute beta, View<Compute**> to) {
+                         turn.sum = view_as<std::byte>(to.flat());
+                         turn.adds = beta == Compute(1);
+                         run(exec, program, call, buffers, turn);
+                       });
 }
 
 template <class T>

@@ -115,4 +115,26 @@ void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
   }
 }
 
+double part_deferred(const std::vector<ModelDescription>& stages, int micro_batches) {
+  const int count = static_cast<int>(stages.size());
+  std::vector<double> at_once, more;  // bytes of each stage
+  for (int s = 0; s < count; ++s) {
+    double left = 0.0, deferred = 0.0;
+    for (const Chunk& chunk : chunks_of(stages[s])) left += static_cast<double>(chunk.input_bytes);
+    for (const UnitDescription& unit : stages[s].units) {
+      left += static_cast<double>(unit.saved_bytes + unit.output_bytes);
+      deferred += static_cast<double>(unit.deferred_bytes);
+    }
+    const int in_flight = std::min(micro_batches, count - s);
+    at_once.push_back(in_flight * left);
+    more.push_back((std::min(micro_batches, count) - in_flight) * left +
+                   std::min(micro_batches, s + 1) * deferred);
+  }
+  const double most = *std::max_element(at_once.begin(), at_once.end());
+  double part = 0.0;
+  for (int s = 1; s < count; ++s)
+    part += more[s] > 0.0 ? std::min(1.0, (most - at_once[s]) / more[s]) / (count - 1) : 0.0;
+  return part;
+}
+
 }  // namespace ostrakon::plan

@@ -9,6 +9,7 @@
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/deferral.hpp>
 #include <ostrakon/plan/fit_divisions.hpp>
 #include <ostrakon/plan/levels.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
@@ -382,10 +383,13 @@ std::optional<simulate::Cost> LayoutCandidates::estimate(const Point& point) {
   try {
     simulate::Cost cost = estimate_placed(*placed);
     if (const std::optional<Placed> other = with_nothing_deferred(*placed)) {
-      constexpr double part_deferred = 0.6;  // about so much
+      const plan::ModelDescription& model = *placed->candidate.model;
+      const plan::Policy& policy = placed->candidate.policy;
+      const double part = plan::part_deferred(
+          plan::make_stages(model, plan::make_chunks(model, policy), policy.stages),
+          static_cast<int>(placed->whole.micro_batches));
       const simulate::Cost at_once = estimate_placed(*other);
-      cost = {part_deferred * cost.seconds + (1.0 - part_deferred) * at_once.seconds,
-              at_once.bytes};
+      cost = {part * cost.seconds + (1.0 - part) * at_once.seconds, at_once.bytes};
     }
     cost.bytes = std::max(cost.bytes, bounds_.at(point).bytes);
     cost.seconds = std::max(cost.seconds, bounds_.at(point).seconds);

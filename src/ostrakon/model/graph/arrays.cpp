@@ -15,15 +15,13 @@ Numbered::Numbered(const Listing& listing) {
   }
 }
 
-int ValueArrays::find_dead(const ValueArray& array, const Numbered& calls) const {
+int ValueArrays::find_dead(const ValueArray& array) const {
   int best = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ValueArray& saved = all[i];
     // A call for the first of several pieces comes before another for the last.
     const bool has_same_pieces = saved.pieces == own_pieces && array.pieces == own_pieces;
-    if (saved.last >= 0 && calls[saved.last].is_by_piece && calls[array.first].is_by_piece &&
-        !has_same_pieces)
-      continue;
+    if (saved.ends_by_piece && array.begins_by_piece && !has_same_pieces) continue;
     if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first &&
         saved.bytes >= array.bytes && saved.bytes <= 2 * array.bytes &&
         (best < 0 || saved.bytes < all[static_cast<std::size_t>(best)].bytes))
@@ -116,9 +114,13 @@ class ArrayFinder {
   }
 
   ValueArray& use(int call, int v) {
-    ValueArray& array = array_of(v);
-    array.first = std::min(array.first, call);
-    array.last = std::max(array.last, call);
+    ValueArray& array = array_of(v);  // calls come in order
+    if (array.last < 0) {
+      array.first = call;
+      array.begins_by_piece = calls_[call].is_by_piece;
+    }
+    array.last = call;
+    array.ends_by_piece = calls_[call].is_by_piece;
     return array;
   }
 

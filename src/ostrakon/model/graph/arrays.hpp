@@ -28,9 +28,10 @@ struct ValueArray {
   int first = INT_MAX, last = -1;  ///< calls that use it
   Home home = Home::workspace;
   std::int64_t offset = 0;
-  std::int64_t spare = -1;      ///< Place::spare
-  bool is_for_exchange = true;  ///< nothing but exchanges reads it
-  bool is_guest = false;        ///< it lies in a saved array that is dead
+  std::int64_t spare = -1;                              ///< Place::spare
+  bool is_for_exchange = true;                          ///< nothing but exchanges reads it
+  bool is_guest = false;                                ///< it lies in a saved array that is dead
+  bool begins_by_piece = false, ends_by_piece = false;  ///< Call::is_by_piece of those calls
 };
 
 /// Says which values share an array: columns of a group, and what a call writes over what it reads.
@@ -44,7 +45,7 @@ struct ValueArrays {
   }
   /// A saved array that nothing uses after `array` begins, and at most twice as large: the
   /// smallest. -1: none. It may end with the call that writes `array`.
-  int find_dead(const ValueArray& array, const Numbered& calls) const;
+  int find_dead(const ValueArray& array) const;
 };
 
 /// Homes are those that do not depend on phases: all that is not in another buffer is in the

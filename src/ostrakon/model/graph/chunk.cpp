@@ -23,7 +23,7 @@ class Chunking {
   }
 
  private:
-  bool is_cut(const Call& call) const {
+  bool is_divided(const Call& call) const {
     const bool is_of_parts = call.exchange && call.exchange->span.axis == plan::Axis::shard;
     const Value& made = l_.value(call.writes.front());
     return call.is_by_row && !is_of_parts && made.rows > 1 && made.per_row == 0;
@@ -48,14 +48,14 @@ class Chunking {
 
   void cut() {
     int segment = 0;
-    bool was_cut = false;
+    bool was_divided = false;
     for (std::size_t i = 0; i < l_.forward.size(); ++i) {
       const Call call = l_.forward[i];
-      const bool cuts = is_cut(call);
-      if (i > 0 && (l_.forward[i - 1].exchange || cuts != was_cut)) ++segment;
-      was_cut = cuts;
-      for (std::int64_t chunk = 0; chunk < (cuts ? chunks_ : 1); ++chunk)
-        items_[{segment, chunk}].push_back(cuts ? part_of(call, chunk) : call);
+      const bool divides = is_divided(call);
+      if (i > 0 && (l_.forward[i - 1].exchange || divides != was_divided)) ++segment;
+      was_divided = divides;
+      for (std::int64_t chunk = 0; chunk < (divides ? chunks_ : 1); ++chunk)
+        items_[{segment, chunk}].push_back(divides ? part_of(call, chunk) : call);
     }
   }
 
@@ -123,37 +123,44 @@ class Chunking {
     std::set<int> made;
     for (const auto& [key, calls] : items_)
       for (const Call& call : calls) made.insert(call.writes.begin(), call.writes.end());
-    // What is written; whether a product ran since it was handed over.
-    std::map<int, bool> there;
+    std::map<Key, std::set<int>> missing, sources;
+    std::map<int, std::vector<Key>> takers;  // of values
+    std::set<Key> ready;
+    for (const auto& [key, calls] : items_) {
+      std::set<int> own;
+      for (const Call& call : calls) {
+        for (int v : call.all_reads())
+          for (int source : sources_of(v, made))
+            if (own.count(source) == 0) sources[key].insert(source);
+        own.insert(call.writes.begin(), call.writes.end());
+      }
+      for (int source : sources[key]) takers[source].push_back(key);
+      missing[key] = sources[key];
+      if (missing[key].empty()) ready.insert(key);
+    }
     const auto multiplies = [](const Calls& calls) {
       return any_of(calls, [](const Call& call) { return call.flops > 0.0; });
     };
-    for (l_.forward.clear(); !items_.empty();) {
+    std::set<int> travelling;  // exchanged, and no product ran since
+    for (l_.forward.clear(); !ready.empty();) {
       std::optional<std::tuple<bool, bool, Key>> best;
-      for (const auto& [key, calls] : items_) {
-        std::set<int> own;
-        bool is_ready = true, waits = false;
-        for (const Call& call : calls) {
-          for (int v : call.all_reads())
-            for (int source : sources_of(v, made)) {
-              if (own.count(source) > 0) continue;
-              const auto found = there.find(source);
-              is_ready = is_ready && found != there.end();
-              waits = waits || (found != there.end() && !found->second);
-            }
-          own.insert(call.writes.begin(), call.writes.end());
-        }
-        const std::tuple order{waits, multiplies(calls), key};
-        if (is_ready && (!best || order < *best)) best = order;
+      for (const Key& key : ready) {
+        const bool waits =
+            any_of(sources[key], [&](int source) { return travelling.count(source) > 0; });
+        const std::tuple order{waits, multiplies(items_[key]), key};
+        if (!best || order < *best) best = order;
       }
-      const Calls calls = items_.extract(std::get<Key>(*best)).mapped();
-      for (auto& [v, ran] : there) ran = ran || multiplies(calls);
+      const Key key = std::get<Key>(*best);
+      ready.erase(key);
+      const Calls calls = items_.extract(key).mapped();
+      if (multiplies(calls)) travelling.clear();
+      for (int source : sources[key]) travelling.erase(source);
       for (const Call& call : calls)
-        for (int v : call.all_reads())
-          for (int source : sources_of(v, made))
-            if (const auto found = there.find(source); found != there.end()) found->second = true;
-      for (const Call& call : calls)
-        for (int v : call.writes) there[v] = !call.exchange;
+        for (int v : call.writes) {
+          if (call.exchange) travelling.insert(v);
+          for (const Key& taker : takers[v])
+            if (missing[taker].erase(v) > 0 && missing[taker].empty()) ready.insert(taker);
+        }
       append(l_.forward, calls);
     }
   }

@@ -58,6 +58,15 @@ class Deferral {
       return std::all_of(call.reads.begin(), call.reads.end(),
                          [&](int v) { return read.count(v) > 0 || l_.kept.count(v) > 0; });
     });
+    // Exchanges of what they alone read run beside them.
+    std::set<int> stay = l_.in_gradient;
+    for (std::size_t i = waits.size(); i-- > 0;) {
+      const Call& call = l_.backward[i];
+      waits[i] = waits[i] || (call.exchange && !call.is_recomputed &&
+                              !any_of(call.writes, [&](int v) { return stay.count(v) > 0; }));
+      const std::vector<int> all = call.all_reads();
+      if (!waits[i]) stay.insert(all.begin(), all.end());
+    }
     return waits;
   }
 
@@ -95,16 +104,15 @@ class Deferral {
                                    [&](const Call& call) { return contains(call.writes, v); });
     const auto of = l_.recomputed_of.find(v);
     const int original = of != l_.recomputed_of.end() ? of->second : v;
-    if (l_.in_gradient.count(v) > 0) {
-      const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
-      Call call{"copy " + l_.value(v).name, {v}, {copy}};
-      call.kernel = l_.graph.kernels.copy;
-      stay_.insert(made == stay_.end() ? stay_.begin() : made + 1, std::move(call));
-      return copy;
+    if (l_.in_gradient.count(v) > 0)
+      return leave(v, made == stay_.end() ? stay_.begin() : made + 1);
+    if (made != stay_.end() && made->exchange && !made->is_recomputed) {
+      // Behind the first call that waits for it, so that nothing waits earlier.
+      const auto reader = std::find_if(made, stay_.end(),
+                                       [&](const Call& call) { return contains(call.reads, v); });
+      return leave(v, reader == stay_.end() ? reader : reader + 1);
     }
-    if (made != stay_.end() && (made->exchange || made->expands) && !made->is_recomputed &&
-        call_later(Call(*made)))
-      return there_[v];
+    if (made != stay_.end() && made->expands && call_later(Call(*made))) return there_[v];
     if (makers_.count(original) == 0) return v;
     if (!l_.graph.setting.drops(l_.value(original).keep) && replaced_.count(original) == 0) {
       l_.kept.insert(original);
@@ -115,6 +123,15 @@ class Deferral {
       return there_[v] = there_[original];
     const auto found = recomputed_.find(original);
     return found == recomputed_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
+  }
+
+  /// Has backward copy the value, before call `at`, for deferred calls.
+  int leave(int v, Calls::iterator at) {
+    const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
+    Call call{"copy " + l_.value(v).name, {v}, {copy}};
+    call.kernel = l_.graph.kernels.copy;
+    stay_.insert(at, std::move(call));
+    return copy;
   }
 
   /// Has the call run among the deferred ones, if they find all that it reads.

@@ -123,7 +123,8 @@ class Differentiation {
     call.gradients = gradients;
     for (int w : call.gradients)
       if (w < 0) call.writes.push_back(w);
-    const std::map<int, int> before = newest_;
+    for (auto& [to, from] : call.replaces)
+      if (from < 0) from = newest_.at(~from);
     std::vector<std::pair<int, int>> written;  // values, twice if they are read twice
     for (int& id : call.writes) {
       if (id >= 0) continue;
@@ -140,13 +141,11 @@ class Differentiation {
       note_sum(id, old->second);
       newest_.erase(old);
     }
-    for (auto& [to, from] : call.replaces) {
+    for (auto& [to, from] : call.replaces)
       if (to < 0)
         to = std::find_if(written.begin(), written.end(), [v = ~to](const auto& one) {
                return one.first == v;
              })->second;
-      if (from < 0) from = before.at(~from);
-    }
     l_.backward.push_back(std::move(call));
     for (auto [v, id] : written) add_to_gradient(v, id);
   }

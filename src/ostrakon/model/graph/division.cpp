@@ -221,10 +221,10 @@ void set_pieces(const Graph& graph, Operation& operation) {
   const Setting& s = graph.setting;
   if (s.pieces == 1) return;
   const auto set = [&](Call& call) {
-    const auto is_cut = [](int id) { return id >= 0 && id != Call::none; };
+    const auto is_weight = [](int id) { return id >= 0 && id != Call::none; };
     call.is_by_piece = is_by_piece(graph, call) ||
                        (!call.takes_all_pieces &&
-                        (any_of(call.weights, is_cut) || any_of(call.gradients, is_cut)));
+                        (any_of(call.weights, is_weight) || any_of(call.gradients, is_weight)));
     if (!call.is_by_piece) return;
     const auto own = static_cast<double>(s.own_pieces());
     call.flops *= own;

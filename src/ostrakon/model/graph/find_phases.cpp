@@ -1,26 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <numeric>
 #include <ostrakon/model/graph/arrays.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 
 namespace ostrakon::model::graph {
 namespace {
 
-/// Bytes of workspace that phases would have to keep if one began with this call.
-std::int64_t kept_bytes(const ValueArrays& arrays, const Numbered& calls, int at) {
-  std::int64_t bytes = 0;
-  for (const ValueArray& array : arrays.all)
-    if (array.home == Home::workspace && !array.is_vector && array.first < at && at <= array.last &&
-        (at <= calls.begins[1] || arrays.find_dead(array, calls) < 0))
-      bytes += array.bytes;
+/// Tells of each call the bytes that would cross from the workspace of one phase to the next if one
+/// began with it; `kept`: those that have no other place, so that phases would keep their
+/// workspace.
+std::vector<std::int64_t> find_crossing(const Numbered& calls, const ValueArrays& arrays,
+                                        bool kept) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(calls.count()) + 1, 0);
+  for (const ValueArray& array : arrays.all) {
+    if (array.home != Home::workspace || array.is_vector || array.last < 0) continue;
+    if (kept && calls.section(array.first) != 0 && arrays.find_dead(array) >= 0) continue;
+    bytes[static_cast<std::size_t>(array.first) + 1] += array.bytes;
+    bytes[static_cast<std::size_t>(array.last) + 1] -= array.bytes;
+  }
+  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
   return bytes;
 }
 
-int last_reader(const Numbered& calls, int exchange) {
-  for (int i = calls.begins[calls.section(exchange) + 1]; i-- > exchange;)
-    if (any_of(calls[i].reads, [&](int v) { return contains(calls[exchange].writes, v); }))
-      return i;
-  return exchange;
+/// The last call that reads what each exchange brings.
+std::map<int, int> find_last_readers(const Numbered& calls) {
+  std::map<int, int> exchange_of, last;
+  for (int i = 0; i < calls.count(); ++i) {
+    for (int v : calls[i].reads)
+      if (const auto found = exchange_of.find(v); found != exchange_of.end())
+        last[found->second] = i;
+    if (!calls[i].exchange) continue;
+    for (int v : calls[i].writes) exchange_of[v] = i;
+    last[i] = i;
+  }
+  return last;
 }
 
 }  // namespace
@@ -28,6 +41,12 @@ int last_reader(const Numbered& calls, int exchange) {
 std::set<int> find_phases(const Listing& listing) {
   const Numbered calls(listing);
   const ValueArrays arrays = find_arrays(listing, calls);
+  const std::vector<std::int64_t> kept = find_crossing(calls, arrays, true);
+  const std::vector<std::int64_t> crossing = find_crossing(calls, arrays, false);
+  const auto at = [](const std::vector<std::int64_t>& bytes, int call) {
+    return bytes[static_cast<std::size_t>(call)];
+  };
+  const std::map<int, int> last_reader = find_last_readers(calls);
   std::set<int> begins;
   for (int section = 0; section < 3; ++section) {
     std::map<int, int> exchange_of;  // values
@@ -40,7 +59,7 @@ std::set<int> find_phases(const Listing& listing) {
           waits = waited.insert(found->second).second || waits;
       int product = i;  // the first one of the phase
       std::set<int> reads;
-      for (int j = i; j >= begin; --j) {
+      for (int j = i; j >= begin && !exchange_of.empty(); --j) {
         if (j < i && calls[j].flops > 0.0) product = j;
         for (int v : calls[j].reads)
           if (const auto found = exchange_of.find(v); found != exchange_of.end())
@@ -48,18 +67,15 @@ std::set<int> find_phases(const Listing& listing) {
       }
       const bool is_full = reads.size() > plan::most_reads;
       // A phase waits for one exchange before it begins.
-      const bool has_waited = reads.size() > 1 && kept_bytes(arrays, calls, i) == 0;
-      // What came of an exchange is released before a product that does not need it.
-      const bool releases = calls[i].flops > 0.0 && i > begin &&
-                            any_of(reads, [&](int from) { return last_reader(calls, from) < i; }) &&
-                            !any_of(arrays.all, [&](const ValueArray& array) {
-                              return array.home == Home::workspace && !array.is_vector &&
-                                     array.first < i && i <= array.last;
-                            });
+      const bool has_waited = reads.size() > 1 && at(kept, i) == 0;
+      // What came of an exchange is released before a product that does not need it, if nothing has
+      // to be copied for that.
+      const bool releases = calls[i].flops > 0.0 && i > begin && at(crossing, i) == 0 &&
+                            any_of(reads, [&](int from) { return last_reader.at(from) < i; });
       if ((waits && (product < i || has_waited)) || is_full || releases) {
         int best = i;
-        for (int at = i; !releases && at > (is_full ? begin : product); --at)
-          if (kept_bytes(arrays, calls, at) < kept_bytes(arrays, calls, best)) best = at;
+        for (int call = i; !releases && call > (is_full ? begin : product); --call)
+          if (at(kept, call) < at(kept, best)) best = call;
         begins.insert(begin = best);
       }
       if (!calls[i].exchange) continue;

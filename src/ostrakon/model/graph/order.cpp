@@ -22,23 +22,21 @@ bool has_product(const Calls& calls, std::size_t begin, std::size_t end) {
   return false;
 }
 
-/// Drops what backward makes and nobody reads.
+/// Drops what backward, or what is deferred, makes and nobody reads.
 void drop_unread(Listing& listing) {
   std::set<int> read = listing.in_gradient;
-  const auto add = [&](const Call& call) {
-    const std::vector<int> all = call.all_reads();
-    read.insert(all.begin(), all.end());
-  };
-  for (const Call& call : listing.deferred) add(call);
-  for (std::size_t i = listing.backward.size(); i-- > 0;) {
-    const Call& call = listing.backward[i];
-    const bool is_read = any_of(call.writes, [&](int v) {
-      return read.count(v) > 0 || contains(listing.graph.outputs, v);
-    });
-    if (!is_read && !call.writes_gradients())
-      listing.backward.erase(listing.backward.begin() + static_cast<std::ptrdiff_t>(i));
-    else
-      add(call);
+  read.insert(listing.graph.outputs.begin(), listing.graph.outputs.end());
+  for (Calls* calls : {&listing.deferred, &listing.backward}) {
+    Calls used;
+    for (auto call = calls->rbegin(); call != calls->rend(); ++call) {
+      if (!call->writes_gradients() &&
+          !any_of(call->writes, [&](int v) { return read.count(v) > 0; }))
+        continue;
+      const std::vector<int> all = call->all_reads();
+      read.insert(all.begin(), all.end());
+      used.push_back(std::move(*call));
+    }
+    calls->assign(std::make_move_iterator(used.rbegin()), std::make_move_iterator(used.rend()));
   }
 }
 
@@ -48,7 +46,10 @@ void drop_unread(Listing& listing) {
 class EarlyExchanges {
  public:
   EarlyExchanges(Listing& listing, Calls& calls, bool is_backward)
-      : listing_(listing), calls_(calls), is_backward_(is_backward) {
+      : listing_(listing),
+        calls_(calls),
+        is_backward_(is_backward),
+        arrays_(find_arrays(listing, Numbered(listing))) {
     for (const Call& call : calls_)
       if (call.exchange) exchanged_.insert(call.writes.begin(), call.writes.end());
   }
@@ -56,7 +57,8 @@ class EarlyExchanges {
   void run() {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if (!calls_[i].exchange || calls_[i].is_recomputed) continue;
+      const bool is_ahead = calls_[i].is_recomputed && &calls_ == &listing_.backward;
+      if (!calls_[i].exchange || is_ahead) continue;
       bool has_product = false;  // behind it
       for (std::size_t j = i; j-- > begin;) {
         if (!may_move(j, i)) continue;
@@ -96,9 +98,15 @@ class EarlyExchanges {
       return false;
     if (!is_backward_) return true;
     const bool waits = call.flops == 0.0 && !call.writes.empty() &&
-                       std::all_of(call.reads.begin(), call.reads.end(),
-                                   [&](int v) { return exchanged_.count(v) > 0; });
+                       std::all_of(call.reads.begin(), call.reads.end(), [&](int v) {
+                         return exchanged_.count(v) > 0 && !is_read_before(v, j);
+                       });
     return waits || is_gradient(call);
+  }
+
+  bool is_read_before(int v, std::size_t j) const {
+    return std::any_of(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(j),
+                       [&](const Call& call) { return contains(call.all_reads(), v); });
   }
 
   /// Whether anything in the workspace, or that came of an exchange, that call `j` reads is read by
@@ -106,13 +114,10 @@ class EarlyExchanges {
   bool prolongs(std::size_t j, std::size_t exchange) const {
     std::size_t product = exchange;
     while (product > j && calls_[product].flops == 0.0) --product;
-    const Numbered numbered(listing_);
-    const ValueArrays arrays = find_arrays(listing_, numbered);
     return any_of(calls_[j].reads, [&](int v) {
-      const ValueArray& array = arrays.array_of(v);
-      const bool is_in_buffer =
-          array.home == Home::exchanged ||
-          (array.home == Home::workspace && arrays.find_dead(array, numbered) < 0);
+      const ValueArray& array = arrays_.array_of(v);
+      const bool is_in_buffer = array.home == Home::exchanged ||
+                                (array.home == Home::workspace && arrays_.find_dead(array) < 0);
       if (!is_in_buffer) return false;
       for (std::size_t k = product; k < calls_.size(); ++k)
         if (k > j && contains(calls_[k].reads, v)) return false;
@@ -123,6 +128,7 @@ class EarlyExchanges {
   const Listing& listing_;
   Calls& calls_;
   bool is_backward_;
+  const ValueArrays arrays_;  // as they are before anything is moved
   std::set<int> exchanged_;
 };
 
@@ -160,8 +166,8 @@ class AgainAhead {
 
   void take(const Calls& calls, std::size_t i) {
     Group group{{calls[i]}, chain_.size()};
-    for (std::size_t j = i + 1; j < first_reader(calls, i); ++j)
-      group.reader += is_ahead(calls[j]) ? 0 : 1;
+    const std::size_t reader = first_reader(calls, i);
+    for (std::size_t j = i + 1; j < reader; ++j) group.reader += is_ahead(calls[j]) ? 0 : 1;
     for (std::size_t j = i; j-- > 0;) {
       if (!calls[j].is_recomputed || calls[j].exchange || calls[j].flops > 0.0) continue;
       std::map<int, int> copies;
@@ -221,6 +227,7 @@ void order(Listing& listing) {
   drop_unread(listing);
   EarlyExchanges(listing, listing.forward, false).run();
   EarlyExchanges(listing, listing.backward, true).run();
+  EarlyExchanges(listing, listing.deferred, true).run();
   if (!listing.graph.setting.is_loss) AgainAhead(listing).run();
   drop_unread(listing);
   make_late(listing.backward);

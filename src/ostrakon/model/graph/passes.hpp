@@ -49,9 +49,11 @@ void keep(Listing& listing);
 Call recomputation_of(const Listing& listing, const std::map<int, Listing::Maker>& makers, int v);
 
 /// 3. Moves gradients of weights by products to `deferred`, and with them all that reads nothing
-/// else. What these read is kept and not replaced, made again by a pass over memory or an exchange,
-/// or left by backward. Other gradients of weights wait in values of their own. Guarantee: deferred
-/// calls read no weights, and no exchange of other calls.
+/// else, and exchanges of what only they read. What these read is kept and not replaced, or made
+/// again by a pass over memory or as forward has exchanged it, or left by backward, as is what
+/// backward exchanges: nothing is exchanged more often than where nothing is deferred. Other
+/// gradients of weights wait in values of their own. Guarantee: deferred calls read no weights, and
+/// no exchange of other calls.
 void defer(Listing& listing);
 
 /// 4. Puts calls in the order in which they run: what is made again comes just before its reader,

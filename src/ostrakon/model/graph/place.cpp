@@ -16,13 +16,16 @@ namespace {
 struct CallPhases {
   CallPhases(const Numbered& calls, const std::set<int>& begins) {
     for (int i = 0; i < calls.count(); ++i) {
-      if (i == 0 || calls.section(i) != calls.section(i - 1) || begins.count(i) > 0)
+      if (i == 0 || calls.section(i) != calls.section(i - 1) || begins.count(i) > 0) {
         section.push_back(calls.section(i));
+        first_calls.push_back(i);
+      }
       of.push_back(static_cast<int>(section.size()) - 1);
     }
   }
   std::vector<int> of;       // calls
   std::vector<int> section;  // of each phase
+  std::vector<int> first_calls;
   int count() const { return static_cast<int>(section.size()); }
 };
 
@@ -32,72 +35,81 @@ bool crosses(const ValueArray& array, const CallPhases& phases) {
              phases.of[static_cast<std::size_t>(array.last)];
 }
 
-/// Has what call `call` writes in `array` copied behind it, and read there from then on.
-void move_array(Listing& listing, std::set<int>& begins, const ValueArrays& arrays, int array,
-                int call) {
-  const Numbered numbered(listing);
-  const auto lies_there = [&](int v) { return arrays.of[static_cast<std::size_t>(v)] == array; };
-  Call move{"move", {}, {}};
-  move.kernel = listing.graph.kernels.copy;
-  std::map<int, int> moved, groups;
-  const auto new_group = [&](int group) {
-    const auto found = groups.find(group);
-    if (found != groups.end()) return found->second;
-    const std::int64_t columns = listing.graph.group_columns[static_cast<std::size_t>(group)];
-    return groups[group] = listing.graph.add_group(columns);
-  };
-  for (int v : numbered[call].writes) {
-    if (!lies_there(v)) continue;
-    const int to = moved[v] = listing.graph.add_like(v);
-    if (listing.value(v).group >= 0) {
-      listing.value(to).group = new_group(listing.value(v).group);
-      listing.value(to).first_column = listing.value(v).first_column;
-    }
-    move.reads.push_back(v);
-    move.writes.push_back(to);
-    move.name += " " + listing.value(v).name;
-  }
-  move.is_by_piece = is_by_piece(listing.graph, move);
-  int number = 0;
-  for (Calls* calls : {&listing.forward, &listing.backward, &listing.deferred})
-    for (Call& later : *calls) {
-      if (number++ <= call) continue;
-      for (int& v : later.reads)
-        if (moved.count(v) > 0) v = moved[v];
-      for (int& w : later.weights)
-        if (w < 0 && moved.count(~w) > 0) w = ~moved[~w];
-      for (auto& [to, from] : later.replaces)
-        if (moved.count(from) > 0) from = moved[from];
-      for (int v : later.writes)
-        if (lies_there(v) && listing.value(v).group >= 0)
-          listing.value(v).group = new_group(listing.value(v).group);
-    }
-  const int section = numbered.section(call);
-  Calls& calls = section == 0 ? listing.forward : listing.backward;
-  insert_at(calls, static_cast<std::size_t>(call + 1 - numbered.begins[section]), std::move(move));
-  std::set<int> shifted;
-  for (int begin : begins) shifted.insert(begin > call ? begin + 1 : begin);
-  begins = shifted;
-}
-
 /// Moves arrays that later phases read to where a saved array is dead once the call that writes
-/// them has read it for the last time.
-void move_to_dead(Listing& listing, std::set<int>& begins) {
-  for (bool moved = true; moved;) {
-    moved = false;
-    const Numbered calls(listing);
-    const CallPhases phases(calls, begins);
-    const ValueArrays arrays = find_arrays(listing, calls);
-    for (std::size_t a = 0; !moved && a < arrays.all.size(); ++a) {
-      const ValueArray& array = arrays.all[a];
+/// them has read it for the last time: what that call writes there is copied behind it, and read
+/// there from then on.
+class MovesToDead {
+ public:
+  MovesToDead(Listing& listing, std::set<int>& begins) : l_(listing), begins_(begins) {}
+
+  void run() {
+    const Numbered calls(l_);
+    const CallPhases phases(calls, begins_);
+    arrays_ = find_arrays(l_, calls);
+    std::map<int, std::vector<int>> starting;  // arrays, by the call that writes them
+    for (std::size_t a = 0; a < arrays_.all.size(); ++a) {
+      const ValueArray& array = arrays_.all[a];
       if (!crosses(array, phases) || calls.section(array.first) != 1) continue;
-      const int dead = arrays.find_dead(array, calls);
-      if (dead < 0 || arrays.all[static_cast<std::size_t>(dead)].last < array.first) continue;
-      move_array(listing, begins, arrays, static_cast<int>(a), array.first);
-      moved = true;
+      const int dead = arrays_.find_dead(array);
+      if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last == array.first)
+        starting[array.first].push_back(static_cast<int>(a));
     }
+    std::set<int> shifted;
+    int number = 0, more = 0;
+    for (Calls* list : {&l_.forward, &l_.backward, &l_.deferred})
+      for (Call& call : std::exchange(*list, {})) {
+        if (begins_.count(number) > 0) shifted.insert(number + more);
+        read_moved(call);
+        const std::vector<int> writes = call.writes;
+        list->push_back(std::move(call));
+        for (int array : starting[number++]) {
+          list->push_back(move(writes, array));
+          ++more;
+        }
+      }
+    begins_ = shifted;
   }
-}
+
+ private:
+  void read_moved(Call& call) {
+    const auto replace = [&](int& v) {
+      if (const auto found = moved_.find(v); found != moved_.end()) v = found->second;
+    };
+    for (int& v : call.reads) replace(v);
+    for (int& w : call.weights)
+      if (int v = ~w; w < 0) replace(v), w = ~v;
+    for (auto& [to, from] : call.replaces) replace(from);
+    for (int v : call.writes)
+      if (const auto found = groups_.find(l_.value(v).group); found != groups_.end())
+        l_.value(v).group = found->second;
+  }
+
+  Call move(const std::vector<int>& writes, int array) {
+    Call move{"move", {}, {}};
+    move.kernel = l_.graph.kernels.copy;
+    for (int v : writes) {
+      if (arrays_.of[static_cast<std::size_t>(v)] != array) continue;
+      const int to = moved_[v] = l_.graph.add_like(v);
+      if (const int group = l_.value(v).group; group >= 0) {
+        const auto [own, is_new] = groups_.try_emplace(group, -1);
+        if (is_new)
+          own->second = l_.graph.add_group(l_.graph.group_columns[static_cast<std::size_t>(group)]);
+        l_.value(to).group = own->second;
+        l_.value(to).first_column = l_.value(v).first_column;
+      }
+      move.reads.push_back(v);
+      move.writes.push_back(to);
+      move.name += " " + l_.value(v).name;
+    }
+    move.is_by_piece = is_by_piece(l_.graph, move);
+    return move;
+  }
+
+  Listing& l_;
+  std::set<int>& begins_;
+  ValueArrays arrays_;
+  std::map<int, int> moved_, groups_;  // to where values, and those of one array, are moved
+};
 
 class Placement {
  public:
@@ -112,7 +124,7 @@ class Placement {
 
   Program run() {
     program_.own_pieces = l_.graph.setting.own_pieces();
-    find_runs();
+    find_loops();
     describe_phases();
     place_outputs();
     place_saved();
@@ -122,12 +134,8 @@ class Placement {
       program_.deferred_bytes = std::max(program_.deferred_bytes, aligned(1));
     place_workspaces();
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
-    check_places(
-        l_, calls_, [&](int call, int v) { return place_of(call, v, false); },
-        [&](int call) { return places_of_scratch(call); },
-        [&](int i) { return run_of_[static_cast<std::size_t>(phase_of(i))]; },
-        [&](int i) { return first_of_run(i); });
-    if (l_.graph.setting.decoded_tokens == 0) check_gradients(l_, calls_);
+    check_places(l_, program_);
+    if (l_.graph.setting.decoded_tokens == 0) check_gradients(program_);
     return std::move(program_);
   }
 
@@ -147,23 +155,22 @@ class Placement {
   /// it has room for one.
   bool is_of_one_piece(const ValueArray& array) const {
     return array.pieces > 1 && array.home == Home::workspace && array.last >= 0 &&
-           is_in_run(array.first) &&
-           pieces_run_[static_cast<std::size_t>(array.first)] ==
-               pieces_run_[static_cast<std::size_t>(array.last)];
+           calls_[array.first].is_by_piece &&
+           loop_of_[static_cast<std::size_t>(array.first)] ==
+               loop_of_[static_cast<std::size_t>(array.last)];
   }
-  bool is_in_run(int call) const { return calls_[call].is_by_piece; }
   /// The first and the last of the calls by piece that run with this one.
-  int first_of_run(int call) const { return pieces_run_[static_cast<std::size_t>(call)]; }
-  int last_of_run(int call) const {
-    const int first = first_of_run(call);
-    while (call + 1 < calls_.count() && first_of_run(call + 1) == first) ++call;
+  int first_of_loop(int call) const { return loop_of_[static_cast<std::size_t>(call)]; }
+  int last_of_loop(int call) const {
+    const int first = first_of_loop(call);
+    while (call + 1 < calls_.count() && first_of_loop(call + 1) == first) ++call;
     return call;
   }
-  void find_runs() {
+  void find_loops() {
     for (int i = 0; i < calls_.count(); ++i) {
-      const bool continues = program_.own_pieces > 1 && i > 0 && is_in_run(i) && is_in_run(i - 1) &&
-                             phase_of(i) == phase_of(i - 1);
-      pieces_run_.push_back(continues ? pieces_run_.back() : i);
+      const bool continues = program_.own_pieces > 1 && i > 0 && calls_[i].is_by_piece &&
+                             calls_[i - 1].is_by_piece && phase_of(i) == phase_of(i - 1);
+      loop_of_.push_back(continues ? loop_of_.back() : i);
     }
   }
   /// The number of a phase in the list of forward, or of backward.
@@ -205,10 +212,8 @@ class Placement {
       saves_[static_cast<std::size_t>(i)] = true;
     }
     for (int p = 0; p < forward_; ++p) phase(p).recomputes = false;
-    std::map<int, int> exchanged;  // values, by the phase that hands them over
     for (int i = 0; i < calls_.count(); ++i) {
       const Call& call = calls_[i];
-      if (i == calls_.begins[1]) exchanged.clear();
       plan::Phase& own = phase(phase_of(i));
       own.flops += call.flops;
       own.work += call.work;
@@ -216,12 +221,12 @@ class Placement {
       if (calls_.section(i) == 1)
         program_.backward_reads_weights |= any_of(call.weights, [](int w) { return w >= 0; });
       for (int v : call.reads)
-        if (const auto found = exchanged.find(v);
-            found != exchanged.end() && !contains(own.reads, found->second))
+        if (const auto found = exchanged_.find(v);
+            found != exchanged_.end() && !contains(own.reads, found->second))
           own.reads.push_back(found->second);
       if (!call.exchange) continue;
       own.then = call.exchange;
-      for (int v : call.writes) exchanged[v] = number_in_list(phase_of(i));
+      for (int v : call.writes) exchanged_[v] = number_in_list(phase_of(i));
     }
   }
 
@@ -271,13 +276,14 @@ class Placement {
       if (calls_.section(array->first) == 0 && is_left)
         throw std::logic_error("what " + calls_[array->first].name + " writes, and " +
                                calls_[array->last].name + " reads in backward, is not saved");
-      const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array, calls_);
+      const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array);
       if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last < array->first) {
         ValueArray& saved = arrays_.all[static_cast<std::size_t>(dead)];
         array->home = Home::saved;
         array->offset = saved.offset;
         array->is_guest = true;
         saved.last = array->last;
+        saved.ends_by_piece = array->ends_by_piece;
       } else if (is_left) {
         array->home = Home::deferred;
         array->offset = append(program_.deferred_bytes, array->bytes);
@@ -293,30 +299,57 @@ class Placement {
     }
   }
 
+  /// What lies in a workspace that phases share, the first of them `phase`.
+  struct Workspace {
+    int phase, first_call;
+    int calls = 0;
+    plan::Rectangles rectangles = {};
+    std::vector<std::pair<std::int64_t*, std::int64_t>> arrays = {};  // offsets, and bytes
+  };
+
   void place_workspaces() {
-    run_of_.assign(keeps_.size(), 0);
-    for (int begin = 0, end = 0; begin < phases_.count(); begin = end) {
-      for (end = begin + 1; keeps_[static_cast<std::size_t>(end - 1)]; ++end)
-        phase(end - 1).keeps_workspace = true;
-      for (int p = begin; p < end; ++p) run_of_[static_cast<std::size_t>(p)] = begin;
-      place_workspace(begin, end);
+    std::vector<Workspace> workspaces;
+    std::vector<std::size_t> workspace_of;  // phases
+    for (int p = 0; p < phases_.count(); ++p) {
+      const bool shares = p > 0 && keeps_[static_cast<std::size_t>(p) - 1];
+      if (shares)
+        phase(p - 1).keeps_workspace = true;
+      else
+        workspaces.push_back({p, phases_.first_calls[static_cast<std::size_t>(p)]});
+      workspace_of.push_back(workspaces.size() - 1);
+    }
+    const auto put = [&](int first, int last, std::int64_t& offset, std::int64_t bytes) {
+      if (bytes == 0) return;
+      Workspace& own = workspaces[workspace_of[static_cast<std::size_t>(phase_of(first))]];
+      own.rectangles.push_back({first - own.first_call, last - own.first_call, aligned(bytes)});
+      own.calls = std::max(own.calls, own.rectangles.back().last + 1);
+      own.arrays.emplace_back(&offset, bytes);
+    };
+    put_arrays(put);
+    for (int i = 0; i < calls_.count(); ++i) {
+      std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(i)];
+      offsets.resize(calls_[i].scratch.size());
+      for (std::size_t s = 0; s < offsets.size(); ++s) put(i, i, offsets[s], calls_[i].scratch[s]);
+      put(first_of_loop(i), last_of_loop(i), trees_[static_cast<std::size_t>(i)], tree_bytes(i));
+    }
+    for (Workspace& own : workspaces) {
+      plan::place(own.rectangles, own.calls, 0);
+      std::int64_t& bytes = phase(own.phase).workspace_bytes;
+      for (std::size_t r = 0; r < own.rectangles.size(); ++r) {
+        *own.arrays[r].first = own.rectangles[r].offset;
+        bytes = std::max(bytes, own.rectangles[r].offset + own.arrays[r].second);
+      }
     }
   }
 
-  void place_workspace(int begin, int end) {
-    plan::Rectangles rectangles;
-    std::vector<std::pair<std::int64_t*, std::int64_t>> arrays;  // offsets, and bytes
-    const auto put = [&](int first, int last, std::int64_t& offset, std::int64_t bytes) {
-      if (bytes == 0 || phase_of(first) < begin || phase_of(first) >= end) return;
-      rectangles.push_back({first, last, aligned(bytes)});
-      arrays.emplace_back(&offset, bytes);
-    };
+  template <class Put>
+  void put_arrays(const Put& put) {
     for (ValueArray& array : arrays_.all) {
       if (array.home != Home::workspace || array.last < 0) continue;
       if (is_of_one_piece(array))
         put(array.first, array.last, array.offset, array.bytes / array.pieces);
       else
-        put(first_of_run(array.first), last_of_run(array.last), array.offset, array.bytes);
+        put(first_of_loop(array.first), last_of_loop(array.last), array.offset, array.bytes);
     }
     for (int i = 0; i < calls_.begins[1]; ++i)
       if (!saves_[static_cast<std::size_t>(i)] && calls_[i].exchange)
@@ -324,20 +357,8 @@ class Placement {
           ValueArray& array =
               arrays_.all[static_cast<std::size_t>(arrays_.of[static_cast<std::size_t>(v)])];
           if (array.home == Home::handed && saves_[static_cast<std::size_t>(array.first)])
-            put(first_of_run(array.first), last_of_run(array.last), array.spare, array.bytes);
+            put(first_of_loop(array.first), last_of_loop(array.last), array.spare, array.bytes);
         }
-    for (int i = 0; i < calls_.count(); ++i) {
-      std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(i)];
-      offsets.resize(calls_[i].scratch.size());
-      for (std::size_t s = 0; s < offsets.size(); ++s) put(i, i, offsets[s], calls_[i].scratch[s]);
-      put(first_of_run(i), last_of_run(i), trees_[static_cast<std::size_t>(i)], tree_bytes(i));
-    }
-    plan::place(rectangles, calls_.count(), 0);
-    std::int64_t& bytes = phase(begin).workspace_bytes;
-    for (std::size_t r = 0; r < rectangles.size(); ++r) {
-      *arrays[r].first = rectangles[r].offset;
-      bytes = std::max(bytes, rectangles[r].offset + arrays[r].second);
-    }
   }
 
   /// The sum over pieces that a call writes; -1: none.
@@ -389,8 +410,7 @@ class Placement {
     }
     if (array.home == Home::exchanged && !is_written) {
       const std::vector<int>& reads = phase(phase_of(call)).reads;
-      if (reads.size() > 1 && reads[1] == number_in_list(phase_of(exchange_of(v))))
-        place.home = Home::second_exchanged;
+      if (reads.size() > 1 && reads[1] == exchanged_.at(v)) place.home = Home::second_exchanged;
     }
     return place;
   }
@@ -402,18 +422,12 @@ class Placement {
       places.push_back({Home::workspace, offsets[s], 1, bytes, bytes, Element::byte});
     }
     // Sums of some pieces wait as long as calls run for one piece after the other.
-    for (int i = first_of_run(call); i <= last_of_run(call); ++i)
+    for (int i = first_of_loop(call); i <= last_of_loop(call); ++i)
       if (const std::int64_t bytes = tree_bytes(i); bytes > 0)
         places.push_back(
             {Home::workspace, trees_[static_cast<std::size_t>(i)], 1, bytes, bytes, Element::byte});
     return places;
   }
-  int exchange_of(int v) const {
-    for (int i = 0; i < calls_.count(); ++i)
-      if (calls_[i].exchange && contains(calls_[i].writes, v)) return i;
-    throw std::logic_error("no exchange brings " + l_.value(v).name);
-  }
-
   void place_call(int i) {
     PlacedCall placed;
     placed.call = calls_[i];
@@ -425,7 +439,7 @@ class Placement {
       placed.gradients.push_back(g < 0 ? place_of(i, ~g, true) : Place());
     placed.scratch = places_of_scratch(i);
     placed.sum = sum_of(i);
-    placed.loop = first_of_run(i);
+    placed.loop = first_of_loop(i);
     placed.tree.offset = trees_[static_cast<std::size_t>(i)];
     placed.tree.columns = tree_bytes(i);
     if (calls_.section(i) == 0) placed.saves = saves_[static_cast<std::size_t>(i)];
@@ -438,10 +452,10 @@ class Placement {
   ValueArrays arrays_;
   int forward_ = 0;  // phases of forward
   std::vector<bool> saves_, keeps_;
-  std::vector<int> run_of_;  // the first phase that shares its workspace
+  std::map<int, int> exchanged_;  // values, by the phase that hands them over
   std::vector<std::vector<std::int64_t>> scratch_;
   std::vector<std::int64_t> trees_;  // offsets
-  std::vector<int> pieces_run_;      // of each call, the first one of its run
+  std::vector<int> loop_of_;         // of each call, the first one of its loop
   Program program_;
 };
 
@@ -449,7 +463,7 @@ class Placement {
 
 Program place(Listing listing, const std::set<int>& phases) {
   std::set<int> begins = phases;
-  move_to_dead(listing, begins);
+  MovesToDead(listing, begins).run();
   return Placement(std::move(listing), begins).run();
 }
 

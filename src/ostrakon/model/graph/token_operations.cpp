@@ -144,9 +144,9 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
   const std::vector<int> weights =
       has_positions ? std::vector<int>{table, positions} : std::vector<int>{table};
   const LeafShape leaf = leaf_;
-  const bool is_cut = graph_.setting.pieces > 1;
-  const int y = is_cut ? add("embedding", width, Over::sum, Keep::cheap, Element::sum)
-                       : add("embedding", width, Over::rows);
+  const bool in_pieces = graph_.setting.pieces > 1;
+  const int y = in_pieces ? add("embedding", width, Over::sum, Keep::cheap, Element::sum)
+                          : add("embedding", width, Over::rows);
   const std::int64_t rows = value(y).rows, words_of_piece = elements_of(table) / width;
   Call forward{"embedding", {}, {y}};
   forward.weights = weights;
@@ -159,13 +159,13 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
                                          rows, words_of_piece, leaf.kernels)),
                                      buffer_alignment<T>)
                           : 0;
-  backward.scratch = {lists, is_cut ? bytes_of<std::int32_t>(rows) : 0};
+  backward.scratch = {lists, in_pieces ? bytes_of<std::int32_t>(rows) : 0};
   // Rows are added up where the table's piece is; gradients are cleared, then rows added.
-  forward.work = row_work(y, (has_positions && !is_cut ? 3 : 2) * width);
+  forward.work = row_work(y, (has_positions && !in_pieces ? 3 : 2) * width);
   backward.work =
       row_work(y, 3 * width) + plan::row_work(static_cast<double>(bytes_of<Compute>(elements)));
   forward.takes_all_pieces = true;
-  if (is_cut)
+  if (in_pieces)
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       look_up<T>(exec, a, leaf, words, words_of_piece);
     });
@@ -176,7 +176,7 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
     for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
       if (const View<Compute*> gradient = a.gradient<Compute>(i))
         math::fill<Compute>(exec, gradient, Compute(0));
-    if (is_cut) return some_embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
+    if (in_pieces) return some_embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
     embedding_gradients<T>(exec, a, leaf, a.gradient<Compute>(0).matrix(words, width),
                            a.gradient<Compute>(1).matrix(leaf.tokens, width));
   });

@@ -66,7 +66,7 @@ foreach(page IN LISTS pages)
   get_filename_component(folder ${page} DIRECTORY)
   foreach(link IN LISTS links)
     string(REPLACE "<link>" "" link "${link}")
-    if(link MATCHES "^https?:")
+    if(link MATCHES "^https?:| ")  # or the arguments of a lambda
       continue()
     endif()
     math(EXPR links_seen "${links_seen} + 1")

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t in_pieces[] = {1, 2, 4};
 
-/// Of a chain of records, a unit of this function, and the misfit.
+/// Makes a chain of records, a unit of this function, and the misfit.
 template <class T, class F>
 Chain<T> built_chain(const F& function, std::int64_t pieces = 1) {
   ostrakon::Units<T> units;
@@ -77,11 +77,27 @@ TEST(Builder, GradientsOfValuesThatSeveralTakeAreSums) {
   });
 }
 
-// In one piece a layer may go onto what it takes, of which it reads the gradient that it adds to.
+/// Rows that are wider than the blocks in which products are computed.
+struct WideSamples final : SampleSource {
+  static constexpr std::int64_t width = 1024;
+  std::int64_t sample_bytes() const override { return width * sizeof(float); }
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    auto* const values = static_cast<float*>(batch);
+    for (std::int64_t i = 0; i < count * width; ++i)
+      values[i] = static_cast<float>(std::sin(0.7 * static_cast<double>(i) + 0.1 * first));
+  }
+};
+
+// In one piece a layer may go onto what it takes: the product reads the gradient that it would be
+// added to in place.
 TEST(Builder, ALayerMayGoOntoItsInput) {
-  BuiltSamples samples;
-  const auto report = check_gradients(
-      built_chain<double>([](B& b, Value x) { return b.linear_onto(x, x, "square"); }), samples);
+  WideSamples samples;
+  ostrakon::Units<double> units;
+  units.add("records", [](B& b) { return b.floats(WideSamples::width); });
+  units.add("unit", [](B& b, Value x) { return b.linear_onto(x, x, "square"); });
+  units.add("misfit", [](B& b, Value x) { return b.losses(misfit<double>(x)); });
+  const Chain<double> chain(std::move(units), {2, samples.sample_bytes()});
+  const GradientReport report = check_gradients(chain, samples);
   EXPECT_TRUE(report.passed()) << report.text();
 }
 

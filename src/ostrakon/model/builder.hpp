@@ -17,21 +17,21 @@ template <class T>
 class Operations;
 }
 
-/// Of a linear layer y = x W^T + b: the standard deviation of W's initial values, whose mean is 0,
-/// and whether there is a b, which is 0 at first.
+/// A linear layer y = x W^T + b has a W with random initial values of this standard deviation, and
+/// may have a b, which is 0 at first.
 struct LinearSettings {
   double deviation = 0.02;
   bool bias = true;
 };
 
-/// Of a norm of rows. A bias is layernorm's.
+/// A norm of rows. The bias is layernorm's.
 struct NormSettings {
   math::NormKind kind = math::NormKind::layernorm;
   bool bias = true;
   double epsilon = 1e-5;
 };
 
-/// Of causal attention within each sample.
+/// Causal attention within each sample.
 struct AttentionSettings {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 0;    ///< of keys and values; 0: as many
@@ -71,13 +71,15 @@ class Builder {
 
   /// The floats (rows, columns) that begin at byte `first` of the batch.
   Value floats(std::int64_t columns, std::int64_t first = 0);
-  /// Rows of table `token`.weight (words, columns) by token, and with `positions` of them those of
-  /// `position`.weight by place in the sample. The batch begins with the tokens as std::int32_t.
+  /// Rows of token.weight (words, columns) by token, and with `positions` above 0 + those of
+  /// position.weight (positions, columns) by place in the sample. The batch begins with the tokens,
+  /// std::int32_t below `words`.
   Value embedding(std::int64_t words, std::int64_t columns, std::int64_t positions = 0,
                   double deviation = 0.02);
 
   // ---- layers
 
+  /// x W^T + b.
   Value linear(const Value& x, const std::string& name, std::int64_t columns,
                const LinearSettings& settings = {});
   /// onto + x W^T + b, rounded once.
@@ -87,7 +89,8 @@ class Builder {
   Value gated_linear(const Value& x, const std::string& name, std::int64_t columns,
                      const LinearSettings& settings = {});
   Value norm(const Value& x, const std::string& name, const NormSettings& settings = {});
-  /// Of queries, keys and values x W^T + b, layer `name`.qkv; (rows, heads * head_width).
+  /// Attention of the queries, keys and values x W^T + b, layer `name`.qkv: (rows, heads *
+  /// head_width).
   Value attention(const Value& x, const std::string& name, const AttentionSettings& settings,
                   const LinearSettings& linear = {});
 
@@ -106,14 +109,14 @@ class Builder {
   /// batch has the targets behind the tokens, as many.
   Value cross_entropy(const Value& x, const std::string& name, std::int64_t words,
                       double deviation = 0.02);
-  /// The same with the table of tokens of the embedding in unit `unit`.
+  /// Cross-entropy with token.weight of the embedding in unit `unit` in place of a weight.
   Value tied_cross_entropy(const Value& x, const std::string& unit);
   /// Losses by an operation of one's own, which writes OperationForward::losses.
   Value losses(Operation<T> operation);
 
   // ---- by a Chain
 
-  /// The unit's input. Throws Error where there is none.
+  /// The unit's input; in the first unit no value.
   Value input() const;
   /// The unit with this output.
   struct Built {

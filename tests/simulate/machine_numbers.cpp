@@ -317,6 +317,8 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   };
   out << "ostrakon:\n  machine:\n    name: \"" << machine.name << "\"\n";
   line("ranks_per_node", machine.ranks_per_node, "data sheet");
+  if (std::string(made.kind) == "MI300X")
+    line("attention_by_products", 1, "this program's kernels for HIP");
   line("memory_gibibytes", made.gibibytes, "data sheet");
   line("nccl_protocols", 1, "NCCL's constants");
   line("ll128_between_nodes", 0, "efficiencies of InternEvo on 8 to 1024 ranks");

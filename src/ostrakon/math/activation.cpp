@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/activation.hpp>
 
+#include <cmath>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
@@ -92,10 +93,39 @@ void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> 
       });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                             \
-  template void gelu_forward<T>(const Exec&, View<const T**>, View<T**>);                   \
-  template void gelu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>); \
-  template void swiglu_forward<T>(const Exec&, View<const T**>, View<T**>);                 \
+template <class T>
+void soft_cap_forward(const Exec& exec, compute_t<T> cap, View<const T**> x, View<T**> y) {
+  const auto capped = KOKKOS_LAMBDA(std::int64_t, compute_t<T> in) {
+    return cap * std::tanh(in / cap);
+  };
+  require_shape("soft_cap_forward", "y", y, x.rows(), x.columns());
+  for_each_row(
+      exec, "soft_cap_forward", x.rows(), x.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t r) { row.map(capped, y.row(r), x.row(r)); });
+}
+
+template <class T>
+void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, View<const T**> dy,
+                       View<T**> dx) {
+  using C = compute_t<T>;
+  const auto slope = KOKKOS_LAMBDA(std::int64_t, C out, C d) {
+    return d * (C(1) - out / cap * (out / cap));
+  };
+  require_shape("soft_cap_backward", "dx", dx, y.rows(), y.columns());
+  for_each_row(
+      exec, "soft_cap_backward", y.rows(), y.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        row.map(slope, dx.row(r), y.row(r), dy.row(r));
+      });
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void soft_cap_forward<T>(const Exec&, compute_t<T>, View<const T**>, View<T**>);       \
+  template void soft_cap_backward<T>(const Exec&, compute_t<T>, View<const T**>, View<const T**>, \
+                                     View<T**>);                                                  \
+  template void gelu_forward<T>(const Exec&, View<const T**>, View<T**>);                         \
+  template void gelu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);       \
+  template void swiglu_forward<T>(const Exec&, View<const T**>, View<T**>);                       \
   template void swiglu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -24,4 +24,12 @@ template <class T>
 void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
                      View<T**> dgate_up);
 
+/// y = cap * tanh(x / cap) (Gemma Team 2024, "logit soft-capping"). x, y (rows, n).
+template <class T>
+void soft_cap_forward(const Exec& exec, compute_t<T> cap, View<const T**> x, View<T**> y);
+/// dx from dy, overwritten; they may be the same matrix.
+template <class T>
+void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, View<const T**> dy,
+                       View<T**> dx);
+
 }  // namespace ostrakon::math

@@ -738,6 +738,25 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   return made;
 }
 
+template <class T>
+int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
+  const auto limit = static_cast<Compute>(cap);
+  const int made = add_for(x, name, columns_of(x));
+  Call forward{name, {x}, {made}};
+  forward.work = row_work(x, 2 * columns_of(x));
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::soft_cap_forward<T>(exec, limit, a.read<T>(0), a.written<T>(0));
+  });
+  Call backward{"d " + name, {made, ~made}, {~x}};
+  backward.replaces = {{~x, ~made}};
+  backward.work = row_work(x, 3 * columns_of(x));
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::soft_cap_backward<T>(exec, limit, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
 template class Operations<float>;
 template class Operations<double>;
 template class Operations<bf16>;

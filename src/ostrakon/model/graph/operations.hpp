@@ -73,6 +73,8 @@ class Operations {
                 std::int64_t head_width);
   /// gelu(x), or of gate and up side by side silu(gate) * up.
   int activation(int x, const std::string& name, Activation activation);
+  /// cap * tanh(x / cap).
+  int soft_cap(int x, const std::string& name, double cap);
 
   // A mixture of experts: y = onto + (shared(n) + the sum over a row's experts e of weight_e
   // mlp_e(n)). Rows are copied, sorted by expert, and each expert multiplies its run of copies: no

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small GPT in 40 lines, trained on the bytes of a text. docs/own-models.md explains it.
+// A small GPT, whose model is 20 lines, trained on the bytes of a text. docs/own-models.md explains
+// it.
 //
 //     cmake -S . -B build -D CMAKE_PREFIX_PATH=<where Ostrakon is installed> && cmake --build build
 //     mpiexec -n 4 build/gpt some.txt 200

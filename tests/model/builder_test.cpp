@@ -101,6 +101,21 @@ TEST(Builder, ALayerMayGoOntoItsInput) {
   EXPECT_TRUE(report.passed()) << report.text();
 }
 
+TEST(Builder, ASoftCapIsSteepWhereItIsFarFromTheCap) {
+  for (const std::int64_t pieces : in_pieces) {
+    BuiltSamples samples;
+    const auto report = check_gradients(
+        built_chain<double>(
+            [](B& b, Value x) {
+              const Value rows = b.soft_cap(x, 0.7);
+              return b.linear_onto(rows, b.soft_cap(b.linear(rows, "up", 12), 0.3), "down");
+            },
+            pieces),
+        samples);
+    EXPECT_TRUE(report.passed()) << report.text();
+  }
+}
+
 TEST(Builder, AFrozenParameterHasNoGradient) {
   for (const std::int64_t pieces : in_pieces)
     for (const char* frozen : {"unit.tanh.scale", "unit.up.weight", "unit.up.bias"}) {
@@ -209,6 +224,42 @@ std::string refusal_of(const F& function, std::int64_t pieces = 1) {
 }
 
 TEST(Builder, RefusesWhatCantBe) {
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.soft_cap(x, 0.0); }),
+            "soft_cap has a cap of 0; expected a number above 0");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.norm(x, "norm", {math::NormKind::rmsnorm, false, -1});
+            }),
+            "norm has an epsilon of -1; expected a number above 0");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.attention(x, "a", {2, 2, -8});
+            }),
+            "a has heads of -8 columns; expected 0 for columns / heads, or more");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.attention(x, "a", {2, 2, 8, -1.0});
+            }),
+            "a has a rotary base of -1; expected 0 for none, or more");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              b.cross_entropy(x, "output", 8);
+              return x;
+            }),
+            "it returns no value that its Builder has made");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              const Value n = b.norm(x, "norm");
+              b.cross_entropy(n, "output", 8);
+              return n;
+            }),
+            "it computes losses and returns norm; expected the losses");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              const Value a = b.attention(x, "a", {2, 2, 8, 100.0});
+              return b.cross_entropy(b.linear(a, "b", 16), "output", 8);
+            }),
+            "rotary works in place, and the unit of the losses computes all of it again; expected "
+            "it in a unit before");
+  Value elsewhere;
+  built_chain<double>([&](B& b, Value x) { return elsewhere = b.norm(x, "norm"); }, 1);
+  EXPECT_EQ(refusal_of([&](B& b, Value) { return b.gelu(elsewhere); }),
+            "gelu takes a value of another unit; expected one that this Builder has made, or the "
+            "unit's input");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
               b.norm(x, "norm");
               return b.linear(x, "up", 16);

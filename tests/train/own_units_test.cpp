@@ -181,6 +181,43 @@ TEST(OwnUnits, HaveTheBitsOfADecksModel) {
       }
 }
 
+/// In pieces ranks make addends of an embedding, of which all that is behind it takes sums.
+template <class T>
+Chain<T> embedded_and_more(std::int64_t words, const LeafSize& leaf) {
+  ostrakon::Units<T> units;
+  units.add("embedding", [=](Builder<T>& b) {
+    const Value e = b.embedding(words, built_width, leaf.rows, 0.5);
+    const Value up = b.gelu(b.linear(b.soft_cap(e, 2.0), "up", built_width, {0.5}));
+    return b.add(b.linear_onto(e, up, "down", {0.5}), b.apply(mixed<T>(e)));
+  });
+  units.add("head", [=](Builder<T>& b, Value x) {
+    return b.cross_entropy(b.norm(x, "norm"), "output", words);
+  });
+  return {std::move(units), leaf};
+}
+
+TEST(OwnUnits, MayComputeBehindAnEmbedding) {
+  config::Settings settings = small_llama(8);
+  settings.training.steps = 3;
+  const auto train = [&](auto type, std::int64_t tensor_ranks, MPI_Comm comm) {
+    Mesh mesh(comm);
+    const auto samples =
+        data::open_dataset(settings.data, data::Split::training, settings.training.sequence_length,
+                           settings.model.vocabulary, 1, mesh.world());
+    const LeafSize leaf{settings.training.micro_batch_size, samples->sample_bytes(),
+                        settings.training.sequence_length, tensor_ranks, 2};
+    Trainer trainer(make_model(embedded_and_more<decltype(type)>(settings.model.vocabulary, leaf)),
+                    train::trainer_settings(settings, mesh), mesh);
+    return history_of(trainer, *samples, settings.training.steps);
+  };
+  for (std::int64_t tensor = 1; tensor <= std::min(world_ranks(), 2); ++tensor) {
+    expect_bits(train(1.0f, tensor, MPI_COMM_WORLD), train(1.0f, 1, MPI_COMM_SELF),
+                text("tensor ", tensor));
+    expect_bits(train(bf16(), tensor, MPI_COMM_WORLD), train(bf16(), 1, MPI_COMM_SELF),
+                text("16 bits, tensor ", tensor));
+  }
+}
+
 TEST(OwnUnits, TrainInSixteenBits) {
   config::Settings settings = small_gpt2(8);
   settings.training.steps = 3;

@@ -2,6 +2,8 @@
 #include <ostrakon/model/builder.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block.hpp>
@@ -31,6 +33,12 @@ void copy_floats(const OperationForward<T>& call, std::int64_t columns, std::int
       });
 }
 
+/// Numbers Builders, also those that other threads make.
+std::uint64_t next_builder() {
+  static std::atomic<std::uint64_t> count{0};
+  return ++count;
+}
+
 template <class T>
 void add_matrices(const Exec& exec, View<const T**> a, View<const T**> b, View<T**> y) {
   using C = compute_t<T>;
@@ -51,6 +59,7 @@ struct Builder<T>::State {
         frozen(std::move(frozen_)),
         find_table(std::move(find_table_)) {}
 
+  const std::uint64_t id = next_builder();
   std::string unit;
   LeafShape leaf;
   graph::Operations<T> operations;
@@ -62,6 +71,7 @@ struct Builder<T>::State {
   std::string tied_to, table;
   std::int64_t batch_bytes = 0;
   const Parameter* tied = nullptr;
+  int losses = -1;
 
   graph::Graph& graph() { return operations.graph(); }
   std::int64_t pieces() const { return leaf.tensor_pieces(); }
@@ -70,12 +80,14 @@ struct Builder<T>::State {
 
   Value make(int v, const std::string& name) {
     unread[v] = name;
-    return {v};
+    return {v, id};
   }
 
   void require_value(const Value& x, const std::string& name) {
-    require(x.number >= 0 && x.number < static_cast<int>(graph().values.size()), name,
+    require(x.number >= 0, name,
             " takes no value; expected one that this Builder has made, or the unit's input");
+    require(x.builder == id, name, " takes a value of another unit; expected one that this ",
+            "Builder has made, or the unit's input");
   }
   /// The value, which an operation takes.
   int take(const Value& x, const std::string& name) {
@@ -90,6 +102,12 @@ struct Builder<T>::State {
     require(!has_columns(v), name, " takes rows, but of ", value(v).name,
             " tensor ranks have columns; expected a linear layer between");
     return v;
+  }
+
+  Value make_losses(int v, const std::string& name) {
+    is_loss = true;
+    losses = v;
+    return make(v, name);
   }
 
   /// So many bytes of the batch.
@@ -193,7 +211,7 @@ std::int64_t Builder<T>::columns(const Value& x) const {
 
 template <class T>
 Value Builder<T>::input() const {
-  return {state_->graph().input};
+  return {state_->graph().input, state_->id};
 }
 
 // ---- of the batch -------------------------------------------------------------------------------
@@ -226,7 +244,9 @@ Value Builder<T>::embedding(std::int64_t words, std::int64_t columns, std::int64
     s.declare(std::move(table));
   }
   s.reads(bytes_of<std::int32_t>(rows()));
-  return s.make(s.operations.embedding(words, columns, positions > 0), "embedding");
+  // In pieces ranks have addends, of which what comes behind takes sums.
+  const int made = s.operations.embedding(words, columns, positions > 0);
+  return s.make(s.operations.rows_of_rank(made), "embedding");
 }
 
 // ---- layers -------------------------------------------------------------------------------------
@@ -275,6 +295,8 @@ Value Builder<T>::norm(const Value& x, const std::string& name, const NormSettin
   State& s = *state_;
   const int v = s.take_rows(x, name);
   const std::int64_t width = columns(x);
+  require(settings.epsilon > 0.0 && std::isfinite(settings.epsilon), name, " has an epsilon of ",
+          settings.epsilon, "; expected a number above 0");
   s.require_cut(name, "columns", width);
   Parameter weight = Parameter::zeros(name + ".weight", {width});
   weight.initializer = Initializer::ones;
@@ -289,6 +311,10 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
                             const AttentionSettings& settings, const LinearSettings& linear) {
   State& s = *state_;
   const int v = s.take_rows(x, name);
+  require(settings.head_width >= 0, name, " has heads of ", settings.head_width,
+          " columns; expected 0 for columns / heads, or more");
+  require(settings.rotary_base >= 0.0 && std::isfinite(settings.rotary_base), name,
+          " has a rotary base of ", settings.rotary_base, "; expected 0 for none, or more");
   DecoderSettings m;
   m.width = columns(x);
   m.heads = settings.heads;
@@ -317,6 +343,14 @@ Value Builder<T>::gelu(const Value& x) {
   State& s = *state_;
   const int v = s.take(x, "gelu");
   return s.make(s.operations.activation(v, s.value(v).name + ".gelu", Activation::gelu), "gelu");
+}
+
+template <class T>
+Value Builder<T>::soft_cap(const Value& x, double cap) {
+  require(cap > 0.0, "soft_cap has a cap of ", cap, "; expected a number above 0");
+  const int v = state_->take(x, "soft_cap");
+  return state_->make(state_->operations.soft_cap(v, state_->value(v).name + ".cap", cap),
+                      "soft_cap");
 }
 
 template <class T>
@@ -459,9 +493,8 @@ Value Builder<T>::cross_entropy(const Value& x, const std::string& name, std::in
   State& s = *state_;
   const int v = s.take_rows(x, name);
   const int weight = s.declare(s.table_of(name + ".weight", words, columns(x), deviation));
-  s.is_loss = true;
   s.reads(bytes_of<std::int32_t>(2 * rows()));
-  return {s.operations.cross_entropy(v, weight, words)};
+  return s.make_losses(s.operations.cross_entropy(v, weight, words), name);
 }
 
 template <class T>
@@ -476,10 +509,9 @@ Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit) {
   require(s.tied->columns() == columns(x), "the losses are tied to ", s.tied->full_name(), " of ",
           s.tied->columns(), " columns, but take ", columns(x), "; expected as many");
   s.tied_to = unit;
-  s.is_loss = true;
   s.reads(bytes_of<std::int32_t>(2 * rows()));
   const int weight = s.operations.tied_weight(*s.tied);
-  return {s.operations.cross_entropy(v, weight, s.tied->rows())};
+  return s.make_losses(s.operations.cross_entropy(v, weight, s.tied->rows()), "losses");
 }
 
 template <class T>
@@ -488,8 +520,8 @@ Value Builder<T>::losses(Operation<T> operation) {
   require(!operation.inputs.empty() && !operation.backward_reads_output, "operation ",
           operation.name, " makes losses; expected inputs, and a backward that reads no output");
   const Value made = s.apply(std::move(operation), true);
-  s.is_loss = s.graph().setting.is_loss = true;
-  return made;
+  s.graph().setting.is_loss = true;
+  return s.make_losses(made.number, s.value(made.number).name);
 }
 
 // ---- the unit -----------------------------------------------------------------------------------
@@ -497,9 +529,14 @@ Value Builder<T>::losses(Operation<T> operation) {
 template <class T>
 typename Builder<T>::Built Builder<T>::build(const Value& output) && {
   State& s = *state_;
-  require(output.number >= 0 && output.number < static_cast<int>(s.graph().values.size()) &&
-              output.number != s.graph().input,
+  require(output.number >= 0 && output.builder == s.id && output.number != s.graph().input,
           "it returns no value that its Builder has made");
+  require(!s.is_loss || output.number == s.losses, "it computes losses and returns ",
+          s.value(output.number).name, "; expected the losses");
+  for (const graph::Operation& operation : s.graph().operations)
+    for (const Call& call : operation.forward)
+      require(!s.is_loss || !call.in_place, call.name, " works in place, and the unit of the ",
+              "losses computes all of it again; expected it in a unit before");
   s.unread.erase(output.number);
   require(s.unread.empty(), "nothing takes ", s.unread.empty() ? "" : s.unread.begin()->second,
           ", which is not what it returns; expected all to be used");

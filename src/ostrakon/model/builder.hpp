@@ -97,6 +97,7 @@ class Builder {
   // ---- without parameters
 
   Value gelu(const Value& x);
+  Value soft_cap(const Value& x, double cap);  ///< cap * tanh(x / cap)
   Value add(const Value& x, const Value& y);
 
   // ---- operations of one's own

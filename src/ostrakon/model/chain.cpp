@@ -110,7 +110,11 @@ void Chain<T>::build(const std::string& name, const UnitFunction<T>& function,
             " elements, which are no matrix of ", shape.own_rows(), " rows");
     Builder<T> builder(name, shape, input / shape.own_rows(), frozen,
                        [&](const std::string& other) { return find_table(other); });
-    built = std::move(builder).build(function(builder, builder.input()));
+    try {
+      built = std::move(builder).build(function(builder, builder.input()));
+    } catch (const std::logic_error& error) {
+      throw Error(text("its program can't be derived: ", error.what()));
+    }
     require(built.batch_bytes <= leaf_.bytes(), "it reads ", built.batch_bytes,
             " bytes of a batch, but those of a leaf are ", leaf_.bytes());
   });

@@ -13,6 +13,7 @@ namespace ostrakon::model {
 /// the unit is computed.
 struct Value {
   int number = -1;
+  std::uint64_t builder = 0;  ///< which Builder has made it; 0: none
 };
 
 /// What the kernels of an operation of one's own are given. Matrices have all rows and columns of a

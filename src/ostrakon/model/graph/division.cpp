@@ -148,6 +148,9 @@ int Division::whole_weight(Graph& graph, int weight, bool is_summed, std::int64_
     const Weight& of = graph.weights[static_cast<std::size_t>(weight)];
     found->second.value = graph.add({of.name, 1, of.elements * graph.setting.pieces});
     if (is_summed && of.trained) graph.summed_weights[found->second.value] = leaves;
+  } else if (found->second.is_summed != is_summed || found->second.leaves != leaves) {
+    throw std::logic_error("the gradient of a weight is summed in two ways: " +
+                           graph.weights[static_cast<std::size_t>(weight)].name);
   }
   return ~found->second.value;
 }

@@ -399,7 +399,7 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
   input.scratch = forward.scratch;
   input.flops = layer.flops;
   input.work = layer.work + plan::row_work(2.0 * bytes(assignments * width)) +
-               plan::row_work(bytes(assignments * (3 * layer.inputs + 2 * width)));
+               plan::row_work(bytes(assignments * 3 * layer.inputs));
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const auto routes = routes_read<T>(a, all, all.rows, 2, 3);
     const View<const T**> rows_of_x = a.read<T>(1);
@@ -420,6 +420,7 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
   const int weighed = add_for(x, "d " + own + ".outputs", width, Keep::cheap);
   Call weigh{"weigh d y", {~y, all.lists, all.weights}, {weighed}};
   weigh.expands = true;
+  weigh.work = plan::row_work(2.0 * bytes(assignments * width));
   weigh.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::gather_weighed_rows<T>(exec, a.read<T>(0), routes_read<T>(a, all, all.rows, 1, 2),
                                  a.written<T>(0));

@@ -295,6 +295,7 @@ class PlaceCheck {
       }
     };
     check(step().placed->reads, false);
+    check(step().placed->weights, false);
     check(step().placed->writes, true);
     check(step().placed->scratch, true);
   }

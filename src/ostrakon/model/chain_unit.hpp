@@ -39,7 +39,7 @@ class ChainUnit {
  public:
   virtual ~ChainUnit() = default;
 
-  /// The same at each call.
+  /// Returns equal descriptions at each call.
   virtual ChainUnitDescription describe() const = 0;
   virtual void forward(const ForwardCall<T>& call) const = 0;
   virtual void backward(const BackwardCall<T>& call) const = 0;

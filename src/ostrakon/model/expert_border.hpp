@@ -43,7 +43,7 @@ struct ExpertBorder {
         router(settings.experts.router()),
         has_shared(settings.experts.shared > 0 && leaf.tensor_pieces() == 1) {}
 
-  /// Of all of them.
+  /// Assignments of all rows.
   std::int64_t assignments() const { return rows * router.per_token; }
   /// Elements of Routes::offsets.
   std::int64_t offsets() const { return router.experts * leaves + 1; }

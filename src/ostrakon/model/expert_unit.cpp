@@ -44,7 +44,7 @@ plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& l
   const math::ExpertRounds rounds = make_rounds(settings, leaf);
   const std::int64_t own = settings.experts.count / leaf.expert_ranks,
                      runs = leaf.own_row_leaves() * own;
-  // Of all assignments, as many for each expert and leaf as for any other, but for rounding.
+  // Each expert has as many assignments of each leaf as any other, but for rounding.
   const std::int64_t rows = leaf.own_rows() * settings.experts.per_token / leaf.expert_ranks;
   std::vector<std::int64_t> offsets;
   for (std::int64_t run = 0; run <= runs; ++run)
@@ -504,7 +504,7 @@ void ExpertUnit<T>::describe() {
   description_.cuts_matrices = false;
   description_.reads_batch = false;
 
-  // Of rows that are evenly divided over ranks, and over the rounds that these take.
+  // Rows are evenly divided over ranks, and over the rounds that these take.
   const Layer &up = experts_.front().up, &down = experts_.front().down;
   const auto product = [&](const Layer& layer) {
     return 2.0 * static_cast<double>(border_.assignments()) *

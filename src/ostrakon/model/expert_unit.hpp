@@ -93,7 +93,7 @@ class ExpertUnit final : public Unit<T> {
   Sent sent_in(View<std::byte*> buffer, Pass pass) const;
   Returned returned_in(View<std::byte*> buffer, Pass pass) const;
   Workspace workspace_in(View<std::byte*> buffer, Pass pass) const;
-  /// Of rank `rank` in a buffer that has `bytes` for each.
+  /// What rank `rank` has in a buffer with `bytes` for each.
   template <class Byte>
   static View<Byte*> block_of(View<Byte*> buffer, std::int64_t rank, std::int64_t bytes) {
     return buffer.range(rank * bytes, (rank + 1) * bytes);

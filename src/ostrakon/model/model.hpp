@@ -8,7 +8,7 @@
 
 namespace ostrakon::model {
 
-/// Of what the loss of a leaf consists.
+/// What the loss of a leaf consists of.
 struct LossTerms {
   std::int64_t samples = 1;     ///< of a leaf
   std::int64_t terms = 1;       ///< losses of a leaf, over which the loss is a mean
@@ -25,7 +25,7 @@ class Model {
   /// That of parameters and activations.
   virtual DType dtype() const = 0;
   virtual int units() const = 0;
-  /// Of a unit, with their offsets in its flat parameter. The reference stays valid.
+  /// The parameters of a unit, with their offsets in its flat parameter. The reference stays valid.
   virtual const std::vector<Parameter>& parameters(int unit) const = 0;
   /// Sizes, for plans.
   virtual plan::ModelDescription description() const = 0;

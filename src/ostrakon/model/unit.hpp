@@ -187,9 +187,8 @@ struct RowRange {
   std::int64_t begin, end;
 };
 
-/// A part of a Decoder whose parameters are gathered and released together. Units hold no arrays:
-/// every buffer is planned, and comes with the call. They have one phase. Models of one's own are
-/// made of ChainUnits.
+/// A part of a model whose parameters are gathered and released together. Units hold no arrays:
+/// every buffer is planned, and comes with the call.
 template <class T>
 class Unit {
  public:

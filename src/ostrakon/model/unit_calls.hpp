@@ -93,7 +93,8 @@ class ParameterArrays {
   ParameterArrays(View<A*> trained, View<A*> frozen, const std::vector<Parameter>& parameters)
       : trained_(trained), frozen_(frozen), parameters_(&parameters) {}
 
-  /// Of parameter `index`. Empty where the call does not have it: a gradient of what is frozen.
+  /// The array of parameter `index`. Empty where the call does not have it: a gradient of what is
+  /// frozen.
   /// Throws Error where there is no such parameter.
   Array<A> operator()(int index) const {
     const int count = parameters_ == nullptr ? 0 : static_cast<int>(parameters_->size());
@@ -106,7 +107,7 @@ class ParameterArrays {
     return segment.range(parameter.offset, parameter.offset + parameter.elements());
   }
 
-  /// The same as a matrix, of the parameter's shape: its first extent, and the product of the
+  /// That array as a matrix of the parameter's shape: its first extent, and the product of the
   /// others. Empty where the array is.
   View<A**> matrix(int index) const {
     const Array<A> array = (*this)(index);

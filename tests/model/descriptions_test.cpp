@@ -103,21 +103,15 @@ std::vector<NamedLeaf> divisions() {
 }
 
 std::vector<ModelCase> models() {
-  model::DecoderSettings gpt2;
-  gpt2.norm = math::NormKind::layernorm;
-  gpt2.positions = model::Positions::learned;
-  gpt2.activation = model::Activation::gelu;
-  gpt2.bias = gpt2.tie_embeddings = true;
-  gpt2.layers = 2;
-  gpt2.width = 64;
-  gpt2.heads = gpt2.kv_heads = 4;
-  gpt2.ffn_width = 256;
-  gpt2.vocabulary = 96;
-  model::DecoderSettings llama = gpt2;
-  llama.norm = math::NormKind::rmsnorm;
-  llama.positions = model::Positions::rotary;
-  llama.activation = model::Activation::swiglu;
-  llama.bias = llama.tie_embeddings = false;
+  const auto sized = [](model::DecoderSettings settings) {
+    settings.width = 64;
+    settings.heads = settings.kv_heads = 4;
+    settings.ffn_width = 256;
+    settings.vocabulary = 96;
+    return settings;
+  };
+  const model::DecoderSettings gpt2 = sized(model_cases()[0].settings);
+  const model::DecoderSettings llama = sized(model_cases()[1].settings);
   model::DecoderSettings stacked = llama;
   stacked.blocks_per_unit = 2;
   model::DecoderSettings qwen3 = llama;

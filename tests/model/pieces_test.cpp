@@ -95,27 +95,18 @@ void put(const std::vector<double>& values, const model::Parameter& parameter,
 }
 
 std::vector<ModelCase> cases_in_pieces() {
-  model::DecoderSettings llama;
-  llama.norm = math::NormKind::rmsnorm;
-  llama.positions = model::Positions::rotary;
-  llama.activation = model::Activation::swiglu;
-  llama.bias = false;
-  llama.layers = 2;
-  llama.width = 24;
-  llama.heads = 8;
-  llama.kv_heads = 4;
-  llama.own_head_width = 8;
-  llama.ffn_width = 20;
-  llama.vocabulary = 29;
-  llama.initializer_deviation = 0.3;
+  const auto in_heads = [](model::DecoderSettings settings, std::int64_t head_width) {
+    settings.heads = 8;
+    settings.kv_heads = 4;
+    settings.own_head_width = head_width;
+    settings.ffn_width = 20;
+    return settings;
+  };
+  const model::DecoderSettings llama = in_heads(model_cases()[1].settings, 8);
   model::DecoderSettings qwen3 = llama;
   qwen3.query_key_norm = true;
-  model::DecoderSettings gpt2 = qwen3;
-  gpt2.norm = math::NormKind::layernorm;
-  gpt2.positions = model::Positions::learned;
-  gpt2.activation = model::Activation::gelu;
-  gpt2.bias = true;
-  gpt2.own_head_width = 12;
+  model::DecoderSettings gpt2 = in_heads(model_cases()[0].settings, 12);
+  gpt2.query_key_norm = true;
   model::DecoderSettings stack = qwen3;
   stack.blocks_per_unit = 2;
   return {{"llama", llama, {2, 8}},

@@ -24,7 +24,7 @@ constexpr std::int64_t tree_slots(std::int64_t pieces) {
 /// slot `from` to slot `to` = from - 1. Behind the last piece the sum is in slot 0.
 template <class Write, class Add>
 void sum_piece(std::int64_t piece, std::int64_t pieces, const Write& write, const Add& add) {
-  // As many sums wait as the number of the piece has binary ones.
+  // Sums wait, as many as the number of the piece has binary ones.
   std::int64_t used = 0;
   for (std::int64_t rest = piece; rest > 0; rest /= 2) used += rest % 2;
   write(used++, piece);

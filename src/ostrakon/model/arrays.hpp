@@ -5,6 +5,12 @@
 
 namespace ostrakon::model {
 
+/// Arrays are described once, for those who write and who read: these only read.
+template <class A>
+View<A*> to_read(View<const A*> array) {
+  return {const_cast<A*>(array.data()), array.size(), array.origin()};
+}
+
 /// The arrays in a buffer, one after the other. Written once for both uses: with a buffer take()
 /// hands them out; without one they do not exist, and size() tells how large it has to be.
 template <class T>

@@ -7,11 +7,6 @@
 
 namespace ostrakon::model {
 
-/// Arrays are described once, for those who write and who read: these only read.
-inline View<std::byte*> to_read(View<const std::byte*> buffer) {
-  return {const_cast<std::byte*>(buffer.data()), buffer.size(), buffer.origin()};
-}
-
 /// Bytes from where y begins, (rows, width), or its gradient, to what passes to or from experts.
 template <class T>
 std::int64_t behind_y(std::int64_t rows, std::int64_t width) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/math/gemm.hpp>
+#include <ostrakon/model/arrays.hpp>
 #include <ostrakon/plan/phase.hpp>
 #include <stdexcept>
 #include <utility>
@@ -13,13 +14,10 @@ namespace {
 using graph::Home;
 
 /// Kernels are given constant views of what they read.
-View<std::byte*> writable(View<const std::byte*> bytes) {
-  return {const_cast<std::byte*>(bytes.data()), bytes.size(), bytes.origin()};
-}
 template <class A>
 View<std::byte*> as_bytes(View<A*> array) {
   if constexpr (std::is_const<A>::value)
-    return array ? writable(view_as<std::byte>(array)) : View<std::byte*>();
+    return array ? to_read(view_as<std::byte>(array)) : View<std::byte*>();
   else
     return view_as<std::byte>(array);
 }

@@ -107,8 +107,8 @@ class ParameterArrays {
     return segment.range(parameter.offset, parameter.offset + parameter.elements());
   }
 
-  /// That array as a matrix of the parameter's shape: its first extent, and the product of the
-  /// others. Empty where the array is.
+  /// Returns that array as a matrix of the parameter's shape: its first extent, and the product of
+  /// the others. Empty where the array is.
   View<A**> matrix(int index) const {
     const Array<A> array = (*this)(index);
     const std::vector<std::int64_t>& shape = (*parameters_)[static_cast<std::size_t>(index)].shape;

@@ -31,7 +31,7 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
 void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
                        const std::function<bool(std::int64_t most)>& has_room);
 
-/// Which part of what zero_bubble says these stages defer in the memory of 1f1b, about: what
+/// Estimates which part of what zero_bubble says these stages defer in the memory of 1f1b: what
 /// forwards leave is as much in all of them as it is in the one where 1f1b leaves most.
 double part_deferred(const std::vector<ModelDescription>& stages, int micro_batches);
 

@@ -76,13 +76,13 @@ int Division::over_tensor(Graph& graph, int v, Over to) {
   const Over from = graph.values[static_cast<std::size_t>(v)].over_tensor;
   if (from == to) return v;
   const bool gathers = from == Over::rows && to == Over::whole;
-  const auto found = made_.find({v, plan::Axis::tensor, to});
-  if (found != made_.end() && !gathers) return found->second;
+  const auto found = summed_.find(v);
+  if (found != summed_.end() && !gathers) return found->second;
   if (!gathers && !(from == Over::sum && to == Over::rows))
     throw std::logic_error(graph.values[static_cast<std::size_t>(v)].name +
                            " can't be brought to the layout that an operation takes it in");
   const int made = graph.add_like(v, gathers ? "all " : "sum of ");
-  made_[{v, plan::Axis::tensor, to}] = made;
+  if (!gathers) summed_[v] = made;
   Value& value = graph.values[static_cast<std::size_t>(made)];
   value.over_tensor = to;
   value.keep = Keep::cheap;
@@ -109,8 +109,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
   if (graph.setting.parts == 1) return own;
   std::vector<int> rest;
   for (int v : own)
-    if (made_.count({v, plan::Axis::shard, Over::whole}) == 0 && !contains(rest, v))
-      rest.push_back(v);
+    if (whole_.count(v) == 0 && !contains(rest, v)) rest.push_back(v);
   if (!rest.empty()) {
     const std::vector<int> whole = graph.add_like(rest, "all ");
     for (std::size_t i = 0; i < rest.size(); ++i) {
@@ -119,12 +118,12 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
       value.over_parts = Over::whole;
       value.is_side_by_side = value.pieces > 1;
       value.keep = Keep::cheap;
-      made_[{rest[i], plan::Axis::shard, Over::whole}] = whole[i];
+      whole_[rest[i]] = whole[i];
     }
     graph.operations.push_back(gather(graph, rest, whole, plan::Axis::shard));
   }
   std::vector<int> all;
-  for (int v : own) all.push_back(made_.at({v, plan::Axis::shard, Over::whole}));
+  for (int v : own) all.push_back(whole_.at(v));
   return all;
 }
 

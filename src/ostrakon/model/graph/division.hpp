@@ -3,7 +3,6 @@
 
 #include <map>
 #include <ostrakon/model/graph/graph.hpp>
-#include <tuple>
 #include <vector>
 
 namespace ostrakon::model::graph {
@@ -44,7 +43,8 @@ class Division {
     std::int64_t leaves;  ///< of its gradient
   };
 
-  std::map<std::tuple<int, plan::Axis, Over>, int> made_;
+  std::map<int, int> summed_;           // over tensor ranks, of addends
+  std::map<int, int> whole_;            // over parts, of rows
   std::map<int, WholeWeight> weights_;  // by weight
 };
 

@@ -36,12 +36,6 @@ std::int64_t bytes_to_widen(std::int64_t elements) {
   return is_narrow<T> ? bytes_of<compute_t<T>>(elements) : 0;
 }
 
-/// Kernels are given constant views of what they read.
-template <class C>
-View<C*> as_in_routes(View<const C*> array) {
-  return {const_cast<C*>(array.data()), array.size(), array.origin()};
-}
-
 /// Routes of `rows` rows in the bytes of Experts::lists, without weights.
 template <class T>
 struct ListedRoutes {
@@ -68,7 +62,7 @@ template <class T>
 math::Routes<compute_t<T>> routes_read(const Arguments& a, const Experts& experts,
                                        std::int64_t rows, int lists, int weights = -1) {
   auto routes = ListedRoutes<T>(experts, rows, a.bytes(a.place_read(lists))).routes;
-  if (weights >= 0) routes.weights = as_in_routes(a.template read<compute_t<T>>(weights).flat());
+  if (weights >= 0) routes.weights = to_read(a.template read<compute_t<T>>(weights).flat());
   return routes;
 }
 
@@ -78,7 +72,7 @@ View<const T**> added_to(const Arguments& a) {
   return a.adds() ? a.template read<T>(a.reads() - 1) : View<const T**>();
 }
 
-/// Which of all rows that are sorted by expert each expert has.
+/// Tells which of all rows, sorted by expert, each expert has.
 class ExpertRows {
  public:
   ExpertRows(const Exec& exec, const Experts& experts, View<const std::int64_t*> offsets)

@@ -320,7 +320,7 @@ class PlaceCheck {
         fail(" works in place, but elsewhere than where this lies: ", from);
     }
   }
-  /// As this call has it; null: it does not.
+  /// Finds where this call has a value; null: it does not have it.
   const Place* place_of(int v) const {
     const PlacedCall& placed = *step().placed;
     for (std::size_t i = 0; i < placed.call.writes.size(); ++i)

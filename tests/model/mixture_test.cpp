@@ -156,9 +156,9 @@ TYPED_TEST(MixtureOf, ATokenDependsOnNoOther) {
     const std::vector<T> x = MixtureRun<T>::scaled(rows * width, 3, 1.0);
     const std::vector<T> all = MixtureRun<T>(settings, {1, rows}).forward(x);
     for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{7, 90}, std::pair{149, 150}})
-      EXPECT_EQ(bits(MixtureRun<T>(settings, {1, end - begin})
-                         .forward(some_rows(x, width, begin, end))),
-                bits(some_rows(all, width, begin, end)))
+      EXPECT_EQ(
+          bits(MixtureRun<T>(settings, {1, end - begin}).forward(some_rows(x, width, begin, end))),
+          bits(some_rows(all, width, begin, end)))
           << begin << " to " << end;
   }
 }

@@ -34,13 +34,13 @@ void ActivationPass::after(const Task& task, Tape& tape) {
   Away& away = away_[task.micro_batch];
   std::vector<int> leaving;
   if (task.work == Work::forward) leaving = send_away(task.unit, tape, away);
-  // What the last forward left, which this task may have read, has been copied meanwhile.
+  // The last forward's activations, which this task may have read, have been copied by now.
   builder_.release(task.unit, std::exchange(leaving_, std::move(leaving)));
   if (task.work == Work::backward) end_on_host(task.unit, away);
 }
 
-/// After forward of unit `u`: begins to copy to the host what backwards of this unit and the next
-/// will read. Returns what is being copied.
+/// After forward of unit `u`: begins to copy to the host the activations that backwards of this
+/// unit and the next will read. Returns the buffers that are being copied.
 std::vector<int> ActivationPass::send_away(int u, Tape& tape, Away& away) {
   away.units.resize(tape.units.size());
   std::vector<int> leaving;
@@ -58,7 +58,7 @@ std::vector<int> ActivationPass::send_away(int u, Tape& tape, Away& away) {
   return leaving;
 }
 
-/// Begins to copy back what backward of unit `u` reads.
+/// Begins to copy back the activations that backward of unit `u` reads.
 void ActivationPass::bring_back(int u, Tape& tape, Away& away) {
   if (!waits_on_host_[u] || away.units[u].is_back) return;
   away.units[u].is_back = true;

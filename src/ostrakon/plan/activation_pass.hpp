@@ -11,29 +11,28 @@
 
 namespace ostrakon::plan {
 
-/// Whether what backward of a unit reads waits in host memory. Next to the loss, the last two
-/// backwards follow their forwards at once.
+/// Whether the activations of a unit wait for backward in host memory. Those of the last two
+/// backwards before the loss do not, as they follow their forwards at once.
 bool waits_on_host(const ModelDescription& model, const Policy& policy, int unit);
 
-/// What becomes of activations between forward and backward: they wait in host memory, or are
-/// computed again.
+/// Moves activations to host memory between forward and backward, or recomputes them.
 class ActivationPass {
  public:
   ActivationPass(Builder& builder, const Policy& policy, const GatherPass& gathers);
 
-  /// Brings back or computes again what a backward reads.
+  /// Copies back or recomputes the activations that a backward reads.
   void before(const Task& task, Tape& tape);
-  /// Sends away what a forward left; ends what waited on the host for a backward.
+  /// Copies a forward's activations to the host; ends the host copies that a backward has used.
   void after(const Task& task, Tape& tape);
 
  private:
-  /// What a unit's backward reads, as it waits on the host: copies, or -1.
+  /// Host copies of the activations that a unit's backward reads; -1: none.
   struct UnitAway {
     int input = -1;
     int saved = -1;
     bool is_back = false;
   };
-  /// What is away of one micro-batch.
+  /// Host copies of one micro-batch.
   struct Away {
     std::vector<UnitAway> units;
   };
@@ -46,9 +45,9 @@ class ActivationPass {
   Builder& builder_;
   const GatherPass& gathers_;
   const std::vector<bool> checkpointed_;
-  std::vector<bool> waits_on_host_;  // of each unit: what its backward reads
-  std::map<int, Away> away_;         // by micro-batch
-  std::vector<int> leaving_;         // on the device, being copied since the last forward
+  std::vector<bool> waits_on_host_;  // per unit: whether its activations wait on the host
+  std::map<int, Away> away_;         // keyed by micro-batch
+  std::vector<int> leaving_;         // device buffers that are being copied since the last forward
 };
 
 }  // namespace ostrakon::plan

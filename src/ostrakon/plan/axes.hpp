@@ -11,13 +11,14 @@ namespace ostrakon::plan {
 
 /// A dimension along which a step is divided: the micro-batches of a rank, and dimensions of ranks.
 enum class Axis {
-  micro_batch,  ///< leaves that a rank works through one after the other; no dimension of ranks
-  tensor,       ///< ranks that have some of each unit's parameters, and compute a leaf together
+  micro_batch,  ///< leaves that a rank computes one after the other; no dimension of ranks
+  tensor,       ///< ranks that each have a part of every unit's parameters, and compute a leaf
+                ///< together
   shard,        ///< ranks that share one replica of the model
   replicate,    ///< replicas of the model
-  pipeline,     ///< stages: ranks that have some of the units each, and hand activations on
-  /// Tensor ranks and their neighbours along shard, as ranks are numbered: no dimension of its own,
-  /// but what exchanges between these two together are along.
+  pipeline,     ///< stages: ranks that each have some of the units, and pass activations on
+  /// Tensor ranks together with their neighbours along shard, as ranks are numbered. It has no size
+  /// of its own; exchanges between both are along it.
   tensor_shard
 };
 constexpr Named<Axis> axis_names[] = {{Axis::micro_batch, "micro_batch"},
@@ -31,8 +32,8 @@ constexpr const char* name(Axis axis) { return name_in(axis_names, axis); }
 constexpr int axes = static_cast<int>(Axis::tensor_shard);
 
 /// Ranks along an axis, or a part of it: `ranks` of them, each `stride` ranks after the one before.
-/// All ranks of an axis are {axis, its size}; a run of N neighbours is {axis, N}; one rank of each
-/// such run is {axis, size / N, N}. The ranks of an axis fall into equal groups of this form.
+/// {axis, size} are all ranks of an axis; {axis, N} is a run of N neighbours; {axis, size / N, N}
+/// is one rank of each such run. The ranks of an axis fall into equal groups of this form.
 struct Span {
   Axis axis = Axis::shard;
   int ranks = 1;
@@ -44,12 +45,12 @@ struct Span {
   friend constexpr bool operator!=(const Span& a, const Span& b) { return !(a == b); }
 };
 
-/// Whether a span of Grid::levels is the second of two: one rank of each node.
+/// Whether a span of Grid::levels is the second level, one rank of each node.
 constexpr bool is_across_nodes(const Span& level) { return level.stride > 1; }
 
-/// What an array is divided over, outer to inner: into equal parts over the first span, each of
-/// these over the second, and so on. None: every rank has the whole. Spans of one rank are left
-/// out.
+/// The spans that an array is divided over, outer to inner: into equal parts over the first span,
+/// each of these over the second, and so on. Empty: every rank has the whole. Spans of one rank are
+/// left out.
 class Spans {
  public:
   constexpr Spans() = default;
@@ -62,7 +63,7 @@ class Spans {
   constexpr void push(const Spans& spans) {
     for (const Span& span : spans) push(span);
   }
-  /// Without the innermost.
+  /// Returns all but the innermost span.
   constexpr Spans outer() const {
     Spans spans = *this;
     --spans.size_;
@@ -74,20 +75,20 @@ class Spans {
   constexpr bool empty() const { return size_ == 0; }
   constexpr const Span* begin() const { return spans_.data(); }
   constexpr const Span* end() const { return spans_.data() + size_; }
-  /// Whether it is divided over `axis`, all of it or a part.
+  /// Whether the array is divided over `axis` or a part of it.
   constexpr bool has(Axis axis) const {
     for (const Span& span : *this)
       if (span.axis == axis) return true;
     return false;
   }
-  /// Whether `outer` are the first of these.
+  /// Whether the first spans are those of `outer`.
   constexpr bool starts_with(const Spans& outer) const {
     if (outer.size_ > size_) return false;
     for (int i = 0; i < outer.size_; ++i)
       if (spans_[i] != outer.spans_[i]) return false;
     return true;
   }
-  /// Into how many parts.
+  /// The number of parts.
   constexpr std::int64_t parts() const {
     std::int64_t parts = 1;
     // GCC 12 vectorizes a loop to size_ for AVX-512 and then warns of elements not set.
@@ -102,7 +103,7 @@ class Spans {
   friend constexpr bool operator!=(const Spans& a, const Spans& b) { return !(a == b); }
 
  private:
-  static constexpr int most = 5;  // plans have some hundred thousand of these
+  static constexpr int most = 5;  // small, as plans have some hundred thousand Spans
   std::array<Span, most> spans_{};
   int size_ = 0;
 };
@@ -120,12 +121,12 @@ constexpr void Spans::push(const Span& span) {
 /// then share a replica of the model, and the ranks of a stage are neighbours.
 struct Grid {
   std::array<std::int64_t, axes> sizes;
-  /// Neighbouring ranks of a node, where collectives that span nodes are in two levels: inside the
-  /// nodes and across them. 0: in one.
+  /// Neighbouring ranks of a node, if collectives that span nodes have two levels: inside the nodes
+  /// and across them. 0: one level.
   int node = 0;
-  /// Neighbouring ranks that read each other's memory in collectives. 0: none do.
+  /// Neighbouring ranks that read each other's memory in collectives. 0: none.
   int window = 0;
-  /// Whether the ranks along shard are neighbours, and tensor comes after it.
+  /// Whether the ranks along shard are neighbours, and tensor ranks are apart.
   bool shard_first = false;
 
   Grid() { sizes.fill(1); }
@@ -150,19 +151,19 @@ struct Grid {
   int ranks_of_stage() const { return stride(Axis::pipeline); }
   std::int64_t micro_batches() const { return size(Axis::micro_batch); }
 
-  /// All that lie along an axis.
+  /// The span of all ranks along an axis.
   Span span(Axis axis) const { return {axis, static_cast<int>(size(axis))}; }
-  /// The span of an axis in the steps in which sums over it are made, one span after the other;
-  /// gathers take them from the last to the first.
+  /// The span of an axis as one or two levels. Sums are made over the first level, then the second;
+  /// gathers take them in reverse order.
   Spans levels(Axis axis) const { return levels(span(axis)); }
-  /// Those of a run of neighbours: where it spans nodes, first the ranks of each node, then one
+  /// The levels of a run of neighbours: if it spans nodes, first the ranks of each node, then one
   /// rank of each.
   Spans levels(const Span& run) const;
-  /// Whether any axis is in two.
+  /// Whether any axis has two levels.
   bool has_levels() const {
     return levels(Axis::shard).size() > 1 || levels(Axis::replicate).size() > 1;
   }
-  /// The difference of the ranks of neighbours along an axis, or in a span.
+  /// The difference in rank number of neighbours along an axis, or in a span.
   int stride(Axis axis) const {
     if (shard_first && axis == Axis::tensor) return shard();
     if ((shard_first && axis == Axis::shard) || axis == Axis::tensor_shard) return 1;
@@ -177,7 +178,7 @@ struct Grid {
     if (span.axis == Axis::micro_batch || span.axis == Axis::pipeline || window == 0) return false;
     return window % (stride(span) * span.ranks) == 0;
   }
-  /// The place of a rank along an axis of ranks, and among the ranks of a span.
+  /// The position of a rank along an axis of ranks, and among the ranks of a span.
   int place(int rank, Axis axis) const {
     return rank / stride(axis) % static_cast<int>(size(axis));
   }
@@ -186,12 +187,12 @@ struct Grid {
   }
 };
 
-/// What is left of the levels of an axis without the first `ranks` neighbours, one of whom each of
-/// the ranks that are left stands for. Throws Error where these are no part of the levels.
+/// Returns the levels of an axis without its first `ranks` neighbours, for which one rank stands.
+/// Throws Error where these are no part of the levels.
 Spans without_first(const Spans& levels, int ranks);
 
-/// Counts, for a run of ranks along an axis that spans nodes of `ranks_per_node` ranks: how many
-/// are on each node. 1 where the run is inside a node, or the counts of nodes differ.
+/// Returns how many ranks of a run along an axis are on each node of `ranks_per_node` ranks. 1
+/// where the run is inside a node, or the counts of nodes differ.
 int neighbours_on_node(const Grid& grid, const Span& run, int ranks_per_node);
 
 }  // namespace ostrakon::plan

@@ -55,7 +55,8 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
           "all parameters are frozen: nothing is left to train");
 }
 
-/// Ranks that sum more leaves than the grain add a micro-batch's trees to those before it.
+/// Checks that the order of leaves is ascending if ranks sum more leaves than the grain, as they
+/// add a micro-batch's trees to those before it.
 void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& policy) {
   if (policy.leaf_order == LeafOrder::ascending || grid.micro_batches() == 1) return;
   for (const SpanSum& sum :
@@ -65,7 +66,7 @@ void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& po
             " is less than the number of ranks over which each micro-batch is reduced");
 }
 
-/// One stage, of one chunk.
+/// The pipeline of one stage with one chunk.
 Pipeline whole_model(const Grid& grid, const Policy& policy, Purpose purpose) {
   return make_pipeline(ScheduleKind::one_forward_one_backward, 1, 1, 0,
                        leaf_sequence(static_cast<int>(grid.micro_batches()), policy.leaf_order),
@@ -103,9 +104,9 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes, sums);
 
-  // For each task: what it needs is brought, it is computed, what it needed goes, what it made is
-  // passed on. When the last gradient has been reduced, `clip` finishes the reductions first, then
-  // the sums.
+  // For each task its buffers are brought, it is computed, buffers that it needed end, and its
+  // results are passed on. After the last gradient, `clip` finishes the reductions first, then the
+  // sums.
   for (const Task& task : tasks) {
     Tape& tape = tapes.of(task);
     messages.before(task);

@@ -8,12 +8,12 @@
 
 namespace ostrakon::plan {
 
-/// Throws Error where no plan can be written for a whole model, so divided.
+/// Throws Error where no plan of the whole model can be written for this division over ranks.
 void check_step(const ModelDescription& model, const Policy& policy, Purpose purpose,
                 int ranks_of_stage);
 
-/// The page that puts the passes together: the plan of a stage, whose units are those of `model`,
-/// with deferred phases where `pipeline` has them, or earlier: see compute_in_time.
+/// Puts the passes together: the plan of a stage, whose units are those of `model`, with deferred
+/// phases where `pipeline` has them, or earlier: see compute_in_time.
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
                     const Pipeline& pipeline, const Policy& policy, Purpose purpose,
                     std::int64_t most_waiting = std::numeric_limits<std::int64_t>::max());

@@ -18,7 +18,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
   for (int u = 0; u < units(); ++u) {
     PlannedUnit planned;
     planned.layouts = layouts_of_unit(layouts, grid, unit(u));
-    // Padding is behind each part that the unit computes with.
+    // Padding comes after each part that the unit computes with.
     const std::int64_t parts = unit_spans(grid, unit(u).parts).parts();
     const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
     planned.number = unit(u).number >= 0 ? unit(u).number : u;
@@ -68,7 +68,7 @@ void Builder::reserve(const Tasks& tasks) {
   for (const Task& task : tasks) {
     count += 5;
     if (!task.computes()) continue;
-    // Each with an exchange; a backward may compute forward again.
+    // Each phase may have an exchange, and a backward may recompute forward.
     const UnitDescription& of = unit(task.unit);
     count += 2 * of.forward.size();
     if (task.work == Work::backward) count += 2 * of.backward.size();
@@ -164,7 +164,8 @@ Action& Builder::copy(Stream stream, int u, int source, int target, std::int64_t
   action.element_bytes = element_bytes;
   action.flats = flats;
   action.divided = divided;
-  // Where other parts of it are to stay, or it is gathered around this one.
+  // The copy fills the target only in part if other parts stay there, or are gathered around this
+  // one.
   const bool fills = buffer(target).bytes == elements * element_bytes;
   const bool begins = !buffer(target).persistent && !is_used(target);
   use(action, Role::source, source, Access::read);
@@ -199,7 +200,7 @@ int Builder::copied(int u, int source, std::string_view what) {
 void Builder::release(int u, const std::vector<int>& buffers) {
   if (buffers.empty()) return;
   Action& action = emit(Kind::release, Stream::compute, u);
-  // The end counts as a write, so that it comes after those who only read.
+  // The end counts as a write, so that it comes after actions that only read.
   for (int ended : buffers) use(action, Role::ended, ended, Access::read_write);
 }
 
@@ -212,7 +213,7 @@ void Builder::release_used(int u, const std::vector<int>& buffers) {
 
 StepPlan Builder::finish() {
   find_lifetimes();
-  // Where no collective stays in a node, ranks map nothing.
+  // If no collective stays in a node, ranks map no windows.
   const Grid& grid = plan_.grid;
   if (std::none_of(plan_.actions.begin(), plan_.actions.end(), [&](const Action& action) {
         return array_bytes(action) > 0 && action.span.ranks > 1 && grid.has_window(action.span);

@@ -15,7 +15,7 @@ const Buffer* buffer(const StepPlan& plan, const Action& action, Role role) {
 std::string wrong_message(const StepPlan& plan, const Action& action) {
   if (action.peer < 0 || action.peer >= plan.grid.stages() || action.peer == plan.stage)
     return "there is no such other stage";
-  // This is a collective of parameters, not of the step's sums.
+  // A collective of parameters has one or two buffers; one of the step's sums is another case.
   const bool is_one = action.uses.size() == 1 ||
                       (action.uses.size() == 2 && action.uses.front().role == Role::shard &&
                        action.buffer(Role::host_sums) >= 0);
@@ -52,8 +52,8 @@ std::string wrong_parts(const StepPlan& plan, const Action& action) {
                         });
   if (whole == nullptr || (part == nullptr && !in_place))
     return of_collective(action, "without buffers");
-  // The levels of a gather share a buffer: it is larger than what the first one gathers, and the
-  // second has its parts there.
+  // The levels of a gather share a buffer: it is larger than the result of the first level, and has
+  // the parts of the second.
   const Spans& gathered = reduces ? whole->divided : plan.gathered(action, role);
   Spans parts = gathered;
   parts.push(action.span);
@@ -78,7 +78,7 @@ std::string wrong_communication(const StepPlan& plan, const Action& action) {
   if (action.elements % action.span.ranks != 0)
     return of_collective(action, "they are no equal parts");
   if (action.kind == Kind::exchange) return wrong_exchange(plan, action);
-  // In place: what parts are in its buffer is not for a single action to say.
+  // In place, a single action does not show which parts its buffer has.
   if (action.kind == Kind::gather_updates)
     return buffer(plan, action, Role::shard) == nullptr ? of_collective(action, "without buffers")
                                                         : "";

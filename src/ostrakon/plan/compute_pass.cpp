@@ -10,7 +10,7 @@ namespace ostrakon::plan {
 
 namespace {
 
-/// The phases of backward that are deferred, or the others.
+/// Returns the deferred phases of backward, or the others.
 std::vector<int> deferred(const UnitDescription& unit, bool those_that_are) {
   const auto phases = static_cast<int>(unit.backward.size());
   std::vector<int> found;
@@ -44,8 +44,8 @@ void ComputePass::on(const Task& task, Tape& tape) {
   }
 }
 
-/// With a micro-batch's first task. The next one is read while this one is computed, as soon as
-/// there is room for it.
+/// Provides the batch before a micro-batch's first task. The next batch is read while this one is
+/// computed, as soon as there is room for it.
 void ComputePass::bring_batch(const Task& task, Tape& tape) {
   if (tape.batch < 0 || std::exchange(tape.is_loaded, true)) return;
   if (loaded_ == 0) load();
@@ -71,8 +71,8 @@ void ComputePass::read_parameters(Action& action) {
       builder_.use(action, use.parameters, gathers_.parameters(use.unit), Access::read);
 }
 
-/// Opens the gradients that a backward of unit `u` writes, or finds those that a unit tied to it
-/// has opened: in the order of its parameters.
+/// Returns the gradients that a backward of unit `u` writes, in the order of its parameters: opens
+/// them, or finds those that a unit tied to it has opened.
 std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Tape& tape) {
   std::vector<WrittenGradients> written;
   for (const ParameterUse& use : builder_.parameter_uses(u)) {
@@ -90,7 +90,7 @@ std::vector<ComputePass::WrittenGradients> ComputePass::open_gradients(int u, Ta
 void ComputePass::forward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
-  // What is gathered for the first unit is in flight while the batch is read.
+  // The first unit's gathers are in flight while the batch is read.
   bring_batch(task, tape);
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
@@ -113,7 +113,7 @@ void ComputePass::forward(const Task& task, Tape& tape) {
     hand_over_logits(tape.units[u].output);
 }
 
-/// What is decoded is left where the caller reads it.
+/// Copies the logits of decoding to where the caller reads them.
 void ComputePass::hand_over_logits(int logits) {
   const int on_host = builder_.make_named("logits on host", Category::activations,
                                           builder_.buffer(logits).bytes, Space::host);
@@ -124,7 +124,7 @@ void ComputePass::hand_over_logits(int logits) {
 void ComputePass::backward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
-  // It has had no forward: it computes the loss, too.
+  // The last unit has had no forward: its backward computes the loss, too.
   const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
   if (is_last) {
     bring_batch(task, tape);
@@ -139,7 +139,8 @@ void ComputePass::backward(const Task& task, Tape& tape) {
   backward_phases(task, tape, deferred(unit, false));
 }
 
-/// What is deferred computes all gradients of parameters, and nothing else.
+/// Writes the given phases of a backward. Deferred phases compute all gradients of parameters, and
+/// nothing else.
 void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
@@ -148,7 +149,7 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
   const bool writes_gradients = is_deferred || unit.deferred_phases == 0;
   std::vector<WrittenGradients> written;
   const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
-    // Makes buffers and no action: `action` stays where it is.
+    // open_gradients makes buffers but no action, so that `action` stays where it is.
     if (position.first && writes_gradients) written = open_gradients(u, tape);
     const Access of_last = is_last && !is_deferred ? position.filling() : Access::read_write;
     action.gradients_opened = !written.empty() && written.front().are_open;

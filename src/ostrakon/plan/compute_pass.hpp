@@ -10,8 +10,8 @@
 
 namespace ostrakon::plan {
 
-/// Forward, backward and the loss: the actions and what they read and write, wherever parameters
-/// come from and gradients go to.
+/// Writes forward, backward and loss: their actions and the buffers that they use. Other passes
+/// gather parameters and reduce gradients.
 class ComputePass {
  public:
   ComputePass(Builder& builder, const Tasks& tasks, const GatherPass& gathers);
@@ -33,15 +33,15 @@ class ComputePass {
   struct WrittenGradients {
     Role role = Role::parameter_gradients;
     int buffer = -1;
-    bool are_open = false;  // it adds to what they hold
+    bool are_open = false;  // whether backward adds to them
   };
   std::vector<WrittenGradients> open_gradients(int u, Tape& tape);
 
   Builder& builder_;
   const GatherPass& gathers_;
   std::vector<int> micro_batches_;  // in the order of their first tasks
-  std::size_t loaded_ = 0;          // of these
-  int batch_on_host_ = -1;          // of the last one that is loaded
+  std::size_t loaded_ = 0;          // how many of these are loaded
+  int batch_on_host_ = -1;          // batch of the last micro-batch that is loaded
 };
 
 }  // namespace ostrakon::plan

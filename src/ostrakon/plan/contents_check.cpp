@@ -47,7 +47,7 @@ void ContentsCheck::set(int buffer, FlatRange flats, const Spans& divided) {
   for (int flat = flats.first; flat < flats.end; ++flat) contents_[at(buffer, flat)] = divided;
 }
 
-/// A rank has parts that are divided so, no more and no less.
+/// Returns "" if the rank has exactly the parts that `divided` says in the buffer.
 std::string ContentsCheck::need(int buffer, FlatRange flats, const Spans& divided) const {
   const Buffer& array = plan_.buffers[buffer];
   if (flats.first < array.flats.first || flats.end > array.flats.end)
@@ -61,7 +61,7 @@ std::string ContentsCheck::need(int buffer, FlatRange flats, const Spans& divide
   return "";
 }
 
-/// The same, or more of it.
+/// Returns "" if the rank has at least the parts that `divided` says in the buffer.
 std::string ContentsCheck::need_part(int buffer, FlatRange flats, const Spans& divided) const {
   const FlatRange has = plan_.buffers[buffer].flats;
   for (int flat = flats.first; flat < flats.end; ++flat)
@@ -102,7 +102,7 @@ std::string ContentsCheck::wrong_begin() const {
   return "";
 }
 
-/// Updated parameters that another stage has a copy of, which come once a step.
+/// Checks messages of updated parameters to a stage with a copy, which come once a step.
 std::string ContentsCheck::wrong_share(const Action& action) {
   if (action.buffer(Role::shard) < 0) return "";
   const PlannedUnit& unit = plan_.units[action.unit];
@@ -140,7 +140,7 @@ std::string ContentsCheck::wrong_end() const {
 }
 
 std::string ContentsCheck::wrong(const Action& action) {
-  // What may be undone is nobody's yet.
+  // Nothing may read an update that may still be undone.
   for (const Use& use : action.uses) {
     const int unit = unverified_unit_[static_cast<std::size_t>(use.buffer)];
     if (unit >= 0 && (action.kind != Kind::verify || action.unit != unit))
@@ -192,7 +192,7 @@ std::string ContentsCheck::wrong(const Action& action) {
   return "";
 }
 
-/// From a part, or in place.
+/// Checks a gather from a part, or in place.
 std::string ContentsCheck::wrong_gather(const Action& action) {
   const bool of_gradients = action.kind == Kind::gather_gradients;
   const Role role = of_gradients ? Role::parameter_gradients : Role::parameters;
@@ -274,8 +274,8 @@ std::string ContentsCheck::wrong_copy_of_part(const Action& action, int source, 
   return "";
 }
 
-/// What is updated before the sums are known keeps what it replaces, and is verified once they are:
-/// with the same buffers.
+/// Checks that an update before the sums are known keeps the values that it replaces, and is
+/// verified afterwards with the same buffers.
 std::string ContentsCheck::wrong_optimistic(const Action& action) {
   const Action*& update = unverified_[action.unit];
   const int replaced = action.buffer(Role::replaced);
@@ -306,7 +306,8 @@ void ContentsCheck::mark(const Action& action, int unit) {
       unverified_unit_[static_cast<std::size_t>(buffer)] = unit;
 }
 
-/// A rank has afterwards what it has updated: parts of others are as before the step.
+/// Checks an update. Afterwards a rank has only the part that it has updated: other parts are as
+/// before the step.
 std::string ContentsCheck::wrong_update(const Action& action) {
   const Layouts& layouts = plan_.units[action.unit].layouts;
   const Spans& updated = layouts.update.divided;
@@ -327,9 +328,10 @@ std::string ContentsCheck::wrong_update(const Action& action) {
   return "";
 }
 
-/// What an action computes with lies as its buffer says, and as the step's layouts do.
+/// Returns the spans that an action's array must be divided over, by its buffer and the step's
+/// layouts.
 Spans ContentsCheck::expected(const Action& action, const Use& use) const {
-  // The layouts are those of the unit whose array it is.
+  // The layouts are those of the unit that owns the array.
   const FlatRange flats = plan_.buffers[use.buffer].flats;
   const Layouts& layouts =
       flats.empty() ? plan_.layouts : plan_.units[plan_.flats[flats.first].unit].layouts;
@@ -348,7 +350,7 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
       if (action.kind == Kind::direction || action.kind == Kind::orthogonalize)
         return layouts.update.divided;
       break;
-    case Role::source: {  // of an accumulation
+    case Role::source: {  // an accumulation
       const int sum = action.buffer(Role::parameter_gradients);
       if (sum >= 0) return plan_.buffers[sum].divided;
       break;
@@ -359,8 +361,8 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
   return plan_.buffers[use.buffer].divided;
 }
 
-/// They are as the layouts say that they are gathered. What is computed again is so from the same
-/// ones.
+/// Checks that parameters are laid out as gathered ones, and that a recompute reads the same ones
+/// as its forward.
 std::string ContentsCheck::wrong_parameters(const Action& action) {
   std::array<FlatRange, 2> read;
   for (const Use& use : action.uses) {

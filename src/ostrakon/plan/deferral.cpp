@@ -18,7 +18,7 @@ bool defers(const PipelineSchedule& turns) {
   return false;
 }
 
-/// What waits, task after task.
+/// Counts the bytes that wait for deferred phases, task after task.
 class Waiting {
  public:
   explicit Waiting(const ModelDescription& stage) : stage_(stage), held_(stage.units.size(), 0) {
@@ -43,7 +43,7 @@ class Waiting {
   }
 
   const ModelDescription& stage_;
-  std::vector<std::int64_t> held_;  // of each unit: what forward leaves, and what it read
+  std::vector<std::int64_t> held_;  // per unit: bytes that forward saves, and its input
   std::int64_t bytes_ = 0;
 };
 
@@ -76,7 +76,7 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
   ordered.reserve(tasks.size());
   std::vector<bool> is_done(tasks.size(), false);
   std::size_t next = 0;  // no deferred phases are left before it
-  int ready = 0;         // whose backward has been computed; they are in the same order
+  int ready = 0;         // how many have had their backward; both are in the same order
   const auto compute = [&](std::size_t at) {
     waiting.on(tasks[at]);
     if (tasks[at].work == Work::gradients) --ready;
@@ -85,11 +85,11 @@ Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::in
     ordered.push_back(tasks[at]);
     is_done[at] = true;
   };
-  // With what is done with the gradients.
+  // Computes the next deferred phases, and the reductions of their gradients.
   const auto compute_next_deferred = [&] {
     while (is_done[next] || tasks[next].work != Work::gradients) ++next;
     const int unit = tasks[next].unit;
-    // Updates stay where they are: other stages wait for what is sent before them.
+    // Updates stay where they are, as other stages wait for messages before them.
     do compute(next++);
     while (next < tasks.size() && tasks[next].unit == unit && tasks[next].work == Work::reduce);
   };
@@ -106,7 +106,7 @@ void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
                        const std::function<bool(std::int64_t most)>& has_room) {
   std::int64_t high = waiting_bytes(stage, tasks);
   if (has_room(high)) return;
-  // Arenas need not grow with what waits, but for the room that is left: each plan is looked at.
+  // The arena need not grow with the bytes that wait, so each plan is checked.
   constexpr int builds = 5;
   std::int64_t low = 0;
   for (int i = 0; i < builds; ++i) {
@@ -117,7 +117,7 @@ void find_most_waiting(const ModelDescription& stage, const Tasks& tasks,
 
 double part_deferred(const std::vector<ModelDescription>& stages, int micro_batches) {
   const int count = static_cast<int>(stages.size());
-  std::vector<double> at_once, more;  // bytes of each stage
+  std::vector<double> at_once, more;  // bytes per stage
   for (int s = 0; s < count; ++s) {
     double left = 0.0, deferred = 0.0;
     for (const Chunk& chunk : chunks_of(stages[s])) left += static_cast<double>(chunk.input_bytes);

@@ -8,7 +8,7 @@ namespace ostrakon::plan {
 
 std::vector<double> end_times(const StepPlan& plan, const std::vector<double>& seconds) {
   std::vector<double> ends(plan.actions.size());
-  std::array<double, streams> free{};  // from when on each stream has nothing to do
+  std::array<double, streams> free{};  // per stream: when it becomes free
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     double& stream = free[static_cast<std::size_t>(plan.actions[a].stream)];
     double begin = stream;

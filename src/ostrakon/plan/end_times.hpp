@@ -6,8 +6,8 @@
 
 namespace ostrakon::plan {
 
-/// When each action ends if it takes as long as `seconds` says and begins as soon as streams and
-/// waits let it. The step begins at 0; the largest is how long it takes.
+/// Returns when each action ends if it takes as long as `seconds` says and begins as soon as
+/// streams and waits allow. The step begins at 0; its duration is the largest end.
 std::vector<double> end_times(const StepPlan& plan, const std::vector<double>& seconds);
 
 }  // namespace ostrakon::plan

@@ -13,7 +13,7 @@ bool computes(Kind kind) {
   return kind == Kind::forward || kind == Kind::recompute || kind == Kind::backward;
 }
 
-/// What a unit asks for after a phase; null: nothing, or there is no such phase.
+/// Returns the exchange that a unit asks for after a phase; null: none, or no such phase.
 const Exchange* asked(const PlannedUnit& unit, Kind by, int phase) {
   const Exchanges& all = by == Kind::backward ? unit.backward : unit.forward;
   if (phase < 0 || phase >= static_cast<int>(all.size())) return nullptr;

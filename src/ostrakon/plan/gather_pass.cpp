@@ -28,8 +28,8 @@ std::vector<int> find_units(const Builder& builder, const Prefetch& prefetch, co
   return found;
 }
 
-/// Parts as small as shards are those that a rank has anyway. Of a unit in parts, a rank has a part
-/// of a part.
+/// Simplifies a setting: parts as small as shards are the shards that a rank has anyway. If a unit
+/// is in parts, a rank keeps a part of its part.
 Reshard simplified(Reshard reshard, int shard, int parts) {
   if (reshard.kind != Reshard::partly) return reshard;
   if (parts > 1) {
@@ -102,9 +102,8 @@ GatherPass::GatherPass(Builder& builder, const Policy& policy, const Tasks& task
                                            policy.in_flight_gathers, names);
 }
 
-/// The units whose gathered parameters a task reads. -1: none. What is computed again before a
-/// backward reads what forward does; for that alone nothing is gathered of a unit without
-/// parameters.
+/// The units whose gathered parameters a task reads; -1: none. A recompute before a backward reads
+/// what forward does; for that alone nothing is gathered of a unit without parameters.
 std::array<int, 2> GatherPass::needs_of(const Task& task) const {
   std::array<int, 2> needs{-1, -1};
   std::size_t count = 0;
@@ -163,7 +162,7 @@ void GatherPass::after(const Task& task) {
 void GatherPass::release(int u, GatherOrder::End end) {
   if (end == GatherOrder::End::stay) return;
   std::vector<int> ended = {units_[u].gathered};
-  // It came from a part that was kept, which has served.
+  // The parameters were gathered from a part that was kept, which is not needed any more.
   if (units_[u].kept >= 0) ended.push_back(units_[u].kept);
   units_[u].kept = -1;
   if (end == GatherOrder::End::keep_part) {

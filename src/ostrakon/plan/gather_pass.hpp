@@ -11,29 +11,29 @@
 
 namespace ostrakon::plan {
 
-/// Brings parameters to where forward and backward read them, before each task that does, ahead of
-/// it as GatherOrder says, and releases them afterwards: all, none, or all but a part.
+/// Gathers parameters before each task that reads them, ahead of time as GatherOrder says, and
+/// releases them afterwards: all, none, or all but a part.
 class GatherPass {
  public:
-  /// Throws Error where rules for units name none of the model's, or a limit is below what one task
-  /// needs.
+  /// Throws Error where rules for units match no unit of the model, or a limit is below what one
+  /// task needs.
   GatherPass(Builder& builder, const Policy& policy, const Tasks& tasks);
 
   void before(const Task& task);
   void after(const Task& task);
 
-  /// The buffer in which the task that is on reads the parameters of a unit.
+  /// The buffer in which the current task reads the parameters of a unit.
   int parameters(int u) const {
     return units_[u].gathered >= 0 ? units_[u].gathered : builder_.state(u).compute();
   }
 
  private:
-  /// A unit's parameters in flight: buffers, -1 where there is none.
+  /// Buffers of a unit's parameters; -1: none.
   struct Unit {
     int parts = 0;            ///< number of parts of which one is kept after forward
     int gathered = -1;        ///< -1 while released
     int kept = -1;            ///< part kept after forward
-    std::vector<int> on_way;  ///< copies that it is gathered from
+    std::vector<int> on_way;  ///< copies that the parameters are gathered from
   };
 
   std::array<int, 2> needs_of(const Task& task) const;
@@ -42,9 +42,9 @@ class GatherPass {
   void release(int u, GatherOrder::End end);
 
   Builder& builder_;
-  const std::vector<bool> checkpointed_;  // of each unit
-  std::unique_ptr<GatherOrder> order_;    // where parameters are gathered at all
-  int visit_ = 0;                         // the next one, or the one that computes
+  const std::vector<bool> checkpointed_;  // one per unit
+  std::unique_ptr<GatherOrder> order_;    // null where nothing is gathered
+  int visit_ = 0;                         // the next visit, or the current one
   std::vector<Unit> units_;
 };
 

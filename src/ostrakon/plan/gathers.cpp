@@ -42,13 +42,14 @@ GatherOrder::GatherOrder(std::vector<Visit> visits, std::vector<GatherRules> rul
   find_open(next);
 }
 
-/// In a pipeline several micro-batches may be between forward and backward of a unit. `first` are
-/// the first visits that need each unit.
+/// Finds which micro-batches are between forward and backward of a unit: in a pipeline there may be
+/// several. `first` are the first visits that need each unit.
 void GatherOrder::find_open(const std::vector<int>& first) {
   int most = -1;
   for (const Visit& visit : visits_) most = std::max(most, visit.micro_batch);
   is_open_.assign(visits_.size(), {false, false});
-  std::vector<int> left(static_cast<std::size_t>(most) + 2);  // visits; -1 is a micro-batch, too
+  std::vector<int> left(static_cast<std::size_t>(most) + 2);  // visits left per micro-batch; -1
+                                                              // counts as one, too
   std::vector<bool> begun;
   for (int unit = 0; unit < static_cast<int>(rules_.size()); ++unit) {
     const auto need = [&](int v) { return visits_[v].needs[0] == unit ? 0 : 1; };
@@ -65,7 +66,7 @@ void GatherOrder::find_open(const std::vector<int>& first) {
   }
 }
 
-/// The next visit that needs what visit `index` needs of `unit`; -1: none.
+/// Returns the next visit that needs what visit `index` needs of `unit`; -1: none.
 int GatherOrder::next_at(int index, int unit) const {
   return next_[index][visits_[index].needs[0] == unit ? 0 : 1];
 }
@@ -86,7 +87,7 @@ int GatherOrder::next_use(int unit, int after) const {
   return -1;
 }
 
-/// What becomes of `unit` after a visit that needs it, if it is not gathered again at once.
+/// Returns the state of `unit` after a visit that needs it, if it is not gathered again at once.
 GatherOrder::State GatherOrder::state_after(int index, int unit) const {
   const Reshard::Kind reshard = rules_[unit].reshard.kind;
   const bool stays = reshard == Reshard::end_of_step
@@ -149,9 +150,9 @@ std::vector<int> GatherOrder::wanted(int index) const {
     if (visits_[v].needs[0] < 0 && visits_[v].needs[1] < 0) continue;
     ++depth;
     for (int unit : visits_[v].needs) {
-      // One that is there, but not any more by then, can't be gathered now.
+      // A unit that is there can't be gathered now, even if it is released before that visit.
       if (unit < 0 || is_there(unit)) continue;
-      // In the order of use: nothing later takes the space of what comes before it.
+      // Units are taken in the order of use: nothing later takes the space of an earlier one.
       if (!leaves_room(unit, index, v, found)) return found;
       found.push_back(unit);
     }
@@ -181,11 +182,11 @@ GatherOrder::End GatherOrder::end(int index, int unit) {
   const Reshard::Kind reshard = rules_[unit].reshard.kind;
   if (is_open(index, unit) && reshard == Reshard::partly) return End::keep_part;
   if (reshard != Reshard::automatic || next < 0) return End::release;
-  // What was kept until this visit is away after it, also a unit whose own end comes next: where it
-  // is needed again, it takes space.
+  // A unit that was kept until this visit is released after it, also if its own end comes next: if
+  // it is needed again, it takes space.
   for (int other : visits_[index].needs)
     if (other >= 0 && state_[other] == State::kept) state_[other] = state_after(index, other);
-  // Released, it would be gathered again before anything is computed: it stays.
+  // If it were released, it would be gathered again before anything is computed: it stays.
   const std::vector<int> then = wanted(index + 1);
   if (std::find(then.begin(), then.end(), unit) == then.end()) return End::release;
   fly(unit);

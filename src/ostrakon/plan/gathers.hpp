@@ -8,8 +8,8 @@
 
 namespace ostrakon::plan {
 
-/// A piece of compute that needs the parameters of up to two units: its own, and those of one that
-/// it is tied to.
+/// A forward or backward that needs gathered parameters of up to two units: its own, and those of
+/// one that it is tied to.
 struct Visit {
   std::array<int, 2> needs{-1, -1};  ///< units; -1: none
   int unit = -1;
@@ -17,28 +17,28 @@ struct Visit {
   bool forward = true;
 };
 
-/// What GatherOrder has to know of a unit.
+/// The settings of a unit for GatherOrder.
 struct GatherRules {
-  std::int64_t bytes = 0;  ///< of its gathered parameters
+  std::int64_t bytes = 0;  ///< size of its gathered parameters
   Reshard reshard;
   Prefetch forward_prefetch, backward_prefetch;
   std::vector<int> forward_list, backward_list;  ///< indices of the units that Prefetch names
 };
 
-/// Decides, visit by visit in the order of computing, which units are gathered before it and what
-/// becomes of them after it. Keeps GatherLimit: what a visit needs is gathered in any case, and
-/// nothing is prefetched that would exceed the limit at a visit before its use.
+/// Decides, visit by visit in the order of computing, which units are gathered before it and which
+/// stay after it. Keeps GatherLimit: units that a visit needs are always gathered, and nothing is
+/// prefetched that would exceed the limit at a visit before its use.
 class GatherOrder {
  public:
-  /// What becomes of parameters after a visit.
+  /// Whether parameters are released after a visit.
   enum class End { release, stay, keep_part };
 
   /// Throws Error where a visit alone needs more than `limit`; `names` are those of the units.
   GatherOrder(std::vector<Visit> visits, std::vector<GatherRules> rules, GatherLimit limit,
               const std::vector<std::string>& names);
 
-  /// Units to gather before visit `index`, in this order. To be called for each visit, then `end`
-  /// for each unit that it needs.
+  /// Returns the units to gather before visit `index`, in this order. It is called for each visit,
+  /// then `end` for each unit that the visit needs.
   std::vector<int> begin(int index);
   End end(int index, int unit);
 
@@ -62,10 +62,11 @@ class GatherOrder {
   const std::vector<Visit> visits_;
   const std::vector<GatherRules> rules_;
   const GatherLimit limit_;
-  std::vector<std::array<int, 2>> next_;  // for each visit and need: the next visit that needs it
-  // Likewise: whether a micro-batch that has needed the unit by then will need it again.
+  std::vector<std::array<int, 2>> next_;  // per visit and need: the next visit that needs the same
+                                          // unit
+  // Per visit and need: whether a micro-batch that has needed the unit by then will need it again.
   std::vector<std::array<bool, 2>> is_open_;
-  std::vector<State> state_;  // of each unit
+  std::vector<State> state_;  // one per unit
   InFlight in_flight_;
 };
 

@@ -8,13 +8,13 @@
 namespace ostrakon::plan {
 namespace {
 
-/// What happens to a buffer in a step.
+/// The uses of a gradient buffer in a step.
 struct History {
-  bool becomes_sum = false;    ///< over all micro-batches: it is updated from, or copied from such
-  bool is_sum = false;         ///< and all is added
-  bool is_added_to = false;    ///< by any accumulation, or by what takes it along as the sum so far
-  int last_accumulation = -1;  ///< that reads or adds to it
-  int last_other_write = -1;   ///< before the update
+  bool becomes_sum = false;    ///< whether it is to be the sum over all micro-batches
+  bool is_sum = false;         ///< whether all addends are in it
+  bool is_added_to = false;    ///< by an accumulation or a sum that continues
+  int last_accumulation = -1;  ///< the last one that reads or adds to it
+  int last_other_write = -1;   ///< the last other write before the update
 };
 
 std::vector<History> histories(const StepPlan& plan) {
@@ -37,11 +37,11 @@ std::vector<History> histories(const StepPlan& plan) {
     for (const Use& use : action.uses) {
       History& history = of(use.buffer);
       if (accumulates) history.last_accumulation = a;
-      // A release ends a buffer, and writes nothing.
+      // A release counts as a write only to order it: the buffer's content does not change.
       if (use.access == Access::read || use.role == Role::ended) continue;
       // The update of whole matrices replaces sums by directions.
       if (updates || (from_sum && history.becomes_sum)) continue;
-      // What was copied up to be added to comes back.
+      // A sum that was copied to the device to be added to is copied back.
       const bool comes_back = action.kind == Kind::copy_to_host && history.last_other_write >= 0;
       if (comes_back) history.last_accumulation = a;
       history.is_added_to = history.is_added_to || accumulates || comes_back;

@@ -6,20 +6,22 @@
 
 namespace ostrakon::plan {
 
-/// What the time of a phase's kernels depends on besides its floating-point operations. All are
-/// sums over kernels. Numbers are doubles, as a phase may have a share of a kernel.
+/// Quantities that the time of a phase's kernels depends on besides its floating-point operations,
+/// as sums over kernels. They are doubles, as a phase may have a share of a kernel.
 struct KernelWork {
-  double products = 0.0;  ///< matrix products, without attention's
-  /// Their operations, each divided by the narrower side of its weight: narrow products are slower.
+  double products = 0.0;  ///< number of matrix products, without attention's
+  /// Floating-point operations of each product divided by the narrower side of its weight, as
+  /// narrow products are slower.
   double products_by_width = 0.0;
-  /// The operations of the phase that are in attention: queries times keys, probabilities times
-  /// values, and their gradients. All others are in matrix products.
+  /// Floating-point operations of attention: queries times keys, probabilities times values, and
+  /// their gradients. All others of the phase are in matrix products.
   double attention_flops = 0.0;
-  double attention_by_width = 0.0;  ///< these, divided by the width of a head
-  double row_bytes = 0.0;    ///< that kernels without products read and write, each array once:
-                             ///< norms, activations, rotary embedding, residual sums, losses
-  double row_kernels = 0.0;  ///< their number
-  double activations = 0.0;  ///< elements of activation functions, or of their derivatives
+  double attention_by_width = 0.0;  ///< attention_flops divided by the width of a head
+  double row_bytes = 0.0;    ///< bytes that kernels without products read and write, each array
+                             ///< once: norms, activations, rotary embedding, residual sums, losses
+  double row_kernels = 0.0;  ///< number of kernels without products
+  double activations = 0.0;  ///< number of elements of activation functions, or of their
+                             ///< derivatives
 
   KernelWork& operator+=(const KernelWork& more) {
     products += more.products;
@@ -41,7 +43,7 @@ struct KernelWork {
   }
 };
 
-/// The work of as many kernels, each of which does `times` as much.
+/// Returns the work of as many kernels, each of which does `times` as much.
 inline KernelWork times_as_long(KernelWork work, double times) {
   const double products = work.products, row_kernels = work.row_kernels;
   work = times * work;
@@ -49,28 +51,28 @@ inline KernelWork times_as_long(KernelWork work, double times) {
   work.row_kernels = row_kernels;
   return work;
 }
-/// A product of `flops` operations with a weight (inputs, outputs).
+/// The work of a product of `flops` operations with a weight (inputs, outputs).
 inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t outputs) {
   KernelWork work;
   work.products = 1.0;
   work.products_by_width = flops / static_cast<double>(std::min(inputs, outputs));
   return work;
 }
-/// Attention of heads of that width.
+/// The work of attention with heads of `head_width`.
 inline KernelWork attention_work(double flops, std::int64_t head_width) {
   KernelWork work;
   work.attention_flops = flops;
   work.attention_by_width = flops / static_cast<double>(head_width);
   return work;
 }
-/// `kernels` kernels without products that together read and write `bytes`.
+/// The work of `kernels` kernels without products that together read and write `bytes`.
 inline KernelWork row_work(double bytes, double kernels = 1.0) {
   KernelWork work;
   work.row_bytes = bytes;
   work.row_kernels = kernels;
   return work;
 }
-/// An activation function of `elements`, in a kernel that reads and writes `bytes`.
+/// The work of an activation function of `elements`, in a kernel that reads and writes `bytes`.
 inline KernelWork activation_work(double elements, double bytes) {
   KernelWork work = row_work(bytes);
   work.activations = elements;

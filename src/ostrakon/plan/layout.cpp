@@ -33,14 +33,14 @@ Layouts layouts_of_unit(const Layouts& layouts, const Grid& grid, const UnitDesc
 
 namespace {
 
-/// What they are divided over where they are gathered from.
+/// The spans that parameters are divided over where they are gathered from.
 Spans compute_spans(const Policy& policy, const Grid& grid) {
   Spans spans = unit_spans(grid);
   if (policy.sharding == Sharding::full) spans.push(grid.levels(Axis::shard));
   return spans;
 }
 
-/// What a rank updates.
+/// The spans that divide the part which a rank updates.
 Spans update_spans(const Policy& policy, const Grid& grid) {
   Spans spans = unit_spans(grid);
   if (policy.sharding == Sharding::none) return spans;
@@ -50,7 +50,7 @@ Spans update_spans(const Policy& policy, const Grid& grid) {
   return spans;
 }
 
-/// What summed gradients are divided over: all ranks.
+/// The spans that summed gradients are divided over: all ranks.
 Spans gradient_spans(const Grid& grid) {
   Spans spans = unit_spans(grid);
   spans.push(grid.levels(Axis::shard));
@@ -71,15 +71,15 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
       is_run && policy.offload != Offload::none ? Space::host : Space::device;
   const Spans compute = compute_spans(policy, grid), update = update_spans(policy, grid);
 
-  // Masters in the other memory need a copy to compute with on this side. Those in another number
-  // need one, too, but where they are converted as they are gathered, which is on the device.
+  // Masters in the other memory need a copy to compute with. Masters in another dtype need one,
+  // too, unless they are converted while they are gathered, which is done on the device.
   const bool are_apart = master_space != copy_space;
   const bool convert = model.element_bytes != model.master_bytes;
   const bool convert_in_gather = policy.sharding == Sharding::full && copy_space == Space::device;
   const bool have_copies = is_run && (are_apart || (convert && !convert_in_gather));
 
   Layouts layouts;
-  // With compute copies, masters are needed only where they are updated.
+  // With compute copies, masters are needed only by the rank that updates them.
   layouts.masters = {have_copies ? update : compute, master_space, model.master_bytes};
   layouts.compute =
       have_copies ? Layout{compute, copy_space, model.element_bytes} : layouts.masters;

@@ -9,15 +9,15 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Bytes of the unit that has the most when it is gathered.
+/// Gathered bytes of the largest unit.
 std::int64_t most_bytes(const ModelDescription& model) {
   std::int64_t most = 0;
   for (const UnitDescription& unit : model.units) most = std::max(most, unit.parameter_elements);
   return most * model.element_bytes;
 }
 
-/// Throws Error where a group of ranks spans nodes, has several of its ranks on a node, and is in
-/// one level all the same.
+/// Throws Error where a group of ranks spans nodes, has several ranks on a node, and still has one
+/// level.
 void require_levels(const Grid& grid) {
   for (const Axis axis : {Axis::shard, Axis::replicate}) {
     const Span all = grid.span(axis);
@@ -37,12 +37,12 @@ void require_levels(const Grid& grid) {
   }
 }
 
-/// Whether what ranks of a node sum first are parts of trees over Policy::sum_grain leaves, where
-/// they would be summed by such without levels.
+/// Whether the sums inside a node are nodes of the trees over Policy::sum_grain leaves, if sums
+/// without levels are made by such trees.
 bool are_inside_trees(const Grid& grid, const Policy& policy) {
-  if (policy.summation == Summation::library) return true;  // which has no trees
+  if (policy.summation == Summation::library) return true;  // a library has no trees
   const std::int64_t grain = sum_grain_of(policy);
-  std::int64_t leaves = 1;  // of an item
+  std::int64_t leaves = 1;  // leaves of an item
   for (const Span& span : sum_spans(grid, accumulation_of(policy, grid))) {
     const bool is_first = !is_across_nodes(span) && span.ranks < grid.size(span.axis);
     if (is_first && leaves <= grain && grain / leaves % span.ranks != 0) return false;
@@ -58,7 +58,7 @@ Grid one_level(int ranks, const Policy& policy, int stages) {
   const int tensor = policy.tensor_ranks;
   Grid grid(policy.leaves / (ranks / tensor), group / tensor, ranks / group, stages, tensor);
   grid.shard_first = policy.rank_order == RankOrder::shard_first;
-  // Runs of neighbours that are on one node in each stage, wherever that begins.
+  // A window is a run of neighbours that are on one node in each stage, wherever the stage begins.
   if (policy.node_windows == NodeWindows::always && policy.ranks_per_node > 1)
     grid.window = std::gcd(policy.ranks_per_node, ranks);
   return grid;
@@ -73,7 +73,7 @@ Grid make_grid(const ModelDescription& model, int ranks, const Policy& policy, i
     return grid;
   grid.node = node;
   if (hierarchical.kind == Hierarchical::always) require_levels(grid);
-  // A part of the node is summed first where all of it is more than a tree.
+  // If the whole node is more than a tree, a part of it is summed first.
   while (grid.node > 1 && !are_inside_trees(grid, policy)) grid.node /= 2;
   require(hierarchical.kind != Hierarchical::always || grid.node == node,
           "parallel.hierarchical_collectives = always: trees over training.sum_grain = ",

@@ -16,7 +16,7 @@ template <class... Parts>
   refuse_ranks(text(parts...));
 }
 
-/// Whether an action is one of all ranks: where the step's sums are added up.
+/// Whether an action is a collective of all ranks of all stages: one that adds up the step's sums.
 bool is_global(const Action& action) {
   return action.kind == Kind::clip || action.kind == Kind::reduce_sums;
 }
@@ -38,13 +38,13 @@ class Matching {
 
   // ---- messages
 
-  /// What goes from one class to another.
+  /// The messages from one class to another.
   struct Channel {
     std::vector<ActionOfClass> sends, receives;
   };
 
   void match_messages() {
-    std::map<std::pair<int, int>, Channel> channels;  // from, to
+    std::map<std::pair<int, int>, Channel> channels;  // keyed by sender and receiver
     for (int c = 0; c < classes_.count(); ++c)
       for (int a = 0; a < static_cast<int>(plan(c).actions.size()); ++a) {
         const Action& action = plan(c).actions[a];
@@ -66,7 +66,7 @@ class Matching {
     }
   }
 
-  /// In no order but that of one stream do messages leave or come.
+  /// Checks that messages of a channel are on one stream: otherwise their order is undefined.
   void check_stream(const std::vector<ActionOfClass>& messages) const {
     for (ActionOfClass message : messages)
       if (at(message).stream != at(messages.front()).stream)
@@ -102,7 +102,7 @@ class Matching {
                   got.elements, " of ", got.element_bytes, " received");
     return "";
   }
-  /// `ended`: it is of activations.
+  /// Returns Role::ended for a collective of activations.
   static Role role_of_parameters(const Action& action) {
     for (Role role : {Role::shard, Role::gradient_shard})
       if (action.buffer(role) >= 0) return role;
@@ -121,12 +121,13 @@ class Matching {
 
   // ---- collectives
 
-  /// A communicator: a stream, a span (of one rank: all ranks of all stages), the classes of its
-  /// ranks.
+  /// A communicator is a stream, a span (of one rank: all ranks of all stages), and the classes of
+  /// its ranks.
   using Communicator = std::tuple<Stream, Axis, int, int, std::vector<int>>;
 
   void match_collectives() {
-    std::map<Communicator, std::map<int, std::vector<ActionOfClass>>> submitted;  // by each class
+    std::map<Communicator, std::map<int, std::vector<ActionOfClass>>>
+        submitted;  // keyed by communicator and class
     std::vector<int> everyone;
     for (int c = 0; c < classes_.count(); ++c) everyone.push_back(c);
     for (int c = 0; c < classes_.count(); ++c) {
@@ -138,7 +139,7 @@ class Matching {
         if (!global && (!communicates(action.kind) || span.ranks == 1)) continue;
         std::vector<int>& members = groups[{span.axis, span.ranks, span.stride}];
         if (members.empty()) members = global ? everyone : classes_.group(c, span);
-        // Ranks that all run the same plan match in any case.
+        // Collectives of ranks that all run the same plan always match.
         if (members.size() == 1) continue;
         submitted[{action.stream, span.axis, span.ranks, span.stride, members}][c].push_back(
             {c, a});

@@ -18,23 +18,23 @@ struct ActionOfClass {
   }
 };
 
-/// Actions that happen at the same time or not at all: a send and its receive, a collective of all
-/// ranks of a group.
+/// Actions that happen at the same time or not at all: a send and its receive, or a collective on
+/// all ranks of a group.
 using Match = std::vector<ActionOfClass>;
 
 /// Whether an action sends or receives.
 inline bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
 
-/// Throws std::logic_error: plans do not fit together, for this reason.
+/// Throws std::logic_error: plans do not fit together, with this reason.
 [[noreturn]] void refuse_ranks(const std::string& reason);
 
-/// "stage 1's send(block.3, micro-batch 0, to stage 2)".
+/// Returns "stage 1's send(block.3, micro-batch 0, to stage 2)".
 std::string describe(const RankClasses& classes, ActionOfClass place);
 
-/// What matches what between classes, by the order in which each submits it: the k-th send from one
-/// to another and the k-th receive there, the k-th collective on a stream of each class of a group.
-/// Collectives of ranks of one class are skipped: they match in any case. Throws std::logic_error
-/// where matches differ, or one has no match.
+/// Matches actions between classes by the order in which each class submits them: the k-th send
+/// from one to another with the k-th receive there, and the k-th collectives on a stream of all
+/// classes of a group. Collectives among ranks of one class are skipped, as they always match.
+/// Throws std::logic_error where matches differ, or an action has no match.
 std::vector<Match> find_matches(const RankClasses& classes);
 
 }  // namespace ostrakon::plan

@@ -6,9 +6,9 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Returns, over the equal parts that ranks update, the most that `of` makes of one, given its
-/// first element and its end. `of` changes only where a part has the begin or the end of a matrix
-/// at another offset, so that the parts near those represent all.
+/// Returns the maximum of `of` over the equal parts that ranks update; `of` takes a part's first
+/// element and its end. It changes only if a part has the begin or the end of a matrix at another
+/// offset, so the parts near those represent all.
 template <class Value, class Of>
 Value most_of_parts(const StepPlan& plan, int unit, const Of& of) {
   const std::int64_t elements = plan.padded(plan.trained(unit));

@@ -6,12 +6,12 @@
 
 namespace ostrakon::plan {
 
-/// Elements of a unit that a rank may update outside of whole matrices: those of the rank that has
+/// The number of elements of a unit that a rank updates outside of whole matrices, on the rank with
 /// the most.
 std::int64_t most_outside_matrices(const StepPlan& plan, int unit);
 
-/// Floating-point operations to orthogonalize what a rank updates some of: those of the rank that
-/// has the most to do.
+/// Floating-point operations to orthogonalize the matrices of which a rank updates some elements,
+/// on the rank with the most.
 double most_orthogonalize_flops(const StepPlan& plan, int unit);
 
 }  // namespace ostrakon::plan

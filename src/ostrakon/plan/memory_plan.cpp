@@ -16,7 +16,7 @@ std::int64_t aligned(std::int64_t bytes) {
 
 struct Peak {
   std::int64_t bytes = 0;
-  int action = -1;  // the first at which they are live
+  int action = -1;  // the first one at which they are live
 };
 
 Peak find_peak(const StepPlan& plan, Space space) {

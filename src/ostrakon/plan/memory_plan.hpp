@@ -15,36 +15,36 @@ namespace ostrakon::plan {
 /// Every buffer begins at a multiple of this many bytes.
 constexpr std::int64_t buffer_alignment = 256;
 
-/// Where each buffer of a StepPlan that is in one memory space lies in the arena of that space.
+/// The offset of each buffer of a StepPlan in the arena of one memory space.
 struct MemoryPlan {
   Space space = Space::device;
-  std::vector<std::int64_t>
-      offsets;  ///< of each buffer, in bytes; -1: in another space, or not used
+  std::vector<std::int64_t> offsets;  ///< bytes, per buffer; -1: not in this space
   std::int64_t arena_bytes = 0;
-  std::int64_t persistent_bytes = 0;  ///< the arena's first part, the same in all plans of a run
+  std::int64_t persistent_bytes = 0;  ///< size of the arena's first part, the same in all plans of
+                                      ///< a run
   std::int64_t peak_live_bytes = 0;   ///< lower bound of any placement
   int peak_action = -1;
-  std::array<std::int64_t, categories> peak_by_category{};  ///< live at peak_action
+  std::array<std::int64_t, categories> peak_by_category{};  ///< live bytes at peak_action
 };
 
-/// Gives two buffers the same bytes only where the lifetime of one ends in the plan before that of
-/// the other begins. See place() for how; a plan of 300,000 actions takes a second or two.
+/// Lays out the arena: two buffers share bytes only if the lifetime of one ends in the plan before
+/// that of the other begins. See place() for how; a plan of 300,000 actions takes a second or two.
 MemoryPlan plan_memory(const StepPlan& plan, Space space = Space::device);
 
-/// Peak live bytes alone, which take less time: a lower bound of the arena.
+/// Peak live bytes, a lower bound of the arena, in less time than plan_memory.
 std::int64_t peak_live_bytes(const StepPlan& plan, Space space = Space::device);
 
-/// Arenas in device memory of many plans that are like each other: where all buffers have the sizes
-/// and lifetimes of another plan's, so has the arena. May be asked by several threads at once.
+/// A cache of device arena sizes, for many similar plans: two plans whose buffers have the same
+/// sizes and lifetimes have the same arena. Several threads may use it at once.
 class KnownArenas {
  public:
-  /// The bytes of the arena that plan_memory would lay out.
+  /// The size of the arena that plan_memory would lay out.
   std::int64_t arena_bytes(const StepPlan& plan);
 
  private:
   std::mutex mutex_;
-  // By what sizes and lifetimes are: a hash of those that are placed, their number and their sum,
-  // persistent bytes, actions.
+  // The key stands for sizes and lifetimes: a hash of the buffers that are placed, their number and
+  // their total bytes, persistent bytes, number of actions.
   using Key = std::tuple<std::uint64_t, std::size_t, std::int64_t, std::int64_t, std::size_t>;
   std::map<Key, std::int64_t> known_;
 };
@@ -60,7 +60,7 @@ class KnownArenas {
 /// Throws std::logic_error naming the buffers and the actions.
 void prove_memory(const StepPlan& plan, const MemoryPlan& memory);
 
-/// A table for people: bytes by category at the peak, and which action that is.
+/// Returns a table of the bytes by category at the peak, and the action at which it is.
 std::string memory_table(const StepPlan& plan, const MemoryPlan& memory);
 
 }  // namespace ostrakon::plan

@@ -14,8 +14,8 @@ namespace {
 }
 
 /// Walks a plan in program order and tracks which buffer's content each byte holds. A buffer is
-/// always used as a whole, so its bytes are all written and read at the same actions, and what is
-/// known of them is known once for the buffer.
+/// always used as a whole, so its bytes are all written and read by the same actions, and one state
+/// for the buffer is enough.
 class Proof {
  public:
   Proof(const StepPlan& plan, const MemoryPlan& memory)
@@ -39,12 +39,12 @@ class Proof {
     return actions;
   }
 
-  /// What is known of a buffer's bytes since it was last written.
+  /// State of a buffer's bytes since it was last written.
   struct State {
     bool whole = false;                        // all of them hold its content
     int overwritten_by = -1;                   // the buffer that took some of them
-    int written = -1;                          // by this action, or before the step
-    std::array<int, streams> read = nobody();  // by these actions, the last of each stream
+    int written = -1;                          // the action that wrote it last, or before the step
+    std::array<int, streams> read = nobody();  // the last action of each stream that read it
   };
   /// Bytes up to `end` that were last written as bytes of `buffer`.
   struct ByteRange {
@@ -86,7 +86,8 @@ class Proof {
       refuse(described(action) + " uses " + quoted(buffer) + " outside its lifetime");
   }
 
-  /// `action` uses the bytes of `buffer`, which `earlier` used as bytes of `owner`.
+  /// Checks that `action`, which uses the bytes of `buffer`, comes after `earlier`, which used them
+  /// as bytes of `owner`.
   void check_order(int earlier, int owner, int action, int buffer) const {
     if (earlier < 0 || (earlier == action && owner == buffer) || order_.before(earlier, action))
       return;
@@ -122,8 +123,8 @@ class Proof {
     states_[buffer].read = nobody();
   }
 
-  /// Makes all bytes of `buffer` its own; taken_from(owner) is called for each range that has been
-  /// another's, or its own.
+  /// Makes all bytes of `buffer` its own; calls taken_from(owner) for each range that belonged to
+  /// another buffer, or to itself.
   template <class TakenFrom>
   void take(int buffer, const TakenFrom& taken_from) {
     states_[buffer].whole = true;
@@ -148,8 +149,8 @@ class Proof {
   const StepPlan& plan_;
   const MemoryPlan& memory_;
   const Order order_;
-  std::vector<State> states_;                 // of each buffer
-  std::map<std::int64_t, ByteRange> ranges_;  // by their first byte
+  std::vector<State> states_;                 // one per buffer
+  std::map<std::int64_t, ByteRange> ranges_;  // keyed by their first byte
 };
 
 }  // namespace

@@ -11,7 +11,8 @@ Order::Order(const StepPlan& plan) {
   stream_.reserve(actions);
   position_.reserve(actions);
   done_.reserve(actions);
-  std::array<std::array<int, streams>, streams> last{};  // of each stream: done when its last ended
+  std::array<std::array<int, streams>, streams> last{};  // per stream: the clock when its last
+                                                         // action has ended
   for (std::size_t a = 0; a < actions; ++a) {
     const Action& action = plan.actions[a];
     std::array<int, streams>& clock = last[static_cast<std::size_t>(action.stream)];

@@ -27,8 +27,8 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
           exchange.elements, " elements, which are no equal parts for ", span.ranks, " ranks");
 }
 
-/// What runs later finds nothing of the phases before it but in `saved` and `deferred`, and adds to
-/// no gradients that another unit's backward opens.
+/// Checks deferred phases: they read nothing of the phases before them but `saved` and `deferred`,
+/// and add to no gradients that another unit's backward opens.
 void check_deferred(const UnitDescription& unit, bool has_loss) {
   const auto phases = static_cast<int>(unit.backward.size());
   require(unit.deferred_phases >= 0 && unit.deferred_phases < phases, "unit ", unit.name,
@@ -51,21 +51,21 @@ void check_deferred(const UnitDescription& unit, bool has_loss) {
               ", which is not");
 }
 
-/// The buffers of a phase: what it hands over, and what comes of it.
+/// Buffers of an exchange: the send buffer, and the result.
 struct Exchanged {
   int handed = -1;
   int staging = -1;
-  int buffer = -1;  // that phases read
+  int buffer = -1;  // result that phases read
 };
 
-/// Exchanges what a phase has handed over.
+/// Exchanges the send buffer of a phase.
 Exchanged append_exchange(Builder& builder, const Task& task, int phase, const Exchange& exchange,
                           int handed) {
   if (exchange.span.ranks == 1) return {-1, -1, handed};
   const auto make = [&](const char* what, Category category, std::int64_t bytes) {
     return builder.make_buffer(what, task.unit, category, bytes);
   };
-  // Sums are made in the order of ranks, whenever their parts arrive.
+  // Sums are made in the order of ranks, whichever part arrives first, so parts need staging.
   const bool has_staging = exchange.kind == ExchangeKind::reduce_scatter &&
                            !builder.plan().grid.has_window(exchange.span);
   const int staging = has_staging ? make("staging", Category::staging, exchange.whole_bytes()) : -1;
@@ -84,7 +84,7 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
   return {handed, staging, exchanged};
 }
 
-/// Compute waits for an exchange.
+/// Makes compute wait for an exchange.
 void finish_exchange(Builder& builder, const Task& task, const Exchanged& exchanged) {
   std::vector<int> over;
   for (const int buffer : {exchanged.handed, exchanged.staging})
@@ -113,7 +113,7 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const std::vector<int>& computed, const char* workspace,
                    const std::function<void(Action&, Workspace, PhasePosition)>& use) {
-  std::vector<Exchanged> exchanged(phases.size());  // after each
+  std::vector<Exchanged> exchanged(phases.size());  // exchange after each phase
   Workspace works_in;
   bool output_begun = false;
   for (const int p : computed) {

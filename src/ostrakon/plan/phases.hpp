@@ -16,22 +16,23 @@ struct PhasePosition {
   bool first = true;
   bool last = true;
   bool writes_output = true;
-  bool output_begun = false;  ///< an earlier one has written a part of the output
+  bool output_begun = false;  ///< whether an earlier phase has written a part of the output
 
-  /// How a phase uses what all phases together write: the first begins it.
+  /// How a phase uses a buffer that all phases together write: the first one begins it.
   Access filling() const { return first ? Access::write : Access::read_write; }
 };
 
-/// Where a phase works, and whether it finds what the one before it has left there.
+/// The workspace of a phase, and whether the phase before it has left data there.
 struct Workspace {
   int buffer = -1;
   Access access = Access::write;
 };
 
 /// Appends the phases `computed` of a unit's forward, recompute or backward (`kind`), each an
-/// action on the compute stream, and the exchanges between them, which compute waits for where they
-/// are read first. Each phase gets a workspace, called `workspace`, what came of the exchanges that
-/// it reads, and a buffer for what it hands over; `use` adds all else that it reads and writes.
+/// action on the compute stream, and the exchanges between them; compute waits for an exchange
+/// before the first phase that reads its result. Each phase gets a workspace, called `workspace`,
+/// the results of the exchanges that it reads, and a send buffer for its own exchange; `use` adds
+/// all other buffers.
 void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& phases,
                    const std::vector<int>& computed, const char* workspace,
                    const std::function<void(Action& action, Workspace, PhasePosition)>& use);

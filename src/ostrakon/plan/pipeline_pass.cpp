@@ -41,13 +41,13 @@ void PipelinePass::list_legs(const Tasks& tasks) {
   }
 }
 
-/// What a turn that begins with this task needs of other stages.
+/// Returns the messages from other stages that a turn which begins with this task needs.
 std::vector<Message> PipelinePass::needs(const Task& first) const {
   const Chunk& its = chunk(first);
   const bool begins_chunk = first.unit == its.units.first;
   const bool has_loss = builder_.model().has_loss && first.unit == builder_.units() - 1;
   std::vector<Message> messages;
-  // The unit with the loss begins what a forward would.
+  // The unit with the loss has no forward: its backward begins the turn.
   if (begins_chunk && (first.work == Work::forward || has_loss) && its.input_bytes > 0)
     messages.push_back({true, its.number, first.micro_batch});
   if (first.work == Work::backward && !has_loss)
@@ -72,7 +72,8 @@ void PipelinePass::before(const Task& task) {
       receive_up_to(message, legs_[asked_].first);
 }
 
-/// What the same stage sends before comes before, also where it is needed later.
+/// Posts receives up to a message: earlier sends of the same stage come first, even if they are
+/// needed later.
 void PipelinePass::receive_up_to(Message wanted, const Task& task) {
   const int from = pipeline_.stage_of(wanted.forward ? wanted.to - 1 : wanted.to + 1);
   const std::vector<Message>& coming = coming_[from];
@@ -109,7 +110,7 @@ void PipelinePass::share(const Task& task) {
   Action& action = emit(receives ? Kind::receive : Kind::send, task,
                         receives ? unit.borrowed_from : unit.lent_to, bytes);
   builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
-  // Not before it is known how the step went: where it fails, nothing comes.
+  // The update is received only once `clip` is known: after a failed step nothing is sent.
   if (receives) sums_.follow_clip(action);
 }
 
@@ -123,7 +124,7 @@ void PipelinePass::after(const Task& task) {
   if (sent >= 0) builder_.release(sent_by, {sent});
 }
 
-/// What the leg that ends with `task` leaves for other stages.
+/// Sends the results of the leg that ends with `task` to other stages.
 void PipelinePass::send(const Task& task) {
   const Chunk& its = chunk(task);
   const bool forward = task.work == Work::forward;

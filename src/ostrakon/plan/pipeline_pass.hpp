@@ -10,35 +10,34 @@
 
 namespace ostrakon::plan {
 
-/// What crosses the borders of a stage: inputs come and outputs go forward, their gradients the
-/// other way, each between ranks with the same index in two stages.
+/// Writes the messages between stages: outputs go forward, their gradients backward, each between
+/// ranks with the same index in two stages.
 ///
-/// Nothing is buffered in between: a send is done when the other stage has received. So that a
-/// stage neither stalls meanwhile nor blocks its neighbour, a turn (forward or backward of a
-/// micro-batch) begins by beginning to receive what it and the next turn need, and ends by waiting
-/// for what earlier turns have sent, not for what it sends itself. Sends are one stream and
-/// receives another. Sends are in the order of turns, and what a stage receives from another in the
-/// order in which that one sends it. The send of a turn waits for no receive of a later one, so no
-/// two stages wait for each other in a circle as long as their turns don't. prove_stages shows it
-/// for each set of plans.
+/// Nothing is buffered: a send is done when the other stage has received. So that a stage neither
+/// stalls nor blocks its neighbour, a turn (forward or backward of a micro-batch) first posts the
+/// receives that it and the next turn need, and ends by waiting for the sends of earlier turns, not
+/// for its own. Sends are one stream and receives another. Sends are in the order of turns, and
+/// receives from a stage in the order of its sends. The send of a turn waits for no receive of a
+/// later one, so stages wait for each other in a circle only if their turns do. prove_stages shows
+/// this for each set of plans.
 class PipelinePass {
  public:
   PipelinePass(Builder& builder, const Pipeline& pipeline, const Tasks& tasks, Tapes& tapes,
                SumsPass& sums);
 
-  /// Begins to receive what comes with the task, or the next turn.
+  /// Posts the receives of the task and of the next turn.
   void before(const Task& task);
-  /// Sends what the task left for other stages; ends what was sent before.
+  /// Sends the task's results for other stages; ends the buffers that were sent before.
   void after(const Task& task);
-  /// Brings updated parameters to the stage that has a copy.
+  /// Sends updated parameters to the stage that has a copy.
   void share(const Task& task);
 
  private:
-  /// Turns that compute one after the other without a message in between: where a forward's
-  /// backward follows at once, both.
+  /// Turns that compute one after the other without a message in between: a forward and its
+  /// backward, if that follows at once.
   struct Leg {
-    Task first, last;               ///< of its tasks
-    std::vector<Message> received;  ///< what it needs of other stages
+    Task first, last;               ///< first and last task of these turns
+    std::vector<Message> received;  ///< messages needed from other stages
   };
 
   void list_legs(const Tasks& tasks);
@@ -55,12 +54,13 @@ class PipelinePass {
   SumsPass& sums_;
   const std::vector<Chunk> chunks_;
   std::vector<Leg> legs_;
-  std::vector<std::vector<Message>> coming_;  // of each stage: what it sends here
-  std::vector<std::size_t> received_;         // of these, how many are written
+  std::vector<std::vector<Message>> coming_;  // per stage: the messages that it sends here
+  std::vector<std::size_t> received_;         // per stage: how many of these have a receive in the
+                                              // plan
   std::size_t begun_ = 0;                     // legs that have begun
-  std::size_t asked_ = 0;                     // legs whose receives are written
-  int sent_ = -1;                             // a buffer in flight
-  int sent_by_ = -1;                          // the unit that left it
+  std::size_t asked_ = 0;                     // legs whose receives are in the plan
+  int sent_ = -1;                             // the buffer that is being sent
+  int sent_by_ = -1;                          // the unit that wrote it
 };
 
 }  // namespace ostrakon::plan

@@ -9,7 +9,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// `warm_up` forwards, then forwards and backwards in turn, as long as there are any.
+/// Returns `warm_up` forwards, then forwards and backwards in turn, as long as there are any.
 PipelineSchedule in_turn(const std::vector<Turn>& forwards, const std::vector<Turn>& backwards,
                          std::size_t warm_up) {
   PipelineSchedule turns;
@@ -39,7 +39,7 @@ PipelineSchedule interleaved(int stage, int stages, int chunks, int micro_batche
         backwards.push_back({Pass::backward, m, chunks - 1 - c});
       }
   }
-  // With chunks, what comes back has passed all later ones of the other stages, too.
+  // With several chunks, gradients return only after all later chunks of the other stages.
   const int behind = stages - 1 - stage, at_once = std::min(stages, micro_batches);
   return in_turn(
       forwards, backwards,
@@ -77,7 +77,7 @@ std::vector<int> leaf_sequence(int count, LeafOrder order) {
   std::iota(sequence.begin(), sequence.end(), 0);
   if (order == LeafOrder::descending) std::reverse(sequence.begin(), sequence.end());
   if (order == LeafOrder::shuffled) {
-    // Fisher-Yates on a fixed linear congruential sequence: the same on every rank.
+    // This is Fisher-Yates on a fixed linear congruential sequence, the same on every rank.
     std::uint64_t state = 0x9e3779b97f4a7c15ull;
     for (std::size_t i = sequence.size(); i > 1; --i) {
       state = state * 6364136223846793005ull + 1442695040888963407ull;

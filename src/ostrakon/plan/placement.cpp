@@ -8,7 +8,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Peak live bytes.
+/// Returns the peak of live bytes.
 std::int64_t most_alive(const Rectangles& rectangles, int times) {
   std::vector<std::int64_t> change(static_cast<std::size_t>(times) + 1, 0);
   for (const Rectangle& rectangle : rectangles) {
@@ -20,7 +20,8 @@ std::int64_t most_alive(const Rectangles& rectangles, int times) {
   return most;
 }
 
-/// The largest first; those of one size as they begin or, `backward`, from the last to end on.
+/// Returns the rectangles in order of size, the largest first; equal sizes by begin or, with
+/// `backward`, by end from the last.
 std::vector<int> largest_first(const Rectangles& rectangles, bool backward) {
   std::vector<int> order(rectangles.size());
   std::iota(order.begin(), order.end(), 0);
@@ -33,11 +34,11 @@ std::vector<int> largest_first(const Rectangles& rectangles, bool backward) {
   return order;
 }
 
-/// Bytes that are taken: runs from offset to offset, in order, none of which touch.
+/// Bytes that are taken: sorted runs of offsets, none of which touch.
 class Taken {
  public:
   void add(std::int64_t begin, std::int64_t end) {
-    // The runs that it touches become one.
+    // All runs that touch the new one are merged with it.
     const auto from = first_beyond(begin - 1);
     auto to = from;
     for (; to != runs_.end() && to->begin <= end; ++to) {
@@ -52,7 +53,7 @@ class Taken {
     }
   }
 
-  /// The lowest offset from `offset` on with that many free bytes.
+  /// Returns the lowest offset from `offset` on with that many free bytes.
   std::int64_t lowest_free(std::int64_t offset, std::int64_t bytes) {
     for (auto run = first_beyond(offset); run != runs_.end() && run->begin < offset + bytes; ++run)
       offset = run->end;
@@ -64,7 +65,7 @@ class Taken {
     std::int64_t begin = 0, end = 0;
   };
 
-  /// The first run that ends above `offset`.
+  /// Returns the first run that ends above `offset`.
   std::vector<Run>::iterator first_beyond(std::int64_t offset) {
     return std::upper_bound(runs_.begin(), runs_.end(), offset,
                             [](std::int64_t value, const Run& run) { return value < run.end; });
@@ -73,8 +74,8 @@ class Taken {
   std::vector<Run> runs_;
 };
 
-/// Times at which rectangles begin, numbered: of two with overlapping lifetimes, one is live when
-/// the other begins. No other times matter.
+/// Numbers the times at which rectangles begin: of two with overlapping lifetimes, one is live when
+/// the other begins, so no other times matter.
 class Begins {
  public:
   Begins(const Rectangles& rectangles, int times) : number_(static_cast<std::size_t>(times), 0) {
@@ -92,16 +93,16 @@ class Begins {
   }
 
  private:
-  /// The last one up to `time`.
+  /// Returns the index of the last begin up to `time`.
   std::size_t at(std::size_t time) const { return static_cast<std::size_t>(number_[time]) - 1; }
 
-  std::vector<int> number_;  // of begins up to each time
+  std::vector<int> number_;  // number of begins up to each time
 };
 
-/// What is placed: a segment tree over time (J. L. Bentley, 1977). A rectangle's lifetime is a few
-/// nodes of the tree, the largest that lie inside it; what is live at the same time is found at
-/// these nodes and those above them. Like rectangles, one after the other in time or one above the
-/// other, are one run of bytes there, however many they are.
+/// The placed rectangles in a segment tree over time (J. L. Bentley, 1977). A rectangle's lifetime
+/// is a few nodes of the tree, the largest that lie inside it; rectangles that are live at the same
+/// time are found at these nodes and those above them. Equal rectangles, one after the other in
+/// time or one above the other, are one run of bytes there, however many they are.
 class Placed {
  public:
   explicit Placed(const Begins& begins) : begins_(begins) {
@@ -110,13 +111,13 @@ class Placed {
     ever_.resize(2 * leaves_);
   }
 
-  /// The lowest offset from `base` on where the rectangle intersects none of them.
+  /// Returns the lowest offset from `base` on at which the rectangle intersects no placed one.
   std::int64_t lowest_free(const Rectangle& rectangle, std::int64_t base) {
     in_the_way_.clear();
     visit(
         rectangle, [&](std::size_t inside) { in_the_way_.push_back(&ever_[inside]); },
         [&](std::size_t above) { in_the_way_.push_back(&throughout_[above]); });
-    // Up and up, until nothing of it is taken at any time.
+    // The offset rises until the range is free at all times.
     std::int64_t offset = base;
     std::size_t next = 0;
     for (std::size_t to_check = in_the_way_.size(); to_check > 0; --to_check) {
@@ -140,8 +141,8 @@ class Placed {
   }
 
  private:
-  /// inside(node) for the largest nodes whose times are all in a lifetime, above(node) for those
-  /// with other times, too.
+  /// Calls inside(node) for the largest nodes whose times are all in a lifetime, and above(node)
+  /// for nodes that have other times, too.
   template <class Inside, class Above>
   void visit(const Rectangle& rectangle, const Inside& inside, const Above& above) const {
     const std::size_t first = leaves_ + begins_.first(rectangle);
@@ -158,16 +159,16 @@ class Placed {
   }
 
   const Begins& begins_;
-  std::size_t leaves_ = 1;         // one for each time, and some: a power of two
-  std::vector<Taken> throughout_;  // by inner node of the tree: by what is live at all of its times
-                                   // and is not also so for the node above it
-  std::vector<Taken> ever_;        // by node: at any of its times, by what is not `throughout_`
-                                   // a node above it
+  std::size_t leaves_ = 1;         // at least one per time: a power of two
+  std::vector<Taken> throughout_;  // per inner node of the tree: bytes that are live at all of its
+                                   // times, but not at all of its parent's
+  std::vector<Taken> ever_;        // per node: bytes that are live at some of its times, but not
+                                   // `throughout_` in a node above it
   std::vector<Taken*> in_the_way_;
 };
 
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where
-/// it intersects none, until one of them ends at `limit` or above. Returns the end of the highest.
+/// it intersects none, until one of them ends at `limit` or above. Returns the highest end.
 std::int64_t place_in_order(Rectangles& rectangles, const std::vector<int>& order,
                             const Begins& begins, std::int64_t base, std::int64_t limit) {
   Placed placed(begins);
@@ -199,7 +200,8 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
     std::vector<int> order = largest_first(rectangles, backward);
     std::int64_t before = no_limit;
     for (int i = 0; i < tries; ++i) {
-      // The next try learns from all of this one; the last one only counts where it is better.
+      // All but the last try run to the end, as the next one learns from it; the last one counts
+      // only if it is better.
       const std::int64_t limit = i + 1 < tries ? no_limit : least;
       const std::int64_t highest = place_in_order(placed, order, begins, base, limit);
       if (highest < least) {
@@ -207,7 +209,7 @@ std::int64_t place(Rectangles& rectangles, int times, std::int64_t base) {
         rectangles = placed;
       }
       if (least <= bound + bound / 200) return least;
-      // With many rectangles the next try hardly ever helps then, and takes long.
+      // With many rectangles a further try hardly ever helps then, and takes long.
       if (is_many && highest >= before) break;
       before = highest;
       std::stable_partition(order.begin(), order.end(), [&](int index) {

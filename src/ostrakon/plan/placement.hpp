@@ -18,15 +18,14 @@ struct Rectangle {
 using Rectangles = std::vector<Rectangle>;
 
 /// Gives every rectangle an offset from `base` so that no two with overlapping lifetimes share
-/// bytes; the highest end, which it returns, is close to the least that is possible. Times are
-/// below `times`.
+/// bytes. Returns the highest end, which is close to the minimum. Lifetimes are below `times`.
 ///
-/// Each goes to the lowest offset that is free during its lifetime: the largest first, and those of
-/// one size, of which a plan has many, in the order in which they begin, so that they leave no
-/// holes among themselves. Where that is half a percent or more over the bound, those that lie
-/// above it go first, again and again, a few times, of many rectangles only while that helps; then
-/// the same for the order of their ends, backward; and the best is kept. Takes n log n for n
-/// rectangles of a few sizes, as plans have them: equal ones are one run of bytes.
+/// Each rectangle goes to the lowest offset that is free during its lifetime. The order is by size,
+/// the largest first, and for equal sizes by begin, so that they leave no holes among themselves.
+/// If the result is half a percent or more over the lower bound, rectangles above the bound are
+/// placed first in a further try, a few times (with many rectangles only while it helps); then the
+/// same is done with equal sizes ordered by their ends, backward. The best result is kept. Takes n
+/// log n for n rectangles of a few sizes, as plans have them: equal ones are one run of bytes.
 std::int64_t place(Rectangles& rectangles, int times, std::int64_t base);
 
 }  // namespace ostrakon::plan

@@ -3,8 +3,8 @@
 
 namespace ostrakon::plan {
 
-// Where what follows the last * does not fit, that * takes one character more: linear in practice,
-// and never worse than the product of both lengths.
+// If the text after the last * does not match, that * takes one character more. This is linear in
+// practice, and never worse than the product of both lengths.
 bool matches(const std::string& pattern, const std::string& name) {
   std::size_t p = 0, n = 0;
   std::size_t star = std::string::npos, taken = 0;

@@ -10,7 +10,7 @@
 
 namespace ostrakon::plan {
 
-/// What is divided over the ranks of a shard group.
+/// The state that is divided over the ranks of a shard group.
 enum class Sharding {
   none,       ///< nothing: every rank holds all parameters, gradients and moments (DDP)
   optimizer,  ///< optimizer state (ZeRO-1)
@@ -23,10 +23,10 @@ constexpr Named<Sharding> sharding_names[] = {{Sharding::none, "none"},
                                               {Sharding::full, "full"}};
 constexpr const char* name(Sharding sharding) { return name_in(sharding_names, sharding); }
 
-/// Over which ranks optimizer state is divided, where it is.
+/// The ranks over which optimizer state is divided, if it is.
 enum class OptimizerGroup {
-  shard_group,  ///< as everything else: replicas hold the same
-  world         ///< over the replicas too, which then exchange updated parameters
+  shard_group,  ///< the shard group: replicas hold the same state
+  world         ///< the replicas, too, which then exchange updated parameters
 };
 constexpr Named<OptimizerGroup> optimizer_group_names[] = {
     {OptimizerGroup::shard_group, "shard_group"}, {OptimizerGroup::world, "world"}};
@@ -34,9 +34,10 @@ constexpr const char* name(OptimizerGroup group) { return name_in(optimizer_grou
 
 enum class Accumulation {
   automatic,    ///< see accumulation_of in sum_order.hpp
-  reduce_each,  ///< reduce every micro-batch's gradients over all ranks, sum the shards
-  shard_each,   ///< reduce every micro-batch's over the shard group, over the replicas once
-  reduce_last   ///< sum whole gradients on the rank, reduce once
+  reduce_each,  ///< reduce every micro-batch's gradients over all ranks, accumulate the shards
+  shard_each,   ///< reduce every micro-batch's gradients over the shard group, and once over the
+                ///< replicas
+  reduce_last   ///< accumulate whole gradients on the rank, reduce once
 };
 constexpr Named<Accumulation> accumulation_names[] = {{Accumulation::automatic, "auto"},
                                                       {Accumulation::reduce_each, "reduce_each"},
@@ -46,19 +47,19 @@ constexpr const char* name(Accumulation accumulation) {
   return name_in(accumulation_names, accumulation);
 }
 
-/// Who adds up the gradients of the ranks of a span.
+/// The implementation of reduce-scatters of gradients.
 enum class Summation {
   ordered,  ///< this program: an all-to-all, and the tree of sum_order.hpp
-  library   ///< NCCL's or MPI's reduce-scatter, in an order of its own, in the dtype that is sent
+  library   ///< NCCL's or MPI's reduce-scatter: in its own order, in the dtype that is sent
 };
 constexpr Named<Summation> summation_names[] = {{Summation::ordered, "ordered"},
                                                 {Summation::library, "library"}};
 constexpr const char* name(Summation summation) { return name_in(summation_names, summation); }
 
-/// Whether ranks of a node read what they gather and reduce from each other's memory, instead of
-/// sending it. It changes no bit of the result; sums inside a node need no staging then.
+/// Whether ranks of a node gather and reduce by reading each other's memory, instead of messages.
+/// It changes no bit of the result; sums inside a node need no staging then.
 enum class NodeWindows {
-  automatic,  ///< as whoever makes the plan finds it on the machine; in a plan itself: never
+  automatic,  ///< the caller decides by the machine; in a plan itself: never
   always,
   never
 };
@@ -67,44 +68,45 @@ constexpr Named<NodeWindows> node_windows_names[] = {{NodeWindows::automatic, "a
                                                      {NodeWindows::never, "never"}};
 constexpr const char* name(NodeWindows windows) { return name_in(node_windows_names, windows); }
 
-/// In which order a rank works through its leaves. It changes no bit of the result.
+/// The order in which a rank computes its leaves. It changes no bit of the result.
 enum class LeafOrder { ascending, descending, shuffled };
 constexpr Named<LeafOrder> leaf_order_names[] = {{LeafOrder::ascending, "ascending"},
                                                  {LeafOrder::descending, "descending"},
                                                  {LeafOrder::shuffled, "shuffled"}};
 constexpr const char* name(LeafOrder order) { return name_in(leaf_order_names, order); }
 
-/// What stays of a unit's gathered parameters between its forward and its backward. `automatic` is
-/// more in a pipeline: end_of_step for units of each stage that has memory for it, see
-/// build_stage_plans.
+/// The part of a unit's gathered parameters that stays between its forward and its backward. In a
+/// pipeline, `automatic` also stands for end_of_step for units of each stage that has memory for
+/// it, see build_stage_plans.
 struct Reshard {
   enum Kind {
-    automatic,   ///< nothing, but where the gather for backward would follow at once
-    always,      ///< nothing
-    never,       ///< all of them: backward gathers nothing
-    partly,      ///< one part in `ranks` on each rank: backward gathers over that many neighbours
-    end_of_step  ///< all of them, and so until their last use in the step: gathered once for all
-                 ///< micro-batches
+    automatic,   ///< nothing stays, except where the gather for backward would follow at once
+    always,      ///< nothing stays
+    never,       ///< all stay: backward gathers nothing
+    partly,      ///< one part in `ranks` stays on each rank: backward gathers over that many
+                 ///< neighbours
+    end_of_step  ///< all stay until their last use in the step: gathered once for all micro-batches
   };
   Kind kind = automatic;
-  int ranks = 0;  ///< of `partly`, at least 2. In shard groups of so many ranks or fewer: `always`
+  int ranks = 0;  ///< with `partly`, at least 2. In shard groups of so many ranks or fewer:
+                  ///< `always`
 
   bool operator==(const Reshard& other) const { return kind == other.kind && ranks == other.ranks; }
 };
 
-/// Says which gathers begin when a unit begins to compute, besides its own: those of the units that
+/// Which gathers begin when a unit begins to compute, besides its own: those of the units that
 /// compute next, or of units by name.
 struct Prefetch {
   int depth = 1;
-  std::vector<std::string> units;  ///< where not empty, these instead of the next `depth`
+  std::vector<std::string> units;  ///< if not empty, these instead of the next `depth` units
 
   bool operator==(const Prefetch& other) const {
     return depth == other.depth && units == other.units;
   }
 };
 
-/// Bound on parameters that are gathered and not yet used, or in use: in units and in bytes; 0 is
-/// no bound. What stays after forward as Reshard says does not count.
+/// Bound on gathered parameters that are not yet used, or in use, in units and in bytes; 0: no
+/// bound. Parameters that stay after forward (Reshard) do not count.
 struct GatherLimit {
   std::int64_t units = 0;
   std::int64_t bytes = 0;
@@ -114,11 +116,11 @@ struct GatherLimit {
   }
 };
 
-/// Whether collectives of groups that span nodes are in two levels, inside the nodes and across
-/// them: so a node sends as much as one rank would, not as much as each of its ranks.
+/// Whether collectives of groups that span nodes have two levels, inside the nodes and across them:
+/// then a node sends as much as one rank would, instead of as much as all of its ranks.
 struct Hierarchical {
   enum Kind {
-    by_size,  ///< where a unit's parameters, gathered, have `bytes` or more, the largest's
+    by_size,  ///< if the largest unit has at least `bytes` of gathered parameters
     never,
     always
   };
@@ -131,8 +133,8 @@ struct Hierarchical {
   }
 };
 
-/// Settings for units whose name matches a pattern, in which * stands for any text. Of rules that
-/// match and set the same, the last applies.
+/// Settings for units whose name matches a pattern, in which * stands for any text. If several
+/// rules that match set the same, the last one applies.
 struct UnitRule {
   std::string pattern;
   std::optional<Reshard> reshard_after_forward;
@@ -140,30 +142,31 @@ struct UnitRule {
   std::optional<Prefetch> backward_prefetch;
 };
 
-/// Whether `name` is of the form `pattern`, in which each * stands for any text, also none.
+/// Whether `name` matches `pattern`, in which each * stands for any text, also none.
 bool matches(const std::string& pattern, const std::string& name);
 
-/// Says which units' saved activations are not kept from forward to backward, but computed again.
+/// Which units recompute their saved activations in backward instead of keeping them.
 struct Checkpointing {
-  int every = 0;  ///< of the units that can, every n-th from the first; 1: all; 0: none
+  int every = 0;  ///< every n-th of the units that can, from the first; 1: all; 0: none
 
   bool operator==(const Checkpointing& other) const { return every == other.every; }
 };
 
-/// What an optimizer keeps of each parameter that is trained.
+/// The optimizer state of each trained parameter.
 struct Moments {
   int count = 2;  ///< 0 to 2
   DType dtype = DType::fp32;
 };
 
-/// What is kept in host memory from step to step, instead of in device memory.
+/// The state that is kept in host memory from step to step, instead of in device memory.
 enum class Offload {
   none,
   optimizer,   ///< masters, moments and gradients, which the host updates; a copy of the parameters
-               ///< to compute with stays on the device, as sharded as they are
-  parameters,  ///< masters, and copies to compute with: copied up for each gather and for each
-               ///< update, which the device does
-  all          ///< both: the device holds what is gathered, its gradients and activations, no more
+               ///< to compute with stays on the device, sharded like them
+  parameters,  ///< masters, and copies to compute with: copied to the device for each gather and
+               ///< for each update, which the device does
+  all          ///< both: the device holds only gathered parameters, their gradients, and
+               ///< activations
 };
 constexpr Named<Offload> offload_names[] = {{Offload::none, "none"},
                                             {Offload::optimizer, "optimizer"},
@@ -171,21 +174,21 @@ constexpr Named<Offload> offload_names[] = {{Offload::none, "none"},
                                             {Offload::all, "all"}};
 constexpr const char* name(Offload offload) { return name_in(offload_names, offload); }
 
-/// Whether `part`, optimizer or parameters, is in host memory. With the optimizer's state updates
-/// are there, too.
+/// Whether `part`, optimizer or parameters, is in host memory. If the optimizer state is, the host
+/// updates.
 constexpr bool offloads(Offload offload, Offload part) {
   return offload == part || offload == Offload::all;
 }
 
-/// What about a step depends on the gradient of the whole model.
+/// Features of a step that depend on the gradient of the whole model.
 struct GradientUses {
-  bool clips = false;        ///< by its norm
-  bool scales_loss = false;  ///< and skips the step where it is not finite
-  bool may_skip = false;     ///< the step, where it is not finite or an outlier
+  bool clips = false;        ///< clips by the gradient's norm
+  bool scales_loss = false;  ///< scales the loss, and skips the step if the gradient is not finite
+  bool may_skip = false;     ///< skips the step if the gradient is not finite or an outlier
 };
 
-/// Whether the update of a unit may begin before the gradients of all units are known: on the host,
-/// where it overlaps with backward, and where nothing depends on the whole gradient.
+/// Whether the update of a unit may begin before the gradients of all units are known: it does if
+/// the host updates, overlapped with backward, and nothing depends on the whole gradient.
 constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
   return offloads(offload, Offload::optimizer) && !uses.clips && !uses.scales_loss &&
          !uses.may_skip;
@@ -194,7 +197,7 @@ constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
 /// When units are updated on the device. It changes no bit of the result.
 enum class Updates {
   careful,    ///< when the step's sums are known
-  optimistic  ///< before, as if these neither clip nor skip; where they do, that is undone, and
+  optimistic  ///< earlier, as if these neither clip nor skip; if they do, the update is undone, and
               ///< repeated as they say
 };
 constexpr Named<Updates> updates_names[] = {{Updates::careful, "careful"},
@@ -205,18 +208,18 @@ constexpr const char* name(Updates updates) { return name_in(updates_names, upda
 enum class RankOrder {
   tensor_in_node,  ///< tensor ranks, all on one node; else the run is refused
   tensor_first,    ///< tensor ranks, which may span nodes
-  shard_first      ///< those of a shard group with the same pieces; tensor ranks are farther apart
+  shard_first      ///< ranks of a shard group with the same pieces; tensor ranks are farther apart
 };
 constexpr Named<RankOrder> rank_order_names[] = {{RankOrder::tensor_in_node, "tensor_in_node"},
                                                  {RankOrder::tensor_first, "tensor_first"},
                                                  {RankOrder::shard_first, "shard_first"}};
 constexpr const char* name(RankOrder order) { return name_in(rank_order_names, order); }
 
-/// In what order the stages of a pipeline compute.
+/// The order in which the stages of a pipeline compute.
 enum class ScheduleKind {
   one_forward_one_backward,  ///< each stage has one chunk
-  interleaved,               ///< each has several, so that less time passes until all compute
-  zero_bubble  ///< one chunk; gradients of parameters are computed where a stage would wait
+  interleaved,               ///< each has several, to shorten the time until all compute
+  zero_bubble                ///< one chunk; gradients of parameters are deferred to fill the bubble
 };
 constexpr Named<ScheduleKind> schedule_kind_names[] = {
     {ScheduleKind::one_forward_one_backward, "1f1b"},
@@ -224,10 +227,10 @@ constexpr Named<ScheduleKind> schedule_kind_names[] = {
     {ScheduleKind::zero_bubble, "zero_bubble"}};
 constexpr const char* name(ScheduleKind kind) { return name_in(schedule_kind_names, kind); }
 
-/// What zero_bubble may keep for gradients that it computes later.
+/// Memory that zero_bubble may use for deferred gradients.
 enum class ZeroBubbleMemory {
-  as_1f1b,   ///< as much as the largest arena of the same stages with 1f1b has room for
-  unlimited  ///< all that the schedule asks for
+  as_1f1b,   ///< the largest arena of the same stages with 1f1b
+  unlimited  ///< as much as the schedule asks for
 };
 constexpr Named<ZeroBubbleMemory> zero_bubble_memory_names[] = {
     {ZeroBubbleMemory::as_1f1b, "as_1f1b"}, {ZeroBubbleMemory::unlimited, "unlimited"}};
@@ -237,14 +240,17 @@ constexpr const char* name(ZeroBubbleMemory memory) {
 
 struct Policy {
   Sharding sharding = Sharding::full;
-  int shard_group = 0;  ///< ranks that share one copy, neighbours; 0: all. Divides the ranks
+  int shard_group = 0;  ///< number of neighbours that share one copy; 0: all ranks. Divides the
+                        ///< ranks
   RankOrder rank_order = RankOrder::tensor_in_node;
-  int tensor_ranks = 1;  ///< neighbours that divide each unit's parameters. Divides shard_group
-  int stages = 1;        ///< of the pipeline, each of as many ranks
+  int tensor_ranks = 1;  ///< number of neighbours that divide each unit's parameters. Divides
+                         ///< shard_group
+  int stages = 1;        ///< stages of the pipeline, each of as many ranks
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   ZeroBubbleMemory zero_bubble_memory = ZeroBubbleMemory::as_1f1b;
-  int chunks = 1;                ///< of each stage, which are interleaved
-  std::vector<int> chunk_units;  ///< of each chunk of all stages; empty: see divide_units
+  int chunks = 1;                ///< per stage, interleaved
+  std::vector<int> chunk_units;  ///< number of units of each chunk of all stages; empty: see
+                                 ///< divide_units
   OptimizerGroup shard_optimizer_over = OptimizerGroup::shard_group;
   Accumulation accumulation = Accumulation::automatic;
   Summation summation = Summation::ordered;
@@ -254,33 +260,33 @@ struct Policy {
   Prefetch backward_prefetch;
   GatherLimit in_flight_gathers;
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
-  /// How many ranks each node has, where nodes have equally many, neighbours; 0: one node, or they
+  /// The number of ranks per node, neighbours, if all nodes have equally many; 0: one node, or they
   /// don't.
   int ranks_per_node = 0;
   NodeWindows node_windows = NodeWindows::automatic;
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
-  DType reduce = DType::fp32;  ///< in which gradients are sent within a shard group
+  DType reduce = DType::fp32;  ///< dtype in which gradients are sent within a shard group
   Checkpointing activation_checkpointing;
   Moments moments;
   Offload offload = Offload::none;
-  /// Whether what forward leaves behind for backward waits in host memory, but for the last units,
-  /// whose backward follows at once.
+  /// Whether activations wait in host memory for backward, except those of the last units, whose
+  /// backward follows at once.
   bool offload_activations = false;
-  /// With updates on the host: whether a unit's may begin as soon as its gradient is summed,
-  /// overlapped with the backward of the units before it. No gradient can be clipped then, nor a
-  /// step skipped.
+  /// Whether the host may begin to update a unit as soon as its gradient is summed, overlapped with
+  /// the backward of the units before it. No gradient can be clipped then, nor a step skipped.
   bool early_updates = false;
-  Updates updates = Updates::careful;  ///< optimistic: not with anything in host memory (offload)
+  Updates updates = Updates::careful;  ///< optimistic: not if anything is in host memory (offload)
   /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
   /// written while training continues.
   bool checkpoint_staging = false;
-  std::int64_t leaves = 1;  ///< of the global batch: what ranks compute at once
-  /// Neighbours in a shard group that compute the parts of the same samples, each part a leaf. They
-  /// exchange activations, and their gradients are summed first.
+  std::int64_t leaves = 1;  ///< leaves of the global batch: the unit of work that ranks compute at
+                            ///< once
+  /// The number of neighbours in a shard group that compute the parts of the same samples, each
+  /// part a leaf. They exchange activations, and their gradients are summed first.
   int sample_ranks = 1;
-  /// Neighbours along shard that have some of the experts each (UnitDescription::parts), besides
-  /// tensor ranks. Their gradients are summed first, too.
+  /// The number of neighbours along shard that have some of the experts each
+  /// (UnitDescription::parts), besides tensor ranks. Their gradients are summed first, too.
   int expert_ranks = 1;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.

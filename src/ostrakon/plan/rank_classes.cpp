@@ -26,7 +26,7 @@ RankClasses::RankClasses(const std::vector<const StepPlan*>& plans)
   std::map<const StepPlan*, int> of_plan;
   for (const StepPlan* plan : plans_)
     class_.push_back(of_plan.emplace(plan, static_cast<int>(of_plan.size())).first->second);
-  if (of_plan.size() > 1) refine();  // else all partners are of the one class
+  if (of_plan.size() > 1) refine();  // otherwise all partners are of the one class
   for (int rank = 0; rank < grid_.ranks(); ++rank)
     if (class_[rank] == count()) ranks_.push_back(rank);
 }
@@ -74,8 +74,8 @@ std::vector<int> RankClasses::classes_of_group(int rank, const Span& span) const
   return {found.begin(), found.end()};
 }
 
-/// Divides classes by what partners their ranks have, until all of a class have the same.
-/// Afterwards classes are numbered by their lowest ranks.
+/// Divides classes by the classes of their ranks' partners, until all ranks of a class have the
+/// same. Afterwards classes are numbered by their lowest ranks.
 void RankClasses::refine() {
   std::map<const StepPlan*, std::set<int>> peers;  // stages that a plan communicates with
   for (const StepPlan* plan : plans_) {
@@ -92,7 +92,7 @@ void RankClasses::refine() {
         facts[r].push_back(class_[peer_rank(static_cast<int>(r), stage)]);
     }
     for (const Span& span : spans_) {
-      std::map<std::vector<int>, int> sorts;  // of groups, by their classes
+      std::map<std::vector<int>, int> sorts;  // groups by the classes of their ranks
       for (int rank = 0; rank < grid_.ranks(); ++rank) {
         const int first = rank - grid_.place(rank, span) * grid_.stride(span);
         facts[rank].push_back(

@@ -7,9 +7,9 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Gathers over `span`, the innermost of what `source` is divided over, to what is `divided` so:
-/// `target`, or parts that lie in it where all of them will. In place where source and target are
-/// one.
+/// Gathers over `span`, the innermost span of `source`'s layout, to an array that is divided over
+/// `divided`: into `target`, or into a part of it if it will hold more. In place if source and
+/// target are the same.
 void gather(Builder& builder, int u, int source, int target, const Span& span, const Spans& divided,
             std::int64_t element_bytes, bool converts, const Moving& moving) {
   const FlatRange flats = builder.buffer(target).flats;
@@ -39,7 +39,7 @@ int redistribute(Builder& builder, int u, int source, const Layout& to, const Mo
     throw std::logic_error("'" + builder.buffer(source).name +
                            "' is not divided over what it is to be divided over");
   int at = source;
-  bool converts = moving.converts;  // has still to be done
+  bool converts = moving.converts;  // still to be done
   const auto keep = [&](int buffer) {
     made.push_back(buffer);
     return buffer;
@@ -51,7 +51,7 @@ int redistribute(Builder& builder, int u, int source, const Layout& to, const Mo
       keep(target = builder.copied(u, at, what));
     at = target;
   };
-  /// Where what is gathered, to be divided so, lies.
+  /// Makes the buffer for an array that is gathered so as to be divided over `spans`.
   const auto make_whole = [&](const Spans& spans) {
     const bool is_last = spans == to.divided && to.space == Space::device && target >= 0;
     const Layout layout{spans, Space::device, to.element_bytes};
@@ -69,7 +69,7 @@ int redistribute(Builder& builder, int u, int source, const Layout& to, const Mo
   while (divided.size() > to.divided.size()) {
     const Span span = divided.innermost();
     divided = divided.outer();
-    // The first of two levels gathers to where the second one continues in place.
+    // The first of two levels gathers into the buffer where the second one continues in place.
     const bool goes_on =
         divided.size() > to.divided.size() && divided.innermost().axis == span.axis;
     const int whole = make_whole(goes_on ? divided.outer() : divided);

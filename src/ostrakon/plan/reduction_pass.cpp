@@ -28,7 +28,7 @@ void ReductionPass::on(const Task& task, Tape& tape) {
     }
     finish_on_host(0);
   }
-  // What other stages wait for goes before compute has something else to do.
+  // Gradients that other stages wait for are sent before compute has something else to do.
   if (task.work == Work::update && builder_.plan().layouts.updates_optimistically)
     for (int u = 0; u < builder_.units(); ++u)
       if (is_borrowed(u)) complete(u);
@@ -85,15 +85,15 @@ ReductionPass::Addend& ReductionPass::addend_of(const Reduction& reduction) {
   return unit_sums_[reduction.unit].addends[reduction.addend];
 }
 
-/// From here on it overlaps with compute, and with those of no more than `in_flight_` other
-/// backwards.
+/// Moves a reduction to another stream: from here on it overlaps with compute, and with reductions
+/// of at most `in_flight_` other backwards.
 void ReductionPass::leave_compute(Reduction& reduction, Stream stream) {
   if (reduction.stream == Stream::compute)
     finish_reductions(static_cast<std::size_t>(std::max(in_flight_ - 1, 0)));
   reduction.stream = stream;
 }
 
-/// Copies what is summed so far to where the sum continues.
+/// Copies the sum so far to the memory where the sum continues.
 void ReductionPass::bring_to(Space space, Reduction& reduction) {
   if (reduction.sum < 0 || builder_.buffer(reduction.sum).space == space) return;
   const bool up = space == Space::device;
@@ -118,7 +118,7 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
     return builder_.make_buffer(what, u, Category::staging, elements * reduce_element_bytes);
   };
   const int packed = layouts.rounds(span) ? make_staging("packed") : -1;
-  // The staging of the level inside nodes has served by then, and is larger.
+  // The staging buffer of the level inside nodes is free again by then, and large enough.
   const bool has_staging =
       reduction.staging >= 0 && reduction.divided.innermost().axis == span.axis;
   const bool needs_staging = layouts.summation == Summation::ordered && !plan.grid.has_window(span);
@@ -145,7 +145,7 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
   reduction.sum = part;
 }
 
-/// The sum over the micro-batches before, on the device; -1 for the first.
+/// Returns the buffer on the device of the sum over the micro-batches before; -1 for the first.
 int ReductionPass::sum_so_far(Reduction& reduction) {
   const int so_far = addend_of(reduction).so_far;
   return so_far >= 0 && builder_.is_on_host(so_far)
@@ -153,8 +153,8 @@ int ReductionPass::sum_so_far(Reduction& reduction) {
              : so_far;
 }
 
-/// Keeps sums that reduce-scatters have added to: waits for the last micro-batch, where updates
-/// will need it.
+/// Keeps a sum that reduce-scatters have added to: it waits for the last micro-batch in the memory
+/// where updates will need it.
 void ReductionPass::keep_so_far(Reduction& reduction) {
   int& so_far = addend_of(reduction).so_far;
   if (so_far < 0) {
@@ -170,12 +170,11 @@ void ReductionPass::keep_so_far(Reduction& reduction) {
 }
 
 /// Adds the sum so far to the addend's tree over micro-batches: the root is left once it is
-/// complete. Of the tree's nodes, those with more than `tree` micro-batches are sums one after the
-/// other.
+/// complete. Nodes with more than `tree` micro-batches are sums of trees, one after the other.
 void ReductionPass::fold(Reduction& reduction, int tree) {
   const std::int64_t micro_batches = builder_.plan().grid.micro_batches();
   if (reduction.sum < 0) return;
-  // Sums that wait for others do so where updates will need them.
+  // Partial sums wait in the memory where updates will need them.
   bring_to(update_space_, reduction);
   auto& done = addend_of(reduction).partial;
   TreeNode node{reduction.micro_batch, 1};
@@ -193,8 +192,8 @@ void ReductionPass::fold(Reduction& reduction, int tree) {
   }
 }
 
-/// Adds the sum so far to another, which takes its place. The sum of two floats has the same bits
-/// either way round: `other` is the one that is older.
+/// Adds the sum so far to an older one, `other`, which takes its place. Adding two floats gives the
+/// same bits in either order.
 void ReductionPass::add_to(int other, Reduction& reduction) {
   const StepPlan& plan = builder_.plan();
   Action& action = builder_.emit(Kind::accumulate, reduction.stream, reduction.unit);
@@ -205,7 +204,7 @@ void ReductionPass::add_to(int other, Reduction& reduction) {
   reduction.sum = other;
 }
 
-/// Adds a complete addend to those of the unit that are: their sum is left once all are.
+/// Adds a complete addend to the unit's other complete ones: their sum is left once all are.
 void ReductionPass::join_addends(Reduction& reduction) {
   if (reduction.sum < 0) return;
   UnitSums& sums = unit_sums_[reduction.unit];
@@ -214,7 +213,7 @@ void ReductionPass::join_addends(Reduction& reduction) {
   if (--sums.to_come > 0) reduction.sum = -1;
 }
 
-/// Lets compute wait for a reduction: its buffers end.
+/// Makes compute wait for a reduction, and ends its buffers.
 void ReductionPass::finish(const Reduction& reduction) {
   if (reduction.sum >= 0 && update_space_ == Space::device && !is_borrowed(reduction.unit))
     sums_.add_norm(reduction.unit);
@@ -226,8 +225,8 @@ void ReductionPass::finish(const Reduction& reduction) {
   finish_on_host(units_behind);
 }
 
-/// Where two stages use the same parameters: sends the sum of this one's gradients to the one that
-/// updates them, or adds what that one's other stage sends.
+/// Sums the gradients of parameters that two stages use: this stage sends its sum to the stage that
+/// updates them, or adds the sum that the other one sends.
 void ReductionPass::bring_together(int u) {
   if (together_[u]) return;
   together_[u] = true;
@@ -264,7 +263,7 @@ void ReductionPass::finish_sends() {
   sends_.clear();
 }
 
-/// Waits for reductions, the oldest first, until those of `most` backwards are under way.
+/// Waits for reductions, the oldest first, until those of `most` backwards are left.
 void ReductionPass::finish_reductions(std::size_t most) {
   while (reductions_.size() > most) {
     for (const Reduction& reduction : reductions_.front()) finish(reduction);

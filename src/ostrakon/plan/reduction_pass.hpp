@@ -18,44 +18,45 @@
 namespace ostrakon::plan {
 
 /// Sums gradients over leaves, one span after the other as sum_order.hpp says: over ranks by
-/// reduce-scatter, over the micro-batches of a rank by a tree whose partial sums wait where updates
-/// need them, or by reduce-scatters that add to the sum over the micro-batches before. A gradient
-/// of several addends (parameter_uses.hpp) is that of each, and then their sum.
+/// reduce-scatter; over the micro-batches of a rank by a tree, whose partial sums wait in the
+/// memory where updates need them, or by reduce-scatters that add to the sum over the micro-batches
+/// before. If a gradient has several addends (parameter_uses.hpp), each is summed so, and then they
+/// are added.
 class ReductionPass {
  public:
   ReductionPass(Builder& builder, const Policy& policy, SumsPass& sums);
 
-  /// What happens to the gradients that a unit's backward has completed for a micro-batch. When all
-  /// is computed, waits for those that are under way.
+  /// Reduces the gradients that a unit's backward has completed for a micro-batch. At Work::clip,
+  /// waits for the reductions that are under way.
   void on(const Task& task, Tape& tape);
-  /// Lets compute wait for the sum of a unit's gradients, and no other: once all turns are done.
+  /// Makes compute wait for the sum of a unit's gradients, and no other: once all turns are done.
   void complete(int u);
 
  private:
-  /// One micro-batch's gradients of a unit, of one addend, while they are summed.
+  /// Gradients of a unit's addend for one micro-batch, while they are summed.
   struct Reduction {
     int unit = -1;
     int addend = 0;
     int micro_batch = -1;
-    int sum = -1;  ///< the buffer that holds what is summed so far; -1: it waits in another sum for
-                   ///< later micro-batches, or for another addend
-    int staging = -1;                 ///< of the ranks that were summed last
-    Spans divided;                    ///< what the sum is divided over
-    Stream stream = Stream::compute;  ///< of what was done last
+    int sum = -1;      ///< the buffer of the sum so far; -1: it waits in another sum for later
+                       ///< micro-batches, or for another addend
+    int staging = -1;  ///< staging of the last reduce-scatter
+    Spans divided;     ///< spans that the sum is divided over
+    Stream stream = Stream::compute;  ///< stream of the last action
     std::vector<int> ended;           ///< buffers that end when compute has waited for the rest
   };
 
-  /// An addend's sums over micro-batches.
+  /// Sums of an addend over micro-batches.
   struct Addend {
-    std::map<TreeNode, int> partial;  ///< that wait for others
-    /// Where reduce-scatters add to it: the sum over all micro-batches so far, in a buffer where
-    /// updates need it; -1: none.
+    std::map<TreeNode, int> partial;  ///< partial sums that wait for others
+    /// With reduce-scatters that add to it: the sum over all micro-batches so far, in a buffer in
+    /// the memory where updates need it; -1: none.
     int so_far = -1;
   };
   struct UnitSums {
     std::array<Addend, most_addends> addends;
-    int to_come = 1;  ///< addends that are not complete yet
-    int sum = -1;     ///< of those that are
+    int to_come = 1;  ///< number of addends that are not complete yet
+    int sum = -1;     ///< sum of the complete addends
   };
 
   void reduce(Reduction& reduction);
@@ -79,13 +80,15 @@ class ReductionPass {
   SumsPass& sums_;
   const int in_flight_;
   const Space update_space_;
-  std::vector<std::vector<SpanSum>> spans_;  // of each unit: summed over, one after the other
+  std::vector<std::vector<SpanSum>> spans_;  // per unit: the spans that are summed over, one after
+                                             // the other
   std::vector<UnitSums> unit_sums_;
-  /// Under way, the oldest first: of each, what one backward has completed.
+  /// Reductions under way, the oldest first: an entry has all that one backward has completed.
   std::deque<std::vector<Reduction>> reductions_;
-  std::vector<bool> together_;  // each unit: what another stage has of its sum has been sent here
+  std::vector<bool> together_;  // per unit: whether the other stage's part of its sum has been sent
+                                // here
   std::vector<std::pair<int, int>> sends_;  // units, and the sums that are sent to other stages
-  // What compute has still to wait for, by unit.
+  // Buffers that compute has still to wait for, by unit.
   std::deque<std::pair<int, std::vector<int>>> ended_on_host_;
 };
 

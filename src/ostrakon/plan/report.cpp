@@ -8,7 +8,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// The bytes that a buffer takes in the arena.
+/// The bytes that a buffer takes in the arena, with alignment.
 std::int64_t arena_bytes(const Buffer& buffer) {
   return (buffer.bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
@@ -18,7 +18,7 @@ bool is_alive(const Buffer& buffer, Space space, int action) {
          (buffer.persistent || (buffer.first <= action && action <= buffer.last));
 }
 
-/// Index of the unit that a buffer belongs to, or -1: names begin with that of the unit.
+/// Finds the unit that a buffer belongs to, or -1: a buffer's name begins with its unit's.
 class Owners {
  public:
   explicit Owners(const StepPlan& plan) {
@@ -96,7 +96,7 @@ TrafficOfSpan& find_span(std::vector<TrafficOfSpan>& spans, const Span& span) {
   return *found;
 }
 
-/// All ranks of an axis, whether there is anything to send or not.
+/// Lists all ranks of an axis, whether they send anything or not.
 void add_axis(const StepPlan& plan, const Links& links, Axis axis, Traffic& traffic) {
   for (const Span& span : plan.grid.levels(axis)) find_span(traffic.levels, span);
   traffic.ranks = static_cast<int>(plan.grid.size(axis));
@@ -161,8 +161,8 @@ bool computes(const Action& action) {
   }
 }
 
-/// Finds, by binary search, which actions may run at the same time: along each stream, what happens
-/// before an action comes first and what happens after it comes last.
+/// Finds, by binary search, the actions that may overlap with an action: along each stream, those
+/// that happen before it come first and those that happen after it come last.
 class Concurrency {
  public:
   explicit Concurrency(const StepPlan& plan) : order_(plan) {
@@ -181,10 +181,10 @@ class Concurrency {
 
  private:
   const Order order_;
-  std::array<std::vector<int>, streams> computing_;  // what each stream computes
+  std::array<std::vector<int>, streams> computing_;  // actions of each stream that compute
 };
 
-/// The maximum of a count or a size over time.
+/// Finds the maximum of a count or a size over time.
 class Level {
  public:
   explicit Level(std::size_t actions) : changes_(actions + 1) {}
@@ -208,14 +208,15 @@ class Level {
 void report_gathered(const StepPlan& plan, OverlapBytes& overlap) {
   const int actions = static_cast<int>(plan.actions.size());
   Level units_in_flight(actions), bytes_in_flight(actions), units(actions), bytes(actions);
-  std::vector<int> gathered_at(plan.buffers.size(), -1);  // until it has been used
+  std::vector<int> gathered_at(plan.buffers.size(), -1);  // action that gathered each buffer, until
+                                                          // it is used
   for (int a = 0; a < actions; ++a) {
     const Action& action = plan.actions[a];
     for (const Use& use : action.uses) {
       const Buffer& buffer = plan.buffers[use.buffer];
       int& gathered = gathered_at[use.buffer];
-      // What is in host memory whole is copied to where others are gathered. What is divided still
-      // is in flight.
+      // Parameters that are whole in host memory are copied into the buffer that others are
+      // gathered into, so a copy counts, too; buffers that are still divided do not.
       const bool begins = use.access == Access::write && action.stream != Stream::compute &&
                           buffer.category == Category::gathered && action.unit >= 0 &&
                           buffer.divided == plan.units[action.unit].layouts.gathered.divided;
@@ -255,7 +256,7 @@ OverlapBytes find_overlap(const StepPlan& plan) {
   return overlap;
 }
 
-/// What `part` is of both together.
+/// Returns `part` in percent of `part` + `rest`.
 double part_percent(std::int64_t part, std::int64_t rest) {
   const auto all = static_cast<double>(part + rest);
   return all > 0.0 ? 100.0 * static_cast<double>(part) / all : 0.0;

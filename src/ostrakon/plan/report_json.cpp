@@ -137,7 +137,7 @@ Json actions_json(const Report& report) {
   return json;
 }
 
-/// One object on a line, for the lists that may be long: Json itself takes much longer.
+/// A JSON object on one line, for lists that may be long: Json itself takes much longer.
 class JsonRow {
  public:
   JsonRow& put(const char* field, std::int64_t value) {
@@ -150,7 +150,7 @@ class JsonRow {
   JsonRow& put(const char* field, const std::string& value) {
     return put_text(field, Json(value).dump());
   }
-  /// A name without anything to escape.
+  /// Puts a name that has nothing to escape.
   JsonRow& put(const char* field, const char* value) {
     return put_text(field, '"' + std::string(value) + '"');
   }
@@ -313,7 +313,7 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
     head["stage"] = plan.stage;
     head["stages"] = stages;
   }
-  // The lists are written line by line: as one document, those of long plans would take gigabytes.
+  // Lists are written line by line: as one document, those of long plans would take gigabytes.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // without "\n}"
   out << text;

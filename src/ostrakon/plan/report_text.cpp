@@ -19,7 +19,7 @@ std::string row(const std::string& what, const std::string& value) {
   return print("  %-28s %12s", what.c_str(), value.c_str());
 }
 
-/// For values as long as they like.
+/// Returns a row for a value of any length.
 std::string text_row(const std::string& what, const std::string& value) {
   return print("  %-28s ", what.c_str()) + value + "\n";
 }
@@ -74,7 +74,7 @@ std::string units_table(const std::vector<UnitBytes>& units) {
     if (std::any_of(units.begin(), units.end(),
                     [c](const UnitBytes& unit) { return unit.by_category[c] > 0; }))
       columns.push_back(c);
-  // One word has to do for the head of a column.
+  // Heads of columns are single words.
   const char* const heads[categories] = {"parameters",  "optimizer", "gathered", "gradients",
                                          "activations", "workspace", "staging",  "other"};
   std::string table = print("  %-34s", "");
@@ -136,7 +136,7 @@ std::string peak_text(const MemoryUse& use) {
 std::string memory_text(const Report& report) {
   std::string text = memory_text("memory", report.device);
   const MemoryUse& host = report.host;
-  // Where units have nothing on the host, one line will do.
+  // If units have nothing on the host, one line is enough.
   const bool is_plain = host.peak_by_unit.back().bytes == host.lower_bound_bytes;
   if (host.arena_bytes > 0 && is_plain)
     text +=
@@ -194,7 +194,7 @@ std::string traffic_text(const Grid& grid, const Report& report) {
               : "");
 }
 
-/// "  1 copy", "  1,200 copies"
+/// Returns "  1 copy" or "  1,200 copies".
 std::string number_text(std::int64_t number, const char* one, const char* many) {
   return "  " + format_count(number) + " " + (number == 1 ? one : many);
 }
@@ -249,7 +249,7 @@ struct FlopUnit {
   double flops;
 };
 
-/// The unit in which to show `flops`.
+/// Returns the unit in which to show `flops`.
 FlopUnit flop_unit(double flops) {
   constexpr FlopUnit units[] = {
       {"GFLOP", 1e9}, {"TFLOP", 1e12}, {"PFLOP", 1e15}, {"EFLOP", 1e18}, {"ZFLOP", 1e21}};

@@ -6,7 +6,7 @@
 
 namespace ostrakon::plan {
 
-/// Shows the masters of one unit after the other to the caller, whole on each rank.
+/// Shows the master parameters to the caller, one unit after the other, whole on each rank.
 class ShowPass {
  public:
   explicit ShowPass(Builder& builder) : builder_(builder) {}

@@ -19,7 +19,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// What is wrong with names of units is so for the model as a whole.
+/// Checks the names of units on the whole model, as a stage has only some of them.
 void check_names(const Policy& policy, const ModelDescription& model) {
   const auto is_unit = [&](const std::string& name) {
     return std::any_of(model.units.begin(), model.units.end(),
@@ -45,8 +45,8 @@ bool is_limited(const Policy& policy) {
          policy.zero_bubble_memory == ZeroBubbleMemory::as_1f1b;
 }
 
-/// Units whose parameters may stay gathered: those for which the policy leaves it open, and that a
-/// plan has gathered more than once. The smallest first, so that as many as can be have room.
+/// Returns the units that may stay gathered: those for which the policy is automatic, and that a
+/// plan gathers more than once. The smallest come first, so that as many as possible have room.
 std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& policy) {
   std::vector<std::pair<std::int64_t, std::string>> units;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
@@ -70,7 +70,7 @@ std::vector<std::string> units_to_keep(const StepPlan& plan, const Policy& polic
   return names;
 }
 
-/// The stages of a pipeline, and their plans as far as they have come.
+/// The stages of a pipeline, and their plans so far.
 class StagePlans {
  public:
   StagePlans(const ModelDescription& model, const std::vector<UnitRange>& chunks,
@@ -90,7 +90,7 @@ class StagePlans {
     }
   }
 
-  /// All stages, in the order of `schedule`.
+  /// Plans all stages in the order of `schedule`.
   void build(ScheduleKind schedule) {
     const Pipeline pipeline = order(schedule);
     for_each([&](Stage& stage) {
@@ -108,13 +108,13 @@ class StagePlans {
     for (const Stage& stage : stages_) bytes.push_back(stage.arena);
     return bytes;
   }
-  /// Whether all are less than `limit`.
+  /// Whether all arenas are smaller than `limit`.
   bool are_below(std::int64_t limit) {
     return std::all_of(stages_.begin(), stages_.end(),
                        [&](const Stage& stage) { return peak_live_bytes(stage.plan) < limit; }) &&
            largest_arena() < limit;
   }
-  /// The time of a step in which nothing but floating-point operations takes time, one each second.
+  /// The time of a step in which only floating-point operations take time, one per second.
   double computing_time() const {
     std::vector<const StepPlan*> plans;
     for (const Stage& stage : stages_) plans.push_back(&stage.plan);
@@ -126,7 +126,8 @@ class StagePlans {
     return *std::max_element(bytes.begin(), bytes.end());
   }
 
-  /// In a training step, what the stage with the largest arena needs, the others use.
+  /// Uses, in a training step, the memory that the stage with the largest arena needs on the other
+  /// stages.
   void use_memory() {
     if (grid_.stages() == 1) return;
     const std::int64_t limit = largest_arena();
@@ -140,9 +141,10 @@ class StagePlans {
     for_each([&](Stage& stage) {
       const PipelineSchedule& turns = pipeline.turns[static_cast<std::size_t>(stage.number)];
       const ModelDescription model = with_deferral(stage.model, stage.policy, turns);
-      // Early updates come after the last gradients in any case.
+      // Tasks don't depend on layouts here: early updates come after the last gradients in any
+      // case.
       const Tasks tasks = make_tasks(model, Purpose::train, turns, Layouts{});
-      if (waiting_bytes(model, tasks) == 0) return;  // it defers nothing
+      if (waiting_bytes(model, tasks) == 0) return;  // the stage defers nothing
       Stage deferring = stage;
       deferring.pipeline = pipeline;
       find_most_waiting(model, tasks, [&](std::int64_t most) {
@@ -156,7 +158,7 @@ class StagePlans {
     });
   }
 
-  /// Has units stay gathered, as many as there is room for in arenas of `limit`.
+  /// Keeps units gathered, as many as there is room for in arenas of `limit`.
   void keep_gathered(std::int64_t limit) {
     for_each([&](Stage& stage) {
       const std::vector<std::string> units = units_to_keep(stage.plan, stage.policy);
@@ -172,7 +174,7 @@ class StagePlans {
         return true;
       };
       if (units.empty() || keep(units.size())) return;
-      // Not the most there could be, but close to it after a few plans.
+      // This finds not the maximum, but comes close to it after a few plans.
       constexpr int builds = 4;
       std::size_t low = 0, high = units.size();
       for (int i = 0; i < builds && high - low > 1; ++i) {
@@ -196,7 +198,7 @@ class StagePlans {
     Pipeline pipeline = {};
     std::int64_t most_waiting = std::numeric_limits<std::int64_t>::max();
     StepPlan plan = {};
-    std::int64_t arena = -1;  // of the plan; -1: not known
+    std::int64_t arena = -1;  // size of the plan's arena; -1: not known
   };
 
   template <class Work>
@@ -205,7 +207,7 @@ class StagePlans {
                [&](int, std::int64_t s) { work(stages_[static_cast<std::size_t>(s)]); });
   }
 
-  /// The arena, or less where it is above `limit`.
+  /// Returns the arena size, or a lower bound if it is above `limit`.
   std::int64_t arena_up_to(std::int64_t limit, const StepPlan& plan) const {
     const std::int64_t least = peak_live_bytes(plan);
     return least > limit ? least : arenas_->arena_bytes(plan);
@@ -224,7 +226,7 @@ class StagePlans {
   }
 
   const Policy* policy_;
-  std::shared_ptr<KnownArenas> arenas_;  // of other divisions, too
+  std::shared_ptr<KnownArenas> arenas_;  // shared with other divisions
   Purpose purpose_;
   int threads_;
   int first_backward_;
@@ -232,7 +234,7 @@ class StagePlans {
   std::vector<Stage> stages_;
 };
 
-/// With a unit less in chunk `from` and one more in `to`; those between pass one on.
+/// Returns chunks with a unit less in `from` and one more in `to`; chunks between pass one on.
 std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int to) {
   const int by = from < to ? -1 : 1;
   for (int c = std::min(from, to); c < std::max(from, to); ++c) {
@@ -242,14 +244,14 @@ std::vector<UnitRange> with_moved(std::vector<UnitRange> chunks, int from, int t
   return chunks;
 }
 
-/// find_chunks, and the training step with them, as far as it is planned to find them.
+/// Returns the result of find_chunks, and the training steps that were planned to find it.
 std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription& model,
                                                           int ranks_of_stage, const Policy& policy,
                                                           int threads) {
   check_step(model, policy, Purpose::train, ranks_of_stage);
   check_names(policy, model);
   std::vector<UnitRange> chunks = make_chunks(model, policy);
-  // Stages with as many units are alike in many divisions.
+  // Stages with as many units are alike in many divisions, so arena sizes are cached.
   const auto known = std::make_shared<KnownArenas>();
   const auto plan = [&](const std::vector<UnitRange>& some) {
     StagePlans plans(model, some, ranks_of_stage, policy, Purpose::train, threads, known);
@@ -259,7 +261,7 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
   StagePlans planned = plan(chunks);
   if (!moves_units(policy)) return {chunks, std::move(planned)};
   int tries_left = 2 * policy.stages + 8;  // each plans all stages
-  constexpr int most_tries = 3;            // to take a unit from a chunk
+  constexpr int most_tries = 3;            // attempts to take a unit from a chunk
   double busiest = 0.0;
   for (const UnitRange& chunk : chunks) busiest = std::max(busiest, flops_of(model, chunk));
   busiest *= no_longer;
@@ -270,7 +272,7 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
     const std::vector<std::int64_t> arenas = planned.arenas();
     const auto largest = std::max_element(arenas.begin(), arenas.end());
     const int stage = static_cast<int>(largest - arenas.begin());
-    std::vector<int> others;  // chunks, of the smallest arenas first
+    std::vector<int> others;  // chunks, those of the smallest arenas first
     for (int c = 0; c < count; ++c)
       if (arenas[c % policy.stages] < *largest) others.push_back(c);
     std::stable_sort(others.begin(), others.end(), [&](int one, int other) {
@@ -289,8 +291,8 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
         ++tries;
         StagePlans then = plan(moved);
         if (!then.are_below(*largest)) continue;
-        // Where this division is the first that is smaller, the one that all others are compared
-        // with is still in `planned`.
+        // At the first smaller division, `planned` still has the one that all others are compared
+        // with.
         if (!most_time) most_time = no_longer * planned.computing_time();
         if (then.computing_time() > *most_time) continue;
         chunks = moved;
@@ -317,7 +319,7 @@ ScheduleKind schedule_of_memory(const Policy& policy) {
 }
 
 bool moves_units(const Policy& policy) {
-  // With zero_bubble in the memory of 1f1b less memory would be a longer bubble.
+  // If zero_bubble has the memory of 1f1b, less memory would mean a longer bubble.
   return policy.stages > 1 && policy.chunk_units.empty() && !is_limited(policy);
 }
 

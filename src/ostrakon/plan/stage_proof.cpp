@@ -17,7 +17,7 @@
 namespace ostrakon::plan {
 namespace {
 
-/// What each action shows by itself.
+/// Checks the properties that each action shows by itself.
 void check_actions(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
   const int actions = static_cast<int>(plan.actions.size());
@@ -30,7 +30,7 @@ void check_actions(const RankClasses& classes, int c) {
   }
 }
 
-/// What the actions of a plan show one after the other.
+/// Checks the properties that the actions of a plan show in sequence.
 void check_step(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
   ContentsCheck contents(plan);
@@ -50,7 +50,7 @@ void check_step(const RankClasses& classes, int c) {
   check_plan(exchanges.wrong_end());
 }
 
-/// Whether an action goes by what `clip` has found.
+/// Whether an action depends on the result of `clip`.
 bool follows_clip(const StepPlan& plan, const Action& action) {
   const bool is_careful = !plan.layouts.updates_early && action.buffer(Role::replaced) < 0;
   return action.kind == Kind::verify ||
@@ -60,7 +60,8 @@ bool follows_clip(const StepPlan& plan, const Action& action) {
           is_careful);
 }
 
-/// What `clip` finds is in no buffer, so that the proof of memory does not see who reads it.
+/// Checks that actions which depend on the result of `clip` wait for it: it is in no buffer, so
+/// prove_memory does not see who reads it.
 void check_verdict(const RankClasses& classes, int c) {
   const StepPlan& plan = classes.plan(c);
   const Order order(plan);
@@ -85,8 +86,7 @@ bool is_in_program_order(const RankClasses& classes) {
 }
 
 /// Runs the plans of all classes: each stream in its order, all waits kept, matches at the same
-/// time. One order shows it for all, since nothing that could run is ever stopped by what others
-/// do.
+/// time. One order proves all, since an action that could run is never stopped by others.
 class Run {
  public:
   Run(const RankClasses& classes, std::vector<Match> matches)
@@ -106,7 +106,7 @@ class Run {
         match_[place.of_class][place.action] = static_cast<int>(m);
   }
 
-  /// Throws std::logic_error where not all come to the end.
+  /// Throws std::logic_error where not all actions come to run.
   void run() {
     for (int c = 0; c < classes_.count(); ++c)
       for (int s = 0; s < streams; ++s) ready_.emplace_back(c, s);
@@ -128,12 +128,12 @@ class Run {
   /// A stream of a class.
   struct Queue {
     std::vector<int> actions;
-    std::size_t next = 0;  ///< the first that has not ended
+    std::size_t next = 0;  ///< the first action that has not ended
   };
   using QueueOf = std::pair<int, int>;  // class, stream
 
-  /// Advances a stream as far as it can. Its first action is checked again when what it waits for
-  /// has ended.
+  /// Advances a stream as far as possible. Its first action is checked again when the one that it
+  /// waits for has ended.
   void look_at(QueueOf which) {
     const auto [c, s] = which;
     Queue& queue = queues_[c][s];
@@ -166,7 +166,7 @@ class Run {
       if ((waiting_[c][a] >> stream & 1u) != 0) ready_.emplace_back(c, stream);
   }
 
-  /// Follows who waits for whom from an action that has not ended, until it comes round.
+  /// Follows waits from an action that has not ended until they form a cycle.
   [[noreturn]] void refuse_circle(ActionOfClass from) const {
     std::vector<ActionOfClass> path;
     std::vector<std::string> because;
@@ -187,7 +187,7 @@ class Run {
     refuse_ranks("they stop each other: " + circle);
   }
 
-  /// Why an action has not ended: another that has not, either.
+  /// Returns an action that another one waits for, and why; neither has ended.
   std::pair<ActionOfClass, const char*> follow(ActionOfClass place) const {
     const auto [c, a] = place;
     const Queue& queue = queues_[c][static_cast<std::size_t>(at(place).stream)];
@@ -211,14 +211,15 @@ class Run {
 
   const RankClasses& classes_;
   const std::vector<Match> matches_;
-  std::vector<std::size_t> arrived_;  // of each match, how many have arrived
+  std::vector<std::size_t> arrived_;  // per match: how many of its actions have arrived
   // These have an element for each class:
-  std::vector<std::vector<int>> match_;  // of each action, or -1
+  std::vector<std::vector<int>> match_;  // per action: its match, or -1
   std::vector<std::array<Queue, streams>> queues_;
-  std::vector<std::vector<bool>> ended_;             // actions
-  std::vector<std::vector<std::uint16_t>> waiting_;  // for each action: streams, a bit for each
+  std::vector<std::vector<bool>> ended_;             // per action
+  std::vector<std::vector<std::uint16_t>> waiting_;  // per action: a bit for each stream that waits
+                                                     // for it
   static_assert(streams <= 16);
-  std::vector<QueueOf> ready_;  // to be looked at
+  std::vector<QueueOf> ready_;  // streams to be checked again
 };
 
 }  // namespace
@@ -227,7 +228,7 @@ void prove_ranks(const std::vector<const StepPlan*>& plans) {
   const RankClasses classes(plans);
   for (int c = 0; c < classes.count(); ++c) check_actions(classes, c);
   std::vector<Match> matches = find_matches(classes);
-  // Where ranks' plans differ, that says more than what became of it.
+  // Differences between ranks' plans are reported first, as they say more than their consequences.
   for (int c = 0; c < classes.count(); ++c) check_step(classes, c);
   const bool is_in_order = is_in_program_order(classes);
   for (int c = 0; c < classes.count() && is_in_order; ++c) check_verdict(classes, c);

@@ -29,7 +29,7 @@ void check_chunks(const ModelDescription& model, const std::vector<UnitRange>& c
   require(next == units, "the chunks have ", next, " units of ", units);
 }
 
-/// Puts what units of a stage are tied to in other stages before them, as copies.
+/// Adds copies of units in other stages that units of this stage are tied to, before its own.
 void borrow_tied(const ModelDescription& model, const std::vector<UnitRange>& chunks, int stages,
                  ModelDescription& stage) {
   std::vector<UnitDescription> borrowed;
@@ -54,7 +54,7 @@ void borrow_tied(const ModelDescription& model, const std::vector<UnitRange>& ch
   }
 }
 
-/// Notes who has copies of a stage's units, and whether that changes the order of sums.
+/// Notes which stages have copies of a stage's units, and whether that changes the order of sums.
 void note_copies(const ModelDescription& model, std::vector<ModelDescription>& stages) {
   for (int s = 0; s < static_cast<int>(stages.size()); ++s)
     for (const UnitDescription& unit : stages[s].units) {
@@ -71,7 +71,7 @@ void note_copies(const ModelDescription& model, std::vector<ModelDescription>& s
     }
 }
 
-/// Ties of a stage's units become ties among them.
+/// Renumbers ties to units of the model as ties to units of the stage.
 void renumber_ties(ModelDescription& stage) {
   for (UnitDescription& unit : stage.units) {
     if (unit.tied_to < 0) continue;
@@ -82,7 +82,7 @@ void renumber_ties(ModelDescription& stage) {
   }
 }
 
-/// Keeps, of a list of units to prefetch by name, those of the stage.
+/// Returns a list of units to prefetch by name without units of other stages.
 std::optional<Prefetch> only_of_stage(std::optional<Prefetch> prefetch,
                                       const ModelDescription& stage) {
   if (!prefetch || prefetch->units.empty()) return prefetch;
@@ -94,7 +94,7 @@ std::optional<Prefetch> only_of_stage(std::optional<Prefetch> prefetch,
                                    [&](const UnitDescription& unit) { return unit.name == name; });
                              }),
               names.end());
-  // The list stands instead of the next units, also where none of it is left.
+  // The list replaces the next units, also if none of its units are left.
   if (names.empty()) prefetch->depth = 0;
   return prefetch;
 }
@@ -108,8 +108,8 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
   std::vector<double> before(static_cast<std::size_t>(units) + 1, 0.0);
   for (int u = 0; u < units; ++u)
     before[u + 1] = before[u] + flops(model.units[u].forward) + flops(model.units[u].backward);
-  // These hold, for the first `end` units in c chunks, the least that the busiest chunk can have,
-  // and where the last chunk begins then.
+  // These hold, for the first `end` units in c chunks, the minimum of the busiest chunk's work, and
+  // where the last chunk begins then.
   std::vector<std::vector<double>> least(
       chunks + 1, std::vector<double>(units + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<int>> begins(chunks + 1, std::vector<int>(units + 1, 0));

@@ -6,11 +6,11 @@
 namespace ostrakon::plan {
 namespace {
 
-/// Ranks save what no other one does.
+/// Bytes that this rank saves: each rank saves the part that no other one does.
 std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t moment_bytes) {
   std::int64_t bytes = 0;
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
-    // Gradients are divided over all ranks, as what is saved.
+    // Saved state is divided over all ranks, as gradients are.
     const Spans& all_ranks = plan.units[u].layouts.gradient.divided;
     if (plan.units[u].borrowed_from < 0)
       bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +

@@ -6,8 +6,8 @@
 
 namespace ostrakon::plan {
 
-/// Makes the persistent buffers, unit by unit: masters, compute copies, moments; then the step's
-/// sums, and the copy of all that a rank saves. The same in all plans of a run.
+/// Makes the persistent buffers, the same in all plans of a run: masters, compute copies and
+/// moments, unit by unit; then the step's sums, and the staging copy of all that a rank saves.
 void make_state_buffers(Builder& builder, const Policy& policy);
 
 }  // namespace ostrakon::plan

@@ -59,7 +59,7 @@ std::int64_t StepPlan::replaced_bytes(int unit) const {
 
 std::string StepPlan::describe(const Action& action) const {
   std::string text = name(action.kind);
-  // What is of no unit, the batch and the sums, is called what it is on the device.
+  // Copies of the batch and of the sums, which belong to no unit, are named by their device buffer.
   const int copied = action.kind == Kind::copy_to_device ? action.buffer(Role::target)
                      : action.kind == Kind::copy_to_host ? action.buffer(Role::source)
                                                          : -1;
@@ -159,7 +159,7 @@ std::uint64_t StepPlan::hash() const {
   hasher.add(purpose);
   for (std::int64_t size : grid.sizes) hasher.add(size);
   hasher.add(grid.shard_first);
-  // Else a plan says by its staging who sums.
+  // Without windows, staging buffers show who sums.
   if (grid.window > 0) hasher.add(grid.window, layouts.summation);
   hasher.add(stage, layouts.accumulation, layouts.sum_grain);
   for (const Layout* layout : {&layouts.masters, &layouts.compute, &layouts.gathered,

@@ -11,7 +11,7 @@ namespace {
 
 /// Chooses the cheapest accumulation that works without a grain.
 Accumulation cheapest(const Policy& policy) {
-  // Sums that wait on the host are copied down for each micro-batch: better a part than all.
+  // Sums that wait on the host are copied there for each micro-batch: a part is cheaper than all.
   const bool shards =
       policy.sharding == Sharding::full || policy.sharding == Sharding::gradients ||
       (policy.sharding == Sharding::optimizer && offloads(policy.offload, Offload::optimizer));
@@ -70,13 +70,13 @@ std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grai
 }
 
 bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
-  std::int64_t leaves = 1;  // of an item
+  std::int64_t leaves = 1;  // leaves of an item
   for (std::size_t s = 0; s < spans.size(); ++s) {
     const bool is_last = s + 1 == spans.size();
     const std::int64_t items = spans[s].ranks;
     if (is_last) return true;
     if (grain > 0 && leaves * items > grain) {
-      // Whole trees, which only micro-batches may add to.
+      // Each span has whole trees, and only micro-batches may add to them.
       return s + 2 == spans.size() && spans[s + 1].axis == Axis::micro_batch &&
              items % (grain / leaves) == 0;
     }
@@ -92,7 +92,7 @@ Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
       std::max(policy.sample_ranks, policy.expert_ranks) > 1 && any_grid.micro_batches() > 1;
   const Accumulation first = neighbours_first ? Accumulation::shard_each : cheapest(policy);
   Grid grid = any_grid;
-  grid.node = 0;  // levels change nothing in this
+  grid.node = 0;  // levels don't matter here
   const std::int64_t grain = sum_grain_of(policy);
   const bool rounds = policy.reduce != DType::fp32 && grid.shard() > 1;
   if (grain > 0 && !rounds && policy.summation == Summation::ordered)

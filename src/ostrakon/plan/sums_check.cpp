@@ -20,7 +20,7 @@ int unit_of(const StepPlan& plan, int buffer) {
   return flats.empty() ? -1 : plan.flats[flats.first].unit;
 }
 
-/// Returns the use whose buffers a reduction, an accumulation or a copy takes.
+/// Returns the use in `role` of a reduction, an accumulation or a copy.
 const Use& use_in(const Action& action, Role role) {
   return *std::find_if(action.uses.begin(), action.uses.end(),
                        [&](const Use& use) { return use.role == role; });
@@ -35,7 +35,7 @@ SumsCheck::SumsCheck(const StepPlan& plan)
     if (action.kind == Kind::backward)
       for (const Use& use : action.uses)
         if (const int unit = unit_of(plan, use.buffer); unit >= 0) uses_[unit] |= use_bit(use.role);
-  // Those of the other stage that uses the parameters come with a message.
+  // Gradients of the other stage that uses the parameters come with a message.
   for (std::size_t u = 0; u < uses_.size(); ++u)
     if (plan.units[u].lent_has_gradient) uses_[u] |= tied_use;
 }
@@ -66,7 +66,7 @@ std::string SumsCheck::wrong(const Action& action) {
   }
 }
 
-/// A sum over all of a rank's micro-batches is one over that span.
+/// Sets the sum of a buffer. A sum over all of a rank's micro-batches is complete over that span.
 void SumsCheck::set(int buffer, Sum sum) {
   const std::vector<SpanSum>& spans = spans_[sum.unit];
   if (sum.spans < spans.size() && spans[sum.spans].span.axis == Axis::micro_batch &&
@@ -75,8 +75,8 @@ void SumsCheck::set(int buffer, Sum sum) {
   sums_[buffer] = sum;
 }
 
-/// Its first phase that writes gradients begins a leaf's, or adds to what a unit that is tied to it
-/// has left.
+/// Checks a backward: its first phase that writes gradients begins a leaf's sum, or adds to the one
+/// that a tied unit has left.
 std::string SumsCheck::wrong_backward(const Action& action) {
   const int phase = std::max(action.phase, 0);
   const int first = plan_.units[static_cast<std::size_t>(action.unit)].first_of_gradients;
@@ -150,7 +150,7 @@ std::string SumsCheck::wrong_sum(const Action& action, std::size_t span) {
   return "";
 }
 
-/// Checks a sum of two nodes of the tree over micro-batches, or of sums over all leaves of other
+/// Checks a sum of two nodes of the tree over micro-batches, or of sums over all leaves of two
 /// uses.
 std::string SumsCheck::wrong_accumulate(const Action& action) {
   const int source = action.buffer(Role::source), target = action.buffer(Role::parameter_gradients);

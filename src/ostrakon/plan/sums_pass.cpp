@@ -36,7 +36,7 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
 }
 
 void SumsPass::make_host_sums() {
-  // One number more: how many ranks have failed.
+  // There is one number more: how many ranks have failed.
   host_sums_ = builder_.make_named(
       "sums on host", Category::other,
       builder_.model().sums_bytes + static_cast<std::int64_t>(sizeof(std::int64_t)), Space::host);
@@ -53,22 +53,23 @@ void SumsPass::on(const Task& task) {
 void SumsPass::begin() {
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
-  // These sums are the host's. What is sent while compute continues begins before that does.
+  // These sums are on the host. If they are sent while compute continues, they begin before it
+  // does.
   if (!updates_on_host_ && !travel_) return;
   make_host_sums();
   Action& on_host = builder_.emit(Kind::begin, Stream::host, -1);
   builder_.use(on_host, Role::host_sums, host_sums_, Access::write);
 }
 
-/// Copies what is on the device to where it is added to what the host and other ranks have.
+/// Copies the device's sums to host memory, where sums of the host and of other ranks are added.
 void SumsPass::copy() {
   copied_ =
       builder_.make_named("copied sums", Category::other, builder_.model().sums_bytes, Space::host);
   builder_.copy_on(Stream::compute, -1, builder_.plan().sums, copied_);
 }
 
-/// In the plan after the updates, as without threads it would keep them waiting; but it depends on
-/// none but those before what is copied.
+/// The sum over ranks comes after the updates in the plan, as without threads it would keep them
+/// waiting; but it depends only on those before the copy.
 void SumsPass::reduce() { add_over_ranks(Kind::reduce_sums); }
 
 Action& SumsPass::add_over_ranks(Kind kind) {
@@ -86,7 +87,7 @@ void SumsPass::clip() {
                  Access::read_write);
   else
     look_for_origin(add_over_ranks(Kind::clip));
-  // From here on compute, with all that updates on the device, knows how the step went.
+  // From here on compute, and updates on the device, may use the result of `clip`.
   Action& release = builder_.emit(Kind::release, Stream::compute, -1);
   builder_.use(release, Role::ended, copied_, Access::read_write);
   if (are_waited_for_)
@@ -95,7 +96,7 @@ void SumsPass::clip() {
     builder_.use(release, Role::ended, host_sums_, Access::read_write);
 }
 
-/// Where something is not finite, it is looked for in each unit's gradient.
+/// Makes clip read each unit's gradient: if something is not finite, it is searched there.
 void SumsPass::look_for_origin(Action& clip) {
   if (updates_early_) return;
   for (int u = 0; u < builder_.units(); ++u)
@@ -112,8 +113,9 @@ void SumsPass::add_norm(int u) {
   else
     builder_.use(norm, Role::sums, plan.sums, Access::read_write);
   if (copied_ >= 0) throw std::logic_error("a norm is added to sums that were copied already");
-  // The units that are updated before the clip are not yet: so nothing waits for them. But before a
-  // rank waits for all others it has sent what one of them needs to get there.
+  // This copy waits for no update: units that are updated before `clip` come later in the plan. But
+  // before a rank waits for all others, it must have sent the gradients that others need to get
+  // there.
   if (--norms_to_come_ == 0 && travel_ && !owes_gradients_) copy();
 }
 

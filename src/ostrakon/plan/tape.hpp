@@ -10,23 +10,22 @@
 
 namespace ostrakon::plan {
 
-/// What a micro-batch leaves behind in a unit from forward for backward: buffers, -1 where there is
-/// none.
+/// Buffers of a unit that a micro-batch keeps from forward to backward; -1: none.
 struct UnitTape {
   int output = -1;
   int saved = -1;
-  int deferred = -1;  ///< left by backward for the phases that it defers
-  /// The buffers that this micro-batch's backwards write: one for each addend.
+  int deferred = -1;  ///< written by backward for the phases that it defers
+  /// The gradient buffers that this micro-batch's backwards write: one for each addend.
   std::array<int, most_addends> parameter_gradients = {-1, -1};
 };
 
-/// What is noted for a chunk.
+/// Buffers of a chunk that a micro-batch keeps.
 struct ChunkTape {
-  int received = -1;  ///< what its first unit reads, where it comes from another chunk
-  int gradient = -1;  ///< passed backward from unit to unit
+  int received = -1;  ///< input of its first unit, if it comes from another chunk
+  int gradient = -1;  ///< gradient of activations, passed backward from unit to unit
 };
 
-/// What is noted for all units.
+/// Buffers of all units that a micro-batch keeps.
 class Tape {
  public:
   explicit Tape(const ModelDescription& model);
@@ -35,7 +34,7 @@ class Tape {
   bool is_loaded = false;  ///< whether the batch was read
   std::vector<UnitTape> units;
 
-  /// What a unit reads.
+  /// The buffer of a unit's input.
   int& input(int u) { return begins_chunk(u) ? chunk(u).received : units[u - 1].output; }
   /// The gradient of a unit's chunk, which is passed backward from unit to unit.
   int& gradient(int u) { return chunk(u).gradient; }
@@ -44,24 +43,24 @@ class Tape {
  private:
   ChunkTape& chunk(int u) { return chunks_[static_cast<std::size_t>(chunk_of_[u])]; }
 
-  std::vector<int> chunk_of_;  // of each unit
+  std::vector<int> chunk_of_;  // chunk of each unit
   std::vector<ChunkTape> chunks_;
 };
 
-/// The tapes of the micro-batches that are on.
+/// The tapes of the micro-batches in flight.
 class Tapes {
  public:
   explicit Tapes(Builder& builder) : builder_(builder) {}
 
-  /// The tape of the task's micro-batch; new with its first task.
+  /// The tape of the task's micro-batch, which begins with its first task.
   Tape& of(const Task& task);
 
-  /// After the last task. Decoding keeps what it leaves: later rows read it.
+  /// To be called after the last task. When decoding, buffers are kept: later rows read them.
   void finish();
 
  private:
   Builder& builder_;
-  std::map<int, Tape> tapes_;  // by micro-batch
+  std::map<int, Tape> tapes_;  // keyed by micro-batch
 };
 
 }  // namespace ostrakon::plan

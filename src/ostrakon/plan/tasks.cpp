@@ -15,7 +15,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const auto is_trained = [&](int u) {
     return model.units[u].trained_elements() > 0 && model.units[u].borrowed_from < 0;
   };
-  // A part of the gradient of what is lent comes last.
+  // Lent parameters are updated late, as a part of their gradient comes last from another stage.
   const auto is_early = [&](int u) {
     return layouts.updates_early && !model.units[u].lent_has_gradient;
   };
@@ -28,9 +28,9 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const auto is_optimistic = [&](int u) {
     return std::find(optimistic.begin(), optimistic.end(), u) != optimistic.end();
   };
-  std::vector<bool> goes_back;  // each unit
+  std::vector<bool> goes_back;  // per unit: whether it has a backward
   for (int u = 0; u < units; ++u) goes_back.push_back(has_backward(model, u));
-  std::map<Pass, std::vector<int>> left;  // turns of each chunk
+  std::map<Pass, std::vector<int>> left;  // number of turns left per chunk
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::gradients})
     left[pass].resize(chunks.size());
   for (const Turn& turn : turns) ++left[turn.pass][static_cast<std::size_t>(turn.chunk)];
@@ -85,7 +85,7 @@ Tasks evaluation_tasks(const ModelDescription& model, const PipelineSchedule& tu
   return tasks;
 }
 
-/// Makes tasks of the same work for each unit.
+/// Returns a task of the same work for each unit.
 Tasks tasks_of_units(const ModelDescription& model, Work work, int micro_batch) {
   Tasks tasks;
   for (int u = 0; u < static_cast<int>(model.units.size()); ++u)

@@ -11,49 +11,51 @@
 
 namespace ostrakon::plan {
 
-/// What is to be done in a step, before it is known where anything is.
+/// A kind of work in a step, before buffers and streams are chosen for it.
 enum class Work {
-  begin,      ///< of the step
-  forward,    ///< of a unit, for a micro-batch
-  backward,   ///< the same; that of the last unit computes the loss, too
-  gradients,  ///< of a unit's parameters for a micro-batch: the phases that backward deferred
+  begin,      ///< begin the step
+  forward,    ///< forward of a unit for a micro-batch
+  backward,   ///< backward of a unit for a micro-batch; the last unit's computes the loss, too
+  gradients,  ///< gradients of a unit's parameters for a micro-batch: the deferred phases of
+              ///< backward
   loss,       ///< add a micro-batch's losses to those of the step
-  reduce,     ///< a unit's backward has left gradients of a micro-batch complete
-  clip,       ///< all leaves are done: the norm, the clip coefficient
-  update,     ///< of a unit's parameters
-  verify,     ///< the update of a unit, made before `clip`
-  share,      ///< a unit's updated parameters with the stage that has a copy
-  show        ///< a unit's parameters to the caller
+  reduce,     ///< sum a unit's gradients of a micro-batch, which backward has completed
+  clip,       ///< the gradient norm and the clip coefficient, once all leaves are done
+  update,     ///< update a unit's parameters
+  verify,     ///< verify the update of a unit, made before `clip`
+  share,      ///< send a unit's updated parameters to the stage that has a copy
+  show        ///< show a unit's parameters to the caller
 };
 
 struct Task {
   Work work = Work::begin;
   int unit = -1;
   int micro_batch = -1;
-  int turn = -1;  ///< of the schedule, of which it is a part; -1: none
+  int turn = -1;  ///< turn of the schedule that this task is a part of; -1: none
 
-  /// With parameters, in the order in which micro-batches pass through the units.
+  /// Whether the task computes with parameters, in the order in which micro-batches pass through
+  /// the units.
   bool computes() const { return work == Work::forward || work == Work::backward; }
 
-  /// A step has each of them once, so that the turn need not be compared.
+  /// Does not compare turns, as a step has each task only once.
   friend bool operator==(const Task& a, const Task& b) {
     return a.work == b.work && a.unit == b.unit && a.micro_batch == b.micro_batch;
   }
 };
 
-/// In the order in which it is computed.
+/// Tasks in the order in which they are computed.
 using Tasks = std::vector<Task>;
 
-/// Units whose saved activations are not kept from forward to backward: their backward computes
-/// them again before it begins. The unit that computes the loss has no forward of its own.
+/// Returns, for each unit, whether its saved activations are recomputed before backward instead of
+/// being kept. The unit that computes the loss has no forward of its own.
 std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy);
 
 /// The tasks of a step for the ranks of a stage, whose units are those of `model`, in the order of
 /// its turns. In training, the unit that computes the loss has no forward of its own. Units are
 /// updated after `clip`, or, with layouts.updates_early, each as soon as its gradient is complete.
-/// With layouts.updates_optimistically they are updated when all turns are done, those first whose
-/// gradients are complete first, and verified after `clip`; but units with whole matrices, whose
-/// update takes collectives, still after it.
+/// With layouts.updates_optimistically they are updated when all turns are done, in the order in
+/// which gradients become complete, and verified after `clip`; units with whole matrices, whose
+/// update takes collectives, are still updated after it.
 Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
                  const Layouts& layouts);
 

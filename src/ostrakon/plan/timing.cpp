@@ -12,15 +12,15 @@
 namespace ostrakon::plan {
 namespace {
 
-/// A place in the plans of all stages.
+/// An action in the plans of all stages.
 struct Place {
   int stage = -1;
   int action = -1;
 };
 
-/// Returns, for each action of each stage, the other end of its message; none where it is none.
+/// Returns, for each action of each stage, the other end of its message; none for other actions.
 std::vector<std::vector<Place>> match_messages(const std::vector<const StepPlan*>& stages) {
-  std::map<std::pair<int, int>, std::vector<int>> sends;  // from, to
+  std::map<std::pair<int, int>, std::vector<int>> sends;  // keyed by sender and receiver
   std::vector<std::vector<Place>> partners;
   for (const StepPlan* plan : stages) {
     partners.emplace_back(plan->actions.size());
@@ -53,7 +53,7 @@ Kind meeting_of(const StepPlan& plan) {
 
 namespace {
 
-/// Times of which the first is asked for whenever some have changed: a tournament tree.
+/// A tournament tree of times: finds the first one again whenever some have changed.
 class Times {
  public:
   static constexpr double never = std::numeric_limits<double>::infinity();
@@ -67,7 +67,7 @@ class Times {
   }
 
   double operator[](std::size_t index) const { return times_[index]; }
-  /// Returns the first time's index; of equal times the lowest one.
+  /// Returns the index of the first time; of equal times the lowest index.
   std::size_t first() const { return first_[1]; }
 
   void set(std::size_t index, double time) {
@@ -80,7 +80,7 @@ class Times {
 
  private:
   std::size_t leaves_ = 1;
-  std::vector<std::size_t> first_;  // of the leaves below each node, of which 1 is the root
+  std::vector<std::size_t> first_;  // index of the first leaf below each node; node 1 is the root
   std::vector<double> times_;
 };
 
@@ -130,24 +130,24 @@ class Simulation {
   /// A stream: actions that run one after the other.
   struct Lane {
     std::vector<int> queue;
-    std::size_t next = 0;  ///< of the queue: running or to be run
+    std::size_t next = 0;  ///< index in the queue: running or to be run
     bool is_running = false;
-    int blocked_by = -1;       ///< an action that the next one waits for, the last that was seen
-    int resource = resources;  ///< that the running action uses; `resources`: none, it is received
-    double left = 0.0;         ///< seconds of it, alone
-    bool sends = false;        ///< the running action communicates
-    ResourceSeconds work;      ///< of the running action
+    int blocked_by = -1;       ///< an action that the next one waits for: the last one seen
+    int resource = resources;  ///< used by the running action; `resources`: none, it is a receive
+    double left = 0.0;         ///< seconds of it that are left, if used alone
+    bool sends = false;        ///< whether the running action communicates
+    ResourceSeconds work;      ///< time that the running action takes
   };
   struct StageRun {
     const StepPlan* plan = nullptr;
     std::array<Lane, streams> lanes;
     std::vector<bool> has_ended;
-    Kind meeting = Kind::clip;  ///< sums over the ranks of all stages
-    bool begins_sums = false;   ///< all stages are at the step's sums
+    Kind meeting = Kind::clip;  ///< adds up sums over the ranks of all stages
+    bool begins_sums = false;   ///< whether all stages are at the step's sums
     Timing timing;
-    // Between its own events nothing changes in a stage, so each has a time of its own.
-    double settled = 0.0;      ///< up to when `left` of its lanes and its timing are
-    bool has_changed = false;  ///< its event is to be found
+    // Nothing changes in a stage between its own events, so each stage has a time of its own.
+    double settled = 0.0;      ///< time of `left` of its lanes and of its timing
+    bool has_changed = false;  ///< whether its event has to be found again
   };
 
   Lane& lane_of(StageRun& stage, int action) const {
@@ -168,13 +168,14 @@ class Simulation {
     return std::find(begin, may_begin_.end(), char{true});
   }
 
-  /// Whether an action is the next on its stream, which is free, and need wait for nothing here.
+  /// Whether a lane's next action can begin as far as its own stage is concerned: its stream is
+  /// free and its waits have ended.
   static bool is_ready(const StageRun& stage, Lane& lane) {
     if (lane.is_running || lane.next == lane.queue.size()) return false;
     const auto has_ended = [&](int action) {
       return stage.has_ended.at(static_cast<std::size_t>(action));
     };
-    // What blocks the lane must have ended.
+    // The action that blocks the lane must have ended.
     if (lane.blocked_by >= 0 && !has_ended(lane.blocked_by)) return false;
     for (const int other : action_of(stage, lane.queue[lane.next]).waits)
       if (!has_ended(other)) {
@@ -184,8 +185,8 @@ class Simulation {
     return true;
   }
 
-  /// Whether the next action of a lane can begin, with what it does together with other stages.
-  /// What is received begins with its send.
+  /// Whether the next action of a lane can begin, together with its partners on other stages. A
+  /// receive begins with its send.
   bool can_begin(int index, Lane& lane) {
     StageRun& own = stage(index);
     if (!is_ready(own, lane)) return false;
@@ -211,7 +212,8 @@ class Simulation {
     return is_ready(other, receiving) && receiving.queue[receiving.next] == there.action;
   }
 
-  /// Begins all that can. What takes no time ends at once, and may let others begin.
+  /// Begins all actions that can. An action that takes no time ends at once, and may let others
+  /// begin.
   void begin_all() {
     for (bool again = true; again;) {
       again = false;
@@ -228,7 +230,7 @@ class Simulation {
     }
   }
 
-  /// What has changed in a stage lets its own actions begin, and sends to it.
+  /// After a change in a stage, its own actions may begin, and sends to it.
   void let_begin(StageRun& changed) {
     const std::size_t index = index_of(changed);
     may_begin_[index] = true;
@@ -260,7 +262,8 @@ class Simulation {
     use_from(index, lane, 0);
   }
 
-  /// Continues with the first resource from `resource` on that the running action uses, or ends it.
+  /// Continues with the first resource from `resource` on that the running action uses, or ends the
+  /// action.
   void use_from(int index, Lane& lane, int resource) {
     while (resource < resources && !(lane.work[static_cast<Resource>(resource)] > 0.0)) ++resource;
     if (resource < resources) {
@@ -277,7 +280,8 @@ class Simulation {
   void end(StageRun& stage, Lane& lane) {
     settle(stage);
     const auto action = static_cast<std::size_t>(lane.queue[lane.next++]);
-    // Plans of all stages are larger than caches: without, long pipelines take a tenth longer.
+    // The plans of all stages are larger than caches: without the prefetch, long pipelines take a
+    // tenth longer.
     if (lane.next < lane.queue.size()) {
       const Action& next = action_of(stage, lane.queue[lane.next]);
       __builtin_prefetch(&next.waits);
@@ -310,7 +314,7 @@ class Simulation {
     bool computes() const { return computes_; }
     bool is_communicating() const { return communicates_; }
     bool any(Resource resource) const { return of(resource) > 0; }
-    /// By how much longer than alone one of them takes.
+    /// Returns how many times as long as alone an action takes that uses this lane's resource.
     double factor(const Lane& lane, double slowdown) const {
       const auto resource = static_cast<Resource>(lane.resource);
       if (resource == Resource::latency) return 1.0;
@@ -330,7 +334,7 @@ class Simulation {
     stage.has_changed = true;
   }
 
-  /// The one with the first event; null: nothing runs.
+  /// Returns the stage with the first event; null: nothing runs.
   StageRun* next_stage() {
     for (StageRun* stage : changed_) find_event(*stage);
     changed_.clear();
@@ -347,7 +351,7 @@ class Simulation {
     events_.set(index_of(stage), stage.settled + seconds);
   }
 
-  /// Takes a stage to this moment, up to which nothing in it has changed.
+  /// Advances a stage to this moment; nothing in it has changed since it was settled last.
   void settle(StageRun& stage) const {
     const double seconds = now_ - stage.settled;
     stage.settled = now_;
@@ -363,7 +367,7 @@ class Simulation {
       if (uses_something(lane)) lane.left -= seconds / factor(used, lane);
   }
 
-  /// To the stage's event: those of its actions that are done with a resource.
+  /// Advances to the stage's event: some of its actions are done with a resource.
   void advance(StageRun& stage) {
     now_ = events_[index_of(stage)];
     const Users users(stage);
@@ -385,15 +389,15 @@ class Simulation {
   const double slowdown_ = costs_.slowdown();
   const bool is_inline_;
   const std::vector<std::vector<Place>> partners_;
-  std::vector<std::vector<int>> peers_;  ///< of each stage, those that it has messages with
+  std::vector<std::vector<int>> peers_;  ///< per stage: the stages that it has messages with
   std::vector<StageRun> stages_;
-  Times events_;                    ///< of each stage: its next action is done with a resource
-  std::vector<StageRun*> changed_;  ///< whose event is to be found
-  std::vector<char> may_begin_;  ///< of each stage: something has changed for an action that waits
+  Times events_;                    ///< per stage: when its next action is done with a resource
+  std::vector<StageRun*> changed_;  ///< stages whose event has to be found again
+  std::vector<char> may_begin_;  ///< per stage: whether something has changed for a waiting action
   double now_ = 0.0;
 };
 
-/// Costs that are in proportion to what an action is about.
+/// Costs in proportion to the size of an action.
 class RateCosts : public Costs {
  public:
   RateCosts(const std::vector<const StepPlan*>& stages, const std::vector<Links>& links,

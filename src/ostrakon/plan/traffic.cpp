@@ -5,7 +5,7 @@
 
 namespace ostrakon::plan {
 
-// What is gathered from a part that was kept, in one level or in two, says so by its source: its
+// A gather from a part that was kept, in one level or two, is recognized by its source, as its
 // ranks may be those of a level of the shard group.
 std::vector<Group> find_groups(const StepPlan& plan) {
   std::vector<Group> found(plan.actions.size(), Group::shard);
@@ -103,7 +103,7 @@ void Links::find_groups(const StepPlan& plan) {
   }
 }
 
-/// Counts the ranks of the group of `rank` that are not on its node.
+/// Counts the ranks in the group of `rank` that are not on its node.
 int Links::count_apart(const Span& span, int rank) const {
   const int begin = rank / ranks_per_node_ * ranks_per_node_;
   const int end = std::min(begin + ranks_per_node_, grid_.ranks());
@@ -120,7 +120,7 @@ int Links::partners_across_nodes(const Action& action) const {
   return 0;
 }
 
-/// Whether a rank of this stage is on another node than the one of the action's other stage.
+/// Whether a rank of this stage is on another node than its partner in the action's other stage.
 bool Links::leaves_node(const Action& message) const {
   const int ranks = grid_.ranks_of_stage();
   for (int place = 0; place < ranks; ++place)

@@ -39,7 +39,7 @@ Stream UpdatePass::stream() const {
   return layouts_.update.space == Space::host ? Stream::host : Stream::compute;
 }
 
-/// Where nothing is brought, an update that begins earlier would only wait earlier for gradients.
+/// If nothing is transferred, an update that begins earlier would only wait earlier for gradients.
 std::size_t UpdatePass::ahead() const {
   return is_optimistic() && !layouts_.updates_ahead() ? 0 : ahead_;
 }
@@ -69,7 +69,7 @@ void UpdatePass::finish(std::size_t most) {
   }
 }
 
-/// Brings gradients, and masters, of all that a rank updates to where it does.
+/// Brings gradients and masters of all that a rank updates to the memory where it does so.
 void UpdatePass::begin(int u) {
   if (is_optimistic()) reductions_.complete(u);
   const PlannedUnit& state = builder_.state(u);
@@ -81,7 +81,7 @@ void UpdatePass::begin(int u) {
   if (!state.whole_matrices.empty()) orthogonalize(u, update);
   update.masters = state.masters;
   if (layouts.masters.space != layouts.update.space) {
-    // It can hold what other ranks update, too.
+    // The buffer can hold parameters that other ranks update, too.
     update.masters =
         builder_.make_array("masters", u, Category::parameters, builder_.plan().trained(u),
                             layouts.masters.in(layouts.update.space));
@@ -92,7 +92,7 @@ void UpdatePass::begin(int u) {
   updates_.push_back(std::move(update));
 }
 
-/// Replaces the gradients of whole matrices by what they are updated by.
+/// Replaces the gradients of whole matrices by their orthogonalized directions.
 void UpdatePass::orthogonalize(int u, Update& update) {
   const StepPlan& plan = builder_.plan();
   const Layouts& layouts = builder_.state(u).layouts;
@@ -107,7 +107,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
                               layouts.update.element_bytes};
   const int whole = redistribute(builder_, u, update.gradients, of_matrices,
                                  moving_gradients("directions"), made);
-  // What goes back to be updated: on the device, this rank's part.
+  // This rank's part on the device is copied back to be updated.
   const bool on_host = builder_.is_on_host(update.gradients);
   const int ours = on_host ? made.front() : update.gradients;
   update.ended.insert(update.ended.end(), made.begin(), made.end());
@@ -122,7 +122,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   if (on_host) builder_.copy(u, ours, update.gradients);
 }
 
-/// Brings a rank's part, which is updated, to where it is computed with.
+/// Brings a rank's updated part to where it is computed with.
 void UpdatePass::end(int u, Update update) {
   const PlannedUnit& state = builder_.state(u);
   const Layouts& layouts = state.layouts;
@@ -146,7 +146,7 @@ void UpdatePass::optimize(int u, Update& update) {
   if (layouts.has_copies() && layouts.compute.space == layouts.update.space) {
     update.converted = state.working;
   } else if (layouts.has_copies() && (converts || !on_host)) {
-    // On the device, with space for what other ranks update of it.
+    // The buffer is on the device, with space for the parts that other ranks update.
     const Spans& divided = on_host ? layouts.update.divided : layouts.compute.divided;
     update.converted =
         builder_.make_array("updated", u, Category::parameters, plan.trained(u),
@@ -167,7 +167,7 @@ void UpdatePass::verify(int u) {
   end(u, std::move(update));
 }
 
-/// An action that updates a unit's parameters, or does so where it has to be once more.
+/// Writes an action that updates a unit's parameters, or that may have to repeat an update.
 void UpdatePass::emit(Kind kind, int u, const Update& update) {
   const StepPlan& plan = builder_.plan();
   const PlannedUnit& state = builder_.state(u);
@@ -186,7 +186,7 @@ void UpdatePass::emit(Kind kind, int u, const Update& update) {
                kind == Kind::verify ? Access::read : Access::write);
 }
 
-/// A rank that updates less than it computes with gets the rest from others, on the device.
+/// Gathers, on the device, the parameters that a rank computes with but does not update.
 void UpdatePass::spread(int u, Update& update) {
   const int fresh = update.fresh();
   const Layouts& layouts = builder_.state(u).layouts;

@@ -7,7 +7,7 @@
 namespace ostrakon::plan {
 namespace {
 
-using Clock = std::array<int, streams>;  // actions of each stream that have ended
+using Clock = std::array<int, streams>;  // per stream: how many actions have ended
 
 Clock nobody() {
   Clock clock;
@@ -18,7 +18,7 @@ Clock nobody() {
 /// The last actions that touched a buffer.
 struct Touched {
   int write = -1;
-  Clock reads = nobody();  // since that write, in each stream
+  Clock reads = nobody();  // since that write, per stream
 };
 
 }  // namespace
@@ -27,7 +27,7 @@ void find_waits(StepPlan& plan) {
   std::vector<Clock> clocks(plan.actions.size());
   std::vector<int> position(plan.actions.size());
   std::vector<Touched> touched(plan.buffers.size());
-  Clock last = nobody();  // action of each stream
+  Clock last = nobody();  // per stream: its last action
   Clock length{};
   std::vector<int> wanted;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
@@ -54,7 +54,7 @@ void find_waits(StepPlan& plan) {
         buffer.reads = nobody();
       }
     }
-    // The latest first: it may have waited for the others.
+    // The latest goes first, as it may have waited for the others.
     std::sort(wanted.begin(), wanted.end(), std::greater<int>());
     Clock clock = last[stream] < 0 ? Clock{} : clocks[last[stream]];
     action.waits.clear();
@@ -65,7 +65,7 @@ void find_waits(StepPlan& plan) {
       for (int s = 0; s < streams; ++s) clock[s] = std::max(clock[s], clocks[other][s]);
     }
     position[a] = length[stream]++;
-    clock[stream] = length[stream];  // of what comes after this action
+    clock[stream] = length[stream];  // for actions after this one
     clocks[a] = clock;
     last[stream] = a;
   }

@@ -6,11 +6,10 @@
 namespace ostrakon::plan {
 
 /// Writes the waits of all actions, so that streams may run at the same time and every action still
-/// finds what it finds in program order. An action waits for
-/// - those that write what it reads, and, before it writes, those that read or wrote that buffer;
-/// - where a buffer begins with it on another stream than compute, the compute action before it in
-///   the plan: the bytes that it takes may have been in use until then.
-/// Only waits that do not follow from others are written down.
+/// reads what it would read in program order. An action waits for
+/// - actions that write the buffers it reads, and, before it writes, those that read or wrote them;
+/// - the compute action before it in the plan, if a buffer begins with it on another stream: the
+/// buffer's bytes may have been in use until then.
 void find_waits(StepPlan& plan);
 
 }  // namespace ostrakon::plan

@@ -147,7 +147,7 @@ bool matches(const std::string& pattern, const std::string& name);
 
 /// Which units recompute their saved activations in backward instead of keeping them.
 struct Checkpointing {
-  int every = 0;  ///< every n-th of the units that can, from the first; 1: all; 0: none
+  int every = 0;  ///< every n-th of the units that allow it, from the first; 1: all; 0: none
 
   bool operator==(const Checkpointing& other) const { return every == other.every; }
 };
@@ -218,8 +218,9 @@ constexpr const char* name(RankOrder order) { return name_in(rank_order_names, o
 /// The order in which the stages of a pipeline compute.
 enum class ScheduleKind {
   one_forward_one_backward,  ///< each stage has one chunk
-  interleaved,               ///< each has several, to shorten the time until all compute
-  zero_bubble                ///< one chunk; gradients of parameters are deferred to fill the bubble
+  interleaved,  ///< each stage has several chunks, to shorten the time until all compute
+  zero_bubble   ///< each stage has one chunk; gradients of parameters are deferred to fill the
+                ///< bubble
 };
 constexpr Named<ScheduleKind> schedule_kind_names[] = {
     {ScheduleKind::one_forward_one_backward, "1f1b"},

@@ -8,14 +8,14 @@
 
 namespace ostrakon::train {
 
-/// The parts of flat parameters that a rank has in the buffers of an action.
+/// Views of a rank's parts of flat parameters in the buffers of an action.
 class ActionParts {
  public:
   ActionParts(const runtime::ActionBuffers& buffers, const StepContext& context)
       : buffers_(buffers), plan_(context.plan()), rank_(context.rank) {}
 
-  /// The rank's part of a flat parameter, divided over `divided`, in the buffer in `role`; where
-  /// the action has none, a view of no array. Space as for ActionBuffers::view.
+  /// The rank's part of a flat parameter, divided over `divided`, in the buffer in `role`; an empty
+  /// view if the action has none. Space as for ActionBuffers::view.
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, int flat, const plan::Spans& divided) const {
     const int buffer = buffers_.action.buffer(role);
@@ -24,7 +24,7 @@ class ActionParts {
     return buffers_.view<T, Space>(buffer).range(first,
                                                  first + plan_.elements({flat, flat + 1}, divided));
   }
-  // Returns the part of what the action's unit trains.
+  // The rank's part of the trained parameters of the action's unit.
   template <class T, class Space>
   View<T*, Space> view(plan::Role role, const plan::Spans& divided) const {
     return view<T, Space>(role, plan_.trained(buffers_.action.unit).first, divided);
@@ -38,10 +38,10 @@ class ActionParts {
     return view<T, OnHost>(role, divided);
   }
 
-  /// Calls work(where, space) with what the arrays of an action are worked on with, by the memory
-  /// that its buffer in `role` is in: buffers.exec and OnDevice, or math::CallingThread and OnHost.
-  /// Without a device, where all memory is the host's, the calling thread also where the action's
-  /// stream may be a thread outside Kokkos.
+  /// Calls work(where, space) with the execution for the action's arrays, by the memory of its
+  /// buffer in `role`: buffers.exec and OnDevice, or math::CallingThread and OnHost. Without a
+  /// device, where all memory is the host's, the calling thread is also used if the action's stream
+  /// may be a thread outside Kokkos.
   template <class Work>
   void in_space_of(plan::Role role, const Work& work) const {
     const plan::Action& action = buffers_.action;
@@ -52,11 +52,11 @@ class ActionParts {
       work(math::CallingThread(), OnHost());
   }
 
-  /// What the array that a collective gathers in `role` is divided over.
+  /// The spans that divide the result of a gather in `role`.
   const plan::Spans& gathered(plan::Role role) const {
     return plan_.gathered(buffers_.action, role);
   }
-  /// What it is made of: that, divided over the ranks of the action.
+  /// The spans that divide the parts of which it is gathered: those, and the ranks of the action.
   plan::Spans gathered_parts(plan::Role role) const;
 
  private:
@@ -65,8 +65,8 @@ class ActionParts {
   int rank_;
 };
 
-/// The dtype of parameters as an action sends or copies them: fp32 masters, or the model's
-/// `compute` dtype.
+/// The dtype in which an action sends or copies parameters: fp32 masters, or the model's `compute`
+/// dtype.
 DType dtype_of(const plan::Action& action, const plan::StepPlan& plan, DType compute);
 
 }  // namespace ostrakon::train

@@ -8,7 +8,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// All of them, in the thread that owns it.
+/// Blocks all signals in the current thread, during its life.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -38,7 +38,7 @@ Background::~Background() {
 
 void Background::start(std::function<void()> job) {
   if (!thread_.joinable()) {
-    const BlockedSignals blocked;  // which a thread inherits
+    const BlockedSignals blocked;  // new threads inherit the mask
     thread_ = std::thread([this] { work(); });
   }
   {

@@ -9,8 +9,8 @@
 
 namespace ostrakon::train {
 
-/// A thread that does one job at a time, next to the one that owns this object. Begun with the
-/// first job; its signals are blocked, so that they reach threads that expect them.
+/// A thread that runs one job at a time beside its owner. It begins with the first job and blocks
+/// signals, so that they reach threads that expect them.
 class Background {
  public:
   Background() = default;
@@ -19,12 +19,12 @@ class Background {
   /// Waits for the job.
   ~Background();
 
-  /// Throws std::logic_error where a job runs, or where the failure of the last one was not
-  /// collected; std::system_error where there can be no thread.
+  /// Starts a job. Throws std::logic_error where a job runs, or where the failure of the last one
+  /// was not collected; std::system_error where there can be no thread.
   void start(std::function<void()> job);
-  /// Whether a job runs. False once it has ended, well or not.
+  /// Whether a job runs. False once it has ended, also by an exception.
   bool is_busy() const;
-  /// Waits until it has ended; throws what it threw.
+  /// Waits until the job has ended; rethrows its exception.
   void wait();
 
  private:

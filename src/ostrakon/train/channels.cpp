@@ -15,7 +15,7 @@ namespace {
 
 using comm::Communicator;
 
-/// Over which a stream communicates, each once, in the same order on all ranks.
+/// Returns the spans over which a stream communicates, each once, in the same order on all ranks.
 std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) {
   std::vector<plan::Span> spans;
   const auto add = [&](const plan::Span& span) {
@@ -34,21 +34,21 @@ std::vector<plan::Span> spans_of(plan::Stream stream, const Programs& programs) 
   return spans;
 }
 
-/// Whether what a message moves, its first use, is in host memory.
+/// Whether the buffer of a message, its first use, is in host memory.
 [[maybe_unused]] bool is_on_host(const plan::StepPlan& plan, const plan::Action& action) {
   const int moved = (*action.uses.begin()).buffer;
   return plan.buffers[static_cast<std::size_t>(moved)].space == plan::Space::host;
 }
 
-/// This rank's group of those into which a span divides its axis. Collective over the axis.
+/// Makes this rank's group of a span, which divides its axis into groups. Collective over the axis.
 std::unique_ptr<Communicator> make_group(const plan::Span& span, const plan::Grid& grid, int rank,
                                          mesh::Mesh& mesh) {
-  // Shard groups of the mesh have the tensor ranks, too.
+  // Shard groups of the mesh include the tensor ranks.
   const bool is_of_replicas = span.axis == plan::Axis::replicate;
   const Communicator& axis = is_of_replicas ? mesh.replicate_group() : mesh.shard_group();
   if (span.ranks == axis.size())
     return std::make_unique<Communicator>(Communicator::duplicate(axis.mpi()));
-  // The ranks of a group are as far apart as the span says.
+  // Consecutive ranks of a group differ by the span's stride.
   const int apart = is_of_replicas ? span.stride : grid.stride(span);
   const int first = axis.rank() - grid.place(rank, span) * apart;
   return std::make_unique<Communicator>(Communicator::split(axis.mpi(), first, axis.rank()));
@@ -61,7 +61,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
     : carriers_(carriers) {
 #if defined(OSTRAKON_HAVE_NCCL)
   if (carriers_.transport == comm::TransportKind::nccl && mesh.world().size() > 1) {
-    // Gathers and reductions overlap where they have resources of their own.
+    // Gathers and reductions overlap if they have NCCL resources of their own.
     if (mesh.stage().size() > 1)
       nccl_ = std::make_unique<comm::NcclCommunicator>(
           mesh.stage(), "ostrakon", carriers_.timeout,
@@ -84,7 +84,8 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
 
 Channels::~Channels() = default;
 
-/// Collective over the stage, in the same order on all ranks.
+/// Gives a group a transport for device memory. Collective over the stage, in the same order on all
+/// ranks.
 void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan::Stream stream,
                      [[maybe_unused]] const plan::Span& span, [[maybe_unused]] mesh::Mesh& mesh) {
 #if OSTRAKON_HAS_DEVICE
@@ -124,7 +125,7 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
 #endif
 }
 
-/// Collective over the stage, in the same order on all ranks.
+/// Maps the memory of ranks in windows. Collective over the stage, in the same order on all ranks.
 void Channels::open_windows(const plan::Grid& grid, mesh::Mesh& mesh,
                             const std::vector<SharedMemory*>& shared) {
   if (grid.window == 0) return;
@@ -144,8 +145,8 @@ void Channels::open_windows(const plan::Grid& grid, mesh::Mesh& mesh,
   });
 }
 
-/// By NCCL, where no stage sends what is in host memory. Collective over the ranks of a place in
-/// all stages, each of which knows its own messages alone.
+/// Sends messages by NCCL, if no stage sends buffers in host memory. Collective over the ranks with
+/// the same place in all stages, each of which knows only its own messages.
 void Channels::carry_messages([[maybe_unused]] const Programs& programs,
                               [[maybe_unused]] mesh::Mesh& mesh) {
 #if defined(OSTRAKON_HAVE_NCCL)
@@ -179,7 +180,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
 
 void Channels::note_failure([[maybe_unused]] const std::exception_ptr& failure) const {
 #if defined(OSTRAKON_HAVE_NCCL)
-  constexpr double most_seconds = 5.0;  // in which ranks that all fail come to an end
+  constexpr double most_seconds = 5.0;  // time in which ranks that all fail end
   if (watch_ == nullptr) return;
   if (failure == nullptr) return watch_->calm();
   try {

@@ -17,16 +17,16 @@
 
 namespace ostrakon::train {
 
-/// How arrays in device memory are moved, where there is a device.
+/// How arrays in device memory are sent, if there is a device.
 struct Carriers {
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
-  /// Whether streams of plans are streams of the device. Else one that waits for a message would
-  /// hold up all.
+  /// Whether streams of plans are streams of the device. Otherwise a stream that waits for a
+  /// message would block all others.
   bool has_streams = false;
   /// Whether NCCL has one communicator for each group of ranks, not for each stream.
   bool single_communicators = false;
-  double timeout = 600.0;  ///< seconds, of NCCL
-  /// Told of what NCCL did not end in time, from a thread of its own.
+  double timeout = 600.0;  ///< timeout of NCCL in seconds
+  /// Called with the name of an operation that NCCL did not end in time, from its own thread.
   std::function<void(const std::string&)> stuck;
 };
 
@@ -34,16 +34,17 @@ struct Carriers {
 /// streams may communicate at the same time.
 class Channels {
  public:
-  /// For all spans over which the programs, or levels of their grid, communicate. `rank`: this
-  /// rank's number in plans. `shared`: the memory that all of a rank's buffers are in, where plans
-  /// have windows. Collective over the mesh, in the same order on all ranks.
+  /// Makes communicators for all spans over which the programs, or levels of their grid,
+  /// communicate. `rank`: this rank's number in plans. `shared`: the memory that has all of a
+  /// rank's buffers, if plans have windows. Collective over the mesh, in the same order on all
+  /// ranks.
   Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const Carriers& carriers = {},
            const std::vector<SharedMemory*>& shared = {});
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
 
-  /// Whether what is called on a stream is done when it returns, rather than on a device later.
+  /// Whether operations on a stream are done when the call returns, rather than later on a device.
   bool blocks(plan::Stream stream) const;
 
   /// Throws std::logic_error for a span that no program has.
@@ -52,17 +53,17 @@ class Channels {
     return of(action.stream, action.span);
   }
 
-  /// What Executor::on_failure tells: where other ranks do not fail, too, what they were to send
-  /// never comes, and the job ends soon.
+  /// Handles a failure (Executor::on_failure): unless other ranks fail, too, their messages never
+  /// come, and the job ends soon.
   void note_failure(const std::exception_ptr& failure) const;
 
-  /// What stages send each other: ranks are stages.
+  /// The messages between stages, in which ranks are stages.
   comm::Messages& messages() const { return *messages_; }
 
-  /// Bytes that this rank has sent over a span, on all streams; over {pipeline, stages}: in
+  /// Bytes that this rank has sent over a span, on all streams; for {pipeline, stages}: in
   /// messages.
   std::int64_t bytes_sent(const plan::Span& span) const;
-  /// Bytes that this rank has not sent over a span, as no rank had anything for the others.
+  /// Bytes that this rank has not sent over a span, as no rank had any data for others.
   std::int64_t bytes_left_out(const plan::Span& span) const;
   void leave_out(const plan::Action& action, std::int64_t bytes) const;
   /// See comm::Communicator::slow_down.
@@ -72,7 +73,7 @@ class Channels {
   struct Channel {
     plan::Span span;
     std::unique_ptr<comm::Communicator> communicator;
-    mutable std::int64_t bytes_left_out = 0;  // written by its stream, as those that are sent
+    mutable std::int64_t bytes_left_out = 0;  // written by its stream, like bytes sent
   };
   const Channel& channel_of(plan::Stream stream, const plan::Span& span) const;
   void carry(comm::Communicator& group, plan::Stream stream, const plan::Span& span,
@@ -84,8 +85,8 @@ class Channels {
   Carriers carriers_;
 #if defined(OSTRAKON_HAVE_NCCL)
   std::unique_ptr<comm::NcclWatch> watch_;
-  std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< of all ranks of the stage
-  /// One for all streams of a group, and what keeps its collectives in order.
+  std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< communicator of all ranks of the stage
+  /// A communicator for all streams of a group, and the order of its collectives.
   struct Shared {
     plan::Span span;
     std::shared_ptr<comm::NcclCommunicator> communicator;

@@ -38,7 +38,7 @@ std::vector<std::string> damage_lines(const std::vector<std::string>& problems) 
   return lines;
 }
 
-/// `problems`: of rank 0.
+/// Throws AgreedError: all checkpoints are damaged. `problems`: from rank 0.
 [[noreturn]] void refuse_all(const std::string& folder, const std::vector<std::string>& problems,
                              comm::Communicator& world) {
   std::string reasons;
@@ -101,7 +101,7 @@ std::int64_t Checkpoints::resume() {
   return saved_step_;
 }
 
-/// Rank 0 makes the changes: on other hosts the folder may not be visible.
+/// Rank 0 makes the changes, as on other hosts the folder may not be visible.
 void Checkpoints::begin_from(const std::string& path, const std::vector<std::string>& damaged) {
   comm::Communicator& world = mesh_.world();
   saved_step_ = trainer_.progress().step;
@@ -117,7 +117,7 @@ void Checkpoints::begin_from(const std::string& path, const std::vector<std::str
   is_ours_ = true;
 }
 
-/// Returns what could not be compared.
+/// Throws Error where the checkpoint is of another run. Returns what could not be compared.
 std::vector<std::string> Checkpoints::require_same_run(const checkpoint::Manifest& manifest) const {
   std::vector<std::string> notes = require_steps_and_program(
       manifest, trainer_.settings().steps, false, {"settings.steps", "no resume()", ""});
@@ -135,7 +135,8 @@ std::vector<std::string> Checkpoints::require_same_run(const checkpoint::Manifes
   return notes;
 }
 
-/// Another run's checkpoints are not to be taken for those of this one, nor removed as old ones.
+/// Renames another run's folder, so that its checkpoints are neither resumed from nor removed as
+/// old.
 void Checkpoints::take_folder() {
   std::vector<std::string> lines;
   mesh::agree_by_name(mesh_.world(), [&] {

@@ -7,10 +7,10 @@
 
 namespace ostrakon::train {
 
-/// The settings of a run with what parallel.choose says chosen for its ranks, and without
-/// parallel.choose; the same where it is empty. Rank 0 chooses, and prints what it chose and
-/// expects. Collective over `parent`. Throws AgreedError where the machine file can't be read, or
-/// as choose_layouts.
+/// Returns the settings of a run with the layout that parallel.choose asks for, and without
+/// parallel.choose; unchanged if it is empty. Rank 0 chooses, and prints its choice and prediction.
+/// Collective over `parent`. Throws AgreedError where the machine file can't be read, or as
+/// choose_layouts.
 config::Settings with_chosen_layout(config::Settings settings, MPI_Comm parent);
 
 }  // namespace ostrakon::train

@@ -36,7 +36,7 @@ void ComputeHandlers::install(runtime::Executor& executor) {
   executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
 }
 
-/// With what a rank's places in the grid say.
+/// Returns the unit's buffers, with the rank's places in the grid.
 model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffers) const {
   const plan::StepPlan& plan = context_.plan();
   const plan::PlannedUnit& unit = plan.units[buffers.action.unit];
@@ -82,13 +82,13 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   if (context_.diagnoses) diagnosis_->inspect(buffers, own, tied);
 }
 
-// Padding takes part in sums over ranks and in the norm: it holds zeros, not what was there before.
+// Clears padding, as it takes part in sums over ranks and in the norm.
 void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradients) {
   for (const Gap& gap : gaps_[unit]) math::fill(exec, gradients.range(gap.begin, gap.end), 0.0f);
 }
 
-/// How many of an action's losses count, from its first on: a leaf's losses come sample by sample,
-/// and its tensor ranks have equal runs of them.
+/// Returns how many of an action's losses count, from the first on: a leaf's losses are in the
+/// order of samples, and its tensor ranks have equal runs of them.
 std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
   if (!context_.counted) return output_terms_;
   const plan::Grid& grid = context_.plan().grid;

@@ -14,15 +14,15 @@
 
 namespace ostrakon::train {
 
-/// What computes with a model's units: forward, recompute, backward and the losses; and what shows
-/// their parameters.
+/// Handlers that compute with a model's units: forward, recompute, backward and losses; and that
+/// show their parameters.
 class ComputeHandlers {
  public:
-  /// What it is given, but the settings, must outlive it. `diagnosis`: null where no step is one.
+  /// All arguments but the settings must outlive it. `diagnosis`: null if no step is diagnosed.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
                   const TrainerSettings& settings, const Handovers& handovers,
                   Diagnosis* diagnosis);
-  /// Handles what computes. This object must outlive the executor's runs.
+  /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
  private:
@@ -38,12 +38,12 @@ class ComputeHandlers {
   const model::Model& model_;
   const Handovers& handovers_;
   Diagnosis* diagnosis_;
-  std::vector<std::vector<Gap>> gaps_;  ///< of each unit's trained flat parameter
+  std::vector<std::vector<Gap>> gaps_;  ///< gaps in each unit's trained flat parameter
   ExpertCounts counts_;
-  std::int64_t output_terms_;  ///< of the loss
+  std::int64_t output_terms_;  ///< loss terms of a leaf on each tensor rank
   std::int64_t step_terms_;
-  std::int64_t samples_;  ///< of a leaf
-  int parts_;             ///< of each sample, on neighbouring ranks
+  std::int64_t samples_;  ///< samples per leaf
+  int parts_;             ///< parts of each sample, on neighbouring ranks
 };
 
 }  // namespace ostrakon::train

@@ -10,7 +10,7 @@ namespace ostrakon::train {
 
 Console::Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
 
-/// A stream that has failed takes nothing more until it is told to.
+/// Prints text. A stream that has failed takes nothing more until its state is cleared.
 void Console::put(const std::string& words) {
   constexpr std::size_t most = std::size_t{1} << 20;
   waiting_ += words;

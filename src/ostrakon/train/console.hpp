@@ -9,9 +9,9 @@
 
 namespace ostrakon::train {
 
-/// What a run prints: rank 0 does, the others keep silent. On a terminal the progress line is one
-/// that the next replaces; elsewhere there is a line for some of the steps. What can't be written,
-/// as the disk is full that the output goes to, is written with what comes next, up to a megabyte.
+/// The output of a run: rank 0 prints, the others are silent. On a terminal each progress line
+/// replaces the one before; elsewhere there is a line for some of the steps. Text that can't be
+/// written because the disk is full waits for the next output, up to a megabyte.
 class Console {
  public:
   struct Options {
@@ -25,14 +25,13 @@ class Console {
 
   bool is_root() const { return options_.is_root; }
 
-  /// Prints words with their ends of lines; control characters in them are made visible.
+  /// Prints text that has its own ends of lines; control characters in it are made visible.
   void say(const std::string& words);
-  /// Ends a progress line that the next one would replace, so that the next output has a line of
-  /// its own.
+  /// Ends a progress line that would be replaced, so that the next output has its own line.
   void end_line();
-  /// The progress line of a step, where one is due.
+  /// Prints the progress line of a step, if one is due.
   void show(const StepMetrics& metrics);
-  /// A line on a validation.
+  /// Prints a line on a validation.
   void show(const ValidationMetrics& metrics);
 
  private:
@@ -40,11 +39,11 @@ class Console {
 
   std::ostream& out_;
   const Options options_;
-  bool is_open_ = false;  ///< the progress line has no end yet
-  std::string waiting_;   ///< what could not be written
+  bool is_open_ = false;  ///< whether the progress line has no end yet
+  std::string waiting_;   ///< text that could not be written
 };
 
-/// A line for each note, in the shape of what is shown before step 1.
+/// Returns a line for each note, in the format of the lines before step 1.
 std::string note_lines(const std::vector<std::string>& notes);
 
 }  // namespace ostrakon::train

@@ -16,7 +16,7 @@ namespace {
 using Lines = std::vector<std::string>;
 using Version = std::array<int, 3>;
 
-/// "Ostrakon 0.3.0"
+/// Parses "Ostrakon 0.3.0".
 std::optional<Version> version_of(const std::string& program) {
   Version version{};
   int read = 0;
@@ -40,7 +40,7 @@ Lines require_program(const std::string& theirs, bool allows, const char* how_to
   return {text("saved by ", theirs, "; this is ", ours)};
 }
 
-/// Whether nothing says whose tokens they are: old files, and ids imported without a name.
+/// Whether a tokenizer is not named: in old files, and for ids imported without a name.
 bool is_unknown(const std::string& tokenizer) {
   return tokenizer.empty() || tokenizer == data::unknown_tokenizer;
 }
@@ -50,14 +50,14 @@ bool is_known(const std::string& tokenizer) {
   return !is_unknown(tokenizer) && tokenizer != data::no_tokenizer;
 }
 
-/// Synthetic data are no tokenizer's, so that weights can't be of a wrong one; nor can weights that
-/// have seen no others.
+/// Whether weights and data may have the same tokenizer. Synthetic data have none, so weights
+/// always fit them; and weights trained only on them fit all data.
 bool may_be_of_one_tokenizer(const std::string& a, const std::string& b) {
   if (a == data::no_tokenizer || b == data::no_tokenizer) return true;
   return a == b || (is_unknown(a) && is_unknown(b));
 }
 
-/// How a user says whose tokens data or weights have, where one of them does not.
+/// Returns how a user can name the tokenizer of data or weights that lack it.
 std::string how_to_name(const std::string& of_weights, const std::string& of_data) {
   if (is_unknown(of_weights))
     return text(
@@ -188,7 +188,7 @@ Lines require_continuation(const config::Settings& settings, const Facts& data,
   const bool is_same_data = require_data(data, manifest.data, settings.data.path, allowed, notes);
   const std::string named = value_in(data, "tokenizer");
   const std::string tokenizer = named.empty() ? data::no_tokenizer : named;
-  // Data that got the name of their tokenizer since are still the same.
+  // Data whose tokenizer was named later are still the same.
   if (is_same_data && (is_unknown(manifest.tokenizer) || is_unknown(tokenizer))) return notes;
   for (const std::string& note :
        require_same_tokenizer(manifest.tokenizer, path, tokenizer, allowed))

@@ -8,33 +8,34 @@
 #include <string>
 #include <vector>
 
-// What a run may resume from: a checkpoint, or weights, of the same model, optimizer and data.
+// This file checks what a run may resume from: a checkpoint, or weights, of the same model,
+// optimizer and data.
 
 namespace ostrakon::train {
 
-/// What a user allows to have changed, though training would continue with something else than
-/// before: --allow-changes.
+/// Changes that a user allows (--allow-changes), though training would continue with something else
+/// than before.
 struct AllowedChanges {
   bool data = false;       ///< other training data
   bool program = false;    ///< a checkpoint of a later version of Ostrakon
   bool tokenizer = false;  ///< data of another tokenizer than the model was trained with
 };
 
-/// Adds what "data,tokenizer" names. Throws Error for an unknown name, or none.
+/// Adds the changes in a list like "data,tokenizer". Throws Error for an unknown name, or none.
 void allow_changes(const std::string& names, AllowedChanges& allowed);
 
-/// Throws Error, by name and with both values, where the run that the settings and the training
-/// data's identity describe is not the one that the checkpoint is of: another model, another
-/// optimizer, fewer steps, and, unless allowed, another data set or tokenizer or a later program.
-/// What the settings may change freely is not looked at. Returns lines for people: what was
-/// allowed, and what could not be compared.
+/// Throws Error, by name and with both values, where the checkpoint is not of the run that the
+/// settings and the training data's identity describe: another model, another optimizer, fewer
+/// steps, and, unless allowed, another data set or tokenizer or a later program. Settings that may
+/// change freely are not compared. Returns lines for messages: what was allowed, and what could not
+/// be compared.
 std::vector<std::string> require_continuation(const config::Settings& settings, const Facts& data,
                                               const checkpoint::Manifest& manifest,
                                               const std::string& path,
                                               const AllowedChanges& allowed);
 
-/// Part of it, for any model: throws Error where a checkpoint has done more than `steps`, or was
-/// saved by a later program. `words`: of messages.
+/// Checks a part of that, for any model: throws Error where a checkpoint has done more than
+/// `steps`, or was saved by a later program. `words`: for messages.
 struct ContinuationWords {
   const char* steps = "training.steps";
   const char* begin_anew = "--resume none";
@@ -44,21 +45,21 @@ std::vector<std::string> require_steps_and_program(const checkpoint::Manifest& m
                                                    std::int64_t steps, bool allows_program,
                                                    const ContinuationWords& words = {});
 
-/// "the checksum of its training data was 17c0, and is 9f0c", where the identity of data differs;
-/// else empty. `before`: as a checkpoint has it.
+/// Returns "the checksum of its training data was 17c0, and is 9f0c", if the identity of data
+/// differs; else "". `before`: from a checkpoint.
 std::string data_change(const Facts& now, const Facts& before);
 
-/// Throws Error where weights, from `path`, are of other tokens than the data has, or where one of
-/// the two does not say whose tokens those are, unless allowed; a line for people where that is so.
-/// Where neither says, they may be the same. Synthetic data go with all weights, and weights
-/// trained on them with all data.
+/// Throws Error where weights, from `path`, have another tokenizer than the data, or where one of
+/// the two does not name its tokenizer, unless allowed; then returns a line for messages. If
+/// neither names it, they may be the same. Synthetic data fit all weights, and weights trained on
+/// them fit all data.
 std::vector<std::string> require_same_tokenizer(const std::string& of_weights,
                                                 const std::string& path, const std::string& of_data,
                                                 const AllowedChanges& allowed);
 
-/// Throws Error where validation data is of another tokenizer than training data, or, where neither
-/// says which made it, of another vocabulary: their losses can't be compared. A line for people
-/// where that is allowed. `training_path` is for messages.
+/// Throws Error where validation data have another tokenizer than training data, or, if neither
+/// names it, another vocabulary: their losses can't be compared. Returns a line for messages if
+/// that is allowed. `training_path` is for messages.
 std::vector<std::string> require_comparable_validation(const Facts& training,
                                                        const std::string& training_path,
                                                        const Facts& validation,

@@ -37,8 +37,8 @@ void for_each_line(const PlainFile& file, std::int64_t bytes, const Take& take) 
   if (!line.empty()) take(line, false);
 }
 
-/// Whether a row that was cut off while it was written is of a step after `last`, or has no more
-/// than the beginning of its step.
+/// Whether a line is a row that was cut off while it was written, of a step after `last` or with an
+/// incomplete step.
 bool is_rest_of_row_after(const std::string& line, std::int64_t last) {
   const std::string start = "{\"step\":";
   if (line.size() <= start.size()) return start.compare(0, line.size(), line) == 0;
@@ -58,10 +58,10 @@ bool is_after(const std::string& line, bool has_end, std::int64_t last) {
 }
 
 struct Survey {
-  std::int64_t keep = 0;      ///< bytes before the first row to be cut
-  bool cuts = false;          ///< some row is to be cut
-  bool keeps_behind = false;  ///< a line behind such a row is not
-  bool ends = true;           ///< the last line has an end
+  std::int64_t keep = 0;      ///< bytes before the first row to be removed
+  bool cuts = false;          ///< whether some row is to be removed
+  bool keeps_behind = false;  ///< whether a line behind such a row is to be kept
+  bool ends = true;           ///< whether the last line has an end
 };
 
 Survey survey(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
@@ -78,7 +78,8 @@ Survey survey(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
   return found;
 }
 
-/// In its place only when it is whole: who is interrupted here loses no rows.
+/// Writes the kept lines to a new file, and replaces the old one only when it is complete: an
+/// interruption loses no rows.
 void write_anew(const PlainFile& file, std::int64_t bytes, std::int64_t last) {
   NewFile kept(file.path());
   for_each_line(file, bytes, [&](const std::string& line, bool has_end) {

@@ -80,8 +80,8 @@ Diagnosis::NonFiniteSum Diagnosis::find_sum(const runtime::ActionBuffers& buffer
     const plan::Spans& divided = plan_.units[u].layouts.gradient.divided;
     const std::int64_t first = plan_.offset_in(gradients, plan_.trained(u).first, divided, rank_);
     const std::int64_t end = first + plan_.elements(plan_.trained(u), divided);
-    // From a device by copies that are waited for, which a step that diagnoses may make. Without
-    // one, on a thread that Kokkos may not know.
+    // On a device, counting copies and waits, which a diagnosing step may do. Without one, it runs
+    // on a thread that Kokkos may not know.
     const std::int64_t count =
         gradients.space == plan::Space::host || !has_device
             ? count_non_finite_on_host(buffers.view<float, OnHost>(buffer).range(first, end))

@@ -7,7 +7,7 @@
 
 namespace ostrakon::train {
 
-/// Integers of a step's sums: of losses, then of squared gradients.
+/// The number of integers for the sums of losses and of squared gradients.
 constexpr int step_sums = 2 * math::exact_sum_limbs;
 
 /// Calls work(T()) with the type T of this dtype.
@@ -23,7 +23,7 @@ void dispatch_dtype(DType dtype, const Work& work) {
   }
 }
 
-/// Calls `work` with the type of moments, which have no fp16.
+/// Calls `work` with the type of moments, which is never fp16.
 template <class Work>
 void dispatch_moment_dtype(DType dtype, const Work& work) {
   return dtype == DType::bf16 ? work(bf16()) : work(float());

@@ -14,8 +14,8 @@ using plan::Kind;
 
 using Signature = std::vector<std::int64_t>;
 
-/// All of a unit that its kernels may depend on, but sizes of buffers. A description is made once:
-/// it is long.
+/// Returns all properties of a unit that its kernels may depend on, except sizes of buffers.
+/// `model` is passed, as making a description takes long.
 Signature signature(const ShardLayout& layout, const plan::ModelDescription& model,
                     const TrainerSettings& settings, int unit) {
   const int number = layout.plan().units[unit].number;
@@ -41,7 +41,7 @@ Signature signature(const ShardLayout& layout, const plan::ModelDescription& mod
   return all;
 }
 
-/// For each unit the first one that is like it.
+/// Returns for each unit the first one that is equal to it.
 std::vector<int> alike(const ShardLayout& layout, const TrainerSettings& settings) {
   const plan::ModelDescription model = layout.model().description();
   std::map<Signature, int> seen;
@@ -51,7 +51,7 @@ std::vector<int> alike(const ShardLayout& layout, const TrainerSettings& setting
   return first;
 }
 
-/// All of an action that its kernels may depend on.
+/// Returns all properties of an action that its kernels may depend on.
 Signature signature(const plan::StepPlan& plan, const std::vector<int>& units,
                     const Action& action) {
   Signature all = {static_cast<std::int64_t>(action.kind),

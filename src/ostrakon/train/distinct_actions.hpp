@@ -8,16 +8,16 @@
 
 namespace ostrakon::train {
 
-/// A program without the repetitions in it: of actions that submit the same kernels, of the same
-/// shapes, the first is kept. The others, and what the host's stream does, are `release`, which
-/// does nothing.
+/// A program without repetitions: of several actions that submit the same kernels, with the same
+/// shapes, only the first is kept. The others, and actions of the host's stream, become `release`,
+/// which does nothing.
 struct DistinctActions {
-  /// `settings`: with what the Trainer sets.
+  /// `settings`: including those that the Trainer sets.
   DistinctActions(const runtime::Program& all, const ShardLayout& layout,
                   const TrainerSettings& settings);
 
   runtime::Program program;
-  std::vector<int> like;  ///< of each action the first that is like it; -1: dropped altogether
+  std::vector<int> like;  ///< for each action the first equal one; -1: it is dropped
 };
 
 }  // namespace ostrakon::train

@@ -45,7 +45,7 @@ Generator::Generator(const config::Settings& settings, checkpoint::ParameterSour
 
 void Generator::install() {
   executor_->on(Kind::load, [this](const ActionBuffers& buffers) {
-    // Behind the tokens what is copied has a value, and is not read.
+    // The rest of the batch behind the tokens is copied but not read, so it needs a value.
     const auto batch = buffers.host_view<std::int32_t>(Role::host_batch);
     std::fill(std::copy(pending_.begin(), pending_.end(), batch.data()),
               batch.data() + batch.size(), 0);
@@ -87,7 +87,7 @@ void Generator::run_unit(const ActionBuffers& buffers) {
   decoder_->unit(u).forward(buffers.exec, unit, {begin, begin + count});
 }
 
-/// What a run has left in host memory.
+/// Copies the logits of a run from host memory.
 void Generator::read_logits() {
   const auto left = runtime::view_of<float, OnHost>(program_, arenas(), left_);
   std::copy_n(left.data(), logits_.size(), logits_.begin());
@@ -103,7 +103,7 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
             " is not in the vocabulary of ", settings_.model.vocabulary);
   const auto fresh = std::mismatch(context_.begin(), context_.end(), tokens.begin(), tokens.end());
   context_.erase(fresh.first, context_.end());
-  // The last token's row gives the logits: it is always computed.
+  // The last token's row gives the logits, so it is always computed.
   if (context_.size() == tokens.size()) context_.pop_back();
   const math::SubnormalsScope scope(settings_.runtime.subnormals);
   while (context_.size() < tokens.size()) {

@@ -7,8 +7,8 @@
 
 namespace ostrakon::train {
 
-/// Notes which of the buffers that phases leave for exchanges have nothing that any rank would
-/// read. Only a unit knows, when it computes; the exchange, which waits for it, reads it here.
+/// Notes which send buffers of exchanges are empty on all ranks. Only a unit knows that, when it
+/// computes; the exchange, which waits for it, reads the note here.
 class Handovers {
  public:
   explicit Handovers(const Programs& programs)
@@ -17,7 +17,7 @@ class Handovers {
                       programs.export_parameters.plan.buffers.size()})) {}
   explicit Handovers(const runtime::Program& program) : Handovers(program.plan.buffers.size()) {}
 
-  /// The note on the buffer that an action leaves for an exchange; null where it leaves none.
+  /// The note on the send buffer that an action writes; null if it writes none.
   bool* empty(const plan::Action& action) const {
     const int buffer = action.buffer(plan::Role::handed);
     return buffer < 0 ? nullptr : &are_empty_[static_cast<std::size_t>(buffer)];

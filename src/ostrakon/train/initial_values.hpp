@@ -7,17 +7,17 @@
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// These fill `values` with as many elements as it has, from `begin` on, of a part of a flat
-// parameter that has `slices`, with zeros in the gaps.
+// These functions fill `values`, elements from `begin` on of a part of a flat parameter with
+// `slices`. Gaps are filled with zeros.
 
 namespace ostrakon::train {
 
-/// Makes what the parameters' initializers say: a function of `seed`, the parameter's name and the
-/// element.
+/// Computes initial values by the parameters' initializers: a function of `seed`, the parameter's
+/// name and the element.
 void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
                          std::int64_t begin, std::uint64_t seed, View<float*> values);
 
-/// Reads them from `weights`. Throws what that throws.
+/// Reads values from `weights`. Throws whatever `weights` throws.
 void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
                  checkpoint::ParameterSource& weights, View<float*> values);
 

@@ -16,7 +16,7 @@ namespace ostrakon::train {
 
 namespace {
 
-/// Files or folders that may be what the user means by `path`, the best first. Rank 0 looks.
+/// Returns the files or folders that `path` may stand for, the best first. Rank 0 searches.
 std::vector<std::string> candidates(const std::string& path, comm::Communicator& world,
                                     Console& console) {
   std::vector<std::string> found;
@@ -72,7 +72,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   }
   std::vector<std::string> notes;
   world.agree([&] {
-    if (!console.is_root()) return;  // it may have to read a file for that
+    if (!console.is_root()) return;  // this may read a file
     notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
     if (tokenizer == data::unknown_tokenizer && notes.empty())
       notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");

@@ -11,12 +11,12 @@
 
 namespace ostrakon::train {
 
-/// Opens the weights that checkpoint.initial_weights names, each rank for itself, and says so; rank
-/// 0 looks whether they are whole, but not in a dry run. Of a run's folder, or a folder of
-/// checkpoints, they are its weights.h5 or else those of the newest checkpoint whose manifest is
-/// not damaged. Null where the key is empty: weights are
-/// random. `tokenizer`: whose tokens the model will be trained on. Collective; throws AgreedError
-/// where they can't be read, or are of another model or tokenizer.
+/// Opens the weights that checkpoint.initial_weights names, on each rank, and prints which; rank 0
+/// checks whether they are complete, unless in a dry run. The path may be a run's folder or a
+/// folder of checkpoints: then they are its weights.h5, or else the newest checkpoint whose
+/// manifest is not damaged. Null if the key is empty: weights are random. `tokenizer`: the
+/// tokenizer of the training data. Collective; throws AgreedError where weights can't be read, or
+/// are of another model or tokenizer.
 std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::Settings& settings,
                                                                   const RunOptions& options,
                                                                   const std::string& tokenizer,

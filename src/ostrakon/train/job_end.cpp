@@ -21,13 +21,13 @@
 namespace ostrakon::train {
 namespace {
 
-/// What `mpiexec --quiet` sets in mpiexec, in this process: Open MPI 4 has no call for it. Null
-/// with any other MPI.
+/// Returns the flag that `mpiexec --quiet` sets in mpiexec, for this process: Open MPI 4 has no
+/// call for it. Null with any other MPI.
 bool* open_mpi_4_is_quiet() {
   return static_cast<bool*>(dlsym(RTLD_DEFAULT, "orte_execute_quiet"));
 }
 
-/// Waits until the reader of our output has read it, and has had a moment to forward it.
+/// Waits until the reader of our output has read it, and had some time to forward it.
 void wait_until_read(int descriptor) {
   using std::chrono::milliseconds;
   constexpr int most_waits = 200;
@@ -42,8 +42,8 @@ void wait_until_read(int descriptor) {
   std::this_thread::sleep_for(milliseconds(50));
 }
 
-/// In one piece, so that nothing of other ranks comes between; after all of standard output, which
-/// takes another way to the screen.
+/// Writes a message in one piece, so that no output of other ranks comes between; after all of
+/// standard output, which takes another way to the screen.
 void write_error(const std::string& message, bool launched) {
   std::cout << std::flush;
   if (launched) wait_until_read(STDOUT_FILENO);
@@ -52,19 +52,19 @@ void write_error(const std::string& message, bool launched) {
 
 volatile std::sig_atomic_t status_when_ended = 1;
 
-/// Open MPI's mpiexec tells ranks of the abort, then sends SIGTERM. To it, a rank that leaves at
-/// once, or from inside MPI_Finalize, is a failure, with a message of its own; some of these cases
-/// have hung it.
+/// Handles SIGTERM after an abort: Open MPI's mpiexec tells ranks of the abort, then sends it. If a
+/// rank leaves at once, or from inside MPI_Finalize, mpiexec reports a failure with a message of
+/// its own; some of these cases have hung it.
 extern "C" void leave_in_a_moment(int) {
   const std::timespec moment{0, 200'000'000};
   nanosleep(&moment, nullptr);
   _exit(static_cast<int>(status_when_ended));
 }
 
-/// Another rank will end the job, soon.
+/// Prepares for another rank to end the job soon.
 void expect_the_end(int status) {
   status_when_ended = status;
-  std::signal(SIGTERM, SIG_IGN);  // forgets one that waits (train::note_signals)
+  std::signal(SIGTERM, SIG_IGN);  // discards a pending one (train::note_signals)
   std::signal(SIGTERM, leave_in_a_moment);
   sigset_t terminate;
   sigemptyset(&terminate);
@@ -72,7 +72,7 @@ void expect_the_end(int status) {
   pthread_sigmask(SIG_UNBLOCK, &terminate, nullptr);
 }
 
-/// Until another rank has ended the job; not for ever.
+/// Waits until another rank has ended the job, for a limited time.
 [[noreturn]] void wait_to_be_ended(int status) {
   expect_the_end(status);
   std::this_thread::sleep_for(std::chrono::seconds(30));
@@ -91,14 +91,14 @@ bool is_done_within(std::chrono::milliseconds limit, MPI_Request request) {
   }
 }
 
-/// Whether all ranks of `comm` come here in time.
+/// Whether all ranks of `comm` arrive here in time.
 bool all_arrive(MPI_Comm comm) {
   constexpr std::chrono::seconds limit(20);
   MPI_Request request = MPI_REQUEST_NULL;
   return MPI_Ibarrier(comm, &request) == MPI_SUCCESS && is_done_within(limit, request);
 }
 
-/// Ends all ranks. Some launchers stop reading at once.
+/// Ends all ranks, after output was read: some launchers stop reading at once.
 void abort_job(int status) {
   wait_until_read(STDOUT_FILENO);
   wait_until_read(STDERR_FILENO);
@@ -123,14 +123,14 @@ void JobEnd::begin() {
 }
 
 int JobEnd::together(int status, const std::string& message) {
-  // Without a message there is nothing that mpiexec's lines could hide: profilers need
+  // Without a message there is nothing that mpiexec's lines could hide, and profilers need
   // MPI_Finalize.
   const bool one_ends_all =
       status != 0 && !message.empty() && launched_by_open_mpi_ && open_mpi_4_is_quiet() != nullptr;
   if (!message.empty()) {
     if (one_ends_all && rank_ > 0) expect_the_end(status);
     if (!all_arrive(ending_)) alone(message);
-    // A rank that is ended has nothing left to do.
+    // The rank has nothing left to do when it is ended.
     if (one_ends_all && rank_ > 0) wait_to_be_ended(status);
     if (rank_ == 0) write_error(message, launched_);
   }
@@ -143,7 +143,7 @@ int JobEnd::together(int status, const std::string& message) {
 
 Failures JobEnd::failures(const std::string& why) const {
   if (ranks_ == 1) return Failures::same;
-  // These are static as MPI may still write to them until the job is aborted, where not all ranks
+  // These are static as MPI may still write to them until the job is aborted, if not all ranks
   // fail.
   static std::uint64_t mine[2], largest[2];
   mine[0] = std::hash<std::string>()(why);
@@ -156,9 +156,9 @@ Failures JobEnd::failures(const std::string& why) const {
   return largest[0] == ~largest[1] ? Failures::same : Failures::different;
 }
 
-/// Whether this is the one to tell the user, of the ranks that end the job alone at about the same
-/// time. A rank that has been told of another leaves it to that one; of those that tell each other
-/// at the same time, the lowest writes.
+/// Whether this rank reports to the user, of the ranks that end the job alone at about the same
+/// time. A rank that was told of another leaves it to that one; of ranks that tell each other at
+/// the same time, the lowest writes.
 bool JobEnd::is_first_alone() const {
   constexpr int tag = 0;
   constexpr int waits = 250;  // milliseconds, more than a note takes
@@ -185,7 +185,7 @@ bool JobEnd::is_first_alone() const {
 }
 
 void JobEnd::alone(const std::string& message) const {
-  // The thread that watches the device may come at the same time as the one that uses it.
+  // The thread that watches the device may call this at the same time as the one that uses it.
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
   if (taken.test_and_set() || !is_first_alone()) wait_to_be_ended(1);
   write_error(message, launched_);

@@ -10,7 +10,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// Names the instructions that change sums in loops, of those that -march gave the compiler.
+/// Names those instruction sets enabled by -march that change sums in loops.
 std::string compiled_instructions() {
   std::string all = "base";
 #if defined(__FMA__)

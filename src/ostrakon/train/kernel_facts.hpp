@@ -6,10 +6,10 @@
 
 namespace ostrakon::train {
 
-/// What determines the bits that kernels compute on this rank: the build, Kokkos, what
-/// multiplies matrices and on how many threads, and the digest of some products in the dtypes that
-/// the settings use. Where all of it is equal, a leaf gives the same bits on each
-/// rank. Milliseconds; on the memory of the host, or the device, for that long.
+/// Returns the facts that determine the bits of kernels on this rank: the build, Kokkos, the
+/// library of matrix products and its threads, and the digest of some products in the dtypes that
+/// the settings use. If all of them are equal, a leaf gives the same bits on each rank. Takes
+/// milliseconds, and host or device memory for that time.
 Facts kernel_facts(const config::Settings& settings, int matrix_threads);
 
 }  // namespace ostrakon::train

@@ -48,7 +48,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     if (context_.load_error.empty()) context_.load_error = "samples can't be read";
     std::fill_n(batch.data(), batch.size(), static_cast<unsigned char>(0));
   }
-  // Where updates begin before ranks agree on the step, none may use what was not read.
+  // If updates begin before ranks agree on the step, none may use data that was not read.
   if (context_.trains() && micro_batch == last_load_before_updates_) {
     world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;

@@ -5,9 +5,9 @@
 
 namespace ostrakon::train {
 
-/// Where something started several processes, as its environment variables say, but MPI knows of
-/// this one alone: what that means and how to start ranks, for people. Each process is a run of
-/// 1 rank then, which is seldom meant. Empty elsewhere.
+/// If environment variables show that several processes were started, but MPI knows only this one:
+/// returns what that means and how to start ranks. Each process is a run of 1 rank then, which is
+/// seldom intended. Returns "" otherwise.
 std::string why_alone();
 
 }  // namespace ostrakon::train

@@ -13,7 +13,8 @@
 namespace ostrakon::train {
 namespace {
 
-/// Throws the same on all ranks.
+/// Throws Error, the same on all ranks, where two levels of collectives are required but nodes are
+/// irregular.
 void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
   const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
   if (!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group) return;
@@ -23,7 +24,7 @@ void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& m
            "node by node, the same number on each, or leave it at auto"));
 }
 
-/// The Trainer sets these itself, and takes none from others.
+/// Resets the members that the Trainer sets itself, as it takes none from others.
 void leave_to_trainer(plan::Policy& policy) {
   const plan::Policy unset;
   policy.shard_group = unset.shard_group;
@@ -67,7 +68,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   config::complete(completed);
   TrainerSettings own;
   own.policy = completed.parallel;
-  own.policy.sum_grain = config::micro_batch_grain(settings.training);  // of whole samples
+  own.policy.sum_grain = config::micro_batch_grain(settings.training);  // a grain of whole samples
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
   own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,

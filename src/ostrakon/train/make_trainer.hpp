@@ -9,27 +9,27 @@
 #include <ostrakon/train/model_description.hpp>
 #include <ostrakon/train/trainer.hpp>
 
-// From a deck to a Trainer.
+// This file makes a Trainer from a deck.
 
 namespace ostrakon::train {
 
-/// What a deck's decoder computes at once.
+/// The leaf shape of a deck's decoder: what it computes at once.
 model::LeafShape leaf_shape(const config::Settings& settings);
 
-/// The decoder of a run: in the deck's dtype and leaf shape, with what its rules freeze. Throws
-/// Error where the model's settings don't fit together.
+/// Makes the decoder of a run, with the deck's dtype, leaf shape and frozen parameters. Throws
+/// Error where the model's settings contradict each other.
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings);
 
-/// What follows from a deck alone, whatever the ranks.
+/// Returns the settings that follow from a deck alone, whatever the ranks.
 TrainerSettings trainer_settings(const config::Settings& settings);
 
-/// What a Trainer takes of a deck. Collective over the mesh, which decides how streams run. Throws
-/// AgreedError where streams can't run as the deck says, or collectives are to be in two levels but
-/// nodes don't have equally many ranks.
+/// Returns the settings of a Trainer. Collective over the mesh, which decides how streams run.
+/// Throws AgreedError where streams can't run as the deck says, or two levels of collectives are
+/// required but nodes don't have equally many ranks.
 TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh);
 
-/// The Trainer of a deck. Collective; throws what make_decoder, trainer_settings and Trainer's
-/// constructor throw.
+/// Makes the Trainer of a deck. Collective; throws what make_decoder, trainer_settings and
+/// Trainer's constructor throw.
 Trainer make_trainer(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

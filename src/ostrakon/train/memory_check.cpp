@@ -34,17 +34,18 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of
 
 namespace {
 
-/// Where ranks plan different memory, as those of other stages do. Collective.
+/// Adds up a need over ranks that plan different memory, as ranks of different stages do.
+/// Collective.
 void add_up(MemoryNeed& need, comm::Communicator& ranks) {
   std::int64_t all = need.planned;
   ranks.sum(&all, 1);
   if (all != ranks.size() * need.planned) need.planned_by_all = all;
 }
 
-/// Collective.
+/// Returns the memory needs of this rank's host and device. Collective.
 std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& host) {
   // Every process needs memory besides the arena: libraries, message buffers, the program itself,
-  // what kernels keep for its first thread.
+  // scratch of kernels for its first thread.
   const std::int64_t process_bytes =
       (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::room_bytes_of_a_thread();
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);

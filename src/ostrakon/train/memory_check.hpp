@@ -10,24 +10,24 @@
 
 namespace ostrakon::train {
 
-/// What each rank of a host, or of a device, takes of one memory, and what all of them can get
-/// there, in bytes.
+/// Bytes that each rank of a host, or of a device, takes of one memory, and that are available to
+/// all of them.
 struct MemoryNeed {
-  std::string where;  ///< " in device memory", or nothing where there is but one
+  std::string where;  ///< " in device memory", or "" if there is one memory
   std::int64_t planned = 0;
-  std::int64_t process = 0;  ///< besides what is planned
+  std::int64_t process = 0;  ///< memory besides the planned one
   std::int64_t available = 0;
-  /// Planned by all ranks that take it, where these don't plan the same; else 0.
+  /// Sum over all ranks that share the memory, if they don't all plan the same; else 0.
   std::int64_t planned_by_all = 0;
   int of_device = 0;  ///< ranks that share the device whose memory it is; 0: it is the host's
 };
 
-/// The arithmetic of the first of `needs` that is too large for that many ranks of a host; empty
-/// where none is.
+/// Returns the arithmetic of the first of `needs` that is too large for that many ranks of a host;
+/// "" if there is none.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of_host);
 
-/// Collective. Throws AgreedError with the arithmetic where the ranks of this rank's host, or those
-/// that share its device, need more than that has left. `parameters`: elements of the model.
+/// Throws AgreedError with the arithmetic where the ranks of this rank's host, or those that share
+/// its device, need more memory than is available. `parameters`: elements of the model. Collective.
 void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
                     mesh::Mesh& mesh);
 

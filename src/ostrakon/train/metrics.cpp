@@ -19,10 +19,10 @@ using Row = nlohmann::ordered_json;
 
 namespace {
 
-/// Four decimals, which are enough to see by eye what is uneven.
+/// Rounds to four decimals, which are enough to see imbalance.
 double rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
-/// {"max": 1.5, "layers": [[0.5, 1.5], [0.75, 1.25]]}
+/// Returns {"max": 1.5, "layers": [[0.5, 1.5], [0.75, 1.25]]}.
 Row row_of(const std::vector<ExpertLoad>& loads) {
   double most = 0.0;
   Row layers = Row::array();
@@ -33,7 +33,7 @@ Row row_of(const std::vector<ExpertLoad>& loads) {
   return {{"max", rounded(most)}, {"layers", layers}};
 }
 
-/// {"max": 3, "layers": [[1, 0], [3, 0.25]]}
+/// Returns {"max": 3, "layers": [[1, 0], [3, 0.25]]}.
 Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
   std::int64_t most = 1;
   Row layers = Row::array();
@@ -44,7 +44,7 @@ Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
   return {{"max", most}, {"layers", layers}};
 }
 
-/// The path of a file that can take rows behind those that stay.
+/// Returns the path of a file after its rows of steps after `last` were removed.
 const std::string& cut(const std::string& path, std::int64_t last) {
   if (is_plain_file(path)) cut_metrics_after(path, last);
   return path;

@@ -11,16 +11,16 @@
 namespace ostrakon::train {
 namespace {
 
-/// Floating-point operations to orthogonalize a matrix.
+/// Returns the floating-point operations to orthogonalize a matrix.
 double orthogonalize_flops(std::int64_t rows, std::int64_t columns, int iterations) {
   const auto smaller = static_cast<double>(std::min(rows, columns));
   const auto larger = static_cast<double>(std::max(rows, columns));
-  // Three products an iteration: with the transpose, that with itself, and with the matrix.
+  // An iteration has three products: with the transpose, of that with itself, and with the matrix.
   const double flops = 2.0 * smaller * smaller * (2.0 * larger + smaller);
   return iterations * flops;
 }
 
-/// "64 x 5, normal 0.1, decays"
+/// Returns "64 x 5, normal 0.1, decays".
 std::string words_of(const model::Parameter& parameter) {
   std::string words;
   for (const std::int64_t extent : parameter.shape)
@@ -54,7 +54,7 @@ plan::ModelDescription describe(const model::Model& model,
       if (parameter.frozen || optim::rule_of(optimizer, parameter) != optim::OptimizerKind::muon)
         continue;
       const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
-      // A rank has as many pieces of each as others, and orthogonalizes it once.
+      // A rank has its share of a matrix's pieces, and orthogonalizes the matrix once.
       const std::int64_t own_pieces = parameter.pieces / model.tensor_ranks();
       const auto own = static_cast<double>(std::max<std::int64_t>(own_pieces, 1));
       const double flops = orthogonalize_flops(rows, columns, optimizer.muon_iterations) / own;

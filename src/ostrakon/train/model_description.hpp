@@ -8,16 +8,16 @@
 
 namespace ostrakon::train {
 
-/// The model as plans of training see it: its own description with the step's sums, and the
-/// matrices that the optimizer updates as a whole.
+/// Returns the model for training plans: its own description with the step's sums, and the matrices
+/// that the optimizer updates as a whole.
 plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer);
 
-/// Counts the bytes of orthogonalize's workspace in which a parameter's pieces are joined; none
-/// where it is in one.
+/// Returns the bytes of orthogonalize's workspace in which a parameter's pieces are joined; 0 if it
+/// is one piece.
 std::int64_t joined_matrix_bytes(const model::Parameter& parameter);
 
-/// What ranks must have alike of a model besides its sizes, which plans tell: its parameters.
+/// Facts about a model's parameters on which ranks must agree, besides sizes, which plans have.
 Facts facts_of(const model::Model& model);
 
 }  // namespace ostrakon::train

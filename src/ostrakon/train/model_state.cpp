@@ -47,7 +47,7 @@ void ModelState::warm_up() {
   exec_.fence();
 }
 
-/// What a buffer has of a unit's parameters.
+/// Initializes the parameters of a unit in a buffer.
 void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource* weights) {
   const plan::Buffer& target = plan_.buffers[buffer];
   for (int flat = target.flats.first; flat < target.flats.end; ++flat) {
@@ -87,8 +87,8 @@ std::array<ModelState::Kind, 4> ModelState::kinds() const {
            {"working copies", &PlannedUnit::working, copy_dtype(), false}}};
 }
 
-/// The digest of one kind of state, which a member of PlannedUnit names: of the units in so many
-/// parts, of the part that `counted` says.
+/// Returns the digest of one kind of state, which a member of PlannedUnit names, for units with
+/// `parts` parts: of the rank's part of them as divided over `counted`.
 std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype,
                                     int parts, const plan::Spans& counted) {
   const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
@@ -113,8 +113,8 @@ std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*wh
   return value;
 }
 
-/// Whether this rank's digest is that of all that hold the same part; else who it is, and how they
-/// differ.
+/// Returns "" if this rank's digest equals that of all ranks with the same part; otherwise which
+/// ranks differ, and how.
 std::string ModelState::difference(const char* what, std::uint64_t mine,
                                    const plan::Spans& stored) {
   int part = 0;
@@ -130,7 +130,7 @@ std::string ModelState::difference(const char* what, std::uint64_t mine,
 
 std::uint64_t ModelState::digest() {
   using plan::PlannedUnit;
-  // Units in as many parts are divided alike.
+  // Units with equally many parts are divided alike.
   std::map<int, const PlannedUnit*> tables;
   for (const PlannedUnit& unit : plan_.units) tables.try_emplace(unit.layouts.parts, &unit);
   std::uint64_t total = 0;
@@ -142,12 +142,12 @@ std::uint64_t ModelState::digest() {
                                     [&, p = parts](const PlannedUnit& unit) {
                                       return unit.layouts.parts == p && unit.*kind.which >= 0;
                                     });
-      if (any == plan_.units.end()) continue;  // on all ranks of the stage
+      if (any == plan_.units.end()) continue;  // no unit has it, on any rank of the stage
       // Each element is counted once over all ranks.
       if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, parts, all_ranks);
       const plan::Spans& stored = plan_.buffers[(*any).*kind.which].divided;
       if (stored == all_ranks) continue;
-      // Ranks that store the same must have the same bits.
+      // Ranks that store the same part must have the same bits.
       const std::uint64_t mine = digest_of(kind.name, kind.which, kind.dtype, parts, stored);
       const std::string differs = difference(kind.name, mine, stored);
       if (wrong.empty()) wrong = differs;

@@ -17,59 +17,60 @@
 
 namespace ostrakon::train {
 
-/// What a rank keeps from step to step: masters, working copies and moments, in the arenas that it
-/// owns. Everything that is not said to be otherwise is collective over the mesh.
+/// A rank's state from step to step: masters, working copies and moments, in arenas that it owns.
+/// Methods are collective over the mesh unless said otherwise.
 class ModelState {
  public:
   struct Options {
     DType moments = DType::fp32;
-    std::uint64_t seed = 1;  ///< of random weights
+    std::uint64_t seed = 1;  ///< seed of random weights
     bool pinned_host_memory = true;
   };
-  /// Takes the arenas. What it is given must outlive it. Not collective.
+  /// Takes the arenas. All arguments but the options must outlive it. Not collective.
   ModelState(const Programs& programs, const ShardLayout& layout, const Options& options,
              mesh::Mesh& mesh);
 
   const StateMemory& memory() const { return memory_; }
   StateMemory& memory() { return memory_; }
-  /// Whether it was initialized or restored: not before, nor where that failed.
+  /// Whether it was initialized or restored with success.
   bool has_values() const { return has_values_; }
 
   /// Launches once each kernel that initialize(), restore() and digest() launch, so that a device
-  /// has loaded them. Overwrites some of the state: before it has values. Not collective.
+  /// has loaded them. Overwrites some of the state, so it is called before the state has values.
+  /// Not collective.
   void warm_up();
 
-  /// Weights, and moments of zero, unit by unit, straight into shards. Weights are random, or read
-  /// from `weights`, by each rank what it has. Throws AgreedError where a rank can't read.
+  /// Sets weights, and moments of zero, unit by unit, directly in shards. Weights are random, or
+  /// each rank reads its own from `weights`. Throws AgreedError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights);
 
   /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
   /// AgreedError where replicas differ.
   std::uint64_t digest();
 
-  /// Copies what this rank saves to the buffer that the plan has for it. Not collective.
+  /// Copies the data that this rank saves to the staging buffer of the plan. Not collective.
   void stage();
-  /// `bytes` bytes of saved_slices()[slice], from its byte `first` on: in that copy (`staged`), or
-  /// as they are now. On devices what is not staged is in a buffer, until the next call. Not
-  /// collective; a thread may call it for staged ones while steps run.
+  /// Returns `bytes` bytes of saved_slices()[slice], from its byte `first` on: of the staging copy
+  /// (`staged`), or of the current state. On devices the latter is in a buffer, until the next
+  /// call. Not collective; a thread may call it with `staged` while steps run.
   const void* saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged);
 
-  /// Takes the state from a checkpoint that fits, each rank what it has: what several ranks have is
-  /// read in parts and gathered. Throws AgreedError where a rank can't read it; what is in the
-  /// arrays is undefined then.
+  /// Takes the state from a checkpoint that fits; each rank reads its part. A part that several
+  /// ranks have is read in shares and gathered. Throws AgreedError where a rank can't read it; the
+  /// arrays are undefined then.
   void restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels);
 
  private:
-  /// The place of a saved slice, in bytes.
+  /// The location of a saved slice, in bytes.
   struct SavedBytes {
     int buffer;
-    std::int64_t begin;  ///< in the buffer
+    std::int64_t begin;  ///< offset in the buffer
     std::int64_t bytes;
-    std::int64_t staged;  ///< begin in the copy
+    std::int64_t staged;  ///< offset in the staging copy
   };
 
   DType compute_dtype() const { return layout_.model().dtype(); }
-  /// The dtype of what is computed with, or gathered from.
+  /// The dtype of the parameters that units compute with, or gather from.
   DType copy_dtype() const {
     const plan::Layouts& layouts = plan_.layouts;
     return layouts.compute.element_bytes == layouts.masters.element_bytes ? DType::fp32
@@ -83,7 +84,7 @@ class ModelState {
     const char* name;
     int plan::PlannedUnit::*which;
     DType dtype;
-    bool counts;  ///< working copies say nothing new, but must be alike
+    bool counts;  ///< working copies don't count in the digest, but must be equal
   };
   std::array<Kind, 4> kinds() const;
   std::uint64_t digest_of(const char* what, int plan::PlannedUnit::*which, DType dtype, int parts,
@@ -102,7 +103,7 @@ class ModelState {
   void gather_shares(int buffer, const Channels& channels);
   void restore_working(int unit, checkpoint::CheckpointReader& checkpoint);
 
-  /// What the part is divided over that each rank has alone of what a buffer of state is of.
+  /// The spans that divide a state buffer's flat parameters over all ranks, each part on one rank.
   const plan::Spans& all_ranks(int buffer) const;
 
   const plan::StepPlan& plan_;
@@ -112,7 +113,7 @@ class ModelState {
   std::uint64_t seed_;
   StateMemory memory_;
   std::vector<SavedBytes> saved_;
-  std::vector<char> bounce_;  ///< host memory for what a device has
+  std::vector<char> bounce_;  ///< host memory for data of a device
   Exec exec_;
   bool has_values_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank's state gets into a checkpoint, and back.
+// This file saves a rank's state to a checkpoint, and restores it.
 #include <algorithm>
 #include <cstring>
 #include <ostrakon/base/threads.hpp>
@@ -29,7 +29,7 @@ void ModelState::note_saved_bytes() {
 void ModelState::stage() {
   exec_.fence();
   const HostView<char*> copy = memory_.view<char, OnHost>(plan_.checkpoint);
-  // In parts of this many bytes, so that all cores of this rank can take part.
+  // The copy is made in parts of this many bytes, so that all cores of this rank can take part.
   constexpr std::int64_t most = std::int64_t{4} << 20;
   struct Copy {
     HostView<const char*> from;
@@ -48,7 +48,7 @@ void ModelState::stage() {
       copies.push_back({from.range(first, end), to.range(first, end)});
     }
   }
-  constexpr int most_threads = 4;  // that memory keeps busy
+  constexpr int most_threads = 4;  // this many keep memory busy
   in_threads(std::clamp(mesh_.cores(), 1, most_threads), static_cast<std::int64_t>(copies.size()),
              [&](int, std::int64_t i) {
                const Copy& one = copies[static_cast<std::size_t>(i)];
@@ -75,7 +75,7 @@ View<const char*, Space> ModelState::saved_bytes(const SavedBytes& saved) const 
   return memory_.view<char, Space>(saved.buffer).range(saved.begin, saved.begin + saved.bytes);
 }
 
-/// Host memory of that many bytes.
+/// Returns host memory of that many bytes.
 HostView<char*> ModelState::bounce(std::int64_t bytes) {
   bounce_.resize(std::max(bounce_.size(), static_cast<std::size_t>(bytes)));
   return host_view(bounce_).range(0, bytes);
@@ -87,8 +87,9 @@ const plan::Spans& ModelState::all_ranks(int buffer) const {
       .gradient.divided;
 }
 
-/// Adds what this rank reads of one kind of a unit's state to `wanted`, to go straight into its
-/// buffer; reads it where that can't be. Of what several ranks have each reads its share.
+/// Adds the parts of a unit's state buffer that this rank reads to `wanted`, to be read directly
+/// into the buffer; where that is not possible, reads them at once. If several ranks have the same
+/// part, each reads its share.
 void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& checkpoint,
                          std::vector<checkpoint::Wanted>& wanted) {
   if (buffer < 0) return;
@@ -119,7 +120,7 @@ void ModelState::restore(int buffer, State state, checkpoint::CheckpointReader& 
   }
 }
 
-/// Gives those who have the same of a unit's state what each of them has read. Collective.
+/// Gathers the shares that ranks with the same part of a unit's state have read. Collective.
 void ModelState::gather_shares(int buffer, DType dtype, const Channels& channels) {
   if (buffer < 0 || layout_.is_packed(buffer)) return;
   dispatch_dtype(dtype, [&](auto one) {
@@ -147,7 +148,7 @@ void ModelState::gather_shares(int buffer, const Channels& channels) {
   }
 }
 
-/// Working copies, from masters where these have all that is needed.
+/// Restores working copies, from masters if these have all elements.
 void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpoint) {
   const int working = plan_.units[unit].working, masters = plan_.units[unit].masters;
   const plan::Buffer& target = plan_.buffers[working];
@@ -155,7 +156,7 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
     return initialize(working, copy_dtype(), &checkpoint);
   memory_.in_chunks(
       plan_.elements(target.flats, target.divided), [&](std::int64_t begin, std::int64_t count) {
-        // What is fetched may be in the buffer in which store() converts.
+        // fetch() may return the buffer that store() uses for conversion, so values are copied.
         const View<float*> values = memory_.scratch().range(0, count);
         const View<const float*> fetched = memory_.fetch(DType::fp32, masters, begin, count);
         math::copy<float>(exec_, fetched, values);

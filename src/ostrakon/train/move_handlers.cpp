@@ -79,7 +79,7 @@ void MoveHandlers::keep(const ActionBuffers& buffers) {
   });
 }
 
-/// Between the memory of the host and of the device.
+/// Copies between host and device memory.
 void MoveHandlers::copy(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const plan::StepPlan& plan = context_.plan();
@@ -191,12 +191,12 @@ void MoveHandlers::receive(const ActionBuffers& buffers) {
   });
 }
 
-/// In place: of the masters, or of the copies to compute with.
+/// Gathers updates in place: of the masters, or of the copies to compute with.
 void MoveHandlers::gather_updates(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
   const ActionParts parts(buffers, context_);
   comm::Communicator& group = channels_.of(action);
-  // The buffer may have more than what the span has parts of.
+  // The buffer may have more elements than the parts of this span.
   plan::Spans part = context_.plan().units[action.unit].layouts.update.divided;
   while (part.innermost() != action.span) part = part.outer();
   dispatch_dtype(dtype_of(action, context_.plan(), compute_), [&](auto one) {

@@ -10,15 +10,15 @@
 
 namespace ostrakon::train {
 
-/// What moves parameters and gradients: between ranks, between host and device, and into the part
-/// that stays after forward.
+/// Handlers that move parameters, gradients and activations: between ranks, between host and
+/// device, and into the part that stays after forward.
 class MoveHandlers {
  public:
-  /// `compute`: dtype of parameters as they are computed with; `reduce`: of gradients as they are
-  /// sent within a shard group. Context and channels must outlive it.
+  /// `compute`: dtype of parameters that units compute with; `reduce`: dtype of gradients sent
+  /// within a shard group. All references must outlive it.
   MoveHandlers(const StepContext& context, const Channels& channels, const Handovers& handovers,
                DType compute, DType reduce);
-  /// Handles what moves. This object must outlive the executor's runs.
+  /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
  private:

@@ -10,7 +10,8 @@ namespace {
 
 using plan::NodeWindows;
 
-/// Empty: they can be, or there is nobody to share with.
+/// Returns why ranks of a node can't map each other's memory; "" if they can, or a node has one
+/// rank.
 std::string why_not(mesh::Mesh& mesh) {
   if (has_device) return "this build computes on a device, whose memory ranks do not map";
   if (mesh.ranks_per_node() == 0)

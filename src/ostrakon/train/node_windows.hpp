@@ -7,18 +7,18 @@
 
 namespace ostrakon::train {
 
-/// What Policy::node_windows becomes on the ranks of a run.
+/// The resolved Policy::node_windows of a run.
 struct FoundWindows {
   plan::NodeWindows windows = plan::NodeWindows::never;  ///< never or always
-  std::string why_not;  ///< where they are never and were not to be: why
+  std::string why_not;  ///< why windows are not used although they were to be
 };
 
-/// Tries whether ranks of a node can map each other's memory. On devices there are none, without a
-/// reason; where nodes have one rank, it is always, and nothing is to be mapped. Collective over
-/// the mesh; the same on all ranks. Throws AgreedError where `asked` is always and they can't be.
+/// Tests whether ranks of a node can map each other's memory. On devices they never do, without a
+/// reason; if nodes have one rank the result is always, and nothing is mapped. Collective over the
+/// mesh; the same on all ranks. Throws AgreedError where `asked` is always and it is not possible.
 FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
 
-/// Chooses without ranks, for plans: with `automatic` always where memory is a host's.
+/// Resolves `asked` without ranks, for plans: `automatic` is always if memory is a host's.
 plan::NodeWindows expected_windows(plan::NodeWindows asked, bool on_devices);
 
 }  // namespace ostrakon::train

@@ -11,14 +11,14 @@ namespace {
 /// Seconds of a product after which no larger one is tried.
 constexpr double long_enough = 0.005;
 
-/// Less is not measured.
+/// Shorter times are not measured.
 constexpr double clock_tick = 1e-9;
 
-/// A rate that is worth measuring on, and for how long at most.
+/// While a rate improves by this factor, measuring continues, for so many budgets at most.
 constexpr double better = 1.01;
 constexpr double most_budgets = 3.0;
 
-/// A measurement that is this much better than one before shows that that one was disturbed.
+/// A rate that is this many times an earlier one shows that the earlier one was disturbed.
 constexpr double noticeable = 1.1;
 
 struct Window {
@@ -45,13 +45,13 @@ double best_product_rate(std::int64_t largest_side, double budget,
   std::vector<Window> windows;
   for (std::int64_t side = std::min<std::int64_t>(256, largest_side);
        side <= largest_side && last < long_enough; side *= 2) {
-    seconds_of(side);  // the library prepares itself
+    seconds_of(side);  // the library initializes itself
     windows.push_back({side});
     measure(windows.back());
   }
-  // At least for the budget, and on while its last half still found a better rate: the machine gets
-  // faster, or is seldom undisturbed.
-  constexpr int most = 10000;  // where a product takes next to no time
+  // Measuring takes at least the budget, and continues while the last half of it still found a
+  // better rate: the machine gets faster, or is seldom undisturbed.
+  constexpr int most = 10000;  // bound if a product takes next to no time
   double best_before = 0.0, until = 0.5 * budget;
   for (int i = 0; i < most; ++i) {
     if (total >= until) {

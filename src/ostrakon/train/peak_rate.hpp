@@ -7,8 +7,8 @@
 
 namespace ostrakon::train {
 
-/// Best rate of matrix products, in floating-point operations per second, of many measured within
-/// about `budget` seconds; up to three times as long while half of that finds a better one.
+/// Returns the best rate of matrix products, in floating-point operations per second, of many
+/// measured within about `budget` seconds; up to three times as long while the rate still improves.
 ///
 /// `seconds_of(side)` multiplies two side x side matrices and returns how long it took. Sides are
 /// powers of two from 256 to `largest_side` (which is the only one where it is smaller), up to the
@@ -18,7 +18,7 @@ namespace ostrakon::train {
 double best_product_rate(std::int64_t largest_side, double budget,
                          const std::function<double(std::int64_t side)>& seconds_of);
 
-/// The peak rate of a rank, which MFU is a share of: the best rate that was seen.
+/// The peak rate of a rank, for MFU: the best rate that was seen.
 ///
 /// A measured peak may be too low, for example if the machine was busy. Steps that are faster than
 /// it raise it, and MFU is an upper bound from then on. Rates are in floating-point operations per
@@ -26,29 +26,29 @@ double best_product_rate(std::int64_t largest_side, double budget,
 class PeakRate {
  public:
   enum class Origin {
-    given,    ///< by runtime.peak_gflops
+    given,    ///< given by runtime.peak_gflops
     measured  ///< at start
   };
-  /// `rate` > 0.
+  /// `rate` must be positive.
   PeakRate(double rate, Origin origin) : origin_(origin), first_(rate), best_(rate) {}
 
   /// MFU of a step at this rate: at most 1, as a faster step raises the peak.
   double utilization(double step_rate);
-  /// Takes note of a later measurement.
+  /// Notes a later measurement.
   void measure_again(double rate);
 
   Origin origin() const { return origin_; }
   double rate() const { return best_; }
-  /// Whether the peak known now is no more than what a step has reached: MFU is an upper bound.
+  /// Whether a step has reached the known peak: then MFU is an upper bound.
   bool is_uncertain() const { return best_ > first_ && !measured_again_; }
-  /// A line for people on how far the peak is known, without an end of line.
+  /// A line on how well the peak is known, without an end of line.
   std::string describe() const;
 
  private:
   Origin origin_;
   double first_;
   double best_;
-  bool measured_again_ = false;  ///< the best rate is that of a later measurement
+  bool measured_again_ = false;  ///< whether the best rate is from a later measurement
 };
 
 }  // namespace ostrakon::train

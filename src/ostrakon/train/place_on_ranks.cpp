@@ -13,7 +13,7 @@ namespace ostrakon::train {
 void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_node) {
   settings.ranks_per_node = ranks_per_node;
   config::check_ranks(settings, all_ranks);
-  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
+  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // per stage
   const int group = settings.shard_group;
   require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
           " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks",

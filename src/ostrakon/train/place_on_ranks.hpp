@@ -5,8 +5,8 @@
 
 namespace ostrakon::train {
 
-/// Fills in what training takes from the ranks that it is started on. Throws Error where these
-/// settings do not fit that number of ranks.
+/// Fills in the settings that depend on the ranks of the run. Throws Error where the settings do
+/// not fit that number of ranks.
 void place_on_ranks(config::Settings& settings, int ranks, int ranks_per_node);
 
 }  // namespace ostrakon::train

@@ -25,7 +25,8 @@ double measure(const runtime::Arena& memory, double seconds) {
       return all.range(i * size, (i + 1) * size).matrix(side, side);
     };
     const View<T**> a = matrix(0), b = matrix(1), c = matrix(2);
-    // Products of equal numbers take less power: a GPU that is at its limit runs faster.
+    // Random matrices are used, as products of equal numbers take less power, and a GPU at its
+    // limit runs faster then.
     if constexpr (on_device)
       math::fill_normal<T>(exec, all.range(0, 2 * size), 1, 0, 1.0);
     else

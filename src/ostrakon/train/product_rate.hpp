@@ -6,8 +6,9 @@
 
 namespace ostrakon::train {
 
-/// Best rate of products of `number` that this rank reaches within `memory`, in floating-point
-/// operations per second. Takes about `seconds`. Overwrites the memory, which is the device's.
+/// Measures the best rate of matrix products in `dtype` that this rank reaches within `memory`, in
+/// floating-point operations per second. Takes about `seconds`. Overwrites `memory`, which is the
+/// device's.
 double measure_product_rate(DType dtype, const runtime::Arena& memory, double seconds);
 
 }  // namespace ostrakon::train

@@ -29,7 +29,7 @@ int rank_among(MPI_Comm comm) {
   return rank;
 }
 
-/// What --help or --version, whichever comes first, asks for; empty where there is neither.
+/// Returns the answer to --help or --version, whichever comes first; "" if there is neither.
 std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--help") == 0) return usage;
@@ -38,7 +38,8 @@ std::string answer_to(const char* name, const char* usage, int argc, char** argv
   return "";
 }
 
-/// What all ranks of a job have to have alike. Flags of Kokkos may be of one rank: its device.
+/// Returns the facts that all ranks of a job must share. Flags of Kokkos may differ by rank: its
+/// device.
 Facts start_facts(const char* name, int argc, char** argv) {
   std::string line;
   for (int i = 1; i < argc; ++i) {
@@ -61,8 +62,8 @@ void start_kokkos(int& argc, char** argv, int local) {
   device::use(local % devices);
   Kokkos::initialize(argc, argv);
 #elif OSTRAKON_HAS_DEVICE
-  // A plan has up to nine streams. With the 8 queues that CUDA has by default two of them would
-  // wait for each other where no plan says so. Not where the user has set it.
+  // A plan has up to nine streams. With CUDA's default of 8 hardware queues two of them would wait
+  // for each other without need. A value that the user has set is kept.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const int devices = device::count();
   bool chosen = devices == 0;
@@ -83,8 +84,8 @@ void start_kokkos(int& argc, char** argv, int local) {
 #endif
 }
 
-/// What to tell the user where this rank has thrown `why`, and perhaps no other has: these would
-/// wait for it for ever, so the job ends here.
+/// Returns the message for an exception `why` on this rank, and perhaps no other: others would wait
+/// for this one forever, so the job ends here.
 std::string message_of_ranks(const JobEnd& end, const char* name, const std::string& why) {
   const std::string mine = error_message(name, rank_among(MPI_COMM_WORLD), why);
   const Failures failures = end.failures(why);
@@ -92,7 +93,7 @@ std::string message_of_ranks(const JobEnd& end, const char* name, const std::str
   return failures == Failures::same ? error_message(name, why) : mine;
 }
 
-/// The program that runs, for end_job_alone.
+/// The running program, for end_job_alone.
 struct Running {
   const char* name = "ostrakon";
   const JobEnd* end = nullptr;
@@ -133,8 +134,8 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     return end.together(0, "");
   }
   try {
-    // Where it fails, for a flag that Kokkos can't read or a device that is not there, it has
-    // started nothing.
+    // If Kokkos fails to start, for a flag that it can't read or a device that does not exist, it
+    // has started nothing.
     const int local = comm::Communicator::split_shared_memory(MPI_COMM_WORLD).rank();
     comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv, local); });
   } catch (const std::exception& error) {

@@ -86,7 +86,7 @@ TrainerSettings complete(TrainerSettings settings, const model::Model& model, me
   const plan::GradientUses uses = {
       settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
       settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
-  // Before early updates ranks agree where the last batch is read, which not all stages do.
+  // Before early updates ranks agree at the last batch, which not all stages of a pipeline read.
   policy.early_updates = settings.early_updates && mesh.pipeline().size() == 1 &&
                          plan::may_update_early(policy.offload, uses);
   policy.shard_group = mesh.shard_group().size();

@@ -14,33 +14,34 @@
 
 namespace ostrakon::train {
 
-/// The programs of a rank, which are those of its stage. All three share its arenas, with
-/// persistent buffers at the same offsets.
+/// The programs of a rank's stage. They share its arenas, with persistent buffers at the same
+/// offsets.
 struct Programs {
   runtime::Program train;
   runtime::Program evaluate;
   runtime::Program export_parameters;
-  /// The plans of training of all stages, without their actions and what only these use: who has
-  /// what.
+  /// The training plans of all stages, without actions and the buffers that only these use: they
+  /// tell which rank has what.
   std::vector<plan::StepPlan> stages;
   /// Hashes of the plans of all stages, by purpose.
   std::map<plan::Purpose, std::uint64_t> hashes;
 
   const runtime::Program& of(plan::Purpose purpose) const;
-  /// The size of an arena that holds each of them, in bytes.
+  /// The size in bytes of an arena that is large enough for each program.
   std::int64_t arena_bytes(plan::Space space) const;
 };
 
-/// Plans all stages, and proves them: together, and the memory of `stage`. `ranks`: of all stages.
-/// Throws Error where plan::build_stage_plans does.
+/// Plans all stages, and proves them together, and the memory of `stage`. `ranks`: number of ranks
+/// of all stages. Throws Error where plan::build_stage_plans does.
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
                        int stage = 0);
 
-/// Settings with what the model says.
+/// Returns settings with the values that follow from the model.
 TrainerSettings for_model(TrainerSettings settings, const model::Model& model);
-/// Settings with what the Trainer sets: what follows from the model, the optimizer and the mesh.
+/// Returns settings with the values that the Trainer sets: those that follow from the model, the
+/// optimizer and the mesh.
 TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh);
-/// The number of this rank in plans, which count ranks along shard groups, and stage by stage.
+/// The number of this rank in plans, which count ranks along shard groups, stage by stage.
 int rank_in_plans(mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

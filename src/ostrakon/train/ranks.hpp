@@ -11,11 +11,11 @@ namespace ostrakon::train {
 /// The ranks of a run, which have agreed on its settings.
 struct Ranks {
   mesh::Mesh mesh;
-  int matrix_threads;  ///< of each rank, in matrix products
+  int matrix_threads;  ///< per rank, for matrix products
 };
 
-/// Collective over `parent`: makes the mesh, and gives matrix products their threads. Throws
-/// AgreedError where ranks have different settings, or where these do not fit that number of ranks;
+/// Collective over `parent`: makes the mesh, and sets the threads of matrix products. Throws
+/// AgreedError where ranks have different settings, or settings do not fit the number of ranks;
 /// unless `dry_run`, also where a step is too large to be planned, or its parameters for the host.
 Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run);
 

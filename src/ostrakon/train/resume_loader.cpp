@@ -32,7 +32,7 @@ ResumeLoader::ResumeLoader(const config::Settings& settings, const RunOptions& o
                            mesh::Mesh& mesh, const checkpoint::Folder& own, Console& console)
     : settings_(settings), options_(options), mesh_(mesh), own_(own), console_(console) {}
 
-/// Rank 0 looks for them; what they say of themselves is checked when they are opened.
+/// Rank 0 searches; the content of checkpoints is checked when they are opened.
 void ResumeLoader::find() {
   if (options_.resume == Resume::none) return;
   std::optional<std::string> asked;
@@ -86,14 +86,14 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
   return loaded;
 }
 
-/// Where there may be other checkpoints to try.
+/// Passes over a damaged checkpoint, unless it is the only one that was asked for.
 void ResumeLoader::note_damage(const std::string& path, const AgreedDamage& damage) {
   if (options_.resume == Resume::path && candidates_.size() == 1) throw damage;
   console_.say(text("damaged: ", damage.what(), "\n"));
   damaged_.push_back(path);
 }
 
-/// The model that a run began with is the one that it resumes with.
+/// Requires that the run resumes with the model that it began with.
 void ResumeLoader::require_source(const std::string& huggingface_config) const {
   if (huggingface_config.empty()) return;
   checkpoint::require_same_model(
@@ -101,7 +101,7 @@ void ResumeLoader::require_source(const std::string& huggingface_config) const {
       settings_.model, settings_.training.sequence_length);
 }
 
-/// Rank 0 decides: on other hosts the output folder may not be visible.
+/// Rank 0 decides, as on other hosts the output folder may not be visible.
 void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
   comm::Communicator& world = mesh_.world();
   mesh::agree_by_name(world, [&] {

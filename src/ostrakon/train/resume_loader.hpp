@@ -18,39 +18,39 @@
 namespace ostrakon::train {
 
 /// Finds the checkpoint that a run resumes from and loads it: of several the newest that is not
-/// damaged. Nothing in a folder is changed before the state is loaded, by tidy(). find(), load()
-/// and require_none_since() are collective and throw AgreedError.
+/// damaged. A folder is changed only after the state is loaded, by tidy(). find(), load() and
+/// require_none_since() are collective and throw AgreedError.
 class ResumeLoader {
  public:
-  /// `own`: the checkpoints of this run's folder. All of it must outlive this.
+  /// `own`: the checkpoints of this run's folder. All arguments must outlive this object.
   ResumeLoader(const config::Settings& settings, const RunOptions& options, mesh::Mesh& mesh,
                const checkpoint::Folder& own, Console& console);
 
-  /// Looks for checkpoints, as options.resume says. Throws where there are some and all of them are
-  /// damaged, or where the requested one is not there.
+  /// Searches checkpoints as options.resume says. Throws where all checkpoints found are damaged,
+  /// or where the requested one does not exist.
   void find();
   /// After find(): whether there is a checkpoint to resume from; the same on all ranks.
   bool has_found() const { return !candidates_.empty(); }
 
-  /// On rank 0, `is_new_lock`: the run's folder could be locked only after find(). Throws where
-  /// another run has saved there meanwhile.
+  /// Throws where another run has saved in the folder after find(). `is_new_lock`, on rank 0:
+  /// whether the run's folder could be locked only after find().
   void require_none_since(bool is_new_lock) const;
 
-  /// What a run resumes with, besides its state; the same on all ranks.
+  /// Facts about the checkpoint that a run resumes from; the same on all ranks.
   struct Loaded {
-    std::int64_t step = 0;           ///< of the checkpoint
-    std::string tokenizer;           ///< of the parameters
-    std::string huggingface_config;  ///< of the model that the run began with; empty: not known
-    bool is_own = false;             ///< in this run's folder
-    bool is_saved = false;           ///< under the name that a save of its step would have
+    std::int64_t step = 0;           ///< step of the checkpoint
+    std::string tokenizer;           ///< tokenizer of the parameters
+    std::string huggingface_config;  ///< configuration of the model that the run began with; empty:
+                                     ///< not known
+    bool is_own = false;             ///< whether it is in this run's folder
+    bool is_saved = false;           ///< whether it has the name that a save of its step would have
   };
   /// Loads the first candidate that is not damaged. Throws where that is of another model,
-  /// optimizer or data than the settings and `data` say, or none is left.
+  /// optimizer or data than the settings and `data` say, or where none is left.
   Loaded load(Trainer& trainer, const Facts& data);
 
-  /// Another run's checkpoints are not to be taken for those of this one, nor damaged ones for good
-  /// ones: renames them, and removes what interrupted saves have left behind. On rank 0, after
-  /// load(); throws Error.
+  /// Renames other runs' checkpoints and damaged ones, so that they are not taken for good ones of
+  /// this run, and removes what interrupted saves have left. On rank 0, after load(); throws Error.
   void tidy(const Loaded& loaded) const;
 
  private:
@@ -67,8 +67,9 @@ class ResumeLoader {
   const checkpoint::Folder& own_;
   Console& console_;
   std::vector<std::string> candidates_;  // paths, the best first
-  std::vector<std::string> damaged_;     // paths of those that turned out to be so
-  bool in_folder_ = false;               // all of a folder, rather than one that was named
+  std::vector<std::string> damaged_;     // paths of checkpoints that turned out to be damaged
+  bool in_folder_ = false;               // whether candidates are all of a folder, rather than a
+                                         // named one
 };
 
 }  // namespace ostrakon::train

@@ -17,7 +17,7 @@ using checkpoint::Folder;
 
 enum class Kind : int { nothing, checkpoint, folder };
 
-/// What is at `path`; a run's folder means its folder of checkpoints.
+/// Returns what is at `path`; a run's folder is replaced by its folder of checkpoints.
 Kind kind_at(std::string& path) {
   if (checkpoint::is_checkpoint(path)) return Kind::checkpoint;
   if (!is_folder(path)) return Kind::nothing;
@@ -27,7 +27,7 @@ Kind kind_at(std::string& path) {
   return Kind::folder;
 }
 
-/// Texts as one, and back; no path has the character between them.
+/// Joins texts to one, and splits it again; no path has the separator in it.
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
   for (const std::string& one : texts) all += one + '\0';
@@ -41,8 +41,8 @@ std::vector<std::string> separated(const std::string& all) {
   return texts;
 }
 
-/// Rank 0, which has seen `names`, may not see all: a host that has seen the folder before may have
-/// an older list of it.
+/// Throws AgreedError where another host sees more checkpoints than `names`, which rank 0 has seen:
+/// its host may have an outdated list of the folder.
 void require_no_more(mesh::Mesh& mesh, const std::string& path, const Folder::Names& names) {
   comm::Communicator& world = mesh.world();
   const bool is_root = world.rank() == 0;
@@ -140,7 +140,8 @@ RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
       std::unique_ptr<checkpoint::CheckpointReader> reader = open_checkpoint(mesh, path);
       mesh.world().agree([&] {
         try {
-          // Names all settings that differ, where shapes name the first parameter.
+          // This check names all settings that differ; the next would name only the first
+          // parameter.
           calls.require_fit(reader->manifest(), path);
           trainer.require_fit(reader->manifest());
         } catch (const Error& error) {

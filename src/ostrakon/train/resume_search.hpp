@@ -14,36 +14,37 @@
 
 namespace ostrakon::train {
 
-/// Checkpoints that a run may resume from; the same on all ranks, but for `problems`.
+/// Checkpoints that a run may resume from; the same on all ranks, except `problems` and `note`.
 struct FoundCheckpoints {
-  std::vector<std::string> sound;     ///< paths, the newest first: those whose manifest is sound
-  std::vector<std::string> damaged;   ///< paths of those whose manifest is damaged
-  std::vector<std::string> problems;  ///< on rank 0, of each of `damaged`: what is wrong with it
-  std::string note;                   ///< on rank 0: of checkpoint::follow_latest
-  bool in_folder = false;             ///< all of a folder, rather than the one that was named
+  std::vector<std::string> sound;     ///< paths of checkpoints with a sound manifest, the newest
+                                      ///< first
+  std::vector<std::string> damaged;   ///< paths of checkpoints with a damaged manifest
+  std::vector<std::string> problems;  ///< on rank 0, for each of `damaged`: what is wrong with it
+  std::string note;                   ///< on rank 0: the note of checkpoint::follow_latest
+  bool in_folder = false;             ///< all checkpoints of a folder, rather than a named one
 };
 
-/// Looks for checkpoints, and changes nothing: in this run's `own` folder or, where `asked` has a
-/// path, there: one checkpoint, a folder of them or that of a run. Rank 0 looks, and its `own`
-/// remembers what it has read; one rank of every other node makes sure that rank 0 misses none.
-/// Collective over `mesh.world()`; throws AgreedError where a file can't be read, or where hosts
-/// see different checkpoints.
+/// Searches checkpoints, and changes nothing: in this run's `own` folder or, if `asked` has a path,
+/// there: one checkpoint, a folder of them or a run's folder. Rank 0 searches, and its `own` caches
+/// what it has read; one rank of every other node checks that rank 0 misses none. Collective over
+/// `mesh.world()`; throws AgreedError where a file can't be read, or where hosts see different
+/// checkpoints.
 FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
                                 const std::optional<std::string>& asked);
 
-/// A checkpoint that all ranks read: rank 0 reads its manifest, and every rank looks at some of its
-/// files. Collective; throws AgreedError, and AgreedDamage where another checkpoint may do.
+/// Opens a checkpoint for all ranks: rank 0 reads its manifest, and every rank checks some of its
+/// files. Collective; throws AgreedError, or AgreedDamage if another checkpoint may be sound.
 std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
                                                               const std::string& path);
 
-/// What a run asks and is told when it looks for a checkpoint to go on from.
+/// Callbacks of a search for a checkpoint to resume from.
 struct ResumeCalls {
-  /// On every rank: throws Error where the run can't go on from a sound checkpoint, though its
-  /// parameters and state fit. `path` is that of the checkpoint.
+  /// Called on every rank: throws Error where the run can't resume from a sound checkpoint, though
+  /// its parameters and state fit. `path` is the checkpoint's.
   std::function<void(const checkpoint::Manifest& manifest, const std::string& path)> require_fit;
-  /// Is told of one that is passed over; what it throws ends the search.
+  /// Called with a damaged checkpoint that is passed over; if it throws, the search ends.
   std::function<void(const std::string& path, const AgreedDamage& damage)> note_damage;
-  const char* to_what = "";  ///< what it has to fit, for messages: " the deck"
+  const char* to_what = "";  ///< for messages, what a checkpoint has to fit: " the deck"
 };
 
 struct RestoredCheckpoint {
@@ -51,9 +52,9 @@ struct RestoredCheckpoint {
   std::unique_ptr<checkpoint::CheckpointReader> reader;  ///< null: none
 };
 
-/// Restores the trainer's state from the first checkpoint of `paths` that is not damaged. What
-/// can't be read just now may be good: then a run had better not go back to an older one. None
-/// where all are damaged. Collective; throws AgreedError.
+/// Restores the trainer's state from the first checkpoint of `paths` that is not damaged; returns
+/// none if all are. A checkpoint that can't be read at the moment may be sound, so it is an error:
+/// an older one is not taken instead. Collective; throws AgreedError.
 RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
                                  const std::vector<std::string>& paths, const ResumeCalls& calls);
 

@@ -29,7 +29,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// A run from its start to its end: what happens in which order.
+/// A run from start to end: the order in which everything happens.
 class Run {
  public:
   Run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options)
@@ -107,7 +107,7 @@ class Run {
     });
   }
 
-  /// Rank 0 reads a file for that, where there is one. Collective.
+  /// Returns the tokenizer of weights, for which rank 0 reads a file, if there is one. Collective.
   std::string tokenizer_of(const checkpoint::ParameterSource& weights) {
     std::string found;
     world().agree([&] {
@@ -117,13 +117,13 @@ class Run {
     return found.empty() ? data::unknown_tokenizer : found;
   }
 
-  /// Synthetic data have no tokenizer: what is trained on them is still of the one that it began
-  /// with.
+  /// Keeps the tokenizer that the weights were trained with, if the data are synthetic and have
+  /// none.
   void keep_tokenizer(const std::string& of_weights) {
     if (tokenizer_ == data::no_tokenizer) tokenizer_ = of_weights;
   }
 
-  /// Where a stop is requested before anything is computed: there is nothing to save.
+  /// Whether a stop is requested before anything is computed: then there is nothing to save.
   bool stops_before_first_step() {
     const bool stops = orders_.wants_stop(steps_done_ < settings_.training.steps);
     if (stops)
@@ -157,7 +157,7 @@ class Run {
     trainer_.observe_runs([this](const runtime::Program& program) { time_host(program); });
   }
 
-  /// What the host does for the whole step on its own thread, which the other observer does not
+  /// Times the host's work for the whole step on its own thread, which the other observer does not
   /// see.
   void time_host(const runtime::Program& program) {
     const std::vector<plan::Action>& actions = program.plan.actions;
@@ -191,7 +191,7 @@ class Run {
     world().barrier();
     recorder_.begin(steps_done_ + 1);
     const Stopwatch since_start;
-    double longest_step = 0.0;  // seconds, with what follows it
+    double longest_step = 0.0;  // seconds, with the work after it
     StepEnd end;
     while (steps_done_ < training.steps && !end.is_last) {
       const Stopwatch clock;
@@ -226,7 +226,8 @@ class Run {
     recorder_.record(data_.validation.measure(trainer_, steps_done_));
   }
 
-  /// A run that has changed nothing any more is not done. All that it has is saved by now.
+  /// Fails at the end of a run that has not changed anything recently. All its state is saved by
+  /// now.
   void require_updates() {
     const std::string problem = trainer_.skipped().problem(steps_done_);
     if (problem.empty()) return;
@@ -236,7 +237,7 @@ class Run {
           console_.is_root() ? saver_.folder().fallbacks() : std::vector<std::string>();
       if (!before.empty()) advice += text(": resume from ", before.back(), " with other settings");
     } catch (const Error&) {
-      // The problem itself is to be told.
+      // The original problem is reported instead.
     }
     throw AgreedError(text("training is done, but ", problem, world().broadcast(advice, 0)));
   }
@@ -251,7 +252,7 @@ class Run {
       try {
         recorder_.close_trace();
       } catch (const Error&) {
-        folder_.close_metrics();  // where that fails, too, rows matter more
+        folder_.close_metrics();  // if that fails, too, rows are more important
         throw;
       }
       folder_.close_metrics();
@@ -268,7 +269,8 @@ class Run {
     console_.say(text("weights are in ", path, "\n"));
   }
 
-  /// After a failure for the reason `why`, which the caller reports: nothing of this is to hide it.
+  /// Saves results after a failure for the reason `why`, which the caller reports: no error here
+  /// may hide it.
   void keep_what_was_learned(const std::string& why) {
     if (!folder_.is_held()) return;
     if (saver_.is_saving()) saves_.finish();
@@ -277,7 +279,7 @@ class Run {
     } catch (const AgreedError& error) {
       if (error.what() != why) console_.say(text(error.what(), "\n"));
     }
-    // A step that failed may have damaged the weights.
+    // A failed step may have damaged the weights.
     if (steps_done_ == 0 || !trainer_.is_intact()) return;
     try {
       save_final_weights();
@@ -300,8 +302,9 @@ class Run {
   OrderTaker orders_;
   StepRecorder recorder_;
   std::int64_t steps_done_ = 0;
-  std::string tokenizer_;           // of the tokens that the parameters are for
-  std::string huggingface_config_;  // of the model that the run began with; empty: not known
+  std::string tokenizer_;           // tokenizer of the parameters
+  std::string huggingface_config_;  // configuration of the model that the run began with; empty:
+                                    // not known
 };
 
 }  // namespace

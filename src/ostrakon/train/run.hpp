@@ -15,11 +15,11 @@ enum class RunEnd {
 
 /// Trains as the settings say: shows ranks, settings and plan; trains, validates, saves
 /// checkpoints, writes <output.directory>/{deck.yaml, metrics.jsonl, weights.h5}; ends with a
-/// summary of times. A weights.h5 that is there is renamed to weights.previous.h5 before the first
+/// summary of times. An existing weights.h5 is renamed to weights.previous.h5 before the first
 /// step, and another run's metrics.jsonl to metrics.previous.jsonl, each to .previous-2 and so on
-/// where that is taken. A run that is stopped writes no weights.h5: its checkpoint has them.
-/// Collective over `parent`; Kokkos is initialized. Throws AgreedError on all ranks for what a user
-/// can correct.
+/// if that name is taken. A stopped run writes no weights.h5: its checkpoint has them. Collective
+/// over `parent`; Kokkos must be initialized. Throws AgreedError on all ranks for errors that a
+/// user can correct.
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options);
 
 }  // namespace ostrakon::train

@@ -11,14 +11,14 @@
 
 namespace ostrakon::train {
 
-/// What a run reads.
+/// The data of a run.
 struct RunData {
   std::unique_ptr<data::Dataset> training;
   Validation validation;
 };
 
-/// Opens the data that the settings name and says what is there. In a dry run no checksum is
-/// looked at. `loss` is the model's. Collective; throws AgreedError where data can't be read, or
+/// Opens the data that the settings name and prints what is there. In a dry run no checksum is
+/// verified. `loss` is the model's. Collective; throws AgreedError where data can't be read, or
 /// where training and validation data can't be compared.
 RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
                       const RunOptions& options, comm::Communicator& world, Console& console);

@@ -41,7 +41,7 @@ std::string describe_libraries() {
               ", matrix products: ", math::gemm_kernel(), "\n\n");
 }
 
-/// What a rank computes at once, and the leaves in it.
+/// Describes the leaves, which a rank computes at once.
 std::string describe_leaves(const config::Settings& settings, const plan::StepPlan& plan) {
   const config::TrainingSettings& training = settings.training;
   const std::int64_t cuts = std::max(settings.context, training.context_grain);
@@ -67,11 +67,11 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
               " elements of padding\n", describe_leaves(settings, plan), "\n");
 }
 
-/// What is planned there where more than batches pass through it, or stay.
+/// Describes the planned host memory, if more than batches is copied there, or stays.
 std::string host_memory(const runtime::Program& program) {
   const std::int64_t up = plan::copied_bytes(program.plan, plan::Kind::copy_to_device);
   const std::int64_t down = plan::copied_bytes(program.plan, plan::Kind::copy_to_host);
-  // What is copied belongs to a unit: it is no batch and no sum.
+  // A copied buffer of a unit is neither a batch nor sums.
   const bool copies = std::any_of(
       program.plan.actions.begin(), program.plan.actions.end(),
       [](const plan::Action& one) { return one.unit >= 0 && plan::copied_bytes(one) > 0; });
@@ -89,14 +89,14 @@ std::string available_memory() {
          on_host + " on the host";
 }
 
-/// What the bits of matrix products may depend on. Of a device's library nothing is said.
+/// Describes the threads that the bits of matrix products may depend on; "" for a device's library.
 std::string with_threads(int matrix_threads) {
   if (has_device) return "";
   return text(" with ", matrix_threads, matrix_threads == 1 ? " thread" : " threads",
               " for matrix products");
 }
 
-/// With a grain, and why it makes sums differ from one rank's, if it does.
+/// Describes the grain, and why it makes sums differ from one rank's, if it does.
 std::string order_of_sums(const plan::StepPlan& plan) {
   const std::int64_t grain = plan.layouts.sum_grain;
   if (grain == 0) return "";
@@ -105,7 +105,7 @@ std::string order_of_sums(const plan::StepPlan& plan) {
          plan::describe_grain(grain) + "\n";
 }
 
-/// `unlike_kernels`: how the kernels of ranks differ; empty: they don't.
+/// Describes the order of sums. `unlike_kernels`: how the kernels of ranks differ; "": they don't.
 std::string describe_sums(const plan::StepPlan& plan, DType dtype,
                           const std::string& unlike_kernels, int matrix_threads) {
   const std::string cut =
@@ -119,7 +119,7 @@ std::string describe_sums(const plan::StepPlan& plan, DType dtype,
          "\n" + (cut.empty() ? "" : "      " + cut + "\n") + order_of_sums(plan);
 }
 
-/// How ranks of a node communicate, where one has several.
+/// Describes how ranks of a node communicate, if nodes have several.
 std::string inside_nodes(const Trainer& trainer, mesh::Mesh& mesh) {
   double most = mesh.node().size();
   mesh.world().maximum(&most, 1);
@@ -133,7 +133,7 @@ std::string inside_nodes(const Trainer& trainer, mesh::Mesh& mesh) {
               "\n");
 }
 
-/// A stage's summary as text for other ranks, and back.
+/// Writes a stage's summary as text for other ranks, and reads it back.
 std::string write(const plan::StageSummary& stage) {
   return text(stage.arena_bytes, ' ', stage.host_arena_bytes, ' ', stage.bytes_sent, ' ',
               stage.parameters, ' ', stage.stay_gathered, ' ', stage.deferred, ' ', stage.backwards,

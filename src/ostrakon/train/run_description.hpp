@@ -10,16 +10,16 @@
 
 namespace ostrakon::train {
 
-/// What a run shows before anything is allocated: version and libraries, ranks, settings, model,
-/// the plan of a step with its memory, and whether its bits are those of one rank.
-/// `matrix_threads`: of a rank. Collective; the text is rank 0's.
+/// Returns the text at the start of a run, before anything is allocated: version and libraries,
+/// ranks, settings, model, the plan of a step with its memory, and whether its bits are those of
+/// one rank. `matrix_threads`: per rank. Collective; the text is rank 0's.
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads);
 
-/// Summarizes each stage of a pipeline; none where there is one. Collective.
+/// Summarizes each stage of a pipeline; empty if there is one stage. Collective.
 std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer& trainer);
 
-/// What plan.json has: the plan of this rank's stage, and `stages`.
+/// Returns plan.json: the plan of this rank's stage, and `stages`.
 std::string plan_json(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                       const std::vector<plan::StageSummary>& stages);
 

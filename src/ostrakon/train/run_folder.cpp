@@ -34,7 +34,7 @@ std::string RunFolder::file(const std::string& name) const {
   return (fs::path(directory_) / name).string();
 }
 
-/// On rank 0.
+/// Takes the lock, on rank 0.
 void RunFolder::lock() {
   if (!lock_) lock_ = std::make_unique<FolderLock>(directory_, lock_options_);
 }

@@ -9,7 +9,7 @@ namespace ostrakon::train {
 
 namespace {
 
-/// The skipped steps of the whole run, whatever processes took them.
+/// Describes the skipped steps of the whole run, by whichever processes.
 std::string describe_skipped(const checkpoint::Progress& progress) {
   const std::int64_t skipped = progress.step - progress.updates;
   if (skipped == 0) return "";
@@ -26,7 +26,7 @@ std::string describe_skipped(const checkpoint::Progress& progress) {
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
                          mesh::Mesh& mesh, std::int64_t tokens) {
   comm::Communicator& world = mesh.world();
-  // Ranks of other stages do other things.
+  // Only ranks of one stage are compared, as other stages do other work.
   const std::string times = timers.report(mesh.stage().mpi());
   const char* const whose = mesh.pipeline().size() > 1 ? "ranks of stage 0:\n" : "";
   double resident = static_cast<double>(runtime::peak_resident_bytes());

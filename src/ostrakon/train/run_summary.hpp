@@ -10,9 +10,9 @@
 
 namespace ostrakon::train {
 
-/// What a run shows at its end: what overlapped with compute, the peak rate, memory, the
-/// lines of UsageSummary::figures, and a table of times. `tokens`: of a step. May measure the peak
-/// rate again, for which it overwrites the trainer's arena. Collective; the text is rank 0's.
+/// Returns the text at the end of a run: overlap with compute, peak rate, memory, the lines of
+/// UsageSummary::figures, and a table of times. `tokens`: of a step. May measure the peak rate
+/// again, for which it overwrites the trainer's arena. Collective; the text is rank 0's.
 std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
                          mesh::Mesh& mesh, std::int64_t tokens);
 

@@ -9,7 +9,8 @@
 namespace ostrakon::train {
 namespace {
 
-/// Ids of the `count` likeliest tokens, in order. A total order: ties do not depend on the library.
+/// Returns the ids of the `count` likeliest tokens, in a total order: ties do not depend on the
+/// library.
 std::vector<std::int32_t> likeliest(const std::vector<float>& logits, std::size_t count) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -18,7 +19,7 @@ std::vector<std::int32_t> likeliest(const std::vector<float>& logits, std::size_
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   };
   if (end == order.end())
-    std::sort(order.begin(), end, comes_before);  // faster than the other where all are wanted
+    std::sort(order.begin(), end, comes_before);  // faster than partial_sort if all are wanted
   else
     std::partial_sort(order.begin(), end, order.end(), comes_before);
   order.erase(end, order.end());
@@ -31,7 +32,7 @@ double sum_of_weights(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-/// Leaves a token only if those before it have less than top_p.
+/// Keeps only tokens for which the probabilities of those before them sum to less than top_p.
 void keep_nucleus(std::vector<Candidate>& candidates, double top_p) {
   if (top_p >= 1.0) return;  // rounding must not drop the last ones
   const double wanted = top_p * sum_of_weights(candidates);
@@ -46,7 +47,7 @@ void keep_nucleus(std::vector<Candidate>& candidates, double top_p) {
 
 std::vector<Candidate> candidates(const std::vector<float>& logits,
                                   const SamplingSettings& sampling) {
-  // Without an order there is no likeliest one.
+  // Logits that are not finite have no order, so there would be no likeliest token.
   for (std::size_t token = 0; token < logits.size(); ++token)
     require(std::isfinite(logits[token]), "the model's logit of token ", token, " is ",
             logits[token], "; expected finite numbers: its weights are not finite or too large");

@@ -17,7 +17,7 @@ std::string manifest_of(checkpoint::Manifest manifest, const std::vector<std::st
     checkpoint::FileEntry part = checkpoint::read_file_entry(entry);
     const auto known = files.find(part.name);
     if (known == files.end()) {
-      // The lowest of a file's ranks comes first, and knows its structure.
+      // The lowest rank of a file comes first, and knows its structure.
       files.emplace(part.name, std::move(part));
     } else {
       std::vector<checkpoint::PieceEntry>& pieces = known->second.pieces;
@@ -32,7 +32,7 @@ std::string manifest_of(checkpoint::Manifest manifest, const std::vector<std::st
   return checkpoint::write_manifest(manifest);
 }
 
-/// Does work on which a new checkpoint does not depend; tells why it fails.
+/// Runs work that a new checkpoint does not depend on; passes the reason of a failure to `tell`.
 template <class Work, class Tell>
 void attempt(const Work& work, const Tell& tell) {
   try {
@@ -92,7 +92,7 @@ void SaveFolder::abandon(std::int64_t step) const {
     check_();
     folder_.abandon(step);
   } catch (const Error&) {
-    // The next run removes it, or one that has taken the folder saves there.
+    // The next run removes the folder, or a run that has taken the output folder saves there.
   }
 }
 

@@ -10,35 +10,35 @@
 
 namespace ostrakon::train {
 
-/// What rank 0 does of each save: it makes the new checkpoint's folder, gives it its manifest and
-/// its name, and removes checkpoints that are not kept. Before each change it asks the guard.
+/// Rank 0's part of each save: makes the new checkpoint's folder, gives it its manifest and its
+/// name, and removes checkpoints that are not kept. It calls the guard before each change.
 class SaveFolder {
  public:
   /// `keep`, `keep_every`: see SaverSettings.
   SaveFolder(const std::string& path, std::int64_t keep, std::int64_t keep_every);
 
   const checkpoint::Folder& folder() const { return folder_; }
-  /// From now on called before names in the folder are changed; what it throws comes out.
+  /// Sets the function that is called before names in the folder are changed; it may throw.
   void guard(std::function<void()> check) { check_ = std::move(check); }
 
-  /// The largest of what is there; 0: none. Throws as checkpoint::Folder::list() does.
+  /// The largest sequence number in the folder; 0: none. Throws as checkpoint::Folder::list() does.
   std::int64_t last_sequence() const;
 
   /// Makes an empty folder for a checkpoint of `bytes` bytes; returns its path. Throws Error where
-  /// the file system has no such space.
+  /// the file system does not have that much space.
   std::string begin(std::int64_t step, std::int64_t bytes) const;
 
   struct Committed {
     std::string path;
-    std::string remark;  ///< other failures, or what was renamed; empty: none
+    std::string remark;  ///< other failures, or renamed files; empty: none
   };
-  /// Completes what begin() made, of the manifest's step: `manifest` is without files, `entries`
-  /// are what each rank has written. What comes after the new checkpoint has its name can't make it
-  /// fail.
+  /// Completes the folder of begin() for the manifest's step: `manifest` is without files,
+  /// `entries` are the files that each rank has written. Failures after the new checkpoint has its
+  /// name are only remarks.
   Committed commit(const checkpoint::Manifest& manifest,
                    const std::vector<std::string>& entries) const;
 
-  /// Removes what begin() made, where that can be done.
+  /// Removes the folder of begin(), if possible.
   void abandon(std::int64_t step) const;
 
  private:

@@ -65,7 +65,7 @@ void SavePolicy::require_saved() const {
 }
 
 double SavePolicy::seconds_to_save() const {
-  constexpr double slowest_disk = 100e6;  // bytes/s of a rank, until a save has shown
+  constexpr double slowest_disk = 100e6;  // bytes/s per rank, assumed until a save was measured
   const double save =
       longest_ > 0.0 ? longest_ : static_cast<double>(saver_.bytes()) / ranks_ / slowest_disk;
   return (saver_.is_saving() ? 2.0 : 1.0) * save;

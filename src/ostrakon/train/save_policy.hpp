@@ -12,32 +12,32 @@
 
 namespace ostrakon::train {
 
-/// When a run saves, what it says of it, and what becomes of a save that fails: the run outlives
-/// it, as long as it does not depend on it. Methods are collective, with the same arguments on all
-/// ranks, but for seconds_to_save().
+/// Decides when a run saves, prints messages, and handles failed saves: a run continues after one,
+/// unless it depends on it. Methods are collective, with the same arguments on all ranks, except
+/// seconds_to_save().
 class SavePolicy {
  public:
-  /// Calls Saver::begin with the state of the run. `overlapped`: while steps continue.
+  /// Calls Saver::begin with the state of the run. `overlapped`: whether steps continue.
   using Begin = std::function<void(bool overlapped)>;
 
-  /// `every`: steps between checkpoints; 0: only those that are asked for. `ranks`: of the world.
+  /// `every`: steps between checkpoints; 0: only requested ones. `ranks`: of the world.
   SavePolicy(Saver& saver, Console& console, config::Timers& timers, std::int64_t every, int ranks);
 
-  /// There is a checkpoint of this step already: none is saved again.
+  /// Notes that there is a checkpoint of this step: it is not saved again.
   void note_saved(std::int64_t step) { saved_step_ = step; }
 
-  /// Saves where that is due or requested, overlapped with the next steps where there is a staging
-  /// copy of the state; else advances the save before, where no rank works on it. Throws
+  /// Saves if that is due or requested, overlapped with the next steps if there is a staging copy
+  /// of the state; otherwise advances the save in progress, if no rank is working on it. Throws
   /// AgreedError where a run that stops has no checkpoint of its last step.
   void after_step(const StepEnd& end, const Orders& orders, const Begin& begin);
   /// Waits for the save in progress.
   void finish();
-  /// Throws AgreedError where the last save failed: the exit status then says that a requested
-  /// checkpoint is not there.
+  /// Throws AgreedError where the last save failed, so that the exit status tells that a requested
+  /// checkpoint is missing.
   void require_saved() const;
 
-  /// Seconds that are still needed to have a checkpoint of a step to come: the longest save so far,
-  /// or a guess, for that and for the one in progress.
+  /// Estimates the seconds until a checkpoint of a later step is complete: for that save and the
+  /// one in progress, each as long as the longest so far, or a guess.
   double seconds_to_save() const;
 
  private:
@@ -50,9 +50,9 @@ class SavePolicy {
   config::Timers& timers_;
   const std::int64_t every_;
   const int ranks_;
-  std::int64_t saved_step_ = -1;  // of the newest checkpoint
-  std::string failure_;           // why the last one failed
-  double longest_ = 0.0;          // seconds that this rank was at work on one
+  std::int64_t saved_step_ = -1;  // step of the newest checkpoint
+  std::string failure_;           // why the last save failed
+  double longest_ = 0.0;          // longest time that this rank worked on a save, in seconds
 };
 
 }  // namespace ostrakon::train

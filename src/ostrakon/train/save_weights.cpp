@@ -15,8 +15,8 @@ std::int64_t bytes_of(const std::vector<float>& values) {
   return static_cast<std::int64_t>(values.size() * sizeof(float));
 }
 
-/// On rank 0: write(parameter, values) for what the first ranks of the other stages send, in the
-/// order in which they visit it.
+/// On rank 0: calls write(parameter, values) for the parameters that the first ranks of the other
+/// stages send, in the order in which they visit them.
 template <class Write>
 void receive_other_stages(const Trainer& trainer, comm::Communicator& world, const Write& write) {
   const std::vector<plan::StepPlan>& stages = trainer.stages();
@@ -44,7 +44,7 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
       file = std::make_unique<checkpoint::WeightsWriter>(
           path, origin.deck, origin.step, origin.tokenizer, origin.huggingface_config);
   });
-  // What rank 0 can't write it takes all the same: others send it.
+  // Rank 0 receives parameters even if it can't write them, as others send them.
   std::string error;
   const auto write = [&](const model::Parameter& parameter, const float* values) {
     if (!error.empty()) return;
@@ -76,7 +76,7 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
   world.agree([&] {
     require(error.empty(), error);
     if (!is_root) return;
-    check();  // gathering takes its time
+    check();  // gathering takes long, so the folder is checked again
     file->finish();
   });
 }

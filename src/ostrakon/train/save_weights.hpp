@@ -9,7 +9,7 @@
 
 namespace ostrakon::train {
 
-/// What a weights file says besides parameters: see checkpoint::WeightsWriter.
+/// Metadata of a weights file: see checkpoint::WeightsWriter.
 struct WeightsOrigin {
   std::string deck;
   std::int64_t step = 0;
@@ -18,8 +18,8 @@ struct WeightsOrigin {
 };
 
 /// Writes the parameters of a trainer to a weights file on rank 0, unit by unit. `check` is called
-/// on rank 0 before the file gets its name, and throws Error where it must not. Collective; throws
-/// AgreedError, and there is no new file then.
+/// on rank 0 before the file gets its name, and throws Error to prevent that. Collective; throws
+/// AgreedError, and makes no file then.
 void save_weights(Trainer& trainer, comm::Communicator& world, const std::string& path,
                   const WeightsOrigin& origin, const std::function<void()>& check);
 

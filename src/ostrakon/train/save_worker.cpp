@@ -22,7 +22,7 @@ void SaveWorker::run(std::function<void()> job) {
     try {
       return background_.start(timed);
     } catch (const std::system_error&) {
-      // The system gives no thread: this one does it.
+      // The system gives no thread, so this thread runs the job.
     }
   }
   try {

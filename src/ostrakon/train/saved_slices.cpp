@@ -30,7 +30,8 @@ DType dtype_of(State state, DType moments) {
 
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
   const plan::StepPlan& plan = layout.plan();
-  std::vector<int> first_row = {0};  // of each of the model's units in a checkpoint's table
+  std::vector<int> first_row = {0};  // first row of each of the model's units in a checkpoint's
+                                     // table
   for (int u = 0; u < layout.model().units(); ++u)
     first_row.push_back(first_row.back() + static_cast<int>(layout.model().parameters(u).size()));
   std::vector<SavedSlice> slices;
@@ -41,7 +42,7 @@ std::vector<SavedSlice> saved_slices(const ShardLayout& layout) {
       const int buffer = buffer_of(plan.units[u], state);
       for (const ParameterSlice& slice :
            layout.slices_in_buffer(buffer, plan.units[u].layouts.gradient.divided)) {
-        // A unit's parameters are neighbours there.
+        // A unit's parameters are consecutive in that array.
         const auto row = static_cast<int>(slice.parameter - parameters.data());
         slices.push_back({{state, first + row, slice.first, slice.count}, buffer, slice.offset});
       }
@@ -108,7 +109,7 @@ Rows require_same_parameters(const checkpoint::Manifest& manifest,
   return rows;
 }
 
-/// `slices`: those that this rank needs.
+/// Checks that a checkpoint has moments for `slices`, those that this rank needs.
 void require_moments(const checkpoint::Manifest& manifest, const Rows& rows,
                      const std::vector<const model::Parameter*>& parameters,
                      const std::vector<SavedSlice>& slices, DType moments) {

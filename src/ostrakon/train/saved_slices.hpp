@@ -9,7 +9,7 @@
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// This file says which rank saves which elements, known from plans alone.
+// This file computes which rank saves which elements, from plans alone.
 
 namespace ostrakon::train {
 
@@ -17,24 +17,24 @@ constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
                                             checkpoint::State::first_moment,
                                             checkpoint::State::second_moment};
 
-/// checkpoint::ParameterEntry::column_pieces.
+/// See checkpoint::ParameterEntry::column_pieces.
 std::int64_t column_pieces(const model::Parameter& parameter);
 
 /// The buffer with a kind of a unit's state, or -1.
 int buffer_of(const plan::PlannedUnit& unit, checkpoint::State state);
 
-/// In which it is kept. `moments`: those of moments.
+/// The dtype in which a kind of state is kept. `moments`: the dtype of moments.
 DType dtype_of(checkpoint::State state, DType moments);
 
-/// What a rank saves of one kind of a parameter's state, and where it has it.
+/// A slice of one kind of a parameter's state that a rank saves, and its place in memory.
 struct SavedSlice {
   checkpoint::Slice slice;
   int buffer;
-  std::int64_t offset;  ///< in the buffer, in elements
+  std::int64_t offset;  ///< offset in the buffer, in elements
 };
 
-/// All that the layout's rank saves: of every unit the part that no other rank has, or that others
-/// leave to it. Over all ranks each element of the state is in one slice.
+/// All slices that the layout's rank saves: of every unit the part that no other rank has, or that
+/// this rank saves for others. Over all ranks each element of the state is in one slice.
 std::vector<SavedSlice> saved_slices(const ShardLayout& layout);
 
 /// The location of a rank of the world.
@@ -43,16 +43,16 @@ struct RankLocation {
   int node;
 };
 
-/// Finds the locations of all ranks of the world, in their order. Collective: groups need not be of
-/// neighbours.
+/// Finds the locations of all ranks of the world, in their order. Collective, as groups need not be
+/// of neighbours.
 std::vector<RankLocation> find_rank_locations(int rank, mesh::Mesh& mesh);
 
-/// Says which rank saves what; the same on every rank.
+/// Computes which rank saves what; the same on every rank.
 checkpoint::ShardMap make_shard_map(const ShardLayout& layout,
                                     const std::vector<RankLocation>& locations, DType moments);
 
 /// Throws Error where a checkpoint is not of the layout's model, or lacks state that the rank
-/// needs. `loss`: of the model, to bound what is counted.
+/// needs. `loss`: the model's loss terms, to bound its counters.
 void require_fit(const checkpoint::Manifest& manifest, const ShardLayout& layout, DType moments,
                  const model::LossTerms& loss);
 

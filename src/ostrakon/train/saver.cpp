@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
 
-/// Finds which of a rank's slices each of its pieces is.
+/// Returns, for each of a rank's pieces, its index in `slices`.
 std::vector<std::size_t> match(const std::vector<Piece>& pieces, const std::vector<Slice>& slices,
                                int rank) {
   const auto key = [](const Slice& slice) {
@@ -148,7 +148,7 @@ std::optional<Saver::Saved> Saver::finish() {
   return saved;
 }
 
-/// On rank 0, what each rank has written, as text: the job evaluates it.
+/// Returns, on rank 0, the entries of files that ranks have written, as text: the job parses it.
 std::vector<std::string> Saver::gather_entries() {
   std::vector<std::string> entries;
   world_.show_first(checkpoint::write_file_entry(current_.entry),
@@ -156,7 +156,7 @@ std::vector<std::string> Saver::gather_entries() {
   return entries;
 }
 
-/// All ranks have stopped writing.
+/// Handles a failed save, once all ranks have stopped writing.
 void Saver::fail(const std::string& why) {
   current_.phase = Phase::none;
   if (world_.rank() == 0) folder_.abandon(manifest_.progress.step);

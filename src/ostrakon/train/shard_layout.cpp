@@ -9,13 +9,13 @@
 namespace ostrakon::train {
 namespace {
 
-/// Gaps between them hold zeros, which no update changes: neighbours merge over them.
+/// Whether two ranges can be merged. Gaps between them hold zeros, which no update changes.
 bool are_updated_alike(const UpdateRange& one, const UpdateRange& other) {
   return one.rule == other.rule && one.treatment.learning_rate == other.treatment.learning_rate &&
          one.treatment.weight_decay == other.treatment.weight_decay;
 }
 
-/// Elements that [begin, end) and [other_begin, other_end) have in common.
+/// Returns how many elements [begin, end) and [other_begin, other_end) have in common.
 std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t other_begin,
                      std::int64_t other_end) {
   return std::max<std::int64_t>(0, std::min(end, other_end) - std::max(begin, other_begin));
@@ -72,7 +72,8 @@ bool ShardLayout::is_in_one_run(int flat, const model::Parameter& parameter) con
          parameter.offset / part == (parameter.offset + parameter.elements() - 1) / part;
 }
 
-/// What each of those has that compute together lies in one part, with padding behind it.
+/// Returns the offset of a piece. Each of the ranks that compute together has its elements in one
+/// part, with padding behind them.
 std::int64_t ShardLayout::first_of_piece(int flat, const model::Parameter& parameter,
                                          std::int64_t piece) const {
   const plan::FlatParameter& whole = plan_.flats[flat];
@@ -103,13 +104,13 @@ std::vector<ParameterSlice> ShardLayout::slices_in_buffer(int buffer,
 }
 
 bool ShardLayout::is_packed(int buffer) const {
-  // A unit without parameters has no flat parameter to derive it from.
+  // A unit without parameters has no flat parameter from which to find the unit.
   if (plan_.buffers[buffer].flats.empty()) return false;
   const plan::PlannedUnit& unit = plan_.units[plan_.flats[plan_.buffers[buffer].flats.first].unit];
   return buffer == unit.second_moments && !unit.whole_matrices.empty();
 }
 
-/// Elements of whole matrices among the first `offset` of those that the rank updates.
+/// Returns how many of the first `offset` elements that the rank updates are in whole matrices.
 std::int64_t ShardLayout::whole_matrices_before(int unit, std::int64_t offset) const {
   const std::int64_t begin = plan_.first_element(plan_.trained(unit).first,
                                                  plan_.units[unit].layouts.update.divided, rank_);

@@ -10,27 +10,27 @@
 
 namespace ostrakon::train {
 
-/// Elements of a parameter that are neighbours in an array.
+/// Consecutive elements of a parameter in an array.
 struct ParameterSlice {
   const model::Parameter* parameter;
   model::ElementRuns elements;
-  /// The first of them in the order in which checkpoints have the parameter's elements: row by row,
-  /// or those of pieces that are cut by columns one piece after the other.
+  /// Index of the first one in the order of elements in checkpoints: row by row; or, for pieces
+  /// that are cut by columns, piece after piece.
   std::int64_t first;
-  std::int64_t offset;  ///< element within the array
+  std::int64_t offset;  ///< element index within the array
   std::int64_t count;
 };
 
 /// Elements of a trained flat parameter that one call of an optimizer updates: of one parameter, or
-/// of several that lie next to each other and are updated alike.
+/// of several adjacent ones with the same treatment.
 struct UpdateRange {
-  const model::Parameter* parameter;  ///< that it begins in
-  model::ElementRuns elements;        ///< of it; of ranges that are merged, of the first
+  const model::Parameter* parameter;  ///< parameter in which the range begins
+  model::ElementRuns elements;        ///< runs of its elements; for merged ranges, of the first
   optim::OptimizerKind rule;
   optim::Treatment treatment;
-  std::int64_t first;          ///< as ParameterSlice::first
-  std::int64_t offset;         ///< element within the part that this rank updates
-  std::int64_t second_offset;  ///< element within the rank's second moments, which are packed
+  std::int64_t first;          ///< as in ParameterSlice
+  std::int64_t offset;         ///< element index within the part that this rank updates
+  std::int64_t second_offset;  ///< element index within the rank's second moments, which are packed
   std::int64_t count;
   std::uint64_t rounding_key;  ///< optim::UpdateStep::rounding_key
 };
@@ -42,13 +42,11 @@ struct ElementRange {
 /// Elements that belong to no parameter.
 using Gap = ElementRange;
 
-/// Says which elements of a model's parameters a rank has, and where its buffers have them. It is a
-/// pure function of the plans of all stages, the model's parameters, the optimizer and the rank's
-/// number in plans: it can be asked about any rank, on any rank. The first three must outlive it.
-/// Units are those of the rank's stage.
-///
-/// Offsets are in elements. Buffers of second moments are packed: matrices that are updated as a
-/// whole (Muon) have none, and take no space.
+/// Finds which elements of a model's parameters a rank has, and at which offsets in its buffers. It
+/// is a pure function of the plans of all stages, the model's parameters, the optimizer and the
+/// rank's number in plans: it can be computed for any rank, on any rank. The first three must
+/// outlive it. Units are those of the rank's stage. Offsets are in elements. Buffers of second
+/// moments are packed: matrices that are updated as a whole (Muon) have none, and take no space.
 class ShardLayout {
  public:
   ShardLayout(const std::vector<plan::StepPlan>& stages, const model::Model& model,
@@ -65,44 +63,46 @@ class ShardLayout {
   int rank() const { return rank_; }
   ShardLayout of_rank(int rank) const { return {stages_, model_, optimizer_, rank}; }
 
-  /// What the rank's part of a flat parameter has of each parameter, in the order of their offsets.
-  /// `divided`: into which parts. Offsets count from the begin of the part.
+  /// Returns the elements of each parameter in the rank's part of a flat parameter, in the order of
+  /// their offsets. `divided`: the spans that the flat parameter is divided over. Offsets count
+  /// from the begin of the part.
   std::vector<ParameterSlice> slices_of_part(int flat, const plan::Spans& divided) const;
 
   /// Returns the slices of a buffer of state (masters, working copies, moments), flat parameter by
-  /// flat parameter. `divided`: as the buffer, or into smaller parts. Offsets count from the begin
-  /// of the buffer. None for buffer -1.
+  /// flat parameter. `divided`: as for the buffer, or into smaller parts. Offsets count from the
+  /// begin of the buffer. Empty for buffer -1.
   std::vector<ParameterSlice> slices_in_buffer(int buffer, const plan::Spans& divided) const;
 
-  /// Where the rank's part of a flat parameter begins in a buffer that is not packed.
+  /// The offset of the rank's part of a flat parameter in a buffer that is not packed.
   std::int64_t offset_in(int buffer, int flat, const plan::Spans& divided) const {
     return plan_.offset_in(plan_.buffers[buffer], flat, divided, rank_);
   }
 
-  /// What the rank updates of a unit, in the order of offsets; none where nothing is trained.
-  /// `moments`: parameters whose moments have 16 bits are rounded with random numbers of their own
-  /// (of `seed`), and not merged.
+  /// Returns the ranges of a unit that the rank updates, in the order of offsets; none if nothing
+  /// is trained. Parameters with 16-bit `moments` are rounded with random numbers of their own
+  /// (from `seed`), and not merged.
   std::vector<UpdateRange> update_ranges(int unit, DType moments, std::uint64_t seed) const;
 
-  /// What of a unit's gradients, as the rank keeps them, is part of the norm: all but parameters
-  /// with a sign_rate. Each begins at a multiple of math::norm_block elements, as all would.
+  /// Returns the ranges of the rank's part of a unit's gradients that count in the norm: all but
+  /// parameters with a sign_rate. Each begins at a multiple of math::norm_block elements, as the
+  /// whole part does.
   std::vector<ElementRange> normed_ranges(int unit) const;
 
-  /// Alignment and padding of what a unit computes with of its trained flat parameter.
+  /// The alignment and padding in the trained flat parameter that a unit computes with.
   std::vector<Gap> gaps(int unit) const;
 
   /// Whether a buffer lacks elements: second moments of a unit with whole matrices.
   bool is_packed(int buffer) const;
 
-  /// Whether a parameter is in one piece, and that in one part of its flat parameter.
+  /// Whether a parameter is one piece, which lies in one part of its flat parameter.
   bool is_in_one_run(int flat, const model::Parameter& parameter) const;
 
-  /// Where a piece of a parameter begins in the whole flat parameter, padding counted.
+  /// The offset of a piece of a parameter in the whole flat parameter, padding included.
   std::int64_t first_of_piece(int flat, const model::Parameter& parameter,
                               std::int64_t piece) const;
 
  private:
-  /// Parts that those compute with that compute together.
+  /// The number of parts into which the ranks that compute together divide a unit.
   std::int64_t parts_of_unit(int unit) const;
   std::int64_t whole_matrices_before(int unit, std::int64_t offset) const;
 

@@ -26,7 +26,7 @@ StateMemory::StateMemory(const Programs& programs, bool pinned)
     origin.action = "work between steps";
   }
   const std::int64_t room = arena_.bytes() - program_.memory.persistent_bytes;
-  constexpr std::int64_t chunks = 2;  // scratch, and what is in flight
+  constexpr std::int64_t chunks = 2;  // scratch, and the chunk in flight
   chunk_ = room / (chunks * static_cast<std::int64_t>(sizeof(float))) / model::parameter_alignment *
            model::parameter_alignment;
   if (chunk_ <= 0) return;
@@ -79,7 +79,7 @@ View<const float*> StateMemory::fetch(DType dtype, int buffer, std::int64_t firs
 void StateMemory::clear(int buffer) {
   if (is_on_host(buffer)) {
     const HostView<char*> bytes = view<char, OnHost>(buffer);
-    std::fill_n(bytes.data(), bytes.size(), '\0');  // there may be none
+    std::fill_n(bytes.data(), bytes.size(), '\0');  // data() is null without bytes
   } else {
     math::clear(exec_, view<char, OnDevice>(buffer));
   }

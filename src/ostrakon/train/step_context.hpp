@@ -14,63 +14,69 @@
 
 namespace ostrakon::train {
 
-/// What a step leaves behind, the same bits on every rank and every layout.
+/// The result of a step: the same bits on every rank and for every layout.
 struct StepResult {
-  double loss = 0.0;       ///< mean of its terms over the global batch (nats per token)
+  double loss = 0.0;       ///< mean over the terms of the global batch (nats per token)
   double grad_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
   double loss_scale = 1.0;
-  std::string skipped;           ///< why nothing was updated; empty where it was
-  bool overflowed = false;       ///< skipped as the loss scale was too large: no fault of the run
-  bool update_repeated = false;  ///< made before the sums were known, undone, and made as they say
-  std::vector<ExpertLoad> expert_load;           ///< of each layer that has experts
-  std::vector<ExpertRoundsTaken> expert_rounds;  ///< of each layer whose experts ranks share
+  std::string skipped;           ///< why nothing was updated; empty if it was
+  bool overflowed = false;       ///< whether it was skipped as the loss scale was too large, which
+                                 ///< is no fault of the run
+  bool update_repeated = false;  ///< whether an update before the sums were known was undone and
+                                 ///< repeated
+  std::vector<ExpertLoad> expert_load;           ///< one per layer with experts
+  std::vector<ExpertRoundsTaken> expert_rounds;  ///< one per layer whose experts are shared by
+                                                 ///< ranks
 };
 
-/// Is shown a unit's two flat parameters; valid while it runs.
+/// Called with a unit's two flat parameters, which are valid during the call.
 using Visitor =
     std::function<void(int unit, View<const float*> trained, View<const float*> frozen)>;
 
-/// Losses that count in an evaluation of less than a global batch: those of its first samples.
+/// The losses that count in an evaluation of less than a global batch: those of its first samples.
 struct CountedLosses {
   std::int64_t samples = 0;
-  std::int64_t terms = 0;  ///< of these samples, on all ranks
+  std::int64_t terms = 0;  ///< number of their loss terms, on all ranks
 };
 
-/// What the handlers of a running program share. Handlers of different streams may run on different
-/// threads: what they read here was set before the program ran, or by an action that theirs waits
-/// for.
+/// Data that the handlers of a running program share. Handlers of different streams may run on
+/// different threads: data that they read here was set before the program ran, or by an action that
+/// theirs waits for.
 struct StepContext {
   // ---- Set by the Trainer before a program runs, and not changed while it does.
   int rank = 0;  ///< number in plans
   const runtime::Program* program = nullptr;
   data::SampleSource* samples = nullptr;
-  std::uint64_t first_sample = 0;  ///< of the global batch
-  std::int64_t step = 0;           ///< the last one of training, where it does not train
-  std::int64_t update = 1;         ///< that it makes, counted from 1
-  bool diagnoses = false;          ///< it runs once more, to find where a gradient is not finite
-  int inject_nonfinite = -1;       ///< unit of the model whose gradient of micro-batch 0 is made
-                                   ///< infinite: for tests
-  std::optional<CountedLosses> counted;  ///< none: all losses count
-  Visitor visitor;                       ///< of an export
-  Verdict assumed;  ///< the verdict before it runs: what updates that are verified
-                    ///< after `clip` go by
+  std::uint64_t first_sample = 0;  ///< index of the first sample of the global batch
+  std::int64_t step = 0;  ///< current step; if the program does not train, the last one of training
+  std::int64_t update = 1;    ///< number of the update that this step makes, from 1
+  bool diagnoses = false;     ///< whether this run is a repetition to find where a gradient is
+                              ///< not finite
+  int inject_nonfinite = -1;  ///< for tests: unit of the model whose gradient of micro-batch 0
+                              ///< is made infinite
+  std::optional<CountedLosses> counted;  ///< nullopt: all losses count
+  Visitor visitor;                       ///< called by an export
+  Verdict assumed;  ///< verdict before the program runs, which updates use that are verified after
+                    ///< `clip`
 
-  // ---- Of actions of the host's stream alone, while a program runs: set by `load`, and read by
+  // ---- Accessed only by actions of the host's stream while a program runs: set by `load`, read by
   // `clip` or `reduce_sums`.
-  std::string load_error;  ///< why this rank's data can't be read; cleared by the Trainer before
-  bool is_intact = true;   ///< false from where updates begin that a failure can't take back
+  std::string load_error;  ///< why this rank's data can't be read; cleared by the Trainer before a
+                           ///< run
+  bool is_intact = true;   ///< false once updates have begun that can't be undone after a failure
 
-  // ---- Set by the Trainer before, and by `clip`: actions of updates wait for it, but early ones,
-  // for which it leaves the verdict as it is, and those that are verified.
+  // ---- Set by the Trainer before a run, then by `clip`. Updates wait for `clip`, except early
+  // ones (for which it does not change the verdict), and those that are verified.
   Verdict verdict;
-  std::exception_ptr failure;  ///< agreed in `clip`; thrown once such updates are undone
-  StepResult result;           ///< learning rate and loss scale by the Trainer, the rest by `clip`
-  std::string diagnosis;       ///< of a program that diagnoses
+  std::exception_ptr failure;  ///< agreed on in `clip`; thrown once updates are undone
+  StepResult result;           ///< learning rate and loss scale are set by the Trainer, the rest by
+                               ///< `clip`
+  std::string diagnosis;       ///< text that a diagnosing program has found
 
   const plan::StepPlan& plan() const { return program->plan; }
   bool trains() const { return plan().purpose == plan::Purpose::train; }
-  /// After `clip`: whether updates that were made before it are what it says.
+  /// After `clip`: whether updates that were made before it have the right verdict.
   bool updates_stand() const {
     return !verdict.skip_update && verdict.gradient_scale == assumed.gradient_scale;
   }

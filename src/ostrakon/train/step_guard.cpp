@@ -65,7 +65,7 @@ Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
   const double scale = loss_scale();
   const bool loss_is_finite = sums.non_finite_losses == 0;
   Verdict verdict = before_sums();
-  // With a scale that is only too large, the loss is finite and some gradient is not.
+  // If only the scale is too large, the loss is finite and some gradient is not.
   if (scales_loss_ && loss_is_finite && loss_scale_.update(sums.gradient_is_finite) &&
       !sums.gradient_is_finite) {
     verdict.skip_update = verdict.overflowed = true;
@@ -99,7 +99,7 @@ Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
 Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosis) const {
   Verdict verdict;
   verdict.skip_update = true;
-  // What was updated early can't be skipped.
+  // An early update can't be skipped.
   if (settings_.skip_non_finite && !updates_early_)
     verdict.skipped = diagnosis;
   else
@@ -133,7 +133,8 @@ std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict
               " deviations above its mean, more than training.skip_outliers = ", threshold);
 }
 
-/// With what may help. Before the first update no learning rate does.
+/// Returns the error message of a failed step, with advice. Before the first update no learning
+/// rate helps.
 std::string StepGuard::failure(const std::string& when, const std::string& what,
                                bool of_loss) const {
   std::vector<std::string> advice;
@@ -149,7 +150,7 @@ std::string StepGuard::failure(const std::string& when, const std::string& what,
               advice.empty() ? "" : ". Try " + config::join(advice, ", ", " or "));
 }
 
-/// What to say of parameters where a step fails; empty where none has changed.
+/// Returns a text on changed parameters after a failed step; "" if none has changed.
 std::string StepGuard::changed_parameters() const {
   if (!updates_early_) return "";
   return "; parameters have changed, as updates on the host are overlapped with backward where "
@@ -169,7 +170,7 @@ void StepGuard::save(checkpoint::Progress& progress) const {
 
 void StepGuard::restore(const checkpoint::Progress& progress) {
   updates_ = progress.updates;
-  // A step that overflows takes the count of good steps back to 0.
+  // good_steps is 0 after a step that overflows.
   skipped_.restore(progress.skipped_in_a_row, scales_loss_ && progress.good_steps == 0);
   // Without fp16 there is nothing to scale, and other settings may not allow this scale.
   if (scales_loss_) loss_scale_.restore({progress.loss_scale, progress.good_steps});

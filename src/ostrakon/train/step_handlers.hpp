@@ -19,10 +19,10 @@
 
 namespace ostrakon::train {
 
-/// What every kind of action of a run's programs does.
+/// Handlers of all kinds of actions in a run's programs.
 class StepHandlers {
  public:
-  /// What handlers work with; all of it must outlive them.
+  /// The objects that handlers use; all must outlive them.
   struct Parts {
     StepContext& context;
     const Programs& programs;
@@ -46,7 +46,7 @@ class StepHandlers {
   StepHandlers(const StepHandlers&) = delete;
   StepHandlers& operator=(const StepHandlers&) = delete;
 
-  /// This object must outlive the executor's runs.
+  /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor) {
     move_.install(executor);
     load_.install(executor);

@@ -72,7 +72,8 @@ void StepRecorder::record(const ValidationMetrics& metrics) {
   console_.show(metrics);
 }
 
-/// The maximum over ranks: a guarantee holds for all ranks or not at all.
+/// Returns the metrics of a step, with maxima over ranks: a guarantee holds for all ranks or not at
+/// all.
 StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, double seconds) {
   const config::TrainingSettings& training = settings_.training;
   const std::int64_t tokens = training.global_batch_size * training.sequence_length;

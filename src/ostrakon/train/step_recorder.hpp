@@ -14,7 +14,7 @@
 
 namespace ostrakon::train {
 
-/// Counts what is allocated from one step's end to the next.
+/// Counts allocations from one step's end to the next.
 class AllocationCounter {
  public:
   AllocationCounter() { take(); }
@@ -25,8 +25,8 @@ class AllocationCounter {
   std::int64_t before_ = 0;
 };
 
-/// Records what steps do: rows of metrics.jsonl, lines on the console, trace.json, and sums for the
-/// end of the run.
+/// Records steps: rows of metrics.jsonl, lines on the console, trace.json, and sums for the end of
+/// the run.
 class StepRecorder {
  public:
   StepRecorder(const config::Settings& settings, Trainer& trainer, comm::Communicator& world,
@@ -35,16 +35,16 @@ class StepRecorder {
   TraceRecorder& trace() { return trace_; }
   UsageSummary& usage() { return usage_; }
 
-  /// Takes the peak rate that MFU is a share of: runtime.peak_gflops or, where that is 0, what is
-  /// measured now: see Trainer::measure_peak_flops. Collective.
+  /// Sets the peak rate for MFU: runtime.peak_gflops or, if that is 0, a measurement: see
+  /// Trainer::measure_peak_flops. Collective.
   void find_peak();
-  /// Before the first step of this process.
+  /// To be called before the first step of this process.
   void begin(std::int64_t first_step);
-  /// A step that the trainer has just done, in `seconds` on this rank. Collective; throws
+  /// Records a step that the trainer has just done, in `seconds` on this rank. Collective; throws
   /// AgreedError where output can't be written, replicas differ, or too many steps in a row have
   /// changed nothing.
   void record(std::int64_t step, const StepResult& result, double seconds);
-  /// A validation. Collective; throws AgreedError.
+  /// Records a validation. Collective; throws AgreedError.
   void record(const ValidationMetrics& metrics);
   /// Closes the trace: see TraceRecorder. On rank 0; throws Error.
   void close_trace();
@@ -61,7 +61,7 @@ class StepRecorder {
   AllocationCounter allocations_;
   TraceRecorder trace_;
   UsageSummary usage_;
-  bool trace_waits_ = false;  // for space on the disk, as the user was told
+  bool trace_waits_ = false;  // whether the user was told that the trace waits for disk space
 };
 
 }  // namespace ostrakon::train

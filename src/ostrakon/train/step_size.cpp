@@ -13,7 +13,7 @@
 namespace ostrakon::train {
 
 StepSize step_size(const config::Settings& settings, int ranks) {
-  // All blocks are alike: a model of two shows what each of them adds to one of one.
+  // All blocks are alike: models of one and two layers show how many parameters a layer adds.
   const auto parameters = [&](std::int64_t layers) {
     model::DecoderSettings few = settings.model;
     few.layers = layers;
@@ -34,7 +34,7 @@ StepSize step_size(const config::Settings& settings, int ranks) {
 }
 
 void require_short_plan(const StepSize& size) {
-  // A plan takes memory too: this many actions about as much as the rest of the process may.
+  // A plan takes memory, too: with this many visits about as much as the rest of the process may.
   constexpr std::int64_t most_visits = 60000;
   require(size.visits() <= most_visits, "the plan of a step is too long: ", size.units, " units x ",
           size.micro_batches, " micro-batches on each rank = ", format_count(size.visits()),
@@ -60,7 +60,7 @@ void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh) {
   require_short_plan(size);
   if (size.visits() <= planned_in_a_moment) return;
   std::int64_t available = runtime::available_memory_bytes(plan::Space::host);
-  // At most: ranks may share a device, which the plan's own check knows.
+  // This is an upper bound: ranks may share a device, which the plan's own check considers.
   if (has_device)
     available += mesh.host().size() * runtime::available_memory_bytes(plan::Space::device);
   require_room_for_parameters(size, ranks, mesh.host().size(), available);

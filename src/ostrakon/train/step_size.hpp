@@ -5,21 +5,21 @@
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 
-// How large a step is, known before anything is made for each layer.
+// This file computes the size of a step, before anything is made for each layer.
 
 namespace ostrakon::train {
 
 struct StepSize {
-  std::int64_t parameters = 0;  ///< of the model
-  std::int64_t units = 0;  ///< that are gathered and released as a whole; experts that ranks share
-                           ///< count once for each round that they may take
-  std::int64_t micro_batches = 0;  ///< on each rank
+  std::int64_t parameters = 0;  ///< parameters of the model
+  std::int64_t units = 0;  ///< units that are gathered and released as a whole; experts that ranks
+                           ///< share count once for each round that they may take
+  std::int64_t micro_batches = 0;  ///< micro-batches of each rank
 
-  /// How often a rank computes with a unit; its plan grows with that.
+  /// How often a rank computes with a unit; the length of its plan grows with it.
   std::int64_t visits() const { return units * micro_batches; }
 };
 
-/// The size of a step with settings that check_ranks accepts for that many ranks.
+/// The size of a step. `settings` must be accepted by check_ranks for that number of ranks.
 StepSize step_size(const config::Settings& settings, int ranks);
 
 /// Throws Error where the plan of such a step takes more memory than the rest of a process may.
@@ -30,8 +30,9 @@ void require_short_plan(const StepSize& size);
 void require_room_for_parameters(const StepSize& size, int ranks, int host_ranks,
                                  std::int64_t available);
 
-/// Both, before the plan is written, which may take minutes. Of the memory only where that takes
-/// longer than a moment: a plan gives all of what a run needs. Throws Error, perhaps on some ranks.
+/// Makes both checks before the plan is written, which may take minutes. Memory is checked only if
+/// planning takes longer than a moment, as the plan then tells all that a run needs. Throws Error,
+/// perhaps on some ranks.
 void require_possible_step(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

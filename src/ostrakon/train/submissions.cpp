@@ -22,7 +22,7 @@ using runtime::ActionBuffers;
 
 bool copies(Kind kind) { return kind == Kind::copy_to_device || kind == Kind::copy_to_host; }
 bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
-/// Between streams of the device.
+/// Whether an action waits for another one between streams of the device.
 bool is_wait(const Action& action, const Action& awaited) {
   return action.stream != awaited.stream && action.stream != plan::Stream::host &&
          awaited.stream != plan::Stream::host;
@@ -38,8 +38,8 @@ void count_units(const runtime::Program& program, Submissions& all) {
   }
 }
 
-/// The handlers of those kinds whose own ones need other ranks, or what is in memory: the kernels
-/// of these.
+/// Replaces handlers that need other ranks or data in memory; counts the kernels that they would
+/// launch.
 class OtherHandlers {
  public:
   OtherHandlers(const runtime::Program& program, const ShardLayout& layout)
@@ -59,7 +59,8 @@ class OtherHandlers {
     executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
     executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) {
       if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
-      // The ordered sum, or what a library has summed in 16 bits as float.
+      // This kernel is the ordered sum, or the conversion to float after a library has summed in 16
+      // bits.
       const bool is_ordered = plan_.layouts.summation == plan::Summation::ordered;
       if (is_ordered || buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
     });
@@ -108,12 +109,12 @@ std::optional<Submissions> count_submissions(const runtime::Program& program,
   ComputeHandlers compute(context, layout, settings, handovers, nullptr);
   UpdateHandlers update(context, layout, settings);
   OtherHandlers others(counted, layout);
-  // Addresses of arrays, which nobody follows.
+  // Addresses are made up, as nobody dereferences them.
   auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);  // NOLINT
   runtime::Executor executor({nowhere, nowhere});
   compute.install(executor);
   update.install(executor);
-  others.install(executor);  // also for what compute would show to others
+  others.install(executor);  // also replaces handlers of compute that show results
   const math::LaunchCount count;
   all.kernels_of.assign(counted.plan.actions.size(), 0);
   std::int64_t before = 0;

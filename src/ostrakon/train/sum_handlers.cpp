@@ -24,7 +24,7 @@ static_assert(model::parameter_alignment % math::norm_block == 0,
 
 namespace {
 
-/// Whether an action finds nothing in its buffer in `role`: what is there begins with it.
+/// Whether a buffer's content begins with an action, which therefore finds nothing in it.
 bool begins(const plan::Action& action, Role role) {
   return std::any_of(action.uses.begin(), action.uses.end(), [&](const plan::Use& use) {
     return use.role == role && use.access == plan::Access::write;
@@ -100,26 +100,26 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
   });
 }
 
-/// Adds the step's sums over all ranks, on the host; behind them, how many could not load.
+/// Adds the step's sums over all ranks, on the host; after them, how many ranks could not load.
 void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   const std::int64_t count = counts_.sums();
   const auto from_device = buffers.host_view<std::int64_t>(Role::sums).range(0, count);
   const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
   std::int64_t& failures = sums[count];
   if (begins(buffers.action, Role::host_sums)) std::fill_n(sums.data(), step_sums, std::int64_t{0});
-  // Carries now, so that spare bits are needed once a rank, not once a term.
+  // Carries are resolved now, so that spare bits are needed once per rank, not once per term.
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
-  // All that was counted was so on the device.
+  // Counters exist only in the sums of the device.
   std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
   failures = context_.load_error.empty() ? 0 : 1;
   world_.sum(sums.data(), count + 1);
 }
 
-/// The step's sums over all ranks, which an action before may have added. Throws AgreedError where
-/// a rank could not load.
+/// Returns the step's sums over all ranks, which an earlier action may have added. Throws
+/// AgreedError where a rank could not load.
 HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
   if (buffers.action.buffer(Role::sums) >= 0) reduce_sums(buffers);
   const std::int64_t count = counts_.sums();
@@ -134,7 +134,7 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
   try {
     judge(buffers);
   } catch (const AgreedError&) {
-    // What was updated has to be undone first.
+    // Updates have to be undone first.
     context_.verdict = Verdict();
     context_.verdict.skip_update = true;
     context_.failure = std::current_exception();
@@ -160,14 +160,14 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
     judge(sums);
 }
 
-/// Alike on all ranks.
+/// Judges a step, alike on all ranks.
 void SumHandlers::judge(const StepSums& sums) {
   Verdict verdict = guard_.judge(context_.step, sums);
-  // The gradients are not there any more: what was noted of them has to do.
+  // The gradients do not exist any more, so the notes on them are used.
   if (verdict.needs_diagnosis && guard_.updates_early())
     verdict = guard_.judge_gradient(context_.step, diagnosis_.name_noted());
   if (!verdict.error.empty()) throw AgreedError(verdict.error);
-  // Early updates may read theirs at this moment: it stays as it was before the sums.
+  // Early updates may be reading their verdict now: it stays as it was before the sums.
   if (!guard_.updates_early()) context_.verdict = std::move(verdict);
 }
 

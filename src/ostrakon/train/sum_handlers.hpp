@@ -14,15 +14,15 @@
 
 namespace ostrakon::train {
 
-/// What adds up: gradients over micro-batches, and a step's losses and squares of gradients, from
-/// which the guard judges it. Sums over ranks and the judgement are of the host's stream: they
-/// touch host memory only.
+/// Handlers that add up: gradients over micro-batches, and a step's losses and squares of
+/// gradients, by which the guard judges the step. Sums over ranks and the judgement are on the
+/// host's stream: they touch host memory only.
 class SumHandlers {
  public:
-  /// `step_terms`: of the loss of a global batch. The others must outlive it.
+  /// `step_terms`: loss terms of a global batch. All other arguments must outlive it.
   SumHandlers(StepContext& context, const ShardLayout& layout, StepGuard& guard,
               Diagnosis& diagnosis, comm::Communicator& world, std::int64_t step_terms);
-  /// Handles what adds up. This object must outlive the executor's runs.
+  /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
  private:

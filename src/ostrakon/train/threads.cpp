@@ -39,7 +39,7 @@ std::string threads_line(int of_kernels, int of_matrices, int cores) {
 
 void require_stream_threads(const StreamsFacts& facts, const std::string& setting,
                             const std::string& expected) {
-  // There every action calls Kokkos, which threads of streams may not.
+  // On a device every action calls Kokkos, which threads of streams may not do.
   require(!facts.computes_on_device, setting,
           ": this build computes on a device, whose streams are begun from one thread; expected ",
           expected);
@@ -82,7 +82,7 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   facts.compute_threads = std::max(host_threads(), static_cast<int>(settings.runtime.threads));
   runtime::Streams mine = runtime::Streams::in_plan_order;
   mesh.world().agree([&] { mine = streams_for(settings.runtime.streams, facts); });
-  // All ranks decide alike: in another order of collectives they would wait for each other.
+  // All ranks decide alike: with different orders of collectives they would deadlock.
   double overlaps = mine == runtime::Streams::in_plan_order ? 0.0 : 1.0;
   mesh.world().minimum(&overlaps, 1);
   return overlaps > 0.0 ? mine : runtime::Streams::in_plan_order;

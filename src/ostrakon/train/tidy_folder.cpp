@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folder) {
   if (!is_folder(folder.path())) return false;
   std::error_code problem;
-  // By its name: the checkpoint itself may be a link to an archive. But `latest` is one to another
-  // name.
+  // The checkpoint is compared by its name, as it may itself be a link to an archive. `latest` is
+  // different: it links to another name.
   const fs::path name = fs::path(checkpoint).lexically_normal();
   const fs::path real =
       name.filename() == checkpoint::latest_name ? fs::canonical(name, problem) : name;
@@ -26,7 +26,7 @@ bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folde
 void require_usable(const checkpoint::Folder& folder) {
   const std::string path = without_slashes(folder.path());
   std::vector<std::string> missing;
-  std::string there = path;  // or the nearest one around it that is
+  std::string there = path;  // or its nearest parent that exists
   while (type_of_name(there) == fs::file_type::not_found && parent_folder(there) != there) {
     missing.push_back(there);
     there = parent_folder(there);
@@ -56,7 +56,7 @@ std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,
   }
   for (const std::string& path : folder.remove_partial()) lines.push_back("renamed to " + path);
   try {
-    // The link `latest` may not have pointed to it when the last run was interrupted.
+    // An interrupted run may have left `latest` pointing to another checkpoint.
     if (restored) {
       const std::string aside = folder.mark_latest(*restored);
       if (!aside.empty())

@@ -13,15 +13,15 @@ namespace ostrakon::train {
 /// Throws Error where the system does not say.
 bool is_in_folder(const std::string& checkpoint, const checkpoint::Folder& folder);
 
-/// Throws Error unless the folder is there, or can be made: makes it, with those around it, and
-/// removes what it has made. Whether files can be written to a folder that is there is not looked
-/// at: a run may only read them. On rank 0.
+/// Throws Error unless the folder exists or can be made: makes it, with its parents, and removes
+/// what it has made. Does not check whether files can be written to an existing folder: a run may
+/// only read them. On rank 0.
 void require_usable(const checkpoint::Folder& folder);
 
-/// Puts a run's folder in order, once what it resumes from is loaded: renames `damaged` checkpoints
-/// that are in it, removes what interrupted saves have left behind, and points `latest` to the step
-/// that was restored, if given. On rank 0. Returns a line for people for each name that has
-/// changed, and for what could not be done; throws Error where remove_partial() does.
+/// Tidies a run's folder, after the checkpoint that it resumes from is loaded: renames `damaged`
+/// checkpoints that are in it, removes what interrupted saves have left, and points `latest` to the
+/// step that was restored, if given. On rank 0. Returns a line for each name that has changed, and
+/// for each failure; throws Error where remove_partial() does.
 std::vector<std::string> tidy_folder(const checkpoint::Folder& folder,
                                      const std::vector<std::string>& damaged,
                                      std::optional<std::int64_t> restored);

@@ -12,7 +12,7 @@ void TraceFile::add(const std::string& part) {
   try {
     write_waiting();
   } catch (const Error&) {
-    // The end of the step tries again.
+    // end_step() tries again.
   }
 }
 

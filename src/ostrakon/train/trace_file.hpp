@@ -7,22 +7,22 @@
 
 namespace ostrakon::train {
 
-/// A trace file, which is complete after each step: the next step overwrites its end. What can't be
-/// written, as the disk is full, waits in memory for the next try.
+/// A trace file that is complete after each step: the next step overwrites its end. Text that can't
+/// be written because the disk is full waits in memory for the next try.
 class TraceFile {
  public:
-  /// Throws Error where it can't be made.
+  /// Throws Error where the file can't be made.
   explicit TraceFile(const std::string& path) : file_(path, PlainFile::Mode::create) {}
 
-  /// Adds to the present step.
+  /// Adds text to the current step.
   void add(const std::string& part);
-  /// Writes what ends the file, after what waits. Returns why it can't; empty: the file is
+  /// Writes waiting text, then the end of the file. Returns why it can't; empty: the file is
   /// complete.
   std::string end_step(const std::string& end);
-  /// Where the last step's end could not be written, tries again; returns as end_step().
+  /// Tries again to write the last step's end; returns as end_step().
   std::string retry();
-  /// Throws Error where the system could not write all of it to the disk. Nothing is lost then: a
-  /// later call tries again. After one that has returned, further calls do nothing.
+  /// Throws Error where not all of the file could be written to the disk. Nothing is lost then: a
+  /// later call tries again. After a call that has returned, further calls do nothing.
   void close();
 
  private:
@@ -30,7 +30,7 @@ class TraceFile {
 
   PlainFile file_;
   bool is_open_ = true;
-  std::int64_t at_ = 0;  // where what waits belongs
+  std::int64_t at_ = 0;  // offset in the file of the waiting text
   std::string waiting_, end_;
 };
 

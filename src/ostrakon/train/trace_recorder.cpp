@@ -37,7 +37,7 @@ void TraceRecorder::record(std::int64_t step, const runtime::Program& program,
       part += runtime::trace_rank(rank++, host);
   }
   const std::string mine = runtime::trace_step(program, times, world.rank(), step, origin_);
-  // Over the end that the step before has written.
+  // This overwrites the end that the step before has written.
   if (is_root) file_->add(part);
   world.show_first(mine, [&](int, const std::string& of_rank) { file_->add(of_rank); });
   world.agree([&] {

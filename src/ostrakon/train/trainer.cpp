@@ -27,7 +27,7 @@ using plan::Purpose;
 
 namespace {
 
-/// Throws Error where a rule is for no parameter: it would change nothing, without a word.
+/// Throws Error where a rule matches no parameter: it would silently have no effect.
 void require_match(const std::string& pattern, const model::Model& model) {
   std::string first;
   for (int u = 0; u < model.units(); ++u)
@@ -59,15 +59,16 @@ void require_possible(const TrainerSettings& settings, const model::Model& model
 void require_alike(const TrainerSettings& settings, const model::Model& model,
                    comm::Communicator& world) {
   comm::require_agreement(world, "ranks have different settings", facts_of(settings));
-  // One number for what may be thousands of parameters, which are sent only where it differs.
+  // Parameters may be thousands, so ranks compare one digest, and the parameters only if it
+  // differs.
   const Facts facts = facts_of(model);
   const Facts digest = {{"digest", format_hex(math::random_key(0, pack_facts(facts)))}};
   if (!comm::disagreement(world, digest).empty())
     comm::require_agreement(world, "ranks have different models", facts);
 }
 
-/// Ranks exchange activations with those that share their samples, with tensor ranks, those that
-/// share the unit's parts, or both of these, and with no others.
+/// Throws Error unless an exchange is among the ranks that share samples, among tensor ranks, among
+/// the ranks that share the unit's parts, or among the latter two together.
 void require_exchange(const plan::Exchange& exchange, const plan::UnitDescription& description,
                       int parts, int tensor_ranks) {
   using plan::ExchangeKind;
@@ -100,7 +101,7 @@ void require_exchanges(const plan::ModelDescription& model, int parts, int tenso
         if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
 }
 
-/// Checked, and with what the Trainer sets.
+/// Checks the settings, and adds those that the Trainer sets.
 TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
                         mesh::Mesh& mesh, std::string& why_no_windows) {
   require_alike(settings, model, mesh.world());
@@ -171,7 +172,7 @@ void Trainer::allocate() {
   device_memory_.before = device_bytes_in_use();
   state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
   std::int64_t in_use = device_bytes_in_use();
-  const auto taken = [&] {  // what others give back meanwhile is none of ours
+  const auto taken = [&] {  // other users of the device may free memory meanwhile
     const std::int64_t before = std::exchange(in_use, device_bytes_in_use());
     return std::max<std::int64_t>(0, in_use - before);
   };
@@ -267,7 +268,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   const bool was_intact = context_.is_intact;
   run(programs_.train);
   const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
-  // All updates that do not stand have been undone.
+  // All updates that don't stand have been undone.
   if (is_optimistic) context_.is_intact = was_intact;
   if (context_.failure) std::rethrow_exception(context_.failure);
   if (context_.verdict.needs_diagnosis) diagnose();
@@ -281,7 +282,8 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   return context_.result;
 }
 
-/// No parameter has changed: a second run makes the same gradients, bit for bit.
+/// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the
+/// same gradients, bit for bit.
 void Trainer::diagnose() {
   context_.diagnoses = true;
   handlers_->diagnosis().restart();
@@ -331,7 +333,7 @@ void Trainer::visit_parameters(const Visitor& visit) {
 
 namespace {
 
-/// The flat parameter that a parameter of a unit of the model is in.
+/// Returns the flat parameter that contains a parameter of a unit of the model.
 int flat_of(const plan::StepPlan& plan, int unit, const model::Parameter& parameter) {
   const auto planned =
       std::find_if(plan.units.begin(), plan.units.end(),
@@ -406,7 +408,7 @@ double Trainer::measure_peak_flops(double seconds) {
   const math::SubnormalsScope scope(settings_.subnormals);
   const double own =
       measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
-  // In whole operations, which sum without rounding.
+  // Rates are summed as integers, which do not round.
   std::int64_t sum = std::llround(own);
   mesh_.world().sum(&sum, 1);
   return static_cast<double>(sum) / mesh_.world().size();

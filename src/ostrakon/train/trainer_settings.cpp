@@ -17,7 +17,7 @@
 namespace ostrakon::train {
 namespace {
 
-/// A field and the key of decks that says what it may be.
+/// A field and the key of decks that has the same range.
 struct Field {
   const char* name;
   const char* section;
@@ -75,7 +75,7 @@ struct Integer {
   std::int64_t value;
 };
 
-/// Fields, none negative, that decks say in other ways than by a number.
+/// Returns nonnegative fields that decks set by other values than a number.
 std::array<Integer, 3> integers_of(const TrainerSettings& settings) {
   const plan::Policy& policy = settings.policy;
   return {{{"policy.activation_checkpointing.every", policy.activation_checkpointing.every},
@@ -83,7 +83,7 @@ std::array<Integer, 3> integers_of(const TrainerSettings& settings) {
            {"policy.in_flight_gathers.bytes", policy.in_flight_gathers.bytes}}};
 }
 
-/// A deck with the same settings.
+/// Returns a deck with the same settings.
 config::Settings as_deck(const TrainerSettings& settings) {
   config::Settings deck;
   deck.parallel = settings.policy;
@@ -108,7 +108,8 @@ const config::Key& key_of(const Field& field) {
   return *key;
 }
 
-/// In an enumerator's place that decks have no name for: text that no key takes.
+/// Returns the value of a key; for an enumerator that decks have no name for, a text that no key
+/// takes.
 config::Value value_of(const config::Settings& deck, const config::Key& key) {
   try {
     return key.get(deck);
@@ -133,7 +134,7 @@ void check(const Field& field, config::Settings& deck) {
   require(is_taken, field.name, " is ", shown(value), "; expected ", key.expected);
 }
 
-/// What the Trainer sets: a value of the caller's would be overwritten.
+/// Throws Error where a field is set that the Trainer sets, as it would be overwritten.
 void require_unset(const TrainerSettings& settings) {
   const TrainerSettings unset;
   const auto is_unset = [](const char* name, auto value, auto expected, const char* follows) {
@@ -187,7 +188,7 @@ void check(const TrainerSettings& settings) {
   require(settings.global_batch_size <= config::largest_integer / settings.steps, "steps is ",
           settings.steps, " and global_batch_size ", settings.global_batch_size,
           "; expected at most ", config::largest_integer, " samples in all steps");
-  optim::LossScale{settings.loss_scale};  // which checks them
+  optim::LossScale{settings.loss_scale};  // the constructor checks them
   require_subnormals(settings.subnormals, "subnormals = Subnormals::flush", "Subnormals::keep");
   if (settings.streams == runtime::Streams::threads)
     require_stream_threads({has_device, comm::Communicator::threads_may_call()},

@@ -15,18 +15,19 @@
 
 namespace ostrakon::train {
 
-/// The handling of a step whose loss or gradient is not finite, or an outlier.
+/// How a step is handled whose loss or gradient is not finite, or an outlier.
 struct StabilitySettings {
-  bool skip_non_finite = false;    ///< skip the update instead of stopping
-  double outlier_threshold = 0.0;  ///< deviations above the mean from which it is skipped; 0: none
-  std::int64_t outlier_window = 128;  ///< steps, see optim::OutlierSettings
+  bool skip_non_finite = false;       ///< skip the update instead of stopping
+  double outlier_threshold = 0.0;     ///< standard deviations above the mean from which a step is
+                                      ///< skipped; 0: none is
+  std::int64_t outlier_window = 128;  ///< number of steps, see optim::OutlierSettings
 };
 
-/// How a model is trained, whatever it is and wherever the settings come from.
+/// How a model is trained, for any model and any source of settings.
 struct TrainerSettings {
-  /// What to shard, recompute, keep in host memory, ... Its shard_group, ranks_per_node, leaves,
-  /// sample_ranks, tensor_ranks, stages, moments.count and early_updates are set by the Trainer,
-  /// which refuses any but the default.
+  /// Sharding, recomputation, offload, ... The Trainer sets shard_group, ranks_per_node, leaves,
+  /// sample_ranks, tensor_ranks, stages, moments.count and early_updates, and refuses any value but
+  /// their default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.
@@ -34,42 +35,44 @@ struct TrainerSettings {
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
   StabilitySettings stability;
-  optim::LossScaleSettings loss_scale;  ///< used where fp16 is computed with or sent
-  std::int64_t steps = 1000;            ///< of the schedule
+  optim::LossScaleSettings loss_scale;  ///< used if fp16 is computed with or sent
+  std::int64_t steps = 1000;            ///< length of the learning rate schedule
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
-  model::LossTerms loss;                ///< set by the Trainer, the same: what the model says
-  int parts = 1;                        ///< the same: Model::parts()
-  int pieces = 1;                       ///< the same: Model::pieces()
-  int tensor_ranks = 1;                 ///< the same: Model::tensor_ranks()
-  std::uint64_t seed = 1;               ///< of initial weights and stochastic rounding
+  model::LossTerms loss;                ///< set by the Trainer: Model::loss_terms()
+  int parts = 1;                        ///< set by the Trainer: Model::parts()
+  int pieces = 1;                       ///< set by the Trainer: Model::pieces()
+  int tensor_ranks = 1;                 ///< set by the Trainer: Model::tensor_ranks()
+  std::uint64_t seed = 1;               ///< seed of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
-  /// In all that the Trainer computes, on each of its threads; the program's own have the mode that
-  /// they had before when it returns.
+  /// The mode for subnormal numbers in all of the Trainer's computations, on each of its threads;
+  /// the caller's threads have their own mode again when a call returns.
   Subnormals subnormals = math::default_subnormals;
-  bool pinned_host_memory = true;  ///< where there is a device
-  /// Between devices; see Devices.
+  bool pinned_host_memory = true;  ///< if there is a device
+  /// The transport between devices; see devices.hpp.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
-  std::string shared_device;          ///< ranks that have one device, for messages; empty: none do
-  double collective_timeout = 600.0;  ///< seconds, of NCCL
-  bool single_communicators = false;  ///< of NCCL: one for each group, not for each stream
+  std::string shared_device;          ///< names ranks that share a device, for messages; empty:
+                                      ///< none do
+  double collective_timeout = 600.0;  ///< timeout of NCCL in seconds
+  bool single_communicators = false;  ///< NCCL: one communicator for each group, not for each
+                                      ///< stream
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
-  /// These count terms of the loss, whose mean is over those of a step.
+  /// These functions count terms of the loss, whose mean is over the terms of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };
 
-/// Throws Error, with the field, its value and what was expected, where one can't be: keys of decks
-/// take the same values. Also where one is set that the Trainer sets. What depends on the model or
-/// the ranks is not looked at.
+/// Throws Error, with the field, its value and what was expected, where a value is invalid (keys of
+/// decks have the same ranges), or where a value is set that the Trainer sets. Does not check
+/// values that depend on the model or the ranks.
 void check(const TrainerSettings& settings);
 
 /// Throws AgreedError, on all ranks, unless the losses of the first `samples` samples of a global
-/// batch can be told from the others: those of whole leaves, or each sample's own.
+/// batch can be separated from the others: those of whole leaves, or each sample's own.
 void require_own_losses(const model::LossTerms& loss, std::int64_t samples);
 
-/// Every field but those that the Trainer sets, with its value.
+/// Every field with its value, except those that the Trainer sets.
 Facts facts_of(const TrainerSettings& settings);
 
 }  // namespace ostrakon::train

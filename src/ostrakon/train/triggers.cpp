@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<int, 3> signals = {SIGTERM, SIGUSR2, SIGUSR1};
 
-// All that the signal handler may touch.
+// The signal handler may access only these.
 std::atomic<bool> stop_is_wanted{false}, save_is_wanted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -32,21 +32,21 @@ sigset_t noted_signals() {
   return set;
 }
 
-/// Notes signals that wait to be looked at.
+/// Notes pending signals.
 void look_for_signals() {
   const sigset_t set = noted_signals();
   const std::timespec now{};
   for (int signal = 0; (signal = sigtimedwait(&set, nullptr, &now)) > 0;) note_signal(signal);
 }
 
-/// Seconds since the machine was started.
+/// Returns the seconds since the machine was started.
 double uptime() {
   std::timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// When this process was started, on the same clock; now, where the system does not say.
+/// Returns when this process was started, on the same clock; now, if the system does not say.
 double start_of_process() {
   const auto ticks = static_cast<double>(process_start(getpid()));
   return ticks > 0.0 ? ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) : uptime();
@@ -58,7 +58,7 @@ void note_signals() {
   struct sigaction action {};
   action.sa_handler = note_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;  // reads and writes are not cut short
+  action.sa_flags = SA_RESTART;  // reads and writes are not interrupted
   for (const int signal : signals) sigaction(signal, &action, nullptr);
   const sigset_t set = noted_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);

@@ -5,16 +5,15 @@
 
 namespace ostrakon::train {
 
-/// From now on, and until the process is gone, SIGTERM, SIGUSR2 and SIGUSR1 are only noted for
-/// Triggers: they may come before there is a run, and after its last step. To be called first in
-/// main: this thread, and those that it starts from now on, are not interrupted by them. Matrix
-/// products of oneDNN 2 do not tolerate that: a handler's frame on their stack damages what they
-/// compute, or the heap.
+/// From this call until the process ends, SIGTERM, SIGUSR2 and SIGUSR1 are only noted for Triggers:
+/// they may come before there is a run, and after its last step. To be called first in main: it
+/// blocks them in this thread, and in threads that it starts later. Matrix products of oneDNN 2 do
+/// not tolerate signals: a handler's frame on their stack corrupts results or the heap.
 void note_signals();
 
 /// Requests of users and batch systems to a run: SIGTERM and SIGUSR2, to save a checkpoint and
-/// stop; SIGUSR1, or a file that is made, to save one and continue. Signals are the process', which
-/// has to note them (note_signals); its ranks have to agree on what follows.
+/// stop; SIGUSR1, or a file, to save one and continue. Signals are the process's, which has to note
+/// them (note_signals); its ranks have to agree on the reaction.
 class Triggers {
  public:
   /// `file`: the path to watch on this rank; empty: none.
@@ -24,14 +23,14 @@ class Triggers {
     bool save = false;
     bool stop = false;
   };
-  /// Requests not taken yet. The file is removed.
+  /// Returns the requests since the last call. Removes the file.
   Requests take();
-  /// Whether a stop is among it, which stays there.
+  /// Whether a stop is requested; the request is not consumed.
   static bool wants_stop();
 
  private:
   std::string file_;
-  bool ignores_file_ = false;  // it could not be removed, and was seen
+  bool ignores_file_ = false;  // the file could not be removed after it was seen
 };
 
 /// Seconds since this process was started.

@@ -8,9 +8,9 @@
 
 namespace ostrakon::train {
 
-/// The buffers of an action as its unit takes them, but for a decoder's tokens and targets.
+/// Returns the buffers of an action as its unit takes them, without a decoder's tokens and targets.
 /// `tied_to`: the unit whose parameters it reads besides its own, or -1. T: the unit's type, or
-/// void where it is known at run time only.
+/// void if it is known only at run time.
 template <class T>
 model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
                                    const plan::StepPlan& plan, int tied_to) {
@@ -18,7 +18,7 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   using Element = typename model::UnitBuffers<T>::Element;
   using Sum = typename model::UnitBuffers<T>::Sum;
   const auto find = [&](Role role) { return buffers.device_view<Element>(role); };
-  // A unit's whole parameters are those that are frozen, then those that are trained.
+  // A unit's gathered parameters have the frozen ones first, then the trained ones.
   const auto after_frozen = [&](View<const Element*> flat, int unit) {
     if (!flat) return flat;
     const std::int64_t frozen =

@@ -35,7 +35,8 @@ const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) co
   return context_.plan().units[buffers.action.unit].layouts.update.divided;
 }
 
-/// `clip` may be changing the verdict while what is verified later is updated.
+/// Returns the verdict for an update. An optimistic update must not read the one that `clip` may be
+/// changing.
 const Verdict& UpdateHandlers::verdict_for(const ActionBuffers& buffers) const {
   const plan::Action& action = buffers.action;
   const bool is_verified = action.kind == Kind::optimize && action.buffer(Role::replaced) >= 0;
@@ -46,7 +47,7 @@ optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range,
                                               const Verdict& verdict) const {
   optim::UpdateStep update;
   update.step = context_.update;
-  // What follows counts does so from the first step to the last.
+  // The sign rule follows counters: its learning rate is the same from the first step to the last.
   update.learning_rate =
       range.rule == OptimizerKind::sign
           ? range.treatment.learning_rate
@@ -83,7 +84,7 @@ void UpdateHandlers::direction(const ActionBuffers& buffers) {
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers) {
   if (context_.verdict.skip_update) return;
   const std::vector<UpdateRange>& ranges = ranges_[buffers.action.unit];
-  // Each once, also where several ranges are of it.
+  // Each parameter is orthogonalized once, even if it has several ranges.
   for (const model::Parameter& parameter : layout_.parameters(buffers.action.unit))
     if (std::any_of(ranges.begin(), ranges.end(), [&](const UpdateRange& range) {
           return range.rule == OptimizerKind::muon && range.parameter == &parameter;
@@ -99,7 +100,7 @@ plan::Spans spans_of_matrices(const plan::StepPlan& plan, int unit) {
 
 }  // namespace
 
-/// A parameter of which this rank updates some or all.
+/// Orthogonalizes a parameter of which this rank updates some or all elements.
 void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
                                    const model::Parameter& parameter) {
   const ActionParts parts(buffers, context_);
@@ -137,7 +138,8 @@ void UpdateHandlers::orthogonalize(const ActionBuffers& buffers,
 
 namespace {
 
-/// body(rows of `whole`, rows of `matrix`) for what of a parameter lies together in both.
+/// Calls body(rows of `whole`, rows of `matrix`) for each run of a parameter that is contiguous in
+/// both.
 template <class Body>
 void for_each_block(const ShardLayout& layout, int unit, const model::Parameter& parameter,
                     View<float*> whole, View<float*> matrix, const Body& body) {
@@ -157,7 +159,7 @@ void for_each_block(const ShardLayout& layout, int unit, const model::Parameter&
 
 }  // namespace
 
-/// In the workspace, row by row.
+/// Joins the pieces of a parameter in the workspace, row by row.
 View<float*> UpdateHandlers::join_pieces(const ActionBuffers& buffers,
                                          const model::Parameter& parameter,
                                          View<float*> whole) const {
@@ -170,7 +172,7 @@ View<float*> UpdateHandlers::join_pieces(const ActionBuffers& buffers,
   return matrix;
 }
 
-/// The other way.
+/// Splits a joined matrix into the pieces of a parameter.
 void UpdateHandlers::split_pieces(const ActionBuffers& buffers, const model::Parameter& parameter,
                                   View<float*> matrix, View<float*> whole) const {
   for_each_block(layout_, buffers.action.unit, parameter, whole, matrix,
@@ -179,8 +181,8 @@ void UpdateHandlers::split_pieces(const ActionBuffers& buffers, const model::Par
                  });
 }
 
-/// copy(array, where it is kept) for each array that an update replaces: this rank's part of the
-/// masters, and the moments.
+/// Calls copy(array, where it is kept) for each array that an update replaces: this rank's part of
+/// the masters, and the moments.
 template <class Copy>
 void UpdateHandlers::for_each_replaced(const ActionBuffers& buffers, const Copy& copy) const {
   const View<float*> kept = view_as<float>(buffers.device_view<std::byte>(Role::replaced));
@@ -190,7 +192,7 @@ void UpdateHandlers::for_each_replaced(const ActionBuffers& buffers, const Copy&
     begin += array.size();
   };
   next(ActionParts(buffers, context_).device_view<float>(Role::shard, updated_part(buffers)));
-  // In words of four bytes, whatever their dtype.
+  // Moments are copied in words of four bytes, whatever their dtype.
   for (const Role moment : {Role::first_moment, Role::second_moment})
     if (buffers.action.buffer(moment) >= 0)
       next(view_as<float>(buffers.device_view<std::byte>(moment)));
@@ -206,8 +208,8 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
   update_unit(buffers);
 }
 
-/// Where updates don't stand, undoes that of a unit that was updated before `clip`, and makes it
-/// again as the verdict says.
+/// Verifies an update made before `clip`: if it does not stand, restores the replaced values and
+/// updates again as the verdict says.
 void UpdateHandlers::verify(const ActionBuffers& buffers) {
   if (context_.updates_stand()) return;
   for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
@@ -216,7 +218,7 @@ void UpdateHandlers::verify(const ActionBuffers& buffers) {
   update_unit(buffers);
 }
 
-/// Updates a unit unless the verdict says to skip that.
+/// Updates a unit unless the verdict says to skip the update.
 void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
   if (!verdict_for(buffers).skip_update)
     dispatch_moment_dtype(settings_.policy.moments.dtype, [&](auto one) {
@@ -225,7 +227,7 @@ void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
         update<decltype(one), decltype(space)>(buffers, where);
       });
     });
-  // Also where the update is skipped: what is copied from there must hold something.
+  // Parameters are converted even if the update is skipped, as they are copied from there.
   if (buffers.action.buffer(Role::parameters) >= 0) convert_updated(buffers);
 }
 
@@ -255,7 +257,7 @@ void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Sp
   }
 }
 
-/// Updated masters as copies to compute with.
+/// Converts updated masters to copies to compute with.
 void UpdateHandlers::convert_updated(const ActionBuffers& buffers) {
   const plan::Spans& ours = updated_part(buffers);
   const ActionParts parts(buffers, context_);

@@ -11,12 +11,12 @@
 
 namespace ostrakon::train {
 
-/// What updates the parameters that a rank updates of each unit.
+/// Handlers that update the parameters of each unit which this rank updates.
 class UpdateHandlers {
  public:
-  /// What it is given must outlive it.
+  /// All arguments must outlive it.
   UpdateHandlers(StepContext& context, const ShardLayout& layout, const TrainerSettings& settings);
-  /// Handles what updates. This object must outlive the executor's runs.
+  /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
  private:
@@ -32,7 +32,7 @@ class UpdateHandlers {
   template <class Copy>
   void for_each_replaced(const runtime::ActionBuffers& buffers, const Copy& copy) const;
   void update_unit(const runtime::ActionBuffers& buffers);
-  /// What the rank updates of the action's unit.
+  /// The spans that divide the part of the action's unit which this rank updates.
   const plan::Spans& updated_part(const runtime::ActionBuffers& buffers) const;
   const Verdict& verdict_for(const runtime::ActionBuffers& buffers) const;
   optim::UpdateStep update_step(const UpdateRange& range, const Verdict& verdict) const;
@@ -43,8 +43,8 @@ class UpdateHandlers {
   StepContext& context_;
   const ShardLayout& layout_;
   const TrainerSettings& settings_;
-  DType compute_;                                 ///< of parameters as they are computed with
-  std::vector<std::vector<UpdateRange>> ranges_;  ///< of each unit
+  DType compute_;                                 ///< dtype of parameters that units compute with
+  std::vector<std::vector<UpdateRange>> ranges_;  ///< one list per unit
 };
 
 }  // namespace ostrakon::train

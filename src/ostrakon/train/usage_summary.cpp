@@ -12,7 +12,7 @@ constexpr double long_run = 10.0;  // seconds
 
 std::string line(const char* what, double seconds, double hidden, std::int64_t steps,
                  comm::Communicator& world) {
-  // In whole microseconds, which sum without rounding.
+  // Times are summed in whole microseconds, as integers do not round.
   std::int64_t sums[] = {std::llround(1e6 * seconds), std::llround(1e6 * hidden)};
   world.sum(sums, 2);
   if (sums[0] == 0) return "";

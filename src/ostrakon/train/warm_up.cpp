@@ -24,7 +24,8 @@ bool launches_nothing(const runtime::Program& program, const Action& action) {
                       [&](const plan::Use& use) { return is_on_device(program, use); });
 }
 
-/// A step that computes all there is: it updates, and makes again what was updated before `clip`.
+/// Sets the context of a step that computes everything: it updates, and repeats updates made before
+/// `clip`.
 void set_context(StepContext& context, const runtime::Program& program, int rank) {
   context.rank = rank;
   context.program = &program;
@@ -35,7 +36,8 @@ void set_context(StepContext& context, const runtime::Program& program, int rank
   context.assumed.gradient_scale = 2.0 * context.verdict.gradient_scale;
 }
 
-/// What an action reads was not computed: zeros are indices of something, in any case.
+/// Clears the arrays that an action reads: they were not computed, and zeros are always valid
+/// indices.
 void clear_arrays(const runtime::Program& program, const Action& action, runtime::Arenas arenas) {
   for (const plan::Use& use : action.uses)
     if (is_on_device(program, use))

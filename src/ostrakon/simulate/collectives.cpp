@@ -9,15 +9,15 @@ namespace {
 
 double share(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
-/// How a ring sends its bytes.
+/// The protocol by which a ring sends its bytes.
 struct Protocol {
   double base, inside_step, across_step;  ///< seconds
-  double bandwidth;                       ///< share of a network's that it reaches
+  double bandwidth;                       ///< share of a network's bandwidth that it reaches
 };
-/// NCCL's for small messages: src/graph/tuning.cc of 2.30, the constants of rings.
+/// NCCL's protocols for small messages: constants of rings in src/graph/tuning.cc of version 2.30.
 constexpr Protocol low_latency{6.6e-6, 0.6e-6, 2.7e-6, 0.25};
 constexpr Protocol low_latency_128{14.0e-6, 1.9e-6, 4.0e-6, 0.92};
-/// A ring across nodes moves at most so many bytes with low_latency, whose buffers are small.
+/// The maximum bytes of a ring across nodes with low_latency, whose buffers are small.
 constexpr double most_low_latency_bytes = 4e6;
 
 CollectiveSeconds ring_with(const Machine& machine, const GroupShape& group, double bytes,
@@ -34,7 +34,7 @@ CollectiveSeconds ring_with(const Machine& machine, const GroupShape& group, dou
           bytes * share(group.ranks) / (rate * protocol.bandwidth)};
 }
 
-/// What the networks of the machine say: NCCL's Simple, or what MPI does.
+/// Returns the protocol by the machine's networks: NCCL's Simple, or MPI.
 Protocol protocol_of_networks(const Machine& machine, bool spans_nodes) {
   const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
   if (!spans_nodes) return {inside.base_seconds, inside.step_seconds, 0.0, 1.0};

@@ -9,12 +9,12 @@
 namespace ostrakon::simulate {
 namespace {
 
-/// Least squares with coefficients of at least 0: rows of `terms` times them are `values`. One
-/// coefficient after the other, until none changes.
+/// Solves a least-squares problem with coefficients of at least 0: rows of `terms` times
+/// coefficients are `values`. It optimizes one coefficient after the other, until none changes.
 std::vector<double> fit_positive(const std::vector<std::vector<double>>& terms,
                                  const std::vector<double>& values) {
   const std::size_t unknowns = terms.front().size();
-  std::vector<double> scale(unknowns, 0.0);  // so that columns are about as large
+  std::vector<double> scale(unknowns, 0.0);  // makes columns comparable in size
   for (const auto& row : terms)
     for (std::size_t u = 0; u < unknowns; ++u) scale[u] = std::max(scale[u], row[u]);
   std::vector<double> found(unknowns, 0.0);
@@ -56,12 +56,12 @@ KernelFit::KernelFit(const std::vector<KernelSample>& samples, double product_wi
 
 void KernelFit::take_limits(const std::vector<KernelSample>& samples, const RateLimits& limits) {
   const double rates[parts] = {limits.products, 0.0, limits.row_bytes_per_second};
-  // Narrow weights let the fit find a higher rate for wide ones.
+  // With narrow weights the fit may find a higher rate for wide ones.
   constexpr double beyond = 1.25;
   bool is_changed = true;
-  while (is_changed) {  // what is left may tell less than all did
+  while (is_changed) {  // the remaining time may determine less than before
     is_changed = false;
-    // Where launches hide products, they hide what is shorter, too, and its rate is one of
+    // If launch times hide products, they also hide shorter kernels, whose rate is then one of
     // launches.
     if (launches_ == Launches::of_all && limits_[products] > 0.0) is_told_[rows] = false;
     for (const std::size_t p : {products, rows}) {
@@ -70,14 +70,14 @@ void KernelFit::take_limits(const std::vector<KernelSample>& samples, const Rate
       if (is_told_[p] || limits_[p] > 0.0 || rates[p] <= 0.0) continue;
       limits_[p] = 1.0 / rates[p];
       has_passes_[p] = false;
-      if (p == products) widths_.product_width = 0.0;  // not told either
+      if (p == products) widths_.product_width = 0.0;  // not determined either
       is_changed = true;
     }
     if (is_changed) fit_passes(samples);
   }
 }
 
-/// Whether the fitted rate of a part takes more of a sample's time than times vary by.
+/// Whether the fitted rate of a part explains more of a sample's time than times vary.
 bool KernelFit::explains_any(const std::vector<KernelSample>& samples, std::size_t part) const {
   constexpr double variation = 0.01;
   return std::any_of(samples.begin(), samples.end(), [&](const KernelSample& sample) {
@@ -93,14 +93,15 @@ void KernelFit::fit_passes(const std::vector<KernelSample>& samples) {
   bool is_changed = false;
   for (std::size_t p = 0; p < parts; ++p) {
     const double ratio = coefficients_[2 * p + 1] / coefficients_[2 * p];
-    if (!has_passes_[p] || (ratio > 0.2 && ratio < 5.0)) continue;  // not infinite, nor none
+    if (!has_passes_[p] || (ratio > 0.2 && ratio < 5.0)) continue;  // neither infinite nor 0
     has_passes_[p] = false;
     is_changed = true;
   }
   if (is_changed) fit(samples);
 }
 
-/// What seconds are proportional to: forward and backward of each part, then what has no passes.
+/// Returns the amounts that seconds are proportional to: forward and backward of each part, then
+/// amounts without passes.
 std::vector<double> KernelFit::terms(const KernelSample& sample) const {
   const double amounts[parts] = {widths_.products(sample.flops, sample.work),
                                  widths_.attention(sample.work), sample.work.row_bytes};
@@ -147,7 +148,7 @@ void KernelFit::fit(const std::vector<KernelSample>& samples) {
 
 void KernelFit::set(ComputeRates& rates) const {
   const auto rate = [&](std::size_t term) {
-    constexpr double fastest = 1e17;  // of anything
+    constexpr double fastest = 1e17;  // upper bound of any rate
     return coefficients_[term] > 1.0 / fastest ? 1.0 / coefficients_[term] : 0.0;
   };
   const auto backward = [&](std::size_t part) {

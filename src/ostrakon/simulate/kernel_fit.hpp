@@ -9,53 +9,53 @@
 
 namespace ostrakon::simulate {
 
-/// Actions of one kind that were measured.
+/// Measured actions of one kind.
 struct KernelSample {
   std::string name;
   double seconds = 0.0;
-  double share = 0.0;  ///< of the step that they are part of
+  double share = 0.0;  ///< share of the step's time
   double flops = 0.0;
   plan::KernelWork work;
   bool is_backward = false;
 };
 
-/// Says which kernels take a time besides their work: matrix products, as on a host; or, as on a
-/// device that kernels are submitted to, all.
+/// Which kernels have a launch time besides their work: matrix products alone, as on a host; or
+/// all, as on a device to which kernels are submitted.
 enum class Launches { of_products, of_all };
 
-/// Rates that a machine can't exceed, for those that samples do not tell.
+/// Upper bounds of a machine's rates, for rates that samples do not determine.
 struct RateLimits {
   double products = 0.0;              ///< floating-point operations per second
-  double row_bytes_per_second = 0.0;  ///< of kernels without products
+  double row_bytes_per_second = 0.0;  ///< rate of kernels without products
 };
 
-/// Numbers of a machine, in a dtype, from samples: least squares of seconds relative to the
-/// measured ones, weighted by the samples' share of steps. No number is below 0.
+/// Fits a machine's numbers, in a dtype, to samples: least squares of relative errors of seconds,
+/// weighted by the samples' share of steps. No number is below 0.
 class KernelFit {
  public:
-  /// With the widths of KernelRates given. Where samples do not tell how long backward takes in one
-  /// of its parts, that takes as long as forward's.
+  /// Fits with the given widths of KernelRates. If samples do not determine the time of a part in
+  /// backward, it is taken to be as long as in forward.
   KernelFit(const std::vector<KernelSample>& samples, double product_width, double attention_width,
             Launches launches = Launches::of_products);
 
-  /// Whether samples tell the rate of products, or of kernels without them: whether it explains
-  /// more of the time of some sample than times vary by.
+  /// Whether samples determine the rate of products, or of kernels without products: whether it
+  /// explains more of some sample's time than times vary.
   bool tells_products() const { return is_told_[products]; }
   bool tells_rows() const { return is_told_[rows]; }
-  /// Takes the limits for the rates that samples do not tell, and fits the others to the time that
-  /// this leaves. After it a limit is what set() says of such a rate, which samples still do not
-  /// tell.
+  /// Uses the limits for rates that samples do not determine, and fits the other numbers to the
+  /// remaining time. Afterwards set() returns the limit for such a rate, and tells_...() is still
+  /// false.
   void take_limits(const std::vector<KernelSample>& samples, const RateLimits& limits);
 
-  /// What the fitted numbers say.
+  /// Returns the time by the fitted numbers.
   double seconds(const KernelSample& sample) const;
   double error() const { return error_; }  ///< sum of weighted squares
 
-  /// The rates that these are; 0 where samples say none.
+  /// Sets the fitted rates; 0 for those that samples do not determine.
   void set(ComputeRates& rates) const;
 
  private:
-  /// What both passes may take differently.
+  /// Parts of an action whose forward and backward times may differ.
   static constexpr std::size_t products = 0, attention = 1, rows = 2, parts = 3;
 
   std::vector<double> terms(const KernelSample& sample) const;
@@ -66,30 +66,30 @@ class KernelFit {
   KernelRates widths_;
   Launches launches_;
   bool is_told_[parts] = {true, true, true};
-  double limits_[parts] = {};  ///< seconds that are taken for what counts, where not told; or 0
-  bool has_passes_[parts] = {true, true, true};  ///< else backward takes as long as forward
-  std::vector<double> coefficients_;  ///< of terms(): seconds for each of what they count
+  double limits_[parts] = {};  ///< seconds per unit of amount, if taken from limits; else 0
+  bool has_passes_[parts] = {true, true, true};  ///< false: backward takes as long as forward
+  std::vector<double> coefficients_;             ///< seconds per unit of each of terms()
   double error_ = 0.0;
 };
 
-/// With those widths, of some, that have the least error.
+/// Returns the fit with the least error over a set of widths.
 KernelFit fit_kernels(const std::vector<KernelSample>& samples,
                       Launches launches = Launches::of_products);
 
-/// A step of several ranks that was measured.
+/// A measured step of several ranks.
 struct StepSample {
   double seconds = 0.0;
-  double simulated = 0.0;    ///< seconds, with the number of ranks without a wait
-  double collectives = 0.0;  ///< of a rank
+  double simulated = 0.0;    ///< simulated seconds with that number of ranks, without waits
+  double collectives = 0.0;  ///< number of collectives per rank
 };
 
-/// What ranks wait for each other.
+/// Time that ranks wait for each other.
 struct Waits {
-  double of_collective = 0.0;  ///< seconds of each
-  double of_step = 0.0;        ///< of what the step takes besides: 0.1 is 10 %
+  double of_collective = 0.0;  ///< seconds per collective
+  double of_step = 0.0;        ///< relative to the step without these waits: 0.1 is 10 %
 };
 
-/// Least squares of relative errors of steps. Neither number is below 0.
+/// Returns the waits with the least squares of relative errors of steps. Neither is below 0.
 Waits fit_waits(const std::vector<StepSample>& samples);
 
 }  // namespace ostrakon::simulate

@@ -7,21 +7,24 @@
 
 namespace ostrakon::simulate {
 
-/// What kernels take, besides the rates of products and attention. In a dtype's own rates 0 is "as
-/// Machine::kernels".
+/// Times of kernels besides the rates of products and attention. In the rates of a dtype, 0 stands
+/// for the value of Machine::kernels.
 struct KernelRates {
-  /// A product whose weight has a side of that width takes twice as long as at the full rate.
+  /// Width at which a product takes twice as long as at the full rate: that of its weight's
+  /// narrower side.
   double product_width = 0.0;
-  double attention_width = 0.0;  ///< the same of heads, where the rate is that of heads of 128
-  /// How long in backward an operation of a product, or of attention, or a byte of a kernel without
-  /// products takes, relative to forward: 1.1 is 10 % longer; 0: as long.
+  double attention_width = 0.0;  ///< as product_width, for heads; rates are for heads of width 128
+  /// Time of backward relative to forward, per operation of a product or of attention, or per byte
+  /// of a kernel without products: 1.1 is 10 % longer; 0: equal.
   double backward_products = 0.0, backward_attention = 0.0, backward_rows = 0.0;
-  double product_seconds = 0.0;         ///< of a matrix product besides its operations
-  double row_bytes_per_second = 0.0;    ///< of kernels without products, which memory limits
-  double row_kernel_seconds = 0.0;      ///< of each of them besides
-  double activations_per_second = 0.0;  ///< elements besides their bytes; 0: in no time
+  double product_seconds = 0.0;  ///< time of a matrix product besides its operations
+  double row_bytes_per_second =
+      0.0;  ///< rate of kernels without products, which are limited by memory
+  double row_kernel_seconds = 0.0;      ///< time of each of them besides its bytes
+  double activations_per_second = 0.0;  ///< elements of activation functions, besides their bytes;
+                                        ///< 0: no time
 
-  /// Operations that a phase's products, and its attention, take as long as at their full rates.
+  /// Operations that take as long at the full rate as a phase's products, or its attention, take.
   double products(double flops, const plan::KernelWork& work) const {
     return flops - work.attention_flops + product_width * work.products_by_width;
   }
@@ -30,7 +33,7 @@ struct KernelRates {
            (1.0 + attention_width / 128.0);
   }
 
-  /// With `others` where these are 0.
+  /// Returns these rates, with those of `others` in place of 0.
   KernelRates or_else(const KernelRates& others) const {
     KernelRates all = *this;
     for (double KernelRates::*number :
@@ -46,77 +49,79 @@ struct KernelRates {
 
 /// How fast a rank computes in a dtype, in floating-point operations per second.
 struct ComputeRates {
-  double peak = 0.0;       ///< what the maker states, for MFU; 0: `products`
-  double products = 0.0;   ///< in large matrix products; 0: the dtype is not known
-  double attention = 0.0;  ///< in attention, whose causal half counts; 0: as products
-  KernelRates kernels;     ///< of its own
+  double peak = 0.0;      ///< stated by the manufacturer, for MFU; 0: `products`
+  double products = 0.0;  ///< rate of large matrix products; 0: rates of this dtype are not known
+  double attention =
+      0.0;  ///< rate of attention, of whose operations the causal half counts; 0: as products
+  KernelRates kernels;  ///< values for this dtype alone
 
   double peak_or_products() const { return peak > 0.0 ? peak : products; }
   double attention_or_products() const { return attention > 0.0 ? attention : products; }
 };
 
-/// A network between ranks: inside a node, or across nodes. Collectives are rings where a library
+/// A network between ranks: inside a node, or across nodes. Collectives are rings if a library
 /// makes them (see collectives.hpp).
 struct Network {
-  double bytes_per_second = 0.0;           ///< that a rank sends in a large ring
-  double exchange_bytes_per_second = 0.0;  ///< in an all-to-all; 0: as in a ring
-  double base_seconds = 0.0;               ///< of each collective or message
-  double step_seconds = 0.0;               ///< of each step of a ring
-  /// Across nodes: of each step inside a node of a ring that leaves it; 0: as inside nodes.
+  double bytes_per_second = 0.0;           ///< bandwidth per rank in a large ring
+  double exchange_bytes_per_second = 0.0;  ///< bandwidth per rank in an all-to-all; 0: as in a ring
+  double base_seconds = 0.0;               ///< time of each collective or message
+  double step_seconds = 0.0;               ///< time of each step of a ring
+  /// Across nodes: time of each step inside a node of a ring that leaves it; 0: as inside nodes.
   double inside_step_seconds = 0.0;
-  double message_seconds = 0.0;  ///< of each message of an all-to-all
+  double message_seconds = 0.0;  ///< time of each message of an all-to-all
 
   double exchange_rate() const {
     return exchange_bytes_per_second > 0.0 ? exchange_bytes_per_second : bytes_per_second;
   }
 };
 
-/// What step times depend on: the numbers of a machine file (config/machine_file.hpp), in SI units.
+/// The properties of a machine that step times depend on: the numbers of a machine file
+/// (config/machine_file.hpp), in SI units.
 struct Machine {
   std::string name;
 
-  int ranks_per_node = 0;  ///< devices of a node, with a rank each; 0: any number
+  int ranks_per_node = 0;  ///< devices per node, with a rank each; 0: any number
   int cores_per_node = 0;  ///< cores that the ranks of a node share; 0: ranks have devices
-  /// On devices: whether attention goes through matrix products, not on chip, which takes memory.
+  /// On devices: whether attention is computed by matrix products through memory, not on chip.
   bool attention_by_products = false;
-  std::int64_t memory_bytes = 0;  ///< of a rank's device; 0: not known
+  std::int64_t memory_bytes = 0;  ///< memory of a rank's device; 0: not known
 
   ComputeRates fp32, bits16, fp64;  ///< bits16: bf16 and fp16
   KernelRates kernels;
-  double update_bytes_per_second = 0.0;   ///< of the optimizer, and of sums; 0: as kernels
-  double norm_bytes_per_second = 0.0;     ///< of sums of squares; 0: as kernels
-  double convert_bytes_per_second = 0.0;  ///< between dtypes; 0: as updates
-  double slowdown = 0.0;  ///< of computing while a collective runs: 0.1 takes 10 % longer
-  /// How much slower a rank computes where streams have threads that share its core.
+  double update_bytes_per_second = 0.0;   ///< rate of the optimizer and of sums; 0: as kernels
+  double norm_bytes_per_second = 0.0;     ///< rate of sums of squares; 0: as kernels
+  double convert_bytes_per_second = 0.0;  ///< rate of conversions between dtypes; 0: as updates
+  double slowdown = 0.0;  ///< slowdown of compute while a collective runs: 0.1 takes 10 % longer
+  /// Slowdown of compute if streams have threads that share the rank's core.
   double thread_slowdown = 0.0;
 
   Network inside_nodes, across_nodes;
-  /// Whether rings have NCCL's protocols for small messages, LL and LL128, besides what the
-  /// networks say (see collectives.hpp), and whether LL128 crosses nodes.
+  /// Whether rings may use NCCL's protocols for small messages, LL and LL128, besides the networks'
+  /// numbers (see collectives.hpp), and whether LL128 crosses nodes.
   bool has_protocols = false;
   bool ll128_between_nodes = false;
 
-  double host_bytes_per_second = 0.0;  ///< of updates and sums on the host, each byte once
+  double host_bytes_per_second = 0.0;  ///< rate of updates and sums on the host, each byte once
   double upload_bytes_per_second = 0.0;
   double download_bytes_per_second = 0.0;
-  double step_seconds = 0.0;  ///< of each step besides: reading a batch, starting, printing
+  double step_seconds = 0.0;  ///< other time of each step: reading a batch, starting, printing
 
-  /// Relative deviation of a rank's time for a step. All wait for the slowest.
+  /// Relative deviation of a rank's time for a step. All ranks wait for the slowest.
   double rank_deviation = 0.0;
-  /// By how much longer a step takes on 16 ranks than on 8; what it adds grows with the root of the
-  /// ranks. What many ranks have in common: switches, other jobs, storage.
+  /// By how much longer a step takes on 16 ranks than on 8; the increase grows with the square root
+  /// of the number of ranks. It comes from shared resources: switches, other jobs, storage.
   double jitter = 0.0;
-  /// How runs deviate from each other: other nodes, another day.
+  /// Deviation between runs: other nodes, another day.
   double run_deviation = 0.0;
 
-  /// What a benchmark adds to collectives for each byte that a rank sends. Not in machine files.
+  /// Time per byte that a rank sends in collectives, added by a benchmark. Not in machine files.
   double added_seconds_per_byte = 0.0;
 
   double update_rate() const {
     return update_bytes_per_second > 0.0 ? update_bytes_per_second : kernels.row_bytes_per_second;
   }
 
-  /// The rates for elements of that many bytes; null where the machine's are not known.
+  /// The rates for elements of `element_bytes`; null if the machine's are not known.
   const ComputeRates* rates(std::int64_t element_bytes) const {
     const ComputeRates& rates = element_bytes == 2 ? bits16 : element_bytes == 4 ? fp32 : fp64;
     return rates.products > 0.0 ? &rates : nullptr;

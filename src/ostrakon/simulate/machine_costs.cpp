@@ -14,8 +14,8 @@ using plan::ResourceSeconds;
 using plan::Role;
 using plan::StepPlan;
 
-/// Bytes that an action reads and writes on the device besides phases of units and what collectives
-/// send: each array once for reading and once for writing.
+/// Bytes that an action reads and writes on the device, besides phases of units and bytes sent by
+/// collectives: each array once for reading and once for writing.
 double processed_bytes(const StepPlan& plan, const Action& action) {
   const auto elements = static_cast<double>(action.elements);
   const auto master = static_cast<double>(plan.layouts.masters.element_bytes);
@@ -25,7 +25,7 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
       return elements * master;
     case Kind::accumulate:
       return 3.0 * elements * master;
-    case Kind::gather:  // masters become what is sent
+    case Kind::gather:  // masters are converted to the dtype that is sent
       return action.converts ? elements / std::max(1, action.span.ranks) *
                                    (master + static_cast<double>(action.element_bytes))
                              : 0.0;
@@ -52,7 +52,7 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
   }
 }
 
-/// Throws Error where the machine has none.
+/// Returns the rates for a dtype. Throws Error where the machine has none.
 const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes) {
   const ComputeRates* rates = machine.rates(element_bytes);
   require(rates != nullptr, machine.name, ": has no rates of ", 8 * element_bytes,
@@ -60,7 +60,7 @@ const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes)
   return *rates;
 }
 
-/// What the kernels of a phase take.
+/// Returns the time of the kernels of a phase.
 double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, double flops,
                       const plan::KernelWork& work, bool goes_backward) {
   const auto times = [&](double longer) { return goes_backward && longer > 0.0 ? longer : 1.0; };
@@ -198,7 +198,7 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
 
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node) {
   const ComputeRates& rates = rates_of(machine, element_bytes);
-  // What is not there is in no plan that can be simulated.
+  // A network or copy without a rate is not used by any plan that can be simulated.
   const auto or_none = [](double rate) { return rate > 0.0 ? rate : 1e300; };
   const auto of_network = [&](const Network& network) {
     return or_none(std::max(network.bytes_per_second, network.exchange_bytes_per_second));
@@ -208,11 +208,12 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
   const auto in_either_pass = [](double rate, double backward) {
     return backward > 0.0 ? rate / std::min(1.0, backward) : rate;
   };
-  // Attention approaches this in wide heads.
+  // This is the limit of attention with wide heads.
   bound.flops = std::max(in_either_pass(rates.products, kernels.backward_products),
                          in_either_pass(rates.attention_or_products(), kernels.backward_attention) *
                              (1.0 + kernels.attention_width / 128.0));
-  // Rates are one after the other, an all-to-all goes inside and across at once.
+  // An all-to-all sends inside and across nodes at once, while these rates are applied one after
+  // the other.
   bound.bytes_inside_nodes = of_network(machine.inside_nodes);
   if (machine.across_nodes.exchange_rate() > 0.0)
     bound.bytes_inside_nodes += of_network(machine.across_nodes) * std::max(1, ranks_per_node);

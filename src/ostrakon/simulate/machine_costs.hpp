@@ -9,27 +9,27 @@
 
 namespace ostrakon::simulate {
 
-/// Whether streams run at the same time (runtime.streams: threads or device), or a rank runs one
-/// action after the other (inline).
+/// Whether the streams of a rank are concurrent (runtime.streams: threads or device), or it runs
+/// one action after the other (inline).
 enum class Streams { concurrent, one_after_the_other };
 
-/// What the actions of plans take on a machine.
+/// Models how long the actions of plans take on a machine:
 ///
-/// - Phases of units: their products and attention at the rates of the dtype in which they compute,
-///   what other kernels read and write at the rate of memory, and a time for each kernel. What
-///   backward computes again counts; a mixture's experts get equally many tokens.
-/// - Collectives: collectives.hpp. Gradients that this program adds up itself
-///   (parallel.reduction: ordered) travel as an all-to-all, and their sum is computed.
-/// - Updates, norms, sums: the bytes of the arrays that they read and write.
-/// - Copies, and what the host updates.
+/// - Phases of units: products and attention at the rates of the dtype in which they compute,
+/// memory traffic of other kernels at the rate of memory, and a time for each kernel. Recomputation
+/// in backward counts; the experts of a mixture get equally many tokens.
+/// - Collectives: by collectives.hpp. Gradients that this program sums itself (parallel.reduction:
+/// ordered) are sent by an all-to-all, and their sum is computed.
+/// - Updates, norms, sums: by the bytes of the arrays that they read and write.
+/// - Copies, and updates on the host: by their bytes.
 ///
-/// Where ranks share the cores of a node (Machine::cores_per_node), computing, collectives inside a
-/// node and copies all need them: a rank has a core for each or shares one, and more ranks than
-/// cores take longer in proportion.
+/// If ranks share the cores of a node (Machine::cores_per_node), compute, collectives inside a node
+/// and copies all need cores: a rank has a core for each or shares one, and if there are more ranks
+/// than cores, times grow in proportion.
 class MachineCosts : public plan::Costs {
  public:
-  /// The plans of all stages. Throws Error where the machine has no rates for their dtype, or not
-  /// the network that they need.
+  /// `stages`: the plans of all stages. Throws Error where the machine has no rates for their
+  /// dtype, or lacks a network that they need.
   MachineCosts(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
                int ranks_per_node, Streams streams);
 
@@ -37,7 +37,7 @@ class MachineCosts : public plan::Costs {
   double slowdown() const override { return machine_.slowdown; }
   bool is_inline() const override { return streams_ == Streams::one_after_the_other; }
 
-  /// Goes on with the same plans on another machine.
+  /// Continues with the same plans on another machine.
   void set_machine(const Machine& machine);
 
   /// The group of a collective of a stage.
@@ -50,21 +50,21 @@ class MachineCosts : public plan::Costs {
   std::vector<const plan::StepPlan*> stages_;
   Machine machine_;
   std::vector<plan::Links> links_;
-  std::vector<plan::Kind> meetings_;  ///< of each stage
+  std::vector<plan::Kind> meetings_;  ///< per stage
   Streams streams_;
   int ranks_per_node_;
-  double oversubscribed_ = 1.0;  ///< ranks of a core
-  bool shares_core_ = false;     ///< whether a rank does all on one core
+  double oversubscribed_ = 1.0;  ///< ranks per core
+  bool shares_core_ = false;     ///< whether a rank does all its work on one core
 };
 
-/// Rates at which no action takes longer than MachineCosts says: nothing has a latency, and all
-/// computes, sends and copies at the most that the machine can. `element_bytes`: of the dtype in
+/// Returns rates at which no action takes longer than MachineCosts says: there is no latency, and
+/// compute, messages and copies run at the machine's maximum. `element_bytes`: of the dtype in
 /// which plans compute. Throws Error where the machine has no rates for it.
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node);
 
-/// `model` with other numbers of floating-point operations: as many as take, at `rates`, the time
-/// that MachineCosts says, or less. So bounds that are made of operations know how fast each kernel
-/// is.
+/// Returns `model` with changed numbers of floating-point operations, which at `rates` take at most
+/// the time that MachineCosts says. So bounds that count operations consider the speed of each
+/// kernel.
 plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Machine& machine,
                                          const plan::Rates& rates);
 

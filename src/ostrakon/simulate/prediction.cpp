@@ -13,7 +13,7 @@ using plan::Action;
 using plan::StepPlan;
 using plan::Timing;
 
-/// "backward(block.*)": of what the action is one of several.
+/// Returns "backward(block.*)": the kind of an action, and its units.
 std::string kind_and_units(const StepPlan& plan, const Action& action) {
   std::string name = plan::name(action.kind);
   if (action.unit < 0) return name;
@@ -23,11 +23,11 @@ std::string kind_and_units(const StepPlan& plan, const Action& action) {
   return name + "(" + unit + ")";
 }
 
-/// From the action that ends last back to one that begins with the step: each begins when the one
-/// before it on the chain ends.
+/// Finds the critical path, from the action that ends last back to one that begins with the step:
+/// each action begins when the one before it on the path ends.
 std::vector<CriticalPart> find_critical(const StepPlan& plan, const Timing& timing,
                                         bool is_inline) {
-  std::vector<int> before(plan.actions.size(), -1);  // on its stream
+  std::vector<int> before(plan.actions.size(), -1);  // previous action on its stream
   std::array<int, plan::streams> last;
   last.fill(-1);
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
@@ -65,7 +65,7 @@ std::vector<CriticalPart> find_critical(const StepPlan& plan, const Timing& timi
   return sorted;
 }
 
-/// By how much the slowest of some ranks is expected to be slower than their mean.
+/// Returns by how much the slowest of several ranks is expected to be slower than their mean.
 double slowest_of(int ranks, double deviation) {
   return ranks > 1 ? deviation * std::sqrt(2.0 * std::log(static_cast<double>(ranks))) : 0.0;
 }
@@ -74,7 +74,7 @@ std::array<KernelRates*, 4> kernels_of(Machine& machine) {
   return {&machine.kernels, &machine.fp32.kernels, &machine.bits16.kernels, &machine.fp64.kernels};
 }
 
-/// 0 up to 8 ranks, 1 at 16, then as the root of the ranks.
+/// Returns 0 up to 8 ranks, 1 at 16, then grows with the square root of the ranks.
 double growth_of_jitter(int ranks) {
   return (std::sqrt(std::max(1.0, ranks / 8.0)) - 1.0) / (std::sqrt(2.0) - 1.0);
 }
@@ -102,7 +102,7 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double later = added_by_variation(machine, ranks);
   found.step_seconds = simulated * (1.0 + later);
   const double spread = 2.0 * std::hypot(machine.run_deviation, 0.5 * later);
-  // No run has less than no variation between its ranks.
+  // No run is faster than one without variation between its ranks.
   found.fastest = std::max(
       {0.0, simulated * (1.0 - 2.0 * machine.run_deviation), found.step_seconds * (1.0 - spread)});
   found.slowest = found.step_seconds * (1.0 + spread);
@@ -110,7 +110,7 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();
   found.mfu = model_flops / (found.step_seconds * peak * ranks);
   Factors& factors = found.factors;
-  // These are the stage's: its operations, and its share of those that count.
+  // These factors are the stage's: its operations, and its share of those that count for MFU.
   double all_flops = 0.0;
   for (const StepPlan* stage : stages) all_flops += stage->flops();
   const double ranks_of_stage = plan.grid.ranks_of_stage();

@@ -8,15 +8,15 @@
 
 namespace ostrakon::simulate {
 
-/// What takes a step's time from what the devices could do at their peak. Each is 1 where it takes
-/// nothing; their product is the efficiency, MFU.
+/// Factors that reduce a step from the devices' peak performance. Each is 1 if it costs nothing;
+/// their product is the efficiency, MFU.
 struct Factors {
-  double recomputation = 1.0;  ///< operations that count, of all
-  double kernels = 1.0;        ///< all operations at the peak, of the time that a rank computes
-  double balance = 1.0;        ///< operations of a stage on average, of those of the longest
-  double communication = 1.0;  ///< that nothing computes beside
-  double host = 1.0;           ///< the same of updates on the host, reading, starting
-  double copies = 1.0;         ///< the same of copies between host and device
+  double recomputation = 1.0;  ///< operations that count for MFU / all operations
+  double kernels = 1.0;        ///< time of all operations at the peak / compute time of a rank
+  double balance = 1.0;        ///< mean operations of a stage / operations of the longest stage
+  double communication = 1.0;  ///< exposed communication
+  double host = 1.0;           ///< exposed work of the host: updates, reading, starting
+  double copies = 1.0;         ///< exposed copies between host and device
   double bubbles = 1.0;        ///< waiting for other stages
   double variation = 1.0;      ///< waiting for the slowest rank
 
@@ -25,7 +25,7 @@ struct Factors {
   }
 };
 
-/// All of them by name, in the order in which they are shown.
+/// The factors by name, in the order in which they are shown.
 using NamedFactors = std::vector<std::pair<const char*, double>>;
 inline NamedFactors list(const Factors& factors) {
   return {{"recomputation", factors.recomputation},
@@ -38,45 +38,46 @@ inline NamedFactors list(const Factors& factors) {
           {"variation", factors.variation}};
 }
 
-/// A part of the chain of actions that decides how long a step takes.
+/// Actions of one kind on the critical path of a step.
 struct CriticalPart {
   std::string action;    ///< "forward(block.*)"
-  double seconds = 0.0;  ///< of them all on the chain
+  double seconds = 0.0;  ///< sum over these actions on the critical path
   int actions = 0;
 };
 
-/// What a step takes with a part of the machine twice as good.
+/// The step time if one part of the machine were twice as good.
 struct Remedy {
   std::string what;  ///< "twice the bandwidth across nodes"
   double step_seconds = 0.0;
 };
 
-/// How long a step takes on a machine.
+/// The predicted time of a step on a machine.
 struct Prediction {
   double step_seconds = 0.0;            ///< expected
-  double fastest = 0.0, slowest = 0.0;  ///< where 19 of 20 runs are, by the machine's deviations
+  double fastest = 0.0, slowest = 0.0;  ///< interval of 19 of 20 runs, by the machine's deviations
   double mfu = 0.0;
-  Factors factors;                     ///< of the stage that computes longest
-  std::vector<plan::Timing> timings;   ///< of each stage, without variation
+  Factors factors;                     ///< factors of the stage that computes longest
+  std::vector<plan::Timing> timings;   ///< per stage, without variation
   int busiest = 0;                     ///< the stage that computes longest
-  std::vector<CriticalPart> critical;  ///< of that stage, the longest first
+  std::vector<CriticalPart> critical;  ///< critical path of that stage, the longest part first
 };
 
-/// By how much longer than simulated a step takes on so many ranks, which wait for the slowest: 0.1
-/// is 10 % longer.
+/// Returns by how much a step takes longer than simulated as ranks wait for the slowest of `ranks`:
+/// 0.1 is 10 % longer.
 double added_by_variation(const Machine& machine, int ranks);
 
-/// Plays the plans of all stages. `model_flops`: of a step on all ranks, that count for MFU.
+/// Simulates the plans of all stages. `model_flops`: operations of a step on all ranks that count
+/// for MFU.
 Prediction predict(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
                    int ranks_per_node, Streams streams, double model_flops);
 
-/// Seconds of a step in which all ranks are equally fast: predict()'s are these times
-/// 1 + added_by_variation. In less time, as nothing else is found.
+/// Returns the seconds of a step in which all ranks are equally fast; predict() multiplies them by
+/// 1 + added_by_variation. Takes less time than predict().
 double seconds_if_equally_fast(const std::vector<const plan::StepPlan*>& stages,
                                const Machine& machine, int ranks_per_node, Streams streams);
 
-/// What parts of the machine would have to be twice as good for, the most useful first; those with
-/// less than half a per cent are left out.
+/// Returns the gains of making parts of the machine twice as good, the largest first; gains below
+/// half a per cent are left out.
 std::vector<Remedy> find_remedies(const std::vector<const plan::StepPlan*>& stages,
                                   const Machine& machine, int ranks_per_node, Streams streams,
                                   double model_flops);

@@ -40,7 +40,7 @@ PartsOfSteps divide_steps(const RunTrace& trace, const std::vector<MetricsRow>& 
   return divided;
 }
 
-/// Says of an outlier what grew on which rank, compared with the median of traced steps.
+/// Finds the stream and rank of an outlier that grew most over the median of traced steps.
 void explain(OutlierStep& outlier, const PartsOfSteps& divided) {
   const auto found = divided.find(outlier.step);
   if (found == divided.end()) return;

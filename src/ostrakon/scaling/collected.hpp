@@ -18,27 +18,27 @@ struct OutlierStep {
   double seconds = 0.0;
   double usual = 0.0;  ///< median of the run's steps, in seconds
   bool is_traced = false;
-  // Where it is: what grew most over its median in traced steps.
+  // The cause: the stream and rank whose time grew most over its median in traced steps.
   std::string stream;  ///< "gather"; "waiting" where no stream ran
-  int rank = 0;        ///< on which
-  double more = 0.0;   ///< by how many seconds
+  int rank = 0;        ///< rank of that stream
+  double more = 0.0;   ///< growth in seconds
 };
 
-/// What was measured in a run.
+/// The measurements of a run.
 struct CollectedRun {
-  std::string folder;  ///< in the study's: "ranks-4/run-1"
+  std::string folder;  ///< relative to the study's folder: "ranks-4/run-1"
   int ranks = 1;
-  int run = 1;  ///< of its size
+  int run = 1;  ///< number of the run among those of its size
   int hosts = 1;
-  std::int64_t steps = 0;  ///< that count: those after warm-up
+  std::int64_t steps = 0;  ///< steps after warm-up, which count
   Interval step_seconds;
   double tokens_per_second = 0.0;  ///< at the mean step
   double tokens_per_second_per_rank = 0.0;
   double mfu = 0.0;            ///< mean over steps, as a share
-  bool mfu_uncertain = false;  ///< of any: it is an upper bound
+  bool mfu_uncertain = false;  ///< whether mfu of any step is an upper bound
   std::int64_t peak_bytes = 0;
-  std::int64_t traced_steps = 0;  ///< of those that count
-  Shares shares;                  ///< of these
+  std::int64_t traced_steps = 0;  ///< traced steps among those that count
+  Shares shares;                  ///< shares of the traced steps
   Factors factors;
   std::vector<OutlierStep> outliers;
 };
@@ -52,22 +52,22 @@ struct MissingRun {
 /// The runs of a study: collected.json.
 struct Collected {
   Study study;
-  std::vector<CollectedRun> runs;  ///< as the study lists them
+  std::vector<CollectedRun> runs;  ///< in the order of the study
   std::vector<MissingRun> missing;
 };
 
-/// Collects one run. Throws Error, naming the file, where it is unfinished or not as the study
-/// says.
+/// Collects one run. Throws Error, naming the file, where it is unfinished or does not match the
+/// study.
 CollectedRun collect_run(const std::string& study_folder, const Study& study, const StudySize& size,
                          int run);
 
-/// Collects all runs. Runs that can't be used throw Error, or are listed as missing where
-/// `partial`. Throws Error where none is left.
+/// Collects all runs. Throws Error where a run can't be used; with `partial` it is listed as
+/// missing instead. Throws Error where no run is left.
 Collected collect(const std::string& study_folder, bool partial);
 
 std::string collected_csv(const Collected& collected);
 
-/// DIR/collected.json. Throw Error.
+/// Write and read DIR/collected.json. Throw Error.
 void write_collected(const std::string& study_folder, const Collected& collected);
 Collected read_collected(const std::string& study_folder);
 

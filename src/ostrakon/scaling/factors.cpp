@@ -6,7 +6,7 @@
 namespace ostrakon::scaling {
 namespace {
 
-/// 1 where nothing is left of both.
+/// Returns part / whole; 1 if both are 0.
 double ratio(double part, double whole) { return whole > 0.0 ? part / whole : 1.0; }
 
 }  // namespace

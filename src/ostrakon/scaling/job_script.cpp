@@ -11,7 +11,7 @@ namespace {
 
 struct Text {
   const char* directives;
-  const char* folder;  ///< goes to that of the script
+  const char* folder;  ///< command that changes to the folder of the script
   const char* launch;
 };
 
@@ -113,7 +113,7 @@ std::string fill_in(const std::string& job_template, const Job& job, const std::
         begin == std::string::npos
             ? begin
             : job_template.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", begin + 1);
-    // An @ that begins no word in capitals, such as an address of mail.
+    // This @ begins no word in capitals, for example in an e-mail address.
     if (end == std::string::npos || job_template[end] != '@' || end == begin + 1) {
       const std::size_t stop = begin == std::string::npos ? job_template.size() : begin + 1;
       script.append(job_template, at, stop - at);

@@ -6,30 +6,29 @@
 
 namespace ostrakon::scaling {
 
-/// What a job script is filled in with.
+/// The values for the placeholders of a job script.
 struct Job {
   std::string name;  ///< "ostrakon-4"
   int ranks = 1;
   int nodes = 1;
   int ranks_of_node = 1;
-  int repeat = 1;       ///< runs, one after the other
-  std::string time;     ///< limit of the job: "01:00:00"
+  int repeat = 1;       ///< number of runs, one after the other
+  std::string time;     ///< time limit of the job: "01:00:00"
   std::string program;  ///< path of ostrakon-train
 };
 
-/// The template of a launcher, with @NAME@, @RANKS@, @NODES@, @RANKS_OF_NODE@, @TIME@, @REPEATS@
-/// and
-/// @PROGRAM@ to be filled in.
+/// Returns the template of a launcher, with the placeholders @NAME@, @RANKS@, @NODES@,
+/// @RANKS_OF_NODE@, @TIME@, @REPEATS@ and @PROGRAM@.
 std::string job_template(Launcher launcher);
 
 /// Fills in a template. Throws Error, beginning with `source`, where it has another @WORD@, or no
 /// @PROGRAM@.
 std::string fill_in(const std::string& job_template, const Job& job, const std::string& source);
 
-/// A script that starts, or submits, the jobs of all sizes.
+/// Returns a script that starts, or submits, the jobs of all sizes.
 std::string run_all_script(const Study& study);
 
-/// A word for a POSIX shell, quoted where it has to be.
+/// Returns a word for a POSIX shell, quoted if necessary.
 std::string shell_word(const std::string& text);
 
 }  // namespace ostrakon::scaling

@@ -10,11 +10,11 @@
 
 namespace ostrakon::scaling {
 
-/// An object of a JSON file that is to have certain fields. Throws Error that names the file, the
-/// field, what it has and what was expected.
+/// An object of a JSON file with required fields. Throws Error that names the file, the field, its
+/// value and what was expected.
 class Fields {
  public:
-  /// `place`: of the object in the file, "sizes[1]"; empty for the whole.
+  /// `place`: path of the object in the file, "sizes[1]"; empty for the whole file.
   Fields(const nlohmann::json& object, std::string file, std::string place = "")
       : object_(object), file_(std::move(file)), place_(std::move(place)) {
     require(object.is_object(), "'", file_, "': ", place_.empty() ? "the file" : place_, " is ",
@@ -38,7 +38,7 @@ class Fields {
     require(value <= 1 << 30, about(key), "expected at most ", 1 << 30);
     return static_cast<int>(value);
   }
-  /// Finite, and not below 0.
+  /// Returns a finite number that is not below 0.
   double number(const std::string& key) const {
     const nlohmann::json& value = find(key);
     require(value.is_number() && value.get<double>() >= 0.0, about(key), "expected a number >= 0");

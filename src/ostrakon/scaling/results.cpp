@@ -9,7 +9,7 @@
 namespace ostrakon::scaling {
 namespace {
 
-/// What a quantity in proportion to 1 / x has of x's interval.
+/// Returns the interval of numerator / value.
 Interval inverse(double numerator, const Interval& value) {
   Interval interval = value;
   interval.mean = numerator / value.mean;

@@ -8,30 +8,30 @@
 
 namespace ostrakon::scaling {
 
-/// What all runs of a size come to, compared with those on the fewest ranks.
+/// The result of all runs of a size, compared with those on the fewest ranks.
 struct ScalingPoint {
   StudySize size;
-  int runs = 1;           ///< repeats that were used
-  Interval step_seconds;  ///< of one run as it has it; of several, by Student's t over their means
+  int runs = 1;           ///< number of repeats that were used
+  Interval step_seconds;  ///< interval of one run; of several: by Student's t over their means
   Interval tokens_per_second;
-  Interval speedup;     ///< of tokens per second
-  double ideal = 1.0;   ///< the speedup with an efficiency of 1: ranks over those of the base
+  Interval speedup;     ///< ratio of tokens per second to the base's
+  double ideal = 1.0;   ///< speedup with an efficiency of 1: ranks over those of the base
   Interval efficiency;  ///< speedup / ideal: of tokens per second and rank
   Shares shares;        ///< mean over runs
-  Factors factors;      ///< of these shares and the mean step
-  Factors relative;     ///< to the base; their product is the efficiency
+  Factors factors;      ///< factors by these shares and the mean step
+  Factors relative;     ///< relative to the base; their product is the efficiency
   double mfu = 0.0;     ///< mean over runs, as a share
   bool mfu_uncertain = false;
-  std::int64_t peak_bytes = 0;     ///< the most of any run
-  bool is_superlinear = false;     ///< the whole interval of the efficiency is above 1
-  std::string superlinear_factor;  ///< then: the factor that gains most
-  double predicted_speedup = 0.0;  ///< relative to the base's prediction; 0 without
-  /// (predicted - measured) / measured step, where there is a prediction.
+  std::int64_t peak_bytes = 0;     ///< maximum over runs
+  bool is_superlinear = false;     ///< whether the whole interval of the efficiency is above 1
+  std::string superlinear_factor;  ///< for superlinear points: the factor that gains most
+  double predicted_speedup = 0.0;  ///< relative to the base's prediction; 0: no prediction
+  /// (predicted - measured) / measured step, if there is a prediction.
   std::optional<double> prediction_error;
 };
 
-/// A study's result: a point for each size that has runs, fewest ranks first. The intervals of
-/// ratios combine those of both values as of independent ones, to first order.
+/// Returns a study's result: a point for each size that has runs, fewest ranks first. Intervals of
+/// ratios combine those of both values as independent ones, to first order.
 std::vector<ScalingPoint> scaling_points(const Collected& collected);
 
 /// Names of the factors in the order of the product, and of the shares that add up to a step.
@@ -56,15 +56,15 @@ constexpr NamedShare named_shares[] = {{"compute", &Shares::compute},
                                        {"exposed copies", &Shares::copies},
                                        {"waiting", &Shares::waiting}};
 
-/// Lines of base/figure.hpp: "figure: ranks_4.efficiency 87.5 %".
+/// Returns lines of base/figure.hpp: "figure: ranks_4.efficiency 87.5 %".
 std::string figures(const std::vector<ScalingPoint>& points);
 
-/// "step 17 of ranks-2/run-1: 0.61 s, usually 0.31 s; +0.29 s on rank 1, stream gather".
+/// Returns lines such as "step 17 of ranks-2/run-1: 0.61 s, usually 0.31 s; +0.29 s on rank 1,
+/// stream gather".
 std::vector<std::string> describe_outliers(const Collected& collected);
 
-/// What a reader is to be told before believing the figures: missing runs, superlinear points,
-/// compute rates that fall much, other hosts or memory than planned, and intervals that tell
-/// little.
+/// Returns remarks on the reliability of the figures: missing runs, superlinear points, compute
+/// rates that fall much, other hosts or memory than planned, and intervals that are too wide.
 std::vector<std::string> describe_remarks(const Collected& collected,
                                           const std::vector<ScalingPoint>& points);
 

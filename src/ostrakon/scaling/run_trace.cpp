@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 constexpr int most_ranks = 1 << 20;
 
-/// Takes the events one by one.
+/// Builds a RunTrace from single events.
 class TraceBuilder {
  public:
   explicit TraceBuilder(const std::string& file) : file_(file) {}
@@ -56,7 +56,7 @@ class TraceBuilder {
     require(action.has_value() && stream < plan::streams && rank < most_ranks, "'", file_,
             "': has an event of the kind ", shown(fields.text("cat")), " on stream ", stream,
             "; expected actions of this version's plans");
-    // Microseconds; times before the first step's begin may be below 0 by a rounding.
+    // Times are in microseconds; those before the first step's begin may be rounded to below 0.
     TracedAction traced;
     traced.kind = *action;
     traced.stream = static_cast<plan::Stream>(stream);
@@ -79,13 +79,13 @@ class TraceBuilder {
 RunTrace read_trace(const std::string& file) {
   require(!is_missing(file), "'", file,
           "' does not exist; expected a run with output.trace as in the study's deck");
-  // Throw where it is no plain file, or a Git LFS pointer.
+  // These throw where the file is not a regular file, or a Git LFS pointer.
   checkpoint::plain_file_size(file, "trace");
   const PlainFile looked_at(file, PlainFile::Mode::read);
   std::ifstream stream(file, std::ios::binary);
   require(stream.is_open(), "'", file, "' can't be read: ", system_error());
   TraceBuilder builder(file);
-  // Traces are large: each event is taken as soon as it is read, and not kept.
+  // Traces are large, so each event is processed as soon as it is read, and not kept.
   const auto take = [&](int depth, Json::parse_event_t event, Json& value) {
     if (event != Json::parse_event_t::object_end || depth != 2) return true;
     builder.add(value);

@@ -9,16 +9,16 @@
 
 namespace ostrakon::scaling {
 
-/// A trace.json: what each rank did in some steps.
+/// The content of trace.json: the actions of each rank in some steps.
 struct RunTrace {
   int ranks = 0;
-  int hosts = 0;  ///< different ones that ranks ran on
-  /// The actions of each rank, for each step.
+  int hosts = 0;  ///< number of different hosts of the ranks
+  /// For each step, the actions of each rank.
   std::map<std::int64_t, std::vector<std::vector<TracedAction>>> steps;
 };
 
-/// Reads what runtime/trace.hpp writes. Throws Error, naming the file and what was expected, where
-/// it is missing, is cut off, or has other events.
+/// Reads a file of runtime/trace.hpp. Throws Error, naming the file and what was expected, where it
+/// is missing, is cut off, or has other events.
 RunTrace read_trace(const std::string& file);
 
 }  // namespace ostrakon::scaling

@@ -36,12 +36,12 @@ double incomplete_beta(double a, double b, double x) {
   if (x >= 1.0) return 1.0;
   const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
                                 a * std::log(x) + b * std::log1p(-x));
-  // The fraction converges fast on this side of the distribution's mean only.
+  // The fraction converges fast only on this side of the distribution's mean.
   return x < (a + 1.0) / (a + b + 2.0) ? front * beta_fraction(a, b, x) / a
                                        : 1.0 - front * beta_fraction(b, a, 1.0 - x) / b;
 }
 
-/// P(|T| > t).
+/// Returns P(|T| > t).
 double two_sided_tail(double t, int degrees) {
   return incomplete_beta(0.5 * degrees, 0.5, degrees / (degrees + t * t));
 }
@@ -50,7 +50,8 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Means of neighbours, `size` each; the first values that fill no batch are left out.
+/// Returns the means of batches of `size` neighbours; the first values that fill no batch are left
+/// out.
 std::vector<double> batch_means(const std::vector<double>& values, std::size_t size) {
   std::vector<double> means;
   for (std::size_t at = values.size() % size; at < values.size(); at += size)
@@ -63,7 +64,7 @@ std::vector<double> batch_means(const std::vector<double>& values, std::size_t s
 }  // namespace
 
 double student_t_95(int degrees) {
-  double low = 0.0, high = 13.0;  // with one degree it is 12.7
+  double low = 0.0, high = 13.0;  // with one degree of freedom it is 12.7
   for (int i = 0; i < 60; ++i) {
     const double middle = 0.5 * (low + high);
     (two_sided_tail(middle, degrees) > 0.05 ? low : high) = middle;

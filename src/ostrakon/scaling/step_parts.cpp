@@ -27,7 +27,7 @@ Part part_of(plan::Kind kind, plan::Stream stream) {
 RankParts divide_step(const std::vector<TracedAction>& actions, double step_seconds) {
   struct Edge {
     double time;
-    int change;  // of the number of actions that run
+    int change;  // change of the number of running actions
     std::size_t part, stream;
   };
   std::vector<Edge> edges;

@@ -8,7 +8,7 @@
 
 namespace ostrakon::scaling {
 
-/// What a rank does at a moment of a step: the first of these that holds.
+/// What a rank does at a moment of a step: the first of these that applies.
 enum class Part {
   compute,        ///< the compute stream runs an action
   communication,  ///< a collective or a send runs: exposed communication
@@ -24,32 +24,32 @@ constexpr Named<Part> part_names[] = {{Part::compute, "compute"},
                                       {Part::waiting, "waiting"}};
 constexpr const char* name(Part part) { return name_in(part_names, part); }
 
-/// The part that an action counts as. The step's sums, which all ranks add up on the host's stream,
-/// are communication; what is received from another stage is waiting, as its transfer and the wait
-/// for it are one.
+/// Returns the part of an action. The step's sums, which all ranks add up on the host's stream, are
+/// communication; receives from another stage are waiting, as a transfer and the wait for it can't
+/// be separated.
 Part part_of(plan::Kind kind, plan::Stream stream);
 
-/// An action as it ran, in seconds of any clock of its rank.
+/// A traced action, in seconds of any clock of its rank.
 struct TracedAction {
   plan::Kind kind = plan::Kind::forward;
   plan::Stream stream = plan::Stream::compute;
   double begin = 0.0, end = 0.0;
 };
 
-/// A step on one rank in parts, in seconds: their sum is the step's.
+/// The parts of a step on one rank, in seconds: they add up to the step.
 struct RankParts {
   std::array<double, parts> seconds{};
-  /// The same, but for waiting, by the stream that ran: the first one where there are several.
+  /// The parts but waiting, by the stream that ran: the first one if several did.
   std::array<double, plan::streams> by_stream{};
 
   double of(Part part) const { return seconds[static_cast<std::size_t>(part)]; }
 };
 
-/// Divides a step of `step_seconds` into parts, from the actions of a rank, in any order. What is
-/// left of the step's seconds is waiting; 0 where actions took longer than that.
+/// Divides a step of `step_seconds` into parts, by the actions of a rank, in any order. The rest of
+/// the step's seconds is waiting; 0 if actions took longer.
 RankParts divide_step(const std::vector<TracedAction>& actions, double step_seconds);
 
-/// From the first begin to the last end; 0 without actions.
+/// Returns the time from the first begin to the last end; 0 without actions.
 double span_of(const std::vector<TracedAction>& actions);
 
 }  // namespace ostrakon::scaling

@@ -11,29 +11,28 @@
 
 namespace ostrakon::runtime {
 
-/// The one allocation of a run in a memory space: planned memory in that of the device, or in
-/// pinned host memory; or, where it shall not be pinned, in host memory that a device reaches
-/// through copies only. Not initialised, so that pages are placed near the rank that first writes
-/// them.
+/// The one allocation of a run in a memory space: planned memory of the device, or pinned host
+/// memory; or, if not pinned, host memory that a device reaches only through copies. It is not
+/// initialised, so that pages are placed near the rank that first writes them.
 class Arena {
  public:
-  /// An arena of no bytes allocates nothing. `shared`: where it is a host's memory, such that other
-  /// processes can map it; its pages are taken at once then, near the calling thread.
+  /// An arena of no bytes allocates nothing. `shared`: whether host memory can be mapped by other
+  /// processes; its pages are then taken at once, near the calling thread.
   explicit Arena(std::int64_t bytes, plan::Space space = plan::Space::device, bool pinned = true,
                  bool shared = false);
-  /// Forgets what an executor in a sanitizer build has forbidden.
+  /// Ends the poisoning by an executor in a sanitizer build.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Null where there are no bytes.
+  /// Null if there are no bytes.
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
-  /// What other processes can map; of no bytes where they can't.
+  /// The memory that other processes can map; of no bytes where they can't.
   SharedMemory& shared() { return shared_; }
 
  private:
-  // Only the one of the arena's space owns anything.
+  // Only the member for the arena's space owns memory.
 #if OSTRAKON_HAS_DEVICE
   device::DeviceBytes device_;
   device::PinnedBytes pinned_;

@@ -26,7 +26,7 @@
 namespace ostrakon::runtime {
 namespace {
 
-/// A Kokkos profiling region that ends with its scope, whatever ends it.
+/// A Kokkos profiling region that ends with its scope, also by an exception.
 class Region {
  public:
   explicit Region(const std::string& label) { Kokkos::Profiling::pushRegion(label); }
@@ -39,8 +39,8 @@ bool a_tool_wants_regions() {
   return Kokkos::Tools::Experimental::get_callbacks().push_region != nullptr;
 }
 
-/// All of the arenas but the copy of the state that a checkpoint is written from: another thread
-/// reads it while actions run, so it can't be forbidden even for a moment.
+/// Poisons the arenas, but not the staging copy of a checkpoint: another thread reads it while
+/// actions run, so it can't be poisoned even for a moment.
 void forbid_all(const Program& program, const Arenas& arenas) {
   const int shared = program.plan.checkpoint;
   const auto forbid_rest = [&](std::byte* arena, const plan::MemoryPlan& memory) {
@@ -73,23 +73,25 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
   show(program, action, arenas);
 }
 
-/// A stream of the program that runs.
+/// A stream of the running program.
 ///
-/// It stops at the first of its actions that fails or is skipped: all after that one are skipped,
-/// so that for how many the handler has returned, and whether it stopped, says all about them.
+/// It stops at the first of its actions that fails or is skipped: all later ones are skipped, so
+/// that the number of actions whose handler has returned, and whether it stopped, tell its whole
+/// state.
 struct Line {
   std::unique_ptr<Queue> queue;
-  bool on_thread = false;        ///< runs on a thread of its own, not on the one that calls
+  bool on_thread = false;        ///< whether it runs on its own thread, not on the calling one
   std::vector<int> actions;      ///< in plan order
   std::vector<char> awaited;     ///< whether actions of other streams wait for them
   int ended = 0;                 ///< number of actions whose handler has returned
-  bool stopped = false;          ///< no more of them will
-  std::exception_ptr failure;    ///< of the action at which it stopped, unless that was skipped
-  bool runs = false;             ///< its thread has been started on it and is not done
-  const Line* awaits = nullptr;  ///< its thread sleeps until that many of these have ended
+  bool stopped = false;          ///< whether no more of them will
+  std::exception_ptr failure;    ///< exception of the action at which it stopped, unless that was
+                                 ///< skipped
+  bool runs = false;             ///< whether its thread was started on it and is not done
+  const Line* awaits = nullptr;  ///< the line whose actions its thread sleeps for
   int awaits_ended = 0;
   std::condition_variable wakes;
-  std::thread thread;  ///< begun when it first has something to run
+  std::thread thread;  ///< started when it first has something to run
 };
 
 std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams mode,
@@ -106,7 +108,8 @@ std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams 
   return std::make_unique<HostQueue>(Exec());
 }
 
-/// The device of the thread that makes it, for other threads: each has a current device of its own.
+/// The current device of the thread that makes this, to be set by other threads: each thread has
+/// its own.
 class CurrentDevice {
  public:
 #if OSTRAKON_HAS_DEVICE
@@ -150,7 +153,7 @@ class Executor::Implementation {
     line.queue = make_queue(stream, mode_, on_thread);
   }
 
-  /// To a queue that stays what it is.
+  /// Gives a stream a thread, without a change of its queue.
   void give_thread(plan::Stream stream) {
     lines_[static_cast<std::size_t>(stream)].on_thread = true;
   }
@@ -214,7 +217,7 @@ class Executor::Implementation {
   const Handler& handler_of(const plan::Action& action) const {
     return handlers[static_cast<std::size_t>(action.kind)];
   }
-  /// How many actions of its stream have ended once this one has.
+  /// Returns how many actions of its stream have ended once this one has.
   int count_with(int index) const { return position_[static_cast<std::size_t>(index)] + 1; }
 
   // ---- before a run, while all threads sleep
@@ -254,7 +257,7 @@ class Executor::Implementation {
     choose_order();
   }
 
-  /// Chooses the order of what runs on the calling thread.
+  /// Chooses the order of the actions on the calling thread.
   void choose_order() {
     order_.clear();
     if (mode_ == Streams::in_plan_order && perturbation) return perturb_order();
@@ -267,14 +270,15 @@ class Executor::Implementation {
     for (std::size_t place = 0; place < position_.size(); ++place) {
       std::array<std::size_t, plan::streams> ready{};
       std::size_t choices = 0;
-      // What goes on by itself is begun at once: others may wait for it while this rank waits.
+      // Operations that continue by themselves are begun first, as others may wait for them while
+      // this rank waits.
       for (const bool goes_on : {true, false}) {
         if (choices > 0) break;
         for (std::size_t s = 0; s < lines_.size(); ++s)
           if ((goes_on_[s] != nullptr) == goes_on && next_is_ready(lines_[s], begun[s], begun))
             ready[choices++] = s;
       }
-      // The first action in plan order that is left is always among them.
+      // The first remaining action in plan order is always among them.
       const std::size_t s = ready[random_bits(place) % choices];
       order_.push_back(lines_[s].actions[static_cast<std::size_t>(begun[s]++)]);
     }
@@ -295,7 +299,7 @@ class Executor::Implementation {
 
   // ---- in a run
 
-  /// The part of the calling thread.
+  /// Runs the actions of the calling thread.
   void drive() {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
@@ -343,7 +347,7 @@ class Executor::Implementation {
     }
   }
 
-  /// Whether its thread uses the device that all do; else the line stops.
+  /// Makes the thread use the common device; returns false, and stops the line, if that fails.
   bool is_on_device(Line& line) {
     try {
       current_.use();
@@ -366,7 +370,7 @@ class Executor::Implementation {
     return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
   }
 
-  /// Runs the next action of a stream, or skips it; whether the stream continues.
+  /// Runs the next action of a stream, or skips it; returns whether the stream continues.
   bool step(Line& line, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
@@ -376,8 +380,8 @@ class Executor::Implementation {
     return ends;
   }
 
-  /// Returns when the handlers of all that an action waits for have returned, with true; or one of
-  /// them never will. Blocks where there are threads: in order, all of them have.
+  /// Waits until the handlers of all actions that an action waits for have returned; returns false
+  /// if one of them never will. Blocks only if there are threads: in plan order, all have returned.
   bool wait_for_handlers(Line& line, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
@@ -393,7 +397,8 @@ class Executor::Implementation {
     return true;
   }
 
-  /// What an action may do is done behind all that it waits for. False: some of that never will be.
+  /// Makes an action's work wait for the work of all that it waits for. Returns false if some of
+  /// that will never be done.
   bool wait_for_work(Line& line, const plan::Action& action) {
     for (const int wait : action.waits) {
       const plan::Action& before = action_at(wait);
@@ -404,7 +409,7 @@ class Executor::Implementation {
     return true;
   }
 
-  /// Buffers of what was begun and may still go on.
+  /// Unpoisons the buffers of operations that may still continue.
   void show_unfinished() const {
     for (std::size_t s = 0; s < lines_.size(); ++s) {
       if (goes_on_[s] == nullptr) continue;
@@ -418,7 +423,8 @@ class Executor::Implementation {
     if (!has_failed_.exchange(true) && on_failure) on_failure(failure);
   }
 
-  /// One more action of a stream has ended, or the stream stops: wakes threads that wait for this.
+  /// Notes that an action of a stream has ended, or that the stream stops, and wakes waiting
+  /// threads.
   void tell(Line& line, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
@@ -435,9 +441,9 @@ class Executor::Implementation {
     wake(caller_);
   }
 
-  /// Calls the action's handler; whether it returned. `failure`: what it threw.
+  /// Calls the action's handler; returns whether it returned. `failure`: its exception.
   bool perform(Line& line, const plan::Action& action, int index, std::exception_ptr& failure) {
-    // Tools and observers see one thread only: few of them are thread-safe.
+    // Tools and observers see only one thread, as few of them are thread-safe.
     const bool is_told = !line.on_thread;
     const Handler& handler = handler_of(action);
     ActionTime& time = times[static_cast<std::size_t>(index)];
@@ -450,7 +456,7 @@ class Executor::Implementation {
       }
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
-    // Also before a `release`: what waits for it waits for what it waits for.
+    // This also precedes a `release`, as actions that wait for it rely on its waits.
     attempt([&] { is_possible = wait_for_work(line, action); });
     time.begin = seconds_now();
     if (is_possible && !failure) attempt([&] { line.queue->mark_begin(); });
@@ -468,7 +474,7 @@ class Executor::Implementation {
     }
     time.end = seconds_now();
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
-    // Inline this waits for what has been submitted to a device: it belongs to the action.
+    // In plan order this waits for submitted work of a device, which belongs to the action.
     const double added = seconds_now();
     if (is_possible && !failure) attempt([&] { is_possible = line.queue->add(has_failed_); });
     time.end += seconds_now() - added;
@@ -500,18 +506,19 @@ class Executor::Implementation {
   CurrentDevice current_;
   const Arenas arenas_;
   const Streams mode_;
-  std::array<HostQueue*, plan::streams> goes_on_{};  // whose handlers begin what goes on
+  std::array<HostQueue*, plan::streams> goes_on_{};  // queues of streams whose handlers begin
+                                                     // operations that continue
 
-  // The run's own: these are written before its threads start.
+  // The members of a run: these are written before its threads start.
   const Program* program_ = nullptr;
-  FloatMode float_mode_ = FloatMode::of_this_thread();  // of the thread that called
+  FloatMode float_mode_ = FloatMode::of_this_thread();  // mode of the calling thread
   bool shows_regions_ = false;
-  std::vector<int> position_;  // of each action in its stream
-  std::vector<int> order_;     // in which actions run on the calling thread
+  std::vector<int> position_;  // position of each action in its stream
+  std::vector<int> order_;     // order of the actions on the calling thread
 
-  std::mutex mutex_;  // of what follows, but for the actions of a line
+  std::mutex mutex_;  // protects the members below, except the actions of a line
   std::array<Line, plan::streams> lines_;
-  Line caller_;  // how the calling thread sleeps, whichever stream it runs
+  Line caller_;  // how the calling thread sleeps, for any stream that it runs
   std::condition_variable all_done_;
   bool ending_ = false;
   std::atomic<bool> has_failed_{false};

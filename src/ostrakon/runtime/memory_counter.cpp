@@ -23,13 +23,13 @@ std::atomic<std::int64_t> current{0}, peak{0}, allocations{0};
 tools::EventSet previous;
 bool counting = false;
 
-/// Whether Kokkos says of memory with this label that it is for itself. It gives some of that none.
+/// Whether a label is of memory that Kokkos allocates for itself, some of which has none.
 bool is_of_kokkos(std::string_view label) {
   return label.substr(0, 8) == "Kokkos::" || label == "[unlabeled]";
 }
 
-/// What Kokkos has allocated for itself. It does not give the label again where it frees such
-/// memory, hence the addresses.
+/// The memory that Kokkos has allocated for itself. It is found by address, as Kokkos does not
+/// repeat the label when it frees such memory.
 class KokkosMemory {
  public:
   void take(const void* pointer, std::int64_t bytes) {
@@ -39,7 +39,7 @@ class KokkosMemory {
     bytes_ += bytes;
     pieces_[pointer] = bytes;
   }
-  /// False where it is not of this memory.
+  /// Returns false if the pointer is not of this memory.
   bool give_back(const void* pointer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto piece = pieces_.find(pointer);
@@ -58,7 +58,8 @@ class KokkosMemory {
 };
 
 KokkosMemory& of_kokkos() {
-  static KokkosMemory* const one = new KokkosMemory;  // Kokkos may end after all else
+  static KokkosMemory* const one = new KokkosMemory;  // never deleted, as Kokkos may end after
+                                                      // everything else
   return *one;
 }
 
@@ -73,13 +74,13 @@ void on_allocate(Kokkos_Profiling_SpaceHandle space, const char* label, const vo
 
 void on_deallocate(Kokkos_Profiling_SpaceHandle space, const char* label, const void* pointer,
                    std::uint64_t bytes) {
-  // What is of Kokkos by its label alone was allocated before anything was counted.
+  // Memory with a label of Kokkos that is not registered was allocated before counting began.
   if (!of_kokkos().give_back(pointer) && !is_of_kokkos(label))
     count_deallocation(static_cast<std::int64_t>(bytes));
   if (previous.deallocate_data) previous.deallocate_data(space, label, pointer, bytes);
 }
 
-/// The number in `file` after `key`, or -1. An empty key takes the first word.
+/// Returns the number in `file` after `key`, or -1. With an empty key it is the first word.
 std::int64_t number_in(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   std::string word;
@@ -95,8 +96,8 @@ std::int64_t number_in(const std::string& file, const std::string& key) {
   return -1;
 }
 
-/// What a control group leaves of its limit: the cache of files, which the system drops when memory
-/// is short, counts as free.
+/// Returns the free part of a control group's limit: the file cache, which the system drops when
+/// memory is short, counts as free.
 std::int64_t left_in(const std::string& folder, const char* limit_name, const char* usage_name) {
   const std::int64_t limit = number_in(folder + limit_name, "");
   const std::int64_t usage = number_in(folder + usage_name, "");
@@ -107,14 +108,14 @@ std::int64_t left_in(const std::string& folder, const char* limit_name, const ch
   return std::max<std::int64_t>(0, limit - std::max<std::int64_t>(0, usage - cache));
 }
 
-/// The least that the control groups of this process leave: its own and all above it, since a job's
-/// limit is often set a few levels up.
+/// Returns the minimum that the control groups of this process leave: its own and all above it,
+/// since a job's limit is often set a few levels up.
 std::int64_t left_in_control_groups() {
   std::int64_t left = std::numeric_limits<std::int64_t>::max();
   std::ifstream groups("/proc/self/cgroup");
   std::string line;
   while (std::getline(groups, line)) {
-    // "0::/path" in version 2, "7:memory:/path" in version 1.
+    // Lines are "0::/path" in version 2, "7:memory:/path" in version 1.
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);

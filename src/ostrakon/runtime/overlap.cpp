@@ -7,8 +7,8 @@
 namespace ostrakon::runtime {
 namespace {
 
-/// Where the seconds of an action of another stream than compute count, all and hidden ones; or
-/// null.
+/// The totals to which the seconds of an action on another stream than compute are added, all and
+/// hidden ones; or null.
 struct Account {
   double* all = nullptr;
   double* hidden = nullptr;
@@ -16,7 +16,7 @@ struct Account {
 
 Account account_of(const plan::Action& action, OverlapTimes& overlap) {
   if (plan::communicates(action.kind)) return {&overlap.communication, &overlap.hidden};
-  if (action.unit < 0) return {};  // of the whole step: batches, and its sums
+  if (action.unit < 0) return {};  // copies for the whole step: batches, and its sums
   switch (action.stream) {
     case plan::Stream::upload:
     case plan::Stream::download:
@@ -46,7 +46,7 @@ OverlapTimes measure_overlap(const Program& program, const std::vector<ActionTim
     computes.push_back(a);
   }
   overlap.all = last - first;
-  // Actions are in the order of time stream by stream.
+  // Actions are in the order of time within each stream.
   std::array<std::size_t, plan::streams> next_of{};
   for (std::size_t a = 0; a < times.size(); ++a) {
     if (actions[a].stream == plan::Stream::compute || times[a].end == 0.0) continue;

@@ -6,15 +6,15 @@
 
 namespace ostrakon::runtime {
 
-/// Where the time of a run of a program went, in seconds.
+/// How the time of a run of a program was used, in seconds.
 struct OverlapTimes {
   double all = 0.0;            ///< from the first action's begin to the last one's end
-  double compute = 0.0;        ///< of actions on the compute stream
-  double communication = 0.0;  ///< of collectives, each on its own
-  double hidden = 0.0;         ///< of that, while the compute stream had an action to run
-  double copying = 0.0;        ///< of copies between host and device memory, of what units have
+  double compute = 0.0;        ///< actions on the compute stream
+  double communication = 0.0;  ///< sum of all collectives
+  double hidden = 0.0;         ///< part of it during which the compute stream had an action to run
+  double copying = 0.0;        ///< copies between host and device memory, of buffers of units
   double copying_hidden = 0.0;
-  double host = 0.0;  ///< of what the host computes: the actions of its stream that are of units
+  double host = 0.0;  ///< compute on the host: actions of its stream that belong to units
   double host_hidden = 0.0;
 };
 

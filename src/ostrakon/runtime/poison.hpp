@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// In a build with the address sanitizer the executor forbids all of the arena but the buffers that
+// In a build with the address sanitizer the executor poisons all of the arena but the buffers that
 // the running action declares, so an access that the plan does not declare ends the program. The
-// copy that a checkpoint is written from stays open: another thread reads it at any time.
+// staging copy of a checkpoint is never poisoned: another thread reads it at any time.
 
 #include <cstddef>
 

@@ -23,7 +23,7 @@ Program make_program(plan::StepPlan plan) {
   program.host_memory = plan::plan_memory(plan, plan::Space::host);
   plan::prove_memory(plan, program.memory);
   plan::prove_memory(plan, program.host_memory);
-  // The stages of a pipeline are proven where all of their plans are.
+  // Stages of a pipeline are proven where all of their plans are known.
   if (plan.grid.stages() == 1) plan::prove_stages({&plan});
   program.plan = std::move(plan);
   return program;

@@ -10,10 +10,11 @@
 
 namespace ostrakon::runtime {
 
-/// What profilers show of an action: "ostrakon: backward(block.3, micro-batch 0)".
+/// Returns the name of an action for profilers: "ostrakon: backward(block.3, micro-batch 0)".
 std::string label(const plan::StepPlan& plan, const plan::Action& action);
 
-/// Tells programs apart, also where one is made in another's place: each has its own, a copy too.
+/// Identifies a program, also if one is made in the place of another: each has its own id, copies
+/// too.
 class ProgramId {
  public:
   ProgramId() : value_(next()) {}
@@ -31,18 +32,18 @@ class ProgramId {
   std::uint64_t value_;
 };
 
-/// A plan with its place in memory, proven: what an executor runs.
+/// A proven plan with its placement in memory: the input of an executor.
 struct Program {
   plan::StepPlan plan;
-  plan::MemoryPlan memory;  ///< in device memory, which is host memory where there is no device
-  plan::MemoryPlan host_memory;  ///< in host memory
+  plan::MemoryPlan memory;  ///< layout in device memory, which is host memory if there is no device
+  plan::MemoryPlan host_memory;  ///< layout in host memory
   ProgramId id;
 
   /// Sums the bytes of all arenas.
   std::int64_t arena_bytes() const { return memory.arena_bytes + host_memory.arena_bytes; }
 };
 
-/// Plans memory and proves it; and, where the plan is not that of one of several stages, that the
+/// Plans memory and proves it; for a plan without pipeline stages also proves that the
 /// communication of ranks which run it matches.
 Program make_program(plan::StepPlan plan);
 
@@ -52,17 +53,16 @@ struct Arenas {
   std::byte* host = nullptr;
 };
 
-/// Where a buffer of a program begins, in the arena of its memory space.
+/// The address of a buffer of a program, in the arena of its memory space.
 std::byte* address_of(const Program& program, const Arenas& arenas, int buffer);
 
 /// Throws std::logic_error unless a buffer is in that space, or in device memory that is also the
-/// host's, where it has views of both.
+/// host's, which has views of both.
 void require_space(const plan::StepPlan& plan, int buffer, bool on_host);
 
-/// All of a buffer of a program. Throws std::logic_error where it is in other memory. Where device
-/// memory is the host's it has host views, too, for streams on threads outside Kokkos. Null where
-/// it has no bytes, such as the parameters of a unit without any, whichever memory they would be
-/// in.
+/// A view of a whole buffer of a program. Throws std::logic_error where it is in other memory. If
+/// device memory is the host's it has host views, too, for streams on threads outside Kokkos. Null
+/// if the buffer has no bytes, as for a unit without parameters, in any memory space.
 template <class T, class Space>
 View<T*, Space> view_of(const Program& program, const Arenas& arenas, int buffer,
                         const ViewOrigin* origin = nullptr) {

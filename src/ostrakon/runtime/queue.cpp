@@ -44,7 +44,7 @@ void DeviceQueue::begin(const std::vector<char>& awaited) {
   awaited_ = awaited;
   if (awaited.empty()) return;
   while (spans_.size() < awaited.size()) spans_.emplace_back();
-  start_.record(stream_.handle());  // reached at once: the stream has nothing to do
+  start_.record(stream_.handle());  // reached at once, as the stream has nothing to do
   start_seconds_ = seconds_now();
 }
 

@@ -10,11 +10,11 @@ namespace ostrakon::runtime {
 namespace {
 
 std::string quoted(const std::string& text) {
-  // Bytes that are no UTF-8 are no reason to lose a trace.
+  // Invalid UTF-8 is replaced, so that it does not make a trace fail.
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// An event that describes a process, or a thread of it.
+/// Returns an event that describes a process, or a thread of it.
 std::string metadata(const char* name, int rank, const std::string& arguments, int thread = 0) {
   return std::string("{\"ph\":\"M\",\"name\":\"") + name + "\",\"pid\":" + std::to_string(rank) +
          ",\"tid\":" + std::to_string(thread) + ",\"args\":{" + arguments + "}}";
@@ -22,7 +22,7 @@ std::string metadata(const char* name, int rank, const std::string& arguments, i
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-/// Nanoseconds as microseconds: "-0.070", "12.345".
+/// Writes nanoseconds as microseconds: "-0.070", "12.345".
 std::string microseconds(std::int64_t count) {
   char text[32];
   const std::int64_t size = std::abs(count);
@@ -47,8 +47,8 @@ std::string arguments_of(const plan::StepPlan& plan, const plan::Action& action,
 }  // namespace
 
 std::string begin_trace() {
-  // Every other event follows a comma, so that parts can be in any order. This one says what holds
-  // anyway.
+  // Every other event follows a comma, so that parts can be in any order. This first one sets a
+  // default value.
   return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" +
          metadata("process_sort_index", 0, "\"sort_index\":0");
 }
@@ -72,7 +72,7 @@ std::string trace_step(const Program& program, const std::vector<ActionTime>& ti
   for (std::size_t a = 0; a < times.size(); ++a) {
     const plan::Action& action = program.plan.actions[a];
     if (times[a].end == 0.0) continue;  // skipped
-    // Both ends are rounded, not the duration, so that bars that don't overlap still don't.
+    // Both ends are rounded, not the duration, so that bars that don't overlap are still apart.
     const std::int64_t begin = nanoseconds(times[a].begin - origin);
     const std::int64_t end = nanoseconds(times[a].end - origin);
     text += ",\n{\"ph\":\"X\",\"name\":" + quoted(program.plan.describe(action)) +

@@ -14,7 +14,8 @@ std::size_t index_of(const Program& program, const plan::Action& action) {
 
 }  // namespace
 
-/// Also false where its plan has been changed so that actions have other uses.
+/// Whether the origins are those of a program. False also if its plan was changed so that actions
+/// have other uses.
 bool ViewOrigins::OfProgram::fits(const Program& program) const {
   const std::vector<plan::Action>& actions = program.plan.actions;
   if (id != program.id.value() || first.size() != actions.size() + 1) return false;

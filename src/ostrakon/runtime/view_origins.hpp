@@ -13,14 +13,13 @@
 
 namespace ostrakon::runtime {
 
-/// Keeps, for an executor, where the views come from that its actions work with: one origin for
-/// each of an action's uses, and for each role that it is asked for and has no buffer in. Every
-/// program has its own, which stay as long as the executor, so that a view that is kept beyond its
-/// action finds that it has ended, whatever runs by then. None, at no cost, where views do not
-/// check.
+/// Keeps, for an executor, the origins of its actions' views: one for each of an action's uses, and
+/// one for each role without a buffer that it is asked for. Every program has its own, which live
+/// as long as the executor, so that a view that is kept beyond its action is found to have ended,
+/// whatever runs by then. If views do not check there are none, at no cost.
 class ViewOrigins {
  public:
-  /// Before a program runs: makes its origins, if it has not run here yet.
+  /// Makes the origins of a program before it runs, unless it has run here before.
   void prepare(const Program& program);
 
   /// The origins of an action, live until the end of the scope.
@@ -47,20 +46,20 @@ class ViewOrigins {
     return {now_->all.get() + now_->first[a], now_->first[a + 1] - now_->first[a]};
   }
 
-  // Where views check, of an action of the program that was prepared last.
+  // If views check, these return origins for an action of the program that was prepared last.
 
   /// Throws std::logic_error where the action does not use that buffer.
   const ViewOrigin* of(const Program& program, const plan::Action& action, int buffer) const;
-  /// Returns the origin for a role in which the action has no buffer. It is made when it is first
-  /// asked for, by any thread.
+  /// Returns the origin for a role in which the action has no buffer. It is made on the first call,
+  /// by any thread.
   const ViewOrigin* of_none(const Program& program, const plan::Action& action, plan::Role role);
 
  private:
   struct OfProgram {
     std::uint64_t id = 0;
-    std::vector<std::size_t> first;  ///< of each action; then the number of all
+    std::vector<std::size_t> first;  ///< first origin of each action; then the total number
     std::unique_ptr<ViewOrigin[]> all;
-    std::map<std::pair<std::size_t, plan::Role>, ViewOrigin> none;  ///< by action and role
+    std::map<std::pair<std::size_t, plan::Role>, ViewOrigin> none;  ///< keyed by action and role
 
     bool fits(const Program& program) const;
   };
@@ -69,7 +68,7 @@ class ViewOrigins {
 
   std::vector<std::unique_ptr<OfProgram>> programs_;
   OfProgram* now_ = nullptr;
-  std::mutex mutex_;  ///< of `none`
+  std::mutex mutex_;  ///< protects `none`
 };
 
 }  // namespace ostrakon::runtime

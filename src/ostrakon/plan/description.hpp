@@ -141,7 +141,7 @@ struct ModelDescription {
   std::int64_t element_bytes = 4;   ///< bytes of a parameter in the compute dtype
   std::int64_t master_bytes = 4;    ///< bytes of a master or a gradient
   std::int64_t sums_bytes = 0;  ///< the step's sums over tokens and gradients (loss, norm, counts)
-  // These members describe a stage:
+  // The members below describe a stage:
   std::vector<Chunk> chunks;  ///< in the order of their numbers; empty: one chunk with all units.
                               ///< Borrowed parameters are in none
   bool has_loss = true;       ///< whether its last unit is the model's last

@@ -94,8 +94,8 @@ struct Reshard {
   bool operator==(const Reshard& other) const { return kind == other.kind && ranks == other.ranks; }
 };
 
-/// Which gathers begin when a unit begins to compute, besides its own: those of the units that
-/// compute next, or of units by name.
+/// Names the gathers that begin when a unit begins to compute, besides its own: those of the units
+/// that compute next, or of units by name.
 struct Prefetch {
   int depth = 1;
   std::vector<std::string> units;  ///< if not empty, these instead of the next `depth` units
@@ -145,7 +145,7 @@ struct UnitRule {
 /// Whether `name` matches `pattern`, in which each * stands for any text, also none.
 bool matches(const std::string& pattern, const std::string& name);
 
-/// Which units recompute their saved activations in backward instead of keeping them.
+/// Says which units recompute their saved activations in backward instead of keeping them.
 struct Checkpointing {
   int every = 0;  ///< every n-th of the units that allow it, from the first; 1: all; 0: none
 

@@ -49,8 +49,8 @@ class ReductionPass {
   /// Sums of an addend over micro-batches.
   struct Addend {
     std::map<TreeNode, int> partial;  ///< partial sums that wait for others
-    /// With reduce-scatters that add to it: the sum over all micro-batches so far, in a buffer in
-    /// the memory where updates need it; -1: none.
+    /// The sum over all micro-batches so far, if reduce-scatters add to it, in a buffer in the
+    /// memory where updates need it; -1: none.
     int so_far = -1;
   };
   struct UnitSums {

@@ -122,7 +122,7 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
     of_seconds_.push_back(share * of_seconds);
   };
   StepLength shortest = with_stages(has_fewer_stages ? fewest : whole_.stages);
-  // These are shares of the distance from the shortest step to the whole one.
+  // `deeper` and `longer` are shares of the distance from the shortest step to the whole one.
   double deeper = 0.0, longer = 0.0;
   std::int64_t come_with_stages = 0;  // micro-batches
   if (has_fewer_stages) {

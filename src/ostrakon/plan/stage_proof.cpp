@@ -212,7 +212,7 @@ class Run {
   const RankClasses& classes_;
   const std::vector<Match> matches_;
   std::vector<std::size_t> arrived_;  // per match: how many of its actions have arrived
-  // These have an element for each class:
+  // The members below have an element for each class:
   std::vector<std::vector<int>> match_;  // per action: its match, or -1
   std::vector<std::array<Queue, streams>> queues_;
   std::vector<std::vector<bool>> ended_;             // per action

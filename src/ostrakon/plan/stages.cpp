@@ -108,8 +108,8 @@ std::vector<UnitRange> divide_units(const ModelDescription& model, int chunks) {
   std::vector<double> before(static_cast<std::size_t>(units) + 1, 0.0);
   for (int u = 0; u < units; ++u)
     before[u + 1] = before[u] + flops(model.units[u].forward) + flops(model.units[u].backward);
-  // These hold, for the first `end` units in c chunks, the minimum of the busiest chunk's work, and
-  // where the last chunk begins then.
+  // `least` and `begins` have, for the first `end` units in c chunks, the minimum of the busiest
+  // chunk's work, and where the last chunk begins then.
   std::vector<std::vector<double>> least(
       chunks + 1, std::vector<double>(units + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<int>> begins(chunks + 1, std::vector<int>(units + 1, 0));

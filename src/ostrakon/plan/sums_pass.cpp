@@ -53,7 +53,7 @@ void SumsPass::on(const Task& task) {
 void SumsPass::begin() {
   Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
-  // These sums are on the host. If they are sent while compute continues, they begin before it
+  // The sums below are on the host. If they are sent while compute continues, they begin before it
   // does.
   if (!updates_on_host_ && !travel_) return;
   make_host_sums();

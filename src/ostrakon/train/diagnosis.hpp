@@ -44,7 +44,7 @@ class Diagnosis {
   std::string name_noted() { return name_sum(noted_); }
 
  private:
-  /// Where the gradient of a micro-batch is not finite on this rank.
+  /// The place at which the gradient of a micro-batch is not finite on this rank.
   struct Origin {
     int distance;  ///< distance from the loss: twice the units in between, and one more for a tied
                    ///< unit

@@ -7,8 +7,8 @@
 #include <ostrakon/train/shard_layout.hpp>
 #include <vector>
 
-// These functions fill `values`, elements from `begin` on of a part of a flat parameter with
-// `slices`. Gaps are filled with zeros.
+// The functions of this file fill `values`, elements from `begin` on of a part of a flat parameter
+// with `slices`. Gaps are filled with zeros.
 
 namespace ostrakon::train {
 

@@ -73,7 +73,7 @@ class RunFolder {
   comm::Communicator& world_;
   Console& console_;
   FolderLockOptions lock_options_;
-  // These exist on rank 0:
+  // The members below exist on rank 0 alone:
   std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<MetricsFile> metrics_;
   bool rows_wait_ = false;  ///< whether rows wait and the user was told

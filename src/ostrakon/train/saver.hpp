@@ -19,7 +19,7 @@
 
 namespace ostrakon::train {
 
-/// Where and how checkpoints are saved, and their metadata.
+/// Settings of where and how checkpoints are saved, and their metadata.
 struct SaverSettings {
   std::string folder;           ///< folder of checkpoints
   std::int64_t keep = 2;        ///< how many of the last checkpoints are kept

@@ -58,7 +58,7 @@ struct TrainerSettings {
                                       ///< stream
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
-  /// These functions count terms of the loss, whose mean is over the terms of a step.
+  /// leaf_terms() and step_terms() count terms of the loss, whose mean is over the terms of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };

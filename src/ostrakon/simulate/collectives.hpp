@@ -28,9 +28,9 @@ struct CollectiveSeconds {
 /// rings as a node has ranks in the group, through the links of all of these. Latency grows with n:
 /// n - 1 steps, one per node across nodes (NCCL's src/graph/tuning.cc).
 ///
-/// With Machine::has_protocols the fastest of three counts: the numbers of the machine's networks;
-/// NCCL's LL, with the least latency and a quarter of the bandwidth (across nodes up to 4 MB); and
-/// LL128, with 92 % of the bandwidth.
+/// The fastest of three protocols counts with Machine::has_protocols: the numbers of the machine's
+/// networks; NCCL's LL, with the least latency and a quarter of the bandwidth (across nodes up to 4
+/// MB); and LL128, with 92 % of the bandwidth.
 CollectiveSeconds ring_seconds(const Machine& machine, const GroupShape& group, double bytes);
 
 /// The time of an all-to-all of `bytes` on each rank: 1 / n of them to each of the others. A rank

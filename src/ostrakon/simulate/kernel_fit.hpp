@@ -19,8 +19,8 @@ struct KernelSample {
   bool is_backward = false;
 };
 
-/// Which kernels have a launch time besides their work: matrix products alone, as on a host; or
-/// all, as on a device to which kernels are submitted.
+/// Says which kernels have a launch time besides their work: matrix products alone, as on a host;
+/// or all, as on a device to which kernels are submitted.
 enum class Launches { of_products, of_all };
 
 /// Upper bounds of a machine's rates, for rates that samples do not determine.

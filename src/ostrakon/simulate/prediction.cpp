@@ -110,7 +110,7 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();
   found.mfu = model_flops / (found.step_seconds * peak * ranks);
   Factors& factors = found.factors;
-  // These factors are the stage's: its operations, and its share of those that count for MFU.
+  // The factors are the stage's: its operations, and its share of those that count for MFU.
   double all_flops = 0.0;
   for (const StepPlan* stage : stages) all_flops += stage->flops();
   const double ranks_of_stage = plan.grid.ranks_of_stage();

@@ -79,7 +79,7 @@ class TraceBuilder {
 RunTrace read_trace(const std::string& file) {
   require(!is_missing(file), "'", file,
           "' does not exist; expected a run with output.trace as in the study's deck");
-  // These throw where the file is not a regular file, or a Git LFS pointer.
+  // plain_file_size and PlainFile throw where the file is not a regular file, or a Git LFS pointer.
   checkpoint::plain_file_size(file, "trace");
   const PlainFile looked_at(file, PlainFile::Mode::read);
   std::ifstream stream(file, std::ios::binary);

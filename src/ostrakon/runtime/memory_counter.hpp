@@ -25,7 +25,7 @@ struct MemoryCount {
 /// do nothing.
 void start_counting_memory();
 MemoryCount memory_count();
-/// These functions count memory that Kokkos does not know.
+/// Count memory that Kokkos does not know.
 void count_allocation(std::int64_t bytes);
 void count_deallocation(std::int64_t bytes);
 

@@ -145,7 +145,8 @@ struct StageSummary {
 struct Report {
   // The caller fills these in: a plan doesn't know its settings.
   std::vector<Setting> strategy;
-  std::string computed_on;  ///< hardware that ranks compute on, by the names of math::KernelForm
+  std::string
+      computed_on;  ///< kind of processor that ranks compute on, by the names of math::KernelForm
   MemoryUse device;
   MemoryUse host;
 

@@ -26,7 +26,7 @@ struct Carriers {
   /// Whether NCCL has one communicator for each group of ranks, not for each stream.
   bool single_communicators = false;
   double timeout = 600.0;  ///< timeout of NCCL in seconds
-  /// Called with the name of an operation that NCCL did not end in time, from its own thread.
+  /// Called with a message about an operation that NCCL did not end in time, from its own thread.
   std::function<void(const std::string&)> stuck;
 };
 

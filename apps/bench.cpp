@@ -33,7 +33,7 @@ std::vector<Seconds> measure(comm::Communicator& world, double budget,
     for (int call = 0; call < calls; ++call) work();
     return timer.seconds() / calls;
   };
-  // A sample is long enough for the clock, and for the barrier before it not to show.
+  // A sample is so long that the clock's resolution and the barrier before it do not matter.
   constexpr double shortest_sample = 2e-4;
   std::vector<double> estimates;
   for (const auto& work : works) {

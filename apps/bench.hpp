@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the measurements of ostrakon-bench share: how a time is taken, and how a row is shown.
+// Shared by the measurements of ostrakon-bench: timing, and output of rows.
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -13,38 +13,38 @@
 
 namespace ostrakon::bench {
 
-/// Seconds that a piece of work takes, as the slowest rank sees it.
+/// Seconds that a piece of work takes on the slowest rank.
 struct Seconds {
   double median = 0.0;
   double fastest = 0.0;
 };
 
-/// Seconds of each of `works`, over about `budget` seconds of repeats for each, at least 3, after a
-/// warm-up. The works alternate, so that noise of the machine affects all of them alike. Each work
-/// ends with its results in place (fenced). Collective over `world`.
+/// Measures each of `works` after a warm-up, repeated for about `budget` seconds each, at least 3
+/// times. The works alternate, so that noise of the machine affects all of them equally. Each work
+/// must end with its results complete (fenced). Collective over `world`.
 std::vector<Seconds> measure(comm::Communicator& world, double budget,
                              const std::vector<std::function<void()>>& works);
 
-/// Summarizes `values` that were measured over and over, at least one.
+/// Summarizes repeated measurements, at least one.
 Seconds summarize(std::vector<double> values);
 
-/// How a column's value is shown; JSON rows hold seconds, bytes and fractions as plain numbers.
+/// The format of a column's values; JSON rows hold seconds, bytes and fractions as plain numbers.
 enum class Format { text, count, seconds, bytes, number, ratio, percent };
 
 struct Column {
   std::string title;
-  std::string key;  ///< in JSON
+  std::string key;  ///< key in JSON
   Format format = Format::text;
   int width = 0;
 };
 
-/// Rows under a heading, each written as it comes, by one rank: aligned text or one JSON object a
-/// line. A null value is one that there isn't.
+/// Rows under a heading, each written at once, by one rank: as aligned text or one JSON object per
+/// line. A null value is missing.
 class Table {
  public:
   using Row = std::vector<nlohmann::ordered_json>;
 
-  /// `name`: the value of "bench" in JSON rows. Nothing is written where not `is_root`.
+  /// `name`: the value of "bench" in JSON rows. Writes nothing unless `is_root`.
   Table(std::string name, std::vector<Column> columns, bool json, bool is_root);
   void row(const Row& values);
 
@@ -56,44 +56,48 @@ class Table {
 };
 
 struct Options {
-  double seconds = 0.0;  ///< for each row, or for all steps; 0: as the measurement likes
+  double seconds = 0.0;  ///< per row, or for all steps; 0: chosen by the measurement
   bool json = false;
-  int ranks_per_node = 0;     ///< of comm: neighbouring ranks; 0: nodes as they are
-  std::string output;         ///< of machine: the file to write
-  std::string machine;        ///< of step: a machine file, for a prediction beside what is measured
-  DType dtype = DType::fp32;  ///< of kernels: in which models compute
-  double added_seconds_per_byte = 0.0;  ///< of step: that collectives take longer
+  int ranks_per_node = 0;               ///< comm: neighbouring ranks; 0: real nodes
+  std::string output;                   ///< machine: the file to write
+  std::string machine;                  ///< step: a machine file, to predict the measured times
+  DType dtype = DType::fp32;            ///< kernels: dtype in which models compute
+  double added_seconds_per_byte = 0.0;  ///< step: extra time of collectives
 };
 
-/// Kernels of one rank, all ranks at once.
+/// Measures kernels of one rank, on all ranks at once.
 void run_kernels(comm::Communicator& world, const Options& options);
 
-/// Collectives compared with MPI's own and with the same in two levels, where ranks are on several
-/// nodes; and from which size on two levels are faster. Throws Error on one rank.
+/// Measures collectives compared with MPI's own and, if ranks are on several nodes, with
+/// collectives in two levels; finds the size from which two levels are faster. Throws Error on one
+/// rank.
 void run_comm(comm::Communicator& world, const Options& options);
 
-/// Copies, launches, products and collectives of devices. Throws AgreedError without a device.
+/// Measures copies, launches, products and collectives of devices. Throws AgreedError without a
+/// device.
 void run_device(comm::Communicator& world, const Options& options);
 
-/// The numbers of a machine file (config/machine_file.hpp), measured by steps of small models and
-/// collectives; written to Options::output, or shown.
+/// Measures the numbers of a machine file (config/machine_file.hpp) by steps of small models and
+/// collectives; writes them to Options::output, or shows them.
 void run_machine(comm::Communicator& world, const Options& options);
 
-/// Training steps as a deck describes them, on synthetic data where its files are not there.
+/// Measures training steps of a deck, on synthetic data if its files do not exist.
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options);
 
-/// How much of a slower network's delay is hidden behind compute, for several depths of prefetch.
+/// Measures the fraction of a slower network's delay that is overlapped with compute, for several
+/// depths of prefetch.
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options);
 
-/// How long stages of a pipeline wait for each other, with units that sleep, compared with what
-/// their plans say.
+/// Measures how long pipeline stages wait for each other, with units that sleep, compared with
+/// their plans.
 void run_pipeline(comm::Communicator& world, config::Settings settings, const Options& options);
 
-/// Saving and reading state, compared with dd and cat, and what it costs training.
+/// Measures saving and reading of checkpoints, compared with dd and cat, and their cost in
+/// training.
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options);
 
-/// Takes the synthetic data set where the deck's files are not there, as rank 0 sees it; and more
-/// steps than anyone measures.
+/// Uses the synthetic data set if the deck's files do not exist on rank 0, and more steps than any
+/// measurement takes.
 void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& settings);
 
 }  // namespace ostrakon::bench

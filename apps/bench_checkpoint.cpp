@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Seconds of a shell's command. Throws Error where it fails.
+/// Returns the seconds that a shell command takes. Throws Error if it fails.
 double run_shell(const std::string& command) {
   const Stopwatch timer;
   const int status = std::system(command.c_str());
@@ -26,8 +26,8 @@ double run_shell(const std::string& command) {
   return timer.seconds();
 }
 
-/// A run that is saved and read over and over, compared with the system's own programs on as many
-/// bytes on the same file system.
+/// A run that is saved and read repeatedly, compared with the system's own programs on the same
+/// number of bytes on the same file system.
 class Checkpoints {
  public:
   Checkpoints(comm::Communicator& parent, const config::Settings& settings, double budget)
@@ -57,15 +57,15 @@ class Checkpoints {
     const auto row = [&](const char* what, double seconds, double peer) {
       table.row({what, saver_.bytes(), seconds, bytes / seconds / 1e9, peer / seconds});
     };
-    // Alternating, as a disk's rate varies over time.
+    // The programs alternate, as a disk's rate varies over time.
     std::vector<double> dd, write, cat, read;
     for (int turn = 0; turn < 3; ++turn) {
-      // Into a new file, as saves go.
+      // dd writes a new file, as saves do.
       dd.push_back(shell(text("rm -f '", plain(), "' && dd if=/dev/zero of='", plain(),
                               "' bs=4M count=", saver_.bytes(),
                               " iflag=count_bytes conv=fsync 2>/dev/null")));
       write.push_back(save());
-      // These are the checkpoint's own files: disks may make short work of dd's zeros.
+      // cat reads the checkpoint's own files, as disks may compress dd's zeros.
       drop_checkpoint();
       cat.push_back(shell(text("cat '", path_, "'/*.h5 >/dev/null")));
       drop_checkpoint();
@@ -86,7 +86,7 @@ class Checkpoints {
   }
 
  private:
-  /// Alternating: steps without a save, then steps during one.
+  /// Measures steps without a save, and steps during one, alternating.
   template <class Row>
   void measure_asynchronous(double copy, const Row& row) {
     std::vector<double> plain_steps, steps_during_save, stalls;
@@ -96,7 +96,7 @@ class Checkpoints {
       plain_steps.push_back(step());
       total += plain_steps.back();
       stalls.push_back(agreed([&] { saver_.begin(trainer_.progress(), "synthetic", true); }));
-      // Only steps during which every rank has something to write from begin to end.
+      // Counts only steps during which every rank is writing from begin to end.
       while (saver_.is_saving()) {
         const bool before = all_are_busy();
         const double seconds = step();
@@ -177,7 +177,7 @@ class Checkpoints {
         drop(entry.path().string());
   }
 
-  /// In the deck's output folder, so that it is on the file system that is meant.
+  /// Creates the folder in the deck's output folder, so that it is on the intended file system.
   void make_folder() {
     world_.agree([&] {
       if (world_.rank() == 0) fs::create_directories(settings_.output.directory);

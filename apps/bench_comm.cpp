@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t largest_bytes = 64 << 20;
 
-/// Memory for the arrays of all sizes, as an arena is: other ranks of the node may read it.
+/// Memory for the arrays of all sizes, allocated as an arena is: other ranks of the node may read
+/// it.
 class Room {
  public:
   explicit Room(int ranks) : memory_(4 * largest_bytes + (std::int64_t{1} << 16) * (ranks + 1)) {
@@ -24,7 +25,7 @@ class Room {
   }
   SharedMemory& memory() { return memory_; }
 
-  /// The next array, or with `first` the first one again.
+  /// Returns the next array; with `first`, starts again with the first one.
   View<float*> array(std::int64_t elements, bool first = false) {
     if (first) used_ = 0;
     const View<float*> view(reinterpret_cast<float*>(memory_.data() + used_), elements);
@@ -39,12 +40,12 @@ class Room {
   std::int64_t used_ = 0;
 };
 
-/// Buffers of one collective over `bytes` of full array, on this rank.
+/// This rank's buffers of a collective over a full array of `bytes`.
 struct Buffers {
   std::int64_t shard_elements;
   View<float*> full, staging, part, shard;
 
-  /// `part`: what ranks share between two levels, of `part_ranks` shards.
+  /// `part`: the array between two levels, of `part_ranks` shards.
   Buffers(Room& room, std::int64_t bytes, int ranks, int part_ranks)
       : shard_elements(
             std::max<std::int64_t>(64, bytes / std::int64_t{sizeof(float)} / ranks / 64 * 64)),
@@ -56,8 +57,8 @@ struct Buffers {
   }
 };
 
-/// The ranks of this rank's node, and those with its place on every node: as plans have them where
-/// collectives are in two levels.
+/// The ranks of this rank's node, and those with its position on every node, as in plans with
+/// collectives in two levels.
 struct Levels {
   comm::Communicator inside, across;
 
@@ -77,19 +78,19 @@ struct Levels {
   }
 };
 
-/// The ranks of each node where plans could have two levels, or 0.
+/// Returns the ranks per node if plans could have two levels, else 0.
 int ranks_per_node(const mesh::Mesh& mesh) {
   const int ranks = mesh.ranks_per_node();
   return mesh.nodes() > 1 && ranks > 1 && (ranks & (ranks - 1)) == 0 ? ranks : 0;
 }
 
-/// Seconds of what a unit's parameters and gradients take, in one level and in two.
+/// Seconds of a unit's gathers and reductions, in one level and in two.
 struct Pair {
   std::int64_t bytes = 0;
   double flat = 0.0, levels = 0.0;
 };
 
-/// Says from which size on two levels are faster for all that is larger.
+/// Shows the size from which on two levels are faster for all larger sizes.
 void show_size(const std::vector<Pair>& pairs, int ranks_per_node, bool json) {
   const Pair* from = nullptr;
   for (auto pair = pairs.rbegin(); pair != pairs.rend() && pair->levels < pair->flat; ++pair)

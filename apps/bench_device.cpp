@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a first run on a device should show, in minutes: how fast it copies, launches, multiplies
-// and communicates, next to what its maker says.
+// First measurements on a device, in minutes: rates of copies, launches, products and
+// communication, next to the vendor's numbers.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -130,7 +130,7 @@ struct Bench {
         2.0 * size * size * size / seconds * 1e-9);
   }
 
-  /// Bytes a rank sends in a second, and the ordered sum with it.
+  /// Measures the bytes that a rank sends per second, and the ordered sum with it.
   void collectives(comm::TransportKind kind, comm::Communicator& group) {
     const std::int64_t ranks = group.size();
     const std::int64_t shard = array_bytes / 4 / ranks / 64 * 64;

@@ -28,7 +28,7 @@ namespace {
 
 using math::Transpose;
 
-/// Values of a normal distribution, or zeros, in device memory, with pages as an arena has.
+/// Normally distributed values, or zeros, in device memory, with the pages of an arena.
 template <class T>
 class Array {
  public:
@@ -71,7 +71,7 @@ class MatrixArray : public Array<T> {
   View<T**> matrix_;
 };
 
-/// Token ids without order, in [0, vocabulary).
+/// Returns random token ids in [0, vocabulary).
 Kokkos::View<std::int32_t*, Memory> random_ids(std::int64_t count, std::int64_t vocabulary) {
   const Kokkos::View<std::int32_t*, Memory> ids("ids", static_cast<std::size_t>(count));
   const auto host = Kokkos::create_mirror_view(ids);
@@ -82,10 +82,10 @@ Kokkos::View<std::int32_t*, Memory> random_ids(std::int64_t count, std::int64_t 
   return ids;
 }
 
-/// The measurements, a method for each group of kernels. Sizes are those of GPT-2 small and, where
-/// small matrices behave otherwise, of the quickstart deck. Kernels that memory bounds get arrays
-/// that no cache holds, so that their ratio to a copy means the same on every machine. T is the
-/// dtype in which a model computes; gradients of parameters and what becomes of them are float.
+/// The measurements, one method per group of kernels. Sizes are those of GPT-2 small and, where
+/// small matrices behave differently, of the quickstart deck. Memory-bound kernels get arrays that
+/// exceed all caches, so that their ratio to a copy is comparable between machines. T is the dtype
+/// in which a model computes; parameter gradients and optimizer states are float.
 template <class T>
 class Kernels {
   using Compute = compute_t<T>;
@@ -141,7 +141,7 @@ class Kernels {
         {name, shape, seconds.median, seconds.fastest, rate * 1e-9, nullptr, rate / peak_flops_});
   }
 
-  /// `all_bytes`: what the kernel has to read and to write.
+  /// `all_bytes`: bytes that the kernel has to read and write.
   void memory_row(const std::string& name, const std::string& shape, double all_bytes,
                   const std::function<void()>& work) {
     const Seconds seconds = seconds_of(work);
@@ -150,8 +150,8 @@ class Kernels {
                 rate / peak_bandwidth_});
   }
 
-  /// A peak is what was reached once: other work on the machine must not make it small. So each
-  /// size gets its share of the time in several turns, and products of layers are among them.
+  /// Measures peak rates. Other work on the machine must not lower them, so each size is measured
+  /// in several turns, and products of layers are among the sizes.
   void peaks() {
     struct Size {
       std::int64_t m, n, k;
@@ -184,7 +184,7 @@ class Kernels {
     peak_bandwidth_ = 2.0 * float_bytes * count / seconds.fastest;
     table_.row({"peak: copy", text(count), seconds.median, seconds.fastest, nullptr,
                 peak_bandwidth_ * 1e-9, 1.0});
-    // A copy may write past the caches; what a kernel writes is read into them first.
+    // A copy may write past the caches; a kernel's output is read into them first.
     constexpr std::int64_t copy_rows = std::int64_t{1} << 16;
     const auto rows_of = [&](const auto& array) {
       return array.view().matrix(copy_rows, count / copy_rows);
@@ -371,7 +371,7 @@ class Kernels {
     step.weight_decay = 0.1;
     memory_row("adamw", text(count), 7.0 * size,
                [&] { optim::adamw<float>(exec_, parameters, gradients, first, second, step); });
-    // Rows of words that occur no more have such moments: they decay until they are subnormal.
+    // Rows of words that no longer occur have such moments: they decay until they are subnormal.
     const Array<float> unseen(count, 0.0), tiny(count, 0.0), tiny_squares(count, 0.0);
     math::fill<float>(exec_, tiny, 1e-40f);
     math::fill<float>(exec_, tiny_squares, 1e-40f);
@@ -396,7 +396,7 @@ class Kernels {
 }  // namespace
 
 void run_kernels(comm::Communicator& world, const Options& options) {
-  // Threads and subnormal numbers are as in decks that don't set them.
+  // Threads and subnormal numbers are set to the defaults of decks.
   train::set_matrix_threads({}, world);
   const math::SubnormalsScope scope(math::default_subnormals);
   train::dispatch_dtype(options.dtype,

@@ -35,7 +35,7 @@ class Layers final : public model::Model {
         unit.backward_at_once = unit.backward;
         unit.backward.emplace_back();
         unit.deferred_phases = 1;
-        unit.deferred_bytes = 1;  // says that it is deferred
+        unit.deferred_bytes = 1;  // marks it as deferred
       }
       description_.units.push_back(std::move(unit));
       parameters_.push_back(std::move(parameters));
@@ -76,7 +76,7 @@ class Layers final : public model::Model {
     if (in_one || buffers.phase == 1) of_weight(exec, own);
   }
 
-  // Public, as nvcc wants functions with lambdas for a device.
+  // public, as nvcc does not allow device lambdas in private functions
   struct Arrays {
     Arrays(const Layers& layers, const UnitBuffers<void>& buffers)
         : w(of<const float>(buffers.parameters, layers)),
@@ -95,7 +95,7 @@ class Layers final : public model::Model {
     View<float*> y, u, dy, dw;
   };
 
-  /// The mean of the last outputs.
+  /// Adds the mean of the last outputs.
   void add_up(const Exec& exec, const Arrays& own) const {
     const View<const float*> x = own.x;
     const View<float*> loss = own.y;

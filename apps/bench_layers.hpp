@@ -9,11 +9,11 @@
 namespace ostrakon::bench {
 
 /// A chain of `layers` layers, units "block.0", "block.1", ... between an embedding and a loss, of
-/// `width` elements each: u = w x, y = u + u^2 / 2, element by element. Backward leaves dL/du in
-/// the place of u; the gradient of w, which is deferred, takes that and x, and no further memory.
+/// `width` elements each: u = w x, y = u + u^2 / 2, element by element. Backward replaces u by
+/// dL/du; the gradient of w, which is deferred, uses that and x, and no further memory.
 std::unique_ptr<model::Model> make_layers(std::int64_t layers, std::int64_t width);
 
-/// Samples for it, which it does not look at.
+/// Empty samples for these layers, which do not read any.
 class NoSamples final : public data::SampleSource {
  public:
   static constexpr std::int64_t bytes = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ostrakon-bench machine: the numbers of a machine file, measured.
+// ostrakon-bench machine: measures the numbers of a machine file.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -41,10 +41,10 @@ ostrakon:
     streams: inline
 )";
 
-/// How often all is measured, in turn: the speed of a machine changes within a minute.
+/// Number of rounds over all measurements, as the speed of a machine changes within a minute.
 constexpr int rounds = 2;
 
-/// Without the quarter that took shortest and the one that took longest.
+/// Removes the quarter with the shortest and the quarter with the longest times.
 template <class T>
 std::vector<T> middle_half(std::vector<T> all, double T::*time) {
   std::sort(all.begin(), all.end(), [&](const T& a, const T& b) { return a.*time < b.*time; });
@@ -59,7 +59,7 @@ class MachineBench {
   MachineBench(comm::Communicator& world, const Options& options)
       : world_(world), options_(options) {}
 
-  /// What there is to say of some of its numbers, as config::write_machine takes it.
+  /// Remarks on some numbers, for config::write_machine.
   const std::map<std::string, std::string>& remarks() const { return remarks_; }
 
   Machine all() {
@@ -86,8 +86,8 @@ class MachineBench {
     machine_.name = text(host_name(), ", measured with ", world_.size(),
                          world_.size() == 1 ? " rank" : " ranks");
     machine_.ranks_per_node = 0;
-    // Rates are those of so many ranks at once: ranks that shared a core when they were measured
-    // are no slower than that.
+    // Rates are measured with this many ranks at once: ranks that shared a core then are no slower
+    // with as many ranks.
     machine_.cores_per_node = has_device
                                   ? 0
                                   : std::max(static_cast<int>(std::thread::hardware_concurrency()),
@@ -114,7 +114,7 @@ class MachineBench {
     return config::read_settings(model_deck, "deck of ostrakon-bench machine", overrides);
   }
 
-  // ---- sizes
+  // --- sizes
 
   /// Chooses the same models on all ranks.
   void choose_models() {
@@ -142,7 +142,7 @@ class MachineBench {
     return value;
   }
 
-  // ---- what no step exceeds
+  // --- upper bounds of rates
 
   static constexpr std::int64_t limit_bytes = std::int64_t{256} << 20;
 
@@ -153,7 +153,7 @@ class MachineBench {
     return mean(train::measure_product_rate(dtype, memory, 0.3));
   }
 
-  /// Bytes a second of a kernel that does nothing but read and write, all ranks at once.
+  /// Measures the bytes per second of a kernel that only reads and writes, on all ranks at once.
   double memory_rate() {
     const runtime::Arena memory(limit_bytes);
     const std::int64_t half = limit_bytes / 2,
@@ -172,12 +172,12 @@ class MachineBench {
 
   struct Run {
     plan::StepPlan plan;
-    std::vector<double> seconds;  ///< of each action
-    double step_seconds = 0.0;    ///< of all of them
-    double between = 0.0;         ///< of a step besides its actions
-    double wall_seconds = 0.0;    ///< of a step, by the rank that ends last
+    std::vector<double> seconds;  ///< per action
+    double step_seconds = 0.0;    ///< sum over actions
+    double between = 0.0;         ///< time of a step outside of actions
+    double wall_seconds = 0.0;    ///< time of a step on the slowest rank
 
-    /// Makes a run of as many actions, all 0.
+    /// Returns a run with a time of 0 for each action of the plan.
     static Run empty(plan::StepPlan plan) {
       Run run;
       run.seconds.assign(plan.actions.size(), 0.0);
@@ -192,9 +192,9 @@ class MachineBench {
     }
   };
 
-  /// Steps that each group of ranks makes at the same time as the others. Means over ranks, of
-  /// collectives that of the rank which comes last, and over those steps that take neither shortest
-  /// nor longest, so that actions add up to usual steps.
+  /// Runs steps, each group of ranks at the same time as the others. Times are means over ranks (of
+  /// collectives, those of the rank that comes last), and over the steps in the middle half, so
+  /// that actions add up to usual steps.
   Run run(const config::Settings& settings, MPI_Comm group = MPI_COMM_SELF) {
     mesh::Mesh mesh(group);
     train::Trainer trainer = train::make_trainer(settings, mesh);
@@ -206,8 +206,8 @@ class MachineBench {
     trainer.initialize();
     Run found = Run::empty(trainer.program(plan::Purpose::train).plan);
     struct Step {
-      double total = 0.0, between = 0.0;  // waits for others included
-      double wall = 0.0;                  // of the rank of the group that ends last
+      double total = 0.0, between = 0.0;  // includes waits for others
+      double wall = 0.0;                  // on the slowest rank of the group
       std::vector<double> actions;
     };
     std::vector<Step> steps;
@@ -246,11 +246,11 @@ class MachineBench {
       found.step_seconds += seconds;
     }
     found.between = mean(found.between);
-    found.wall_seconds = mean(found.wall_seconds);  // ranks leave out other steps
+    found.wall_seconds = mean(found.wall_seconds);  // ranks leave out different steps
     return found;
   }
 
-  /// Leaves of collectives in `seconds` what the rank takes that comes last.
+  /// Replaces the times of collectives in `seconds` by those of the rank that comes last.
   void leave_out_waits(comm::Communicator& group, const plan::StepPlan& plan,
                        std::vector<double>& seconds) {
     std::vector<double> least = seconds;
@@ -259,8 +259,8 @@ class MachineBench {
       if (plan::array_bytes(plan.actions[a]) > 0) seconds[a] = least[a];
   }
 
-  /// Steps of all models with each of these settings, in turn. A model with settings that was
-  /// disturbed, so that its rounds differ, is measured as often again.
+  /// Runs steps of all models with each of these settings, alternating. A model whose rounds
+  /// differ, as it was disturbed, is measured twice as often.
   std::vector<std::vector<Run>> runs_of(const std::vector<std::vector<std::string>>& kinds,
                                         MPI_Comm group = MPI_COMM_SELF, int ranks = 1) {
     const auto measure = [&](std::size_t kind, std::size_t model, std::vector<Run>& rounds_of) {
@@ -284,7 +284,7 @@ class MachineBench {
     return usual;
   }
 
-  /// Returns the same answer on all ranks.
+  /// Whether the rounds differ; the same on all ranks.
   bool differ(const std::vector<Run>& runs) {
     const auto [least, most] = std::minmax_element(
         runs.begin(), runs.end(),
@@ -295,7 +295,7 @@ class MachineBench {
     return apart > most_apart;
   }
 
-  /// The mean of those in the middle by the time of a step, of two that of both.
+  /// Returns the mean of the runs in the middle half by step time; of two runs, the mean of both.
   static Run usual_of(std::vector<Run> runs) {
     runs = middle_half(std::move(runs), &Run::wall_seconds);
     Run usual = Run::empty(runs.front().plan);
@@ -309,7 +309,7 @@ class MachineBench {
     halves_ = std::move(all[1]);
     fit(runs_, DType::fp32, machine_.fp32);
     fit(halves_, DType::bf16, machine_.bits16);
-    // Dtypes have numbers of their own; this is of whole arrays.
+    // Dtypes have numbers of their own; these are for whole arrays.
     machine_.kernels.row_bytes_per_second = machine_.fp32.kernels.row_bytes_per_second;
     if (const auto rows = remarks_.find(row_key("fp32")); rows != remarks_.end())
       remarks_[row_key("kernels")] = rows->second;
@@ -360,7 +360,8 @@ class MachineBench {
     show(samples, found, ostrakon::name(dtype));
   }
 
-  /// In the machine file, and in the output: a rate that the times of steps do not tell.
+  /// Notes in the machine file and in the output that a rate does not follow from the times of
+  /// steps.
   void state_bound(const std::string& key, const char* bound, const char* why,
                    const std::string& what, double rate, const char* unit) {
     remarks_[key] = text("a bound, ", bound, " this: the times of steps do not tell it, ", why);
@@ -386,10 +387,10 @@ class MachineBench {
     }
   }
 
-  /// Bytes a second of what actions of some kinds read and write.
+  /// Measures the bytes per second that actions of some kinds read and write.
   void updates() {
     const auto rate_of = [&](Kind kind, double Machine::*member, const std::vector<Run>& runs) {
-      // What the simulation takes at 1 byte/s is their bytes.
+      // The time that the simulation predicts at 1 byte/s is their number of bytes.
       Machine unit = machine_;
       unit.*member = 1.0;
       double bytes = 0.0, seconds = 0.0;
@@ -415,7 +416,7 @@ class MachineBench {
     machine_.step_seconds = std::max(0.0, between);
   }
 
-  /// What the host updates, and copies, of a model whose optimizer is offloaded.
+  /// Measures updates and copies on the host, with a model whose optimizer is offloaded.
   void host() {
     const Run found = run(settings_of(models_[1], {"memory.offload=all"}));
     double host_bytes = 0.0, host_seconds = 0.0;
@@ -439,8 +440,8 @@ class MachineBench {
     machine_.download_bytes_per_second = down_bytes / down_seconds;
   }
 
-  /// Measures small all-gathers, and all-to-alls with their sums; then of those in steps of fully
-  /// sharded models, whose arrays have left the caches.
+  /// Measures small all-gathers, and all-to-alls with their sums; then those in steps of fully
+  /// sharded models, whose arrays are no longer in caches.
   void network(comm::Communicator& ranks, int ranks_per_node, simulate::Network& network,
                const char* section) {
     const double n = ranks.size();
@@ -477,7 +478,7 @@ class MachineBench {
                   "their whole time, latency included, is counted",
                   text("all-gathers (", section, ")"), network.bytes_per_second, "bytes/s");
     }
-    // A sum whose bytes come from a cache may leave next to nothing for the transfer.
+    // If the sum reads from a cache, almost no time may remain for the transfer.
     if (network.exchange_bytes_per_second <= 0.0 ||
         network.exchange_bytes_per_second > 4.0 * network.bytes_per_second)
       network.exchange_bytes_per_second = 4.0 * network.bytes_per_second;
@@ -506,7 +507,7 @@ class MachineBench {
     if (all.size() > 2) show(all[2], ", fp32, streams on threads", Streams::concurrent);
   }
 
-  /// Times collectives of 64 floats a rank: an all-gather, and an all-to-all with its sums.
+  /// Measures collectives of 64 floats per rank: an all-gather, and an all-to-all with its sums.
   std::vector<Seconds> small_collectives(comm::Communicator& ranks) {
     train::carry_device_memory(ranks);
     constexpr std::int64_t part = 64;
@@ -532,7 +533,7 @@ class MachineBench {
                     }});
   }
 
-  /// Whether streams can have threads here, and these share the cores of ranks.
+  /// Whether streams can run on threads here, which share the cores of ranks.
   bool threads_share_cores(int ranks_per_node) const {
     return !has_device && comm::Communicator::threads_may_call() &&
            2 * ranks_per_node > machine_.cores_per_node;
@@ -543,13 +544,14 @@ class MachineBench {
                          [](const plan::Action& action) { return plan::array_bytes(action) > 0; });
   }
 
-  /// Ranks wait for each other in each collective, and more where a step is longer: what steps of
-  /// sharded models take longer than is simulated without that, where those of one rank do not.
+  /// Measures the time that ranks wait for each other in collectives, which grows with the length
+  /// of a step: the time of sharded steps beyond the simulation without waits, if steps of one rank
+  /// match it.
   void variation(const std::vector<Run>& runs, const std::vector<Run>& halves, int ranks_per_node,
                  simulate::Network& network) {
     Machine even = machine_;
     even.rank_deviation = 0.0;
-    Machine waiting = even;  // a second in each collective
+    Machine waiting = even;  // one second per collective
     waiting.inside_nodes.base_seconds += 1.0;
     waiting.across_nodes.base_seconds += 1.0;
     const auto simulated = [](const Run& run, const Machine& machine, int on_node) {
@@ -578,8 +580,8 @@ class MachineBench {
                  waits.of_step / simulate::added_by_variation(one, runs.front().plan.grid.ranks()));
   }
 
-  /// By how much longer a rank computes with streams on threads: what these steps take longer, of
-  /// what is simulated, than those with one action after the other.
+  /// Measures how much slower a rank computes with streams on threads: the additional time of these
+  /// steps, relative to the simulated times, compared with steps of one action after the other.
   void slowdown(const std::vector<Run>& runs, const std::vector<Run>& threads, int ranks_per_node) {
     using simulate::Streams;
     const auto simulated = [&](const Run& run, double slower, Streams streams) {
@@ -595,11 +597,11 @@ class MachineBench {
                 1.0;
       by_all += simulated(threads[m], 1.0, Streams::concurrent) / even - 1.0;
     }
-    if (by_all > 0.0)  // else no rank shares a core
+    if (by_all > 0.0)  // otherwise no rank shares a core
       machine_.thread_slowdown = std::max(machine_.thread_slowdown, longer / by_all);
   }
 
-  /// Least squares of absolute errors: time goes to large arrays.
+  /// Least squares of absolute errors, as most time is spent on large arrays.
   class BytesAndSeconds {
    public:
     void add(double bytes, double seconds) {
@@ -629,7 +631,7 @@ class MachineBench {
   comm::Communicator& world_;
   const Options options_;
   Machine machine_;
-  std::map<std::string, std::string> remarks_;  ///< of its numbers, by section and key
+  std::map<std::string, std::string> remarks_;  ///< remarks on numbers, keyed by section and key
   std::vector<TimedModel> models_;
   std::vector<Run> runs_;    ///< in fp32
   std::vector<Run> halves_;  ///< in bf16

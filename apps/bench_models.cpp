@@ -8,7 +8,7 @@
 namespace ostrakon::bench {
 namespace {
 
-/// Without the number of sequences.
+/// Returns the large models, without the number of sequences.
 const std::vector<TimedModel>& large_models() {
   static const std::vector<TimedModel> all = {
       {"GPT, width 1024",
@@ -80,10 +80,10 @@ std::vector<TimedModel> host_models() {
 
 std::vector<TimedModel> device_models(const DeviceFacts& device,
                                       const std::function<StepNeeds(const TimedModel&)>& needs_of) {
-  // A step reaches about half of the rate of large products. It takes this long, or for the sake of
-  // one sequence longer.
+  // A step reaches about half of the rate of large products. It takes `seconds`, or up to
+  // most_seconds for a single sequence.
   constexpr double share = 0.5, seconds = 0.04, most_seconds = 0.25;
-  // Libraries and streams take some of what is free.
+  // Libraries and streams use some of the free memory.
   const auto room = static_cast<std::int64_t>(0.8 * static_cast<double>(device.free_bytes));
   const std::vector<TimedModel> small = host_models();
   std::vector<TimedModel> chosen;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The decoders whose steps tell the numbers of a machine.
+// The decoders whose steps are timed to find the numbers of a machine.
 
 #include <cstdint>
 #include <functional>
@@ -10,34 +10,33 @@
 
 namespace ostrakon::bench {
 
-/// What blocks of real ones are made of, in other proportions. Enough layers that weights and
-/// activations come from memory, as those of real ones. A step has one micro-batch.
+/// A decoder with the layers of real ones in other proportions. It has enough layers that weights
+/// and activations come from memory, as in real ones. A step has one microbatch.
 struct TimedModel {
   std::string name;
-  std::string settings;        ///< of sections model and training, "key=value" with blanks between
-  std::int64_t sequences = 0;  ///< of a step
+  std::string settings;        ///< keys of model and training: "key=value", separated by blanks
+  std::int64_t sequences = 0;  ///< sequences per step
 };
 
-/// For a host: with 512, 1024 or 2048 rows, as what a product takes besides its operations does not
-/// grow with these.
+/// Models for a host: with 512, 1024 or 2048 rows, as the overhead of a product does not grow with
+/// rows.
 std::vector<TimedModel> host_models();
 
-/// What a device can do, as far as sizes depend on it.
+/// Properties of a device that determine sizes.
 struct DeviceFacts {
-  double products = 0.0;  ///< floating-point operations per second in large products, in 16 bits
-  std::int64_t free_bytes = 0;  ///< of its memory, for a rank
+  double products = 0.0;        ///< 16-bit FLOP/s in large products
+  std::int64_t free_bytes = 0;  ///< free device memory per rank
 };
 
-/// What a step of a model takes.
+/// The cost of a model's step.
 struct StepNeeds {
   double flops = 0.0;
-  std::int64_t bytes = 0;  ///< of device memory
+  std::int64_t bytes = 0;  ///< device memory
 };
 
-/// For a device: models that fill it, of so many sequences that a step takes about as long on any,
-/// and that fit into its memory; and a small one, which tells how long launches take. Where a
-/// device is too slow, or has too little memory, for one sequence of a model, one for a host stands
-/// in for it.
+/// Models for a device: they fill it, with so many sequences that a step takes about as long on any
+/// device, and fit into its memory; and a small one, which shows how long launches take. A model
+/// whose single sequence is too slow, or too large, for the device is replaced by one for a host.
 std::vector<TimedModel> device_models(const DeviceFacts& device,
                                       const std::function<StepNeeds(const TimedModel&)>& needs_of);
 

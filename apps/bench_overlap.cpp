@@ -16,15 +16,16 @@ namespace {
 
 using plan::Purpose;
 
-/// A way to run the deck.
+/// A variant of the deck's settings.
 struct Way {
   const char* streams;
   config::StreamsChoice choice;
   int prefetch;
-  std::int64_t chunks;  // of parallel.tensor
+  std::int64_t chunks;  // value of parallel.tensor_chunks
 };
 
-/// By prefetch where parameters are gathered, and by chunks where tensor ranks exchange rows.
+/// Returns variants: of prefetch if parameters are gathered, of chunks if tensor ranks exchange
+/// rows.
 std::vector<Way> ways_of(const config::Settings& settings) {
   const std::int64_t chunks = settings.tensor_chunks;
   std::vector<Way> ways = {{"inline", config::StreamsChoice::in_plan_order, 1, chunks},
@@ -40,8 +41,8 @@ std::vector<Way> ways_of(const config::Settings& settings) {
   return ways;
 }
 
-/// Steps of one trainer, alternating between the network as it is and one slower by a known time
-/// for each byte.
+/// Steps of one trainer, alternating between the real network and one slower by a known time per
+/// byte.
 class SlowedSteps {
  public:
   SlowedSteps(comm::Communicator& parent, const config::Settings& settings, double budget)
@@ -59,7 +60,8 @@ class SlowedSteps {
     trainer_.initialize();
     const auto bytes = static_cast<double>(program_.plan.bytes_sent());
     trainer_.step(*dataset, 1);
-    // Half as much as a step computes: what can be hidden depends on when, not on how much.
+    // The delay is half of a step's compute time: what can be overlapped depends on when, not on
+    // how much.
     double compute = runtime::measure_overlap(program_, trainer_.action_times()).compute;
     world.maximum(&compute, 1);
     delay_ = 0.5 * compute;
@@ -83,7 +85,7 @@ class SlowedSteps {
         durations_[a] = std::min(durations_[a],
                                  trainer_.action_times()[a].end - trainer_.action_times()[a].begin);
     }
-    // The time of the rank that came last to a collective counts: the others have waited in it.
+    // A collective takes the time of the rank that came last; the others have waited in it.
     std::vector<double> least = durations_;
     world.minimum(least.data(), static_cast<int>(least.size()));
     for (std::size_t a = 0; a < actions_; ++a)
@@ -91,13 +93,13 @@ class SlowedSteps {
   }
 
   double delay() const { return delay_; }
-  // The fastest of many: what else the machine does would count as delay.
+  // The fastest of many steps is taken: other work of the machine would count as delay.
   double plain() const { return summarize(plain_).fastest; }
   double slowed() const { return summarize(slowed_).fastest; }
-  /// Share of the delay that does not make steps longer.
+  /// Fraction of the delay that does not make steps longer.
   double hidden() const { return 1.0 - (slowed() - plain()) / delay_; }
 
-  /// The share that the plan hides, for actions as long as they were measured without the delay.
+  /// Fraction of the delay that the plan hides, with the actions' times measured without the delay.
   double hidden_in_plan() const {
     const auto step_seconds = [&](double seconds_per_byte) {
       std::vector<double> seconds = durations_;
@@ -119,7 +121,7 @@ class SlowedSteps {
   const std::size_t actions_;
   double delay_ = 0.0, seconds_per_byte_ = 0.0;
   std::vector<double> plain_, slowed_;
-  std::vector<double> durations_;  // of each action, the shortest in plain steps
+  std::vector<double> durations_;  // shortest time per action in plain steps
 };
 
 }  // namespace

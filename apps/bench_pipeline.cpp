@@ -18,12 +18,12 @@
 namespace ostrakon::bench {
 namespace {
 
-/// What a block's forward sleeps, and backward twice, once in each phase where it has two; other
-/// units do not.
+/// Seconds that a block's forward sleeps. Backward sleeps twice as long, once in each phase if it
+/// has two; other units do not sleep.
 constexpr double forward_seconds = 0.01;
 
-/// Steps whose units sleep: stages wait for each other as on a machine on which compute takes that
-/// long, whatever the cores here. `settings`: of the ranks, and of what `make_trainer` makes.
+/// Steps whose units sleep, so that stages wait for each other as on a machine with such compute
+/// times, whatever the cores here. `settings`: for the ranks, and for `make_trainer`.
 class SleepingSteps {
  public:
   SleepingSteps(comm::Communicator& parent, const config::Settings& settings,
@@ -73,10 +73,10 @@ class SleepingSteps {
 
   double measured() const { return measured_; }
   double planned() const { return planned_; }
-  /// Share of a step in which a stage does not compute, mean over stages.
+  /// Mean over stages of the fraction of a step in which a stage does not compute.
   double bubble() const { return 1.0 - busy_ / measured_; }
   double planned_bubble() const { return 1.0 - planned_busy_ / planned_; }
-  /// The largest of all stages.
+  /// Size of the largest arena of all stages.
   std::int64_t arena_bytes() const { return arena_bytes_; }
   std::int64_t micro_batches() const {
     return trainer_.program(plan::Purpose::train).plan.grid.micro_batches();
@@ -92,7 +92,7 @@ class SleepingSteps {
                                                  : 0.0;
   }
 
-  /// Plays the plans of all stages with actions that take as long as they sleep.
+  /// Simulates the plans of all stages with actions that take as long as they sleep.
   void simulate() {
     const plan::ModelDescription model =
         train::describe(trainer_.model(), trainer_.settings().optimizer);
@@ -176,7 +176,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
     settings.parallel.chunks = chunks;
     settings.parallel.schedule = schedule;
     settings.parallel.zero_bubble_memory = memory;
-    // Each chunk gets as many blocks.
+    // All chunks get equally many blocks.
     std::vector<int>& units = settings.parallel.chunk_units;
     units.assign(static_cast<std::size_t>(stages * chunks),
                  static_cast<int>(settings.model.layers / (stages * chunks)));
@@ -188,7 +188,7 @@ void run_pipeline(comm::Communicator& world, config::Settings settings, const Op
         SleepingSteps(
             world, settings, [&](mesh::Mesh& mesh) { return train::make_trainer(settings, mesh); },
             *dataset, budget));
-    // This times the schedule where nothing but its order limits it.
+    // This times a schedule that is limited only by its order.
     if (chunks > 1 || is_larger || settings.tensor * settings.context > 1) continue;
     NoSamples samples;
     const auto make_trainer = [&](mesh::Mesh& mesh) {

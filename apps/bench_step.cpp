@@ -23,7 +23,7 @@ using plan::Purpose;
 
 constexpr std::size_t kinds = plan::kinds;
 
-/// Calls and seconds of each kind of plan action on this rank, from reset() on.
+/// Calls and seconds of each kind of plan action on this rank since reset().
 class KindClock {
  public:
   void add(const plan::StepPlan& plan, const std::vector<runtime::ActionTime>& times) {
@@ -100,7 +100,7 @@ class StepBench {
       trainer_.step(dataset, step);
       double seconds = timer.seconds();
       clock_.add(trainer_.program(Purpose::train).plan, trainer_.action_times());
-      world_.maximum(&seconds, 1);  // so that all ranks stop after the same step
+      world_.maximum(&seconds, 1);  // the same on all ranks, so that they stop after the same step
       if (step <= warm_up) continue;
       step_seconds_.push_back(seconds);
       total += seconds;
@@ -140,8 +140,8 @@ class StepBench {
                data::name(settings_.data.dataset)});
   }
 
-  /// Seconds are means over ranks and steps, so that they add up where streams run inline; where a
-  /// rank waits for others, it is in a collective.
+  /// Shows seconds per kind, means over ranks and steps, so that they add up if streams run inline.
+  /// Waits for other ranks are part of collectives.
   void show_kinds(double peak) {
     comm::check_mpi(MPI_Allreduce(MPI_IN_PLACE, clock_.seconds.data(), kinds, MPI_DOUBLE, MPI_SUM,
                                   world_.mpi()),
@@ -183,7 +183,7 @@ class StepBench {
       table.row({"between", nullptr, rest, rest / all, nullptr, nullptr});
   }
 
-  /// What the simulation says of this step, and of its actions.
+  /// Shows the simulation's prediction for this step and its actions.
   void show_prediction() {
     const plan::StepPlan& plan = trainer_.program(Purpose::train).plan;
     const simulate::Streams streams = trainer_.streams() == runtime::Streams::in_plan_order
@@ -218,7 +218,7 @@ class StepBench {
   mesh::Mesh mesh_;
   comm::Communicator& world_;
   train::Trainer trainer_;
-  simulate::Machine machine_;  ///< of --machine
+  simulate::Machine machine_;  ///< from --machine
   KindClock clock_;
   std::vector<double> step_seconds_;
 };

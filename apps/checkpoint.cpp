@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ostrakon-checkpoint: looks into checkpoints and files of weights, compares them, and takes
-// weights to Hugging Face's format and back.
+// ostrakon-checkpoint: shows checkpoints and weight files, compares them, and converts weights to
+// Hugging Face's format and back.
 
 #include <iostream>
 #include <ostrakon/base/error.hpp>
@@ -58,7 +58,7 @@ reshard  writes a checkpoint as N ranks would have saved it (not needed to resum
 failure, of diff: not equal.
 )";
 
-/// The exit status.
+/// Returns the exit status.
 int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

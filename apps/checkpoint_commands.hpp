@@ -8,8 +8,8 @@
 
 #include "command_line.hpp"
 
-/// The commands of ostrakon-checkpoint, and what they share. Each returns the exit status and
-/// throws Error for what can't be done.
+/// The commands of ostrakon-checkpoint, and functions that they share. Each command returns the
+/// exit status, and throws Error on failure.
 namespace ostrakon::apps::checkpoint_program {
 
 constexpr const char* program = "ostrakon-checkpoint";
@@ -21,17 +21,18 @@ int import_weights(int argc, char** argv);
 int diff(int argc, char** argv);
 int reshard(int argc, char** argv);
 
-/// Throws Error unless there are two files; `what` names them.
+/// Throws Error unless there are two files; `what` names them in the message.
 void require_two_files(const CommandLine& arguments, const char* command, const char* what);
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
-/// The states that a checkpoint has, in order.
+/// All states of a checkpoint, in order.
 constexpr checkpoint::State all_states[] = {checkpoint::State::parameters,
                                             checkpoint::State::first_moment,
                                             checkpoint::State::second_moment};
 
-/// A table for people, printable: columns as wide as their widest text, two blanks between them.
+/// A table for people, escaped for a terminal: columns as wide as their widest text, two blanks
+/// apart.
 class Table {
  public:
   void add(std::vector<std::string> row) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `diff`: how two files of weights, or two checkpoints, differ.
+// `diff`: compares two weight files, or two checkpoints.
 
 #include <algorithm>
 #include <cmath>
@@ -40,14 +40,14 @@ constexpr std::int64_t block_elements = 1 << 20;
 
 // --- the two sides -------------------------------------------------------------------------------
 
-/// An array of one of the two sides.
+/// An array of one of the two files.
 struct Array {
   std::vector<std::int64_t> shape;
   std::function<void(std::int64_t first, std::int64_t count, float* values)> read;
 };
 using Arrays = std::map<std::string, Array>;
 
-/// A parameter under our name for it.
+/// Adds a parameter under our name.
 void add(Arrays& arrays, ParameterSource& source, const std::string& owner, const std::string& name,
          const std::vector<std::int64_t>& shape) {
   const auto read = [&source, owner, name, shape](std::int64_t first, std::int64_t count,
@@ -75,7 +75,7 @@ void read_state(CheckpointReader& reader, State state, int parameter, std::int64
   std::copy(numbers.begin(), numbers.end(), values);
 }
 
-/// Parameters, and moments as "first_moment of block.3.attention.qkv.weight".
+/// Returns parameters, and moments as "first_moment of block.3.attention.qkv.weight".
 Arrays arrays_of(CheckpointReader& reader, bool with_moments) {
   Arrays arrays;
   const auto& parameters = reader.manifest().parameters;
@@ -96,7 +96,7 @@ Arrays arrays_of(CheckpointReader& reader, bool with_moments) {
   return arrays;
 }
 
-/// Under their own names.
+/// Returns the tensors under their own names.
 Arrays arrays_of(SafetensorsReader& file) {
   Arrays arrays;
   for (const auto& [name, tensor] : file.tensors())
@@ -107,7 +107,7 @@ Arrays arrays_of(SafetensorsReader& file) {
   return arrays;
 }
 
-/// Under our names for them.
+/// Returns the parameters under our names.
 Arrays arrays_of(HuggingFaceSource& source, const config::Settings& settings) {
   Arrays arrays;
   for (const model::Parameter& p : checkpoint::parameters_of(settings.model, source.positions()))
@@ -115,7 +115,7 @@ Arrays arrays_of(HuggingFaceSource& source, const config::Settings& settings) {
   return arrays;
 }
 
-/// One of the two files.
+/// One of the two files to compare.
 class Side {
  public:
   Side(const std::string& path, const std::string& other) {
@@ -140,13 +140,15 @@ class Side {
   }
 
   const Arrays& arrays() const { return arrays_; }
-  /// How its config.json and the other's deck differ; empty: not, or it has none.
+  /// Differences between its config.json and the other's deck; empty if there are none, or no
+  /// config.json.
   const std::string& model_difference() const { return model_difference_; }
-  /// Null where it is no checkpoint.
+  /// Null if it is not a checkpoint.
   const Manifest* manifest() const { return checkpoint_ ? &checkpoint_->manifest() : nullptr; }
 
  private:
-  /// Reads the config.json of safetensors. Arrays can be compared where models differ, too.
+  /// Reads the config.json of safetensors. Differences are kept, as arrays of different models can
+  /// be compared, too.
   std::optional<checkpoint::HuggingFaceConfig> config_of(const std::string& path,
                                                          const config::Settings& settings) {
     const std::string config_path = checkpoint::huggingface_config_next_to(path);
@@ -170,7 +172,7 @@ class Side {
 
 // --- arrays --------------------------------------------------------------------------------------
 
-/// 0 where they are the same, bits of NaN too; NaN where only one is a number.
+/// Returns 0 if the arrays are bitwise equal, including NaNs; NaN if only one element is a number.
 double largest_difference(const Array& a, const Array& b) {
   const std::int64_t elements = elements_of(a.shape);
   std::vector<float> x, y;
@@ -182,7 +184,7 @@ double largest_difference(const Array& a, const Array& b) {
     a.read(first, count, x.data());
     b.read(first, count, y.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      // Equal bits are no difference, those of NaN neither.
+      // Equal bits are no difference, also those of NaN.
       // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (std::memcmp(&x[i], &y[i], sizeof(float)) == 0) continue;
       const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
@@ -193,7 +195,7 @@ double largest_difference(const Array& a, const Array& b) {
   return largest;
 }
 
-/// Prints them all. Returns how many differ.
+/// Prints all differences. Returns their number.
 std::size_t print_differences(const Arrays& a, const Arrays& b) {
   Table table;
   std::size_t different = 0;
@@ -232,14 +234,14 @@ std::size_t print_differences(const Arrays& a, const Arrays& b) {
 /// Names with values as text, in order.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
-/// Every bit of it.
+/// Formats a number so that it reads back exactly.
 std::string exact(double value) {
   TextWriter out;
   out << std::setprecision(17) << value;
   return out.str();
 }
 
-/// What a run resumes with, besides arrays.
+/// Returns the values, besides arrays, that a run resumes with.
 Fields fields_of(const Manifest& manifest) {
   const checkpoint::Progress& progress = manifest.progress;
   Fields fields = {{"step", text(progress.step)},
@@ -266,7 +268,7 @@ Fields fields_of(const Manifest& manifest) {
   return fields;
 }
 
-/// A line of a resolved deck without its comment and the blanks around it.
+/// Returns a line of a resolved deck, trimmed and without its comment.
 std::string without_comment(const std::string& line) {
   bool quoted = false;
   std::size_t end = line.size();
@@ -286,7 +288,7 @@ std::string without_comment(const std::string& line) {
   return text.substr(first, text.find_last_not_of(' ') + 1 - first);
 }
 
-/// Keys of a resolved deck, "training.steps", with their values; in order.
+/// Returns the keys of a resolved deck, "training.steps", with their values, in order.
 Fields fields_of_deck(const std::string& deck) {
   Fields fields;
   std::string section;
@@ -303,13 +305,13 @@ Fields fields_of_deck(const std::string& deck) {
       fields.emplace_back(section + "." + found.substr(0, colon),
                           value == std::string::npos ? "" : found.substr(value));
     } else if (!fields.empty()) {
-      fields.back().second += " " + found;  // a value of several lines
+      fields.back().second += " " + found;  // a value with several lines
     }
   }
   return fields;
 }
 
-/// Prints those that differ, as "name  first | second". Returns how many.
+/// Prints differing fields as "name  first | second". Returns their number.
 std::size_t print_differences(const std::string& title, const Fields& a, const Fields& b) {
   const std::map<std::string, std::string> first(a.begin(), a.end()), second(b.begin(), b.end());
   Table table;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `export` and `import`: weights to Hugging Face's format and back.
+// `export` and `import`: convert weights to Hugging Face's format and back.
 
 #include <charconv>
 #include <filesystem>
@@ -34,7 +34,7 @@ void require_another_file(const std::string& in, const std::string& out) {
   require(!are_same(in, out), "'", out, "' is the file to read");
 }
 
-/// "5GB" in bytes; units are powers of 1000.
+/// Returns a size such as "5GB" in bytes; units are powers of 1000.
 std::int64_t read_size(const std::string& size) {
   struct Unit {
     const char* name;
@@ -54,13 +54,13 @@ std::int64_t read_size(const std::string& size) {
                    "GB or TB (powers of 1000), such as 5GB"));
 }
 
-/// The token that begins and ends documents, where the tokenizer is known.
+/// Returns the token that begins and ends documents, if the tokenizer is known.
 std::optional<std::int64_t> end_of_text(const std::string& tokenizer) {
   if (tokenizer != data::ByteTokenizer::name) return std::nullopt;
   return data::ByteTokenizer::end_of_text;
 }
 
-/// Tensors and their config.json, in a folder. Returns the number of files of tensors.
+/// Writes tensors and their config.json into a folder. Returns the number of tensor files.
 int export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
                   const checkpoint::HuggingFaceOutput& output, const std::string& config) {
   checkpoint::NewFolder folder(out);

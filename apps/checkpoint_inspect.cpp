@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `inspect` and `verify`: what is in a file, a checkpoint or a folder of checkpoints, and whether
-// it is whole.
+// `inspect` and `verify`: show the content of a file, a checkpoint or a folder of checkpoints, and
+// check that it is undamaged.
 
 #include <filesystem>
 #include <iostream>
@@ -36,7 +36,7 @@ using checkpoint::WeightsReader;
 
 // --- inspect -------------------------------------------------------------------------------------
 
-/// Where a model began as one of Hugging Face's.
+/// Describes the Hugging Face model that a model began as, if any.
 std::string origin_line(const std::string& config, const std::string& path) {
   if (config.empty()) return "";
   const auto family = checkpoint::parse_huggingface_config(config, path).family;
@@ -79,10 +79,10 @@ void inspect_safetensors(const std::string& path) {
 
 std::string name_of(const Folder::Entry& entry) { return fs::path(entry.path).filename().string(); }
 
-/// What is wrong with a checkpoint, if anything is.
+/// The problem of a checkpoint, if there is one.
 struct Problem {
   std::string what;
-  bool is_damage = false;  ///< or it can't be read, here and now
+  bool is_damage = false;  ///< false: it can't be read at the moment
 
   std::string words() const { return (is_damage ? "damaged: " : "unreadable: ") + printable(what); }
 };
@@ -120,7 +120,7 @@ void inspect_checkpoints(const std::string& path) {
   table.print();
 }
 
-/// "parameters fp32, first_moment bf16": what a checkpoint has of a parameter.
+/// Lists the arrays of a parameter: "parameters fp32, first_moment bf16".
 std::string numbers_of(const CheckpointReader& reader, int parameter) {
   std::string list;
   for (const State state : all_states) {
@@ -200,7 +200,7 @@ void verify_weights(const std::string& path) {
             << " parameters of its deck's model, each with its checksum\n";
 }
 
-/// All of its bytes. Returns its manifest.
+/// Reads and checks all bytes of a checkpoint. Returns its manifest.
 Manifest read_whole(const std::string& path) {
   CheckpointReader reader(path);
   reader.verify();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `reshard`: a checkpoint as another number of ranks would have saved it.
+// `reshard`: rewrites a checkpoint for another number of ranks.
 
 #include <iostream>
 #include <ostrakon/base/error.hpp>

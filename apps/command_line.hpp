@@ -15,10 +15,10 @@
 
 namespace ostrakon::apps {
 
-/// Options that may be given once only: of two values, neither would be the obvious one.
+/// Options that may be given only once, as it would be unclear which of two values applies.
 class GivenOnce {
  public:
-  /// Throws Error where the option was given before, with another value.
+  /// Throws Error if the option was given before with another value.
   void add(const std::string& option, const std::string& value) {
     const auto [before, is_new] = values_.emplace(option, value);
     require(is_new || before->second == value, option, " is given twice, as ",
@@ -29,13 +29,13 @@ class GivenOnce {
   std::map<std::string, std::string> values_;
 };
 
-/// What the command line of a program with commands holds: the command, options with values, and
-/// the rest, which are files. Flags of Kokkos are not included.
+/// The command line of a program with commands: the command, options with values, and files. Flags
+/// of Kokkos are removed before.
 class CommandLine {
  public:
-  /// Throws Error where there is an option that is neither `known` nor one of `flags`, or a known
-  /// one without its value: "--seed 1" or "--seed=1". Flags take none. Those that are `repeated`,
-  /// which are known too, may be given with several values. What follows "--" is no option.
+  /// Throws Error for an option that is neither in `known` nor in `flags`, or for a known one
+  /// without its value: "--seed 1" or "--seed=1". Flags take no value. Options in `repeated`, which
+  /// must also be known, may be given with several values. Arguments after "--" are not options.
   CommandLine(const std::string& program, int argc, char** argv,
               const std::vector<std::string>& known, const std::vector<std::string>& flags = {},
               const std::vector<std::string>& repeated = {}) {
@@ -80,7 +80,7 @@ class CommandLine {
     return std::nullopt;
   }
 
-  /// All values of one that may be repeated, in their order.
+  /// Returns all values of a repeated option, in order.
   std::vector<std::string> text_options(const std::string& name) const {
     std::vector<std::string> values;
     for (const auto& option : options_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// ostrakon-data: turns text into token files, and looks into them.
+// ostrakon-data: converts text to token files, and shows them.
 
 #include <iostream>
 #include <ostrakon/base/error.hpp>

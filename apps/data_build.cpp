@@ -22,7 +22,7 @@
 namespace ostrakon::apps::data_program {
 namespace {
 
-/// A writer whose text comes from a corpus.
+/// Writes a token file from text.
 class TokenSink {
  public:
   TokenSink(const std::string& path, const data::Provenance& provenance)
@@ -48,7 +48,7 @@ class TokenSink {
   std::vector<std::int32_t> tokens_;
 };
 
-/// The first few names, with what is said of each.
+/// Lists the first few paths, each with a remark.
 std::string few(const std::vector<std::string>& paths,
                 const std::function<std::string(std::size_t)>& about) {
   std::string names;
@@ -72,7 +72,7 @@ void print_skipped(const char* why, const std::vector<std::string>& paths,
             << "\n";
 }
 
-/// What there may be text in that build does not see.
+/// Warns of files that may contain text, but were not read.
 void warn_of_hidden_text(const data::TextFiles& files) {
   constexpr int most = 3;
   int found = 0;
@@ -84,7 +84,7 @@ void warn_of_hidden_text(const data::TextFiles& files) {
   if (found > most) warn(text("and ", found - most, " more such files"));
 }
 
-/// What becomes tokens as it is, but may not be meant to.
+/// Warns of text that becomes tokens unchanged, but is perhaps not intended.
 void warn_of_odd_text(const data::TextFiles& files) {
   for (const std::string& model : files.models)
     warn(text("'", model, "' holds a model; its config.json and the like are read as text"));
@@ -100,7 +100,7 @@ void warn_of_odd_text(const data::TextFiles& files) {
               ": its three bytes become tokens. Without it: sed -i '1s/^\\xEF\\xBB\\xBF//'"));
 }
 
-/// Throws Error where a model was named, or nothing else is there.
+/// Throws Error if a model was named, or if there are only models.
 void require_no_model(const std::vector<std::string>& arguments, const data::TextFiles& files) {
   for (const std::string& model : files.models) {
     const bool is_named = std::any_of(arguments.begin(), arguments.end(),
@@ -134,7 +134,8 @@ data::TextFiles find_files(const std::vector<std::string>& arguments) {
   return files;
 }
 
-/// Below the least a double says nothing of documents, and zero would mean none.
+/// Returns --validation-fraction. A positive fraction below 1e-9 is refused, as it would select no
+/// document; 0 says so explicitly.
 double validation_fraction(const CommandLine& arguments) {
   constexpr double least = 1e-9;
   const std::string name = "--validation-fraction";
@@ -189,7 +190,7 @@ void build(int argc, char** argv) {
     validation.emplace(validation_path, provenance);
     return data::SplitCorpus{training->sink(), validation->sink()};
   });
-  // A pair, or nothing: no file has its name before both are good.
+  // Both files are completed before either gets its name, so that there is a pair or nothing.
   training->writer().complete();
   if (validates) validation->writer().complete();
   training->writer().finish();

@@ -7,7 +7,8 @@
 
 #include "command_line.hpp"
 
-/// The commands of ostrakon-data, and what they share. Each throws Error for what can't be done.
+/// The commands of ostrakon-data, and functions that they share. Each command throws Error on
+/// failure.
 namespace ostrakon::apps::data_program {
 
 constexpr const char* program = "ostrakon-data";
@@ -18,27 +19,27 @@ void info(int argc, char** argv);
 void verify(int argc, char** argv);
 void show(int argc, char** argv);
 
-/// The command line, for a token file to keep.
+/// Joins the command line, which a token file stores.
 std::string join(int argc, char** argv);
 
-/// A token file keeps them, and its texts are UTF-8. Throws Error, naming the first that is not.
+/// Throws Error, naming the first argument that is not UTF-8, as a token file stores the arguments.
 void require_utf8_arguments(int argc, char** argv);
 
-/// Four digits.
+/// Formats four digits.
 std::string rounded(double value);
 
-/// "1 file", "1,234 files".
+/// Formats a count and its noun: "1 file", "1,234 files".
 std::string counted(std::int64_t count, const std::string& noun);
 
-/// Writes a line to the standard error: what was done may not be what was wanted.
+/// Writes a warning to the standard error.
 void warn(const std::string& words);
 
-/// What a token file has in it, in a line.
+/// Prints a line on the content of a token file.
 void print_written(const std::string& path, const data::TokenFileWriter& writer);
 
 void make_parent_folder(const std::string& path);
 
-/// --output. Throws Error with `missing` where it is not given, and where it is a folder.
+/// Returns --output. Throws Error with `missing` if it is not given, and if it is a folder.
 std::string output_option(const CommandLine& arguments, const std::string& missing,
                           const std::string& ending);
 

@@ -25,10 +25,10 @@
 namespace ostrakon::apps::data_program {
 namespace {
 
-/// What is known of RAW's ids besides their numbers.
+/// Known properties of RAW's ids.
 struct KnownOfIds {
   std::optional<std::int64_t> end;           ///< the id that ends a document
-  std::vector<std::int32_t> bytes_of_token;  ///< of text, by id; empty: unknown
+  std::vector<std::int32_t> bytes_of_token;  ///< bytes of text per id; empty: unknown
 };
 
 void append_tokens(const std::vector<std::int32_t>& tokens, const KnownOfIds& known,
@@ -54,13 +54,13 @@ void append_documents(const std::vector<std::int32_t>& ids, const KnownOfIds& kn
   append_tokens(document, known, writer);
 }
 
-/// A number for each id of the vocabulary, in order, with white space between them.
+/// Reads one number per id of the vocabulary, in order, separated by white space.
 std::vector<std::int32_t> read_bytes_of_token(const std::string& path, std::int64_t vocabulary) {
   const std::string where = "--token-bytes '" + path + "'";
   require(is_there(path), where, " does not exist");
   require(!is_folder(path), where, " is a folder; expected a file");
   require(type_of(path) != std::filesystem::file_type::fifo, where, " is not a plain file");
-  const PlainFile looked_at(path, PlainFile::Mode::read);  // throws where it is a Git LFS pointer
+  const PlainFile looked_at(path, PlainFile::Mode::read);  // throws for a Git LFS pointer
   errno = 0;
   std::ifstream stream(path);
   require(stream.is_open(), where, " can't be read: ", system_error());
@@ -90,8 +90,8 @@ std::optional<data::IdType> id_type(const CommandLine& arguments) {
   return found;
 }
 
-/// The name that --tokenizer gives, or that of the Hugging Face tokenizer whose folder or file it
-/// names.
+/// Returns the name given by --tokenizer, or that of the Hugging Face tokenizer in that folder or
+/// file.
 std::string tokenizer_name(const CommandLine& arguments) {
   const auto option = arguments.text_option("--tokenizer");
   if (!option) return data::unknown_tokenizer;

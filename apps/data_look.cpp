@@ -63,7 +63,7 @@ void verify(int argc, char** argv) {
 
 namespace {
 
-/// Hands all tokens of a range to `work`, some at a time.
+/// Passes all tokens of a range to `work`, in blocks.
 template <class Work>
 void for_blocks(const data::TokenFile& file, data::TokenFile::Range range, const Work& work) {
   constexpr std::int64_t block_tokens = 1 << 16;
@@ -75,7 +75,7 @@ void for_blocks(const data::TokenFile& file, data::TokenFile::Range range, const
   }
 }
 
-/// The document that a token belongs to.
+/// Returns the document that contains a token.
 std::int64_t document_of(const data::TokenFile& file, std::int64_t token) {
   std::int64_t first = 0, last = file.info().document_count - 1;
   while (first < last) {
@@ -88,7 +88,7 @@ std::int64_t document_of(const data::TokenFile& file, std::int64_t token) {
   return first;
 }
 
-/// A line for each document.
+/// Prints one line per document.
 void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
   if (range.begin == range.end) return;
   for (std::int64_t document = document_of(file, range.begin); range.begin < range.end;
@@ -106,11 +106,11 @@ void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
   }
 }
 
-/// Shows text as it is; on a terminal, which would take some of it for orders, in printable
-/// characters, line by line.
+/// Prints text unchanged; on a terminal, which could interpret parts of it as control sequences, as
+/// printable characters, line by line.
 void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
   const bool escapes = isatty(STDOUT_FILENO) != 0;
-  std::string line;  // what there is of it yet
+  std::string line;  // the current line so far
   for_blocks(file, range, [&](const std::int32_t* tokens, std::int64_t count) {
     line += data::ByteTokenizer::decode(tokens, count, end_mark);
     const std::size_t end = escapes ? line.rfind('\n') + 1 : line.size();

@@ -30,7 +30,7 @@ using Tokens = std::vector<std::int32_t>;
 
 // --- the model -----------------------------------------------------------------------------------
 
-/// The context may be shorter than a table of learned positions, but not longer.
+/// Sets the context length, which may be shorter than a table of learned positions, but not longer.
 void set_context(apps::ModelFile& model, std::int64_t context, const std::string& weights) {
   config::Settings& settings = model.settings;
   const std::int64_t rows = settings.model.position_rows(settings.training.sequence_length);
@@ -39,7 +39,7 @@ void set_context(apps::ModelFile& model, std::int64_t context, const std::string
           " has learned positions, ", rows, "; expected as many at most");
   if (is_learned) settings.model.max_positions = rows;
   settings.training.sequence_length = context;
-  // It goes through a deck, so that it is checked against the model's sizes.
+  // The settings are converted to a deck and back, which checks them against the model's sizes.
   settings = config::read_settings(config::write_deck(settings), text("--context ", context), {},
                                    config::DeckUse::model);
   const std::string kept = model.parameters->huggingface_config();
@@ -72,7 +72,7 @@ apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
   if (!line.ids) require_text(model, line, path);
   require(!line.tokenizer || model.tokenizer == apps::unknown_tokenizer ||
               *line.tokenizer == model.tokenizer ||
-              // To ids a name of one's own for the files of a tokenizer makes no difference.
+              // With ids it does not matter if the tokenizer's files were given another name.
               (line.ids && model.tokenizer == checkpoint::huggingface_tokenizer(path)),
           path, ": trained on tokens of the tokenizer '", model.tokenizer, "'; --tokenizer says '",
           line.tokenizer.value_or(""), "'");
@@ -84,7 +84,7 @@ apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
 
 // --- the prompt ----------------------------------------------------------------------------------
 
-/// The token that ends a document, where it is known.
+/// Returns the token that ends a document, if it is known.
 std::optional<std::int32_t> end_of_text(const apps::ModelFile& model, const CommandLine& line) {
   const std::int64_t vocabulary = model.settings.model.vocabulary;
   require(line.end_of_text.value_or(0) < vocabulary, "--end-of-text ", line.end_of_text.value_or(0),
@@ -102,7 +102,7 @@ std::string prompt_text(const CommandLine& line) {
   return line.prompt.value_or("");
 }
 
-/// What is written, and how it begins.
+/// A text to write, and its beginning.
 struct Text {
   std::string prompt;  ///< as given
   Tokens tokens;       ///< at least one
@@ -143,7 +143,7 @@ void tell_damage(const std::string& problem) {
   std::cerr << "damaged: " << printable(problem) << std::endl;
 }
 
-/// The one model or, of those of a run's folder, the first without damage.
+/// Opens the given model or, for a run's folder, the first one without damage.
 Writer make_writer(const CommandLine& line) {
   const bool of_run = checkpoint::is_run_folder(line.model);
   require(!of_run || !line.deck, "--deck is for safetensors; '", line.model, "' is a run's folder");
@@ -218,8 +218,8 @@ int main(int argc, char** argv) {
         world.agree([&] {
           require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
           const CommandLine line = apps::generate_program::parse(arguments);
-          // Threads are set as in training: a library that is left alone takes all cores, for
-          // products too small.
+          // Threads are set as in training: by default libraries use all cores, although the
+          // products are too small for that.
           math::set_gemm_threads(static_cast<int>(line.threads.value_or(host_threads())));
           write_samples(make_writer(line), line);
         });

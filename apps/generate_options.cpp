@@ -104,7 +104,7 @@ CommandLine parse(const Arguments& arguments) {
       (argument == "--ids" ? line.ids : line.ignore_end) = true;
       continue;
     }
-    // "--seed 1" or "--seed=1"
+    // Options are given as "--seed 1" or "--seed=1".
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     const char* const known[] = {"--deck",        "--tokenizer", "--context", "--library-threads",

@@ -24,7 +24,7 @@ struct CommandLine {
   train::SamplingSettings sampling;
 };
 
-/// Throws Error for an option that is not known, has no value or a bad one, or does not go with
+/// Throws Error for an option that is unknown, has no value or an invalid one, or contradicts
 /// another.
 CommandLine parse(const Arguments& arguments);
 

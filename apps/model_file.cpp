@@ -31,7 +31,8 @@ config::Settings read_inner_deck(const std::string& deck, const std::string& pat
   return config::read_settings(deck, path + " (its deck)", {}, config::DeckUse::model);
 }
 
-/// A checkpoint that has lost its manifest is said to be damaged, not something else.
+/// Whether a path has the name of a checkpoint: one that has lost its manifest is reported as
+/// damaged.
 bool named_as_checkpoint(const std::string& path) {
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
     if (is_there((fs::path(path) / name).string())) return false;
@@ -39,12 +40,13 @@ bool named_as_checkpoint(const std::string& path) {
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
-/// Default tokens to look back on: all positions, or those that attention has all of.
+/// Returns the default context length: all positions, or those inside of attention's window.
 std::int64_t tokens_of(const checkpoint::HuggingFaceConfig& config) {
   return std::min(config.positions, config.window.value_or(config.positions));
 }
 
-/// Through a deck, which is checked for sizes that are too large or don't go together.
+/// Returns settings by way of a deck, which checks for sizes that are too large or contradict each
+/// other.
 config::Settings settings_of_config(const std::string& path, std::optional<std::int64_t> context) {
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
   const bool learned = config.model.positions == model::Positions::learned;
@@ -114,7 +116,7 @@ ModelFile open_with_deck(const std::string& path) {
 
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context) {
-  // What is no such file is to be named as that, before a description is missed.
+  // Opened first, so that another kind of file is reported before a missing description.
   const checkpoint::SafetensorsReader readable(path);
   ModelFile file;
   open_with(settings_of_safetensors(path, deck, context), path, file);

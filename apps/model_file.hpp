@@ -11,45 +11,47 @@
 
 namespace ostrakon::apps {
 
-/// What a path turns out to be.
+/// The kind of model file at a path.
 enum class FileKind { weights, checkpoint, checkpoints, safetensors };
 
-/// Throws Error where there is nothing. A file that is no HDF5 counts as safetensors; a folder too,
-/// unless there are checkpoints in it, or it has a manifest or the name of a checkpoint.
+/// Returns the kind of a path; throws Error if it does not exist. A file that is not HDF5 counts as
+/// safetensors. So does a folder, unless it contains checkpoints, or has a manifest or the name of
+/// a checkpoint.
 FileKind kind_of(const std::string& path);
 
-/// The same, but for folders of checkpoints: throws Error that says to name one of them.
+/// As kind_of, for a single model: throws Error for a folder of checkpoints, saying to name one of
+/// them.
 FileKind one_model_kind(const std::string& path);
 
-/// The file or folder to read where a user names one: see checkpoint::follow_latest. Says so, to
-/// stderr, where it is not what has the name. Throws Error where that can't be known.
+/// Returns the file or folder to read for a path: see checkpoint::follow_latest. Prints a note to
+/// stderr if it is another path. Throws Error if it can't be determined.
 std::string meant_file(const std::string& named);
 
-/// A model, and who reads its parameters.
+/// A model, and the source of its parameters.
 struct ModelFile {
-  config::Settings settings;  ///< `model` and training.sequence_length count
-  std::string tokenizer;      ///< "external" where nothing says it
+  config::Settings settings;  ///< only `model` and training.sequence_length are used
+  std::string tokenizer;      ///< "external" if unknown
   std::int64_t step = 0;
   std::unique_ptr<checkpoint::ParameterSource> parameters;
 };
 
-/// A weights file or a checkpoint, which have a deck in them. Throws Error, also where they don't
+/// Opens a weights file or a checkpoint, which contain a deck. Throws Error, also if they don't
 /// have the parameters of their deck's model.
 ModelFile open_with_deck(const std::string& path);
 
-/// Safetensors with Hugging Face's names. `deck`: a file whose section model, and sequence_length,
-/// describe them; where there is none the config.json next to them does. Where there are both, they
-/// have to agree. `context`: tokens to look back on, where config.json describes them and positions
-/// are rotary; none: as many as its positions, or its window if that is shorter.
+/// Opens safetensors with Hugging Face's names. `deck`: a file whose section model, and
+/// sequence_length, describe them; without it the config.json next to them does. If there are both,
+/// they must agree. `context`: context length, if config.json describes them and positions are
+/// rotary; none: the number of positions, or the window if that is shorter.
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context);
 
-/// The settings alone: see open_safetensors.
+/// Returns only the settings: see open_safetensors.
 config::Settings settings_of_safetensors(const std::string& path,
                                          const std::optional<std::string>& deck,
                                          std::optional<std::int64_t> context);
 
-/// A deck's settings, of which `model` and training.sequence_length count.
+/// Returns a deck's settings, of which `model` and training.sequence_length are used.
 config::Settings settings_of_deck(const std::string& path);
 
 using data::unknown_tokenizer;

@@ -5,13 +5,13 @@
 
 namespace ostrakon::apps {
 
-/// For the file or folder that `option`, or an argument of that name, says is to be written. Throws
-/// Error where a shell would have expanded it, see require_expanded.
+/// Checks the output path of `option`, or of an argument of that name. Throws Error if a shell
+/// should have expanded it, see require_expanded.
 void require_output(const std::string& option, const std::string& path);
 
-/// For what a command is about to write as a whole. Throws Error where something has that name
-/// already, but for a file where `overwrite` (the option --overwrite): that one is replaced when
-/// the new one is good.
+/// Checks the path that a command is about to write as a whole. Throws Error if something has that
+/// name, except a file with `overwrite` (the option --overwrite), which is replaced once the new
+/// one is complete.
 void require_free_name(const std::string& path, bool overwrite);
 
 }  // namespace ostrakon::apps

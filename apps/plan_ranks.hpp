@@ -9,10 +9,11 @@ namespace ostrakon::apps {
 
 using train::place_on_ranks;
 
-/// What a step of `settings` on `ranks` ranks makes of `seconds`, at `flops` of a rank.
+/// The throughput of a step of `settings` on `ranks` ranks that takes `seconds`, with `flops` per
+/// rank.
 struct Throughput {
   double tokens_per_second = 0.0;  ///< of all ranks
-  double mfu = 0.0;                ///< of plan::model_flops
+  double mfu = 0.0;                ///< by plan::model_flops
 };
 Throughput throughput(const config::Settings& settings, const plan::ModelDescription& model,
                       int ranks, double seconds, double flops);

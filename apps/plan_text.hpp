@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// What several outputs of ostrakon-plan write alike.
+// Text that several outputs of ostrakon-plan share.
 
 namespace ostrakon::apps {
 

@@ -9,7 +9,7 @@ namespace ostrakon::apps {
 
 std::string read_file(const std::string& path) {
   require(!is_folder(path), path, ": is a folder; expected a deck");
-  // Decks are short; a data file given by mistake is not.
+  // The size is limited, as a data file may be given by mistake.
   return read_text(path, 1 << 20);
 }
 

@@ -13,13 +13,13 @@ using train::Arguments;
 using train::run_program;
 
 /// Exit status of a run that was stopped early and can be resumed: EX_TEMPFAIL, on which batch
-/// systems can be set to requeue.
+/// systems can be configured to requeue.
 constexpr int status_requeue = 75;
 
-/// A deck's text. Throws Error where the file can't be read.
+/// Returns a deck's text. Throws Error if the file can't be read.
 std::string read_file(const std::string& path);
 
-/// Collective: rank 0 reads the file, all ranks the settings in it. Throws AgreedError.
+/// Rank 0 reads the file, all ranks parse it. Collective. Throws AgreedError.
 config::Settings read_deck(comm::Communicator& world, const std::string& path,
                            const std::vector<config::Override>& overrides);
 

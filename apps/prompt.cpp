@@ -16,7 +16,7 @@
 namespace ostrakon::apps {
 namespace {
 
-/// Says that input is awaited: at once on a terminal, else after a second.
+/// Announces that input is awaited: at once on a terminal, else after a second.
 void tell_that_it_waits(std::ostream& log) {
   constexpr int patience = 1000;  // milliseconds
   pollfd input{STDIN_FILENO, POLLIN, 0};
@@ -47,7 +47,8 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
-/// A prompt is no model, of which another may be taken where one is damaged.
+/// Throws Error for a Git LFS pointer. It is no DamagedError, after which the next model would be
+/// tried.
 void require_no_pointer(const std::string& path, const std::string& text) {
   try {
     if (text.size() <= most_lfs_pointer_bytes) require_no_lfs_pointer(path, text);

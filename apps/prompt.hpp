@@ -11,10 +11,10 @@ namespace ostrakon::apps {
 // Prompts from files and standard input lose one newline at their end, which editors and `echo`
 // add. Waiting for standard input is announced on `log`.
 
-/// The text in a file; "-" is standard input. Throws Error where it can't be read.
+/// Returns the text in a file; "-" is standard input. Throws Error if it can't be read.
 std::string read_prompt(const std::string& path, std::ostream& log);
 
-/// Token ids, with commas or white space between them. Throws Error for what is no id in [0,
+/// Parses token ids, separated by commas or white space. Throws Error for anything but ids in [0,
 /// vocabulary).
 std::vector<std::int32_t> parse_ids(const std::string& ids, std::int64_t vocabulary);
 

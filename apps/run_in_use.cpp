@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether a run works there, or did: it may begin again meanwhile.
+/// Whether a folder belongs to a run, also a finished one, which may continue meanwhile.
 bool is_of_run(const fs::path& folder) {
   for (const char* const name : {"run.lock", "metrics.jsonl", "checkpoints"})
     if (is_there((folder / name).string())) return true;
@@ -23,9 +23,9 @@ bool is_of_run(const fs::path& folder) {
 
 std::vector<std::unique_ptr<FolderLock>> hold_run_folders(const std::string& out) {
   fs::path path = fs::absolute(out);
-  if (path.filename().empty()) path = path.parent_path();  // "run/x/"
+  if (path.filename().empty()) path = path.parent_path();  // the path is like "run/x/"
   const fs::path named = path.parent_path(), meant = fs::weakly_canonical(named);
-  // By its name and by what that leads to: either may be a link.
+  // Both the given path and its target are checked, as either may lead into a run's folder.
   std::set<fs::path> folders;
   for (const fs::path& of : {named, meant}) {
     const fs::path folder = of.filename() == "checkpoints" ? of.parent_path() : of;

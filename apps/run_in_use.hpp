@@ -8,8 +8,9 @@
 
 namespace ostrakon::apps {
 
-/// Holds the runs' folders that `out` will be in, itself or in their checkpoints: none where no run
-/// was there, two where a link leads from one's to another's. Throws Error where a run is at work.
+/// Locks the folders of runs that contain `out`, directly or in their checkpoints: none if there is
+/// no such run, two if a link leads from one run's folder to another's. Throws Error if a run is
+/// active.
 std::vector<std::unique_ptr<FolderLock>> hold_run_folders(const std::string& out);
 
 }  // namespace ostrakon::apps

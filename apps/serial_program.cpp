@@ -13,7 +13,7 @@ namespace ostrakon::apps {
 int run_serial_program(const std::string& name, const std::function<int()>& body) {
   get_errors_for_file_sizes();
   try {
-    // All would write the same files.
+    // Several processes would write the same files.
     for (const char* ranks : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
       const char* const number = std::getenv(ranks);
       require(number == nullptr || std::atoi(number) <= 1, "started on ",

@@ -11,12 +11,12 @@ namespace ostrakon::apps {
 /// Writes the plans of a deck's steps, without ranks or arrays.
 class DeckPlans {
  public:
-  /// `settings`: of place_on_ranks, for `ranks` ranks. Throws Error where the model can't be
+  /// `settings`: from place_on_ranks, for `ranks` ranks. Throws Error if the model can't be
   /// planned.
   DeckPlans(const config::Settings& settings, int ranks);
 
   const plan::ModelDescription& model() const { return model_; }
-  /// A plan for each stage, not proven. Throws Error.
+  /// Returns a plan for each stage, without proving it. Throws Error.
   std::vector<plan::StepPlan> of(plan::Purpose purpose) const;
 
  private:

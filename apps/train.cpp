@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ostrakon-train: trains a model as a deck says.
+// ostrakon-train: trains the model of a deck.
 #include <fcntl.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -108,8 +108,8 @@ CommandLine parse(const apps::Arguments& arguments) {
   return line;
 }
 
-/// Whether a person reads our output as it comes. mpiexec may give each rank a terminal of its own,
-/// whatever its own output goes to: the parent's must be one too.
+/// Whether a person reads our output live. mpiexec may give each rank a terminal of its own,
+/// whatever its own output is, so the parent's output must be a terminal, too.
 bool output_is_terminal() {
   if (isatty(STDOUT_FILENO) == 0) return false;
   const std::string parents = "/proc/" + std::to_string(getppid()) + "/fd/1";
@@ -123,7 +123,7 @@ bool output_is_terminal() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A batch system may send one at any moment, while MPI starts or ends, too.
+  // A batch system may send signals at any time, also while MPI starts or ends.
   train::note_signals();
   return apps::run_program(
       "ostrakon-train", usage, argc, argv, [](const apps::Arguments& arguments) {

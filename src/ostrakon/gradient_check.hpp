@@ -7,12 +7,14 @@
 #include <ostrakon/model/gradient_check.hpp>
 #include <vector>
 
-// Whether backward of a model of your own is that of its forward: see docs/own-models.md.
+// Compares backward of a model of your own with finite differences of its forward: see
+// docs/own-models.md.
 //
 //     const ostrakon::GradientReport report = ostrakon::check_gradients(chain, samples);
 //     if (!report.passed()) throw ostrakon::Error(report.text());
 //
-// Public is what the headers in this folder declare or name here, and no other header.
+// The public interface is what the headers in this folder declare or name here, and no other
+// header.
 
 namespace ostrakon {
 
@@ -21,8 +23,8 @@ using model::GradientCheckSettings;
 using model::GradientProblem;
 using model::GradientReport;
 
-/// With the first leaf of `samples`. Throws Error also where samples have another size than the
-/// chain says, or can't be read.
+/// Uses the first leaf of `samples`. Throws Error also if samples have another size than the chain
+/// states, or can't be read.
 template <class T>
 GradientReport check_gradients(const Chain<T>& chain, data::SampleSource& samples,
                                const GradientCheckSettings& settings = {}) {

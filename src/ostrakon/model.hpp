@@ -5,9 +5,9 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/model/chain.hpp>
 
-// A model of your own: see docs/own-models.md. A model is a chain of units, and a unit is a
-// function that says what is computed, operation by operation. Values are matrices with the rows of
-// a leaf, the samples that a rank computes at once:
+// A model of your own: see docs/own-models.md. A model is a chain of units; a unit is a function
+// that defines its computation, operation by operation. Values are matrices with the rows of a
+// leaf, the samples that a rank computes at once:
 //
 //     using ostrakon::Builder, ostrakon::Value;
 //     ostrakon::Units<float> units;
@@ -20,16 +20,16 @@
 //     units.add("loss", [](Builder<float>& b, Value x) { return b.losses(distance(x)); });
 //     ostrakon::Chain<float> chain(std::move(units), {samples, sample_bytes});
 //
-// Parameters are declared where they are used. Backward, memory, what is saved or computed again,
-// and how tensor ranks divide the work follow. `distance` returns an Operation of your own: a
-// kernel of forward and one of backward, and what they read.
+// Parameters are declared where they are used. Backward, memory, saved and recomputed activations,
+// and the division over tensor ranks follow from the operations. `distance` returns an Operation of
+// your own: a kernel of forward, one of backward, and their inputs.
 //
-// With <ostrakon/gradient_check.hpp> it is checked, and with <ostrakon/training.hpp> trained.
-// Public is what the headers in this folder declare or name here, and no other header.
+// <ostrakon/gradient_check.hpp> checks it, and <ostrakon/training.hpp> trains it. The public
+// interface is what the headers in this folder declare or name here, and no other header.
 
 namespace ostrakon {
 
-// Units by what they compute.
+// Units made of operations.
 using math::NormKind;
 using model::AttentionSettings;
 using model::Builder;
@@ -39,14 +39,14 @@ using model::Value;
 template <class T>
 using Units = model::UnitList<T>;
 
-// Operations of your own, and what their kernels are given.
+// Operations of your own, and the arguments of their kernels.
 using model::Operation;
 using model::OperationBackward;
 using model::OperationForward;
 using model::Takes;
 
-// A unit of your own that no operations make: forward and backward of all of it, by hand, in
-// buffers whose sizes it states.
+// A unit of your own that is not made of operations: you write all of forward and backward, in
+// buffers whose sizes you state.
 template <class T>
 using Unit = model::ChainUnit<T>;
 using UnitDescription = model::ChainUnitDescription;
@@ -66,14 +66,14 @@ using model::Array;
 using model::as_matrix;
 using model::Bytes;
 
-// The chain, and what a Trainer takes.
+// The chain, and the arguments of a Trainer.
 using model::Chain;
 using model::LeafSize;
 using model::make_model;
 using model::Model;
 
-// Kernels that have the same bits for the same shapes, whatever the number of ranks. Others are
-// written with Kokkos; each element of a result has to be computed in one order.
+// Kernels with the same bits for the same shapes on any number of ranks. Write others with Kokkos;
+// each element of a result must be computed in a fixed order.
 using math::add_bias;
 using math::column_sums;
 using math::gemm;

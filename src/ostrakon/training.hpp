@@ -42,11 +42,12 @@
 //       return ostrakon::run_program("my_model", "usage: my_model\n", argc, argv, run);
 //     }
 //
-// Public is what the headers in this folder declare or name here, and no other header.
+// The public interface is what the headers in this folder declare or name here, and no other
+// header.
 
 namespace ostrakon {
 
-// In this namespace already: Error and AgreedError, Fact and Facts, DType, bf16, fp16.
+// This namespace already has Error and AgreedError, Fact and Facts, DType, bf16, fp16.
 
 // A program: MPI and Kokkos, command line, messages and exit status.
 using train::Arguments;
@@ -56,13 +57,13 @@ using train::set_matrix_threads;
 // Ranks, and collectives over them: mesh.world().
 using comm::Communicator;
 using mesh::Mesh;
-using mesh::node_group;  // as third argument of Mesh: a shard group is a node
+using mesh::node_group;  // third argument of Mesh: a shard group is a node
 using mesh::world_group;
 
 // Samples.
 using data::SampleSource;
 
-// How it is trained: TrainerSettings, with the settings that it is made of.
+// Settings of training: TrainerSettings and its parts.
 using optim::LearningRateSchedule;
 using optim::LossScaleSettings;
 using optim::OptimizerKind;
@@ -86,7 +87,7 @@ using runtime::Streams;
 using train::StabilitySettings;
 using train::TrainerSettings;
 
-// Training, and what a step returns.
+// Training, and the results of a step.
 using checkpoint::Files;
 using train::CheckpointOptions;
 using train::Checkpoints;

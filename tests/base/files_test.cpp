@@ -69,7 +69,7 @@ TEST(PlainFile, GitLfsPointersAreNamed) {
             }).find("is a Git LFS pointer"),
             std::string::npos);
   EXPECT_THROW(PlainFile(folder.file("model.safetensors"), Mode::read), DamagedError);
-  // Pointers have less than 1024 bytes.
+  // A pointer file has less than 1024 bytes.
   for (const std::string& other : {" " + pointer, begin.substr(0, begin.size() - 1), std::string(),
                                    begin + std::string(1024, 'x')})
     EXPECT_EQ(open(other), "no error") << other.substr(0, 60);
@@ -139,7 +139,7 @@ TEST(PlainFile, IsNotLeftToChildren) {
   const int next = open("/dev/null", O_RDONLY);
   ASSERT_GE(next, 0);
   close(next);
-  const PlainFile file(folder.file("file"), Mode::create);  // gets the lowest free number: that one
+  const PlainFile file(folder.file("file"), Mode::create);  // gets the lowest free descriptor
   EXPECT_NE(fcntl(next, F_GETFD) & FD_CLOEXEC, 0);
 }
 

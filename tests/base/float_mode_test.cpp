@@ -9,8 +9,7 @@
 namespace ostrakon {
 namespace {
 
-/// Half of the smallest normal number, computed at run time; with floats, the sum of a subnormal
-/// operand too.
+/// Returns half of the smallest normal number, a subnormal result, computed at run time.
 float subnormal_result() {
   volatile float smallest = std::numeric_limits<float>::min();
   return smallest / 2.0f;

@@ -18,9 +18,9 @@
 
 namespace ostrakon::testing {
 
-/// A network file system that locks on each host apart: another host's lock is not seen.
+/// Imitates a network file system that locks on each host apart: locks of other hosts are not seen.
 inline int lock_apart(int) { return 0; }
-/// One that can't lock.
+/// Imitates a file system without locks.
 inline int lock_nothing(int) { return ENOLCK; }
 
 class Lock : public ::testing::Test {
@@ -63,7 +63,7 @@ class Lock : public ::testing::Test {
     return false;
   }
 
-  /// A process that holds the folder until it is ended.
+  /// Starts a process that holds the folder until it is killed.
   pid_t start_holder(const FolderLockOptions& of_child) {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Who holds a lock, by what its file says, and whether that process is still there.
+// The holder of a lock by its file, and whether that process still exists.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -59,7 +59,7 @@ TEST_F(Lock, AHostOfTheSameNameIsNotTakenForOursStartedAgain) {
   EXPECT_NO_THROW(hold());
   EXPECT_GE(Clock::now() - began, 3 * interval);
   EXPECT_NE(told_.find("waits 0.3 s"), std::string::npos) << told_;
-  // While it renews the file, it has it.
+  // While the holder renews the file, it keeps the lock.
   FolderLockOptions theirs = options();
   theirs.try_lock = lock_apart;
   theirs.holder = before;
@@ -90,7 +90,7 @@ TEST_F(Lock, AHolderOnAnotherHostIsThereWhileItsCounterGrows) {
   for (const auto& try_lock : {lock_apart, lock_nothing}) {
     FolderLockOptions theirs = options();
     theirs.holder = on_another_host();
-    theirs.holder->interval = milliseconds(500);  // also on a busy machine
+    theirs.holder->interval = milliseconds(500);  // long enough for a busy machine
     theirs.try_lock = try_lock;
     const auto holder = hold(theirs);
     FolderLockOptions ours = options();

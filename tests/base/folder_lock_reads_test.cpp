@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A lock whose file cannot be read, or not always.
+// A lock whose file can't be read, always or sometimes.
 
 #include <gtest/gtest.h>
 
@@ -49,9 +49,9 @@ TEST_F(Lock, WhatCannotBeReadIsNotTaken) {
         EXPECT_NE(refusal(all).find(std::string("run.lock can't be read: ") +
                                     std::generic_category().message(error)),
                   std::string::npos);
-        EXPECT_EQ(found().host, "node07");  // untouched
+        EXPECT_EQ(found().host, "node07");  // not overwritten
       }
-  // Nor from one whose lock in the kernel is seen.
+  // A lock is not taken either from a holder whose kernel lock is seen.
   fs::remove(file());
   const auto holder = hold();
   FolderLockOptions force = options();
@@ -86,7 +86,7 @@ TEST_F(Lock, AHolderThatCannotReadTheFileDoesNotWriteIt) {
     const auto holder = hold(all);
     EXPECT_TRUE(wait_for([&] { return found().renewed >= 1; }));
     reads.fail_with(EIO);
-    std::this_thread::sleep_for(2 * interval);  // what was begun is written
+    std::this_thread::sleep_for(2 * interval);  // writes that have begun are complete
     leave(on_another_host());
     std::this_thread::sleep_for(3 * interval);
     EXPECT_EQ(found().host, "node07");

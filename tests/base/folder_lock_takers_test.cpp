@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Several processes that take a lock at the same time, or by force.
+// Several processes take a lock at the same time, or by force.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 TEST_F(Lock, OneOfManyTakersHasIt) {
-  // No lock separates them: the text alone.
+  // The kernel lock does not separate the takers: only the text does.
   leave(on_another_host());
   const std::string left = read_bytes(file());
   const auto began = Clock::now();
@@ -38,7 +38,7 @@ TEST_F(Lock, OneOfManyTakersHasIt) {
       all.tell = nullptr;
       all.interval = milliseconds(10'000);  // 2 s to settle
       all.try_lock = lock_nothing;
-      // All see it unchanged before one has written.
+      // All takers see the file unchanged until one of them has written.
       all.read = [&](const std::string& path) {
         return Clock::now() - began < milliseconds(1000) ? LockText{left, 0} : read_lock_text(path);
       };
@@ -88,7 +88,7 @@ TEST_F(Lock, WhatATakerLeftThatWasKilledIsRemoved) {
   all.interval = milliseconds(10'000);
   const auto lock = hold(all);
   EXPECT_FALSE(fs::exists(old));
-  EXPECT_TRUE(fs::exists(fresh));  // another taker may be about to give it its name
+  EXPECT_TRUE(fs::exists(fresh));  // another taker may be about to rename it
   EXPECT_TRUE(fs::exists(other));
 }
 
@@ -108,7 +108,7 @@ TEST_F(Lock, CanBeTakenFromItsHolderWhichNotices) {
     {
       const auto taker = hold(ours);
       EXPECT_NE(told_.find("taken from process "), std::string::npos) << told_;
-      // By its own renewal, before the taker has changed anything.
+      // The holder notices at its own renewal, before the taker has changed anything.
       EXPECT_TRUE(holder->is_lost());
       const std::string error = error_of([&] { holder->require_held(); });
       EXPECT_NE(error.find("was taken by process " + std::to_string(getpid())), std::string::npos)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The lock of a folder: held, refused to others, given back.
+// The lock of a folder: acquired, refused to others, released.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ TEST_F(Lock, ASecondProcessIsRefusedByTheNameOfTheFirst) {
               std::string::npos)
         << error;
     EXPECT_EQ(error.substr(error.size() - 8), "; end it");
-    EXPECT_EQ(found().process, child);  // untouched
+    EXPECT_EQ(found().process, child);  // not overwritten
     end(child);
     EXPECT_NO_THROW(hold(all));
   }
@@ -90,7 +90,7 @@ TEST_F(Lock, AFileWithoutAHolderIsFree) {
   write_bytes(file(), "");
   EXPECT_NO_THROW(hold());
   EXPECT_EQ(told_, "");
-  // What is no holder's text may be one that is being written.
+  // A text of another form may be one that is being written.
   write_bytes(file(), "something else\n");
   EXPECT_NO_THROW(hold());
   EXPECT_NE(told_.find("names another process: waits"), std::string::npos) << told_;

@@ -75,8 +75,8 @@ TEST(Printable, EscapesWhatTerminalsObeyAndWhatIsNoUtf8) {
   EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(printable("\xc2\x9b"
                       "31m"),
-            "\\xc2\\x9b31m");                               // CSI in one character
-  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // right to left from here
+            "\\xc2\\x9b31m");                               // CSI as one character
+  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // right-to-left override
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc0\xaf\xed\xa0\x80"), "\\xc0\\xaf\\xed\\xa0\\x80");
   EXPECT_EQ(printable("a\nb\tc"), "a\\nb\\tc");

@@ -16,7 +16,8 @@ namespace {
 using testing::error_of;
 using testing::ScratchFolder;
 
-/// Adds an attribute to the root group as other programs do; `size`: of the text, or H5T_VARIABLE.
+/// Adds an attribute to the root group as other programs do; `size`: size of the text, or
+/// H5T_VARIABLE.
 void add_text(const std::string& path, const char* name, std::size_t size, const void* value) {
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   const hid_t type = H5Tcopy(H5T_C_S1);
@@ -79,14 +80,14 @@ TEST(File, IsWrittenByOneAtATime) {
   file.create_array("array", Type::int32, {1});
   const std::string expected = "'" + path + ".partial' is being written by another process";
   EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
-  file.complete();  // its values are on disk, but it has no name yet
+  file.complete();  // the values are on disk, but the file has no name yet
   EXPECT_EQ(error_of([&] { File::create(path, "file"); }), expected);
   file.commit();
   EXPECT_TRUE(File::open(path, "file").has("array"));
   EXPECT_EQ(error_of([&] { File::create(path, "file"); }), "no error");
 }
 
-/// A file that HDF5 still had open crashed it when the process ended, as this one would.
+/// HDF5 crashes at the end of a process that has a file open; the file must be closed.
 TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
   const ScratchFolder folder;
   const std::string path = folder.file("file.h5");
@@ -127,7 +128,7 @@ TEST(File, KeepsNoIdOfWhatItCanNotWrite) {
   EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), objects), 0);
 }
 
-/// Where it was, there would be twice as much memory in use as the largest array takes.
+/// If the values were kept, twice the memory of the largest array would be in use.
 TEST(File, KeepsNoValuesThatItCanNotWrite) {
   const ScratchFolder folder;
   const std::string path = folder.file("file.h5");
@@ -164,7 +165,7 @@ std::int64_t bytes_of(const ArrayShape& array) {
   return bytes;
 }
 
-/// Some small and some large ones, in many groups, one of them with many.
+/// Some small and some large arrays, in many groups, one of which has many arrays.
 std::vector<ArrayShape> many_arrays() {
   std::vector<ArrayShape> arrays;
   for (int i = 0; i < 60; ++i) {
@@ -176,7 +177,7 @@ std::vector<ArrayShape> many_arrays() {
   return arrays;
 }
 
-/// Value `i` of array `array`: exact in both types.
+/// Returns value `i` of array `array`, which is exact in both types.
 float value_of(std::size_t array, std::int64_t i) {
   return static_cast<float>((static_cast<std::int64_t>(array) * 7 + i) % 256 - 100) / 4.0f;
 }
@@ -185,7 +186,7 @@ std::string values_of(const ArrayShape& array, std::size_t number) {
   std::string bytes;
   for (std::int64_t i = 0; i < bytes_of(array) / size_of(array.type); ++i) {
     const float value = value_of(number, i);
-    std::uint16_t upper = 0;  // the whole value, as bfloat16
+    std::uint16_t upper = 0;  // the value in bfloat16
     std::memcpy(&upper, reinterpret_cast<const char*>(&value) + 2, sizeof upper);
     if (array.type == Type::float32)
       bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -195,7 +196,7 @@ std::string values_of(const ArrayShape& array, std::size_t number) {
   return bytes;
 }
 
-/// What a save does: HDF5 has no part in it.
+/// Writes a file as a save does, without HDF5.
 void write_by_hand(const std::string& path, const FileTemplate& made,
                    const std::vector<ArrayShape>& arrays) {
   PlainFile file(path, PlainFile::Mode::create);
@@ -261,7 +262,8 @@ TEST(FileTemplate, CoversEveryByteOnceAndAlignsLargeArrays) {
   EXPECT_EQ(at, made.bytes);
 }
 
-/// One array at a time, of every kind of size: HDF5 must find the file's end where it expects it.
+/// Tests one array at a time, of every kind of size: HDF5 must find the file's end where it expects
+/// it.
 TEST(FileTemplate, EndsWhereItsLastArrayEnds) {
   const ScratchFolder folder;
   const std::string path = folder.file("file.h5");
@@ -279,7 +281,7 @@ TEST(FileTemplate, EndsWhereItsLastArrayEnds) {
 TEST(FileTemplate, IsTheSameEachTime) {
   const std::vector<ArrayShape> arrays = many_arrays();
   const FileTemplate first = make_template({{"format", "test"}}, arrays);
-  sleep(1);  // times are kept in seconds
+  sleep(1);  // HDF5 stores times in seconds
   const FileTemplate second = make_template({{"format", "test"}}, arrays);
   EXPECT_EQ(first.bytes, second.bytes);
   EXPECT_EQ(first.offsets, second.offsets);
@@ -353,12 +355,12 @@ TEST(Bfloat16, IsConvertedByHdf5) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 500));
 }
 
-/// A series that passes through a filter which this process then forgets. HDF5 has filters of
-/// others as libraries, which may be missing.
+/// Writes a series through a filter that this process then unregisters. HDF5 loads other filters
+/// from libraries, which may be missing.
 void write_filtered(const std::string& path) {
   const auto pass_on = [](unsigned, std::size_t, const unsigned*, std::size_t bytes, std::size_t*,
                           void**) -> std::size_t { return bytes; };
-  constexpr H5Z_filter_t filter = 300;  // of those that are free for tests
+  constexpr H5Z_filter_t filter = 300;  // in the range for tests
   const H5Z_class2_t passing = {H5Z_CLASS_T_VERS, filter,  1,       1,
                                 "passing",        nullptr, nullptr, pass_on};
   ASSERT_GE(H5Zregister(&passing), 0);
@@ -405,7 +407,7 @@ TEST(Filters, ThatAreMissingAreNamedAndAreNoDamage) {
 
 TEST(Checksum, ValueIsWhatHexShows) {
   Checksum sum;
-  EXPECT_EQ(sum.value(), 0x2d06800538d394c2u);  // of nothing
+  EXPECT_EQ(sum.value(), 0x2d06800538d394c2u);  // the checksum of no bytes
   EXPECT_EQ(sum.hex(), "2d06800538d394c2");
   sum.add("a", 1);
   const std::uint64_t one = sum.value();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
 
-/// What /proc/self/smaps says of the huge pages of a mapping: whether they were asked for, and how
-/// many KiB there are.
+/// The huge pages of a mapping, from /proc/self/smaps: whether they were requested, and how many
+/// KiB there are.
 struct Pages {
   bool are_asked = false;
   std::int64_t huge_kib = 0;
@@ -38,7 +38,7 @@ TEST(HugePages, AreAskedForWhereWholeOnesFit) {
   void* const all = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(all, MAP_FAILED);
-  // Within it, so that the mapping is cut in three.
+  // The range is inside the mapping, so the mapping is split into three.
   auto* const data = static_cast<char*>(all) + 100;
   ask_for_huge_pages(data, bytes - 200);
   const auto address = reinterpret_cast<std::uintptr_t>(data);

@@ -10,7 +10,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-/// "srun 4" or "mpiexec 3+, PALS_RANKID=2"; "alone".
+/// Returns a text such as "srun 4" or "mpiexec 3+, PALS_RANKID=2"; "alone" if nothing is found.
 std::string said_by(const Variables& variables) {
   const auto found = started_together([&](const char* name) {
     const auto at = variables.find(name);
@@ -33,16 +33,16 @@ TEST(StartedTogether, AsLaunchersSay) {
 }
 
 TEST(StartedTogether, OneProcessOfALargeJobIsAlone) {
-  // A program that a batch script starts by itself, in a job of many tasks.
+  // A batch script starts a single program in a job of many tasks.
   EXPECT_EQ(said_by({{"SLURM_JOB_ID", "42"}, {"SLURM_NTASKS", "64"}, {"SLURM_PROCID", "0"}}),
             "alone");
   EXPECT_EQ(said_by({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "64"}}), "alone");
-  // mpiexec -n 1, whose daemons srun has started on all nodes.
+  // mpiexec -n 1, with daemons that srun has started on all nodes.
   EXPECT_EQ(
       said_by(
           {{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}),
       "alone");
-  // What Open MPI sets in a process that nothing has launched.
+  // Open MPI sets this variable in a process without a launcher.
   EXPECT_EQ(said_by({{"PMIX_RANK", "0"}}), "alone");
   EXPECT_EQ(said_by({{"PMI_SIZE", "many"}}), "alone");
 }

@@ -28,7 +28,7 @@ TEST(ShortVector, TakesMemoryForManyElementsOnly) {
   EXPECT_EQ(elements(other), (std::vector<int>{1, 2, 3, 4}));
 }
 
-// Two of them against vectors, changed in every way.
+// Two ShortVectors are compared with std::vectors under random changes.
 TEST(ShortVector, IsAVector) {
   std::mt19937_64 random(1);
   Short a, b;

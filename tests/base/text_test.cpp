@@ -66,8 +66,7 @@ TEST(Text, TakesWhatAStreamTakes) {
   EXPECT_EQ(text("in ", std::filesystem::path("a/b")), "in \"a/b\"");
 }
 
-// Like those of Teuchos' and a program's own streams, messages don't depend on where a program
-// runs.
+// Messages do not depend on the locale of the program, as those of Teuchos do not.
 TEST(Text, NumbersAreThoseOfTheClassicLocale) {
   struct Grouping : std::numpunct<char> {
     char do_decimal_point() const override { return ','; }

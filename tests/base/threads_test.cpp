@@ -32,7 +32,7 @@ TEST(Threads, CallOnceForEach) {
   }
 }
 
-/// Each of two waits for the other: one thread alone would wait for ever.
+/// Two calls wait for each other; a single thread would deadlock.
 TEST(Threads, RunAtTheSameTime) {
   std::atomic<int> arrived{0};
   in_threads(2, 2, [&](int, std::int64_t) {
@@ -53,7 +53,7 @@ TEST(Threads, PassOnAFailureAndStop) {
   EXPECT_LT(calls, 1000000000);
 }
 
-/// Also where another fails before it.
+/// The lowest index counts even if another fails first.
 TEST(Threads, PassOnTheFailureOfTheLowestNumber) {
   std::atomic<int> begun{0};
   std::atomic<bool> has_failed{false};
@@ -71,7 +71,7 @@ TEST(Threads, PassOnTheFailureOfTheLowestNumber) {
   EXPECT_EQ(testing::error_of([&] { in_threads(2, 2, work); }), "number 0");
 }
 
-/// A thread that memory is short for is done without.
+/// A thread that can't be created for lack of memory is done without.
 TEST(Threads, AreFewerWhereMemoryIsShort) {
   const auto blocks_signals = [] {
     sigset_t blocked;

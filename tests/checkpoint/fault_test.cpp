@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Saves that are interrupted, or fail, at each of their calls that change files: in a child
-// process, this program again, before whose C library stands support/faulty_files.cpp.
+// Saves that are interrupted, or fail, at each call that changes files. They run in a child
+// process, this program again, with support/faulty_files.cpp preloaded.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -33,13 +33,13 @@ using testing::SmallCheckpoint;
 
 constexpr std::int64_t first_step = 100;
 constexpr int exit_saved = 0;
-constexpr int exit_failed = 3;  // with an Error
+constexpr int exit_failed = 3;  // ended by an Error
 constexpr int exit_killed = -SIGKILL;
 
-/// The state of the first save is of version 0, that of the second of version 1.
+/// Returns the state of a save: version 0 for the first save, 1 for the second.
 SmallCheckpoint state(int version) { return {3, Files::node, false, version}; }
 
-/// The second save, as the child does it.
+/// Makes the second save, in the child.
 int save_second(const std::string& path, std::int64_t step) {
   try {
     const Folder folder(path);
@@ -74,8 +74,8 @@ class Faults : public ::testing::Test {
  protected:
   std::string path() const { return scratch_.file("checkpoints"); }
 
-  /// Runs this program with `arguments`, and files that fail as `environment` says. Its exit
-  /// status, negative for a signal.
+  /// Runs this program with `arguments`; its calls for files fail as `environment` defines. Returns
+  /// its exit status, negative for a signal.
   int run_child(const std::string& work, std::int64_t step, const Environment& environment) const {
     std::fflush(nullptr);
     const pid_t child = ::fork();
@@ -85,7 +85,7 @@ class Faults : public ::testing::Test {
       for (const auto& [key, value] : environment) ::setenv(key.c_str(), value.c_str(), 1);
       ::setenv("OSTRAKON_FAULT_PATH", "/checkpoints", 1);
       ::setenv("LD_PRELOAD", OSTRAKON_FAULTY_FILES, 1);
-      // This library comes before that of the address sanitizer, which would mind.
+      // The library is preloaded before that of the address sanitizer, which would refuse to start.
       const char* const options = std::getenv("ASAN_OPTIONS");
       const std::string more = options == nullptr ? "" : std::string(":") + options;
       ::setenv("ASAN_OPTIONS", ("verify_asan_link_order=0" + more).c_str(), 1);
@@ -102,7 +102,7 @@ class Faults : public ::testing::Test {
     return run_child("--save", step, environment);
   }
 
-  /// How many calls a save has.
+  /// Returns the number of calls in a save.
   int count_calls(const std::string& work, std::int64_t step) const {
     const std::string file = scratch_.file("count");
     const int status =
@@ -113,7 +113,7 @@ class Faults : public ::testing::Test {
     return calls;
   }
 
-  /// Begins anew, with only the first checkpoint.
+  /// Restores the folder with only the first checkpoint.
   void save_first() const {
     const std::string kept = scratch_.file("first");
     if (!fs::exists(kept)) state(0).save(Folder(kept), first_step, 1);
@@ -121,8 +121,8 @@ class Faults : public ::testing::Test {
     fs::copy(kept, path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   }
 
-  /// The version of what a run would resume from; -1 where it could not, or where that is neither
-  /// of the two. All that is taken for sound is whole.
+  /// Returns the version that a run would resume from; -1 if it could not, or if it is another
+  /// version. Checks that all checkpoints that count as sound are complete.
   int version_found() const {
     int found = -1;
     for (const Folder::Entry& entry : Folder(path()).list()) {
@@ -134,7 +134,7 @@ class Faults : public ::testing::Test {
     return found;
   }
 
-  /// A save after what happened.
+  /// Makes another save after the fault.
   void expect_next_save(std::int64_t step) const {
     const Folder folder(path());
     folder.remove_partial();
@@ -151,7 +151,7 @@ class Faults : public ::testing::Test {
     const int calls = count_calls("--save", step);
     ASSERT_GT(calls, 20);
     int first = 0, second = 0;
-    // Sampled: one fault at odd calls, the other at even ones.
+    // Cases are sampled: one fault at odd calls, the other at even ones.
     const int every = tests::every_nth(2);
     int begin = 1;
     for (const char* fault : {"kill", "kill-half"}) {
@@ -162,7 +162,7 @@ class Faults : public ::testing::Test {
                                        {"OSTRAKON_FAULT_CALL", std::to_string(call)}}),
                   exit_killed);
         if (step == first_step) {
-          Folder(path()).remove_partial();  // one of them gets the name
+          Folder(path()).remove_partial();  // one of them is renamed to its final name
         } else {
           EXPECT_TRUE(is_checkpoint(path() + "/latest"));
           for (const Folder::Entry& entry : Folder(path()).list()) EXPECT_EQ(entry.problem, "");
@@ -186,7 +186,7 @@ class Faults : public ::testing::Test {
     save_first();
     const int calls = count_calls("--save", step);
     int failed = 0, saved = 0;
-    // Sampled: each error at odd calls if it stays, else at even ones, and the other way round.
+    // Cases are sampled: each error at odd calls if it stays, else at even ones, and vice versa.
     const int every = tests::every_nth(2);
     int begin = 1;
     for (const char* fault : {"enospc", "eio"}) {
@@ -243,7 +243,7 @@ int main(int argc, char** argv) {
   const std::string work = argc == 4 ? argv[1] : "";
   if (work == "--save") return ostrakon::checkpoint::save_second(argv[2], std::atoll(argv[3]));
   if (work == "--write-many") return ostrakon::checkpoint::write_many(argv[2]);
-  // Processes end here, not machines: memory keeps files as well as a disk does.
+  // Only processes end here, not machines, so files in memory are sufficient.
   if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -15,8 +15,8 @@ namespace {
 
 using testing::ScratchFolder;
 
-/// Parameters and moments of `ranks` ranks, two on each node, cut at random places; each rank has
-/// its slices in another order than that of the files.
+/// Returns parameters and moments of `ranks` ranks, two per node, divided at random positions; the
+/// order of a rank's slices differs from that in files.
 ShardMap random_map(int ranks, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   ShardMap map;
@@ -45,7 +45,7 @@ ShardMap random_map(int ranks, std::uint64_t seed) {
   return map;
 }
 
-/// The value of an element: another one for each, as far as bf16 can.
+/// Returns the value of an element; values are distinct as far as bf16 allows.
 float value_of(const Slice& slice, std::int64_t i) {
   return static_cast<float>(
       (static_cast<int>(slice.state) * 31 + slice.parameter * 7 + slice.first + i) % 256);
@@ -61,7 +61,7 @@ std::string values_of(const ShardMap& map, const Slice& slice) {
   return bytes;
 }
 
-/// The bytes of a file are those of its structure and its pieces, each once.
+/// Checks that structure and pieces cover each byte of a file exactly once.
 void expect_tiled(const ShardMap& map, const FileLayout& file) {
   std::vector<std::pair<std::int64_t, std::int64_t>> parts;
   for (const hdf5::FileTemplate::Extent& extent : file.file_template.structure)
@@ -78,7 +78,7 @@ void expect_tiled(const ShardMap& map, const FileLayout& file) {
                              [](const Piece& a, const Piece& b) { return a.offset < b.offset; }));
 }
 
-/// Writes what the layout says and reads the arrays by HDF5; returns how many values it found.
+/// Writes a file by its layout and reads the arrays with HDF5; returns the number of values found.
 std::int64_t values_read_back(const ShardMap& map, const FileLayout& layout) {
   const ScratchFolder folder;
   const std::string path = folder.file(layout.name);
@@ -171,7 +171,7 @@ TEST(FileLayout, FilesOfRanks) {
   EXPECT_EQ(file_of_ranks(map, Files::rank), (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(file_of_ranks(map, Files::node), (std::vector<int>{0, 1, 0, 1, 2}));
   EXPECT_EQ(file_of_ranks(map, Files::single), (std::vector<int>{0, 0, 0, 0, 0}));
-  EXPECT_TRUE(lay_out(map, Files::rank, 4).pieces.empty());  // a rank may have nothing
+  EXPECT_TRUE(lay_out(map, Files::rank, 4).pieces.empty());  // a rank may have no pieces
 }
 
 TEST(FileLayout, JoinsSlicesOfRanks) {

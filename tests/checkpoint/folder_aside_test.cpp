@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checkpoints that are set aside, all of a folder or a damaged one.
+// Setting checkpoints aside: all of a folder, or a damaged one.
 
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_F(CheckpointFolder, ADamagedCheckpointIsSetAside) {
                             "step-00000012.damaged-3", "step-00000013"}));
   EXPECT_TRUE(is_checkpoint(path + ".damaged"));
 
-  // What is no checkpoint, or not of this folder.
+  // Folders that are not checkpoints, or not in this folder.
   const std::string elsewhere = scratch_.file("step-00000013");
   fs::create_directory(elsewhere);
   for (const std::string& other :

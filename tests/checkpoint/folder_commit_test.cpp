@@ -16,7 +16,7 @@
 
 #include "folder_fixture.hpp"
 
-// These stand before the C library's, and fail as the tests say.
+// These functions replace those of the C library, and fail when a test requests it.
 int rename(const char* from, const char* to) noexcept {
   errno = EIO;
   if (ostrakon::checkpoint::rename_fails && ostrakon::checkpoint::rename_fails(from, to)) return -1;
@@ -54,7 +54,7 @@ TEST_F(CheckpointFolder, CommitKeepsWhatHadTheNameUnderAnotherName) {
   EXPECT_EQ(read_bytes(manifest_path(path)), "third");
   folder_.begin(13);
   EXPECT_EQ(folder_.commit(13, "").previous, "");
-  // Later ones of other names are not in the way, nor removed.
+  // Later checkpoints with other names are no obstacle, and are not removed.
   save(14, 4);
   folder_.prune(1, 0);
   folder_.remove_partial();
@@ -102,7 +102,7 @@ TEST_F(CheckpointFolder, CommitThatFailsLeavesTheNamesAsTheyWere) {
   };
   expect_failure(12, before);
 
-  // The name is there, but not known to be on disk.
+  // The name exists, but may not be on disk yet.
   const auto fail_sync_once_after = [](const std::string& name) {
     const auto armed = std::make_shared<int>(0);
     rename_fails = [=](const std::string&, const std::string& to) {

@@ -16,8 +16,8 @@
 
 namespace ostrakon::checkpoint {
 
-/// These say which calls fail, of those that folder_commit_test.cpp puts before the C library's;
-/// null: none.
+/// Whether calls fail of the functions that folder_commit_test.cpp replaces; not set: no call
+/// fails.
 inline std::function<bool(const std::string& from, const std::string& to)> rename_fails;
 inline std::function<bool()> sync_fails;
 
@@ -35,7 +35,7 @@ class CheckpointFolder : public ::testing::Test {
   std::string save(std::int64_t step, std::int64_t sequence, int version = 0) const {
     return testing::SmallCheckpoint(2, Files::single, false, version).save(folder_, step, sequence);
   }
-  /// Steps in the order of the list, those that can't be used negative.
+  /// Returns the steps in the order of list(); unusable ones are negative.
   std::vector<std::int64_t> steps() const {
     std::vector<std::int64_t> found;
     for (const Folder::Entry& entry : folder_.list()) {

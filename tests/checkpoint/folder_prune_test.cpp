@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// These tests are of which checkpoints are removed, and which never.
+// Tests which checkpoints are removed, and which never are.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST_F(CheckpointFolder, RemovesOnlyWhatSavesLeaveBehind) {
 TEST_F(CheckpointFolder, GivesAReplacedCheckpointItsNameBack) {
   save(12, 1);
   fs::rename(place("step-00000012"), place("step-00000012.replaced.partial"));
-  // A run that only looks finds it, too.
+  // A process that only reads finds it, too.
   EXPECT_EQ(steps(), Steps{12});
   EXPECT_EQ(folder_.list().front().path, place("step-00000012.replaced.partial"));
   EXPECT_EQ(names(), (Names{"latest", "step-00000012.replaced.partial"}));
@@ -87,7 +87,7 @@ TEST_F(CheckpointFolder, TwoThatWereReadOrSavedStay) {
 }
 
 TEST_F(CheckpointFolder, ShortJobsKeepNoMoreThanLongOnes) {
-  // Each process saves once, whether it has read the one before or not.
+  // Each process saves once, whether it has read an earlier checkpoint or not.
   for (const bool reads : {true, false}) {
     fs::remove_all(folder_.path());
     for (std::int64_t i = 1; i <= 6; ++i) {
@@ -105,7 +105,7 @@ TEST_F(CheckpointFolder, NothingIsRemovedForWhatNobodyHasRead) {
   const Folder other(folder_.path());
   other.prune(1, 0);
   EXPECT_EQ(steps(), (Steps{40, 30, 20, 10}));
-  // What is older than the newest that was read goes, but no newer one.
+  // Checkpoints older than the newest that was read are removed, newer ones are not.
   other.note_sound(place("step-00000020"));
   other.prune(1, 0);
   EXPECT_EQ(steps(), (Steps{40, 30, 20}));
@@ -129,7 +129,7 @@ TEST_F(CheckpointFolder, WhatIsFromBeforeSkippedStepsStays) {
   for (const std::int64_t step : {25, 30, 35, 40})
     EXPECT_EQ(save_and_prune(step, 21, step - 21), Names{place("step-00000020")});
   EXPECT_EQ(steps(), (Steps{40, 35, 20}));
-  // All goes well again, until an update ruins the parameters just before a save.
+  // Steps succeed again, until an update makes parameters invalid just before a save.
   for (const std::int64_t step : {41, 42, 43})
     EXPECT_EQ(save_and_prune(step, step - 19, 0), Names());
   EXPECT_EQ(steps(), (Steps{43, 42}));

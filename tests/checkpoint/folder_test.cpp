@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A folder of checkpoints: what is saved, listed and refused.
+// A folder of checkpoints: saving, listing, and errors.
 
 #include <gtest/gtest.h>
 
@@ -75,13 +75,13 @@ TEST_F(CheckpointFolder, ManifestsThatChangeAreLookedAtAgain) {
   const std::string good = read_bytes(path);
   std::string bad = good;
   bad[bad.size() / 2] ^= 1;
-  // The file is as long as before, and of the same time: it counts as the one that was looked at.
+  // The file has the same size and time as before, so it counts as unchanged.
   const fs::file_time_type time = fs::last_write_time(path);
   write_bytes(path, bad);
   fs::last_write_time(path, time);
   EXPECT_EQ(steps(), (Steps{13, 12}));
   EXPECT_EQ(Folder(folder_.path()).list()[1].problem.empty(), false);
-  // Another time, a nanosecond on; repaired; another length; another file; none.
+  // Changes: another time, by a nanosecond; a repair; another size; another file; no file.
   fs::last_write_time(path, time + std::chrono::nanoseconds(1));
   EXPECT_EQ(steps(), (Steps{13, -12}));
   write_bytes(path, good);
@@ -186,7 +186,7 @@ TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {
     ASSERT_EQ(told.size(), 3u);
     EXPECT_EQ(told.back().step, 20);
     EXPECT_TRUE(told.back().is_unreadable);
-    // All of them are set aside whole.
+    // All of them are set aside with their content.
     EXPECT_NE(folder_.set_aside(), "");
     fs::remove_all(folder_.path() + ".previous");
   }

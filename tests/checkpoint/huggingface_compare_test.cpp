@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Decks and config.json files that differ in one number or key, and such that agree.
+// Decks and config.json files that differ in one number or key, and some that agree.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::error_of;
 
 constexpr std::int64_t max_tokens = 64;
 
-/// A deck's model, and the config.json that says the same.
+/// A deck's model, and the matching config.json.
 struct Pair {
   DecoderSettings deck;
   Json config;
@@ -131,7 +131,7 @@ Pair starcoder2_pair() {
 
 using MakePair = Pair (*)();
 
-/// "no error", or what is wrong between the two.
+/// Returns "no error", or how the two differ.
 std::string compared(const Pair& pair) {
   return error_of([&] {
     require_same_model(parse_huggingface_config(pair.config.dump(), "config.json"), pair.deck,
@@ -139,17 +139,17 @@ std::string compared(const Pair& pair) {
   });
 }
 
-/// One key of config.json that is other than in the pair that agrees. Null as text: no such key.
+/// One key of config.json that differs from the matching pair.
 struct Difference {
   MakePair pair;
   const char* key;
-  const char* value;  ///< JSON; null: the key is not there
+  const char* value;  ///< JSON; null: the key is missing
   const char* said;
 };
 
 const std::vector<Difference>& differences() {
   static const std::vector<Difference> all = {
-      // numbers that the deck has, too
+      // numbers that the deck also has
       {llama_pair, "num_hidden_layers", "3", "num_hidden_layers is 3, but model.layers is 2"},
       {llama_pair, "hidden_size", "96", "hidden_size is 96, but model.width is 48"},
       {llama_pair, "num_attention_heads", "8", "num_attention_heads is 8, but model.heads is 6"},
@@ -223,7 +223,7 @@ const std::vector<Difference>& differences() {
        "sliding_window is 63, but training.sequence_length is 64"},
       {starcoder2_pair, "sliding_window", "1", "sliding_window is 1, but training.sequence_length"},
       {phi3_pair, "sliding_window", "32", "sliding_window is 32, but training.sequence_length"},
-      // what Decoder does not compute
+      // features that Decoder does not compute
       {llama_pair, "rope_scaling", R"({"rope_type": "llama3", "factor": 8.0})",
        R"(rope_scaling is {"factor":8.0,"rope_type":"llama3"}; this program does not scale)"},
       {llama_pair, "rope_scaling", R"({"type": "linear", "factor": 4.0})",
@@ -252,7 +252,7 @@ const std::vector<Difference>& differences() {
       {llama_pair, "model_type", nullptr, "model_type is missing; this program computes"},
       {llama_pair, "architectures", R"(["BitnetForCausalLM"])", "architectures is ["},
       {llama_pair, "quantization_config", R"({"bits": 4})", "quantization_config is {\"bits\":4}"},
-      // keys that may mean anything
+      // unknown keys
       {llama_pair, "logits_scaling", "8.0", "logits_scaling is 8.0; this program does not know"},
       {llama_pair, "no_rope_layers", "[1, 0]", "no_rope_layers is [1,0]; this program does not"},
       {gpt2_pair, "n_hidden", "48", "n_hidden is 48; this program does not know the key"},
@@ -280,7 +280,7 @@ TEST(HuggingFaceCompare, OneDifferenceIsRefusedByName) {
   }
 }
 
-/// The other way round: a deck that is other than the config.json.
+/// Changes the deck instead of the config.json.
 TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
   const auto refused = [](MakePair make, void (*change)(DecoderSettings&), const char* said) {
     Pair pair = make();
@@ -337,7 +337,7 @@ TEST(HuggingFaceCompare, WhatChangesNothingIsAccepted) {
   const auto accepted = [](MakePair make, const char* key, const char* value) {
     EXPECT_EQ(compared(changed({make, key, value, ""})), "no error") << key << " " << value;
   };
-  accepted(llama_pair, "rms_norm_eps", "9.999999747378752e-06");  // the same in fp32
+  accepted(llama_pair, "rms_norm_eps", "9.999999747378752e-06");  // equal in fp32
   accepted(llama_pair, "rope_theta", "500000");
   accepted(llama_pair, "rope_scaling", R"({"rope_type": "default"})");
   accepted(llama_pair, "rope_parameters", R"({"rope_theta": 500000.0, "rope_type": "default"})");

@@ -14,12 +14,12 @@ using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
 
-/// A JSON object's text with this line in front of its others.
+/// Returns a JSON object's text with another line at its beginning.
 std::string with(const std::string& line, const std::string& json) {
   return "{" + line + ",\n" + json.substr(1);
 }
 
-/// The one with another value of a key that it has.
+/// Returns the JSON text with another value of an existing key.
 std::string changed(std::string json, const std::string& from, const std::string& to) {
   const std::size_t at = json.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -28,7 +28,7 @@ std::string changed(std::string json, const std::string& from, const std::string
 
 class HuggingFaceConfigFile : public ::testing::Test {
  protected:
-  /// Reads it as programs do that have no deck.
+  /// Reads the file as programs without a deck do.
   HuggingFaceConfig read(const std::string& json) const {
     testing::write_bytes(folder_.file("config.json"), json);
     HuggingFaceConfig config = load_huggingface_config(folder_.file("config.json"));
@@ -153,7 +153,8 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   EXPECT_EQ(bigcode.kv_heads, 1);
 }
 
-/// Either may have biases without the other; older files have no mlp_bias, and no such biases.
+/// Attention and MLPs may have biases independently; older files have no mlp_bias, and no MLP
+/// biases.
 TEST_F(HuggingFaceConfigFile, BiasesOfAttentionAndMlps) {
   const auto both = [&](const char* attention, const char* mlp) {
     const std::string json = changed(llama_json, "\"attention_bias\": false",
@@ -210,7 +211,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsNotComputedIsRefused) {
   expect_refused(changed(llama_json, "\"llama\"", "\"gemma\""),
                  "model_type is \"gemma\"; this program computes gpt2, gpt_bigcode, llama, "
                  "mistral, mixtral, phi3, qwen3, qwen3_moe or starcoder2");
-  // A context within the window is what the program has.
+  // A context inside the window is supported.
   const std::string mistral =
       R"({"model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 128})";
   expect_refused(mistral, "sliding_window is 64, but the context (--context) is 128");
@@ -326,7 +327,7 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
   expect_equal(back.model, source.model);
   EXPECT_EQ(family_of(model), Family::mistral);
 
-  // Not as what it is no more.
+  // It is not written if it no longer describes the model.
   model.tokens = 5000;
   EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "sliding_window is"));
   model.tokens = 512;

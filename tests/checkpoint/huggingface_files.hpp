@@ -16,7 +16,7 @@
 #include "model/model_run.hpp"
 #include "support/scratch_folder.hpp"
 
-// Models of Hugging Face's types with random values, and files of them.
+// Models of Hugging Face's types with random values, and their files.
 
 namespace ostrakon::checkpoint {
 
@@ -56,7 +56,7 @@ inline ModelCase llama_attention_bias_case() {
   return which;
 }
 
-/// Its sequences are shorter than its table of positions.
+/// A model whose sequences are shorter than its position table.
 inline ModelCase gpt2_short_case() {
   ModelCase which = gpt2_case();
   which.name = "gpt2 on short sequences";
@@ -98,7 +98,7 @@ inline ModelCase starcoder2_case() {
   return which;
 }
 
-/// Random tensors of these shapes, of values that fp32 holds.
+/// Returns random tensors of these shapes, with values that fp32 holds exactly.
 inline Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
   std::mt19937 generator(7);
   std::normal_distribution<double> normal(0.0, 0.4);
@@ -115,7 +115,7 @@ inline Tensors random_tensors(const std::map<std::string, Shape>& shapes) {
 
 using Shapes = std::map<std::string, Shape>;
 
-/// A linear layer (out, in), or (in, out) where it is a Conv1D, with a bias.
+/// Adds the shapes of a linear layer (out, in), or of a Conv1D (in, out), with a bias.
 inline void add_linear(Shapes& shapes, const std::string& name, std::int64_t out, std::int64_t in,
                        bool bias = true, bool conv1d = false) {
   shapes[name + ".weight"] = conv1d ? Shape{in, out} : Shape{out, in};
@@ -127,7 +127,7 @@ inline void add_norm(Shapes& shapes, const std::string& name, std::int64_t width
   if (bias) shapes[name + ".bias"] = {width};
 }
 
-/// The tensors of GPT-2 and GPT-BigCode, written down from Hugging Face's files.
+/// Returns tensors of GPT-2 and GPT-BigCode, named as in Hugging Face's files.
 inline Tensors gpt2_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
@@ -147,8 +147,8 @@ inline Tensors gpt2_tensors(const ModelCase& which) {
   return random_tensors(shapes);
 }
 
-/// The tensors of Llama 3, Mixtral, Qwen3, Qwen3-MoE and Starcoder2, written down from Hugging
-/// Face's files.
+/// Returns tensors of Llama 3, Mixtral, Qwen3, Qwen3-MoE and Starcoder2, named as in Hugging Face's
+/// files.
 inline Tensors llama_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, d = s.head_width();
@@ -196,7 +196,7 @@ inline Tensors tensors_of(const ModelCase& which) {
                                                                : llama_tensors(which);
 }
 
-/// One of each kind of tensors.
+/// Returns one case of each kind of tensors.
 inline std::vector<ModelCase> all_cases() {
   return {gpt2_case(),          gpt2_short_case(),           gpt_bigcode_case(), llama_case(),
           llama_bias_case(),    llama_attention_bias_case(), mixtral_case(),     qwen3_case(),
@@ -219,7 +219,7 @@ inline void write_tensors(const std::string& path, const Tensors& tensors,
   writer.finish();
 }
 
-/// Returns the tensors without the beginning of names.
+/// Returns the tensors with a prefix of their names removed.
 inline Tensors without(const std::string& prefix, const Tensors& tensors) {
   Tensors shorter;
   for (const auto& [name, tensor] : tensors)
@@ -233,7 +233,7 @@ inline Floats read_whole(ParameterSource& source, const model::Parameter& p) {
   return values;
 }
 
-/// Losses of our model with the parameters of `source`, in double.
+/// Returns losses of our model with the parameters of `source`, in double.
 inline std::vector<double> our_losses(ModelRun<double>& run, ParameterSource& source) {
   for (int u = 0; u < run.units(); ++u)
     for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
@@ -246,7 +246,7 @@ inline std::vector<double> our_losses(ModelRun<double>& run, ParameterSource& so
   return run.losses();
 }
 
-/// Compares our model, run on what `path` holds, with theirs in plain loops.
+/// Compares our model, with the parameters in `path`, with Hugging Face's model in plain loops.
 inline void expect_same_losses(const ModelCase& which, const std::string& path,
                                const Tensors& tensors) {
   const DecoderSettings& s = which.settings;
@@ -271,7 +271,7 @@ inline void expect_same_losses(const ModelCase& which, const std::string& path,
   }
 }
 
-/// Random values for all parameters, in a weights file.
+/// Writes random values for all parameters to a weights file.
 inline void write_weights(const std::string& path, const ModelCase& which) {
   std::mt19937 generator(3);
   WeightsWriter writer(path, "a deck", 5, "byte");

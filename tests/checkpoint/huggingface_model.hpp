@@ -2,8 +2,8 @@
 #pragma once
 
 // GPT-2, GPT-BigCode, Llama, Mixtral, Qwen3, Qwen3-MoE and Starcoder2 in plain loops over tensors
-// with Hugging Face's names and shapes, as their library computes them: what our models, with
-// parameters read from such tensors, are measured against.
+// with Hugging Face's names and shapes, as transformers computes them: references for our models
+// with parameters read from such tensors.
 
 #include <algorithm>
 #include <cmath>
@@ -27,14 +27,14 @@ struct Config {
   double epsilon, rope_theta;
   int experts_per_token = 0;
   int head_dim = 0;            ///< 0: width / heads
-  bool norm_topk_prob = true;  ///< of Qwen3-MoE
+  bool norm_topk_prob = true;  ///< used by Qwen3-MoE
 };
 
 class Model {
  public:
   Model(Config config, const Tensors& tensors) : c_(config), tensors_(tensors) {}
 
-  /// The loss at each of the tokens of one sequence. GPT-BigCode's weights are (out, in).
+  /// Returns the loss at each token of one sequence. GPT-BigCode's weights are (out, in).
   Array gpt2(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("transformer.wte.weight", tokens);
@@ -56,8 +56,8 @@ class Model {
                   targets);
   }
 
-  /// Llama, with biases where there are any, Mixtral, Qwen3, Qwen3-MoE, and Starcoder2, which has
-  /// no gate.
+  /// Returns losses of Llama, perhaps with biases, Mixtral, Qwen3, Qwen3-MoE, and Starcoder2, which
+  /// has no gate.
   Array llama(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     const int rows = static_cast<int>(tokens.size());
     Array x = lookup("model.embed_tokens.weight", tokens);
@@ -104,8 +104,8 @@ class Model {
     return biased(inner, rows, down);
   }
 
-  /// Probabilities of all experts, the largest of them divided by their sum: of Mixtral in any
-  /// case, of Qwen3-MoE with norm_topk_prob. `layers`: gate, up and down of an expert.
+  /// Weighs the chosen experts by the probabilities over all experts; they are divided by their sum
+  /// for Mixtral, and for Qwen3-MoE with norm_topk_prob. `layers`: gate, up and down of an expert.
   Array mixture(const Array& x, int rows, const std::string& name,
                 const std::vector<std::string>& layers) const {
     const Array logits = linear(x, rows, name + "gate.weight");
@@ -144,7 +144,7 @@ class Model {
     return x;
   }
 
-  /// x (rows, in) W (in, out) + b, the Conv1D of GPT-2.
+  /// Returns x (rows, in) W (in, out) + b, the Conv1D of GPT-2.
   Array conv1d(const Array& x, int rows, const std::string& name) const {
     const auto& shape = tensors_.at(name + ".weight").shape;
     const int in = static_cast<int>(shape[0]), out = static_cast<int>(shape[1]);
@@ -158,7 +158,7 @@ class Model {
     return y;
   }
 
-  /// x (rows, in) W^T, W (out, in).
+  /// Returns x (rows, in) W^T for W (out, in).
   Array linear(const Array& x, int rows, const std::string& name) const {
     const auto& shape = tensors_.at(name).shape;
     const int out = static_cast<int>(shape[0]), in = static_cast<int>(shape[1]);
@@ -169,7 +169,7 @@ class Model {
     return y;
   }
 
-  /// x W^T + b, without b where there is none.
+  /// Returns x W^T + b, or x W^T if there is no b.
   Array biased(const Array& x, int rows, const std::string& name) const {
     Array y = linear(x, rows, name + ".weight");
     if (tensors_.count(name + ".bias") == 0) return y;
@@ -178,7 +178,7 @@ class Model {
     return y;
   }
 
-  /// Computes as the layers of GPT-2 do, or those of GPT-BigCode, whose attention has other shapes.
+  /// Computes a layer of GPT-2, or of GPT-BigCode, whose weights are transposed.
   Array affine(const Array& x, int rows, const std::string& name) const {
     return c_.kv_heads == c_.heads ? conv1d(x, rows, name) : biased(x, rows, name);
   }
@@ -208,7 +208,7 @@ class Model {
     return y;
   }
 
-  /// Normalizes runs as long as the weight.
+  /// Normalizes runs of the length of the weight.
   Array rms_norm(const Array& x, const std::string& name) const {
     Array y(x.size());
     const Array& weight = values(name);
@@ -223,13 +223,13 @@ class Model {
     return y;
   }
 
-  /// Queries or keys after their norms, if they have any.
+  /// Returns queries or keys after their norms, if they have any.
   Array of_heads(const Array& x, const std::string& name) const {
     return tensors_.count(name) > 0 ? rms_norm(x, name) : x;
   }
 
-  /// x cos + rotate_half(x) sin, where rotate_half(x) = (-second half, first half) of a head, and
-  /// the angles of the first half are those of the second.
+  /// Returns x cos + rotate_half(x) sin, where rotate_half(x) = (-second half, first half) of a
+  /// head, and both halves have the same angles.
   Array rotary(const Array& x, int rows) const {
     const int d = head_dim();
     const int width = static_cast<int>(x.size()) / rows;
@@ -245,7 +245,7 @@ class Model {
     return y;
   }
 
-  /// Causal; key and value head h / (heads / kv_heads) serves query head h.
+  /// Computes causal attention; key and value head h / (heads / kv_heads) serves query head h.
   Array attend(const Array& q, const Array& k, const Array& v, int rows) const {
     const int d = head_dim(), q_width = c_.heads * d, kv_width = c_.kv_heads * d;
     Array out(q.size(), 0.0);

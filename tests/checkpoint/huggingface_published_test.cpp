@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The config.json of published models, key by key: what they say is what decks of theirs say.
+// The config.json of published models, key by key, compared with their decks.
 
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ Json joined(Json object, const char* more) {
   return object;
 }
 
-/// What the four GPT-2 and distilgpt2 have alike.
+/// Returns the config.json that the four GPT-2 models and distilgpt2 have in common.
 Json gpt2_file(const char* more) {
   return joined(Json::parse(R"({
         "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
@@ -129,7 +129,7 @@ Json mistral_file(const char* more) {
                 more);
 }
 
-/// hidden_act counts; the legacy activation_function is not read by the class.
+/// The class reads hidden_act, not the legacy activation_function.
 Json starcoder2_file(const char* more) {
   return joined(Json::parse(R"({
         "activation_function": "gelu", "architectures": ["Starcoder2ForCausalLM"],
@@ -295,7 +295,7 @@ const Published& named(const std::string& name) {
   throw std::runtime_error(name);
 }
 
-/// "no error", or why a deck with these sequences is not of the file.
+/// Returns "no error", or why a deck with these sequences does not match the file.
 std::string compared(const Json& file, const DecoderSettings& deck, std::int64_t tokens) {
   return error_of([&] {
     require_same_model(parse_huggingface_config(file.dump(), "config.json"), deck, tokens);
@@ -320,7 +320,7 @@ TEST(HuggingFacePublished, IsAccepted) {
   }
 }
 
-/// Accepted for what they are, and not whatever they say.
+/// They are accepted because they match: a changed deck is refused.
 TEST(HuggingFacePublished, IsRefusedWhereTheDeckIsOther) {
   for (const Published& one : published()) {
     DecoderSettings deck = one.deck;
@@ -337,7 +337,7 @@ TEST(HuggingFacePublished, IsRefusedWhereTheDeckIsOther) {
   }
 }
 
-/// Fields of all configurations that versions 2 to 5 of transformers write.
+/// These are the fields that all configurations have in versions 2 to 5 of transformers.
 TEST(HuggingFacePublished, FieldsOfAllConfigurationsChangeNothing) {
   for (const Published& one : published()) {
     const Json file = joined(one.file, R"({

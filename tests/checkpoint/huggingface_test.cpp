@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in the naming of Hugging Face: read, computed with, and written.
+// Weights with Hugging Face's names: reading, computing with them, and writing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ TEST(HuggingFace, OthersComputeWhatTheirsDo) {
     }
 }
 
-/// Phi-3 has the matrices of Llama in one.
+/// Phi-3 has the matrices of Llama, concatenated.
 TEST(HuggingFace, Phi3IsLlamaInFewerTensors) {
   const ScratchFolder folder;
   const std::string path = folder.file("m.safetensors"), fused = folder.file("phi3.safetensors");
@@ -103,7 +103,7 @@ TEST(HuggingFace, RowsOfQueriesAndKeysInAnotherOrderWouldShow) {
   HuggingFaceSource ours(path, which.settings);
   ModelRun<double> run(which);
   const std::vector<double> expected = our_losses(run, ours);
-  // Neighbours for halves, as in Meta's own files.
+  // Rotary pairs are neighbours instead of halves, as in Meta's own files.
   const std::int64_t d = which.settings.head_width(), w = which.settings.width;
   for (auto& [name, tensor] : tensors) {
     if (!contains(name, "q_proj") && !contains(name, "k_proj")) continue;
@@ -206,7 +206,8 @@ TEST(HuggingFace, ExportThenImportKeepsTheBits) {
   }
 }
 
-/// Files in `folder` hold `most` bytes at most, or one tensor; and the index tells of all of them.
+/// Checks that files in `folder` have at most `most` bytes, or one tensor, and that the index lists
+/// all.
 void expect_shards(const std::string& folder, int files, std::int64_t most,
                    const std::string& single) {
   const SafetensorsReader all(single), read(folder);

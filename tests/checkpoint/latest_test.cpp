@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// `latest`: the link to the checkpoint saved last, what stands in its place, and what is read where
-// it is not what it should be.
+// `latest`, the link to the last saved checkpoint: files in its place, and the checkpoint that is
+// read if it is outdated.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@
 
 namespace {
 
-/// Whether the file system has no links.
+/// Whether symlink() fails, as on file systems without links.
 bool links_fail = false;
 
 }  // namespace
 
-/// This stands before the C library's.
+/// This function replaces that of the C library.
 int symlink(const char* target, const char* path) noexcept {
   errno = EPERM;
   if (links_fail) return -1;
@@ -84,7 +84,7 @@ TEST_F(Latest, MeansTheNewestWhateverHasTheName) {
   save(10, 2);
   EXPECT_EQ(meant(), place("latest"));
   EXPECT_EQ(note(), "");
-  // A copy of the newest, then an old one.
+  // `latest` is a copy of the newest checkpoint, then of an old one.
   fs::remove(place("latest"));
   fs::copy(place("step-00000010"), place("latest"));
   EXPECT_EQ(meant(), place("step-00000010"));
@@ -96,7 +96,7 @@ TEST_F(Latest, MeansTheNewestWhateverHasTheName) {
   EXPECT_EQ(meant(), place("step-00000030"));
   EXPECT_EQ(note(), "'" + place("latest") + "' is an older checkpoint: takes the newest, '" +
                         place("step-00000030") + "'");
-  // An old link, none, and one that leads nowhere.
+  // `latest` is an old link, missing, and a broken link.
   fs::remove_all(place("latest"));
   fs::create_directory_symlink("step-00000020", place("latest"));
   EXPECT_EQ(meant(), place("step-00000030"));
@@ -113,7 +113,7 @@ TEST_F(Latest, MeansWhatHasTheNameWhereNothingIsKnownToBeNewer) {
   save(20, 2);
   damage(place("step-00000020/manifest.json"));
   EXPECT_EQ(meant(), place("latest"));
-  // Outside of a folder of checkpoints.
+  // Here `latest` is not in a folder of checkpoints.
   fs::create_directory(scratch_.file("latest"));
   EXPECT_EQ(follow_latest(scratch_.file("latest")).path, scratch_.file("latest"));
   EXPECT_EQ(follow_latest(place("step-00000010")).path, place("step-00000010"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Manifests that are damaged, of another version, or contradict themselves.
+// Manifests that are damaged, of another version, or contradictory.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(Manifest, EveryDamageIsSeen) {
     for (const int bit : {0, 5, 7}) {
       std::string damaged = text;
       damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
-      // But "version": 0 may be another program's.
+      // A changed bit that gives "version": 0 could be another program's.
       const bool is_version = bit == 0 && i == version;
       EXPECT_NE(refusal_of(damaged, !is_version), "no error")
           << "bit " << bit << " of character " << i;
@@ -37,7 +37,7 @@ TEST(Manifest, EveryDamageIsSeen) {
   EXPECT_NE(refusal_of(text + " ", true), "no error");
 }
 
-/// What another program wrote is not damaged.
+/// A manifest of another version is not damaged.
 TEST(Manifest, TellsDamageFromOtherVersions) {
   const auto is_damage = [](const std::string& text) {
     return finds_damage([&] { read_manifest(text, "manifest.json"); });
@@ -46,7 +46,7 @@ TEST(Manifest, TellsDamageFromOtherVersions) {
   for (const char* const version : {"2", "0", "18446744073709551615"}) {
     const std::string other = replaced("\"version\": 1", text("\"version\": ", version));
     expect_refused(refusal_of(other), advice);
-    // Its checksum is made in another way, stands elsewhere, or is not there.
+    // Its checksum is computed differently, elsewhere, or missing.
     std::string unlike = other;
     unlike.back() = ' ';
     expect_refused(refusal_of(unlike), advice);
@@ -56,7 +56,7 @@ TEST(Manifest, TellsDamageFromOtherVersions) {
         refusal_of(text("{\"format\": \"ostrakon-checkpoint\", \"more\": {\"version\": 1}, ",
                         "\"version\": ", version, "}")),
         advice);
-    // What is not whole is damaged, whatever it says.
+    // An incomplete text is damaged in any version.
     EXPECT_TRUE(is_damage(unlike.substr(0, unlike.size() - 2)));
   }
   EXPECT_TRUE(is_damage("{\"format\": \"other\", \"version\": 2}"));
@@ -64,14 +64,14 @@ TEST(Manifest, TellsDamageFromOtherVersions) {
   EXPECT_TRUE(is_damage("{\"format\": \"ostrakon-checkpoint\", \"more\": {\"version\": 2}}"));
   EXPECT_TRUE(is_damage("[]"));
   EXPECT_TRUE(is_damage(std::string(1 << 20, '[')));
-  // With a right checksum it is as it was written.
+  // With a correct checksum the text is undamaged.
   expect_refused(refusal_of(replaced("\"step\": 12", "\"more\": 1,\n  \"step\": 12")),
                  "has the unknown key \"more\": it was written by \"Ostrakon");
   expect_refused(refusal_of(replaced("\"version\": 1", "\"version\": true")), ": version is true");
   expect_refused(refusal_of(replaced("\"step\": 12", "\"step\": -1")), ": step is -1");
 }
 
-/// The reader must not depend on the checksum, which anyone can make.
+/// The reader must be safe without the checksum, which anyone can compute.
 TEST(Manifest, DamageUnderARightChecksumNeverCrashes) {
   const std::string text = write_manifest(small_manifest());
   std::mt19937_64 random(2);
@@ -153,7 +153,7 @@ TEST(Manifest, NamesOfFilesStayInTheFolder) {
   expect_refused(refusal_of(replaced("\"rank-00001.h5\"", "\"manifest.json\"")), "names itself");
 }
 
-/// Text of the right form which says what can't be.
+/// Texts of the right form with impossible content.
 TEST(Manifest, ContradictionsAreRefused) {
   const auto refusal = [](const auto& change) {
     Manifest manifest = small_manifest();
@@ -227,7 +227,7 @@ TEST(Manifest, ContradictionsAreRefused) {
                  "elements 0 to 6 of parameters of \"block.0/a\" are in no piece");
 }
 
-/// The pieces are those of the first parameter of small_manifest(), a matrix of three columns.
+/// The pieces belong to the first parameter of small_manifest(), a matrix of three columns.
 TEST(Manifest, PiecesOfColumnsThatCanNotBeAreRefused) {
   const auto refusal = [](int parameter, const std::vector<std::int64_t>& shape,
                           std::int64_t pieces) {

@@ -21,7 +21,7 @@ inline PieceEntry piece(State state, int parameter, std::int64_t first, std::int
   return {{state, parameter, first, count}, rank, offset, std::move(checksums)};
 }
 
-/// Two ranks with a file each; "b" has a first moment, nothing has a second.
+/// Returns a manifest of two ranks with a file each; "b" has a first moment, nothing has a second.
 inline Manifest small_manifest() {
   Manifest manifest;
   manifest.program = "Ostrakon 1.2.3";
@@ -56,7 +56,7 @@ inline Manifest small_manifest() {
   return manifest;
 }
 
-/// Whether that throws DamagedError, rather than another Error or nothing.
+/// Whether `work` throws DamagedError, rather than another Error or nothing.
 template <class Work>
 inline bool finds_damage(const Work& work) {
   try {
@@ -68,7 +68,7 @@ inline bool finds_damage(const Work& work) {
   return false;
 }
 
-/// `is_damage`: of a text that is not as it was written.
+/// Returns the message for a text. `is_damage`: whether it must be a DamagedError.
 inline std::string refusal_of(const std::string& text, bool is_damage = false) {
   const auto read = [&] { read_manifest(text, "manifest.json"); };
   const std::string refusal = testing::error_of(read);
@@ -79,7 +79,7 @@ inline std::string refusal_of(const Manifest& manifest) {
   return refusal_of(write_manifest(manifest));
 }
 
-/// A manifest whose text was changed, with a right checksum.
+/// Returns a changed manifest with a correct checksum.
 inline std::string signed_again(std::string text) {
   const std::string key = "\"checksum\": \"";
   const std::size_t place = text.find(key) + key.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Manifests come back as they were written.
+// Manifests that are written read back equal.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats that weights may have, told apart by content.
+// The formats of weights are recognized by content.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -43,7 +43,7 @@ TEST(OpenParameters, TellsByContent) {
   }
 }
 
-/// A checkpoint of one rank with these parameters and first moments.
+/// Saves these parameters and first moments as a checkpoint of one rank.
 std::string save_checkpoint(const std::string& folder, const ModelCase& which,
                             ParameterSource& source) {
   ShardMap map;
@@ -101,7 +101,7 @@ TEST(OpenParameters, TakesCheckpoints) {
     ++other.vocabulary;
     EXPECT_TRUE(contains(error(other), "embedding.token.weight has the shape")) << error(other);
 
-    // Only parameters are read.
+    // Only damage of parameters is found, as only they are read.
     for (const State state : {State::first_moment, State::parameters}) {
       const Manifest manifest = CheckpointReader(path).manifest();
       const std::string file = path + "/" + manifest.files[0].name;

@@ -132,7 +132,7 @@ SmallCheckpoint in_column_pieces(int ranks, Files files, std::int64_t pieces) {
   return small;
 }
 
-/// Some that begin and end anywhere, all of it, and none.
+/// Returns slices with arbitrary bounds, the whole array, and an empty slice.
 std::vector<Slice> some_slices(State state, int parameter, std::int64_t elements) {
   std::mt19937_64 random(3);
   std::vector<Slice> slices = {{state, parameter, 0, elements},
@@ -175,7 +175,7 @@ TEST(CheckpointReader, ReadsPiecesOfColumnsRowByRow) {
   }
 }
 
-/// One number of tensor ranks saves them, and another one reads.
+/// Tensor ranks save columns in one number of pieces, and read them in another.
 TEST(CheckpointReader, ReadsColumnsInOtherPiecesThanTheyWereSaved) {
   for (const std::int64_t saved_in : {1, 3, 11, 33}) {
     const SmallCheckpoint small = in_column_pieces(3, Files::rank, saved_in);
@@ -230,7 +230,7 @@ TEST(CheckpointReader, KnowsWhatThereIsNot) {
   EXPECT_TRUE(contains(error_of([&] { CheckpointReader(saved.file("none")); }), "none"));
 }
 
-/// Elements of each array that an HDF5 file holds, all of them as they should be.
+/// Checks the arrays of an HDF5 file, and counts the elements of each.
 void check_file(const std::string& path, const SmallCheckpoint& small,
                 std::vector<std::int64_t>& elements) {
   const hdf5::File file = hdf5::File::open(path, "checkpoint file");
@@ -357,7 +357,7 @@ TEST(CheckpointReader, TellsDamageFromWhatCanNotBeRead) {
     EXPECT_TRUE(is_plain([&] { CheckpointReader(saved.path).verify(); })) << i;
     repair();
   }
-  // Cut off after it was opened.
+  // The file is truncated after it was opened.
   CheckpointReader reader(saved.path);
   reader.verify_structure(1);
   fs::resize_file(path, 0);
@@ -421,7 +421,7 @@ TEST(CheckpointReader, HandsOutNoDamagedNumber) {
     std::vector<float> values(static_cast<std::size_t>(count));
     return error_of([&] { reader.read(State::parameters, large, first, count, values.data()); });
   };
-  // The whole block, a part of it that is itself in order, twice, and another block.
+  // Reads the whole block, a part of it that is undamaged, twice, and another block.
   EXPECT_TRUE(contains(read(0, block_bytes / 2), "rank-00000.h5' is damaged"));
   EXPECT_TRUE(contains(read(block_bytes / 4 + 1000, 1), "rank-00000.h5' is damaged"));
   EXPECT_TRUE(contains(read(block_bytes / 4 + 1000, 1), "of parameters of head/weight"));

@@ -101,7 +101,7 @@ TEST(Reshard, KeepsColumnsInPieces) {
   }
 }
 
-/// In an order that is no matrix of theirs: the file says so.
+/// The saved order is not that of a matrix: the array has one extent in the file.
 TEST(Reshard, WholeColumnsInPiecesAreAnArrayOfOneExtent) {
   const ScratchFolder scratch;
   SmallCheckpoint small(3, Files::rank);

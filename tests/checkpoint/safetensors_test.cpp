@@ -28,7 +28,7 @@ std::string little_endian(std::uint64_t value) {
   return bytes;
 }
 
-/// A file of this header and `data_bytes` zeros.
+/// Returns a file with this header and `data_bytes` zeros.
 std::string file_of(const std::string& header, std::size_t data_bytes) {
   return little_endian(header.size()) + header + std::string(data_bytes, '\0');
 }
@@ -200,7 +200,7 @@ struct Malformed {
   std::string message;
 };
 
-/// A header that is one tensor "t", four bytes of data.
+/// Returns a file whose header has one tensor "t", with four bytes of data.
 Malformed one(const std::string& tensor, const std::string& message) {
   return {file_of("{\"t\":" + tensor + "}", 4), message};
 }
@@ -333,7 +333,7 @@ TEST(Safetensors, RefusesWhatIsNoFile) {
       contains(error_of([] { SafetensorsReader reader("/dev/zero"); }), "is not a plain file"));
 }
 
-/// What a damaged file says is either refused or harmless.
+/// Damaged files are refused, or read without harm.
 TEST(Safetensors, FlippedAndMissingBytesDoNoHarm) {
   const ScratchFolder folder;
   const std::string path = folder.file("w.safetensors");
@@ -365,7 +365,7 @@ TEST(Safetensors, FlippedAndMissingBytesDoNoHarm) {
   }
 }
 
-// ---- several files
+// --- several files
 
 class SafetensorsIndex : public ::testing::Test {
  protected:

@@ -22,7 +22,7 @@ std::uint64_t checksum_of(const std::string& bytes) {
   return sum.value();
 }
 
-/// The file that a layout and its values are, made without the writer.
+/// Returns the file for a layout and its values, made without the writer.
 std::string expected_file(const SmallCheckpoint& small, const FileLayout& layout) {
   std::string file(static_cast<std::size_t>(layout.bytes), '\0');
   const auto put = [&](std::int64_t offset, const std::string& bytes) {
@@ -77,14 +77,14 @@ TEST(ShardWriter, ReturnsWhatTheRankWrote) {
   EXPECT_GT(blocks, 1u);
 }
 
-/// Writes one rank's file and damages, behind the writer's back, what it has written first.
+/// Writes one rank's file, and damages the first block while the writer is running.
 FileEntry write_and_damage(const ScratchFolder& folder, bool verify) {
   const SmallCheckpoint small(1, Files::rank, true);
   const FileLayout layout = lay_out(small.map(), Files::rank, 0);
   const std::string path = folder.file(layout.name);
   std::string block;
   const Values values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
-    if (first >= block_bytes) {  // so the piece's first block is in the file
+    if (first >= block_bytes) {  // the piece's first block is in the file
       PlainFile(path, PlainFile::Mode::write).write(layout.pieces[piece].offset + 5, 1, "!");
     }
     block = small.numbers(layout.pieces[piece].slice)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Checkpoints of a few parameters of odd shapes, whose values follow from a formula, as some ranks
-// would write them: here one after the other, in one process.
+// Checkpoints of a few parameters with odd shapes, whose values are given by a formula, as several
+// ranks would write them; here the ranks write one after the other, in one process.
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ namespace ostrakon::checkpoint::testing {
 constexpr std::array<State, states> all_states = {State::parameters, State::first_moment,
                                                   State::second_moment};
 
-/// Values as they are in memory and in files: fp32, or the upper half of it.
+/// Returns values as stored in memory and files: fp32, or their upper halves.
 inline std::string bytes_of_values(const std::vector<float>& values, DType dtype) {
   std::string bytes;
   for (const float value : values) {
@@ -34,7 +34,7 @@ inline std::string bytes_of_values(const std::vector<float>& values, DType dtype
 
 class SmallCheckpoint {
  public:
-  /// `large`: one more parameter, of several blocks. `version`: so that values differ.
+  /// `large`: adds a parameter with several blocks. `version`: changes the values.
   SmallCheckpoint(int ranks, Files files, bool large = false, int version = 0)
       : files_(files), version_(version) {
     map_.dtypes = {DType::fp32, DType::bf16, DType::fp32};
@@ -53,9 +53,9 @@ class SmallCheckpoint {
   }
 
   const ShardMap& map() const { return map_; }
-  /// In which each kind is kept; before anything is written.
+  /// Sets the dtype of each kind; to be called before anything is written.
   void set_dtypes(const std::array<DType, states>& dtypes) { map_.dtypes = dtypes; }
-  /// In which a matrix is saved; before anything is written.
+  /// Sets the pieces in which a matrix is saved; to be called before anything is written.
   void set_column_pieces(int parameter, std::int64_t pieces) {
     map_.parameters[static_cast<std::size_t>(parameter)].column_pieces = pieces;
   }
@@ -73,12 +73,12 @@ class SmallCheckpoint {
            !map_.parameters[static_cast<std::size_t>(parameter)].frozen;
   }
 
-  /// A small whole number, so that bf16 holds it too.
+  /// Returns a small integer, which bf16 holds exactly.
   float value(State state, int parameter, std::int64_t element) const {
     return static_cast<float>(
         (static_cast<int>(state) * 83 + parameter * 29 + version_ * 11 + element * 7) % 251 - 125);
   }
-  /// All elements of a matrix in the order in which `pieces` pieces of its columns have them.
+  /// Returns all elements of a matrix in the order of `pieces` pieces of its columns.
   std::vector<std::int64_t> order(int parameter, std::int64_t pieces) const {
     const std::vector<std::int64_t>& shape =
         map_.parameters[static_cast<std::size_t>(parameter)].shape;
@@ -92,8 +92,7 @@ class SmallCheckpoint {
     }
     return elements;
   }
-  /// Returns the numbers of a slice, as they are kept, in the order of so many pieces of its
-  /// columns.
+  /// Returns the bytes of a slice as stored, in the order of `pieces` pieces of its columns.
   std::string numbers(const Slice& slice, std::int64_t pieces = 1) const {
     std::vector<float> values;
     const std::vector<std::int64_t> elements =
@@ -105,7 +104,7 @@ class SmallCheckpoint {
     return bytes_of_values(values, map_.dtypes[static_cast<std::size_t>(slice.state)]);
   }
 
-  /// What rank `rank` does to save into `folder`.
+  /// Writes what rank `rank` saves into `folder`.
   FileEntry write_rank(const std::string& folder, const FileLayout& layout, int rank,
                        const WriteOptions& options = {}) const {
     std::string block;
@@ -120,7 +119,7 @@ class SmallCheckpoint {
     return write_shard(folder, layout, rank, values, options);
   }
 
-  /// The manifest after all ranks have written.
+  /// Writes the files of all ranks, and returns the manifest.
   Manifest write_files(const std::string& folder, std::int64_t step, std::int64_t sequence,
                        const Progress& progress = {}) const {
     Manifest manifest;
@@ -137,7 +136,7 @@ class SmallCheckpoint {
     const std::vector<int> file_of_rank = file_of_ranks(map_, files_);
     manifest.files.resize(
         static_cast<std::size_t>(*std::max_element(file_of_rank.begin(), file_of_rank.end()) + 1));
-    // The last first: a file is made by its lowest rank, but any may be the first to write.
+    // The last rank is first: the lowest rank creates the file, but any rank may write first.
     for (int rank = ranks() - 1; rank >= 0; --rank) {
       const FileEntry written = write_rank(folder, lay_out(map_, files_, rank), rank);
       FileEntry& file =
@@ -170,7 +169,7 @@ class SmallCheckpoint {
     map_.parameters.push_back({owner, parameter, shape, owner, frozen});
   }
 
-  /// Arrays are cut unevenly, elsewhere for each kind; of small ones some ranks have nothing.
+  /// Divides arrays unevenly, each kind differently; some ranks have nothing of small arrays.
   void add_slices(int rank, State state) {
     for (int p = 0; p < static_cast<int>(map_.parameters.size()); ++p) {
       if (!has(state, p)) continue;
@@ -200,7 +199,7 @@ inline bool holds(CheckpointReader& reader, const SmallCheckpoint& saved, const 
   return found == expected;
 }
 
-/// Whether all of it does.
+/// Whether all slices read back as they were saved.
 inline bool holds(CheckpointReader& reader, const SmallCheckpoint& saved) {
   for (const State state : all_states) {
     for (int p = 0; p < static_cast<int>(saved.map().parameters.size()); ++p) {

@@ -122,7 +122,7 @@ TEST(WeightsFile, RefusesWhatIsNoWeightsFile) {
                        "its format is 'ostrakon-tokens', expected 'ostrakon-weights'"));
 }
 
-/// True where the damage is found; fails where it is not and what is read differs.
+/// Returns whether the damage is detected; the test fails if it is not and other values are read.
 bool detected(const std::string& path, const std::string& damaged) {
   write_bytes(path, damaged);
   try {

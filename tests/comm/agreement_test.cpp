@@ -23,7 +23,7 @@ TEST(Agreement, TheLowestRankThatDiffersIsNamedOnAllRanks) {
   if (world.size() == 1) GTEST_SKIP() << "needs others";
   const int second = world.size() > 2 ? world.size() - 2 : 1;
   const std::string value = world.rank() >= second ? "of " + std::to_string(world.rank()) : "1";
-  // More facts than others state: no rank waits for what another has to say of them.
+  // Some ranks state many more facts than others: no rank waits for further messages.
   Facts facts = {{"dataset", "tokens"}, {"checksum", value}};
   for (int i = 0; i < 1000 * world.rank(); ++i) facts.push_back({"more", std::to_string(i)});
   const std::string host = " (host " + host_name() + ")";

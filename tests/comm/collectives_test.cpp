@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gathers and reductions of arrays: results to the bit, bytes sent, times.
+// Gathers and reductions of arrays: their bits, bytes sent, and times.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ namespace {
 using namespace ostrakon::tests;
 using ostrakon::testing::error_of;
 
-// Odd counts are sent as floats, multiples of 64 as blocks.
+// Multiples of 64 are sent as blocks, other sizes as floats.
 const std::vector<std::int64_t> shard_sizes = {0, 1, 37, 64, 192, 4099, 65536};
 
 TEST_F(CommunicatorTest, AllGatherFromElsewhere) {
@@ -104,7 +104,7 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
     EXPECT_TRUE(same_bits(shard.values(), expected)) << count;
     EXPECT_TRUE(same_bits(full.values(), own)) << count;
 
-    // To where the staging array begins, and to this rank's part of the array.
+    // The shard is the beginning of the staging array, or this rank's part of the array.
     world.reduce_scatter<float, OnDevice>(
         Exec(), full, staging, world.size() == 1 ? shard.view() : staging.part(0, count));
     EXPECT_TRUE(same_bits(part((world.size() == 1 ? shard : staging).values(), 0, count), expected))
@@ -115,12 +115,12 @@ TEST_F(CommunicatorTest, ReduceScatterHasTheBitsOfTheTree) {
   }
 }
 
-// Several micro-batches, whose trees over a few ranks are accumulated in order.
+// Several microbatches, whose trees over a few ranks are accumulated in order.
 template <class T>
 void expect_chained_sums(Communicator& world) {
   const std::int64_t count = 193;
   const int ranks = world.size(), rounds = 3;
-  // What ranks send of their values, in the order of micro-batches and ranks.
+  // The values that ranks send, ordered by microbatch and rank.
   const auto arrays = random_arrays(rounds * ranks, count * ranks);
   std::vector<std::vector<float>> sent = arrays;
   for (std::vector<float>& array : sent)
@@ -176,7 +176,7 @@ TEST_F(CommunicatorTest, WhatIsAddedToLiesApart) {
               "reduce_scatter: the shard, which is added to, lies inside another array");
 }
 
-// Else the tests above could not tell one order from another.
+// The random arrays must give different sums in different orders, or the other tests show nothing.
 TEST_F(CommunicatorTest, TheRandomArraysTellOrdersApart) {
   if (world.size() < 3) GTEST_SKIP() << "two numbers have one sum";
   const auto arrays = random_arrays(world.size(), 1000);
@@ -249,11 +249,11 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
   world.slow_down(world.size() == 1 ? 1.0 : expected / bytes);
   EXPECT_GE(seconds_of(world), expected);
 
-  // A move takes it along.
+  // A moved communicator is still slowed down.
   Communicator moved = std::move(world);
   EXPECT_GE(seconds_of(moved), expected);
 
-  // However busy the machine is, not every call takes so long by chance.
+  // The shortest of several calls is compared, as a busy machine may delay single calls.
   moved.slow_down(0.0);
   double least = seconds_of(moved);
   for (int i = 0; i < 20; ++i) least = std::min(least, seconds_of(moved));
@@ -262,7 +262,7 @@ TEST_F(CommunicatorTest, ASlowNetworkTakesItsTimeForEachByte) {
     EXPECT_NE(error_of([&] { moved.slow_down(wrong); }), "no error") << wrong;
 }
 
-// A thread outside Kokkos gathers while this one reduces, each in a group of its own.
+// A thread outside Kokkos gathers while this one reduces, each in its own group.
 TEST_F(CommunicatorTest, ThreadsCommunicateAtTheSameTime) {
   if (!Communicator::threads_may_call()) GTEST_SKIP() << "MPI allows one thread only";
   Communicator gathers = duplicate(world.mpi());

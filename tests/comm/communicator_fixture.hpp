@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Arrays for collectives, and what their sums must be to the bit.
+// Arrays for collectives, and their exact expected sums.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@
 
 namespace ostrakon::tests {
 
-/// Floats in the memory that the collectives work on.
+/// An array of floats in the memory that the collectives use.
 class Array {
  public:
   explicit Array(std::int64_t count) : values_(count) {}
@@ -28,7 +28,7 @@ class Array {
   View<float*> view() const { return values_.view(); }
   operator View<float*>() const { return view(); }
   operator View<const float*>() const { return view(); }
-  /// `count` elements from `begin` on.
+  /// Returns `count` elements from `begin` on.
   View<float*> part(std::int64_t begin, std::int64_t count) const {
     return view().range(begin, begin + count);
   }
@@ -38,8 +38,8 @@ class Array {
   test::DeviceArray<float> values_;
 };
 
-/// Draws values that are the same for the same `seed` on every rank; magnitudes so different that
-/// the order of additions shows in the bits.
+/// Returns values that depend on `seed` alone. Their magnitudes differ so much that the order of
+/// additions changes the bits of sums.
 inline std::vector<float> random_values(unsigned seed, std::int64_t count) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> mantissa(-1.0F, 1.0F);
@@ -56,8 +56,8 @@ inline std::vector<std::vector<float>> random_arrays(int arrays, std::int64_t co
   return all;
 }
 
-/// The sum of element i of arrays [begin, end) by the tree whose left half is the largest power of
-/// two below the number of arrays.
+/// Returns the sum of element i of arrays [begin, end) by the tree whose left half is the largest
+/// power of two below the number of arrays.
 inline float tree(const std::vector<std::vector<float>>& arrays, int begin, int end,
                   std::size_t i) {
   if (end - begin == 1) return arrays[static_cast<std::size_t>(begin)][i];
@@ -77,7 +77,8 @@ inline std::vector<float> part(const std::vector<float>& values, std::int64_t be
   return std::vector<float>(values.begin() + begin, values.begin() + begin + count);
 }
 
-/// In whichever order the library adds: next to the exact sum, and what is sent is as long.
+/// Checks sums of the library's order: they must be near the exact sum, and send the same number of
+/// bytes.
 template <class T>
 void expect_library_sums(comm::Communicator& world, std::int64_t count, double epsilon) {
   const auto arrays = random_arrays(world.size(), count * world.size());
@@ -120,7 +121,7 @@ inline void expect_library_sums(comm::Communicator& world,
 
 class CommunicatorTest : public ::testing::Test {
  protected:
-  /// A group as large, whose arrays on a device are moved by MPI.
+  /// Duplicates `parent`; MPI moves arrays on a device.
   static comm::Communicator duplicate(MPI_Comm parent) {
     comm::Communicator made = comm::Communicator::duplicate(parent);
 #if OSTRAKON_HAS_DEVICE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// These tests are of which calls of MPI are made, and what their failures become.
+// Tests which MPI functions are called, and how their failures are reported.
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@
 
 #include "communicator_fixture.hpp"
 
-// The program's own versions of the calls under test come before MPI's: they count, and fail when
-// told to, which no MPI does on demand.
+// The program's own versions of the tested MPI functions take precedence over the library's: they
+// count calls, and fail on demand.
 namespace {
 std::atomic<int> mpi_calls{0};
 std::atomic<int> next_code{MPI_SUCCESS};

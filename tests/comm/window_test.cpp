@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Collectives of ranks that read each other's memory: the bits of those by MPI, and nobody reads
-// too early or too late.
+// Collectives of ranks that read each other's memory: they have the bits of MPI's, and no rank
+// reads too early or too late.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using namespace ostrakon::tests;
 
 const std::vector<std::int64_t> window_sizes = {0, 1, 37, 64, 511, 4099, 20000};
 
-/// A group of all ranks with a window, another without one, and memory that they share.
+/// A group of all ranks with a window, one without, and shared memory.
 class WindowTest : public ::testing::Test {
  protected:
   static constexpr std::int64_t largest = 20000 * 8;
@@ -37,7 +37,8 @@ class WindowTest : public ::testing::Test {
     world.share(std::make_unique<Window>(memory_, world, 0));
   }
 
-  /// Not where it is on other ranks, and in the other memory on some.
+  /// Returns an array at an offset that differs between ranks, and in different memory on some
+  /// ranks.
   template <class T>
   HostView<T*> shared(std::int64_t count) {
     SharedMemory& memory = world.rank() % 3 == 1 ? second_ : first_;
@@ -106,7 +107,7 @@ std::vector<T> rounded(const std::vector<float>& values) {
   return narrow;
 }
 
-// The tests of collectives hold the bits of messages to the tree.
+// The collectives by messages are compared with the tree in collectives_test.cpp.
 TEST_F(WindowTest, ReduceScatterHasTheBitsOfMessages) {
   const auto expect_same = [&](auto one) {
     using T = decltype(one);
@@ -153,8 +154,8 @@ TEST_F(WindowTest, ReduceScatterInPlace) {
     }
 }
 
-// A rank that went on too early would overwrite what others still read, one that did not wait
-// would read what was there before.
+// A rank that continued too early would overwrite data that others still read; one that did not
+// wait would read old data.
 TEST_F(WindowTest, NobodyReadsTooEarlyOrTooLate) {
   constexpr std::int64_t count = 3000;
   constexpr int rounds = 100;

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-// Decks with something wrong, and the messages that say so. Messages are whole: they are what users
-// see.
+// Invalid decks, and their error messages. Messages are compared completely, as users see them.
 
 namespace ostrakon::config {
 
@@ -32,7 +31,7 @@ inline void expect_messages(const std::vector<BadDeck>& decks, const std::string
   for (const BadDeck& bad : decks) EXPECT_EQ(message_of(bad.deck, name), bad.message) << bad.deck;
 }
 
-/// A deck with synthetic data and one line more.
+/// Returns a deck with synthetic data and one more line.
 inline std::string with(const std::string& section, const std::string& line) {
   return "ostrakon:\n  data:\n    dataset: synthetic\n  " + section + ":\n    " + line + "\n";
 }

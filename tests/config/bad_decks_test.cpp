@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that there are not, and values that can not be.
+// Unknown keys, and invalid values.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules by name, and values that do not go together.
+// Invalid rules, and values that contradict each other.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -84,7 +84,7 @@ TEST(BadDecks, RulesForUnits) {
     const std::string message = "parallel.units: rule \"" + bad.rule + "\": " + bad.problem;
     EXPECT_EQ(message_of(with("parallel", "units: \"" + bad.rule + "\""), "deck.yaml"),
               "deck.yaml: " + message);
-    // The rule that is wrong is named, whatever stands around it.
+    // The message names the invalid rule, whatever surrounds it.
     EXPECT_EQ(message_of(with("parallel", "units: \"head: forward_prefetch 1; " + bad.rule +
                                               " ; embedding: nothing\""),
                          "deck.yaml"),

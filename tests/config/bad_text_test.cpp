@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that is no deck, and settings on the command line.
+// Text that is not a deck, and settings on the command line.
 #include <gtest/gtest.h>
 
 #include <string>

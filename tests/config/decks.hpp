@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-// Decks of tests, and comparisons of what they set.
+// Decks for tests, and comparisons of their settings.
 
 namespace ostrakon::config {
 
@@ -59,7 +59,7 @@ inline void expect_equal(const std::vector<optim::ParameterRule>& a,
   }
 }
 
-/// Bit for bit: every key's value, written so that it reads back exactly.
+/// Compares settings exactly: the value of every key is written so that it reads back exactly.
 inline void expect_equal(const Settings& a, const Settings& b) {
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
@@ -111,7 +111,7 @@ inline plan::Reshard kept_in(int parts) {
   return reshard;
 }
 
-/// One of input_decks/.
+/// Reads one of input_decks/.
 inline Settings read_input_deck(const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(OSTRAKON_INPUT_DECKS) / name;
   return read_settings(read_file(path), path.string(), {});

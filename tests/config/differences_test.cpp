@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of a run compared with those of the checkpoint that it resumes from, and of ranks.
+// Settings of a run compared with those of its checkpoint, and checks of settings for ranks.
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
@@ -63,7 +63,7 @@ TEST(Differences, AreNotOfWhereAndHowARunIsStarted) {
   EXPECT_TRUE(differences(with_absolute_paths(relative), relative).empty());
 }
 
-/// Each key of a model that computes something else from the same parameters.
+/// Tests each key of a model that changes what is computed from the same parameters.
 TEST(SameModel, IsRefusedByKeyAndBothValues) {
   const std::vector<Override> base = {{"model.width", "64"}, {"model.heads", "4"}};
   const Settings ours = read(synthetic, base);
@@ -98,7 +98,7 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
       EXPECT_NE(message.find(" in it, but ", line), std::string::npos) << message;
     }
   }
-  // With experts, ffn_width is that of none.
+  // With experts, no expert uses ffn_width.
   const std::vector<Override> mixture = {{"model.experts", "4"}, {"model.expert_width", "32"}};
   std::vector<Override> wider = mixture;
   wider.push_back({"model.ffn_width", "512"});
@@ -108,7 +108,7 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
   EXPECT_THROW(require_same_model(read(synthetic, mixture),
                                   write_deck(read(synthetic, {mixture[0]})), "w.h5"),
                Error);
-  // What `auto` stands for is the same.
+  // `auto` equals the value that it stands for.
   const auto is_same = [&](const std::vector<Override>& more, const std::vector<Override>& theirs) {
     std::vector<Override> all = base;
     all.insert(all.end(), more.begin(), more.end());
@@ -134,7 +134,7 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
       write_deck(read(synthetic, {learned[0], {"model.rotary_base", "500000"}})), "w.h5"));
 }
 
-/// Any key: a setting that is forgotten here would change a run in silence.
+/// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
@@ -180,7 +180,7 @@ TEST(Differences, SeeEveryKey) {
                                  Value::of(std::string("*.norm.*: frozen"))}) {
         try {
           key.set(now, value);
-        } catch (const Error&) {  // text that is no rule
+        } catch (const Error&) {  // invalid text of a rule
         }
         if (key.get(now).shown() != was) break;
       }
@@ -215,7 +215,7 @@ TEST(CheckRanks, RefusesPlansThatAreTooLong) {
             "a step is too long to plan: (model.layers + 2) x training.global_batch_size / "
             "training.micro_batch_size / ranks = 10 x 200002 / 1 / 2 = 10 x 100001, more than "
             "1,000,000; raise training.micro_batch_size or use more ranks");
-  // Fewer units make a shorter step; how many automatic ones are is not known yet.
+  // Fewer units make a shorter step; the number of automatic units is not known yet.
   const auto in_units_of = [&](const char* blocks, const char* batch) {
     return read(synthetic, {{"model.layers", "8"},
                             {"model.blocks_per_unit", blocks},
@@ -243,7 +243,7 @@ TEST(CheckRanks, PartsThatStayAfterForwardDivideAShardGroup) {
   EXPECT_EQ(message(7, {three}),
             "parallel.reshard_after_forward = 3 does not divide the 7 ranks of a shard group (7 = "
             "3 x 2 + 1); use 7");
-  // Groups of a number of ranks; of a node's, where it is known.
+  // Groups of a number of ranks; for those of a node, if its ranks are known.
   EXPECT_EQ(message(16, {three, {"parallel.shard_group", "2"}}), "");
   EXPECT_EQ(message(16, {three, {"parallel.shard_group", "8"}}),
             "parallel.reshard_after_forward = 3 does not divide the 8 ranks of a shard group (8 = "
@@ -253,7 +253,7 @@ TEST(CheckRanks, PartsThatStayAfterForwardDivideAShardGroup) {
   EXPECT_EQ(message(16, {three, nodes, {"parallel.ranks_per_node", "4"}}),
             "parallel.reshard_after_forward = 3 does not divide the 4 ranks of a shard group (4 = "
             "3 x 1 + 1); use 2 or 4");
-  // Groups that are not possible are for the mesh to refuse.
+  // The mesh refuses groups that are not possible.
   EXPECT_EQ(message(4, {three, {"parallel.shard_group", "8"}}), "");
   const Override rules = {"parallel.units",
                           "*: forward_prefetch 2; head: reshard_after_forward 8; block.*: "

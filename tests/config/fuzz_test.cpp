@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whatever a deck contains, reading it succeeds or throws Error with a clean message.
+// Any deck is either read, or refused by Error with a printable message.
 
 #include <gtest/gtest.h>
 
@@ -115,7 +115,7 @@ class Mutator {
     }
   }
 
-  std::mt19937 random_;  // the standard fixes what it yields, on every machine
+  std::mt19937 random_;  // the standard defines its numbers, so they are the same everywhere
 };
 
 void expect_clean(const std::string& deck, const std::string& name) {
@@ -212,7 +212,7 @@ TEST(Fuzz, MutatedCheckpointingThatIsReadReadsBack) {
   EXPECT_GT(read, 500);
 }
 
-/// Mutates `rules`; what can be read is read and written by `rewrite`.
+/// Mutates `rules`; valid results must be equal after `rewrite` writes and reads them.
 template <class Rewrite>
 void expect_read_back(const std::string& rules, unsigned seed, const Rewrite& rewrite) {
   Mutator mutate(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decks that come with Ostrakon; words that are near to others.
+// The decks that come with Ostrakon, and similar words.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@ TEST(InputDecks, AllAreRight) {
     ++decks;
     Settings settings;
     ASSERT_NO_THROW(settings = read_settings(read_file(entry.path()), entry.path().string(), {}));
-    // Installed decks read and write where they are run, not in the installation.
+    // Installed decks read and write in the folder where they are run, not in the installation.
     EXPECT_EQ(settings.data.path.rfind("data/", 0), 0u) << settings.data.path;
     EXPECT_EQ(settings.data.validation_path.rfind("data/", 0), 0u) << settings.data.validation_path;
     EXPECT_EQ(settings.output.directory, "output/" + entry.path().stem().string());
@@ -55,8 +55,8 @@ TEST(InputDecks, HaveThePublishedTraining) {
     double tokens;
     double rotary_base;
   };
-  // Tokens per batch of Llama 3 8B and 70B are those of 405B at the same sequence length; their
-  // tokens in all are published.
+  // The published batches of Llama 3 8B and 70B have as many tokens as those of 405B at the same
+  // sequence length; their total numbers of tokens are published.
   for (const Published& published : {Published{"gpt2-124m.yaml", 6e-4, 1 << 19, 10e9, 0.0},
                                      Published{"llama3-8b.yaml", 3e-4, 1 << 23, 15e12, 5e5},
                                      Published{"llama3-70b.yaml", 1.5e-4, 1 << 23, 15e12, 5e5},
@@ -95,7 +95,7 @@ TEST(Nearest, FindsNamesByTheirParts) {
   EXPECT_EQ(with_parts_of("prefech_forward", names), Names{"forward_prefetch"});
   EXPECT_EQ(with_parts_of("in_flight", names), Names{"in_flight_gathers"});
   EXPECT_EQ(with_parts_of("batch_size", names), Names{"micro_batch_size"});
-  EXPECT_EQ(with_parts_of("on_flight", names), Names());  // short parts have to be the same
+  EXPECT_EQ(with_parts_of("on_flight", names), Names());  // short parts must be equal
   EXPECT_EQ(with_parts_of("prefetch_reductions", names), Names());
   EXPECT_EQ(with_parts_of("", names), Names());
   EXPECT_EQ(with_parts_of("_", names), Names());

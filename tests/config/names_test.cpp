@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Each enumerator that people or programs read about has one name, and no two have the same.
+// Each enumerator that people or programs see has exactly one name, and no two have the same.
 
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ namespace {
 
 using namespace ostrakon;
 
-/// Compilers write a template argument of an enum as the enumerator, or, where there is none of
-/// this value, as a cast: "value = (Kind)77".
+/// Compilers print a template argument of an enum as the enumerator or, for a value without one, as
+/// a cast: "value = (Kind)77".
 template <class Enum, Enum value>
 constexpr bool is_enumerator() {
   constexpr std::string_view function = __PRETTY_FUNCTION__;
@@ -41,13 +41,13 @@ std::vector<Enum> enumerators(std::integer_sequence<int, values...>) {
   return found;
 }
 
-/// All from 0 to 63.
+/// Returns all enumerators from 0 to 63.
 template <class Enum>
 std::vector<Enum> enumerators() {
   return enumerators<Enum>(std::make_integer_sequence<int, 64>());
 }
 
-/// What is wrong with a table of names; nothing where each enumerator has a name of its own.
+/// Returns what is wrong with a table of names; empty if each enumerator has its own name.
 template <class Enum, std::size_t count>
 std::string mistakes(const Named<Enum> (&names)[count]) {
   std::string found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the policy: what is computed again, what is gathered when, rules by name.
+// Settings of the policy: recomputation, gathers, rules by name.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -49,7 +49,7 @@ TEST(Settings, ReadsWhatIsComputedAgain) {
       expect_equal(read(write_deck(settings)), settings);
     }
   }
-  // What comes later takes the place of all that was said before.
+  // A later value replaces all earlier ones.
   const std::string key = "memory.activation_checkpointing";
   for (const char* before : {"none", "full", "every 2", "selective mlp", "selective attention"})
     for (const char* after : {"none", "full", "every 2", "selective mlp", "selective attention"})
@@ -169,7 +169,7 @@ TEST(Settings, ReadsRulesForUnits) {
     EXPECT_FALSE(rules[1].backward_prefetch.has_value());
     EXPECT_EQ(write_unit_rules(rules), text);
   }
-  // A unit among those that its own rule names: one of many to which the rule holds.
+  // A unit may be in the list of its own rule if the rule applies to many units.
   EXPECT_EQ(read_unit_rules("block.*: forward_prefetch block.1 head")[0].forward_prefetch->units,
             (std::vector<std::string>{"block.1", "head"}));
   EXPECT_TRUE(read_unit_rules("").empty());
@@ -207,8 +207,8 @@ TEST(Settings, ReadsRulesForParameters) {
   EXPECT_TRUE(read_parameter_rules("").empty());
   EXPECT_TRUE(read_parameter_rules(" ; ").empty());
   EXPECT_EQ(write_parameter_rules(std::vector<optim::ParameterRule>(2)), "");
-  // Names are those of the model of the deck, however its blocks are grouped. A rule for what is
-  // frozen in the end, or for what others have said all of, is no mistake.
+  // Names are those of the model's units, however its blocks are grouped. A rule for units that are
+  // frozen in the end, or whose settings later rules replace, is valid.
   const std::vector<Override> gpt = {
       {"model.norm", "layernorm"},       {"model.positions", "learned"},
       {"model.activation", "gelu"},      {"model.bias", "true"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What settings decks give.
+// Settings of decks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST(Settings, NumbersOfDecksFollowNoLocale) {
     EXPECT_EQ(settings.optimizer.beta1, 0.25);
     EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
   }
-  // With dots between thousands these would be 1 and 5.
+  // With dots as thousands separators these would be 1 and 5.
   const std::string refused =
       message_of(synthetic, "deck.yaml",
                  {{"parallel.pipeline", "2"}, {"parallel.pipeline_units", "0.001 0.005"}});
@@ -64,7 +64,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.data.dataset, data::DatasetKind::synthetic);
   EXPECT_EQ(settings.model.layers, 4);
   EXPECT_EQ(settings.model.kv_heads, 4);
-  EXPECT_EQ(settings.model.ffn_width, 704);  // 8/3 x 256 = 682.7, rounded up to 64s
+  EXPECT_EQ(settings.model.ffn_width, 704);  // 8/3 x 256 = 682.7, rounded up to a multiple of 64
   EXPECT_EQ(settings.training.global_batch_size, 8);
   EXPECT_EQ(settings.parallel.leaves, 8);
   EXPECT_EQ(settings.optimizer.learning_rate, 3e-4);
@@ -214,7 +214,7 @@ TEST(Settings, ReadsOffloadAndMuon) {
   EXPECT_FALSE(settings.optimizer.nesterov);
   EXPECT_EQ(settings.optimizer.muon_iterations, 7);
   EXPECT_EQ(settings.optimizer.muon_rate_factor, 2.5);
-  // Those of adamw, which updates what is no matrix of a block.
+  // AdamW's moments count, as AdamW updates parameters other than matrices of blocks.
   EXPECT_EQ(settings.parallel.moments.count, 2);
   expect_equal(read(write_deck(settings)), settings);
   EXPECT_EQ(read(synthetic, {{"memory.offload", "parameters"}}).parallel.offload,
@@ -234,7 +234,7 @@ TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
     SCOPED_TRACE(offload);
     const bool on_host = offload == std::string("optimizer") || offload == std::string("all");
     std::vector<Override> overrides = {{"memory.offload", offload}};
-    EXPECT_FALSE(early(overrides));  // clips
+    EXPECT_FALSE(early(overrides));  // with clipping
     overrides.emplace_back("optimizer.clip_norm", "0");
     EXPECT_EQ(early(overrides), on_host);
     for (const Override& harmless :

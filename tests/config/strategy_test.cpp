@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings without effect given others, and the strategy that is shown.
+// Settings without effect, and the strategy that is shown.
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
@@ -16,7 +16,7 @@
 namespace ostrakon::config {
 namespace {
 
-/// The keys that matter for gathers, each with a value that changes a plan where they do.
+/// The keys for gathers, each with a value that changes a plan if the key has an effect.
 const std::vector<Override> of_gathers = {
     {"parallel.reshard_after_forward", "never"},
     {"parallel.forward_prefetch", "3"},
@@ -39,7 +39,7 @@ std::uint64_t plan_of(Settings settings, int ranks) {
   return hash;
 }
 
-/// How many of of_gathers have no effect given `first`, over all shardings.
+/// Returns how many of of_gathers have no effect with `first`, over all shardings.
 int gathers_without_effect(const std::vector<Override>& first) {
   constexpr int ranks = 8;
   int without = 0;
@@ -90,7 +90,7 @@ TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
        {Case{{}, 2 * 4 + 2 * (3 * 5 + 4)}, Case{{no_clipping}, 2 * 4 + 2 * (3 * 5 + 4)},
         Case{{{"optimizer.name", "muon"}}, all_but_forward_prefetch},
         Case{{{"memory.offload", "optimizer"}}, all_but_forward_prefetch},
-        // Updated early, nothing is fetched ahead.
+        // With early updates, nothing is prefetched.
         Case{{{"memory.offload", "optimizer"}, no_clipping}, (2 + 8) * 5},
         Case{{{"memory.offload", "parameters"}}, 0}, Case{{{"memory.offload", "all"}}, 0},
         Case{{{"memory.offload", "all"}, no_clipping}, 0}}) {
@@ -99,7 +99,7 @@ TEST(Strategy, SettingsHaveNoEffectWhereThePlanIsTheSameWithoutThem) {
   }
 }
 
-/// The rates of a whole run.
+/// Returns the learning rates of a whole run.
 std::vector<double> rates_of(const Settings& settings) {
   std::vector<double> rates;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step)
@@ -108,8 +108,8 @@ std::vector<double> rates_of(const Settings& settings) {
   return rates;
 }
 
-/// A matrix of a block and a vector, one after the other, after some updates with gradients of
-/// either sign and many sizes.
+/// Returns a matrix of a block and then a vector, after some updates with gradients of both signs
+/// and many magnitudes.
 std::vector<float> updates_of(const Settings& settings) {
   constexpr std::int64_t side = 8, count = side * side;
   const optim::OptimizerSettings& optimizer = settings.optimizer;
@@ -164,7 +164,7 @@ std::vector<float> updates_of(const Settings& settings) {
   return parameters;
 }
 
-/// Whether the summary says so.
+/// Whether the summary has that line.
 bool is_idle(const Settings& settings, const std::string& line) {
   return summary(settings).find("               without effect with " + line + "\n") !=
          std::string::npos;
@@ -238,7 +238,7 @@ TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
               std::string::npos)
         << summary(settings);
     EXPECT_EQ(summary(read(synthetic, whole)).find("warm-up"), std::string::npos);
-    // What is written says what was used, and can be read, also to train for longer.
+    // The written deck has the used values, and can be read, also to train for longer.
     expect_equal(read(write_deck(settings)), settings);
     std::vector<double> first = rates_of(read(synthetic, whole));
     first.resize(20);
@@ -276,7 +276,7 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(read(synthetic, {{"checkpoint.async", "false"}}), "every 0: async"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
-  // The build decides this, no other key.
+  // This depends on the build, not on another key.
   const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});
   EXPECT_EQ(summary(pageable).find("               without effect in a build without a device: "
                                    "pinned\n") == std::string::npos,
@@ -460,7 +460,7 @@ TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
                       "schedule 1f1b: zero_bubble_memory"));
   EXPECT_TRUE(
       is_idle(read(synthetic, {{"parallel.expert_capacity", "2"}}), "expert 1: expert_capacity"));
-  // Here experts are a unit of their own.
+  // Here experts are separate units.
   EXPECT_FALSE(is_idle(read(synthetic, {{"parallel.expert_capacity", "2"},
                                         {"model.experts", "4"},
                                         {"model.tensor_grain", "2"}}),

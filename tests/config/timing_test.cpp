@@ -21,7 +21,7 @@ struct Row {
 std::vector<Row> parse(const std::string& report) {
   std::istringstream lines(report);
   std::string line;
-  std::getline(lines, line);  // the header
+  std::getline(lines, line);  // skips the header
   std::vector<Row> rows;
   while (std::getline(lines, line)) {
     Row row;
@@ -70,7 +70,7 @@ TEST(Timers, ReportLeastMeanAndMostOverTheRanks) {
   timers.start("save");
   timers.stop("save");
   {
-    ScopedTimer step(timers, "step");  // a name first used later goes below its parent all the same
+    ScopedTimer step(timers, "step");  // a name that is first used later is still below its parent
     ScopedTimer validate(timers, "validate");
   }
   const std::string report = timers.report(MPI_COMM_WORLD);

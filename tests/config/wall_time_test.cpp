@@ -26,7 +26,7 @@ TEST(WallTime, ReadsEveryFormThatBatchSystemsTake) {
         Written{"2-0", 2 * day}, Written{"1-12:30", day + 12 * hour + 30 * minute},
         Written{"1-2:03:04", day + 2 * hour + 3 * minute + 4}, Written{"0-00:00:01", 1.0},
         Written{"00:00:00", 0.0},
-        // Parts may be more than the next larger one has.
+        // Parts may exceed the next larger unit.
         Written{"0:3600", hour}, Written{"1-48:90:90", 3 * day + 90 * minute + 90},
         Written{"36600-00:00:00", longest_wall_time}}) {
     const std::optional<double> seconds = parse_wall_time(written.text);
@@ -91,7 +91,7 @@ TEST(WallTime, ReadsBackWhatIsWritten) {
   std::mt19937_64 random(1);
   const auto most = static_cast<std::uint64_t>(longest_wall_time);
   for (int trial = 0; trial < 10000; ++trial) {
-    // The seconds are of every size.
+    // Seconds of every magnitude.
     const auto seconds = static_cast<double>((random() % (most + 1)) >> (random() % 32));
     const std::optional<double> again = parse_wall_time(format_wall_time(seconds));
     ASSERT_TRUE(again.has_value()) << seconds;
@@ -99,7 +99,7 @@ TEST(WallTime, ReadsBackWhatIsWritten) {
   }
 }
 
-// ---- in decks
+// --- in decks
 
 Settings read_wall_time(const std::string& wall_time) {
   return read_settings(

@@ -24,7 +24,7 @@ TEST(WriteDeck, DefaultsReadBack) {
   expect_equal(settings, read("ostrakon:\n  data:\n    path: tokens.h5\n"));
   EXPECT_EQ(write_deck(read(write_deck(settings))), write_deck(settings));
   std::istringstream lines(deck);
-  std::string unfolded;  // comments that continue below are on one line
+  std::string unfolded;  // text with each comment on one line
   for (std::string line; std::getline(lines, line);) {
     EXPECT_LE(line.size(), 100u) << line;
     const std::size_t first = line.find_first_not_of(' ');
@@ -53,7 +53,7 @@ TEST(WriteDeck, SaysWhereToReadOnAndWhatIsForGatheredParametersOnly) {
               0u)
         << name;
   }
-  // The example is one that can be taken.
+  // The example must be valid.
   const std::string meaning = find_key(*find_section("parallel"), "units")->meaning;
   const std::size_t begin = meaning.find('"') + 1;
   EXPECT_EQ(read_unit_rules(meaning.substr(begin, meaning.rfind('"') - begin)).size(), 2u);
@@ -139,7 +139,7 @@ TEST(WriteDeck, OddPathsReadBack) {
                                   std::string("\xC2\x80")}) {
     settings.data.path = path;
     settings.output.directory = path;
-    // Some are none to train into.
+    // Some decks are not valid for training.
     const Settings again = read_settings(write_deck(settings), "deck.yaml", {}, DeckUse::model);
     EXPECT_EQ(again.data.path, path);
     EXPECT_EQ(again.output.directory, path);
@@ -208,7 +208,7 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
   }
 }
 
-/// Policies of every kind that a deck can hold.
+/// Random policies of every kind that a deck can hold.
 class RandomPolicies {
  public:
   std::int64_t pick(std::int64_t below) {
@@ -229,7 +229,7 @@ class RandomPolicies {
     policy.updates = static_cast<plan::Updates>(pick(2));
   }
 
-  /// What is recomputed, and in which dtypes.
+  /// Draws recomputation and dtypes.
   void fill(Settings& settings) {
     fill(settings.parallel);
     settings.precision.gather = static_cast<DType>(pick(3));
@@ -271,7 +271,7 @@ class RandomPolicies {
 
   int depth() { return static_cast<int>(pick(most_units_ahead + 1)); }
 
-  /// For a rule for `unit`, which can't be in its own list.
+  /// Draws a prefetch of a rule for `unit`, which can't be in its own list.
   plan::Prefetch prefetch(const std::string& unit) {
     plan::Prefetch out;
     for (std::int64_t i = pick(4); i > 0; --i) {
@@ -286,7 +286,7 @@ class RandomPolicies {
     plan::GatherLimit out;
     const std::int64_t kind = pick(3);
     if (kind == 0) out.units = 1 + pick(most_units_gathered);
-    // Bytes of every size, some of them whole units of bytes.
+    // Byte counts of every magnitude, some of them multiples of a unit.
     const std::int64_t unit = pick(2) == 0 ? std::int64_t{1} << (10 * pick(4)) : 1000000;
     if (kind == 1) out.bytes = (1 + pick(std::int64_t{1} << pick(22))) * unit;
     return out;
@@ -302,7 +302,7 @@ class RandomPolicies {
     return out;
   }
 
-  /// Draws numbers of every size.
+  /// Draws numbers of every magnitude.
   double number() {
     return static_cast<double>(pick(std::int64_t{1} << 31)) *
            std::ldexp(1.0, -static_cast<int>(pick(100)));
@@ -320,7 +320,7 @@ class RandomPolicies {
     return out;
   }
 
-  std::mt19937 random_{7};  // the standard fixes what it yields, on every machine
+  std::mt19937 random_{7};  // the standard defines its numbers, so they are the same everywhere
 };
 
 TEST(WriteDeck, PoliciesReadBack) {

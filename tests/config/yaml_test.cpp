@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// YAML that is not plain: what a deck means is what YAML 1.2 says it means, or it is refused with
-// the line and the reason. The long and escaped texts are what PyYAML and ruamel.yaml write.
+// Unusual YAML: a deck has the meaning of YAML 1.2, or is refused with the line and the reason. The
+// long and escaped texts are as PyYAML and ruamel.yaml write them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,12 +12,12 @@
 namespace ostrakon::config {
 namespace {
 
-/// A deck with this for output.directory, on line 4.
+/// Returns a deck with this value of output.directory, on line 4.
 std::string directory(const std::string& written) {
   return "ostrakon:\n  data: {dataset: synthetic}\n  output:\n    directory: " + written + "\n";
 }
 
-/// A deck with this in the section training, from line 4 on.
+/// Returns a deck with this text in the section training, from line 4 on.
 std::string training(const std::string& written) {
   return "ostrakon:\n  data: {dataset: synthetic}\n  training:\n    " + written + "\n";
 }
@@ -67,7 +67,7 @@ TEST(Yaml, TextIsWhatYamlSays) {
       {directory("-a"), "-a"},
       {directory("it's a \"path\""), "it's a \"path\""},
       {directory("\ta \t# tabs"), "a"},
-      // what other versions of YAML take for a number, a boolean or a date
+      // text that other versions of YAML read as a number, a boolean or a date
       {directory("1_000"), "1_000"},
       {directory("1:30:00"), "1:30:00"},
       {directory("2026-11-27"), "2026-11-27"},
@@ -79,7 +79,7 @@ TEST(Yaml, TextIsWhatYamlSays) {
       {directory("<<"), "<<"},
       {directory("\"1e5\""), "1e5"},
       {directory("'null'"), "null"},
-      // styles, markers, ends of lines
+      // styles, markers, line breaks
       {R"({"ostrakon":{"data":{"dataset":"synthetic"},"output":{"directory":"a"}}})", "a"},
       {"ostrakon: {data: {dataset: synthetic}, # a comment\n output:\n  {directory: a:b , every: "
        "2}}",
@@ -177,7 +177,7 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
         "deck.yaml: not valid YAML: line 4: \"directory: & a\"; did not find expected alphabetic "
         "or "
         "numeric character"},
-       // text that can't be plain
+       // text that must be quoted
        {directory("@x"), "deck.yaml: not valid YAML: line 4: \"directory: @x\"" + starts},
        {directory("`x`"), "deck.yaml: not valid YAML: line 4: \"directory: `x`\"" + starts},
        {directory("%x"), "deck.yaml: not valid YAML: line 4: \"directory: %x\"" + starts},
@@ -202,7 +202,7 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
        {directory("|\n      a"),
         "deck.yaml: output.directory: \"a\\n\" has the control character \\n at byte 2; expected "
         "text without any"},
-       // what is no text
+       // not text
        {directory("~"), "deck.yaml: output.directory" + path + ", found nothing"},
        {directory("null"), "deck.yaml: output.directory" + path + ", found nothing"},
        {directory("0x10"), "deck.yaml: output.directory = 0x10" + path},
@@ -211,7 +211,7 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
        {directory("No"), "deck.yaml: output.directory = false" + path},
        {directory("\n      - a\n      - {b: [c]}"),
         "deck.yaml: output.directory" + path + ", found a list"},
-       // what is no number
+       // not numbers
        {training("steps: '5'"), "deck.yaml: training.steps = \"5\": expected an integer >= 1"},
        {training("steps: 1:30"), "deck.yaml: training.steps = \"1:30\": expected an integer >= 1"},
        {training("steps: 0x"), "deck.yaml: training.steps = \"0x\": expected an integer >= 1"},
@@ -295,12 +295,12 @@ TEST(Yaml, WrittenPathsThatAShellWouldExpandAreRefused) {
     EXPECT_EQ(message_of(synthetic, "deck.yaml", {{"output.directory", path}}),
               text("--set output.directory=\"", path, "\"", variable));
   }
-  // A folder that is not written is not refused, nor a name in which a shell would expand nothing.
+  // An overridden path is not checked, nor one in which a shell would expand nothing.
   EXPECT_EQ(read(directory("~/a"), {{"output.directory", "b"}}).output.directory, "b");
   EXPECT_EQ(read(directory("./~/a~")).output.directory, "./~/a~");
   EXPECT_EQ(read_settings(directory("~/a"), "deck.yaml", {}, DeckUse::model).output.directory,
             "~/a");
-  // What is read may be there.
+  // Paths that are read may have such names.
   const Settings settings =
       read(synthetic, {{"data.path", "$x/~"}, {"data.validation_path", "~/v"}});
   EXPECT_EQ(settings.data.path, "$x/~");

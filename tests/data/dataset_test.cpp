@@ -145,7 +145,7 @@ TEST_F(TokenDatasets, RefusalsReachEveryRank) {
 TEST_F(TokenDatasets, DamageIsFoundByRankZeroForAll) {
   if (world_.rank() == 0) {
     std::string bytes = testing::read_bytes(settings_.path);
-    // The tokens 0, 1, 2, ... lie in the file as bytes.
+    // The tokens 0, 1, 2, ... are stored as bytes.
     const std::size_t at = bytes.find("\x20\x21\x22\x23\x24\x25");
     EXPECT_NE(at, std::string::npos);
     bytes[at] = '\x55';
@@ -204,7 +204,7 @@ TEST(Synthetic, EntropyInClosedForm) {
   EXPECT_DOUBLE_EQ(*synthetic(0.0, Split::training, 4, 100, 1)->entropy(), 0.0);
   EXPECT_NEAR(*synthetic(1.0, Split::training, 4, 100, 1)->entropy(), std::log(100.0), 1e-12);
   EXPECT_NEAR(*synthetic(0.5, Split::training, 4, 1, 1)->entropy(), 0.0, 1e-15);
-  // Two tokens, noise 1/2: three times out of four the successor.
+  // With two tokens and noise 1/2, the successor has probability 3/4.
   EXPECT_NEAR(*synthetic(0.5, Split::training, 4, 2, 1)->entropy(),
               -0.75 * std::log(0.75) - 0.25 * std::log(0.25), 1e-12);
 }

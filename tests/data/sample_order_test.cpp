@@ -39,8 +39,8 @@ TEST(Permutation, EveryOrderOfThreeIsReached) {
 }
 
 TEST(Permutation, LooksUniform) {
-  // Where 0 goes among 10, over many keys: chi-squared with 9 degrees of freedom, beyond 27.9 once
-  // in a thousand.
+  // The image of 0 among 10, over many keys: chi-squared with 9 degrees of freedom exceeds 27.9
+  // once in a thousand.
   constexpr int keys = 20000;
   std::vector<double> counts(10, 0.0);
   for (std::uint64_t key = 0; key < keys; ++key) counts[Permutation(10, key)(0)] += 1.0;
@@ -65,7 +65,7 @@ TEST(Permutation, LargeSizesStayInside) {
 
 constexpr std::int64_t sequence = 16;
 
-/// Tokens that leave exactly `samples` training samples.
+/// Returns a number of tokens that gives exactly `samples` training samples.
 std::int64_t tokens_for(std::uint64_t samples) {
   return (static_cast<std::int64_t>(samples) + 1) * sequence;
 }
@@ -118,7 +118,7 @@ TEST(SampleOrder, SeedsDifferAndRepeat) {
   EXPECT_NE(order(3), order(4));
 }
 
-/// Runs are resumed with later versions: the same seed must always give the same samples.
+/// Runs are resumed with later versions, so the same seed must always give the same samples.
 TEST(SampleOrder, StaysAsItIs) {
   const SampleOrder order = SampleOrder::shuffled(150, sequence, 1);
   EXPECT_EQ(epoch_of(order, 0), (std::vector<std::int64_t>{8, 72, 24, 40, 88, 56, 104, 120}));
@@ -155,8 +155,8 @@ TEST(SampleOrder, ValidationHasEveryWindowOnceInTheSameOrder) {
 }
 
 TEST(SampleOrder, FirstValidationSamplesAreSpreadOverTheFile) {
-  // The sizes are the quickstart's: 128 of some 460 windows. Each tenth of the file has its share,
-  // 12.8, give or take four standard deviations of a draw without replacement, 2.9.
+  // The sizes are those of the quickstart: 128 of some 460 windows. Each tenth of the file should
+  // have 12.8, plus or minus 2.9: four standard deviations of a draw without replacement.
   constexpr std::int64_t windows = 460;
   const SampleOrder order = SampleOrder::fixed(windows * sequence + 1, sequence);
   std::vector<int> counts(10, 0);

@@ -14,7 +14,7 @@ using testing::write_bytes;
 
 using Documents = std::vector<std::string>;
 
-/// Appends every document to `documents`.
+/// Returns a sink that appends every document to `documents`.
 DocumentSink collect(Documents& documents, std::string& open) {
   return {[&](std::string_view piece) {
             EXPECT_FALSE(piece.empty());
@@ -59,7 +59,8 @@ TEST(ReadDocuments, SplitsAtLinesThatEqualTheSeparator) {
 }
 
 TEST(ReadDocuments, SeparatorsAcrossBlocks) {
-  // Blocks are 1 MiB: put the separator, and lines that begin like it, on their seam.
+  // Blocks have 1 MiB: the separator, and lines that begin like it, are placed across their
+  // boundary.
   for (std::size_t before = (1 << 20) - 8; before < (1 << 20) + 2; ++before) {
     std::string first(before, 'x');
     first.back() = '\n';
@@ -165,7 +166,7 @@ TEST(SplitCorpus, CutsASingleDocument) {
   sides = split(folder,
                 "12345\xC3\xA4"
                 "8",
-                settings);  // the cut falls into an a umlaut
+                settings);  // the cut is inside an a umlaut
   EXPECT_EQ(sides.training, Documents({"12345\xC3\xA4"}));
   EXPECT_EQ(sides.validation, Documents({"8"}));
   sides = split(folder, "12", settings);

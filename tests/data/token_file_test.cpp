@@ -29,7 +29,7 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabul
   return tokens;
 }
 
-/// Documents of 7, 8, 9, ... tokens.
+/// Writes documents of 7, 8, 9, ... tokens.
 void write_tokens(const std::string& path, const std::vector<std::int32_t>& tokens,
                   std::int64_t vocabulary) {
   TokenFileWriter writer(path, "test", vocabulary, provenance);
@@ -200,7 +200,7 @@ TEST(TokenFile, RefusesWhatIsNoTokenFile) {
                        "its format is 'ostrakon-weights', expected 'ostrakon-tokens'"));
 }
 
-/// A token file in which each part may be wrong.
+/// A token file of which each part may be wrong.
 struct Crafted {
   std::int64_t version = 1;
   std::int64_t vocabulary = 257;
@@ -210,10 +210,10 @@ struct Crafted {
   std::string tokenizer = "byte";
   std::optional<std::int64_t> byte_count = 3;
   bool provenance = true;
-  std::string scalar;    ///< the data set that is one number instead of an array
-  std::string checksum;  ///< empty: the right one
+  std::string scalar;    ///< name of a data set that is a single number instead of an array
+  std::string checksum;  ///< empty: the correct one
   hdf5::Type type = hdf5::Type::uint16;
-  hdf5::Type memory = hdf5::Type::int32;  // what `tokens` are taken for
+  hdf5::Type memory = hdf5::Type::int32;  // type in which `tokens` are written
 
   std::string write(const std::string& path) const {
     hdf5::File file = hdf5::File::create(path, "token file");
@@ -312,19 +312,19 @@ TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
 
   crafted = {};
   crafted.type = hdf5::Type::uint32;
-  crafted.tokens[1] = -2;  // 0 in the file: HDF5 clips
+  crafted.tokens[1] = -2;  // stored as 0, as HDF5 clips it
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "the checksum of its tokens is"));
   crafted = {};
   crafted.type = crafted.memory = hdf5::Type::uint32;
   crafted.vocabulary = 2147483647;
-  crafted.tokens[1] = -1;  // 4294967295
+  crafted.tokens[1] = -1;  // stored as 4294967295
   EXPECT_TRUE(contains(verify_error(crafted.write(path)), "token 4294967295 at position 1"));
   EXPECT_TRUE(contains(error_of([&] { TokenFile(path).read(0, 2, tokens); }), "token 4294967295"));
   crafted = {};
   crafted.byte_count = 4;
   EXPECT_TRUE(contains(verify_error(crafted.write(path)),
                        "its attribute 'byte_count' says 4, but it holds 3 bytes of text"));
-  crafted.byte_count = std::nullopt;  // it may be unknown
+  crafted.byte_count = std::nullopt;  // may be unknown
   EXPECT_EQ(verify_error(crafted.write(path)), "no error");
   crafted = {};
   crafted.checksum = "0123456789abcdef";
@@ -346,7 +346,7 @@ class DamagedTokenFile : public ::testing::Test {
     info_ = TokenFile(path_).info();
   }
 
-  /// True where the damage is found; fails where it is not and what is read differs.
+  /// Returns whether the damage is detected; the test fails if it is not and other data is read.
   bool detected(const std::string& damaged) {
     write_bytes(path_, damaged);
     try {
@@ -393,7 +393,7 @@ TEST_F(DamagedTokenFile, FlippedBytesAreFoundOrHarmless) {
   int found = 0;
   for (int flip = 0; flip < 200; ++flip) {
     std::string damaged = bytes_;
-    // Half of them among the metadata at the file's head.
+    // Half of the flips are in the metadata at the file's beginning.
     const std::size_t range = flip % 2 == 0 ? damaged.size() : 4096;
     const std::size_t at = generator() % range;
     damaged[at] = static_cast<char>(damaged[at] ^ (1 + generator() % 255));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One communicator of NCCL for all streams of a group: its collectives follow each other.
+// One communicator of NCCL for all streams of a group: its collectives run one after the other.
 #include <gtest/gtest.h>
 #include <made_up_device/nccl.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using namespace ostrakon::tests;
 
-// The made-up NCCL ends the program where a communicator is in two streams at a time.
+// The made-up NCCL aborts the program if a communicator is used in two streams at a time.
 TEST(NcclOrder, StreamsTakeTurns) {
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
   if (world.size() == 1) GTEST_SKIP() << "no collective";
@@ -87,7 +87,7 @@ std::string refusal(config::CommunicatorsChoice choice, TransportKind transport,
   return "";
 }
 
-// What measures a network has no run whose channels it could use.
+// Network measurements have no run with channels that they could use.
 TEST(CarryDeviceMemory, GivesAGroupATransport) {
   Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
   train::carry_device_memory(world);

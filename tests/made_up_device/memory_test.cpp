@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the made-up device is good for: host code that touches device memory dies, streams run by
-// themselves and in order, and calls fail when asked to.
+// The made-up device detects errors: host code that accesses device memory crashes, streams run
+// independently and in order, and calls fail on request.
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
@@ -55,7 +55,7 @@ TEST(MadeUpDevice, StreamsAreInOrderAndConcurrent) {
   launch(Exec(slow.handle()), [&](const KernelSpace&) { order.push_back(2); });
   device::wait_for(slow.handle());
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
-  // A stream that waits for an event keeps no other from going on.
+  // A stream that waits for an event does not block others.
   device::Event event;
   launch(Exec(slow.handle()), [&](const KernelSpace&) {});
   event.record(slow.handle());

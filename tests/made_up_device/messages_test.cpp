@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of NCCL: between all ranks at once, in order, connected before; and those of a pipeline.
+// Messages of NCCL: between all ranks concurrently, in order, connected before; and those of a
+// pipeline.
 #include <gtest/gtest.h>
 #include <made_up_device/nccl.h>
 
@@ -34,7 +35,7 @@ std::vector<Pair> all_pairs(int ranks) {
   return pairs;
 }
 
-// Else a communicator would be in two streams of a rank.
+// Otherwise a communicator would be used in two streams of a rank.
 TEST(NcclMessages, NoRankSendsAndReceivesInOneCommunicator) {
   std::set<std::pair<int, int>> sends, receives;
   std::set<int> of_neighbours;
@@ -48,7 +49,7 @@ TEST(NcclMessages, NoRankSendsAndReceivesInOneCommunicator) {
   EXPECT_EQ(of_neighbours.size(), 2U);
 }
 
-/// What rank `from` sends to another as its `number`-th.
+/// Returns the content of the message number `number` from rank `from` to `to`.
 std::vector<float> content(int from, int to, int number) {
   return random_values(static_cast<unsigned>(from * 100 + to * 10 + number), 1 + 700 * number);
 }
@@ -63,7 +64,7 @@ TEST(NcclMessages, ArriveInOrderBetweenAllRanks) {
   messages.carry(
       std::make_unique<NcclMessages>(world, all_pairs(world.size()), "test", limit, nullptr));
   EXPECT_FALSE(messages.has_to_be_finished());
-  // Each with all others in rounds, so that no order of streams is a cycle.
+  // Each rank exchanges with all others in rounds, so that no order of streams forms a cycle.
   std::map<std::pair<int, int>, Array> sent, received;
   for (int other = 0; other < world.size(); ++other)
     for (int n = 0; n < numbers && other != me; ++n) {
@@ -131,12 +132,12 @@ TEST(NcclMessages, CarryWhatStagesSend) {
   settings.runtime.streams = config::StreamsChoice::automatic;
   const long before = made_up_calls("ncclSend");
   expect_same_bits(train_history(settings, MPI_COMM_WORLD), one, "by NCCL");
-  // A micro-batch's activations, or their gradient, each step; in three validations activations
-  // alone; and one to connect.
+  // Each step sends a microbatch's activations, or their gradient; three validations send
+  // activations only; and one message connects.
   const bool is_first = mesh::Mesh(MPI_COMM_WORLD).world().rank() == 0;
   EXPECT_EQ(made_up_calls("ncclSend") - before, 1 + 3 * 8 + (is_first ? 3 * 8 : 0));
 
-  // Where the sum of a tied table's gradients goes to its stage, and the table comes back.
+  // The sum of a tied table's gradients is sent to its stage, and the table is sent back.
   config::Settings tied = small_gpt2(8);
   tied.training.steps = 3;
   tied.training.leaf = config::Leaf::sequence;
@@ -146,14 +147,14 @@ TEST(NcclMessages, CarryWhatStagesSend) {
   expect_same_bits(train_history(tied, MPI_COMM_WORLD), tied_one, "tied");
   EXPECT_GE(made_up_calls("ncclSend") - before_tied, 1 + 3 * (8 + 1));
 
-  // One action after the other, as on the host: by MPI, or one that waits would hold up all.
+  // In plan order, as on the host, messages are by MPI: one that waits would block all others.
   settings.runtime.streams = config::StreamsChoice::in_plan_order;
   const long after = made_up_calls("ncclSend");
   expect_same_bits(train_history(settings, MPI_COMM_WORLD), one, "inline");
   EXPECT_EQ(made_up_calls("ncclSend"), after);
 }
 
-// With tied tables on the host, whose gradients one stage sends another from there.
+// Tied tables are on the host here, and stages send their gradients from there.
 TEST(NcclMessages, AreNotOfHostMemory) {
   if (world_ranks() != 2) GTEST_SKIP() << "two stages";
   config::Settings settings = small_gpt2(8);

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int most_ranks = 256;
 
-/// One for this library, which no other message of the program uses.
+/// Returns a communicator for this library, separate from other messages of the program.
 MPI_Comm world() {
   static MPI_Comm* const own = [] {
     auto* const made = new MPI_Comm;
@@ -41,16 +41,16 @@ MPI_Comm world() {
   return *own;
 }
 
-/// What a unique id says.
+/// The content of a unique id.
 struct Id {
-  int root = 0;    ///< rank of the world
-  int number = 0;  ///< of those that this rank has made
+  int root = 0;    ///< rank in world()
+  int number = 0;  ///< number of ids made by this rank
 };
 
 }  // namespace
 
-/// Communicators that share their resources have their work done one after the other, in the order
-/// in which it was submitted.
+/// The resources of communicators: those that share them run their work one after the other, in the
+/// order of submission.
 struct Resources {
   std::mutex mutex;
   std::condition_variable more_done;
@@ -70,13 +70,13 @@ struct Resources {
 
 struct ncclComm {
   std::shared_ptr<Resources> resources = std::make_shared<Resources>();
-  bool parts_share = false;  ///< with those that are split from it
+  bool parts_share = false;  ///< share with communicators that are split from it
   int rank = 0;
-  int tag = 0;  ///< of its messages
+  int tag = 0;  ///< tag of its messages
   int splits = 0;
-  std::vector<int> world;  ///< ranks of the world
+  std::vector<int> world;  ///< ranks in world()
   std::atomic<bool> aborted{false};
-  std::atomic<bool> busy{false};  ///< with a collective, or messages: no other stream may call it
+  std::atomic<bool> busy{false};  ///< in a collective or message: no other stream may use it
   std::atomic<int> error{ncclSuccess};
 };
 
@@ -89,7 +89,7 @@ struct Move {
   int peer;
 };
 
-/// These belong to a group of calls, which one thread makes.
+/// The current group of calls, which belongs to one thread.
 thread_local int depth = 0;
 thread_local std::vector<Move> grouped;
 thread_local ncclComm_t comm_of_group = nullptr;
@@ -100,7 +100,7 @@ double seconds_per_byte() {
   return set != nullptr ? std::strtod(set, nullptr) : 0.0;
 }
 
-/// A call that submits: no other thread may be in one.
+/// Marks a submission: no other thread may submit at the same time.
 class Submitting {
  public:
   Submitting() : races_(calls()++ > 0) {}
@@ -117,7 +117,7 @@ class Submitting {
   bool races_;
 };
 
-/// Whether this collective never ends.
+/// Whether this collective never finishes.
 bool is_stuck() {
   static const long stuck = [] {
     const char* const set = std::getenv("MADE_UP_NCCL_STUCK");
@@ -133,7 +133,7 @@ bool is_stuck() {
   return ++made == stuck;
 }
 
-/// On a stream's thread: without keeping a core busy, and not beyond an abort.
+/// Runs on a stream's thread. It does not spin, and stops at an abort.
 void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck) {
   if (comm->busy.exchange(true)) {
     std::fprintf(stderr, "made-up NCCL: a communicator in two streams at a time\n");
@@ -169,7 +169,7 @@ void do_moves(const ncclComm_t comm, const std::vector<Move>& moves, bool stuck)
   comm->busy = false;
 }
 
-/// `then`: with what was received.
+/// `then`: called with the received data.
 void submit(ncclComm_t comm, std::vector<Move> moves, cudaStream_t stream,
             std::function<void()> then = {}) {
   struct Work {
@@ -177,7 +177,7 @@ void submit(ncclComm_t comm, std::vector<Move> moves, cudaStream_t stream,
     std::vector<Move> moves;
     bool stuck;
     std::function<void()> then;
-    long number;  ///< of the work of these resources
+    long number;  ///< number of the work in these resources
   };
   Work work{comm, std::move(moves), is_stuck(), std::move(then), comm->resources->submitted++};
   made_up_submit(
@@ -211,7 +211,7 @@ float float_of(std::uint16_t bits, ncclDataType_t type) {
   return static_cast<float>((bits & 0x8000) != 0 ? -size : size);
 }
 
-/// The nearest, ties to even.
+/// Rounds to nearest, ties to even.
 std::uint16_t bits_of(float value, ncclDataType_t type) {
   std::uint32_t whole = 0;
   std::memcpy(&whole, &value, sizeof whole);
@@ -225,14 +225,14 @@ std::uint16_t bits_of(float value, ncclDataType_t type) {
     bits = 0x7E00U;
   } else if (size < 65520.0) {
     const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
-    // Also right where it rounds up to the next power of two.
+    // This is also right if it rounds up to the next power of two.
     bits = static_cast<std::uint32_t>(exponent + 14) * 1024U +
            static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
   }
   return static_cast<std::uint16_t>(sign | bits);
 }
 
-/// a += b, of one element.
+/// a += b, for one element.
 void add_to(char* a, const char* b, ncclDataType_t type) {
   if (type == ncclFloat32) {
     float sum, more;
@@ -249,7 +249,7 @@ void add_to(char* a, const char* b, ncclDataType_t type) {
   std::memcpy(a, &sum, sizeof sum);
 }
 
-/// To the group of calls, or by itself.
+/// Adds to the group of calls, or submits alone.
 void add(const Move& move, ncclComm_t comm, cudaStream_t stream) {
   if (depth == 0) return submit(comm, {move}, stream);
   comm_of_group = comm;
@@ -257,10 +257,11 @@ void add(const Move& move, ncclComm_t comm, cudaStream_t stream) {
   grouped.push_back(move);
 }
 
-/// Tags of a communicator: of one root, and apart from its parents.
+/// Returns the tags of a communicator, distinct for communicators of one root and from those of its
+/// parents.
 int tag_of(const Id& id) { return (id.root * 64 + id.number % 64) * 64 + 1; }
 
-/// Sends or receives ints, until the communicator is aborted: then false.
+/// Sends or receives ints; returns false if the communicator is aborted before.
 bool move(ncclComm_t comm, bool sends, int* data, int count, int peer) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (sends)
@@ -275,7 +276,7 @@ bool move(ncclComm_t comm, bool sends, int* data, int count, int peer) {
   return true;
 }
 
-/// Work that a communicator is in progress with.
+/// Runs work while the communicator reports that it is in progress.
 template <class Work>
 void in_background(ncclComm_t comm, Work work) {
   comm->error = ncclInProgress;
@@ -361,14 +362,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
                            ncclConfig_t* config) {
   MAY_FAIL("ncclCommSplit");
   const int number = ++comm->splits;
-  if (number >= 64) return ncclInvalidUsage;  // tags
+  if (number >= 64) return ncclInvalidUsage;  // limited by tags
   auto* const part = new ncclComm;
   part->tag = comm->tag + number;
-  // As NCCL does: the parent's configuration says it, not that of the part.
+  // As in NCCL, the parent's configuration determines sharing, not that of the part.
   if (comm->parts_share) part->resources = comm->resources;
   part->parts_share = shares(config);
   *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : part;
-  // The first of the group gathers what all say, and tells them. The parent goes on until then.
+  // The first rank of the group gathers the values of all, and distributes them. The parent's call
+  // is in progress until then.
   in_background(comm, [comm, part, color, key] {
     const auto size = comm->world.size();
     const int ints = static_cast<int>(2 * size), root = comm->world.front();
@@ -413,7 +415,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t) {
   MAY_FAIL("ncclCommFinalize");
   return ncclSuccess;
 }
-ncclResult_t ncclCommDestroy(ncclComm_t) {  // work of streams may still name it
+ncclResult_t ncclCommDestroy(ncclComm_t) {  // streams may still use it
   MAY_FAIL("ncclCommDestroy");
   return ncclSuccess;
 }
@@ -438,7 +440,7 @@ ncclResult_t ncclGroupEnd(void) {
   return ncclSuccess;
 }
 
-// Threads must not submit at the same time.
+// Threads must not submit concurrently.
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {

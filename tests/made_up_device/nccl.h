@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of NCCL that Ostrakon calls, on the made-up device: what is called is done in the
-   stream's order, by messages of MPI, which has to have been started with MPI_THREAD_MULTIPLE.
-     MADE_UP_NCCL_SECONDS=PER_BYTE     each byte that a rank receives from another takes so long
+/* The functions of NCCL that Ostrakon calls, on the made-up device: calls are done in the stream's
+   order, by messages of MPI, which must be initialised with MPI_THREAD_MULTIPLE. The environment:
+     MADE_UP_NCCL_SECONDS=PER_BYTE     duration of each byte that a rank receives from another
      MADE_UP_NCCL_STUCK=N[,RANK]       the N-th collective of a rank never ends (from 1) */
 #ifndef OSTRAKON_MADE_UP_DEVICE_NCCL_H
 #define OSTRAKON_MADE_UP_DEVICE_NCCL_H
@@ -57,7 +57,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
-/* Ranks are added one after the other, from the one behind the rank that gets the sum on. */
+/* Adds the ranks in order, beginning with the rank after the one that receives the sum. */
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of NCCL on streams, and who looks after them.
+// Collectives of NCCL on streams, and their watchdog.
 #include <gtest/gtest.h>
 #include <made_up_device/nccl.h>
 #include <mpi.h>
@@ -110,14 +110,14 @@ TEST_F(Nccl, ACollectiveThatOthersDoNotCallIsAbortedWithItsName) {
       EXPECT_EQ(told.get_future().get(),
                 "an all-gather of 64 bytes on stuck ones has not ended within 0.3 s: another rank "
                 "has not made its part of it, or the network is stuck");
-      device::wait_for(stream.handle());  // which ends, as it was aborted
+      device::wait_for(stream.handle());  // ends, as the communicator was aborted
     }
     world.barrier();
   }
 }
 
-/// Whether rank 0 of a pair sends in one part of `parent` while a receive that it submitted before,
-/// in another part, waits for `seconds`.
+/// Whether rank 0 of a pair can send in one part of `parent` while an earlier receive in another
+/// part waits, for `seconds`.
 bool sends_beside_receive(NcclCommunicator& parent, Communicator& pair, double seconds) {
   const int rank = pair.rank();
   const auto part = [&](const char* its_name) {

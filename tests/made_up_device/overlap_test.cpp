@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// With slow kernels, copies and collectives, streams of the device overlap as the plan lets them.
-// Measures time: by hand, on a quiet machine.
+// With slow kernels, copies and collectives, streams of the device overlap as in the plan. Measures
+// time, so it is run by hand on a quiet machine.
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
@@ -25,7 +25,7 @@ using plan::Kind;
 
 constexpr double forward_seconds = 10e-3;
 
-/// What the device sleeps for an action. All else should take little.
+/// The time that the device sleeps for actions. Other work should take little time.
 struct Delays {
   double per_byte_sent = 0.0, per_byte_copied = 0.0;
 
@@ -51,7 +51,7 @@ struct Delays {
   }
 };
 
-/// The shares of a step that other streams could hide, and did.
+/// The fractions of a step that other streams could hide, and did hide.
 struct Hidden {
   double possible = 0.0, reached = 0.0;
 };
@@ -59,7 +59,7 @@ struct Hidden {
 Hidden measure(const config::Settings& settings) {
   SmallRun run(settings);
   const plan::StepPlan& plan = run.trainer.program(plan::Purpose::train).plan;
-  // Copies and collectives take as long as compute does, together.
+  // Copies and collectives together take as long as compute.
   double compute = 0.0, sent = 0.0, copied = 0.0;
   for (const Action& action : plan.actions) {
     compute += Delays::of_compute(action);

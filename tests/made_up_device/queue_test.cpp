@@ -35,8 +35,8 @@ TEST(DeviceQueue, WaitsByEventAndBlocksNobody) {
     while (!may_end) std::this_thread::sleep_for(1ms);
   });
   ASSERT_TRUE(first.add(goes_on));
-  ASSERT_TRUE(second.wait(first, 1, goes_on));  // returns, while the first goes on
-  // Kernels of the made-up device run one at a time: a copy shows the order.
+  ASSERT_TRUE(second.wait(first, 1, goes_on));  // returns while the first continues
+  // Kernels of the made-up device run one at a time, so a copy is used to show the order.
   std::vector<char> from(1, 'x');
   const device::DeviceBytes to(1);
   device::copy_to_device(stream_of(second.exec()), from.data(), to.data(), 1);
@@ -90,7 +90,7 @@ TEST(DeviceQueue, WorkIsTimedOnTheDevice) {
   EXPECT_GE(sleeps.end - sleeps.begin, 0.02);
   EXPECT_GE(follows.end - follows.begin, 0.03);
   EXPECT_LT(nothing.end - nothing.begin, 0.02);
-  constexpr double clock = 1e-3;  // of two streams, as each says when its run began
+  constexpr double clock = 1e-3;  // tolerance between two streams' clocks
   EXPECT_GE(sleeps.begin, begin - clock);
   EXPECT_GE(follows.begin, sleeps.end - clock);
   EXPECT_LE(follows.end, end + clock);
@@ -108,9 +108,9 @@ TEST(HostQueue, IsDoneWhenItsDeviceWorkIs) {
   EXPECT_TRUE(done);
 }
 
-/// Actions on streams, each waiting for those that are given by number; each adds its number to
-/// what the one before it in `chain` has left, on a buffer in device memory or, on Stream::host, in
-/// host memory.
+/// An action on a stream that waits for the actions of the given indices. It adds its index to the
+/// result of its predecessor in `chain`, in a buffer in device memory or, on Stream::host, in host
+/// memory.
 struct Step {
   Stream stream;
   std::vector<int> waits;
@@ -146,7 +146,7 @@ runtime::Program program_of(const std::vector<Step>& steps) {
 }
 
 TEST(DeviceStreams, HostAndDeviceTakeTurns) {
-  // compute adds 1, download, the host doubles, upload, compute adds 1, download, ...
+  // The chain is: compute adds 1, download, the host doubles, upload, compute adds 1, download, ...
   std::vector<Step> steps = {{Stream::compute, {}}};
   for (int round = 0; round < 20; ++round) {
     const int last = static_cast<int>(steps.size()) - 1;
@@ -225,7 +225,7 @@ TEST(DeviceStreams, TheThreadThatCallsDoesNotWaitForTheDevice) {
       while (called < 2) std::this_thread::sleep_for(1ms);
     });
   });
-  executor.run(program);  // would never end if the first were waited for
+  executor.run(program);  // would deadlock if it waited for the first
   EXPECT_EQ(called, 2);
 }
 

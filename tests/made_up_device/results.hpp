@@ -12,10 +12,10 @@
 
 namespace ostrakon::tests {
 
-/// What steps leave behind; a failure is another result.
+/// The result of steps; a failure is a different result.
 using Result = std::tuple<std::string, double, double, std::uint64_t>;
 
-/// Two steps from the first weights on.
+/// Returns the result of two steps from the initial weights.
 inline Result result_of(SmallRun& run) {
   Result result{"", 0.0, 0.0, 0};
   const long before = made_up_give_up_kernels();
@@ -34,7 +34,7 @@ inline Result result_of(SmallRun& run) {
   return result;
 }
 
-/// Whether any rank has another result than `expected`.
+/// Whether any rank's result differs from `expected`.
 inline bool differs_on_any_rank(SmallRun& run, const Result& expected) {
   double same = result_of(run) == expected ? 1.0 : 0.0;
   run.mesh.world().minimum(&same, 1);

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-// ---- what goes wrong on request
+// ---- faults on request
 
 namespace {
 
@@ -111,8 +111,7 @@ extern "C" void made_up_drop_wait(long n) { faults().drop_wait = n; }
 
 namespace {
 
-/// The device is as after an error of CUDA that sticks: each later call fails, and nothing runs any
-/// more.
+/// The device is in the state after a sticky CUDA error: each later call fails, and nothing runs.
 std::atomic<bool> is_lost{false};
 bool lose();
 
@@ -124,9 +123,9 @@ extern "C" int made_up_lost(void) { return is_lost ? 1 : 0; }
 
 namespace {
 
-/// Memory of the device. It is mapped twice: where programs see it no access is allowed but while a
-/// kernel runs, or for a while after it; where only this file looks it always is. Where the
-/// processor has keys for memory, streams' threads may always use the first, all others never.
+/// Device memory, mapped twice. The mapping that programs see is accessible only while a kernel
+/// runs, or some time after it; the mapping for this file always is. If the processor has memory
+/// protection keys, stream threads can always access the first mapping, other threads never.
 class Memory {
  public:
   static Memory& one() {
@@ -148,7 +147,7 @@ class Memory {
     if (outside == MAP_FAILED || inside == MAP_FAILED) return cudaErrorMemoryAllocation;
     if (has_key()) pkey_mprotect(outside, whole, all, key_);
     if (!has_key() && is_open_) mprotect(outside, whole, all);
-    // What was never written is noticed: not a number in any format.
+    // Unwritten memory is detectable: its bytes are a NaN in every format.
     std::memset(inside, 0xff, whole);
     pieces_[reinterpret_cast<std::uintptr_t>(outside)] = {whole, static_cast<char*>(inside)};
     used_ += whole;
@@ -172,7 +171,7 @@ class Memory {
     used_ += bytes;
   }
 
-  /// Null where it is no address of device memory.
+  /// Returns null for other addresses than device memory.
   char* inside(const void* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto at = reinterpret_cast<std::uintptr_t>(data);
@@ -183,7 +182,7 @@ class Memory {
                                                  : nullptr;
   }
 
-  /// A kernel begins, or ends.
+  /// Makes memory accessible when a kernel begins; close_again() ends that.
   void open() {
     if (has_key()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -193,11 +192,11 @@ class Memory {
   void close_again() {
     if (has_key()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    // It costs more than most kernels here do: always at first, now and then later.
+    // Protecting takes longer than most kernels here, so it is done always at first, then rarely.
     constexpr long first = 500, then_every = 50;
     if (--kernels_ == 0 && (++ended_ <= first || ended_ % then_every == 0)) protect(false);
   }
-  /// The calling thread is one of a stream.
+  /// Marks the calling thread as a stream's.
   void allow_thread() const {
     if (has_key()) pkey_set(key_, 0);
   }
@@ -231,7 +230,7 @@ class Memory {
   std::mutex mutex_;
   std::map<std::uintptr_t, Piece> pieces_;
   std::size_t used_ = 0, total_ = 0;
-  int kernels_ = 0;  // that run now
+  int kernels_ = 0;  // number of running kernels
   long ended_ = 0;
   bool is_open_ = false;
   int key_ = -1;
@@ -251,7 +250,7 @@ struct CUevent_st {
   std::condition_variable reached_more;
   long recorded = 0, reached = 0;
   bool has_time = false;
-  std::chrono::steady_clock::time_point when;  // it was reached
+  std::chrono::steady_clock::time_point when;  // time when it was reached
 };
 
 namespace {
@@ -270,7 +269,7 @@ void wait(const std::shared_ptr<CUevent_st>& event, long count) {
 
 }  // namespace
 
-/// One piece of work of a stream. Allocates nothing.
+/// One piece of work in a stream. Allocates nothing.
 struct MadeUpSlot {
   void (*run)(void*) = nullptr;
   bool is_kernel = false;
@@ -290,7 +289,7 @@ thread_local bool in_kernel = false;
 thread_local double next_delay = 0.0;
 std::atomic<long> kernels_given{0};
 
-// ---- kernels that touch memory which is not there
+// ---- kernels that access invalid memory
 
 thread_local sigjmp_buf* before_kernel = nullptr;
 std::atomic<bool> gives_up{false};
@@ -299,7 +298,7 @@ std::atomic<long> given_up{0};
 extern "C" void give_up_kernel(int signal) {
   if (before_kernel == nullptr) {
     std::signal(signal, SIG_DFL);
-    return;  // to fail again
+    return;  // the access fails again, without the handler
   }
   siglongjmp(*before_kernel, 1);
 }
@@ -361,7 +360,7 @@ struct CUstream_st {
   bool ends = false;
   std::mt19937 random;
   std::uint64_t seeded_with = 0;
-  std::thread thread;  // last: it uses all of these
+  std::thread thread;  // last, as it uses all other members
 
  private:
   void serve() {
@@ -406,7 +405,7 @@ struct CUstream_st {
 
 namespace {
 
-/// Whoever submits anything passes through it; a kernel that is loaded holds it.
+/// Every submission holds it briefly; loading a kernel holds it for long.
 std::mutex& driver_lock() {
   static std::mutex* const one = new std::mutex;
   return *one;
@@ -418,7 +417,7 @@ struct Loaded {
   std::set<std::pair<void (*)(void*), unsigned long>> kernels;
   std::vector<std::pair<const char*, unsigned long>> names;
 
-  /// Whether it was not loaded before.
+  /// Records a kernel; returns whether it is new.
   bool add(const made_up_kernel& kernel) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!kernels.emplace(kernel.run, kernel.variant).second) return false;
@@ -436,7 +435,7 @@ CUstream_st& stream_of(cudaStream_t stream) {
   return stream != nullptr ? *stream : *standard;
 }
 
-/// All but the standard one.
+/// All streams except the default one.
 struct Streams {
   std::mutex mutex;
   std::set<cudaStream_t> all;
@@ -457,7 +456,7 @@ void wait_for_all() {
   stream_of(nullptr).synchronize();
 }
 
-/// `work` is called by the stream's thread.
+/// The stream's thread calls `work`.
 template <class Work>
 void submit(cudaStream_t stream, Work work, bool is_event = false) {
   static_assert(sizeof(Work) <= MADE_UP_CLOSURE_BYTES, "does not fit");
@@ -563,16 +562,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = devices_of_host();
   return cudaSuccess;
 }
-/// The program's device: one for each rank of a host, as Kokkos chooses them.
+/// The program's device: one per rank of a host, chosen as Kokkos does.
 static std::atomic<int> device_of_program = [] {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
   return rank != nullptr ? std::atoi(rank) % devices_of_host() : 0;
 }();
 static const std::thread::id first_thread = std::this_thread::get_id();
-/// Each thread but the first begins with device 0.
+/// New threads begin with device 0, except the first thread.
 static thread_local int device_in_use =
     std::this_thread::get_id() == first_thread ? device_of_program.load() : 0;
-/// Whether this thread would make something on a device that the program has not chosen.
+/// Whether this thread is about to create something on a device that the program has not chosen.
 static bool is_elsewhere() { return device_in_use != device_of_program; }
 cudaError_t cudaGetDevice(int* device) {
   MAY_FAIL("cudaGetDevice");

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device made of host threads, for tests: a stream is a thread, device memory is memory that host
-   code may not touch. The functions of CUDA's runtime that Ostrakon calls, with their types and
-   values, so that its object code runs as on a GPU; and what no runtime has: a kernel is host code,
-   which made_up_launch() gives to a stream.
+/* A device made of host threads, for tests: a stream is a thread, and device memory is memory that
+   host code may not access. This header declares the functions of CUDA's runtime that Ostrakon
+   calls, with their types and values, so that its object code runs as on a GPU; and functions of
+   the made-up device: a kernel is host code, which made_up_launch() submits to a stream.
 
-   The environment says what goes wrong:
-     MADE_UP_DEVICE_SHAKE=SEED,MICROSECONDS     each piece of work begins up to so much later
-     MADE_UP_DEVICE_COPY=SECONDS_PER_BYTE       copies between host and device take so long
-     MADE_UP_DEVICE_FAIL=FUNCTION,N[,RANK]      the N-th call of a function fails (from 1), on one
-   rank; of this file, also all later calls MADE_UP_DEVICE_DROP_WAIT=N                 the N-th wait
-   of a stream for an event is left out MADE_UP_DEVICE_BYTES=N                     memory of the
-   device; 4 GiB MADE_UP_DEVICE_COUNT=N                     devices of this host; 8 */
+   The environment selects faults:
+     MADE_UP_DEVICE_SHAKE=SEED,MICROSECONDS  delays each piece of work by up to so much
+     MADE_UP_DEVICE_COPY=SECONDS_PER_BYTE    duration of copies between host and device
+     MADE_UP_DEVICE_FAIL=FUNCTION,N[,RANK]   fails a function's N-th call (from 1), on one rank
+                                             (functions of this file: all later calls, too)
+     MADE_UP_DEVICE_DROP_WAIT=N              leaves out the N-th wait of a stream for an event
+     MADE_UP_DEVICE_BYTES=N                  memory of the device; default 4 GiB
+     MADE_UP_DEVICE_COUNT=N                  devices of this host; default 8 */
 #ifndef OSTRAKON_MADE_UP_DEVICE_RUNTIME_H
 #define OSTRAKON_MADE_UP_DEVICE_RUNTIME_H
 
@@ -70,62 +71,62 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream);
 
-/* ---- what no runtime has */
+/* ---- functions of the made-up device */
 
-/* The largest closure of a kernel. */
+/* Largest size of a kernel's closure. */
 #define MADE_UP_CLOSURE_BYTES 1984
 
-/* A kernel, as a device loads it: the code, a number that tells apart what one piece of code makes
-   a library choose (the shape of a matrix product; else 0), and how it is called in lists. */
+/* A kernel as a device loads it: its code, a number that distinguishes the kernels that a library
+   chooses for the same code (the shape of a matrix product; else 0), and its name in lists. */
 struct made_up_kernel {
   void (*run)(void* at);
   unsigned long variant;
   const char* name;
 };
-/* Gives `stream` a kernel: `make` moves `from` to the place that it gets, of `bytes` bytes;
-   kernel->run runs it there, with access to device memory, and destroys it.
+/* Submits a kernel to `stream`: `make` moves `from` to a place of `bytes` bytes; kernel->run runs
+   it there, with access to device memory, and destroys it.
 
-   A kernel is loaded when it is first launched, as CUDA does with its modules and cuBLAS with its
-   own: the launch waits for all that runs on the device, and until then no thread can submit
-   anything. A rank whose device waits for another rank's message may so wait for itself. */
+   A kernel is loaded at its first launch, as CUDA loads modules and cuBLAS its kernels: the launch
+   waits for all work of the device, and until then no thread can submit anything. So a rank whose
+   device waits for another rank's message may deadlock. */
 void made_up_launch(cudaStream_t stream, size_t bytes, void (*make)(void* at, void* from),
                     void* from, const struct made_up_kernel* kernel);
-/* To load a kernel takes so long, before it waits; 0 at first. */
+/* Sets how long loading a kernel takes, before it waits; 0 by default. */
 void made_up_load_seconds(double seconds);
-/* How many kernels have been loaded, and made_up_forget_kernels(): none are from now on. */
+/* Returns the number of loaded kernels; made_up_forget_kernels() unloads all. */
 long made_up_loaded_kernels(void);
 void made_up_forget_kernels(void);
-/* Calls take(kernel's name, its variant, context) for each that is loaded, in the order in which
-   they were. */
+/* Calls take(name, variant, context) for each loaded kernel, in the order of loading. */
 void made_up_list_kernels(void (*take)(const char* name, unsigned long variant, void* context),
                           void* context);
 /* Whether the calling thread runs a kernel. */
 int made_up_in_kernel(void);
-/* The same for work that takes care of its addresses itself, and does not keep kernels waiting. */
+/* Submits work that translates its addresses itself, and does not delay kernels. */
 void made_up_submit(cudaStream_t stream, size_t bytes, void (*make)(void* at, void* from),
                     void* from, void (*run)(void* at));
-/* Where host code of the made-up device finds a byte of device memory; other addresses as they are.
- */
+/* Returns the address by which host code of the made-up device accesses a byte of device memory;
+   other addresses are returned unchanged. */
 void* made_up_address(const void* data);
-/* As much less memory is free from now on. */
+/* Reduces the free memory by `bytes`. */
 void made_up_take_memory(size_t bytes);
-/* Kernels that streams were given so far. */
+/* Returns the number of kernels submitted so far. */
 long made_up_kernels(void);
-/* Calls of a function so far; 0 for one that is never called. */
+/* Returns the number of calls of a function so far. */
 long made_up_calls(const char* function);
-/* To be called at the start of each function that may be asked to fail: whether this call does. */
+/* Whether this call must fail; called at the beginning of each function that can fail on request.
+ */
 int made_up_fails(const char* function);
-/* Whether a call has failed so: nothing that is submitted runs any more. */
+/* Whether a call has failed on request: submitted work no longer runs. */
 int made_up_lost(void);
-/* Sets what the environment else does, from now on. */
+/* Set the same as the environment variables. */
 void made_up_shake(unsigned long seed, double microseconds);
 void made_up_copy_seconds(double per_byte);
-/* What the calling thread next gives to any stream, events apart, begins that much later. */
+/* Delays the next work, other than an event, that the calling thread submits to any stream. */
 void made_up_delay_next(double seconds);
-/* From now on a kernel that touches memory which is not there is given up, and nothing else
-   happens. Returns the number of such kernels so far. */
+/* From now on a kernel that accesses invalid memory is abandoned without an error. Returns the
+   number of such kernels so far. */
 long made_up_give_up_kernels(void);
-/* The n-th wait of a stream for an event from now on is left out; 0: none. */
+/* Leaves out the n-th wait of a stream for an event from now on; 0: none. */
 void made_up_drop_wait(long n);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that are slow at random change no bit.
+// Random delays of streams change no bit of results.
 #include <gtest/gtest.h>
 
 #include "made_up_device/results.hpp"

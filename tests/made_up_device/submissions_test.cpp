@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step submits is what was counted before it.
+// A step submits as many kernels as were counted before it.
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
@@ -66,7 +66,7 @@ TEST(DeviceMemory, IsToldBesidesTheArena) {
   config::Settings settings = on_streams(small_llama(4));
   SmallRun run(settings);
   const train::DeviceMemoryUse use = run.trainer.device_memory();
-  // Each first communicator of the made-up NCCL takes 1 MiB.
+  // Each communicator of the made-up NCCL that is not split from another takes 1 MiB.
   EXPECT_EQ(use.communication % (1 << 20), 0);
   EXPECT_EQ(use.communication > 0, world_ranks() > 1);
   EXPECT_EQ(use.computing, 0);  // products are the host's
@@ -76,7 +76,7 @@ TEST(DeviceMemory, IsToldBesidesTheArena) {
 TEST(DeviceMemory, OfEachRankIsThatOfItsOwnDevice) {
   mesh::Mesh mesh(MPI_COMM_WORLD);
   train::Trainer trainer = train::make_trainer(on_streams(small_llama(4)), mesh);
-  // Room for one arena and a half.
+  // Leaves space for one and a half arenas.
   const auto free = static_cast<std::size_t>(device::memory_info().free);
   const std::size_t taken = free - static_cast<std::size_t>(trainer.planned_peak_bytes()) * 3 / 2;
   made_up_take_memory(taken);

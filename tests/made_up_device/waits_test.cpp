@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The waits of a plan are what orders its streams: where one is left out that the proof asks for,
-// some schedule gives other bits.
+// The waits of a plan order its streams: if one is left out that the proof requires, some schedule
+// changes bits.
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
@@ -21,7 +21,7 @@ using namespace ostrakon::tests;
 using plan::Action;
 using plan::Kind;
 
-/// Whether the proof refuses it.
+/// Whether the proof refuses the program.
 bool is_refused(const runtime::Program& program) {
   try {
     plan::prove_memory(program.plan, program.memory);
@@ -32,8 +32,8 @@ bool is_refused(const runtime::Program& program) {
   return false;
 }
 
-/// Whether two actions that do something may use the same byte at the same time, one writing it. A
-/// plan can be refused without: where a buffer ends too early and nothing takes its bytes.
+/// Whether two actions that do work may use the same byte concurrently, one of them writing. A plan
+/// can be refused without such a race, if a buffer ends too early and nothing reuses its bytes.
 bool has_race(const runtime::Program& program) {
   struct Bytes {
     int action;
@@ -63,7 +63,7 @@ bool has_race(const runtime::Program& program) {
   return false;
 }
 
-/// The action, or where it does no work, what it waits for.
+/// Adds the action or, if it does no work, the actions that it waits for.
 void add_workers(const plan::StepPlan& plan, int action, std::set<const Action*>& workers) {
   const Action& it = plan.actions[static_cast<std::size_t>(action)];
   if (it.kind != Kind::release) {
@@ -80,12 +80,12 @@ struct Score {
   int refused = 0, races = 0, seen = 0;
 };
 
-/// Runs with one wait less.
+/// Runs of a program with one wait left out.
 class Mutants {
  public:
   explicit Mutants(const config::Settings& settings)
       : run_(settings),
-        // The run's own: its executor takes waits from there.
+        // This is the run's own program, as its executor reads the waits there.
         program_(const_cast<runtime::Program&>(run_.trainer.program(plan::Purpose::train))) {
     run_.trainer.observe([this](const Action& action, bool begins) {
       made_up_delay_next(begins && slow_.count(&action) > 0 ? seconds_ : 0.0);
@@ -95,7 +95,7 @@ class Mutants {
     EXPECT_FALSE(differs());
   }
 
-  /// Leaves out each wait of the plan of training in turn, of one stream for another.
+  /// Leaves out each wait of the training plan in turn, one stream for another at a time.
   Score run() {
     Score score;
     for (Action& action : program_.plan.actions) {
@@ -132,7 +132,7 @@ class Mutants {
 
   bool differs() { return differs_on_any_rank(run_, expected_); }
 
-  /// Whether a schedule shows that nothing waits for `awaited`, which comes late.
+  /// Whether a schedule shows that nothing waits for `awaited`, which is delayed.
   bool has_effect(int awaited) {
     bool is_seen = false;
     add_workers(program_.plan, awaited, slow_);
@@ -140,7 +140,7 @@ class Mutants {
       seconds_ = longest;
       is_seen = is_seen || differs();
     }
-    // It may come last of several that are in danger.
+    // It may be the last of several actions that are endangered.
     const std::vector<Action>& actions = program_.plan.actions;
     for (int before = 0; before < awaited; ++before)
       if (actions[static_cast<std::size_t>(before)].stream ==
@@ -151,7 +151,7 @@ class Mutants {
       is_seen = is_seen || differs();
     }
     slow_.clear();
-    // What a thread does is not observed.
+    // The observer does not see what a thread does, so the thread is delayed as well.
     for (const double longest : {5e-3, 50e-3}) {
       run_.trainer.perturb({0, longest, awaited});
       is_seen = is_seen || differs();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device has loaded all kernels when a Trainer is allocated: later nothing is launched for the
-// first time, whatever a run does.
+// The device has loaded all kernels when a Trainer is allocated: no later run launches a new
+// kernel.
 #include <gtest/gtest.h>
 #include <made_up_device/runtime.h>
 
@@ -20,11 +20,11 @@ namespace {
 using namespace ostrakon;
 using namespace ostrakon::tests;
 
-/// A run with all of its settings, and what it needs to be divided so.
+/// The settings of a run, and the number of ranks that they need.
 struct Case {
   std::string name;
   config::Settings settings;
-  int ranks = 1;  ///< of which the world's number is a multiple
+  int ranks = 1;  ///< world size must be a multiple
 };
 
 config::Settings on_streams(config::Settings settings) {
@@ -118,7 +118,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Steps of all kinds, and what happens between them.
+/// Runs steps of all kinds, and the work between them.
 void expect_all_loaded(const config::Settings& settings, const std::string& folder) {
   made_up_forget_kernels();
   SmallRun run(settings);
@@ -171,7 +171,7 @@ TEST(WarmUp, LoadsWhatWeightsNeed) {
   EXPECT_EQ(made_up_loaded_kernels(), loaded);
 }
 
-/// Runs of rows that experts multiply: any number of them is launched as one row is, which a
+/// Runs of rows that experts multiply: any number of them launches the kernels for one row, which a
 /// warm-up has. On a device all rows are in one product, here perhaps in several of one shape.
 template <class T>
 void expect_rows_load_no_more(DType dtype) {
@@ -198,7 +198,7 @@ TEST(WarmUp, ARowLoadsWhatManyLaunch) {
   expect_rows_load_no_more<fp16>(DType::fp16);
 }
 
-/// A library may choose other kernels for them.
+/// A library may choose other kernels for other strides.
 TEST(WarmUp, ProductsWithOtherStridesAreLoadedByThemselves) {
   const std::int64_t m = 4, n = 6, k = 8, wide = 16;
   const test::DeviceArray<float> a(m * wide), b(k * wide), c(m * wide);
@@ -220,11 +220,11 @@ TEST(WarmUp, ProductsWithOtherStridesAreLoadedByThemselves) {
   EXPECT_EQ(loads(k, n, wide), 0);
 }
 
-/// The parameter is the number of a case among those in stages.
+/// The parameter is the index of a case among those with stages.
 class WithoutWarmUp : public ::testing::TestWithParam<int> {};
 
-/// Ends the job: a stage loads kernels of its backward while a receive waits for another stage, and
-/// what that one waits for can't be sent meanwhile. Each is run by a CTest test of its own.
+/// Deadlocks: a stage loads kernels of its backward while a receive waits for another stage, whose
+/// message can't be sent meanwhile. A separate CTest test runs each case.
 TEST_P(WithoutWarmUp, DISABLED_StagesWaitForEver) {
   std::vector<Case> all = cases();
   all.erase(std::remove_if(all.begin(), all.end(),

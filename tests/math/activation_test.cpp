@@ -23,7 +23,7 @@ long double reference_gelu(long double x) {
 
 long double reference_silu(long double x) { return x / (1 + std::exp(-x)); }
 
-/// Values up to +-`range`.
+/// Returns values up to +-`range`.
 template <class T>
 std::vector<T> spread(std::size_t count, std::uint32_t seed, double range) {
   std::vector<T> values = random_values<T>(count, seed);
@@ -191,7 +191,7 @@ TEST(Activation, InPlaceGivesTheSameBits) {
 }
 
 TEST(Activation, AnElementDoesNotDependOnItsPlace) {
-  // One long row, and the same as rows of one element.
+  // One long row must give the same as rows of one element.
   const std::vector<float> x = spread<float>(77, 1, 4.0);
   const std::vector<float> dy = random_values<float>(77, 2);
   EXPECT_EQ(gelu(x, 1), gelu(x, 77));

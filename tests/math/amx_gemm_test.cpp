@@ -17,7 +17,7 @@ namespace {
 #define SKIP_WITHOUT_AMX() \
   if (!has_amx()) GTEST_SKIP() << "this processor, or this system, has no AMX for bf16"
 
-/// What amx_gemm() promises, in plain loops.
+/// Computes in plain loops what amx_gemm() specifies.
 template <class C>
 void in_plain_loops(const OrderedProduct& p, const bf16* a, const bf16* b, C* c) {
   const bool onto_c = std::is_same<C, float>::value && p.alpha == 1 && p.beta == 1;
@@ -46,7 +46,7 @@ struct Shape {
   std::int64_t m, n, k;
 };
 
-/// Rows of all matrices are followed by `padding` elements, which must stay.
+/// A product whose matrices have `padding` elements after each row, which must not change.
 template <class C>
 struct ProductCase {
   ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
@@ -99,7 +99,7 @@ TYPED_TEST_SUITE(AmxGemm, Results);
 TYPED_TEST(AmxGemm, HasTheBitsOfPlainLoops) {
   SKIP_WITHOUT_AMX();
   std::mt19937 random(1);
-  // Tiles with and without all of their rows, columns and terms; several blocks, panels and passes.
+  // Complete and incomplete tiles in rows, columns and terms; several blocks, panels and passes.
   std::vector<Shape> shapes = {{1, 1, 1},     {16, 16, 32},  {17, 33, 31},  {32, 32, 64},
                                {33, 15, 65},  {5, 300, 7},   {700, 20, 70}, {20, 520, 300},
                                {64, 64, 257}, {40, 70, 1100}};
@@ -118,7 +118,8 @@ TYPED_TEST(AmxGemm, HasTheBitsOfPlainLoops) {
         }
 }
 
-/// More terms than are packed at once; C larger than caches; more columns than sums are kept for.
+/// Covers more terms than are packed at once, a C larger than caches, and more columns than sums
+/// are kept for.
 TYPED_TEST(AmxGemm, LargeProductsHaveTheBitsOfTheirParts) {
   SKIP_WITHOUT_AMX();
   std::mt19937 random(2);
@@ -174,7 +175,7 @@ TYPED_TEST(AmxGemm, PartsHaveTheBitsOfTheWhole) {
   }
 }
 
-/// Sums over terms that are added up one product after the other, as those of a gradient.
+/// Sums over terms that are added product by product, as in a gradient.
 TEST(AmxGemmOfFloat, RunsOfTermsHaveTheBitsOfAllOfThem) {
   SKIP_WITHOUT_AMX();
   std::mt19937 random(4);
@@ -196,7 +197,8 @@ TEST(AmxGemmOfFloat, RunsOfTermsHaveTheBitsOfAllOfThem) {
   }
 }
 
-/// A large C whose rows begin with cache lines is written past the caches, but for what is no line.
+/// A large C whose rows are aligned to cache lines is written by non-temporal stores, except
+/// incomplete lines.
 TEST(AmxGemmOfFloat, HasItsBitsWhereverRowsBegin) {
   SKIP_WITHOUT_AMX();
   std::mt19937 random(7);
@@ -246,7 +248,7 @@ TYPED_TEST(AmxGemm, ThreadsChangeNoBit) {
   set_gemm_threads(1);
 }
 
-/// Where bf16 are multiplied by AMX, gemm() does it and says so.
+/// gemm() multiplies bf16 by AMX if it can, and says so.
 TEST(AmxGemmOfFloat, IsWhatGemmTakes) {
   SKIP_WITHOUT_AMX();
   if (products_on_device) GTEST_SKIP() << "products are made on a device";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in 16 bits with heads of 64 and 128, which keeps its scores on chip where there are
-// tiles (matrix_tile.hpp). In the other form of kernels the same goes through products.
+// 16-bit attention with heads of 64 and 128, which is computed on chip if there are tiles
+// (matrix_tile.hpp). In other forms of kernels the same tests use products.
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ using test::same_bits;
 
 using Doubles = std::vector<double>;
 
-// What a warp does on CUDA, played on the host: lanes as WarpTileLayout has them, instructions as
-// the PTX ISA describes them. A matrix of the tests has 16 x 16 elements.
+// A simulation on the host of a warp on CUDA: lanes as in WarpTileLayout, instructions as the PTX
+// ISA describes them. Matrices have 16 x 16 elements.
 using Matrix = std::array<std::array<double, 16>, 16>;
 using Registers = std::array<std::array<std::array<double, 2>, 4>, 32>;  // lane, register, half
 using Sums = std::array<std::array<double, 8>, 32>;                      // lane, element
@@ -40,8 +40,8 @@ Matrix random_matrix(std::uint64_t seed) {
   return x;
 }
 
-/// ldmatrix.x4: of matrix j lane 8 j + i points at row i. Lane l gets two neighbours of row l / 4,
-/// or with .trans of column l / 4.
+/// Simulates ldmatrix.x4: for matrix j, lane 8 j + i gives the address of row i. Lane l gets two
+/// neighbours of row l / 4, or with .trans of column l / 4.
 template <class Row, class Column>
 Registers ldmatrix(const Matrix& x, const Row& row, const Column& column, bool transposed) {
   Registers loaded;
@@ -55,7 +55,7 @@ Registers ldmatrix(const Matrix& x, const Row& row, const Column& column, bool t
   return loaded;
 }
 
-/// mma.m16n8k16 for both halves of a right operand: where the ISA has the fragments' elements.
+/// Simulates mma.m16n8k16 for both halves of a right operand, with the ISA's fragment layout.
 Sums mma_twice(const Registers& left, const Registers& right) {
   Matrix a, b;
   for (int lane = 0; lane < 32; ++lane) {
@@ -81,7 +81,7 @@ Sums mma_twice(const Registers& left, const Registers& right) {
   return sums;
 }
 
-/// Where the kernels look for the sums.
+/// Returns the sums by the layout that kernels use.
 Matrix gathered(const Sums& sums) {
   using Layout = WarpTileLayout;
   Matrix x;
@@ -131,7 +131,7 @@ TEST(MatrixTile, LanesThatShareARowAreNeighbours) {
   using Layout = WarpTileLayout;
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < Layout::rows; ++r) {
-      // What TileRows::combine_lanes exchanges with.
+      // TileRows::combine_lanes exchanges with these lanes.
       for (const int other : {lane ^ 1, lane ^ 2})
         EXPECT_EQ(Layout::row(lane, r), Layout::row(other, r));
       EXPECT_EQ(Layout::is_first_of_row(lane), lane % 4 == 0);
@@ -139,7 +139,7 @@ TEST(MatrixTile, LanesThatShareARowAreNeighbours) {
 }
 
 #if OSTRAKON_MATRIX_TILES
-/// Body(rows) for rows of both widths.
+/// Runs body(rows) for rows of both widths.
 template <class Body>
 void for_both_widths(const Body& body) {
   std::vector<bf16> memory(32 * 128);
@@ -152,7 +152,7 @@ TEST(MatrixTile, RowsInSharedMemoryHaveNoBankConflicts) {
     constexpr int width = 8 * decltype(rows)::groups;
     for (int column = 0; column < width; column += 8)
       for (int row = 0; row < 16; row += 8) {
-        std::array<bool, 8> used{};  // of eight times four banks
+        std::array<bool, 8> used{};  // eight times four banks
         for (int i = 0; i < 8; ++i) {
           const auto place = rows.at(row + i, column) - rows.at(0, 0);
           EXPECT_EQ(place / width, row + i);
@@ -162,7 +162,7 @@ TEST(MatrixTile, RowsInSharedMemoryHaveNoBankConflicts) {
   });
 }
 
-// The address of a lane's row in any tile, as load_matrices has it from that in the first one.
+// The address of a lane's row in any tile, computed by load_matrices from that in the first tile.
 TEST(MatrixTile, TilesInSharedMemoryAreFoundFromTheFirst) {
   for_both_widths([](auto rows) {
     constexpr int width = 8 * decltype(rows)::groups;
@@ -185,11 +185,11 @@ std::int64_t q_columns(const AttentionShape& s) { return s.heads * s.head_width;
 std::int64_t kv_columns(const AttentionShape& s) { return 2 * s.kv_heads * s.head_width; }
 std::int64_t all_columns(const AttentionShape& s) { return q_columns(s) + kv_columns(s); }
 
-/// The most that one store changes, relative to what is stored.
+/// Largest relative change by one rounded store.
 template <class T>
 constexpr double one_store = std::is_same<T, bf16>::value ? 0x1p-8 : 0x1p-11;
 
-/// Values that T holds.
+/// Returns random values that T holds exactly.
 template <class T>
 std::vector<T> inputs(std::int64_t count, std::uint64_t seed, double scale = 1) {
   std::vector<double> values = random_values<double>(count, seed);
@@ -198,8 +198,8 @@ std::vector<T> inputs(std::int64_t count, std::uint64_t seed, double scale = 1) 
   return rounded;
 }
 
-/// The root of the mean square of the differences is no more than `stores` roundings of that of the
-/// values, and no difference more than four times as many of the largest value.
+/// Checks that the root mean square of differences is at most `stores` roundings of that of the
+/// values, and that no difference exceeds four times that for the largest value.
 template <class T, class A>
 void expect_close(const char* what, const std::vector<A>& found, const Doubles& expected,
                   double stores) {
@@ -218,7 +218,7 @@ void expect_close(const char* what, const std::vector<A>& found, const Doubles& 
   EXPECT_LE(largest_difference, 4 * most * largest) << what;
 }
 
-/// Attention and its gradients as defined, in double.
+/// Attention and its gradients by their definition, in double.
 struct Reference {
   Doubles out, log_sum_exp, dqkv;
 
@@ -271,8 +271,8 @@ struct Reference {
   }
 };
 
-/// The arrays of one attention; those that it writes begin as NaN. `shift`: elements by which all
-/// are off from where vectors begin.
+/// The arrays of one attention; outputs begin as NaN. `shift`: misalignment of all arrays in
+/// elements.
 template <class T>
 struct Attention {
   AttentionShape shape;
@@ -324,7 +324,7 @@ class AttentionOnChip : public testing::Test {};
 using Types = testing::Types<bf16, fp16>;
 TYPED_TEST_SUITE(AttentionOnChip, Types);
 
-/// Both widths, less and more than a tile of queries, tokens that fill no tile, grouped heads.
+/// Shapes of both widths, less and more than a tile of queries, incomplete tiles, grouped heads.
 std::vector<AttentionShape> shapes() {
   return {{1, 1, 1, 1, 64},  {2, 15, 2, 1, 128}, {1, 64, 1, 1, 64},
           {1, 65, 3, 1, 64}, {2, 97, 4, 2, 64},  {1, 150, 2, 1, 128}};
@@ -372,7 +372,7 @@ TYPED_TEST(AttentionOnChip, BitsOfAQueryDoNotDependOnItsCompany) {
   EXPECT_TRUE(same_bits(shifted.host(shifted.dqkv_), whole.host(whole.dqkv_)));
 }
 
-/// The second sequence, alone, and with half of the heads.
+/// The second sequence is computed alone, and with half of the heads.
 TYPED_TEST(AttentionOnChip, BitsDoNotDependOnOtherSequencesAndHeads) {
   using T = TypeParam;
   const AttentionShape two{2, 90, 4, 2, 64}, one{1, 90, 2, 1, 64};
@@ -433,8 +433,8 @@ TYPED_TEST(AttentionOnChip, LargeScoresDoNotOverflow) {
     EXPECT_TRUE(std::isfinite(static_cast<float>(value)));
 }
 
-/// Each part of the sequences by itself, and keys and values of all. Returns the gradients of keys
-/// and values from each part's queries.
+/// Computes each part of the sequences separately, with keys and values of all. Returns the
+/// gradients of keys and values from each part's queries.
 template <class T>
 std::vector<std::vector<float>> expect_parts_of(const AttentionShape& shape, std::int64_t parts,
                                                 std::int64_t pieces) {
@@ -458,7 +458,7 @@ std::vector<std::vector<float>> expect_parts_of(const AttentionShape& shape, std
     const auto row_of = [&](std::int64_t row) {
       return row / of_part * shape.tokens + sequence.position(part, row % of_part);
     };
-    // Rows of the part, of the columns that begin those of x.
+    // Returns the part's rows, of the first columns of x.
     const auto rows_of_part = [&](const std::vector<T>& x, std::int64_t columns) {
       std::vector<T> some;
       for (std::int64_t r = 0; r < rows; ++r)

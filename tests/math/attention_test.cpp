@@ -35,8 +35,8 @@ std::string name_of(const AttentionShape& s) {
               s.kv_heads, ", head width ", s.head_width);
 }
 
-/// Odd sizes, one of everything, grouped heads, more tokens than a block of queries has, and the
-/// usual widths of heads, some between them, and one beyond those that have tiles.
+/// Odd sizes, sizes of 1, grouped heads, more tokens than a block of queries, and the usual head
+/// widths, some between them, and one too wide for tiles.
 std::vector<AttentionShape> shapes() {
   return {{1, 1, 1, 1, 1},    {1, 1, 2, 1, 5},    {3, 2, 1, 1, 4},     {2, 7, 3, 1, 5},
           {1, 64, 1, 1, 8},   {1, 65, 2, 2, 3},   {2, 150, 4, 2, 6},   {1, 300, 6, 3, 16},
@@ -44,7 +44,7 @@ std::vector<AttentionShape> shapes() {
           {1, 66, 2, 1, 100}, {1, 65, 1, 1, 256}, {1, 70, 1, 1, 257}};
 }
 
-/// Attention as its definition has it, with all probabilities kept.
+/// Attention by its definition, with all probabilities stored.
 class Reference {
  public:
   Reference(const AttentionShape& shape, std::vector<double> qkv)
@@ -134,7 +134,7 @@ class Reference {
   std::vector<double> probabilities_;
 };
 
-/// The arrays of one attention; those that it writes begin as NaN.
+/// The arrays of one attention; outputs begin as NaN.
 template <class T>
 struct Attention {
   AttentionShape shape;
@@ -340,7 +340,7 @@ TEST(AttentionWorkspace, InTilesHasNoScoresAndNoSumsOfWholeSequences) {
             math::attention_forward_workspace<double>(wide));
 }
 
-// For tiles and for products, whichever this processor takes.
+// The workspace fits tiles and products, whichever this processor uses.
 TEST(AttentionWorkspace, In16BitsHasRoomForEitherWay) {
   if (on_device) GTEST_SKIP() << "through products, or on chip";
   const AttentionShape shape{2, 1024, 4, 4, 64};
@@ -364,14 +364,14 @@ TEST(AttentionShapes, AreChecked) {
     math::attention_forward<double>(Exec(), other, attention.qkv_matrix(), 0, 4,
                                     attention.out_matrix(), {}, {});
   };
-  EXPECT_THROW(forward_as({1, 4, 2, 2, 3}), Error);  // qkv would have more columns
+  EXPECT_THROW(forward_as({1, 4, 2, 2, 3}), Error);  // qkv would need more columns
   EXPECT_THROW(forward_as({2, 4, 2, 1, 3}), Error);
   EXPECT_THROW(forward_as({1, 4, 3, 2, 2}), Error);  // 2 does not divide 3
   EXPECT_THROW(forward_as({1, 4, 0, 1, 3}), Error);
 }
 
-/// Each part of the sequences by itself, and keys and values of all. Returns the gradients of keys
-/// and values from each part's queries.
+/// Computes each part of the sequences separately, with keys and values of all. Returns the
+/// gradients of keys and values from each part's queries.
 template <class T>
 std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::int64_t parts,
                                             std::int64_t pieces = 1) {
@@ -392,7 +392,7 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
                         kv_of_all.matrix(rows_of(shape), kv));
   std::vector<double> dkv_sum(rows_of(shape) * kv, 0.0);
   for (std::int64_t part = 0; part < parts; ++part) {
-    // The position of a row of a part.
+    // Returns the row in the whole sequence of a row of the part.
     const auto row_of = [&](std::int64_t row) {
       return row / of_part * shape.tokens + sequence.position(part, row % of_part);
     };
@@ -481,7 +481,7 @@ TEST(SequenceParts, OrderIsTurnedAndTurnedBack) {
     math::put_in_order<float>(Exec(), sequence, by_part.matrix(rows, columns),
                               back.matrix(rows, columns));
     EXPECT_EQ(back.host(), values);
-    // The second part's first row of the second sequence.
+    // The first row of the second part of the second sequence.
     if (sequence.parts == 2 && sequence.pieces == 1) {
       EXPECT_EQ(by_part.host()[(12 + 6) * columns], values[(12 + 3) * columns]);
       EXPECT_EQ(by_part.host()[(12 + 6 + 3) * columns], values[(12 + 6) * columns]);

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// Kernels for all processors give the same bits: on one of them, those that it can run.
+// All kernels that this processor can run must give the same bits.
 
 namespace ostrakon::math {
 namespace {
@@ -51,7 +51,7 @@ void round_to(float& to, float x) { to = x; }
 void round_to(Bf16Bits& to, float x) { to.bits = half_bits::bf16_of(x); }
 void round_to(Fp16Bits& to, float x) { to.bits = half_bits::fp16_of(x); }
 
-/// `size` elements before memory that nobody may touch.
+/// `size` elements in front of inaccessible memory.
 template <class T>
 class Guarded {
  public:
@@ -75,7 +75,7 @@ class Guarded {
   void fill(float value) {
     for (std::int64_t i = 0; i < size_; ++i) round_to(first_[i], value);
   }
-  /// Values that T and `As` have.
+  /// Fills it with values that both T and `As` hold exactly.
   template <class As>
   void fill_random(std::uint64_t seed) {
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
@@ -104,8 +104,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// One head of a sequence between others: its columns of rows that are `row` elements apart, the
-/// last of which ends with it.
+/// One head of a sequence among others: its columns in rows that are `row` elements apart, the last
+/// row ending with the head.
 struct Head {
   std::int64_t tokens, width;
   std::int64_t row = width + 3;
@@ -128,8 +128,8 @@ struct Results {
   std::vector<float> out, largest, total, dqueries, dkeys, dvalues;
 };
 
-/// Forward and backward, the queries in tiles that end before `cut` and begin again there. Inputs
-/// are rounded to As.
+/// Runs forward and backward, with tiles of queries that end and begin at `cut`. Inputs are rounded
+/// to As.
 template <class T = float, class As = T>
 Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64_t cut) {
   const AttentionTileKernel<T>& kernel = of(T{}, kernels);
@@ -252,8 +252,8 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
     }
 }
 
-/// Expects, with 16 bits, what tiles of float give for the same values, on every processor; what
-/// has 16 bits is that, rounded.
+/// Checks that 16-bit kernels give the results of float tiles for the same values, on every
+/// processor; 16-bit outputs are these results, rounded.
 template <class T>
 void expect_rounded_results(const Head& head, std::int64_t cut) {
   for (const NamedTiles& one : tiles_here()) {
@@ -281,7 +281,7 @@ TEST(AttentionTiles, SixteenBitsAreReadAsFloatAndRoundedOnce) {
     }
 }
 
-// What queries are computed together does not change their bits.
+// The bits of a query do not depend on which queries are computed with it.
 TEST(AttentionTiles, BitsOfAQueryDependOnNoOther) {
   for (const Head& head : {Head{130, 32}, {100, 48}, {64, 64}})
     for (const NamedTiles& one : tiles_here()) {
@@ -295,7 +295,8 @@ TEST(AttentionTiles, BitsOfAQueryDependOnNoOther) {
     }
 }
 
-// Exponentials over the range of a float: against those of the C library, by one score and one key.
+// Exponentials over the range of a float, compared with those of the C library, by one score and
+// one key.
 TEST(AttentionTiles, LargeAndSmallScores) {
   for (const NamedTiles& one : tiles_here())
     for (const float other : {-1e30f, -200.0f, -87.0f, -3.0f, 0.0f, 5.0f, 90.0f, 1e30f}) {

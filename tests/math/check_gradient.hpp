@@ -12,14 +12,14 @@
 
 namespace ostrakon::test {
 
-/// Compares `gradient` with central finite differences of `function` (fourth order) by every
+/// Compares `gradient` with central finite differences (fourth order) of `function` for every
 /// element of x:
 ///
 ///   |analytic - numeric| <= tolerance * max(|analytic|, |numeric|, scale)
 ///
-/// where scale is the root mean square of the gradient, or 1e-5 of the function if that is more:
-/// below it differences see rounding alone. `function` reads the very x given here, which changes
-/// one element at a time and is afterwards what it was. Use as EXPECT_TRUE(gradient_agrees(...)).
+/// where scale is the root mean square of the gradient, or 1e-5 of the function if that is larger:
+/// below it differences consist of rounding errors. `function` reads this x, of which one element
+/// at a time is changed and restored. Use as EXPECT_TRUE(gradient_agrees(...)).
 inline ::testing::AssertionResult gradient_agrees(const std::string& name, std::vector<double>& x,
                                                   const std::vector<double>& gradient,
                                                   const std::function<double()>& function,
@@ -48,7 +48,7 @@ inline ::testing::AssertionResult gradient_agrees(const std::string& name, std::
     x[i] = kept;
     const double error = std::abs(gradient[i] - numeric) /
                          std::max({scale, std::abs(gradient[i]), std::abs(numeric)});
-    if (!(error <= worst_error)) {  // NaN too
+    if (!(error <= worst_error)) {  // also for NaN
       worst_error = error;
       worst_numeric = numeric;
       worst = i;
@@ -61,7 +61,8 @@ inline ::testing::AssertionResult gradient_agrees(const std::string& name, std::
          << worst_error << ", expected at most " << tolerance;
 }
 
-/// A scalar from many outputs: sum(weights * outputs). Its gradient by the outputs is `weights`.
+/// Returns sum(weights * outputs), a scalar whose gradient with respect to the outputs is
+/// `weights`.
 inline double weighted_sum(const std::vector<double>& outputs, const std::vector<double>& weights) {
   double sum = 0;
   for (std::size_t i = 0; i < outputs.size(); ++i) sum += outputs[i] * weights[i];

@@ -12,7 +12,7 @@ std::vector<To> converted(const std::vector<From>& values) {
   return std::vector<To>(values.begin(), values.end());
 }
 
-/// The largest |a - b| / max(1, |b|); NaN counts as infinite, unequal sizes too.
+/// Returns the largest |a - b| / max(1, |b|); infinity for NaN or unequal sizes.
 template <class A, class B>
 double largest_difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();

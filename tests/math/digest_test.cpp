@@ -37,7 +37,7 @@ TEST(Digest, SeesPlaceKeyAndSign) {
   EXPECT_NE(digest({0.0f}), digest({-0.0f}));
   EXPECT_NE(digest({1.0f}, 1), digest({1.0f}, 2));
   EXPECT_NE(digest({1.0f}, 1, 0), digest({1.0f}, 1, 1));
-  // Key and place do not stand in for each other.
+  // Key and position must not be interchangeable.
   EXPECT_NE(digest({1.0f}, 1, 2), digest({1.0f}, 2, 1));
   EXPECT_NE(digest({0.0f}), 0u);
   EXPECT_NE(digest({0.0f}), digest({0.0f, 0.0f}));

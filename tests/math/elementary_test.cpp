@@ -14,7 +14,7 @@ using ostrakon::math::fast_sigmoid;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Distance from the true value in units of the last place of a float of that size.
+/// Returns the error in units in the last place of a float of that magnitude.
 double error_in_ulps(float x) {
   const double exact = std::exp(static_cast<double>(x));
   const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), -126) - 23);

@@ -37,7 +37,7 @@ TYPED_TEST(Elementwise, FillsCopiesAndAdds) {
   }
 }
 
-/// The definition of the fixed tree, by recursion, for one element.
+/// Returns the fixed tree's sum for one element, by its recursive definition.
 template <class T>
 T tree_of(const std::vector<T>& x, std::int64_t first, std::int64_t pieces, std::int64_t count,
           std::int64_t element) {
@@ -156,7 +156,8 @@ TYPED_TEST(Elementwise, BiasIsAddedToEveryRowAndToNothingElse) {
   }
 }
 
-/// Rounded once where the sum is wider than what it is added to. Columns beyond are left alone.
+/// Checks that the result is rounded once if the sum is wider, and that columns beyond are
+/// unchanged.
 template <class T>
 void check_residual() {
   using C = compute_t<T>;
@@ -229,7 +230,8 @@ TYPED_TEST(Elementwise, ColumnSumsOfAPartAreThoseOfTheWhole) {
   EXPECT_TRUE(same_bits(part.host(), std::vector<T>(sums.begin() + first, sums.begin() + last)));
 }
 
-// Every 512th row in order, then a tree over these sums, whatever the threads of a team.
+// Every 512th row is added in order, then these sums by a tree, for any number of threads of a
+// team.
 TEST(ColumnSums, OrderFollowsFromTheShapeOnADevice) {
   if (!on_device) GTEST_SKIP() << "kernels run on the host";
   for (const std::int64_t rows : {0, 1, 500, 513, 5000})
@@ -249,7 +251,7 @@ TEST(ColumnSums, OrderFollowsFromTheShapeOnADevice) {
     }
 }
 
-// Added one after the other, 100,000 floats of 0.1 would be off by 1.4e-4.
+// Added one after the other, 100,000 floats of 0.1 would have an error of 1.4e-4.
 TEST(ColumnSums, RoundingStaysSmallOverManyRows) {
   constexpr std::int64_t rows = 100000;
   const DeviceArray<float> x(std::vector<float>(rows, 0.1f)), sum(1);

@@ -93,7 +93,7 @@ void check_backward() {
         token[host_ids[r] * c.width + i] += dout[r * c.width + i];
         if (c.positions) position[r % c.tokens * c.width + i] += dout[r * c.width + i];
       }
-    // To the bit: rows are added in order.
+    // Exact equality is required, as rows are added in order.
     ASSERT_EQ(dtoken.host(), token);
     ASSERT_EQ(dposition.host(), position);
   }
@@ -104,9 +104,8 @@ TEST(Embedding, BackwardAddsRowsInOrder) {
   check_backward<float>();
 }
 
-/// The gradient of either table is the same where the other's is not wanted.
-// More rows than a team of a device looks through at a time; one token is frequent, some rows have
-// none.
+// There are more rows than a team of a device searches at a time; one token is frequent, some have
+// no rows.
 TEST(Embedding, BackwardFindsAllRowsOfATokenInOrder) {
   constexpr std::int64_t rows = 5003, width = 21, words = 300, tokens = 1000;
   std::vector<std::int32_t> ids(rows);
@@ -153,7 +152,7 @@ TEST(Embedding, LeavesOutGradientsThatAreNotWanted) {
   }
 }
 
-/// The tree over all pieces of each token's sums, in plain loops.
+/// Returns the tree over all pieces of each token's sums, in plain loops.
 std::vector<float> tree_of_pieces(const std::vector<std::int32_t>& id,
                                   const std::vector<float>& dout, std::int64_t vocabulary,
                                   std::int64_t width, std::int64_t pieces) {
@@ -176,7 +175,7 @@ std::vector<float> tree_of_pieces(const std::vector<std::int32_t>& id,
 TEST(Embedding, BackwardByPieceIsTheTreeOverAllPieces) {
   for (const std::int64_t pieces : {1, 2, 3, 7, 8, 24}) {
     constexpr std::int64_t rows = 7 * 24, vocabulary = 40, width = 70;
-    std::vector<std::int32_t> id(rows);  // some in all pieces, some in few, some in none
+    std::vector<std::int32_t> id(rows);  // some tokens are in all pieces, some in few, some in none
     for (std::int64_t r = 0; r < rows; ++r)
       id[r] = static_cast<std::int32_t>(r % 3 == 0 ? 0 : (r * r * 7 + r / 5) % (vocabulary - 2));
     const std::vector<float> dout = random_values<float>(rows * width, 5);
@@ -187,7 +186,7 @@ TEST(Embedding, BackwardByPieceIsTheTreeOverAllPieces) {
                                        {dtoken.data(), vocabulary, width}, pieces, workspace);
     EXPECT_EQ(dtoken.host(), tree_of_pieces(id, dout, vocabulary, width, pieces)) << pieces;
 
-    // Rows 2 and 3 of each piece, as positions.
+    // Rows 2 and 3 of each piece are used as positions.
     const std::int64_t of_piece = rows / pieces;
     if (of_piece < 4) continue;
     const DeviceArray<float> dpositions(2 * width, 0.0F);
@@ -205,7 +204,7 @@ TEST(Embedding, BackwardByPieceIsTheTreeOverAllPieces) {
   }
 }
 
-/// A table of words that is cut into pieces of so many, the last one maybe of fewer.
+/// A table of words is divided into pieces of `count` words, the last one perhaps fewer.
 struct WordPiece {
   std::int64_t first, count;
 };
@@ -217,7 +216,7 @@ std::vector<WordPiece> word_pieces(std::int64_t vocabulary, std::int64_t words) 
   return pieces;
 }
 
-/// Random values, and in the first row, in part of it, zeros of either sign.
+/// Returns random values; a part of the first row has zeros of both signs.
 template <class T>
 std::vector<T> table_with_zeros(std::int64_t rows, std::int64_t width, std::uint64_t seed) {
   std::vector<T> values = random_values<T>(rows * width, seed);
@@ -255,8 +254,8 @@ TYPED_TEST(EmbeddingPieces, ForwardSomeWritesRowsOfItsWordsAlone) {
   }
 }
 
-/// Each contribution begins with -0, which changes no number that it is added to: whoever has a
-/// row's word, and whoever has a column of positions, the sum has the bits of the lookup.
+/// Each contribution begins with -0, which changes no number that it is added to: whichever rank
+/// has a row's word, and whichever has a column of positions, the sum has the bits of the lookup.
 TYPED_TEST(EmbeddingPieces, ContributionsSumUpToTheLookup) {
   using T = TypeParam;
   using C = compute_t<T>;
@@ -373,8 +372,7 @@ TEST(EmbeddingOfPieces, LeavesOutRowsWithoutAWord) {
   EXPECT_TRUE(same_bits(dtoken.host(), token));
 }
 
-/// The gradients of tables with some of the words, one after the other, are that of the whole
-/// table.
+/// The gradients of tables with some of the words, concatenated, equal that of the whole table.
 TEST(EmbeddingOfPieces, BackwardOfOwnWordsIsThatOfTheWholeTable) {
   constexpr std::int64_t rows = 96, vocabulary = 23, width = 70;
   std::vector<std::int32_t> id(rows);

@@ -39,10 +39,10 @@ Limbs squares_on_host(const std::vector<T>& x, Limbs limbs = Limbs(exact_sum_lim
 
 double total(const std::vector<double>& x) { return exact_sum_value(host_view(terms(x))); }
 
-/// The sum rounded once, by another way: an expansion of numbers that do not overlap (Shewchuk
-/// 1997). No partial sum may overflow.
+/// Computes the sum, rounded once, by another algorithm: an expansion of numbers that do not
+/// overlap (Shewchuk 1997). No partial sum may overflow.
 double reference_sum(const std::vector<double>& x) {
-  std::vector<double> parts;  // by growing magnitude
+  std::vector<double> parts;  // by increasing magnitude
   for (double term : x) {
     std::vector<double> rest;
     for (double part : parts) {
@@ -64,7 +64,7 @@ double reference_sum(const std::vector<double>& x) {
     sum = before + part;
     error = part - (sum - before);
   }
-  // Half way between two doubles: what remains decides.
+  // The sum is halfway between two doubles: the sign of the remainder decides.
   if (!parts.empty() && error != 0 && (error < 0) == (parts.back() < 0)) {
     const double twice = 2 * error;
     const double moved = sum + twice;
@@ -95,7 +95,7 @@ TEST(ExactSum, AgreesWithExpansions) {
 
 #ifdef __SIZEOF_FLOAT128__
 TEST(ExactSum, AgreesWithQuadruplePrecision) {
-  // 53 bits over a range of 2^40, a thousand terms: that fits into 113 bits.
+  // A thousand terms of 53 bits over a range of 2^40 fit into 113 bits.
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     const std::vector<double> x = wild(1000, seed, -20, 20);
     __float128 sum = 0;
@@ -153,7 +153,7 @@ TEST(ExactSum, NeitherOrderNorSplitShows) {
     const Limbs left = terms(std::vector<double>(x.begin(), x.begin() + cut));
     const std::vector<double> right(x.begin() + cut, x.end());
     ASSERT_EQ(terms(right, left), limbs);
-    // The terms are added as by two ranks, each with its own limbs.
+    // The terms are added as by two ranks with their own limbs.
     Limbs sum = terms(right);
     for (int i = 0; i < exact_sum_limbs; ++i) sum[i] += left[i];
     ASSERT_EQ(sum, limbs);
@@ -220,7 +220,7 @@ TEST(ExactSum, CarriesKeepTheSign) {
 }
 
 TEST(ExactSum, CarriesMakeRoom) {
-  // 2^80 times the term: without the carries a limb would overflow after 2^32.
+  // 2^80 times the term is added: without carries a limb would overflow after 2^32.
   for (const double x : {0x1.FFFFFFFFFFFFFp+0, -0x1.FFFFFFFFFFFFFp+31, 0x1.8p-1000}) {
     Limbs limbs = terms(std::vector<double>{x});
     for (int doubling = 0; doubling < 80; ++doubling) {
@@ -230,7 +230,7 @@ TEST(ExactSum, CarriesMakeRoom) {
     expect_carried(limbs);
     EXPECT_EQ(exact_sum_value(host_view(limbs)), std::ldexp(x, 80));
   }
-  // Limbs as full as they may be, of either sign.
+  // Limbs have the largest magnitude, of both signs.
   for (const std::int64_t full :
        {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
     Limbs limbs(exact_sum_limbs, 0);
@@ -300,7 +300,7 @@ template <class T>
 void check_host_squares() {
   const T infinity = std::numeric_limits<T>::infinity();
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  // Whole blocks, short last ones, and more than one item of the kernel's work.
+  // Counts with whole blocks, short last blocks, and more than one item of the kernel's work.
   for (const std::size_t count : {0, 1, 7, 8, 63, 64, 65, 130, 64 * 64, 64 * 64 * 3 + 29}) {
     SCOPED_TRACE(count);
     std::vector<T> x = random_values<T>(count, 11);
@@ -310,7 +310,7 @@ void check_host_squares() {
     ASSERT_EQ(squares_on_host(x), squares(x));
     ASSERT_EQ(squares_on_host(x, some), squares(x, some));
     if (count == 0) continue;
-    // In the last block and, where there are more, in the first.
+    // Extreme values are in the last block and, if there are more, in the first.
     x[count / 2] = std::numeric_limits<T>::max();
     x[count / 9] = infinity;
     x.back() = nan;

@@ -14,7 +14,7 @@ std::int64_t below(std::mt19937_64& random, std::int64_t end) {
   return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
 }
 
-/// Each row is in one round, in order; none has more than there is room for; runs are cut at
+/// Each row is in exactly one round, in order; no round exceeds the capacity; runs are cut at
 /// multiples of a granule from their begin.
 TEST(ExpertRounds, HaveEveryRowOnce) {
   std::mt19937_64 random(7);
@@ -49,12 +49,12 @@ TEST(ExpertRounds, HaveEveryRowOnce) {
 TEST(ExpertRounds, HaveRoomForAShare) {
   EXPECT_EQ(make_expert_rounds(1000, 0.25, 16, 800).capacity, 250);
   EXPECT_EQ(make_expert_rounds(1000, 0.2501, 16, 800).capacity, 251);
-  EXPECT_EQ(make_expert_rounds(1000, 1.0, 16, 800).capacity, 800);   // all that there are
-  EXPECT_EQ(make_expert_rounds(1000, 0.001, 16, 800).capacity, 16);  // a granule
+  EXPECT_EQ(make_expert_rounds(1000, 1.0, 16, 800).capacity, 800);   // all rows
+  EXPECT_EQ(make_expert_rounds(1000, 0.001, 16, 800).capacity, 16);  // one granule
   EXPECT_EQ(make_expert_rounds(8, 1.0, 16, 8).granule, 8);
   EXPECT_EQ((ExpertRounds{250, 16}).most(250), 1);
   EXPECT_EQ((ExpertRounds{250, 1}).most(1000), 4);
-  EXPECT_EQ((ExpertRounds{16, 16}).most(64), 9);  // runs that end behind half of a granule
+  EXPECT_EQ((ExpertRounds{16, 16}).most(64), 9);  // runs that end after half of a granule
   EXPECT_THROW(make_expert_rounds(1000, 0.0, 16, 800), Error);
 }
 

@@ -18,7 +18,7 @@ using math::Transpose;
 using test::DeviceArray;
 using test::random_values;
 
-/// "((0+1)+2)": which pieces are added to which.
+/// Returns the order of additions as text: "((0+1)+2)".
 std::string tree_text(std::int64_t pieces) {
   std::vector<std::string> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
   math::sum_pieces(
@@ -44,7 +44,7 @@ class GemmByPiece : public testing::Test {};
 using Elements = testing::Types<float, double, bf16, fp16>;
 TYPED_TEST_SUITE(GemmByPiece, Elements);
 
-/// Products of pieces that are made one by one and added as the tree says.
+/// Computes the products of pieces one by one, and adds them by the tree.
 template <class T>
 std::vector<compute_t<T>> one_by_one(const DeviceArray<T>& a, const DeviceArray<T>& b,
                                      std::int64_t k, std::int64_t m, std::int64_t n,
@@ -74,7 +74,7 @@ TYPED_TEST(GemmByPiece, IsTheTreeOfItsPieces) {
   struct Case {
     std::int64_t k, m, n, pieces;
   };
-  // Pieces within one chunk of terms and longer ones; more rows of C than are summed at a time.
+  // Pieces within one chunk of terms, and longer ones; more rows of C than are summed at a time.
   for (const Case& x : {Case{96, 40, 33, 1}, Case{96, 40, 33, 3}, Case{512, 48, 70, 2},
                         Case{512, 48, 70, 8}, Case{2400, 17, 64, 8}, Case{56, 700, 8192, 7}}) {
     const DeviceArray<T> a(random_values<T>(x.k * x.m, 1));
@@ -191,7 +191,7 @@ TEST(GemmByPieces, RefusesPiecesThatDoNotFit) {
                Error);  // no workspace
 }
 
-/// Runs of any length, also none, which adds +0.
+/// Runs have any length, including 0, which adds +0.
 TYPED_TEST(GemmByPiece, RunsNeedNotBeEqual) {
   using T = TypeParam;
   using C = compute_t<T>;
@@ -202,7 +202,7 @@ TYPED_TEST(GemmByPiece, RunsNeedNotBeEqual) {
   const DeviceArray<C> workspace(math::gemm_by_piece_workspace(m, n, pieces)), c(m * n);
   math::gemm_by_run<T>(Exec(), a.matrix(rows, m), b.matrix(rows, n), c.matrix(m, n),
                        host_view(offsets), workspace);
-  // Each run alone, as on a rank that has no other.
+  // Each run is computed alone, as on a rank that has no other.
   std::vector<std::vector<C>> slots(static_cast<std::size_t>(math::tree_slots(pieces)));
   math::sum_pieces(
       pieces,
@@ -219,7 +219,7 @@ TYPED_TEST(GemmByPiece, RunsNeedNotBeEqual) {
   EXPECT_TRUE(test::same_bits(c.host(), slots[0]));
 }
 
-/// Rows in chunks, the last one padded, as where a library multiplies; and as it is done here.
+/// Rows in chunks, the last one padded, as for a library, and by gemm_by_row.
 TYPED_TEST(GemmByPiece, RowsHaveTheirBitsInAnyCompany) {
   using T = TypeParam;
   if (std::is_same<T, double>::value) GTEST_SKIP() << "a CBLAS promises nothing";

@@ -26,7 +26,7 @@ TEST(GemmFacts, AreTheSameTwiceAndHaveNames) {
 TEST(GemmFacts, NameNoProcessorInFp32) {
   for (const Fact& fact : gemm_facts(DType::fp32))
     EXPECT_EQ(fact.value.find("AVX"), std::string::npos) << fact.name;
-  // On every processor and with every compiler: sums are in one order.
+  // This holds on every processor and with every compiler, as sums have a fixed order.
   EXPECT_EQ(gemm_digest(DType::fp32), "e879899fc639a90c");
 }
 #endif
@@ -40,7 +40,7 @@ TEST(GemmFacts, DigestsAreThoseOfTheProducts) {
     EXPECT_EQ(digest, gemm_digest(dtype));
     digests.insert(digest);
   }
-  EXPECT_EQ(digests.size(), 3u);  // other inputs and kernels, another digest
+  EXPECT_EQ(digests.size(), 3u);  // other inputs and kernels give other digests
 }
 
 }  // namespace

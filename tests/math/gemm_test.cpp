@@ -39,7 +39,7 @@ struct HostMatrix {
   }
 };
 
-/// C = alpha op(A) op(B) + beta C in plain loops.
+/// Computes C = alpha op(A) op(B) + beta C in plain loops.
 template <class T>
 std::vector<T> reference(Transpose ta, Transpose tb, double alpha, const HostMatrix<T>& a,
                          const HostMatrix<T>& b, double beta, const HostMatrix<T>& c) {
@@ -123,7 +123,7 @@ TYPED_TEST(Gemm, EmptyResultsAreLeftAlone) {
 
 TYPED_TEST(Gemm, BatchesStepByTheirStrides) {
   using T = TypeParam;
-  // Heads side by side in one matrix, as attention has them.
+  // Heads are side by side in one matrix, as in attention.
   constexpr std::int64_t heads = 3, tokens = 9, width = 5;
   const HostMatrix<T> queries(tokens, heads * width, 0, 4), keys(tokens, heads * width, 0, 5);
   const DeviceArray<T> device_queries(queries.values), device_keys(keys.values);
@@ -195,7 +195,7 @@ TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
   }
 }
 
-/// Two rows of a page each at most, `stride` elements apart, in memory that is not there between.
+/// Two rows of at most a page each, `stride` elements apart, with unmapped memory between.
 template <class T>
 class FarRows {
  public:
@@ -219,7 +219,7 @@ class FarRows {
   void* address_;
 };
 
-// A stride that a BLAS with 32-bit sizes cannot count is refused, never cut off.
+// A stride that exceeds the 32-bit sizes of a BLAS is refused, never truncated.
 TYPED_TEST(Gemm, CountsBeyondThirtyTwoBitsOrRefuses) {
   using T = TypeParam;
   if (!memory_is_host_accessible) GTEST_SKIP() << "the rows are in host memory";

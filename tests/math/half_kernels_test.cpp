@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over 16-bit arrays against the same kernels in double, on the same, rounded inputs: what
-// a kernel stores in 16 bits may be off by the rounding of its stores, what it stores in float by
-// float's.
+// Kernels over 16-bit arrays compared with the same kernels in double, for the same rounded inputs:
+// 16-bit outputs may differ by the rounding of their stores, float outputs by float's.
 
 #include <gtest/gtest.h>
 
@@ -34,11 +33,11 @@ using test::same_bits;
 
 using Doubles = std::vector<double>;
 
-/// The most that one store changes, relative to what is stored.
+/// Largest relative change by one rounded store.
 template <class T>
 constexpr double one_store = std::is_same<T, bf16>::value ? 0x1p-8 : 0x1p-11;
 
-/// Values that T holds exactly, from -scale to scale, around `offset`.
+/// Returns values that T holds exactly, from -scale to scale, around `offset`.
 template <class T>
 Doubles inputs(std::int64_t count, std::uint64_t seed, double scale = 1, double offset = 0) {
   Doubles values = random_values<double>(count, seed);
@@ -51,7 +50,7 @@ DeviceArray<T> device(const Doubles& values) {
   return DeviceArray<T>(converted<T>(values));
 }
 
-/// An array that shows as NaN what was not written.
+/// Returns an array of NaNs, which show elements that were not written.
 template <class T>
 DeviceArray<T> unwritten(std::int64_t count) {
   return DeviceArray<T>(count, T(std::numeric_limits<float>::quiet_NaN()));
@@ -67,8 +66,8 @@ View<T**> matrix(const DeviceArray<T>& array, std::int64_t columns) {
   return {array.data(), columns == 0 ? 0 : array.size() / columns, columns};
 }
 
-/// The largest error of a row of `columns`, relative to the row's largest element or `smallest`;
-/// NaN is infinite.
+/// Returns the largest error of a row of `columns`, relative to the row's largest element or
+/// `smallest`; infinity for NaN.
 double row_error(const Doubles& values, const Doubles& expected, std::int64_t columns,
                  double smallest = 1e-30) {
   if (values.size() != expected.size()) return std::numeric_limits<double>::infinity();
@@ -86,11 +85,10 @@ double row_error(const Doubles& values, const Doubles& expected, std::int64_t co
   return worst;
 }
 
-/// The smallest normal number of fp16: below it, a store's rounding no longer shrinks with what is
-/// stored.
+/// The smallest normal number of fp16: below it the absolute rounding error of a store is constant.
 constexpr double smallest_normal = 0x1p-14;
 
-/// What float arithmetic may add to the rounding of stores.
+/// The error of float arithmetic in addition to the rounding of stores.
 constexpr double float_sums = 2e-5;
 
 #define EXPECT_STORED(values, expected, columns, stores)           \
@@ -151,7 +149,7 @@ TYPED_TEST(HalfKernels, Norm) {
     for (const std::int64_t width : {7, 65, 5000}) {
       const std::int64_t rows = width == 65 ? 3000 : 3;
       const std::int64_t count = rows * width;
-      // Far from 0, so that sums of 16 bits would show.
+      // Values are far from 0, so that 16-bit sums would be detected.
       const Doubles x = inputs<T>(count, 1, 1, 2), weight = inputs<T>(width, 2),
                     bias = inputs<T>(width, 3), dy = inputs<T>(count, 4, 1, 0.5),
                     before = inputs<T>(count, 5);
@@ -195,7 +193,7 @@ TYPED_TEST(HalfKernels, Activations) {
     const Doubles x = inputs<T>(10 * width, 1, 6), dy = inputs<T>(10 * width, 2);
     const ActivationResults narrow = run_activations<T>(width, x, dy);
     const ActivationResults wide = run_activations<double>(width, x, dy);
-    // Element by element, as nothing is summed.
+    // Errors are compared element by element, as nothing is summed.
     EXPECT_STORED(narrow.gelu, wide.gelu, 2 * width, 1);
     EXPECT_STORED(narrow.dgelu, wide.dgelu, 2 * width, 1);
     EXPECT_STORED(narrow.swiglu, wide.swiglu, width, 1);
@@ -320,24 +318,24 @@ HeadResults run_head(std::int64_t width, const std::vector<std::int32_t>& target
 
 TYPED_TEST(HalfKernels, LinearCrossEntropy) {
   using T = TypeParam;
-  // More rows than a chunk has, so that the weight's gradient is summed over chunks.
+  // There are more rows than in a chunk, so that the weight's gradient is summed over chunks.
   constexpr std::int64_t width = 48, rows = 1100, vocabulary = 257;
   std::vector<std::int32_t> targets(rows);
   for (std::int64_t r = 0; r < rows; ++r)
     targets[r] = static_cast<std::int32_t>(r * 31 % vocabulary);
   const Doubles x = inputs<T>(rows * width, 1, 2), weight = inputs<T>(vocabulary * width, 2);
-  for (const std::int64_t shift : {0, 1}) {  // a workspace that floats could not begin at
+  for (const std::int64_t shift : {0, 1}) {  // also a workspace that is not aligned for floats
     const HeadResults narrow = run_head<T>(width, targets, x, weight, 0.5, shift);
     const HeadResults wide = run_head<double>(width, targets, x, weight, 0.5, shift);
     EXPECT_FLOAT(narrow.losses, wide.losses);
     EXPECT_EQ(narrow.losses, narrow.losses_again);
-    // The gradient by the logits is stored in 16 bits on the way, and then dx.
+    // The gradient of the logits is stored in 16 bits first, and then dx.
     EXPECT_STORED(narrow.dx, wide.dx, width, 2);
     EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
   }
 }
 
-/// Runs the head of a vocabulary in pieces of `words` words.
+/// Runs the head with the vocabulary in pieces of `words` words.
 template <class T>
 HeadResults run_pieces(std::int64_t width, std::int64_t words,
                        const std::vector<std::int32_t>& targets, const Doubles& x,
@@ -389,13 +387,13 @@ TYPED_TEST(HalfKernels, LinearCrossEntropyOfPieces) {
     for (const std::int64_t shift : {0, 1}) {
       const HeadResults narrow = run_pieces<T>(width, words, targets, x, weight, 0.5, shift);
       EXPECT_FLOAT(narrow.losses, wide.losses);
-      // The gradient by the logits is stored in 16 bits on the way, dx is not.
+      // The gradient of the logits is stored in 16 bits, dx is not.
       EXPECT_STORED(narrow.dx, wide.dx, width, 1);
       EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
     }
 }
 
-// A target that is nearly certain: its gradient is the small difference of two large numbers.
+// The gradient of a nearly certain target is the small difference of two large numbers.
 TYPED_TEST(HalfKernels, GradientOfACertainTarget) {
   using T = TypeParam;
   const Doubles x = {8}, weight = {1, 0};  // probability of the other: 3.4e-4
@@ -422,7 +420,7 @@ AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, 
   const auto forward = unwritten<T>(attention_forward_workspace<T>(shape) + shift + 1);
   attention_forward<T>(Exec(), shape, matrix(in, all_width), 0, shape.tokens,
                        matrix(written, width), sums, forward.view().range(shift, forward.size()));
-  // Backward from the same output, so that only its own rounding shows.
+  // Backward starts from the same output, so that only its own rounding matters.
   const auto from = out.empty() ? written : device<T>(out);
   const auto from_sums = out.empty() ? sums : device<C>(log_sum_exp);
   const auto backward = unwritten<T>(attention_backward_workspace<T>(shape) + shift + 1);
@@ -434,7 +432,7 @@ AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, 
   return {doubles(written), doubles(sums), doubles(din)};
 }
 
-// So that a run of these tests which is to be without units for fp16 is.
+// Ensures that a test run without units for fp16 really has none.
 TEST(HalfKernelsInFloat, AreUsedWhereTheEnvironmentSaysSo) {
   const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (most == nullptr || std::string(most) != "AVX2" || products_on_device)
@@ -458,14 +456,14 @@ TYPED_TEST(HalfKernels, Attention) {
       const AttentionResults narrow = run_attention<T>(shape, qkv, {}, {}, dout, shift);
       const AttentionResults wide =
           run_attention<double>(shape, qkv, narrow.out, narrow.log_sum_exp, dout, shift);
-      // Probabilities are stored in 16 bits, but in tiles, then what is made of them.
+      // Probabilities are stored in 16 bits, except in tiles; then the output is.
       EXPECT_STORED(narrow.out, wide.out, width, 2);
       EXPECT_FLOAT(narrow.log_sum_exp, wide.log_sum_exp);
       EXPECT_STORED(narrow.dqkv, wide.dqkv, all_width, 2);
     }
 }
 
-/// The queries of one part, in pieces, and keys and values of all.
+/// Runs the queries of one part, in pieces, with keys and values of all.
 template <class T>
 AttentionResults run_attention_part(const AttentionShape& shape, const AttentionQueries& queries,
                                     const Doubles& q, const Doubles& kv, const Doubles& dout,

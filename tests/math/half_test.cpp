@@ -41,7 +41,7 @@ struct Layout<fp16> {
   static constexpr int mantissa = 10, bias = 15;
 };
 
-/// What a pattern of 16 bits stands for, by the definition of the format.
+/// Returns the value of a pattern of 16 bits, by the definition of the format.
 template <class T>
 double meaning(int bits) {
   constexpr int mantissa_bits = Layout<T>::mantissa;
@@ -84,13 +84,13 @@ TYPED_TEST(Half, EveryPatternIsTheNumberItStandsFor) {
   }
 }
 
-// Between neighbours, at the middle, and a float's last bit on either side of both.
+// Tests values between neighbours, halfway, and one float ulp on either side of both.
 TYPED_TEST(Half, RoundsToTheNearestAndTiesToEven) {
   using T = TypeParam;
   constexpr int infinite = ((1 << (15 - Layout<T>::mantissa)) - 1) << Layout<T>::mantissa;
   for (int bits = 0; bits < infinite; ++bits) {
     const double low = meaning<T>(bits);
-    // What would come after the largest, if exponents went on.
+    // The value after the largest one, if exponents continued.
     const double high = bits + 1 < infinite ? meaning<T>(bits + 1) : 2 * low - meaning<T>(bits - 1);
     const auto middle = static_cast<float>((low + high) / 2);
     const int even = bits % 2 == 0 ? bits : bits + 1;
@@ -124,7 +124,7 @@ TYPED_TEST(Half, KeepsEveryNan) {
             << bits;
 }
 
-// Arrays may be converted by the processor's instructions, single values are by bits.
+// Arrays may be converted by the processor's instructions, single values are converted by bits.
 TYPED_TEST(Half, ArraysAreConvertedAsNumbersAre) {
   using T = TypeParam;
   constexpr std::int64_t count = 0x10000;
@@ -210,7 +210,7 @@ TYPED_TEST(Half, TreeSumsAreThoseOfFloat) {
   EXPECT_THROW(math::host::tree_sum<T>({nullptr, 0, 5}, {nullptr, 5}), Error);
 }
 
-/// The kernel against the host's loop, from the same rows.
+/// Compares the kernel with the host's loop, for the same rows.
 template <class T>
 void check_chain_sums(const std::vector<std::int64_t>& all_pieces,
                       const std::vector<std::int64_t>& counts) {

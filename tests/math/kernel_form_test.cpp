@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workspaces of kernels in each form. These tests are compiled for the host and in the device form:
-// the numbers are the same.
+// Workspaces of kernels in each form. These tests are compiled for the host and in the device form,
+// and the numbers must be equal.
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/attention.hpp>
@@ -18,8 +18,8 @@ constexpr KernelForm host_form = KernelForm::host, device_form = KernelForm::dev
                      on_chip_form = KernelForm::device_on_chip;
 
 TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
-  // Scores of 64 queries of a head, or of 512 of both key/value heads, with what is stored in bf16;
-  // the backward has them twice, and sums of the gradients of keys and values.
+  // Scores of 64 queries of a head, or of 512 queries of both key/value heads, with probabilities
+  // in bf16; backward has them twice, and sums of the gradients of keys and values.
   const AttentionShape shape{2, 1000, 8, 2, 64};
   EXPECT_EQ(attention_forward_workspace<bf16>(shape, host_form), 3 * 64 * 1000 + 1);
   EXPECT_EQ(attention_forward_workspace<bf16>(shape, device_form), 3 * 2 * 512 * 1000 + 1);
@@ -29,7 +29,7 @@ TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
   EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, device_form),
             2 * (3 * 2 * 512 * 1000) + 2 * (2 * 2 * 1000 * 64) + 1);
   EXPECT_EQ(attention_backward_workspace<bf16>(shape, 1, on_chip_form), 2 * (2 * 8 * 1000) + 1);
-  // In tiles on a host: a float of each row, sums of a tile of keys and values over pieces, in 16
+  // In tiles on a host: a float per row, sums of a tile of keys and values over pieces, and in 16
   // bits those of all queries of four key/value heads.
   const std::int64_t row = attention_row(64), tile = 2 * 64 * row;
   EXPECT_EQ(attention_backward_workspace<float>(shape, 1, host_form), 2 * 8 * 1000);
@@ -39,7 +39,7 @@ TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
             2 * (2 * 8 * 1000 + 4 * (4 * 1000 * row)) + 1);
   EXPECT_EQ(attention_backward_workspace<bf16>(shape, 4, on_chip_form),
             2 * (2 * 8 * 1000 + 2 * (2 * 1000 * 64 * tree_slots(4))) + 1);
-  // Heads that are on chip nowhere.
+  // Head widths that no form computes on chip.
   const AttentionShape wide{2, 1000, 8, 2, 96};
   EXPECT_EQ(attention_forward_workspace<bf16>(wide, on_chip_form),
             attention_forward_workspace<bf16>(wide, device_form));
@@ -73,7 +73,7 @@ TEST(KernelForm, RowsOfExpertsAreFilledUpWhereHostsMultiply) {
   EXPECT_EQ(rows_of_a_product_in<bf16>(host_form), 64);
   EXPECT_EQ(rows_of_a_product_in<bf16>(device_form), 0);
   EXPECT_EQ(rows_of_a_product_in<float>(host_form), 0);
-  // The device form of tests leaves products to the host.
+  // The device form of tests multiplies on the host.
   EXPECT_EQ(rows_of_a_product_in<bf16>(kernel_form), products_on_device ? 0 : 64);
 }
 

@@ -31,7 +31,7 @@ std::string name_of(const Shape& s) {
   return text("rows ", s.rows, ", width ", s.width, ", vocabulary ", s.vocabulary);
 }
 
-/// One row, one word, odd sizes, more rows than a chunk has with a small and a large vocabulary.
+/// One row, one word, odd sizes, more rows than in a chunk with a small and a large vocabulary.
 std::vector<Shape> shapes() {
   return {{1, 1, 1},     {1, 4, 7},    {5, 3, 1},      {37, 13, 19},
           {64, 16, 257}, {2500, 3, 5}, {150, 2, 33000}};
@@ -71,7 +71,7 @@ struct Reference {
   }
 };
 
-/// The arrays of one call; those that it writes begin as NaN.
+/// The arrays of one call; outputs begin as NaN.
 template <class T>
 struct Head {
   Shape shape;
@@ -193,7 +193,7 @@ TYPED_TEST(LinearCrossEntropy, LeavesOutAGradientOfTheWeightThatIsNotWanted) {
   }
 }
 
-/// By piece, of rows [begin, end).
+/// Runs the backward by piece for rows [begin, end).
 template <class T>
 void backward_by_piece(const Head<T>& head, std::int64_t begin, std::int64_t end,
                        std::int64_t pieces, T scale) {
@@ -225,7 +225,8 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
     }
 }
 
-/// However many rows are computed at once: with few of them there are more words in a block.
+/// Results do not depend on how many rows are computed at once: with few rows a block has more
+/// words.
 TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
   if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
@@ -252,14 +253,14 @@ TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
   }
 }
 
-/// What a head computes whose vocabulary comes in pieces of `words` words. A piece's weight is an
-/// array of its own, as another rank would have it.
+/// The results of a head whose vocabulary is in pieces of `words` words. Each piece's weight is a
+/// separate array, as on another rank.
 template <class T>
 struct HeadInPieces {
   const Head<T>& head;
   std::int64_t words;
   std::vector<T> statistics, losses, log_sums;
-  std::vector<std::vector<T>> dx, dweight;  // of each piece
+  std::vector<std::vector<T>> dx, dweight;  // per piece
 
   HeadInPieces(const Head<T>& whole, std::int64_t words_)
       : head(whole),
@@ -378,7 +379,7 @@ TYPED_TEST(LinearCrossEntropy, StatisticsAreOfTheWordsOfAPiece) {
   EXPECT_LE(largest_difference(pieces.statistics, expected), tolerance<T>);
 }
 
-/// In another order, and from memory of their own.
+/// Pieces are computed in another order, and in separate memory.
 TYPED_TEST(LinearCrossEntropy, PiecesHaveTheSameBitsWhoeverComputesThem) {
   using T = TypeParam;
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {2500, 3, 9}, {150, 2, 3300}}) {
@@ -389,7 +390,7 @@ TYPED_TEST(LinearCrossEntropy, PiecesHaveTheSameBitsWhoeverComputesThem) {
     apart.combine();
     for (std::int64_t piece = apart.pieces(); piece-- > 0;) apart.make_gradients(piece, 2, T(0.5));
 
-    // By one rank that has them all, one after the other in one array, with one workspace.
+    // One rank computes all pieces, one after the other, in one array with one workspace.
     const DeviceArray<T> statistics(apart.statistics.size()), sums(apart.log_sums),
         dx(shape.rows * shape.width), dweight(shape.vocabulary * shape.width),
         workspace(math::cross_entropy_piece_workspace<T>(shape.rows, shape.width, words, 2));
@@ -420,7 +421,7 @@ TYPED_TEST(LinearCrossEntropy, TotalsOfPiecesAreAddedByTheTree) {
   using T = TypeParam;
   constexpr std::int64_t rows = 50, words = 10;
   for (std::int64_t pieces = 1; pieces <= 17; ++pieces) {
-    // With equal maxima totals are added as they are.
+    // With equal maxima the totals are added unscaled.
     const std::vector<T> largest = random_values<T>(rows, 1);
     const std::vector<T> totals = random_values<T>(pieces * rows, 2);
     const std::vector<T> at_target = random_values<T>(pieces * rows, 3);
@@ -447,7 +448,7 @@ TYPED_TEST(LinearCrossEntropy, TotalsOfPiecesAreAddedByTheTree) {
     const DeviceArray<std::int32_t> device_targets(targets);
     math::combine_statistics<T>(Exec(), all.matrix(pieces * math::piece_statistics, rows), words,
                                 device_targets, made_losses, made_sums);
-    if (on_device) {  // with another logarithm
+    if (on_device) {  // the device's logarithm differs
       EXPECT_LE(largest_difference(made_losses.host(), losses), tolerance<T>);
       EXPECT_LE(largest_difference(made_sums.host(), log_sums), tolerance<T>);
     } else {
@@ -457,7 +458,7 @@ TYPED_TEST(LinearCrossEntropy, TotalsOfPiecesAreAddedByTheTree) {
   }
 }
 
-/// Each leaf by itself, as a rank with fewer rows has it.
+/// Each leaf is computed separately, as on a rank with fewer rows.
 TEST(LinearCrossEntropyPieces, WeightGradientsOfPiecesAreTheTreeOverLeaves) {
   if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
   const Shape shape{4800, 3, 1500};
@@ -534,7 +535,7 @@ TEST(LinearCrossEntropyWorkspace, HoldsAChunkOfLogitsNotAll) {
             (on_device ? 2048 : 256) * 128256);
 }
 
-/// With fewer words more rows fit at a time: all together may be more logits.
+/// With fewer words more rows fit at a time: all together may have more logits.
 TEST(LinearCrossEntropyWorkspace, OfAPieceHoldsOneWithFewerWords) {
   constexpr std::int64_t words = 6283, fewer = 6276;
   for (const std::int64_t rows : {700, 768, 1000, 1536, 3000}) {

@@ -55,7 +55,7 @@ Statistics reference_statistics(const Case& c, const T* x) {
   return {mean, 1 / std::sqrt(variance / c.width + static_cast<long double>(epsilon))};
 }
 
-/// x, weight and bias at random, and what norm_forward made of them.
+/// Random x, weight and bias, and the outputs of norm_forward.
 template <class T>
 struct Forward {
   Case c;
@@ -66,7 +66,7 @@ struct Forward {
   explicit Forward(const Case& c_, std::int64_t gap = 0)
       : c(c_),
         stride(c.width + gap),
-        // Rows of two values that nearly agree would be too steep for finite differences.
+        // Rows of two nearly equal values would be too steep for finite differences.
         x(random_values<T>(c.rows * stride, 12)),
         weight(random_values<T>(c.width, 2)),
         bias(random_values<T>(c.width, 3)),
@@ -147,7 +147,7 @@ TEST(Norm, RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
-// Rows in fours and those that are left, blocks of rows, and runs of columns.
+// Covers groups of four rows and the rest, blocks of rows, and runs of columns.
 template <class T>
 void check_gradients_of_weights(double tolerance) {
   for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
@@ -185,7 +185,7 @@ TEST(Norm, GradientsOfWeightsAgreeWithPlainLoops) {
 TEST(Norm, BackwardAgreesWithFiniteDifferences) {
   for (const Case& c : cases()) {
     if (c.rows > 3 || c.width > 65) continue;
-    if (c.kind == NormKind::layernorm && c.width == 1) continue;  // no gradient: its own test
+    if (c.kind == NormKind::layernorm && c.width == 1) continue;  // tested separately
     SCOPED_TRACE(name(c));
     const Forward<double> f(c);
     const std::vector<double> dy = random_values<double>(f.x.size(), 4);
@@ -247,7 +247,7 @@ TEST(Norm, LongColumnsStayAccurate) {
   for (const float sum : dbias.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
 }
 
-/// Either gradient is the same where the other is not wanted.
+/// Each gradient is the same without the other.
 template <class T>
 void check_single_gradients() {
   for (const Case& c : cases()) {

@@ -21,7 +21,7 @@ namespace {
 
 using test::same_bits;
 
-/// `size` elements before memory that nobody may touch.
+/// `size` elements in front of inaccessible memory.
 template <class T>
 class Guarded {
  public:
@@ -53,7 +53,7 @@ void fill(T* values, std::int64_t count, std::mt19937& random) {
   for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<T>(between(random));
 }
 
-/// What ordered_gemm() promises, in plain loops.
+/// Computes in plain loops what ordered_gemm() specifies.
 template <class T, class C>
 void in_plain_loops(const OrderedProduct& p, const T* a, const T* b, C* c) {
   for (std::int64_t i = 0; i < p.m; ++i)
@@ -83,7 +83,7 @@ std::vector<const TileKernels*> kernels_here() {
   return kernels;
 }
 
-// The kernel of a type of element, on `room`.
+// Runs the kernel for a type of element, with the workspace `room`.
 void run(const TileKernels& kernels, const OrderedProduct& p, const float* a, const float* b,
          float* c, float* room) {
   kernels.of_float(p, a, b, c, room);
@@ -111,7 +111,8 @@ struct Shape {
   std::int64_t m, n, k;
 };
 
-/// A, B and C end where memory does; rows of C are followed by others, which must stay.
+/// A product whose A, B and C end where accessible memory does; rows of C are followed by other
+/// elements, which must not change.
 template <class T = float, class C = float>
 struct ProductCase {
   ProductCase(const Shape& shape, bool turn_a, bool turn_b, std::int64_t padding, float alpha,
@@ -187,13 +188,14 @@ TYPED_TEST(OrderedGemmOf, EveryKernelHasTheBitsOfPlainLoops) {
       }
 }
 
-/// More rows than are packed at a time, more columns than a panel, more terms than are held.
+/// Covers more rows than are packed at a time, more columns than a panel, and more terms than are
+/// kept.
 TYPED_TEST(OrderedGemmOf, KernelsAgreeOnLargeMatrices) {
   using C = typename TypeParam::C;
   std::mt19937 random(2);
   Guarded<float> room(sizeof(C) == sizeof(float) ? tile_room : tile_room_16bit);
   std::fill_n(room.data(), room.size(), NAN);
-  // The last three fill the room for packed A to its end.
+  // The last three fill the buffer for packed A completely.
   for (const Shape& shape : {Shape{1400, 70, 300}, Shape{40, 1100, 20000}, Shape{300, 2100, 600},
                              Shape{448, 33, 1024}, Shape{1792, 33, 512}, Shape{14, 33, 32768}})
     for (const int turned : {0, 1, 2}) {
@@ -208,7 +210,7 @@ TYPED_TEST(OrderedGemmOf, KernelsAgreeOnLargeMatrices) {
         if (first.empty()) first = one.values_of_c();
         EXPECT_TRUE(same_bits(first, one.values_of_c())) << kernel->name << text_of(one.product);
       }
-      // Some elements, one by one.
+      // Some elements are compared one by one.
       std::uniform_int_distribution<std::int64_t> any(0, shape.m * shape.n - 1);
       for (int n = 0; n < 100; ++n) {
         const std::int64_t at = n == 0 ? shape.m * shape.n - 1 : any(random);
@@ -225,7 +227,7 @@ TYPED_TEST(OrderedGemmOf, KernelsAgreeOnLargeMatrices) {
     }
 }
 
-/// Rows [row, row + rows) and columns [column, column + columns) of C alone.
+/// Computes only rows [row, row + rows) and columns [column, column + columns) of C.
 TYPED_TEST(OrderedGemmOf, PartsHaveTheBitsOfTheWhole) {
   using C = typename TypeParam::C;
   std::mt19937 random(3);
@@ -253,7 +255,7 @@ TYPED_TEST(OrderedGemmOf, PartsHaveTheBitsOfTheWhole) {
   }
 }
 
-/// Also infinities, NaNs, subnormals, and what becomes one of these.
+/// Covers infinities, NaNs, subnormals, and values that round to them.
 template <class T>
 void expect_conversions_of_half_hpp() {
   const T factor(1.75f);

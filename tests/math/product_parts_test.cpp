@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products in parts whose sizes are multiples of 8: they add up to the whole.
+// Products in parts whose sizes are multiples of 8 add up to the whole product.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Small integers, so that all sums are exact.
+/// Returns small integers, so that all sums are exact.
 std::vector<double> numbers(std::int64_t count, std::int64_t seed) {
   std::vector<double> all;
   for (std::int64_t i = 0; i < count; ++i)
@@ -17,7 +17,7 @@ std::vector<double> numbers(std::int64_t count, std::int64_t seed) {
   return all;
 }
 
-/// C = op(A) op(B) + beta C.
+/// Computes C = op(A) op(B) + beta C.
 void multiply_plainly(const ProductPart<double, double>& part, const ProductLayout& layout,
                       double beta) {
   for (std::int64_t i = 0; i < part.extents.m; ++i)
@@ -31,7 +31,7 @@ void multiply_plainly(const ProductPart<double, double>& part, const ProductLayo
     }
 }
 
-/// Parts of the product of these sizes, after their sums were compared with the whole.
+/// Compares the sum of the parts with the whole product, and returns the parts.
 std::vector<ProductExtents> parts_of(bool turn_a, bool turn_b, const ProductExtents& sizes,
                                      double beta, std::int64_t worth_it = 0) {
   const auto [m, n, k] = sizes;
@@ -61,15 +61,15 @@ TEST(ProductParts, AddUpToTheWhole) {
 }
 
 TEST(ProductParts, AreDividedAlongRows) {
-  // There are 53 words, along which these products are divided.
+  // Products are divided along the 53 words if these are the length of rows.
   EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0).size(), 2U);   // logits (rows, words)
   EXPECT_EQ(parts_of(false, false, {16, 24, 53}, 0.0).size(), 2U);  // terms are words
   EXPECT_EQ(parts_of(true, false, {53, 24, 16}, 0.0).size(), 2U);   // words of A^T
-  // Along columns nothing is won.
+  // Products are not divided along columns, as that gains nothing.
   EXPECT_EQ(parts_of(false, false, {53, 24, 16}, 0.0).size(), 1U);
   EXPECT_EQ(parts_of(true, false, {16, 24, 53}, 0.0).size(), 1U);
   EXPECT_EQ(parts_of(false, true, {16, 24, 32}, 0.0).size(), 1U);
-  // Nor where it is not worth it: the whole, or the rest of one division.
+  // Small products, and small rests of a division, are not divided.
   EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0, 16 * 53 * 24 + 1).size(), 1U);
   EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0, 53 * 53 * 24).size(), 2U);
   EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0).size(), 4U);

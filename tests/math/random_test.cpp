@@ -45,7 +45,7 @@ void check_ranges() {
     for (std::int64_t count = 0; count < 12; ++count)
       ASSERT_EQ(normal<T>(count, 5, first),
                 std::vector<T>(whole.begin() + first, whole.begin() + first + count));
-  // Far out, where an index no longer fits into 32 bits.
+  // Tests a position whose index does not fit into 32 bits.
   const std::int64_t far = (std::int64_t{1} << 40) + 1;
   const std::vector<T> there = normal<T>(9, 5, far);
   ASSERT_EQ(normal<T>(4, 5, far + 3), std::vector<T>(there.begin() + 3, there.begin() + 7));
@@ -70,14 +70,14 @@ TEST(Random, ValuesAreNormal) {
     }
     if (i > 0) neighbours += x[i] * x[i - 1] / count;
   }
-  // Within four standard errors.
+  // Moments are within four standard errors.
   const double error = 1.0 / std::sqrt(static_cast<double>(count));
   EXPECT_NEAR(moment[1], 0.0, 4 * error);
   EXPECT_NEAR(moment[2], 1.0, 4 * std::sqrt(2.0) * error);
   EXPECT_NEAR(moment[3], 0.0, 4 * std::sqrt(15.0) * error);
   EXPECT_NEAR(moment[4], 3.0, 4 * std::sqrt(96.0) * error);
   EXPECT_NEAR(neighbours, 0.0, 4 * error);
-  // Kolmogorov and Smirnov: more than this in one of a thousand sequences.
+  // Kolmogorov-Smirnov distance, which is exceeded in one of a thousand sequences.
   std::sort(x.begin(), x.end());
   double distance = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -105,7 +105,7 @@ TEST(Random, KeysDiffer) {
   EXPECT_EQ(keys.size(), 10000u);
   EXPECT_NE(random_key(1, ""), random_key(2, ""));
   EXPECT_EQ(random_key(1, "a"), random_key(1, "a"));
-  // Sequences of neighbouring keys have nothing in common.
+  // Sequences of neighbouring keys are uncorrelated.
   const std::vector<double> a = normal<double>(100000, random_key(1, "a"), 0);
   const std::vector<double> b = normal<double>(100000, random_key(1, "b"), 0);
   const std::vector<double> c = normal<double>(100000, random_key(2, "a"), 0);

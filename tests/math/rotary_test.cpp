@@ -64,7 +64,7 @@ TEST(Rotary, AgreesWithPlainLoops) {
 }
 
 TEST(Rotary, StaysAccurateFarFromTheBeginning) {
-  // The rotation of x = (1, 0) is the cosine and the sine.
+  // The rotation of x = (1, 0) gives cosine and sine.
   for (const double base : {10000.0, 500000.0, 1e7})
     for (const std::int64_t head_width : {64, 128, 600}) {
       const Case c = {40, 1, head_width, 40, 1000000, base};
@@ -116,7 +116,7 @@ TEST(Rotary, ARowAloneHasTheSameBits) {
 }
 
 TEST(Rotary, LeavesOtherColumnsAlone) {
-  // The query heads in the first columns of wider rows.
+  // The query heads are the first columns of wider rows.
   const DeviceArray<double> x(2 * 10, 1.0);
   rotate<double>(Exec(), Rotation::forward, {x.data(), 2, 4, 10}, 4, 100.0, 2, 5);
   const std::vector<double> y = x.host();

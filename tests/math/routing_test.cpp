@@ -22,7 +22,7 @@ using math::RouterScore;
 using test::DeviceArray;
 using test::random_values;
 
-/// All arrays of routes of so many rows.
+/// All arrays of the routes of some rows.
 template <class C>
 struct RouteArrays {
   RouteArrays(const Router& router, std::int64_t rows, std::int64_t leaves,
@@ -68,12 +68,12 @@ TEST(Routing, ExpertsAreOfTheBestGroups) {
   router.groups = 4;
   router.groups_per_token = 2;
   const RouteArrays<double> made(router, 3, 1,
-                                 {9, -9, 2, 2, 3, 1, 8, -9,  // the highest two are alone in theirs
+                                 {9, -9, 2, 2, 3, 1, 8, -9,  // two highest, in low groups
                                   1, 1,  1, 1, 1, 1, 1, 1,   //
                                   0, 1,  0, 2, 0, 3, 0, 4});
   math::choose_experts<double>(Exec(), router, {}, made.routes());
   EXPECT_EQ(made.chosen.host(), (Indices{2, 3, 4, 0, 1, 2, 4, 5, 7}));
-  // The bias counts for groups, too.
+  // The bias also counts for groups.
   const RouteArrays<double> again(router, 1, 1, {9, -9, 2, 2, 3, 1, 8, -9});
   const DeviceArray<double> bias({0, 0, 0, 0, 0, 0, 0, 1});
   math::choose_experts<double>(Exec(), router, bias, again.routes());
@@ -100,7 +100,7 @@ TEST(Routing, BiasChangesTheChoiceAlone) {
   EXPECT_NEAR(made.weights.host()[0], 1 / (1 + std::exp(-1.0)), 1e-15);
 }
 
-/// Rows that are not finite choose different experts all the same: the step is skipped or ends.
+/// Rows that are not finite still choose distinct experts: the step is skipped or ends.
 TEST(Routing, WhatIsNotANumberComesLast) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Router router{3, 2, RouterScore::sigmoid, false, 1.0};
@@ -135,7 +135,7 @@ TEST(Routing, SortsByExpertThenByRow) {
 
 TEST(Routing, ExcessIsWhatIsAboveTheMean) {
   const Router router{4, 1, RouterScore::softmax, false, 1.0};
-  // Experts 0, 0, 0, 2 | 1, 1, 2, 3
+  // The choices are experts 0, 0, 0, 2 | 1, 1, 2, 3.
   std::vector<float> logits(8 * 4, 0.0f);
   const int choices[] = {0, 0, 0, 2, 1, 1, 2, 3};
   for (int r = 0; r < 8; ++r) logits[r * 4 + choices[r]] = 1.0f;
@@ -149,7 +149,8 @@ TEST(Routing, ExcessIsWhatIsAboveTheMean) {
   }
 }
 
-/// The auxiliary loss of each leaf, times its rows, in plain loops. `shares`: f, (leaves, experts).
+/// Returns the auxiliary loss of each leaf, multiplied by its rows, in plain loops. `shares`: f,
+/// (leaves, experts).
 double auxiliary(const std::vector<double>& logits, const std::vector<double>& shares,
                  const Router& router, std::int64_t rows, std::int64_t leaves) {
   const std::int64_t experts = router.experts, of_leaf = rows / leaves;
@@ -169,7 +170,7 @@ double auxiliary(const std::vector<double>& logits, const std::vector<double>& s
 }
 
 TEST(Routing, CountsAreAdded) {
-  // Two leaves of three experts: 2 + 1, 0 + 3 and 1 + 0 rows.
+  // Two leaves and three experts: 2 + 1, 0 + 3 and 1 + 0 rows.
   const DeviceArray<std::int64_t> offsets({0, 2, 3, 3, 6, 7, 7});
   const DeviceArray<std::int64_t> counts({10, 20, 30});
   math::add_counts(Exec(), 2, offsets, counts);
@@ -220,7 +221,7 @@ TEST(ExpertRows, CopiesComeBackToTheirRows) {
   const DeviceArray<float> x(values), copies(rows * 2 * columns), y(rows * columns);
   math::gather_rows<float>(Exec(), x.matrix(rows, columns), made.assignments,
                            copies.matrix(rows * 2, columns));
-  // Weights sum to 1: each row is doubled.
+  // Weights sum to 1, so each row is doubled.
   math::combine_outputs<float>(Exec(), x.matrix(rows, columns), {}, made.routes(),
                                copies.matrix(rows * 2, columns), y.matrix(rows, columns));
   std::vector<float> twice = values;
@@ -233,7 +234,7 @@ TEST(ExpertRows, CopiesComeBackToTheirRows) {
   EXPECT_LE(test::largest_difference(y.host(), twice), 1e-6);
 }
 
-/// Experts that are a unit of their own weigh rows that have come to them.
+/// Checks rows that experts in a separate unit receive and weigh.
 template <class T>
 void expect_weighed_copies() {
   using C = compute_t<T>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels refuse arrays that are too small before they touch one, in builds without checks too.
+// Kernels refuse arrays that are too small before they access one, also in builds without view
+// checks.
 
 #include <gtest/gtest.h>
 

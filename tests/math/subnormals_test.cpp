@@ -16,7 +16,7 @@ namespace {
 
 constexpr float subnormal = std::numeric_limits<float>::min() / 4;
 
-/// 2 x by a kernel: every thread of kernels has a part.
+/// Returns 2 x, computed by a kernel in which every thread has a part.
 std::vector<float> after_a_kernel(std::vector<float> x) {
   const HostView<float*> view = host_view(x);
   Kokkos::parallel_for(Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace>(
@@ -57,7 +57,7 @@ TEST(SubnormalsScope, HoldsInMatrixProducts) {
   EXPECT_EQ(multiply(), std::vector<float>(elements, 0.0f));
 }
 
-/// fp16 has subnormal numbers that are normal ones of float: they are no one's to flush.
+/// Subnormal numbers of fp16 are normal numbers of float, and must not be flushed.
 TEST(SubnormalsScope, LeavesThoseOfFp16) {
   std::vector<float> values(65536);
   std::vector<fp16> halves(values.size());

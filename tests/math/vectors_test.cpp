@@ -48,7 +48,7 @@ TEST(Vectors, LanesOutsideAreZeroAndStay) {
   EXPECT_EQ(math::first_vector<4>(x + 3), -3);
 }
 
-// Functions for lambdas in tests' bodies, which are private to CUDA.
+// Lambdas are in functions, as bodies of tests are private members, which CUDA does not allow.
 
 template <class T>
 void map_rows(View<const T**> x, View<const float**> y, View<T**> sum, View<float**> product) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with OSTRAKON_CHECK_VIEWS in all builds: what is outside of a view ends the run.
+// Compiled with OSTRAKON_CHECK_VIEWS in all builds: an access outside of a view ends the run.
 
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST_F(ViewChecksDeathTest, FreedBufferWhosePointerIsUsed) {
                "micro-batch 0\\): used after that action");
   EXPECT_DEATH(array_.data(), "the plan may have freed the buffer");
   EXPECT_DEATH(matrix_.kokkos(), "the plan may have freed the buffer");
-  // What uses no element does not end the run.
+  // Operations that access no element do not end the run.
   const HostView<const float*> converted = array_;
   EXPECT_TRUE(converted);
   EXPECT_EQ(converted.size(), 12);

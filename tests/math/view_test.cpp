@@ -24,7 +24,7 @@ static_assert(sizeof(View<float**>) == sizeof(float*) + 3 * sizeof(std::int64_t)
 static_assert(std::is_trivially_copyable<View<float*>>::value);
 static_assert(std::is_trivially_copyable<View<float**>>::value);
 
-// What converts into what, and what does not compile.
+// Conversions that compile, and some that must not.
 static_assert(std::is_same<View<float*>, DeviceView<float*>>::value);
 static_assert(std::is_convertible<View<float*>, View<const float*>>::value);
 static_assert(std::is_convertible<View<float**>, View<const float**>>::value);
@@ -36,7 +36,7 @@ static_assert(!std::is_constructible<DeviceView<float*>, HostView<float*>>::valu
 static_assert(!std::is_constructible<HostView<float*>, DeviceView<float*>>::value);
 static_assert(!std::is_constructible<DeviceView<const float**>, HostView<float**>>::value);
 
-// Nor does a kernel compile that is given a host view, nor a loop of the host with a device view.
+// Neither a kernel with a host view nor a host loop with a device view compiles.
 template <class X, class = void>
 struct Fills : std::false_type {};
 template <class X>
@@ -63,7 +63,7 @@ struct AddsOnHost<X, std::void_t<decltype(math::add_to<float, OnHost>(
 static_assert(AddsOnHost<HostView<const float*>>::value);
 static_assert(!AddsOnHost<View<const float*>>::value);
 
-/// Numbers 0, 1, 2, ...
+/// Returns the numbers 0, 1, 2, ...
 std::vector<float> count_up(std::int64_t count) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), 0.0f);
@@ -119,7 +119,7 @@ TEST(View, WhatDoesNotExistHasNoParts) {
   EXPECT_FALSE(View<float**>().column_range(1, 2));
 }
 
-/// nvcc allows no kernel in the body of a test, which is private.
+/// nvcc allows no kernel in the body of a test, which is a private member.
 void double_in_kernel(const View<float**>& x) {
   math::for_each_item(
       Exec(), "double", 6, KOKKOS_LAMBDA(std::int64_t i) { x(i / 3, i % 3) *= 2.0f; });

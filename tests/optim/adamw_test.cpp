@@ -48,7 +48,7 @@ State<double> reference(int steps, double weight_decay, const AdamwSettings& s) 
   return state;
 }
 
-/// Takes the steps with the kernel, in pieces that begin at `cuts`.
+/// Runs the steps with the kernel, in pieces that begin at `cuts`.
 template <class T>
 State<T> run(int steps, double weight_decay, const AdamwSettings& settings,
              const std::vector<std::int64_t>& cuts = {}) {

@@ -46,7 +46,7 @@ TEST(LearningRate, FallsSteadily) {
 TEST(LearningRate, HalfWay) {
   for (const Tail tail : {Tail::cosine, Tail::linear})
     EXPECT_DOUBLE_EQ(learning_rate({tail, 20, 0.2}, peak, 60, 100), 0.6 * peak);
-  // A quarter of the way a cosine is above the line, three quarters below.
+  // At a quarter of the way a cosine is above the line, at three quarters below.
   EXPECT_NEAR(learning_rate({Tail::cosine, 20, 0.0}, 1.0, 40, 100), 0.8535533905932737, 1e-15);
   EXPECT_NEAR(learning_rate({Tail::cosine, 20, 0.0}, 1.0, 80, 100), 0.1464466094067263, 1e-15);
   EXPECT_DOUBLE_EQ(learning_rate({Tail::linear, 20, 0.0}, 1.0, 40, 100), 0.75);
@@ -63,7 +63,7 @@ TEST(LearningRate, NothingButWarmup) {
   for (const Tail tail : tails) {
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, 1.0, 1, 10), 0.1);
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, 1.0, 10, 10), 1.0);
-    // A warm-up longer than the run never gets to the peak.
+    // A warm-up longer than the run does not reach the peak.
     EXPECT_EQ(learning_rate({tail, 10, 0.1}, 1.0, 5, 5), 0.5);
   }
 }
@@ -86,7 +86,7 @@ TEST(LearningRate, StaysAtThePeakAndThenDecays) {
 }
 
 TEST(LearningRate, APlateauDoesNotKnowTheEnd) {
-  // So that a run may be put off, or decay from any of its checkpoints.
+  // A run can be extended, or decay from any of its checkpoints.
   const LearningRateSchedule settings = warmup_stable_decay(10, 0.0, 20);
   for (std::int64_t step = 1; step <= 80; ++step)
     EXPECT_EQ(learning_rate(settings, peak, step, 100), learning_rate(settings, peak, step, 1000));
@@ -103,7 +103,7 @@ TEST(LearningRate, ADecayOfAllThatRemainsIsTheLine) {
 
 TEST(LearningRate, InverseSquareRootMeetsTheWarmup) {
   const LearningRateSchedule settings = {Tail::inverse_square_root, 16, 0.1};
-  // Vaswani et al. (2017), equation 3, of which the factor before min() is the peak's.
+  // Vaswani et al. (2017), equation 3, where the factor before min() scales the peak.
   for (std::int64_t step = 1; step <= 1000; ++step) {
     const auto t = static_cast<double>(step);
     const double expected = 4.0 * peak * std::min(1.0 / std::sqrt(t), t / 64.0);

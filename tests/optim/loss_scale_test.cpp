@@ -32,7 +32,7 @@ TEST(LossScale, BeginsAt65536AndDoublesAfter2000GoodSteps) {
 }
 
 TEST(LossScale, FollowsItsTable) {
-  // What happens, then the scale and the good steps since it changed.
+  // A step's input, then the scale, the good steps since it changed, and update()'s result.
   struct Line {
     bool finite;
     double scale;
@@ -41,7 +41,7 @@ TEST(LossScale, FollowsItsTable) {
   };
   const Line lines[] = {
       {true, 8, 1, true},   {true, 8, 2, true},  {true, 16, 0, true},  // doubles
-      {true, 16, 1, true},  {true, 16, 2, true}, {false, 8, 0, true},  // halves, counts anew
+      {true, 16, 1, true},  {true, 16, 2, true}, {false, 8, 0, true},  // halves, restarts the count
       {true, 8, 1, true},   {true, 8, 2, true},  {true, 16, 0, true},  {true, 16, 1, true},
       {true, 16, 2, true},  {true, 32, 0, true}, {true, 32, 1, true},  {true, 32, 2, true},
       {true, 32, 0, true},  // the largest

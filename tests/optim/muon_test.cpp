@@ -24,7 +24,7 @@ struct Shape {
 };
 constexpr Shape shapes[] = {{48, 80}, {80, 48}, {33, 33}, {1, 7}, {7, 1}, {1, 1}, {130, 65}};
 
-/// Row-major, plain loops.
+/// A row-major matrix for plain loops.
 struct Dense {
   std::int64_t rows, columns;
   std::vector<double> values;
@@ -50,7 +50,7 @@ Dense transposed(const Dense& x) {
   return y;
 }
 
-/// Jordan's, line by line, always with X X^T.
+/// Jordan's algorithm, line by line, always with X X^T.
 Dense reference(Dense x, int iterations) {
   double norm = 0;
   for (const double value : x.values) norm += value * value;
@@ -96,7 +96,7 @@ TEST(Orthogonalize, AgreesWithPlainLoops) {
     }
 }
 
-/// I - 2 v v^T / (v^T v).
+/// Returns I - 2 v v^T / (v^T v).
 Dense reflection(std::int64_t size, std::uint64_t seed) {
   const std::vector<double> v = random_values<double>(size, seed);
   double norm = 0;
@@ -111,7 +111,7 @@ TEST(Orthogonalize, KeepsSingularVectorsAndLevelsSingularValues) {
   for (const Shape& shape : {Shape{40, 64}, {64, 40}}) {
     const Dense left = reflection(shape.rows, 1);
     const Dense right = reflection(shape.columns, 2);
-    // Singular values over two orders of magnitude.
+    // The singular values span two orders of magnitude.
     Dense diagonal(shape.rows, shape.columns);
     for (std::int64_t i = 0; i < 40; ++i)
       diagonal(i, i) = std::pow(10.0, -2.0 * static_cast<double>(i) / 39.0);
@@ -131,7 +131,8 @@ TEST(Orthogonalize, KeepsSingularVectorsAndLevelsSingularValues) {
 }
 
 TEST(Orthogonalize, ProductWithItsTransposeIsNearTheIdentity) {
-  // Its eigenvalues are squares of numbers from 0.68 to 1.21, and so is what its diagonal may hold.
+  // The eigenvalues of y y^T are squares of numbers from 0.68 to 1.21, so its diagonal is in the
+  // same range.
   const Dense x = random_dense<float>({96, 384}, 3);
   Dense y = x;
   y.values = test::converted<double>(orthogonalized<float>(x, 5));
@@ -154,7 +155,7 @@ TEST(Orthogonalize, DoesNotDependOnTheSize) {
     for (double& value : scaled.values) value *= factor;
     EXPECT_LT(largest_difference(orthogonalized<float>(scaled, 5), expected), 1e-5) << factor;
   }
-  // A power of two changes nothing at all.
+  // Scaling by a power of two changes no bit.
   Dense scaled = x;
   for (double& value : scaled.values) value *= 0x1p-40;
   EXPECT_TRUE(same_bits(orthogonalized<float>(scaled, 5), expected));
@@ -227,7 +228,7 @@ struct State {
   std::vector<Moment> momentum;
 };
 
-/// 20 steps, the elementwise parts in pieces of `piece` elements.
+/// Runs 20 steps, with the elementwise parts in pieces of `piece` elements.
 template <class T, class Moment>
 State<T, Moment> run(const OptimizerSettings& settings, std::int64_t piece) {
   const DeviceArray<T> parameters(random_values<T>(count, 1));
@@ -333,7 +334,7 @@ TEST(Muon, HostFunctionsHaveTheBitsOfTheKernels) {
 }
 
 TEST(Muon, MovesAsFarAsAdamw) {
-  // The root mean square of an update over its rate, whatever the shape.
+  // The root mean square of an update, divided by its rate, is the same for all shapes.
   for (const Shape& of : {Shape{32, 128}, {128, 32}, {64, 64}}) {
     const Dense x = random_dense<float>(of, 6);
     const DeviceArray<float> direction(orthogonalized<float>(x, 5));

@@ -53,7 +53,7 @@ UpdateStep step_of(std::int64_t step) {
   update_step.weight_decay = 0.1;
   update_step.gradient_scale = 0.25;
   update_step.rounding_key = 77;
-  update_step.first_element = 5;  // the arrays are part of a parameter, and not aligned
+  update_step.first_element = 5;  // the arrays are an unaligned part of a parameter
   return update_step;
 }
 
@@ -106,7 +106,7 @@ State<double, double> reference(const OptimizerSettings& s) {
   return state;
 }
 
-/// The pieces of `all` that begin at `cuts`, one after the other.
+/// Runs body for the pieces of `all` that begin at `cuts`, in order.
 template <class Body>
 void for_each_piece(const std::vector<std::int64_t>& cuts, const Body& body) {
   std::int64_t begin = 0;
@@ -210,8 +210,8 @@ TEST(Optimizer, HostFunctionsHaveTheBitsOfTheKernels) {
 }
 
 TEST(Optimizer, MomentsIn16BitsStayNearThoseIn32) {
-  // Rounding moves a moment by less than 2^-7 of it at each step, of which beta^n is left n steps
-  // later: the mean distance stays well below the distance of two bf16.
+  // Rounding changes a moment by less than 2^-7 of it at each step, of which beta^n remains n steps
+  // later: the mean difference stays well below the spacing of bf16.
   for (const Case& with : cases()) {
     const State<float, float> full = run<float, float>(with.settings);
     const State<float, bf16> half = run<float, bf16>(with.settings);
@@ -273,7 +273,7 @@ TEST(Optimizer, MuonIsForMatricesThatSaySo) {
   const auto rule = [&](std::vector<std::int64_t> shape, bool orthogonalize = true) {
     model::Parameter parameter;
     parameter.shape = std::move(shape);
-    parameter.owner = "head";  // a name decides nothing
+    parameter.owner = "head";  // the name has no effect
     parameter.orthogonalize = orthogonalize;
     return rule_of(settings, parameter);
   };
@@ -314,7 +314,7 @@ TEST(Optimizer, RefusesArraysOfOtherSizes) {
   EXPECT_THROW(update_with(OptimizerKind::adamw, x, less, x), Error);
   EXPECT_THROW(update_with(OptimizerKind::adamw, x, x, less), Error);
   EXPECT_THROW(update_with(OptimizerKind::lion, x, {}, {}), Error);
-  // Not one of its arrays.
+  // The rule does not have this moment.
   EXPECT_NO_THROW(update_with(OptimizerKind::lion, x, x, less));
 }
 

@@ -17,7 +17,7 @@ using testing::error_of;
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// `level` and noise of deviation `noise` around it.
+/// Returns `level` with noise of deviation `noise`.
 std::vector<double> noisy(std::int64_t steps, double level, double noise, std::uint64_t seed) {
   std::vector<double> values = test::random_values<double>(steps, seed);
   for (double& value : values) value = level + noise * std::sqrt(3.0) * value;
@@ -39,10 +39,10 @@ TEST(OutlierFilter, LetsNoisePass) {
 TEST(OutlierFilter, ScoresAgreeWithWeightedSums) {
   OutlierSettings settings;
   settings.window = 20;
-  settings.threshold = 100.0;  // nothing is cut
+  settings.threshold = 100.0;  // nothing is clipped
   OutlierFilter filter(settings);
   const std::vector<double> losses = noisy(80, 3.0, 0.5, 3);
-  // The weights of all values so far, and their mean and variance, from scratch.
+  // The weights of all values so far, and their mean and variance, computed directly.
   std::vector<double> weights;
   for (int step = 0; step < 80; ++step) {
     const OutlierFilter::Verdict verdict = filter.judge(losses[step], 2.0 * losses[step]);
@@ -78,7 +78,7 @@ TEST(OutlierFilter, SkipsALeapOfEither) {
         EXPECT_LT(of_loss ? verdict.gradient_norm_score : verdict.loss_score, 6.0);
       }
     }
-    // The leap of 10^6 has hardly moved the statistics.
+    // The outlier of 10^6 has hardly changed the statistics.
     EXPECT_LT(filter.state().gradient_norm.mean, 0.45);
   }
 }
@@ -117,7 +117,7 @@ TEST(OutlierFilter, WhatHardlyMovesMayMoveALittle) {
   for (int step = 0; step < 200; ++step) ASSERT_FALSE(filter.judge(2.0, 0.0).skip);
   EXPECT_FALSE(filter.judge(2.01, 0.0).skip);  // below 6 / 1000
   EXPECT_TRUE(filter.judge(2.02, 0.0).skip);
-  EXPECT_FALSE(filter.judge(2.0, 5.0).skip);  // nothing is known of a norm that was always 0
+  EXPECT_FALSE(filter.judge(2.0, 5.0).skip);  // a norm that was always 0 has no statistics
 }
 
 TEST(OutlierFilter, SkipsWhatIsNotFiniteAndForgetsIt) {

@@ -76,7 +76,7 @@ TEST(ParameterRules, OfThoseThatSetTheSameTheLastHolds) {
   expect_treatment({freeze("block.1.*", false), freeze("*")}, matrix, true, base_rate, decay);
   expect_treatment({with_rate("*", 1.0), with_rate("*.weight", 2.0)}, norm, false, 2.0, 0.0);
   expect_treatment({with_rate("*.weight", 2.0), with_rate("*", 1.0)}, norm, false, 1.0, 0.0);
-  // What the last does not set stays as those before say, and 0 is not nothing.
+  // Values that the last rule does not set come from earlier rules, and 0 counts as set.
   expect_treatment({with_rate("*", 0.0), with_decay("*", 0.0), freeze("block.*")}, matrix, true,
                    0.0, 0.0);
   ParameterRule all = with_rate("*", 1.0);
@@ -91,8 +91,7 @@ TEST(ParameterRules, MakeDecayWhatOtherwiseDoesNot) {
   expect_treatment({with_rate("*.norm.*", 0.01)}, norm, false, 0.01, 0.0);
 }
 
-/// Compares them with the regular expressions of the standard, over the parameters of a whole
-/// model.
+/// Compares the patterns with std::regex, over the parameters of a whole model.
 TEST(ParameterRules, AreAsRegularExpressionsSay) {
   model::DecoderSettings settings;
   settings.layers = 12;

@@ -40,7 +40,8 @@ struct Moments {
   std::vector<bf16> first, second;
 };
 
-/// Both moments of AdamW after one step from zero, all gradients 1: 1 - beta1 and 1 - beta2.
+/// Returns both moments of AdamW after one step from zero with all gradients 1: 1 - beta1 and 1 -
+/// beta2.
 Moments one_step(double first, double second, std::int64_t step) {
   OptimizerSettings settings;
   settings.beta1 = 1.0 - first;
@@ -57,7 +58,7 @@ Moments one_step(double first, double second, std::int64_t step) {
   return {moments[0].host(), moments[1].host()};
 }
 
-/// How far up from the bf16 below `value` it is, in distances to the next one.
+/// Returns the position of `value` between the bf16 below and the next one, from 0 to 1.
 double fraction_of(double value, double* below, double* distance) {
   int exponent = 0;
   std::frexp(value, &exponent);
@@ -67,7 +68,7 @@ double fraction_of(double value, double* below, double* distance) {
 }
 
 TEST(Rounding, IsRightOnAverage) {
-  // Values with all kinds of distances to their neighbours.
+  // Values at various positions between adjacent bf16.
   for (const double value : {0.1, 0.3, 0.003, 0.7001, 0.12502, 0.2499}) {
     const auto exact = static_cast<double>(static_cast<float>(value));
     double below = 0;
@@ -88,7 +89,7 @@ TEST(Rounding, IsRightOnAverage) {
   }
 }
 
-/// Fraction of elements in which a and b are both rounded up; each is in a half of all.
+/// Returns the fraction of elements in which both a and b are rounded up; each is in half of all.
 double both_up(const std::vector<bf16>& a, const std::vector<bf16>& b, double value) {
   double both = 0;
   for (std::int64_t i = 0; i < many; ++i)
@@ -97,7 +98,7 @@ double both_up(const std::vector<bf16>& a, const std::vector<bf16>& b, double va
 }
 
 TEST(Rounding, IsIndependentBetweenMomentsStepsAndNeighbours) {
-  const double value = 0.5 + 0.5 / 256;  // half-way between two bf16
+  const double value = 0.5 + 0.5 / 256;  // halfway between two bf16
   const Moments at_1 = one_step(value, value, 1);
   const Moments at_2 = one_step(value, value, 2);
   const double sigma = std::sqrt(0.25 * 0.75 / static_cast<double>(many));
@@ -112,8 +113,8 @@ TEST(Rounding, IsIndependentBetweenMomentsStepsAndNeighbours) {
 }
 
 TEST(Rounding, KeepsWhatIsBelowHalfADigit) {
-  // With beta2 = 0.999 and unit gradients the second moment's steps fall below half a digit of bf16
-  // from about 0.25 on; rounded to nearest it would stay there.
+  // With beta2 = 0.999 and unit gradients the changes of the second moment fall below half a unit
+  // of bf16 from about 0.25 on; rounded to nearest it would stop there.
   OptimizerSettings settings;
   settings.beta2 = 0.999;
   constexpr std::int64_t elements = 4096;

@@ -19,7 +19,7 @@ using namespace ostrakon;
 using plan::Kind;
 using plan::Role;
 
-/// One embedding and one head, with everything a plan can ask for.
+/// Returns an embedding and a head, with all features that a plan can use.
 plan::ModelDescription two_units() {
   plan::ModelDescription model;
   model.batch_bytes = 64;
@@ -128,7 +128,8 @@ TEST(Executor, LabelsNameUnitAndMicroBatch) {
   EXPECT_TRUE(has("ostrakon: backward(head, micro-batch 0)"));
 }
 
-/// One action that uses one buffer on the device and, if it `declares` it, one on the host.
+/// Returns a program of one action that uses a buffer on the device and, if it `declares` it, one
+/// on the host.
 runtime::Program program_of_both_spaces(bool declares = true) {
   runtime::Program program;
   for (const plan::Space space : {plan::Space::device, plan::Space::host}) {
@@ -175,7 +176,7 @@ TEST(Executor, HandsOutEveryBufferOfARole) {
     EXPECT_EQ(buffers.device_view<std::byte>(Role::gradient_shard).data(),
               memories.device.data() + 256);
     EXPECT_EQ((buffers.view<std::byte, OnHost>(1).data()), memories.host.data() + 512);
-    // A sanitizer build would end here if it allowed the first only.
+    // A sanitizer build would fail here if only the first buffer were accessible.
     const int first = memory_is_host_accessible ? 0 : 1;
     for (int buffer = first; buffer < 2; ++buffer)
       buffers.view<std::int64_t, OnHost>(buffer)[0] = 1;
@@ -331,7 +332,7 @@ TEST(Executor, RefusesABufferThatTheActionDoesNotUse) {
   }
 }
 
-/// Two streams on threads of their own: the views of each end with its action.
+/// Two streams on their own threads: the views of each end with its action.
 TEST(ExecutorDeathTest, ViewsOnThreadsKnowTheirBufferAndEndWithTheirAction) {
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[1].name = "sums on the host";
@@ -394,8 +395,8 @@ TEST(MemoryCounter, CountsWhatKokkosAllocates) {
     EXPECT_GT(runtime::available_memory_bytes(space), 1 << 20);
 }
 
-/// What tools are told where memory is allocated through Kokkos: with a label; and where it is
-/// freed: of Kokkos' own memory without.
+/// Reports allocations and frees to tools as Kokkos does: with a label, but frees of Kokkos' own
+/// memory without one.
 class ToldMemory {
  public:
   void allocate(const std::string& label, std::uint64_t bytes) {
@@ -431,7 +432,7 @@ TEST(MemoryCounter, CountsApartWhatKokkosAllocatesForItself) {
   none.allocate("Kokkos::CudaSpace::TeamScratchMemory", 0);  // at each launch of teams
   none.allocate("Kokkos::CudaSpace::TeamScratchMemory", 0);
   expect(1 << 20, 1, 65900, 5);
-  older.free("[unlabeled]", 4096);  // of before anything was counted
+  older.free("[unlabeled]", 4096);  // of memory allocated before counting began
   expect(1 << 20, 1, 65900, 5);
   scratch.free("[unlabeled]", 65536);
   unlabeled.free("[unlabeled]", 64);
@@ -441,7 +442,7 @@ TEST(MemoryCounter, CountsApartWhatKokkosAllocatesForItself) {
   expect(0, 1, 0, 5);
 }
 
-// Only a sanitizer build can see an action reach for bytes that it did not declare.
+// Only a sanitizer build detects that an action accesses undeclared bytes.
 TEST(ExecutorDeathTest, EndsTheProgramWhereAnActionUsesBytesThatItDidNotDeclare) {
   if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";
   const runtime::Program program = make_program(plan::Purpose::evaluate);
@@ -449,7 +450,7 @@ TEST(ExecutorDeathTest, EndsTheProgramWhereAnActionUsesBytesThatItDidNotDeclare)
   runtime::Executor executor(memories.arenas());
   on_all(executor, [](const runtime::ActionBuffers&) {});
   executor.on(Kind::load, [&](const runtime::ActionBuffers&) {
-    // The first buffer in the arena holds parameters, which a load has no business with.
+    // The first buffer in the arena holds parameters, which a load may not access.
     *memories.device.data() = std::byte{1};
   });
   GTEST_FLAG_SET(death_test_style, "fast");
@@ -469,11 +470,11 @@ TEST(ExecutorDeathTest, SoItDoesInHostMemory) {
       executor.run(program);
     else
       EXPECT_DEATH(executor.run(program), "use-after-poison");
-    memories.host.data()[0] = std::byte{1};  // between runs all of it is free to use
+    memories.host.data()[0] = std::byte{1};  // between runs the whole arena is accessible
   }
 }
 
-/// A checkpoint is written from its copy by another thread, whatever action runs.
+/// Another thread writes a checkpoint from its copy, whatever action runs.
 TEST(ExecutorDeathTest, LeavesTheCopyOfACheckpointOpen) {
   runtime::Program program = program_of_both_spaces();
   plan::Buffer copy;

@@ -9,20 +9,21 @@
 
 namespace ostrakon::test {
 
-/// An action by its stream and what it waits for; its unit is its place in the plan.
+/// An action given by its stream and the actions that it waits for; its unit is its index in the
+/// plan.
 struct Step {
   plan::Stream stream;
   std::vector<int> waits;
 };
 
-/// What the actions of each stream are in programs made here.
+/// The kind of action on each stream in these programs.
 constexpr plan::Kind kind_of[] = {
     plan::Kind::forward,        plan::Kind::gather,       plan::Kind::reduce_scatter,
     plan::Kind::copy_to_device, plan::Kind::copy_to_host, plan::Kind::optimize,
     plan::Kind::send,           plan::Kind::receive,      plan::Kind::exchange};
 static_assert(std::size(kind_of) == plan::streams);
 
-/// A program without buffers.
+/// Returns a program without buffers.
 inline runtime::Program program_of(const std::vector<Step>& steps) {
   runtime::Program program;
   for (const Step& step : steps) {
@@ -37,7 +38,7 @@ inline runtime::Program program_of(const std::vector<Step>& steps) {
   return program;
 }
 
-/// Any streams, and waits for any earlier actions of others.
+/// Returns actions on random streams that wait for random earlier actions of other streams.
 inline std::vector<Step> random_steps(int count, unsigned seed) {
   std::mt19937 generator(seed);
   const auto below = [&](int n) {
@@ -55,7 +56,7 @@ inline std::vector<Step> random_steps(int count, unsigned seed) {
   return steps;
 }
 
-/// descends[b][a]: whether a happens before b, by the definition.
+/// Returns descends[b][a]: whether a happens before b, by the definition.
 inline std::vector<std::vector<bool>> descent(const std::vector<Step>& steps) {
   const std::size_t count = steps.size();
   std::vector<std::vector<bool>> descends(count, std::vector<bool>(count, false));

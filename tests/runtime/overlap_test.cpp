@@ -62,8 +62,8 @@ TEST(Overlap, OfNothingIsNothing) {
   EXPECT_EQ(overlap.hidden, 0.0);
 }
 
-/// A step of a plan whose actions sleep instead of working, so that it needs no cores: compute for
-/// a fixed time, collectives for a time that grows with their bytes.
+/// A step of a plan whose actions sleep, so that it needs no cores: compute for a fixed time,
+/// collectives for a time that grows with their bytes.
 class SleepingStep {
  public:
   explicit SleepingStep(int prefetch) {
@@ -75,13 +75,12 @@ class SleepingStep {
         build_step_plan(tests::make_model(6, false, 3), 4, policy, plan::Purpose::train));
   }
 
-  /// The share of the network's time that does not make a step longer: as it is, and as it would be
-  /// by the plan.
+  /// The fraction of the network's time that does not make a step longer, measured and by the plan.
   struct Hidden {
     double measured, planned;
   };
-  /// Runs the step once more with and without a network. Measured is the shortest of each so far: a
-  /// machine that is busy with other things makes steps longer, none shorter.
+  /// Runs the step again with and without a network. The shortest times so far are used, as other
+  /// work on the machine only makes steps longer.
   Hidden hide() {
     const double delay = network_seconds();
     with_network_ = std::min(with_network_, run(true));
@@ -127,7 +126,7 @@ class SleepingStep {
   double with_network_ = std::numeric_limits<double>::infinity(), without_ = with_network_;
 };
 
-/// Not at the first try, where the machine is busy.
+/// Tries several times, as the machine may be busy.
 template <class Good>
 void expect_sooner_or_later(SleepingStep step, const Good& is_good) {
   SleepingStep::Hidden hidden{};

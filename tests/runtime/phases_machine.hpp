@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The model of residual_block.hpp planned for 1 or 2 ranks, which compute its middle unit together,
-// and run.
+// The model of residual_block.hpp, planned for 1 or 2 ranks that compute its middle unit together,
+// and its runs.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ inline plan::ModelDescription describe(int ranks) {
   plan::UnitDescription& block = model.units[1];
   block.reads_batch = false;
   block.recomputes = true;
-  // The gathered rows, and this rank's features of each.
+  // Saved: the gathered rows, and this rank's features of each row.
   block.saved_bytes = 4 * (ranks * activations + rows * hidden);
   const plan::Span span{plan::Axis::shard, ranks};
   const plan::Exchange gather{plan::ExchangeKind::gather, span, ranks * activations, 4};
@@ -48,7 +48,7 @@ inline plan::ModelDescription describe(int ranks) {
     (*phases)[1].reads = {0};
     (*phases)[2].reads = {1};
   }
-  // Partial sums of a slice; in backward, gradients of the rows of one rank.
+  // Workspace: partial sums of a slice; in backward, gradients of the rows of one rank.
   block.forward[1].workspace_bytes = 4 * width;
   block.backward[1].workspace_bytes = 4 * (width + block_elements);
   return model;
@@ -133,7 +133,7 @@ class Machine {
                                        world_.rank());
   }
 
-  // ---- handlers
+  // --- handlers
 
   void set_handlers() {
     executor_.on(plan::Kind::begin,
@@ -181,7 +181,7 @@ class Machine {
     });
   }
 
-  /// What an action communicates: of all of its ranks, and of each.
+  /// Returns the data of a collective: of all ranks, and of this rank.
   static HostView<float*> all_of(const Buffers& at, plan::Role role) {
     return at.host_view<float>(role).range(0, at.action.elements);
   }
@@ -232,7 +232,7 @@ class Machine {
   int all_rows() const { return rows * world_.size(); }
   int slices_of_rank() const { return slices / world_.size(); }
   int first_slice() const { return world_.rank() * slices_of_rank(); }
-  /// In what is saved, behind the rows: those of a row and the n-th slice of this rank.
+  /// Returns the features of a row for this rank's n-th slice, which are saved behind the rows.
   float* features(const Buffers& at, int row, int n) const {
     return at.host_view<float>(plan::Role::saved).data() + all_rows() * width +
            (row * slices_of_rank() + n) * of_slice;
@@ -288,7 +288,7 @@ class Machine {
     }
   }
 
-  /// The sum over the slices of this rank, the n-th now.
+  /// Adds the n-th slice of this rank to the sum.
   static void take(const float* part, int n, float* sum) {
     for (int i = 0; i < width; ++i) sum[i] = n == 0 ? part[i] : sum[i] + part[i];
   }
@@ -297,7 +297,7 @@ class Machine {
   const runtime::Program program_;
   runtime::Arena device_, host_;
   runtime::Executor executor_;
-  std::int64_t sum_ = 0;  ///< of losses, over all ranks
+  std::int64_t sum_ = 0;  ///< sum of losses over all ranks
 };
 
 }  // namespace ostrakon::tests

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A model with a unit that ranks compute together, planned and run: the residual block
-//   y = x + V relu(W x)
-// is divided along its hidden features into two slices, which one rank has both of, or two ranks
-// one each. Its forward has three phases: rows of all ranks are gathered; each rank computes with
-// its slice for all rows, which gives sums that are not complete; these are added up and divided
-// over the ranks; each adds its own rows to x. Backward goes the same way. Whatever ranks there
-// are, and in whatever order streams run, the weights after some steps are bit for bit those of a
-// plain loop over leaves without plans.
+// A model with a unit that ranks compute together, planned and run: the residual block y = x + V
+// relu(W x) is divided along its hidden features into two slices, both on one rank, or one on each
+// of two ranks. Its forward has three phases: rows of all ranks are gathered; each rank computes
+// its slice for all rows, which gives partial sums; these are reduce-scattered, and each rank adds
+// its own rows to x. Backward has the same phases. For any number of ranks and any order of
+// streams, the weights after some steps are bitwise those of a plain loop over leaves without
+// plans.
 
 #include <gtest/gtest.h>
 

@@ -91,7 +91,7 @@ Model zeros() {
   return model;
 }
 
-/// The gradients of one leaf; adds its losses.
+/// Returns the gradients of one leaf, and adds its losses.
 Model leaf_gradients(const Model& weights, std::int64_t leaf, std::int64_t& loss) {
   Model gradients = zeros();
   const Weights block(weights[1].data());
@@ -134,7 +134,7 @@ Plain plain_loop() {
     std::array<Model, leaves> of_leaf;
     for (std::size_t leaf = 0; leaf < leaves; ++leaf)
       of_leaf[leaf] = leaf_gradients(plain.weights, static_cast<std::int64_t>(leaf), loss);
-    // The tree of four leaves.
+    // The gradients are added by the tree of four leaves.
     add(of_leaf[0], of_leaf[1]);
     add(of_leaf[2], of_leaf[3]);
     add(of_leaf[0], of_leaf[2]);

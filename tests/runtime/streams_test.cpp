@@ -40,7 +40,7 @@ const char* name(Streams streams) {
   return streams == Streams::threads ? "on threads" : "in plan order";
 }
 
-/// `work` is told the number of the action.
+/// Runs `work` with the index of each action.
 void on_all(Executor& executor, const std::function<void(int)>& work) {
   for (const Kind kind : test::kind_of)
     executor.on(kind, [work](const runtime::ActionBuffers& buffers) { work(buffers.action.unit); });
@@ -63,7 +63,7 @@ TEST(Streams, AnActionSeesWhatThoseBeforeItWrote) {
     for (const Streams streams : both_ways) {
       Executor executor({}, streams);
       executor.perturb({seed, 300e-6});
-      std::vector<int> written(steps.size(), 0);  // not atomic: the order alone protects it
+      std::vector<int> written(steps.size(), 0);  // not atomic: only the order protects it
       std::vector<int> wrong(steps.size(), 0);
       int round = 0;
       on_all(executor, [&](int action) {
@@ -104,7 +104,7 @@ TEST(Streams, ComputeInTheFloatModeOfTheThreadThatCalls) {
 }
 
 TEST(Streams, ASlowActionIsWaitedForAndNobodyElse) {
-  // 0 ends once 1 has, which waits for nothing; 2 waits for 0.
+  // Action 0 ends after 1, which waits for nothing; 2 waits for 0.
   const runtime::Program program =
       program_of({{Stream::gather, {}}, {Stream::compute, {}}, {Stream::compute, {0}}});
   Executor executor({}, Streams::threads);
@@ -128,7 +128,7 @@ TEST(Streams, ASlowActionIsWaitedForAndNobodyElse) {
   for (const runtime::ActionTime& time : times) EXPECT_LE(time.begin, time.end);
 }
 
-// Three handlers that wait for each other: run one after the other, the first would give up.
+// Three handlers wait for each other: if they ran one by one, the first would time out.
 TEST(Streams, ActionsOfDifferentStreamsRunAtTheSameTime) {
   const runtime::Program program =
       program_of({{Stream::compute, {}}, {Stream::reduce, {}}, {Stream::gather, {}}});
@@ -223,7 +223,8 @@ TEST(Streams, WhereAnActionFailsNothingRunsThatItHappensBefore) {
               "action where " + std::to_string(failing) + " fails, " + name(streams);
           for (std::size_t a = 0; a < steps.size(); ++a) {
             EXPECT_EQ(executor.times()[a].end == 0.0, runs[a] == 0);
-            // On threads all but descendants run; in an order, all before it, and nothing after.
+            // On threads all actions except descendants run; in plan order, those before the
+            // failure.
             if (streams == Streams::threads) {
               EXPECT_EQ(runs[a], descends[a][failing] ? 0 : 1) << a << ". " << where;
             } else if (!perturbed) {
@@ -252,7 +253,7 @@ TEST(Streams, OfSeveralFailuresTheFirstInPlanOrderIsThrown) {
         if (action > 0) throw std::runtime_error(std::to_string(action));
       });
       EXPECT_EQ(what_run_throws(executor, program), "1") << name(streams);
-      // A stream that failed may have nothing to do in the next run.
+      // A stream that failed may have no action in the next run.
       EXPECT_EQ(what_run_throws(executor, program_of({{Stream::compute, {}}})), "nothing");
     }
 }
@@ -288,7 +289,7 @@ TEST(Streams, ShakingInPlanOrderGivesOrdersThatWaitsAllow) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Executor executor({}), another({});
     executor.perturb({seed, 0.0});
-    another.perturb({seed, 1.0});  // how long is for threads
+    another.perturb({seed, 1.0});  // the duration only matters for threads
     const std::vector<int> seen = order(executor);
     EXPECT_EQ(order(executor), seen);
     EXPECT_EQ(order(another), seen);
@@ -313,9 +314,9 @@ TEST(Streams, ShakingOnThreadsTakesTimeThatIsNotTheActions) {
   executor.perturb({1, 4e-3});
   const double begin = seconds_now();
   executor.run(program);
-  // 40 sleeps of 2 ms on average, which the seed has fixed.
+  // The seed gives 40 sleeps of 2 ms on average.
   EXPECT_GT(seconds_now() - begin, 0.04);
-  // The median: a busy machine may interrupt some of them.
+  // The median is used, as a busy machine may interrupt some actions.
   std::vector<double> in_actions;
   for (const runtime::ActionTime& time : executor.times())
     in_actions.push_back(time.end - time.begin);

@@ -63,7 +63,7 @@ TEST(Trace, ShowsEachActionOnItsStream) {
   const runtime::Program program = program_to_trace();
   runtime::Executor executor({}, runtime::Streams::threads);
   std::string text;
-  run(executor, program);                       // the threads are there from here on
+  run(executor, program);                       // starts the threads
   const double origin = seconds_now() + 10e-3;  // so that some times are negative
   for (int step = 7; step < 9; ++step) {
     run(executor, program);
@@ -79,7 +79,7 @@ TEST(Trace, ShowsEachActionOnItsStream) {
   for (std::size_t i = 0; i < bars.size(); ++i) {
     const json& bar = bars[i];
     const plan::Action& action = program.plan.actions[i % count];
-    if (action.unit != 4) {  // its name is no UTF-8, so not all of it can be shown
+    if (action.unit != 4) {  // its name is not UTF-8, so a part of it can't be shown
       EXPECT_EQ(bar.at("name"), program.plan.describe(action));
       EXPECT_EQ(bar.at("args").at("unit"),
                 program.plan.units[static_cast<std::size_t>(action.unit)].name);
@@ -101,7 +101,7 @@ TEST(Trace, ShowsEachActionOnItsStream) {
       EXPECT_NEAR(begin, (time.begin - origin) * 1e6, 1e-3);
       EXPECT_NEAR(duration, (time.end - time.begin) * 1e6, 2e-3);
     }
-    // To a hundredth of a nanosecond, since text and double are not the same.
+    // To a hundredth of a nanosecond, as text and double differ.
     if (end_of_thread.count(thread) > 0) {
       EXPECT_GE(begin, end_of_thread[thread] - 1e-5);
     }
@@ -135,7 +135,7 @@ TEST(Trace, DoesNotShowWhatWasLeftOut) {
   const json trace =
       json::parse(runtime::begin_trace() +
                   runtime::trace_step(program, executor.times(), 0, 0, 0.0) + runtime::end_trace());
-  // In plan order nothing is begun after the one that failed.
+  // In plan order no action begins after the one that failed.
   EXPECT_EQ(events_of(trace, "X").size(), 11U);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where no test includes them: compilers that see both sides take new and free for a mistake.
+// This operator new is in a separate source: compilers that see it inline report a mismatch of new
+// and free.
 
 #include "support/allocations.hpp"
 
@@ -10,7 +11,7 @@
 namespace {
 std::atomic<std::int64_t> count{0};
 
-/// Calls on this thread that succeed before all fail; below zero: no limit.
+/// Calls on this thread that succeed before all later ones fail; negative: no limit.
 thread_local int calls_left = -1;
 }  // namespace
 
@@ -23,7 +24,8 @@ LimitedAllocations::~LimitedAllocations() { calls_left = -1; }
 
 }  // namespace ostrakon::test
 
-// CUDA compiles operator new for the device too, whatever its attributes, where nothing may throw.
+// CUDA compiles operator new for the device too, whatever its attributes, and device code can't
+// throw.
 #ifndef __CUDA_ARCH__
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++count;
@@ -35,7 +37,7 @@ void* operator new(std::size_t bytes) {
   if (calls_left > 0) --calls_left;
   return memory;
 }
-// The address sanitizer's own would not call those above.
+// The address sanitizer's array forms would not call those above.
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }

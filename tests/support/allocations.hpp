@@ -7,11 +7,11 @@
 
 namespace ostrakon::test {
 
-/// How often operator new has been called in this program, on all threads.
+/// Returns the number of calls of operator new in this program, on all threads.
 std::int64_t allocations();
 
 /// During its lifetime, operator new throws std::bad_alloc on this thread after `left` more calls.
-/// The form that does not throw is not limited.
+/// The nothrow form is not limited.
 class LimitedAllocations {
  public:
   explicit LimitedAllocations(int left);

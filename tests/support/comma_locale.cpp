@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Preloaded: a program whose numbers are German before its main begins, "1.234,5", as a program may
-// make them that uses the library. Streams follow in any case, printf where the system finds the
-// locale.
+// Preloaded library: the program has a German number format, "1.234,5", before its main begins, as
+// a program that uses our library may set it. Streams always follow it, printf if the system has
+// the locale.
 
 #include <clocale>
 #include <locale>

@@ -13,7 +13,8 @@ struct Comma : std::numpunct<char> {
   std::string do_grouping() const override { return "\3"; }
 };
 
-/// Streams that are made now follow it, and printf where the system has a locale with a comma.
+/// New streams have a decimal comma during its lifetime, and so has printf if the system has such a
+/// locale.
 class CommaLocale {
  public:
   CommaLocale() : before_(std::locale::global(std::locale(std::locale::classic(), new Comma))) {

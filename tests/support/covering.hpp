@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Few rows of a table of choices that cover all pairs of choices.
+// Selects a few rows of a table of choices that cover all pairs of choices.
 
 #include <cstddef>
 #include <functional>
@@ -12,12 +12,13 @@
 
 namespace ostrakon::tests {
 
-/// One choice of each factor, by number.
+/// The index of one choice per factor.
 using Choices = std::vector<int>;
 
-/// Valid rows that cover every two choices of different factors that can be in one row; factor f
-/// has choices 0 to choices_of[f] - 1. By trying: of many random rows the one with the most new
-/// pairs is taken, and so on (D. Cohen et al., "The AETG system", 1997). The same on every rank.
+/// Returns valid rows that cover every two choices of different factors that can be in one row;
+/// factor f has choices 0 to choices_of[f] - 1. The method is greedy: of many random rows it takes
+/// the one with the most new pairs, and repeats (D. Cohen et al., "The AETG system", 1997). The
+/// result is the same on every rank.
 inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
                                           const std::function<bool(const Choices&)>& is_valid) {
   using Pair = std::tuple<int, int, int, int>;  // factor, choice, factor, choice
@@ -35,7 +36,7 @@ inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
       for (int g = f + 1; g < factors; ++g) pairs.emplace_back(f, row[f], g, row[g]);
     return pairs;
   };
-  // With that many random rows, every possible pair is among them.
+  // So many random rows contain every possible pair.
   std::set<Pair> left;
   for (int i = 0; i < 20000; ++i) {
     const Choices row = any();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Files that are changed by one bit, as a disk or a network may do it.
+// Changes files by one bit, as a disk or a network may do.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ostrakon::testing {
 
-/// Changes a bit of the byte at `place` of a file.
+/// Changes a bit of the byte at offset `place` of a file.
 inline void damage(const std::string& path, std::size_t place) {
   std::string bytes = read_bytes(path);
   if (place >= bytes.size())
@@ -21,11 +21,11 @@ inline void damage(const std::string& path, std::size_t place) {
   write_bytes(path, bytes);
 }
 
-/// Changes a bit in the middle of a file of which every byte counts.
+/// Changes a bit in the middle of a file, for files without unused bytes.
 inline void damage(const std::string& path) { damage(path, read_bytes(path).size() / 2); }
 
-/// The place of a byte among floating-point values: half of the bytes around it have their highest
-/// bit set, as no text has. HDF5 leaves bytes between its objects that nothing reads.
+/// Returns the offset of a byte among floating-point values: half of the bytes around it have their
+/// highest bit set, unlike in text. HDF5 leaves unused bytes between its objects.
 inline std::size_t place_in_values(const std::string& bytes) {
   constexpr std::size_t window = 256;
   for (std::size_t begin = bytes.size() / 2; begin + window < bytes.size(); ++begin) {
@@ -36,7 +36,7 @@ inline std::size_t place_in_values(const std::string& bytes) {
   throw std::runtime_error("no values in " + std::to_string(bytes.size()) + " bytes");
 }
 
-/// Changes a bit of a value in a file of weights or of a checkpoint.
+/// Changes a bit of a value in a weights file or checkpoint.
 inline void damage_a_value(const std::string& path) {
   damage(path, place_in_values(read_bytes(path)));
 }

@@ -15,9 +15,9 @@
 
 namespace ostrakon::test {
 
-/// An array in `Memory`, made from and read back into host vectors, so that tests of kernels run on
-/// a device as they stand. Unless told otherwise it begins as NaN where its type has one, which
-/// shows where a kernel reads what it should write.
+/// An array in `Memory`, copied from and to host vectors, so that tests of kernels also run on a
+/// device. By default it is filled with NaN, if its type has one, so that a kernel that reads its
+/// output is detected.
 template <class T>
 class DeviceArray {
  public:
@@ -25,7 +25,7 @@ class DeviceArray {
   DeviceArray(std::int64_t size, T value) : DeviceArray(std::vector<T>(size, value)) {}
   explicit DeviceArray(const std::vector<T>& values)
       : size_(static_cast<std::int64_t>(values.size())) {
-    // Also one without elements exists.
+    // An array without elements is not null either.
 #if OSTRAKON_HAS_DEVICE
     const std::int64_t bytes = size_ * static_cast<std::int64_t>(sizeof(T));
     memory_ = std::make_shared<device::DeviceBytes>(std::max<std::int64_t>(bytes, 1));
@@ -48,11 +48,11 @@ class DeviceArray {
   T* data() const { return reinterpret_cast<T*>(memory_->data()); }
   std::int64_t size() const { return size_; }
 
-  /// Overwrites all of it; `values` has its size.
+  /// Overwrites the whole array; `values` must have its size.
   void assign(const std::vector<T>& values) const {
     math::copy_to_device(Exec(), host_view(values), view());
   }
-  /// What is there now, all kernels before this call done.
+  /// Waits for all kernels and returns the content.
   std::vector<T> host() const {
     std::vector<T> values(static_cast<std::size_t>(size_));
     Kokkos::fence();
@@ -62,7 +62,7 @@ class DeviceArray {
 
  private:
   std::int64_t size_;
-  // Copies are of the same array.
+  // Copies of a DeviceArray share its memory.
 #if OSTRAKON_HAS_DEVICE
   std::shared_ptr<device::DeviceBytes> memory_;
 #else
@@ -70,7 +70,7 @@ class DeviceArray {
 #endif
 };
 
-/// `count` values between -1 and 1, always the same for a seed.
+/// Returns `count` values between -1 and 1 that depend on the seed alone.
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 generator(seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A file system, preloaded, that fails at a chosen moment. It counts this process's calls for files
-// whose path holds a given text. From the environment:
+// Preloaded library: file system calls that fail at a chosen moment. It counts this process's calls
+// for files whose path contains a given text. It reads the environment:
 //
 //   OSTRAKON_FAULT_PATH   the text
 //   OSTRAKON_FAULT_CALLS  which calls count, a list with commas; the default is "changes":
@@ -26,8 +26,8 @@
 //                         calls
 //   OSTRAKON_FAULT_LOG    a file that gets a line for each call: number, function, path
 //
-// Streams of C and C++ are made by fopen() and closed by fclose(), which make their system calls
-// inside the C library, where nothing can stand before them; a C++ stream calls read() and write().
+// fopen() and fclose() are intercepted for C and C++ streams, as the system calls inside them can't
+// be; C++ streams call read() and write().
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -49,7 +49,7 @@
 
 namespace {
 
-/// One bit each.
+/// Kinds of calls, one bit each.
 enum Kind : unsigned { opens = 1, reads = 2, stats = 4, changes = 8, closes = 16, hints = 32 };
 
 struct Word {
@@ -98,11 +98,11 @@ bool is_of_rank(const std::string& rank) {
   if (rank.empty()) return true;
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (std::getenv(name) != nullptr) return setting(name) == rank;
-  // A single rank without mpiexec; not mpiexec itself.
+  // A single rank without mpiexec counts, but mpiexec itself does not.
   return rank == "0" && std::string(program_invocation_short_name).rfind("ostrakon-", 0) == 0;
 }
 
-/// The path that a descriptor has now.
+/// Returns the current path of a descriptor.
 std::string path_of(int descriptor) {
   char path[4096];
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
@@ -110,7 +110,7 @@ std::string path_of(int descriptor) {
   return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
-/// What a call is for: an open file, or a name, which may begin at an open folder; or two names.
+/// The file of a call: an open file, or a name, perhaps relative to an open folder; or two names.
 struct Place {
   int folder = AT_FDCWD;
   const char* name = nullptr;
@@ -149,12 +149,13 @@ class Faults {
   }
 
   static Faults& instance() {
-    static Faults* const faults = new Faults;  // used until the process ends
+    static Faults* const faults = new Faults;  // never destroyed
     return *faults;
   }
 
-  /// Counts a call, where it concerns, and ends the process where that is its fault. True where the
-  /// call shall fail: errno is set. write_half() is called before a process ends halfway.
+  /// Counts a call if it matches, and ends the process if that is the chosen fault. Returns true,
+  /// and sets errno, if the call must fail. write_half() is called before a process ends in the
+  /// middle of a write.
   template <class WriteHalf>
   bool fails(Kind kind, const char* function, const Place& place, const WriteHalf& write_half) {
     if (text_.empty() || (kinds_ & kind) == 0 || off_) return false;
@@ -176,7 +177,7 @@ class Faults {
  private:
   bool holds(const std::string& path) const { return path.find(text_) != std::string::npos; }
 
-  /// In one call, as several processes may write to the file.
+  /// Appends a line with one write, as several processes may write to the file.
   void append(const std::string& file, const std::string& line) {
     off_ = true;
     const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -197,7 +198,7 @@ class Faults {
   bool kills_ = false, writes_half_ = false;
   int error_ = 0;
   std::atomic<long> calls_{0};
-  static thread_local bool off_;  // while this library itself writes
+  static thread_local bool off_;  // set while this library itself writes
 };
 
 thread_local bool Faults::off_ = false;
@@ -211,7 +212,7 @@ bool fails(Kind kind, const char* function, const Place& place) {
   return fails(kind, function, place, [] {});
 }
 
-/// The function that this library stands before.
+/// Returns the function that this library intercepts.
 template <class Function>
 Function* next(const char* name) {
   void* const found = dlsym(RTLD_NEXT, name);
@@ -221,7 +222,7 @@ Function* next(const char* name) {
   return function;
 }
 
-/// The mode that open() takes where it may make a file.
+/// Returns the mode argument that open() takes if it may create a file.
 mode_t mode_of(int flags, va_list arguments) {
   const bool makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
   return makes ? va_arg(arguments, mode_t) : 0;
@@ -232,7 +233,7 @@ Kind kind_of_open(const char* mode) {
   return mode[0] == 'r' && std::strchr(mode, '+') == nullptr ? opens : changes;
 }
 
-/// For what is closed even where that fails.
+/// Fails after closing, as a file is closed even if close() reports an error.
 template <class Close>
 int failure_after(const Close& close) {
   const int reason = errno;
@@ -241,7 +242,7 @@ int failure_after(const Close& close) {
   return -1;
 }
 
-/// Marks a stream, as a call that really failed would have.
+/// Sets a stream's error flag, as a failed call would do.
 std::size_t failure_of(std::FILE* stream) {
 #ifdef __GLIBC__
   constexpr int error_seen = 0x20;
@@ -252,7 +253,7 @@ std::size_t failure_of(std::FILE* stream) {
   return 0;
 }
 
-// The functions of the same names hide these.
+// The functions `stat` and `stat64` hide the types of these names.
 using Stat = struct stat;
 using Stat64 = struct stat64;
 using Statx = struct statx;
@@ -261,8 +262,8 @@ using Statvfs64 = struct statvfs64;
 
 }  // namespace
 
-// A function that this library stands before: its kind; what it returns, its name, parameters and
-// arguments; what it is for, and what it returns where it fails. `real` is the C library's.
+// Defines an intercepted function: its kind; result type, name, parameters and arguments; its
+// Place, and its result on failure. `real` is the C library's function.
 #define FUNCTION(kind, result, name, parameters, arguments, place, failure) \
   result name parameters {                                                  \
     static auto* const real = next<result parameters>(#name);               \
@@ -270,7 +271,7 @@ using Statvfs64 = struct statvfs64;
     return real arguments;                                                  \
   }
 
-// One that writes, with the arguments for half of it.
+// Defines a function that writes, with the arguments to write half of the bytes.
 #define WRITING(name, parameters, arguments, half)                                       \
   ssize_t name parameters {                                                              \
     static auto* const real = next<ssize_t parameters>(#name);                           \
@@ -279,7 +280,7 @@ using Statvfs64 = struct statvfs64;
     return real arguments;                                                               \
   }
 
-// One of open()'s family, whose last parameter is there only where a file may be made.
+// Defines a variant of open(), whose last argument exists only if it may create a file.
 #define OPENING(name, parameters, types, place, ...)         \
   int name parameters {                                      \
     static auto* const real = next<int types>(#name);        \
@@ -382,7 +383,7 @@ FUNCTION(changes, int, unlink,    (const char* path) noexcept, (path), at(path),
 FUNCTION(changes, int, unlinkat,  (int folder, const char* path, int flags) noexcept,
          (folder, path, flags), at(folder, path), -1)
 FUNCTION(changes, int, rmdir,     (const char* path) noexcept, (path), at(path), -1)
-// In the C library it does not come back to unlink() or rmdir().
+// The C library's remove() does not call the intercepted unlink() or rmdir().
 FUNCTION(changes, int, remove,    (const char* path) noexcept, (path), at(path), -1)
 
 FUNCTION(closes, int, close,    (int descriptor), (descriptor), at(descriptor),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: a machine whose date is set while a program runs. After every n times that it is asked
-// for (OSTRAKON_CLOCK_JUMPS_EVERY) it goes so many seconds forward (OSTRAKON_CLOCK_JUMP), and the
-// next time back again. Clocks that do not include the date are unchanged.
+// Preloaded library: the system's date changes while a program runs. Each n-th query
+// (OSTRAKON_CLOCK_JUMPS_EVERY) moves it forward by a number of seconds (OSTRAKON_CLOCK_JUMP), and
+// the next query moves it back. Clocks that are independent of the date are unchanged.
 
 #include <dlfcn.h>
 #include <sys/time.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main program of every test: all ranks run all tests. Rank 0 reports as GoogleTest does, the
-// others speak only of failures, and the verdict is combined once, after the last test.
+// others only print failures, and the results are combined once, after the last test.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Prints failures, each with the rank that it happened on.
+/// Prints failures with their rank.
 class FailurePrinter : public testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(int rank) : rank_(rank) {}
@@ -22,7 +22,7 @@ class FailurePrinter : public testing::EmptyTestEventListener {
     name_ = std::string(test.test_suite_name()) + "." + test.name();
   }
 
-  // Called with GoogleTest's lock held: asking UnitTest for the running test would never return.
+  // GoogleTest's lock is held here: asking UnitTest for the running test would deadlock.
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
     std::fprintf(stderr, "[rank %d] %s\n%s:%d: %s\n", rank_, name_.c_str(),
@@ -35,8 +35,8 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   std::string name_ = "-";
 };
 
-/// Runs all tests. An exception that leaves a test on one of several ranks ends them all: the
-/// others may already wait for this one in a collective call.
+/// Runs all tests. An exception from a test on one of several ranks ends all ranks, as the others
+/// may already wait for this one in a collective.
 int run_tests(int rank, int ranks) {
   if (ranks > 1) GTEST_FLAG_SET(catch_exceptions, false);
   if (rank > 0) {

@@ -7,8 +7,8 @@
 
 namespace ostrakon::tests {
 
-/// Files of this process can't grow beyond `bytes`: one way in which a system refuses shared
-/// memory, and takes a part of what is written.
+/// Limits files of this process to `bytes`: the system then refuses shared memory, and truncates
+/// writes.
 class NoFiles {
  public:
   explicit NoFiles(rlim_t bytes = 0) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

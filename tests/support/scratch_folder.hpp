@@ -13,7 +13,7 @@
 
 namespace ostrakon::testing {
 
-/// A folder of this process alone, gone with its owner.
+/// A folder for this process alone, removed by the destructor.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -47,7 +47,7 @@ inline bool contains(const std::string& whole, const std::string& part) {
   return whole.find(part) != std::string::npos;
 }
 
-/// What `work` throws as Error, or "no error".
+/// Returns the message of the Error that `work` throws, or "no error".
 template <class Work>
 std::string error_of(const Work& work) {
   try {

@@ -5,8 +5,8 @@
 
 namespace ostrakon::tests {
 
-/// How many of `count` random trials a test makes: a tenth under the address sanitizer, which takes
-/// about ten times as long for each.
+/// Returns the number of random trials for a test: a tenth of `count` under the address sanitizer,
+/// which is about ten times slower.
 constexpr int trials(int count) {
 #if defined(__SANITIZE_ADDRESS__)
   return (count + 9) / 10;
@@ -15,10 +15,10 @@ constexpr int trials(int count) {
 #endif
 }
 
-/// Whether no case may be left out: OSTRAKON_TEST_EVERY is set. Elsewhere long sweeps are sampled.
+/// Whether OSTRAKON_TEST_EVERY is set: then all cases run. Otherwise long sweeps are sampled.
 inline bool takes_every_case() { return std::getenv("OSTRAKON_TEST_EVERY") != nullptr; }
 
-/// How far apart the cases of a long sweep are.
+/// Returns the step between the cases of a long sweep.
 inline int every_nth(int sampled) { return takes_every_case() ? 1 : sampled; }
 
 }  // namespace ostrakon::tests

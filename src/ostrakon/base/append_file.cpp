@@ -22,7 +22,7 @@ AppendFile::~AppendFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-/// How many bytes the system has taken.
+/// Writes `bytes` and returns how many of them the system took.
 std::size_t AppendFile::put(const std::string& bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -43,7 +43,7 @@ void AppendFile::complete() {
   require(rest_.empty(), failure_);
 }
 
-/// Removes the last bytes of the file; false where the system does not.
+/// Removes the last `bytes` bytes of the file; returns false if the system fails to.
 bool AppendFile::cut_off(std::size_t bytes) {
   struct stat status {};
   return ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) &&
@@ -66,7 +66,7 @@ void AppendFile::close() {
   int failed = 0;
   do failed = ::fsync(descriptor_);
   while (failed != 0 && errno == EINTR);
-  require(failed == 0 || errno == EINVAL,  // pipes and some file systems can't
+  require(failed == 0 || errno == EINVAL,  // pipes and some file systems can't sync
           "can't write '", path_, "' to disk: ", system_error());
   const bool closed = ::close(std::exchange(descriptor_, -1)) == 0 || errno == EINTR;
   require(closed, "can't write '", path_, "': ", system_error());

@@ -6,21 +6,21 @@
 
 namespace ostrakon {
 
-/// A file that only grows. Methods throw Error, naming the path and the reason; the file can be
-/// used again then, as there may be room for more later.
+/// A file that only grows. Methods throw Error, naming the path and the reason. The file can be
+/// used again after an error, as there may be space later.
 class AppendFile {
  public:
-  /// Makes the file where it is not there; what is in it stays.
+  /// Creates the file if it does not exist; keeps its content.
   explicit AppendFile(const std::string& path);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
-  /// Adds all of it at the end of the file, at once where the system takes it at once; or, where it
-  /// throws, nothing. What the system took before it failed is cut off again. If it can't be, it
-  /// counts as added, and the next call writes its rest first.
+  /// Appends all of `bytes`, or throws and appends nothing. A part that the system took before it
+  /// failed is cut off again. If it can't be cut off, the bytes count as appended, and the next
+  /// call writes the rest first.
   void append(const std::string& bytes);
-  /// Throws where the system could not write all of it to the disk. Nothing can be added after it
+  /// Throws if the system could not write everything to the disk. Nothing can be appended after it
   /// has returned.
   void close();
 
@@ -31,8 +31,8 @@ class AppendFile {
 
   std::string path_;
   int descriptor_ = -1;
-  std::string rest_;     // of what counts as added, and is not in the file
-  std::string failure_;  // why put() has stopped
+  std::string rest_;     // bytes that count as appended but are not in the file yet
+  std::string failure_;  // why put() has failed
 };
 
 }  // namespace ostrakon

@@ -3,12 +3,12 @@
 
 namespace ostrakon {
 
-/// Seconds of a clock that only goes forward, from some moment that all of this process' threads
-/// have in common. The system's date, which administrators and time servers set, is not in it.
-/// Kokkos::Timer and Teuchos' timers may go with the date: they are not used.
+/// Returns seconds of a monotonic clock that all threads of this process share. It does not follow
+/// the system's date, which administrators and time servers set; Kokkos::Timer and Teuchos' timers
+/// may follow it and are not used.
 double seconds_now();
 
-/// Measures seconds from its construction on.
+/// Measures the seconds since its construction.
 class Stopwatch {
  public:
   double seconds() const { return seconds_now() - begin_; }

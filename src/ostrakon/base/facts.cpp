@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* no_value = "nothing";
 
-/// "5:bytes"
+/// Appends a part with its length: "5:bytes".
 void pack(const std::string& part, std::string& packed) {
   packed += std::to_string(part.size()) + ":" + part;
 }

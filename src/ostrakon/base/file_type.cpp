@@ -19,7 +19,7 @@ file_type known(const std::filesystem::file_status& status, const std::string& p
   return status.type();
 }
 
-/// False where the path leads to nothing.
+/// Returns false if the path does not exist, or is a broken link.
 bool find(const std::string& path, struct stat& found) {
   const int status = ::stat(path.c_str(), &found);
   if (status != 0 && (errno == ENOENT || errno == ENOTDIR)) return false;

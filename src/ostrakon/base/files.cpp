@@ -26,7 +26,7 @@ namespace {
 
 int open_file(const std::string& path, PlainFile::Mode mode) {
   const bool reads = mode == PlainFile::Mode::read;
-  // Opening a pipe to read blocks until there is a writer, unless told not to.
+  // Opening a pipe for reading blocks until there is a writer, unless O_NONBLOCK is set.
   int flags = O_CLOEXEC | (reads ? O_RDONLY | O_NONBLOCK : O_RDWR | O_CREAT);
   if (mode == PlainFile::Mode::create) flags |= O_TRUNC;
   int descriptor = -1;
@@ -70,7 +70,7 @@ bool is_missing(const std::string& path) {
 void sync_folder(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
   require(descriptor >= 0, "can't open '", path, "' to sync it: ", system_error());
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // some file systems can't
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // not supported everywhere
   const std::string reason = system_error();
   ::close(descriptor);
   require(synced, "can't write '", path, "' to disk: ", reason);
@@ -147,7 +147,8 @@ bool PlainFile::ends_at(std::int64_t bytes) const {
   return got == bytes - first;
 }
 
-/// Requests direct I/O where that is wanted and possible; false where it is neither.
+/// Switches direct I/O on if it is wanted and this transfer allows it, else off; returns whether it
+/// is on.
 bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* data) const {
   const auto is_aligned = [](std::int64_t number) {
     return number % TransferBuffer::alignment == 0;
@@ -158,7 +159,7 @@ bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* d
   const int flags = ::fcntl(descriptor_, F_GETFL);
   const bool set =
       flags >= 0 && ::fcntl(descriptor_, F_SETFL, can ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
-  // File systems that can't say so here, or when it is tried.
+  // Some file systems refuse direct I/O here, others at the first transfer.
   if (!set && can) wants_direct_ = false;
   is_direct_ = can && set;
   return is_direct_;
@@ -194,7 +195,7 @@ const char* PlainFile::read_aligned(std::int64_t offset, std::int64_t bytes,
   const std::int64_t begin = TransferBuffer::round_down(offset);
   const std::int64_t end = TransferBuffer::round_up(offset + bytes);
   if (end - begin > buffer.bytes()) throw std::logic_error("a transfer buffer is too small");
-  // Not beyond the end of the file.
+  // The range is not extended beyond the end of the file.
   const bool has_all = end <= size();
   read(begin, (has_all ? end : offset + bytes) - begin, buffer.data());
   return buffer.data() + (offset - begin);
@@ -225,7 +226,7 @@ void PlainFile::resize(std::int64_t bytes) {
 }
 
 void PlainFile::begin_sync(std::int64_t offset, std::int64_t bytes) {
-  // A hint: sync() is what counts, and says what failed.
+  // This is only a hint, so errors are ignored: sync() reports them.
   [[maybe_unused]] const int ignored =
       ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
 }
@@ -234,7 +235,7 @@ void PlainFile::sync() {
   int failed = 0;
   do failed = ::fsync(descriptor_);
   while (failed != 0 && errno == EINTR);
-  require(failed == 0 || errno == EINVAL,  // some file systems can't
+  require(failed == 0 || errno == EINVAL,  // some file systems lack fsync
           "can't write '", path_, "' to disk: ", system_error());
 }
 
@@ -245,7 +246,7 @@ void PlainFile::drop_cache(std::int64_t offset, std::int64_t bytes) {
 
 void PlainFile::close() {
   const int descriptor = std::exchange(descriptor_, -1);
-  // After a signal the descriptor is gone all the same.
+  // A close that a signal interrupts has released the descriptor nevertheless.
   const bool closed = descriptor < 0 || ::close(descriptor) == 0 || errno == EINTR;
   require(closed, "can't write '", path_, "': ", system_error());
 }

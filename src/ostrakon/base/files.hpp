@@ -7,36 +7,34 @@
 
 namespace ostrakon {
 
-/// What the system says of its last call that failed.
+/// The system's message for its last call that failed.
 std::string system_error();
 
-/// The folder that a path lies in; "." where the path names none.
+/// The folder that contains `path`; "." if the path names none.
 std::string parent_folder(const std::string& path);
 
-/// "a/b" of "a/b//"; "/" stays.
+/// Removes trailing slashes: "a/b//" becomes "a/b"; "/" stays.
 std::string without_slashes(std::string path);
 
-/// Whether nothing has that name. Not where the system won't say.
+/// Whether no file has that name; false if the system can't tell.
 bool is_missing(const std::string& path);
 
-/// Makes sure that a folder's list of names has reached the disk. Throws Error.
+/// Syncs a folder, so that the names in it have reached the disk. Throws Error.
 void sync_folder(const std::string& path);
 
-/// Gives the file `from` the name `to`, for good: replaces what has that name, and syncs the
-/// folder. Throws Error.
+/// Renames the file `from` to `to`, replacing any file of that name, and syncs the folder, so that
+/// the new name survives a crash. Throws Error.
 void rename_file(const std::string& from, const std::string& to);
 
-/// From now on a write beyond the largest size that the system lets this process' files have
-/// (ulimit -f) is an error like any other, not the end of the process (SIGXFSZ). For programs,
-/// first in main.
+/// Makes writes beyond the process' file size limit (ulimit -f) ordinary errors; they would end the
+/// process by SIGXFSZ. Programs call it first in main.
 void get_errors_for_file_sizes();
 
-/// Bytes that may be written to the file system that a path is on; largest int64 where it doesn't
-/// say.
+/// Free bytes of the file system that a path is on; the largest int64 if the system doesn't tell.
 std::int64_t free_bytes(const std::string& path);
 
-/// Memory that files are read to and written from without a copy by the system: it begins at a
-/// multiple of `alignment`, and so should offsets and byte counts.
+/// A buffer for direct I/O: it begins at a multiple of `alignment`, and file offsets and byte
+/// counts should be such multiples, too.
 class TransferBuffer {
  public:
   static constexpr std::int64_t alignment = 4096;
@@ -45,7 +43,7 @@ class TransferBuffer {
   char* data() const { return data_.get(); }
   std::int64_t bytes() const { return bytes_; }
 
-  /// The multiple of `alignment` that `offset` is, or that is before it.
+  /// Returns the largest multiple of `alignment` that is not above `offset`.
   static std::int64_t round_down(std::int64_t offset) { return offset / alignment * alignment; }
   static std::int64_t round_up(std::int64_t offset) { return round_down(offset + alignment - 1); }
 
@@ -57,14 +55,14 @@ class TransferBuffer {
   std::int64_t bytes_;
 };
 
-/// An open file, read and written at any place, by any thread. Methods throw Error, naming the
-/// path.
+/// An open file for reads and writes at any offset, from any thread. Methods throw Error, naming
+/// the path.
 class PlainFile {
  public:
   enum class Mode {
-    read,   ///< of a plain file: folders, devices, pipes and Git LFS pointers are refused
-    write,  ///< read too; made if it is not there, what is in it stays
-    create  ///< as write, emptied
+    read,   ///< opens a plain file; refuses folders, devices, pipes and Git LFS pointers
+    write,  ///< opens for reading and writing; creates the file if it is missing, keeps its content
+    create  ///< as write, but empties the file
   };
   PlainFile(const std::string& path, Mode mode);
   PlainFile(PlainFile&& other) noexcept;
@@ -73,30 +71,33 @@ class PlainFile {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  /// Whether reading finds the end there: some systems report an older size for a while.
+  /// Whether reading finds the end of the file there: some systems report an older size for a
+  /// while.
   bool ends_at(std::int64_t bytes) const;
 
-  /// From now on what is aligned as TransferBuffer says passes between memory and disk without a
-  /// copy in the system's memory, where the file system can do so: large files are transferred
-  /// faster, and evict nothing from that memory. One thread at a time may use the file then.
+  /// Uses direct I/O from now on, where the file system can and offsets, sizes and memory are
+  /// aligned as TransferBuffer says: large transfers are faster, and do not evict others from the
+  /// page cache. Only one thread at a time may use the file afterwards.
   void prefer_direct() { wants_direct_ = true; }
-  /// All `bytes` bytes, however many calls that takes. `read` throws where the file ends before.
+  /// Reads exactly `bytes` bytes, in as many system calls as needed; throws if the file ends
+  /// before.
   void read(std::int64_t offset, std::int64_t bytes, void* data) const;
-  /// The same, or as many of them as there are before the end of the file. Returns their number.
+  /// Reads up to `bytes` bytes, fewer at the end of the file. Returns their number.
   std::int64_t read_up_to(std::int64_t offset, std::int64_t bytes, void* data) const;
-  /// Bytes as of `read`, somewhere in `buffer`, which has space for them and twice the alignment
-  /// more: read with what is around them, so that it may be direct.
+  /// Reads as `read` does, and returns where in `buffer` the bytes are. `buffer` must have space
+  /// for them and twice the alignment: the range is widened to aligned offsets, so that the read
+  /// can be direct.
   const char* read_aligned(std::int64_t offset, std::int64_t bytes,
                            const TransferBuffer& buffer) const;
   void write(std::int64_t offset, std::int64_t bytes, const void* data);
   void resize(std::int64_t bytes);
-  /// Asks the system to begin with writing these bytes to disk, without waiting for it.
+  /// Asks the system to begin writing these bytes to disk, without waiting.
   void begin_sync(std::int64_t offset, std::int64_t bytes);
   void sync();
-  /// Asks the system to drop its cached copy of what is on disk already, so that it is read from
-  /// there.
+  /// Asks the system to drop bytes that are on disk from its page cache, so that they are read from
+  /// the disk next.
   void drop_cache(std::int64_t offset, std::int64_t bytes);
-  /// Throws where the system could not write all of it.
+  /// Throws if the system could not write all bytes.
   void close();
 
  private:

@@ -20,8 +20,8 @@ void write(std::uint64_t control) {
 
 #elif defined(__aarch64__)
 
-// FZ, of fp32 and double. fp16 has a bit of its own, FZ16: its subnormal numbers are as fast as
-// others and are needed.
+// FZ flushes fp32 and fp64. fp16 has its own bit, FZ16, which stays off: its subnormal numbers are
+// not slow, and are needed.
 constexpr std::uint64_t flushes = std::uint64_t{1} << 24;
 
 std::uint64_t read() {

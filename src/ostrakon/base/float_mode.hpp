@@ -6,32 +6,32 @@
 
 namespace ostrakon {
 
-/// What arithmetic does with subnormal numbers, those nearer to 0 than any normal one (2^-126 in
-/// fp32). On many processors each of them costs a hundred cycles or more.
+/// How arithmetic treats subnormal numbers, which are smaller than the smallest normal number
+/// (2^-126 in fp32). On many processors each of them costs a hundred cycles or more.
 enum class Subnormals {
-  flush,  ///< takes them as 0, and gives 0 instead of them
-  keep    ///< as IEEE 754 says
+  flush,  ///< reads them as 0, and returns 0 in place of them
+  keep    ///< follows IEEE 754
 };
 constexpr Named<Subnormals> subnormals_names[] = {{Subnormals::flush, "flush"},
                                                   {Subnormals::keep, "keep"}};
 
-/// Whether threads of this kind of processor can flush subnormal numbers: x86-64 and 64-bit Arm.
+/// Whether threads of this processor architecture can flush subnormal numbers: x86-64 and 64-bit
+/// Arm.
 #if defined(__x86_64__) || defined(__aarch64__)
 constexpr bool can_flush_subnormals = true;
 #else
 constexpr bool can_flush_subnormals = false;
 #endif
 
-/// The mode of a thread's floating-point unit: subnormal numbers, rounding and traps. The thread of
-/// a program that calls this library may have any; new threads have that of the thread that makes
-/// them.
+/// The control state of a thread's floating-point unit: subnormal numbers, rounding and traps. A
+/// program that calls this library may have set any; a new thread inherits it from the thread that
+/// creates it.
 class FloatMode {
  public:
   static FloatMode of_this_thread();
-  /// Returns the mode with another treatment of subnormal numbers; itself where
-  /// can_flush_subnormals is false.
+  /// Returns this mode with `subnormals` set; unchanged if can_flush_subnormals is false.
   FloatMode with(Subnormals subnormals) const;
-  /// For this thread from now on. Exceptions that it has noted so far stay.
+  /// Sets this mode for the calling thread. Exception flags that are raised stay raised.
   void use() const;
   Subnormals subnormals() const;
 
@@ -41,10 +41,10 @@ class FloatMode {
  private:
   explicit FloatMode(std::uint64_t bits) : bits_(bits) {}
 
-  std::uint64_t bits_;  // of MXCSR or FPCR that control
+  std::uint64_t bits_;  // control bits of MXCSR or FPCR
 };
 
-/// The calling thread's mode with other treatment of subnormal numbers, until its end.
+/// Sets how the calling thread treats subnormal numbers until the end of the scope.
 class FloatModeScope {
  public:
   explicit FloatModeScope(Subnormals subnormals) : before_(FloatMode::of_this_thread()) {

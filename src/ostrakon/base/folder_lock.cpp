@@ -24,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 void wait(milliseconds time) { std::this_thread::sleep_for(time); }
 
-/// At which the counter of a lock grows, if it can be believed.
+/// Returns the interval at which the holder renews its counter, or `ours` if the text does not give
+/// a plausible one.
 milliseconds interval_of(const std::string& found, milliseconds ours) {
   const auto them = read_holder(found);
   return them && them->process != 0
@@ -45,7 +46,7 @@ std::string name_of(const std::string& found) {
   return them ? describe(*them) : "another process";
 }
 
-/// Starts a thread that gets none of the process's signals, which are for others.
+/// Starts a thread with all signals blocked: signals are for the process's other threads.
 template <class Work>
 std::thread start_without_signals(const Work& work) {
   sigset_t all, before;
@@ -55,7 +56,7 @@ std::thread start_without_signals(const Work& work) {
   try {
     thread = std::thread(work);
   } catch (const std::system_error&) {
-    // The system gives no thread: the lock in the kernel, and require_held(), do without.
+    // If the system has no thread left, the kernel lock and require_held() work without it.
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
@@ -97,8 +98,8 @@ LockText FolderLock::read() const {
   return options_.read ? options_.read(path_) : read_lock_text(path_);
 }
 
-/// Nothing where the file was removed meanwhile. Throws Error where it can't be read: who holds it
-/// is not known then.
+/// Reads the lock file; returns nothing if it was removed meanwhile. Throws Error if it can't be
+/// read: the holder is unknown then.
 std::optional<std::string> FolderLock::read_or_throw() const {
   const LockText found = read();
   if (is_removed(found.error)) return std::nullopt;
@@ -119,7 +120,7 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
   if (descriptor_ >= 0) close(descriptor_);
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const bool made = descriptor_ >= 0, exists = !made && errno == EEXIST;
-  // Its holder has just ended: which another host may see at any call.
+  // Its holder has just ended, which any call may notice if the holder is on another host.
   const auto ended = [&](int error) { return may_wait && is_removed(error); };
   if (exists) {
     descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -154,33 +155,33 @@ FolderLock::Attempt FolderLock::attempt(bool may_wait) {
   }
   const std::optional<std::string> found = read_or_throw();
   if (!found) return Attempt::again;
-  bool settles = !kernel_lock, is_taken = false;  // from a holder that may still run
-  // An empty file is one whose holder has ended, or is just about to write what it is.
+  bool settles = !kernel_lock, is_taken = false;  // is_taken: from a live holder
+  // An empty file means that its holder has ended, or is about to write its name.
   if (!found->empty() || !kernel_lock) {
     if (!is_gone(*found, kernel_lock, settles, is_taken)) {
       const std::optional<std::string> now = read_or_throw();
-      if (!now || (now->empty() && now != found)) return Attempt::again;  // it has ended meanwhile
+      if (!now || (now->empty() && now != found)) return Attempt::again;  // its holder ended
       refuse(*now);
     }
     if (!is_file_of(path_, descriptor_)) return Attempt::again;
   }
   write_first(made);
   if (is_taken) tell_taken(*found);
-  // Another process may have concluded the same: the last to write has it.
+  // Another process may have decided to take the lock at the same time: the last to write has it.
   if (settles) wait(std::min(self_.interval / 5, milliseconds(2000)));
   require_taken();
   return Attempt::taken;
 }
 
-/// Throws Error where another process has written its name since, or where that is not known.
+/// Throws Error if another process has written its name since, or if the file can't be read.
 void FolderLock::require_taken() {
   look();
   if (is_lost_) refuse(read().text);
   require(unread_ == 0, path_, " can't be read: ", std::generic_category().message(unread_));
 }
 
-/// Whether the file may be taken over from whom its text names. `settles`: where another one may do
-/// so at the same time.
+/// Whether the lock may be taken from the holder that the text names. Sets `settles` if another
+/// process may take it at the same time.
 bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settles,
                          bool& is_taken) const {
   const auto them = read_holder(found);
@@ -201,7 +202,8 @@ bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settl
   return gone;
 }
 
-/// Gives who has lost the lock the time to notice it, before anything in the folder is changed.
+/// Waits for the former holder to notice that it has lost the lock, before anything in the folder
+/// is changed.
 void FolderLock::tell_taken(const std::string& found) const {
   const milliseconds time = interval_of(found, self_.interval) * 6 / 5;
   tell(text("taken from ", name_of(found), ", as asked; waits ",
@@ -209,7 +211,7 @@ void FolderLock::tell_taken(const std::string& found) const {
   wait(time);
 }
 
-/// Whether the file does not change in three intervals.
+/// Whether the file stays unchanged for three intervals.
 bool FolderLock::stands_still(const std::string& found) const {
   const milliseconds interval = interval_of(found, self_.interval);
   const Clock::time_point end = Clock::now() + 3 * interval;
@@ -220,7 +222,7 @@ bool FolderLock::stands_still(const std::string& found) const {
   return true;
 }
 
-/// A file of ours in place of one that another process has open and locked.
+/// Replaces the lock file, which another process has open and locked, by a new one.
 void FolderLock::replace_file() {
   const std::string own = path_ + "." + self_.id;
   close(descriptor_);
@@ -236,8 +238,8 @@ void FolderLock::replace_file() {
   }
 }
 
-/// Those that were killed in replace_file() have left files. One that is new may still be at it;
-/// how old files are the server says, of ours too.
+/// Removes files that killed processes left in replace_file(). A recent file may still be in use;
+/// its age is measured by the file server's clock.
 void FolderLock::remove_remains() const {
   const std::filesystem::path path(path_);
   const std::string begin = path.filename().string() + ".";
@@ -276,7 +278,7 @@ void FolderLock::write_first(bool made) {
   }
 }
 
-/// Whether the file is known to be ours still.
+/// Whether the lock file is known to be still ours.
 bool FolderLock::look() {
   if (is_lost_) return false;
   const Clock::time_point now = Clock::now();
@@ -286,7 +288,7 @@ bool FolderLock::look() {
   seen_ = now;
   if (found.error == ENOENT) return make_again();
   const auto holder = read_holder(found.text);
-  // An empty one is ours where the system does not say that it is another.
+  // An empty file is ours unless the system says that it is another file.
   if (holder ? holder->id == self_.id : found.text.empty() && !is_other_file(path_, descriptor_))
     return true;
   lost_ = name_of(found.text);
@@ -294,7 +296,8 @@ bool FolderLock::look() {
   return false;
 }
 
-/// The file was removed by hand, and no process has taken the folder since.
+/// Creates the lock file again after it was removed by hand; fails if another process has taken the
+/// folder since.
 bool FolderLock::make_again() {
   const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) return false;
@@ -306,7 +309,7 @@ bool FolderLock::make_again() {
   try {
     write();
   } catch (const Error&) {
-    // The next renewal tries again.
+    // If this fails, the next renewal tries again.
   }
   return true;
 }
@@ -316,8 +319,8 @@ void FolderLock::require_held() {
   look();
   require(!is_lost_, "'", parent_folder(path_), "' was taken by ", lost_,
           ": nothing more is written there");
-  // Who takes it waits for longer than an interval before anything is changed: one look that fails
-  // loses nothing.
+  // A single failed read is tolerated: a process that takes the lock waits for longer than an
+  // interval before it changes anything.
   require(unread_ == 0 || Clock::now() - seen_ <= self_.interval, path_,
           " can't be read: ", std::generic_category().message(unread_),
           "; whether the folder still is this run's is not known: nothing more is written there");
@@ -327,15 +330,15 @@ void FolderLock::keep_renewing() {
   std::unique_lock<std::mutex> guard(mutex_);
   Clock::time_point next = Clock::now() + self_.interval;
   while (!wakes_.wait_until(guard, next, [this] { return ends_; })) {
-    next = Clock::now() + self_.interval;  // however long the file system takes
+    next = Clock::now() + self_.interval;  // a fixed pace, even if the file system is slow
     const bool is_ours = look();
     if (is_lost_) return;
-    if (!is_ours) continue;  // what can't be read may be another one's by now
+    if (!is_ours) continue;  // a file that can't be read may belong to another process by now
     ++self_.renewed;
     try {
       write();
     } catch (const Error&) {
-      // A full or absent file system may be there again at the next one.
+      // If the file system is full or absent, the next renewal tries again.
     }
   }
 }
@@ -343,7 +346,7 @@ void FolderLock::keep_renewing() {
 void FolderLock::release() {
   const auto holder = read_holder(read().text);
   if (holder && holder->id == self_.id && unlink(path_.c_str()) != 0)
-    // What an empty file says, too.
+    // An empty file also means that the lock is released.
     if (ftruncate(descriptor_, 0) != 0) std::perror(path_.c_str());
   close(descriptor_);
 }

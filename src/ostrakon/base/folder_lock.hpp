@@ -12,50 +12,51 @@
 #include <string>
 #include <thread>
 
-// A folder that one process at a time may change, whichever hosts see it. Its file "run.lock" is
-// locked in the kernel, which many network file systems pass on to their server, and which ends
-// with the process or its host; and its text names the holder (lock_holder.hpp) with a counter that
-// grows while the holder is there, for file systems that don't lock, or on each host apart.
+// A lock on a folder that one process at a time may change, also across hosts. Its file "run.lock"
+// is locked in the kernel: many network file systems pass this lock on to their server, and it ends
+// with the process or its host. For file systems that don't lock, or lock on each host apart, the
+// file's text names the holder (lock_holder.hpp), with a counter that grows while the holder runs.
 //
-// A process that finds a text and no kernel lock takes the file over where the holder is gone: the
-// same host, since the same boot, can tell at once; others because the counter does not change for
-// three intervals. What can't be read proves nothing: there is no take-over then, and no renewal.
+// A process that finds a text and no kernel lock takes the file over if the holder is gone. On the
+// same host, since the same boot, that is known at once; on other hosts, it is known when the
+// counter has not changed for three intervals. While the file can't be read, the lock is neither
+// taken over nor renewed.
 
 namespace ostrakon {
 
 struct FolderLockOptions {
-  bool take_from_holder = false;  ///< even if it is held; the holder notices, see require_held()
-  std::chrono::milliseconds interval{10'000};  ///< between renewals of the counter
-  std::chrono::milliseconds patience{2'000};   ///< for a holder that is just about to end
-  /// Receives sentences: what is waited for, and from which holder the lock was taken. May be
-  /// empty.
+  bool take_from_holder = false;               ///< also if it is held; its holder notices
+  std::chrono::milliseconds interval{10'000};  ///< time between renewals of the counter
+  std::chrono::milliseconds patience{2'000};   ///< wait for a holder about to end
+  /// Receives sentences for the user: on waiting, and on the holder from which the lock was taken.
+  /// May be empty.
   std::function<void(const std::string&)> tell;
-  std::string advice;  ///< what follows "... is in use by ...": "; end it"
-  /// Who we are; nothing: this process. For tests.
+  std::string advice;  ///< appended to the error "... is in use by ...": "; end it"
+  /// The holder to write; nothing: this process. For tests.
   std::optional<LockHolder> holder;
-  /// Locks an open file for this process alone, without waiting: 0, or errno. For tests: another
-  /// file system.
+  /// Locks an open file for this process alone, without waiting; returns 0 or errno. Tests use it
+  /// to imitate other file systems.
   std::function<int(int descriptor)> try_lock;
-  /// Reads the file, as read_lock_text() does. For tests: one that fails.
+  /// Reads the file, as read_lock_text() does. Tests use it to make reads fail.
   std::function<LockText(const std::string& path)> read;
 };
 
-/// Holds a folder from its construction to its end, when the file is removed. A thread renews the
-/// counter.
+/// Holds the lock on a folder from construction to destruction, which removes the file. A thread
+/// renews the counter.
 class FolderLock {
  public:
-  /// Throws Error that names the holder where there is one; and where the file can't be written.
-  /// The folder is there.
+  /// Throws Error if the folder has another holder, which it names, or if the file can't be
+  /// written. The folder must exist.
   FolderLock(const std::string& folder, FolderLockOptions options);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// Throws Error that names the present holder where the folder was taken over, or says why that
-  /// is not known, for longer than an interval. Looks at the file: to be called before a change
-  /// that another process must not make at the same time.
+  /// Throws Error if the folder was taken over, naming its present holder, or if the file could not
+  /// be read for longer than an interval. Reads the file: to be called before any change that
+  /// another process must not make at the same time.
   void require_held();
-  /// Whether it was taken over when the counter was last to be renewed.
+  /// Whether the lock had been taken over at the last renewal of the counter.
   bool is_lost() const { return is_lost_; }
 
  private:
@@ -84,12 +85,13 @@ class FolderLock {
   LockHolder self_;
   int descriptor_ = -1;
 
-  std::mutex mutex_;  // of the file, and of
-  std::string lost_;  // who has taken it
-  int unread_ = 0;    // why the last look could not read it; 0: it could
-  std::chrono::steady_clock::time_point seen_ = std::chrono::steady_clock::now();  // the last read
+  std::mutex mutex_;  // guards the lock file, lost_, unread_, seen_ and ends_
+  std::string lost_;  // the process that has taken the lock
+  int unread_ = 0;    // errno of the last read of the file; 0: it was read
+  std::chrono::steady_clock::time_point seen_ =
+      std::chrono::steady_clock::now();  // of the last successful read
   bool ends_ = false;
-  std::atomic<bool> is_lost_{false};  // known without waiting for a file system
+  std::atomic<bool> is_lost_{false};  // atomic, so that is_lost() never waits for a file system
   std::condition_variable wakes_;
   std::thread renewal_;
 };

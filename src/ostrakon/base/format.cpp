@@ -8,13 +8,13 @@ namespace ostrakon {
 
 namespace {
 
-/// |value|, also of the smallest number, which has no positive counterpart.
+/// Returns |value|, also of the smallest number, whose negative does not fit into an int64.
 std::uint64_t magnitude(std::int64_t value) {
   const std::uint64_t bits = static_cast<std::uint64_t>(value);
   return value < 0 ? 0 - bits : bits;
 }
 
-/// A character of UTF-8 (RFC 3629); of 0 bytes where there is none.
+/// A character of UTF-8 (RFC 3629); 0 bytes: not valid.
 struct Character {
   std::size_t bytes = 0;
   std::uint32_t code = 0;
@@ -38,8 +38,8 @@ Character read_character(const std::string& text, std::size_t at) {
   return {bytes, code};
 }
 
-/// Control characters (of ASCII and of ISO 6429), those that end lines, and those that change the
-/// direction of the text around them.
+/// Whether a terminal may act on a character: control characters (of ASCII and of ISO 6429), line
+/// separators, and characters that change the direction of the text around them.
 bool gives_orders(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
          code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
@@ -72,7 +72,7 @@ std::string escape(const std::string& text, bool lines) {
   return out;
 }
 
-/// The last place up to `at` where no character of UTF-8 is cut.
+/// Returns the last position up to `at` that does not cut a UTF-8 character.
 std::size_t character_start(const std::string& text, std::size_t at) {
   if (at >= text.size()) return text.size();
   std::size_t start = at;
@@ -90,12 +90,12 @@ std::string format_bytes(std::int64_t bytes) {
   if (size < 1024) return sign + std::to_string(size) + " B";
   std::size_t unit = 0;
   double value = static_cast<double>(size) / 1024.0;
-  // 1023.995 would be shown as 1024.00.
+  // 1023.995 would be shown as 1024.00, so the next unit begins there.
   while (unit + 1 < units.size() && value >= 1023.995) {
     value /= 1024.0;
     ++unit;
   }
-  // Digits by hand: what printf puts for the decimal point depends on the locale.
+  // The digits are written by hand, as printf's decimal point depends on the locale.
   const long long hundredths = std::llround(value * 100.0);
   const std::string fraction = std::to_string(100 + hundredths % 100).substr(1);
   return sign + std::to_string(hundredths / 100) + "." + fraction + " " + units[unit];

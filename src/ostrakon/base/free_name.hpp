@@ -5,9 +5,8 @@
 
 namespace ostrakon {
 
-/// A path that is not in use, for something to be renamed: "<start><end>", or "<start>-2<end>" and
-/// so on where that is taken, also by a link that leads nowhere. Throws Error where the system does
-/// not say.
+/// Returns a path that is not in use: "<start><end>", or "<start>-2<end>" and so on if that exists,
+/// also as a broken link. Throws Error if the system can't tell.
 std::string free_name(const std::string& start, const std::string& end = "");
 
 }  // namespace ostrakon

@@ -8,10 +8,11 @@
 
 namespace ostrakon {
 
-/// Eight bytes at a time, as xxHash mixes its lanes: whole plans are hashed at every start.
+/// Hashes eight bytes at a time, mixed as in xxHash's lanes: fast, as whole plans are hashed at
+/// every start.
 class Hasher {
  public:
-  /// Strings, numbers and enumerators.
+  /// Adds strings, numbers and enumerators.
   template <class... Values>
   void add(const Values&... values) {
     (add_one(values), ...);

@@ -78,7 +78,7 @@ std::string Object::text_attribute(const std::string& name) const {
   const Id type(check_read(H5Aget_type(attribute.get()), *storage_, name), H5Tclose);
   require(H5Tget_class(type.get()) == H5T_STRING, "'", path(), "': attribute '", name, "' of ",
           name_, " is not text");
-  if (H5Tis_variable_str(type.get()) > 0) {  // as h5py writes it
+  if (H5Tis_variable_str(type.get()) > 0) {  // h5py writes variable-length strings
     char* characters = nullptr;
     check_read(H5Aread(attribute.get(), type.get(), static_cast<void*>(&characters)), *storage_,
                name);
@@ -136,7 +136,7 @@ void Dataset::write(Type memory_type, const void* values) {
               *storage_, "write");
 }
 
-/// A filter that is missing is no damage.
+/// Checks the result of an access to elements. A missing filter is reported as such, not as damage.
 void Dataset::check_elements(int result) const {
   if (result < 0 && storage_->failure().empty())
     require(missing_filter_.empty(), "'", path(), "': ", name_, " is stored with the HDF5 filter ",
@@ -177,7 +177,8 @@ void Dataset::read_elements(Type memory_type, std::int64_t first, std::int64_t c
   const std::size_t rank = shape_.size();
   std::vector<hsize_t> start(rank), size(rank);
   char* out = static_cast<char*>(values);
-  // Box by box: each is as many whole slices as there are, of the first dimension that allows one.
+  // A range of elements is transferred box by box: each box is as many whole slices as fit, along
+  // the first dimension that allows one.
   while (count > 0) {
     std::int64_t slice = elements;
     std::int64_t taken = 0;

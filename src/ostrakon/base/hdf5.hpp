@@ -40,7 +40,7 @@ class Id {
 
   std::int64_t get() const { return value_; }
   bool valid() const { return value_ >= 0; }
-  /// False where HDF5 could not close it.
+  /// Closes the identifier; returns false if HDF5 could not close it.
   bool reset();
 
  private:
@@ -48,27 +48,27 @@ class Id {
   Close close_ = nullptr;
 };
 
-/// Something in a file that carries attributes: the root group or a data set.
+/// An object in a file that carries attributes: the root group or a data set.
 class Object {
  public:
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, std::int64_t value);
 
   bool has_attribute(const std::string& name) const;
-  /// Throw Error where the attribute is missing or of another type.
+  /// These throw Error if the attribute is missing or of another type.
   std::string text_attribute(const std::string& name) const;
   std::int64_t integer_attribute(const std::string& name) const;
 
  protected:
   Object(Id id, std::shared_ptr<Storage> storage, std::string name)
       : id_(std::move(id)), storage_(std::move(storage)), name_(std::move(name)) {}
-  const std::string& path() const;  ///< of the file, for messages
+  const std::string& path() const;  ///< path of the file, for messages
   Id open_attribute(const std::string& name) const;
   void create_attribute(const std::string& name, std::int64_t type, const void* value);
 
   Id id_;
   std::shared_ptr<Storage> storage_;
-  std::string name_;  ///< inside the file, for messages
+  std::string name_;  ///< path inside the file, for messages
 
   friend class File;
 };
@@ -78,18 +78,18 @@ class Dataset : public Object {
  public:
   Type type() const { return type_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  /// A filter of HDF5 that the elements were stored with and that can't be used here, for messages:
-  /// "lzf (32000)"; empty where there is none.
+  /// The HDF5 filter that the elements were stored with and that this HDF5 lacks, for messages:
+  /// "lzf (32000)"; empty if there is none.
   const std::string& missing_filter() const { return missing_filter_; }
 
-  /// Adds `count` elements to a series. Values that `type()` can't hold are clipped.
+  /// Appends `count` elements to a series. Values that `type()` can't hold are clipped.
   void append(Type memory_type, const void* values, std::int64_t count);
-  /// The whole array.
+  /// Writes or reads the whole array.
   void write(Type memory_type, const void* values);
   void read(Type memory_type, void* values) const;
-  /// Elements [first, first + count) of a series.
+  /// Reads elements [first, first + count) of a series.
   void read(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
-  /// Elements [first, first + count) of an array, row-major.
+  /// Reads elements [first, first + count) of an array, row-major.
   void read_elements(Type memory_type, std::int64_t first, std::int64_t count, void* values) const;
 
  private:
@@ -109,45 +109,47 @@ class Dataset : public Object {
   friend class File;
 };
 
-/// A file, and its root group. Its data sets can't be used after it is gone.
+/// A file, and its root group. Its data sets can't be used after the File is destroyed.
 class File {
  public:
-  /// Writes to "<path>.partial" until commit(); throws Error where another process does so. `kind`
-  /// ("token file") is for messages.
+  /// Creates a file, written as "<path>.partial" until commit(). Throws Error if another process
+  /// writes it. `kind` ("token file") is used in messages.
   static File create(const std::string& path, const std::string& kind);
-  /// Read-only. Missing, a folder, empty, not HDF5, truncated: each throws its own message.
+  /// Opens a file read-only. Throws a specific Error for each case: missing, a folder, empty, not
+  /// HDF5, truncated.
   static File open(const std::string& path, const std::string& kind);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) = delete;
-  /// Removes what was not committed.
+  /// Removes the partial file if it was not committed.
   ~File();
 
   const std::string& path() const;
-  /// Where it is until commit(); empty where it is not being written.
+  /// Path of the file until commit(); empty if the file is not being written.
   const std::string& partial_path() const { return partial_path_; }
   const std::string& kind() const { return kind_; }
   Object root() const;
 
-  /// A one-dimensional, growing data set in chunks of `chunk` elements, each with a checksum.
+  /// Creates a one-dimensional, growing data set in chunks of `chunk` elements, each with a
+  /// checksum.
   Dataset create_series(const std::string& name, Type type, std::int64_t chunk);
-  /// An array of fixed shape, laid out in one piece. Groups on the way to `name` are made.
+  /// Creates an array of fixed shape with contiguous layout, and the groups on the path `name`.
   Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
 
   bool has(const std::string& name) const;
-  /// Lists the names of the data sets in a group and the groups in it, sorted within each group:
-  /// "block.3/weight". Empty where there is no such group.
+  /// Lists the names of the data sets in a group and its subgroups, sorted within each group:
+  /// "block.3/weight". Empty if there is no such group.
   std::vector<std::string> datasets(const std::string& group) const;
   Dataset dataset(const std::string& name) const;
 
-  /// Marks the root with the file's format; check_format requires it.
+  /// write_format() stores the file's format as attributes of the root; check_format() requires it.
   void write_format(const std::string& format, std::int64_t version);
   void check_format(const std::string& format, std::int64_t version) const;
 
   /// Flushes, closes and syncs the file. Nothing can be written to it afterwards. Throws Error also
-  /// for what could not be written before.
+  /// if an earlier write failed.
   void complete();
-  /// complete(), where that was not called, then renames it to path() and syncs the folder.
+  /// Calls complete() if needed, then renames the file to path() and syncs the folder.
   void commit();
 
  private:
@@ -157,36 +159,36 @@ class File {
   Id id_;
   std::shared_ptr<Storage> storage_;
   std::string kind_;
-  std::string partial_path_;  ///< empty: nothing to commit or remove
+  std::string partial_path_;  ///< empty: there is nothing to commit or remove
 };
 
-/// An array of a file that is laid out before there are values.
+/// An array that a file gets space for before its values exist.
 struct ArrayShape {
-  std::string name;  ///< with the groups on the way to it
+  std::string name;  ///< path in the file, with its groups
   Type type = Type::float32;
   std::vector<std::int64_t> shape;
   std::vector<std::pair<std::string, std::string>> attributes;
 };
 
-/// All bytes of an HDF5 file of contiguous arrays but their values, and where those go. Writing
-/// `structure`, and the values at their offsets, gives that HDF5 file.
+/// An HDF5 file of contiguous arrays without their values: all other bytes, and the offsets of the
+/// values. Writing `structure`, and the values at their offsets, gives a valid HDF5 file.
 struct FileTemplate {
   struct Extent {
     std::int64_t offset = 0;
     std::string bytes;
   };
-  std::int64_t bytes = 0;             ///< of the file
-  std::vector<std::int64_t> offsets;  ///< of each array's values
-  std::vector<Extent> structure;      ///< in order
+  std::int64_t bytes = 0;             ///< size of the file
+  std::vector<std::int64_t> offsets;  ///< file offset of each array's values
+  std::vector<Extent> structure;      ///< ascending by offset
 };
 
-/// Lays out a file with these text attributes of its root and these arrays, in this order, of which
-/// large ones begin at multiples of 4 KiB. The same arguments give the same bytes. Throws Error.
+/// Lays out a file with these text attributes of its root and these arrays, in this order. Large
+/// arrays begin at multiples of 4 KiB. Equal arguments give equal bytes. Throws Error.
 FileTemplate make_template(const std::vector<std::pair<std::string, std::string>>& attributes,
                            const std::vector<ArrayShape>& arrays);
 
-/// XXH3 (64 bits) of bytes that come in parts. The algorithm reads bytes, so elements are hashed in
-/// the little-endian order that every supported machine has.
+/// XXH3 (64 bits) of bytes that are added in parts. Elements are hashed in little-endian order,
+/// which every supported machine has.
 class Checksum {
  public:
   Checksum();
@@ -194,7 +196,7 @@ class Checksum {
   ~Checksum();
 
   void add(const void* data, std::int64_t bytes);
-  /// More may be added afterwards.
+  /// The checksum of all bytes so far; more may be added afterwards.
   std::uint64_t value() const;
   /// The checksum as sixteen hexadecimal digits.
   std::string hex() const;
@@ -206,7 +208,7 @@ class Checksum {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-/// "(768, 3)"
+/// Formats a shape: "(768, 3)".
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
 }  // namespace ostrakon::hdf5

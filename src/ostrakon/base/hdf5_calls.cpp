@@ -12,8 +12,8 @@ static_assert(sizeof(hid_t) == sizeof(std::int64_t), "HDF5 1.10 or newer");
 
 namespace {
 
-/// The upper half of an fp32: HDF5 has no such type of its own, but converts whatever is described
-/// to it. It exists as long as the process.
+/// Creates the type bf16 as the upper half of an fp32: HDF5 has no such type, but converts any
+/// floating-point layout that is described to it. The identifier is never closed.
 hid_t make_bfloat16() {
   constexpr std::size_t bytes = 2, sign = 15, exponent = 7, exponent_bits = 8, mantissa_bits = 7;
   const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
@@ -29,7 +29,7 @@ hid_t bfloat16_type() {
   return type;
 }
 
-/// The same, where HDF5 opens the file.
+/// Returns a property list for files that HDF5 opens itself, without Storage.
 Id file_access(const std::string& path) {
   Id access = property_list(H5P_FILE_ACCESS, path);
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path,

@@ -14,10 +14,10 @@
 namespace ostrakon::hdf5 {
 namespace {
 
-/// Where the file `path` is written until it is complete.
+/// The name of the file `path` while it is written.
 std::string partial_name(const std::string& path) { return path + ".partial"; }
 
-/// Tells apart what HDF5 would call by one name.
+/// Throws a specific Error for each file that HDF5 would only call "not HDF5".
 void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
   require_plain_file(path, kind);
   std::array<char, 8> found{};
@@ -28,7 +28,7 @@ void check_looks_like_hdf5(const std::string& path, const std::string& kind) {
   require(found == signature, "'", path, "' is not an HDF5 file; expected a ", kind);
 }
 
-/// The first filter of a data set that this HDF5 lacks; empty where it has all.
+/// Returns the first filter of a data set that this HDF5 lacks; empty if it has all.
 std::string find_missing_filter(hid_t dataset, Storage& storage, const std::string& name) {
   const Id creation(check_read(H5Dget_create_plist(dataset), storage, name), H5Pclose);
   const int filters = check_read(H5Pget_nfilters(creation.get()), storage, name);
@@ -56,7 +56,7 @@ File File::create(const std::string& path, const std::string& kind) {
   auto storage = std::make_shared<Storage>(partial, PlainFile::Mode::create, path);
   const Id access = file_access(*storage);
   File file(Id(), storage, kind);
-  file.partial_path_ = partial;  // removed from here on
+  file.partial_path_ = partial;  // from here on the destructor removes the file
   file.id_ = written_id(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
                         H5Fclose, *storage, "create the file");
   return file;
@@ -127,7 +127,7 @@ Dataset File::create_array(const std::string& name, Type type,
 
 bool File::has(const std::string& name) const {
   silence();
-  // HDF5 needs every group on the path to be looked up by itself.
+  // HDF5 looks up one link at a time, so each group on the path is checked.
   for (std::size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
     const std::string part = name.substr(0, end);
     if (check_read(H5Lexists(id_.get(), part.c_str(), H5P_DEFAULT), *storage_, part) == 0) {
@@ -143,7 +143,7 @@ std::vector<std::string> File::datasets(const std::string& group) const {
   const Id top(check_read(H5Gopen2(id_.get(), group.c_str(), H5P_DEFAULT), *storage_, group),
                H5Gclose);
   std::vector<std::string> links;
-  // Only hard links: the others may lead out of the file.
+  // Only hard links are followed: soft and external links may lead out of the file.
   const auto take = [](hid_t, const char* name, const H5L_info_t* link, void* out) -> herr_t {
     if (link->type == H5L_TYPE_HARD) static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;

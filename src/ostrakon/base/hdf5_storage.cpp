@@ -15,21 +15,22 @@
 namespace ostrakon::hdf5 {
 namespace {
 
-// --- The driver: what HDF5 calls -----------------------------------------------------------------
+// --- The file driver: functions that HDF5 calls --------------------------------------------------
 
-/// What is said of a file by the property list that opens it; HDF5 copies it byte for byte.
+/// The driver's data in the property list that opens a file; HDF5 copies it byte for byte.
 struct Choice {
   Storage* storage;
 };
 
-/// An open file, which begins with what HDF5 knows of it.
+/// An open file. It begins with H5FD_t, HDF5's own part.
 struct OpenFile {
   H5FD_t base;
   std::shared_ptr<Storage> storage;  // HDF5 may keep the file open for longer than its owner
   haddr_t end_of_addresses;
 };
 
-/// HDF5 writes text of any length, too, as if it were values.
+/// Largest write of raw data that counts as structure: HDF5 writes text of any length as if it were
+/// values.
 constexpr std::int64_t small_bytes = 64 << 10;
 
 constexpr haddr_t largest_address = std::numeric_limits<std::int64_t>::max();
@@ -53,7 +54,7 @@ herr_t close_file(H5FD_t* file) {
   return 0;
 }
 
-/// Answers as HDF5's usual driver does.
+/// Reports the same features as HDF5's default driver.
 herr_t query(const H5FD_t*, unsigned long* flags) {
   if (flags == nullptr) return 0;
   *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
@@ -96,18 +97,18 @@ herr_t write_file(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, std::si
   return done ? 0 : -1;
 }
 
-/// Gives the file the length that HDF5 thinks it has.
+/// Sets the file's length to HDF5's end of addresses.
 herr_t truncate_file(H5FD_t* file, hid_t, hbool_t) {
   of(file).storage->resize(static_cast<std::int64_t>(of(file).end_of_addresses));
   return 0;
 }
 
-/// By name, as members come and go with HDF5's versions.
+/// Fills the members by name, as their number and order depend on HDF5's version.
 H5FD_class_t make_driver() {
   H5FD_class_t driver{};
 #if H5_VERSION_GE(1, 13, 0)
   driver.version = H5FD_CLASS_VERSION;
-  driver.value = H5FD_class_value_t{600};  // none of HDF5's own, nor of those registered with it
+  driver.value = H5FD_class_value_t{600};  // an id not used by HDF5's own drivers
 #endif
   driver.name = "ostrakon";
   driver.maxaddr = largest_address;
@@ -122,13 +123,13 @@ H5FD_class_t make_driver() {
   driver.read = read_file;
   driver.write = write_file;
   driver.truncate = truncate_file;
-  // Metadata and values apart, as HDF5's usual driver asks for.
+  // Metadata and raw data are allocated apart, as in HDF5's default driver.
   std::fill(std::begin(driver.fl_map), std::end(driver.fl_map), H5FD_MEM_SUPER);
   driver.fl_map[H5FD_MEM_DRAW] = driver.fl_map[H5FD_MEM_GHEAP] = H5FD_MEM_DRAW;
   return driver;
 }
 
-/// Registered once, for the lifetime of the process.
+/// Returns the driver, which is registered once for the lifetime of the process.
 hid_t driver() {
   static const H5FD_class_t description = make_driver();
   static const hid_t id = H5FDregister(&description);
@@ -163,7 +164,7 @@ void Storage::note_failure() noexcept {
       failure_ = error.what();
     }
   } catch (...) {
-    failure_ = "no memory";  // too short to need any
+    failure_ = "no memory";  // short enough to need no allocation
   }
 }
 
@@ -223,7 +224,7 @@ void Storage::finish() {
   require(failure_.empty(), failure_);
   if (!file_) return;
   file_->sync();
-  // So that a read-back reads what is on the disk.
+  // The cache is dropped so that a read-back reads from the disk.
   file_->drop_cache(0, size_);
   file_->close();
 }

@@ -12,55 +12,55 @@
 
 namespace ostrakon::hdf5 {
 
-/// The bytes below an HDF5 file, as HDF5 reads and writes them through a file driver of our own.
-/// HDF5 can't close a file whose writing fails, and crashes at exit with one that is still open. So
-/// it is never told: the first failure is kept here, for those who called HDF5 to throw, and what
-/// is written afterwards stays in memory until HDF5 has closed the file, but for values, which it
-/// need not find again. Reading may fail.
+/// The bytes of an HDF5 file, which HDF5 reads and writes through our file driver. HDF5 can't close
+/// a file whose writes fail, and crashes at exit while one is open. So write failures are hidden
+/// from it: the first one is kept here, for the caller of HDF5 to throw. Structure that is written
+/// afterwards stays in memory until HDF5 has closed the file; values are dropped, as HDF5 does not
+/// read them back. Reads may fail visibly.
 class Storage : public std::enable_shared_from_this<Storage> {
  public:
-  /// Opens the file; to write it, as WriterLock says. Throws Error. `name`: the path that it will
-  /// have, for messages.
+  /// Opens the file; to write it, with a WriterLock. Throws Error. `name`: the final path of the
+  /// file, for messages.
   Storage(const std::string& path, PlainFile::Mode mode, const std::string& name);
-  /// In memory alone, empty: only what is written takes space.
+  /// Creates an empty file in memory; only bytes that are written take space.
   explicit Storage(const std::string& name);
 
   const std::string& name() const { return name_; }
-  /// Sets up an HDF5 property list for access, to open this file. False where HDF5 can't.
+  /// Sets up an HDF5 access property list to open this file. Returns false if HDF5 can't.
   bool set_driver(std::int64_t access);
 
-  /// Why reading or writing failed; empty: it did not.
+  /// Why a read or write failed; empty if none has.
   const std::string& failure() const { return failure_; }
-  /// The same, and a failure to read is forgotten: perhaps it can be read next time.
+  /// Returns failure(), and forgets a failed read, as the next one may succeed.
   std::string take_failure();
 
-  /// Makes sure that all is on the disk. HDF5 has closed the file. Throws Error, also for what
-  /// failed before.
+  /// Syncs the file to disk, after HDF5 has closed it. Throws Error, also for an earlier failure.
   void finish();
 
-  /// These do what WriterLock does, for a file that is written.
+  /// These forward to WriterLock, for a file that is written.
   void require_name() const { lock_->require_name(); }
   void remove() const { lock_->remove(); }
 
-  // For the driver. The functions throw nothing.
+  // These functions are for the driver, and throw nothing.
   std::int64_t size() const { return size_; }
-  /// What lies beyond the file's end is zeros. False where it can't be read.
+  /// Reads bytes; those beyond the end of the file are zero. Returns false if the file can't be
+  /// read.
   bool read(std::int64_t offset, std::int64_t bytes, void* data) noexcept;
   enum class Content { values, structure };
-  /// False where there is no memory left to keep what can't be written.
+  /// Writes bytes; returns false if bytes that can't be written don't fit into memory either.
   bool write(std::int64_t offset, std::int64_t bytes, const void* data, Content content) noexcept;
   void resize(std::int64_t bytes) noexcept;
 
  private:
   void note_failure() noexcept;
 
-  std::optional<WriterLock> lock_;  // of what is written
+  std::optional<WriterLock> lock_;  // null if the file is only read
   std::optional<PlainFile> file_;
   std::string name_;
   std::int64_t size_ = 0;
-  bool is_lost_ = false;  // writing has failed
+  bool is_lost_ = false;  // whether a write has failed
   std::string failure_;
-  std::vector<std::pair<std::int64_t, std::string>> kept_;  // what is in no file, and where
+  std::vector<std::pair<std::int64_t, std::string>> kept_;  // bytes that are in no file, by offset
 };
 
 }  // namespace ostrakon::hdf5

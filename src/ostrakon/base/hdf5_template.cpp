@@ -12,7 +12,7 @@ namespace ostrakon::hdf5 {
 namespace {
 
 constexpr const char* template_name = "layout of an HDF5 file";  // for messages
-constexpr std::int64_t large_array_bytes = 64 << 10;             // aligned, from here on
+constexpr std::int64_t large_array_bytes = 64 << 10;             // aligned from this size on
 constexpr std::int64_t alignment = 4096;
 
 std::int64_t value_bytes(const ArrayShape& array) {
@@ -26,15 +26,14 @@ std::int64_t value_bytes(const ArrayShape& array) {
   return bytes;
 }
 
-/// Writes a file's objects, in memory. Nothing in it depends on anything but the arguments: no
-/// times are kept.
+/// Writes a file's objects in memory. The bytes depend only on the arguments: no times are stored.
 class LayoutWriter {
  public:
   LayoutWriter(Storage& storage, std::size_t arrays) {
     const Id access = file_access(storage);
     check(H5Pset_alignment(access.get(), large_array_bytes, alignment), template_name,
           "set the alignment");
-    // Metadata together, rather than in small blocks among the arrays.
+    // One large metadata block keeps the metadata together, not in small blocks among the arrays.
     const std::size_t block = std::min<std::size_t>(2048 + 512 * arrays, 1 << 20);
     check(H5Pset_meta_block_size(access.get(), block), template_name, "size blocks of metadata");
     const Id properties = without_times(H5P_FILE_CREATE);
@@ -56,7 +55,7 @@ class LayoutWriter {
     write_attribute(root_.get(), name, value);
   }
 
-  /// Returns where its values begin.
+  /// Adds an array, and returns the offset of its values.
   std::int64_t add(const ArrayShape& array) {
     make_groups(array.name);
     const std::vector<hsize_t> extents(array.shape.begin(), array.shape.end());
@@ -98,7 +97,7 @@ class LayoutWriter {
           "write an attribute");
   }
 
-  /// Those on the way to an array. HDF5 would make them by itself, but with the time in them.
+  /// Creates the groups on the path of an array. HDF5 would create them itself, but store the time.
   void make_groups(const std::string& name) {
     for (std::size_t end = name.find('/', 1); end != std::string::npos;
          end = name.find('/', end + 1)) {
@@ -115,7 +114,7 @@ class LayoutWriter {
   std::set<std::string> groups_;
 };
 
-/// All bytes of a file but those of the arrays.
+/// Reads all bytes of a file except those of the arrays' values.
 std::vector<FileTemplate::Extent> read_structure(Storage& storage,
                                                  const std::vector<ArrayShape>& arrays,
                                                  const std::vector<std::int64_t>& offsets) {
@@ -147,8 +146,8 @@ FileTemplate make_template(const std::vector<std::pair<std::string, std::string>
   LayoutWriter writer(*storage, arrays.size());
   for (const auto& [name, value] : attributes) writer.add_attribute(name, value);
   FileTemplate made;
-  // HDF5 1.10 reads freed memory after it ran out of addresses. What is not of arrays fits into
-  // 2^40 bytes.
+  // The arrays' bytes are limited here, as HDF5 1.10 reads freed memory after it ran out of
+  // addresses. The structure fits into 2^40 bytes.
   std::int64_t left = std::numeric_limits<std::int64_t>::max() - (std::int64_t{1} << 40);
   for (const ArrayShape& array : arrays) {
     const std::int64_t bytes = value_bytes(array);
@@ -158,7 +157,7 @@ FileTemplate make_template(const std::vector<std::pair<std::string, std::string>
     made.offsets.push_back(writer.add(array));
   }
   writer.close();
-  // HDF5 gives the file its length, although nothing is written to its end.
+  // HDF5 sets the file's length, although nothing is written at its end.
   made.bytes = storage->size();
   made.structure = read_structure(*storage, arrays, made.offsets);
   return made;

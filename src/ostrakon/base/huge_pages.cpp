@@ -21,7 +21,7 @@ std::string line_of(const std::string& file) {
   return line;
 }
 
-/// In bytes; 0 where this system has none.
+/// Size of a huge page in bytes; 0 if this system has none.
 std::int64_t huge_page_bytes() {
   std::int64_t bytes = 0;
   std::istringstream(line_of("hpage_pmd_size")) >> bytes;
@@ -38,7 +38,7 @@ void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64
   const auto size = static_cast<std::uintptr_t>(page);
   const std::uintptr_t first = (address + size - 1) / size * size;
   const std::uintptr_t end = (address + static_cast<std::uintptr_t>(bytes)) / size * size;
-  // It is a wish: where it fails, pages are as they are.
+  // The result is ignored, as this is only advice: on failure the pages stay small.
   if (first < end)
     ::madvise(static_cast<char*>(data) + (first - address), end - first, MADV_HUGEPAGE);
 #endif

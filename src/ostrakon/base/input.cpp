@@ -21,12 +21,12 @@
 namespace ostrakon {
 namespace {
 
-// Seconds to wait: for a writer to open a pipe; for the next bytes of a writer.
+// Longest time in seconds to wait for a writer to open a pipe, and for more bytes from it.
 constexpr double longest_wait = 10.0, longest_silence = 60.0;
 
 class Descriptor {
  public:
-  /// A pipe is opened without waiting for its writer, and read from without waiting for bytes.
+  /// Opens a pipe without waiting for its writer; reads from it don't block.
   explicit Descriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {}
   ~Descriptor() {
@@ -40,7 +40,7 @@ class Descriptor {
   int number_;
 };
 
-/// Waits a moment for bytes. Whether all who could write have left.
+/// Waits for bytes; returns whether all writers have closed the pipe.
 bool is_abandoned(int descriptor, int milliseconds) {
   pollfd watched{descriptor, POLLIN, 0};
   const int ready = ::poll(&watched, 1, milliseconds);
@@ -75,7 +75,7 @@ std::string read_text(const std::string& path, std::size_t most) {
       continue;
     }
     require(got == 0, path, ": can't be read: ", system_error());
-    // The end, unless it is a pipe without a writer so far.
+    // No bytes mean the end of the file, unless it is a pipe without a writer so far.
     if (!S_ISFIFO(status.st_mode) || size > 0 || is_abandoned(file.number(), 0)) break;
     require(waited.seconds() < longest_wait, path, ": is a pipe to which no process wrote within ",
             longest_wait, " seconds");
@@ -88,7 +88,7 @@ std::string read_text(const std::string& path, std::size_t most) {
 
 void require_no_pipe(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return;  // opening it reports the reason
+  if (::stat(path.c_str(), &status) != 0) return;  // the error is reported when the file is opened
   require(!S_ISFIFO(status.st_mode), "can't write '", path, "': it is a pipe, not a plain file");
 }
 
@@ -99,7 +99,7 @@ void require_expanded(const std::string& what, const std::string& path, const st
           "path written out, or './' before a name that begins with '~'");
   fs::path own = path;
   if (own.is_absolute()) {
-    std::error_code failure;  // there is no working directory
+    std::error_code failure;  // set if there is no working directory
     const fs::path known = fs::absolute(folder.empty() ? "." : folder, failure).lexically_normal();
     const auto [begin, ignored] = std::mismatch(own.begin(), own.end(), known.begin(), known.end());
     fs::path rest;

@@ -8,17 +8,17 @@
 
 namespace ostrakon {
 
-/// A file is a Git LFS pointer: the short text that a clone has in place of a large file which was
-/// not fetched. No text of the expected kind, so another copy may do.
+/// The file is a Git LFS pointer: a short text that a clone has in place of a large file that was
+/// not fetched. It derives from DamagedError, as another copy of the file may be the real one.
 class LfsPointer : public DamagedError {
  public:
   using DamagedError::DamagedError;
 };
 
-/// Files that have more bytes are no pointers.
+/// Largest size of a Git LFS pointer file.
 constexpr std::size_t most_lfs_pointer_bytes = 1023;
 
-/// Throws LfsPointer, naming the path, where a file's first bytes are those of a Git LFS pointer.
+/// Throws LfsPointer, naming the path, if the first bytes of a file are those of a Git LFS pointer.
 void require_no_lfs_pointer(const std::string& path, std::string_view first_bytes);
 
 }  // namespace ostrakon

@@ -54,7 +54,7 @@ std::optional<LockHolder> read_holder(const std::string& lines) {
   std::map<std::string, std::string> found;
   while (std::getline(stream, line)) {
     const std::size_t colon = line.find(": ");
-    // Shown to people, so nothing that a terminal would obey.
+    // The text is shown to people, so characters that a terminal acts on are replaced.
     for (char& one : line)
       if (one < ' ' || one > '~') one = '?';
     if (colon != std::string::npos) found[line.substr(0, colon)] = line.substr(colon + 2);
@@ -84,7 +84,8 @@ std::string describe(const LockHolder& holder) {
 }
 
 Presence presence_of(const LockHolder& them, const LockHolder& us, bool kernel_lock) {
-  // Two hosts can have one name, as those that are copies of an image: the start tells them apart.
+  // Two hosts can have the same name, if they are copies of one image: the boot id tells them
+  // apart.
   const bool same_host = them.host == us.host && !us.boot.empty() && them.boot == us.boot;
   if (!same_host) return Presence::unknown;
   if (kernel_lock) return Presence::gone;

@@ -5,11 +5,11 @@
 
 namespace ostrakon {
 
-/// What a program says before it leaves with status 1: "<name>: error: <what>", as a terminal may
-/// show it, and without its middle where a value that it names has filled pages.
+/// Returns the message of a program that ends with status 1: "<name>: error: <what>", escaped for a
+/// terminal, and shortened in the middle if a value in it is very long.
 std::string error_message(const std::string& name, const std::string& what);
 
-/// The message of one rank: "<name>: error on rank <rank>: <what>".
+/// Returns the message of one rank: "<name>: error on rank <rank>: <what>".
 std::string error_message(const std::string& name, int rank, const std::string& what);
 
 }  // namespace ostrakon

@@ -7,15 +7,15 @@
 
 namespace ostrakon {
 
-/// An enumerator and what it is called, wherever people or programs read it: in decks, messages,
-/// tables and JSON. Enums whose enumerators have names have an array of these next to them.
+/// An enumerator and its name for people and programs: in decks, messages, tables and JSON. Enums
+/// whose enumerators have names define an array of Named next to them.
 template <class Enum>
 struct Named {
   Enum value;
   const char* name;
 };
 
-/// The name of `value`; "?" where `names` has none.
+/// Returns the name of `value`; "?" if `names` has none.
 template <class Enum, std::size_t count>
 constexpr const char* name_in(const Named<Enum> (&names)[count], Enum value) {
   for (const Named<Enum>& one : names)
@@ -23,7 +23,7 @@ constexpr const char* name_in(const Named<Enum> (&names)[count], Enum value) {
   return "?";
 }
 
-/// What is called `name`; nothing where `names` has no such name.
+/// Returns the enumerator called `name`; nothing if `names` has no such name.
 template <class Enum, std::size_t count>
 constexpr std::optional<Enum> find_named(const Named<Enum> (&names)[count], std::string_view name) {
   for (const Named<Enum>& one : names)

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 
-/// The place to write it at. It could not be renamed over a folder.
+/// Returns the path of the partial file. Throws Error for a folder, which a file can't replace.
 std::string partial_of(const std::string& path) {
   require(!is_folder(path), "can't write '", path, "': a folder has that name");
   return path + ".partial";

@@ -9,15 +9,15 @@
 
 namespace ostrakon {
 
-/// A file that is written from its beginning to its end, as "<path>.partial". It gets its name when
-/// all of it is on the disk, and was read back as it was written. Where another process writes it,
-/// that is an error. Methods throw Error.
+/// A file that is written sequentially, as "<path>.partial". It is renamed after all bytes are on
+/// the disk and were read back correctly. It is an error if another process writes the same file.
+/// Methods throw Error.
 class NewFile {
  public:
   explicit NewFile(const std::string& path);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
-  /// Removes what was not finished.
+  /// Removes the partial file if it was not finished.
   ~NewFile();
 
   void write(const void* data, std::int64_t bytes);
@@ -27,15 +27,15 @@ class NewFile {
   void flush();
   void verify() const;
 
-  std::string path_, partial_path_;  // the latter is empty when it is finished
-  WriterLock lock_;                  // of partial_path_
+  std::string path_, partial_path_;  // partial_path_ is empty after the file is finished
+  WriterLock lock_;                  // lock on partial_path_
   PlainFile file_;
   std::string buffer_;
   std::int64_t written_ = 0;
   hdf5::Checksum checksum_;
 };
 
-/// Writes a whole file so. Throws Error.
+/// Writes a whole file through NewFile. Throws Error.
 void replace_file(const std::string& path, const std::string& bytes);
 
 }  // namespace ostrakon

@@ -5,7 +5,7 @@
 
 namespace ostrakon {
 
-/// Or 0.
+/// Whether a number is a power of two; true for 0.
 constexpr bool is_power_of_two(std::int64_t number) { return (number & (number - 1)) == 0; }
 
 }  // namespace ostrakon

@@ -7,7 +7,7 @@ namespace ostrakon {
 
 ClassicNumbers::ClassicNumbers() : before_(nullptr) {
   static const locale_t classic = newlocale(LC_ALL_MASK, "C", nullptr);
-  // Where there is no memory for it, the thread keeps what it has.
+  // Without memory for the "C" locale, the thread keeps the one that it has.
   if (classic != nullptr) before_ = uselocale(classic);
 }
 

@@ -7,12 +7,12 @@
 #include <sstream>
 #include <string>
 
-// Numbers as files have them, "1234.5", also where the program that uses this library has set a
-// locale: with std::setlocale, which printf follows, or std::locale::global, which new streams do.
+// Formats and parses numbers in the form of files, "1234.5", also if the program that uses this
+// library has set a locale: std::setlocale affects printf, std::locale::global new streams.
 
 namespace ostrakon {
 
-/// While it exists, the C functions that this thread calls follow no locale.
+/// Switches the C functions of this thread to the "C" locale while it exists.
 class ClassicNumbers {
  public:
   ClassicNumbers();

@@ -26,7 +26,7 @@ std::string environment(const char* name) {
 
 std::string host_name() {
   char name[256] = "";
-  // POSIX may leave a name that was cut without its end.
+  // POSIX allows that a truncated name has no terminating zero.
   if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "?";
   return name;
 }
@@ -46,7 +46,7 @@ std::int64_t process_start(std::int64_t process) {
   std::ifstream stream("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(stream, line);
-  // The second field is the program's name in brackets, which may hold anything.
+  // The second field is the program's name in parentheses, which may contain any character.
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return -1;
   TextReader fields(line.substr(name_end + 1));
@@ -62,7 +62,7 @@ bool is_no_process(std::int64_t process) {
 }
 
 std::set<int> allowed_cores() {
-  // The kernel refuses a mask smaller than its own, whose size it doesn't report.
+  // The kernel refuses a mask smaller than its own, and doesn't report its size.
   for (std::size_t size = 1024; size <= (1U << 18); size *= 4) {
     cpu_set_t* mask = CPU_ALLOC(size);
     if (mask == nullptr) break;
@@ -97,7 +97,7 @@ std::optional<StartedTogether> started_together(
     const char *starter, *name;
     bool is_rank;
   };
-  // Variables of launchers come before those of Slurm steps, which their processes inherit.
+  // Variables of MPI launchers come before those of Slurm steps, which their processes inherit.
   for (const Says& one :
        {Says{"mpiexec", "OMPI_COMM_WORLD_SIZE", false}, Says{"mpiexec", "PMI_SIZE", false},
         Says{"mpiexec", "PALS_RANKID", true}, Says{"flux run", "FLUX_JOB_SIZE", false},
@@ -107,7 +107,7 @@ std::optional<StartedTogether> started_together(
     const char* const end = value.data() + value.size();
     const auto [stopped, failure] = std::from_chars(value.data(), end, number);
     if (failure != std::errc() || stopped != end) continue;
-    // Rank 0 may be the only one.
+    // Rank 0 may be the only rank.
     if (one.is_rank && number == 0) continue;
     const std::int64_t processes = one.is_rank ? number + 1 : number;
     if (processes <= 1) return std::nullopt;

@@ -18,7 +18,7 @@
 namespace ostrakon {
 namespace {
 
-/// The size of huge pages on the processors that have them; elsewhere an alignment like any other.
+/// Size of huge pages on the common processors; elsewhere only an alignment.
 constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -26,14 +26,14 @@ constexpr std::int64_t huge_page = std::int64_t{2} << 20;
   throw Error(text(what, ": ", std::strerror(reason)));
 }
 
-/// Gives the pages in which [data, data + bytes) lies, data at the begin of one, memory. Returns
-/// false where the system has no call for that. Throws Error where there is no memory: what writes
-/// to it would end the process without a word.
+/// Allocates the pages of [data, data + bytes); `data` is page-aligned. Returns false if the system
+/// has no such call. Throws Error if there is no memory: a later write would end the process by
+/// SIGBUS.
 bool populate(std::byte* data, std::int64_t bytes) {
 #if defined(MADV_POPULATE_WRITE)
   constexpr int advice = MADV_POPULATE_WRITE;
 #else
-  constexpr int advice = 23;  // Linux 5.14, whatever the headers are
+  constexpr int advice = 23;  // Linux 5.14; older headers lack its name
 #endif
   if (::madvise(data, static_cast<std::size_t>(bytes), advice) == 0) return true;
   if (errno != EINVAL && errno != EINTR && errno != EAGAIN)
@@ -90,7 +90,7 @@ SharedMemory::~SharedMemory() {
   close();
 }
 
-/// At an address that is as far into a huge page as the file is: others can't map one.
+/// Maps the file at a huge-page boundary, as only such mappings can have huge pages.
 void SharedMemory::map(int descriptor, Access access) {
   const auto size = static_cast<std::size_t>(bytes_);
   const std::size_t room = size + static_cast<std::size_t>(huge_page);
@@ -135,16 +135,16 @@ bool SharedMemory::take_huge_pages() {
 #if defined(MADV_COLLAPSE)
   constexpr int collapse = MADV_COLLAPSE;
 #else
-  constexpr int collapse = 25;  // Linux 6.1, whatever the headers are
+  constexpr int collapse = 25;  // Linux 6.1; older headers lack its name
 #endif
-  constexpr int most_failures = 8;  // the system looks for room each time
-  // Many at a time: each call waits for all processors.
+  constexpr int most_failures = 8;  // a limit, as each failed call searches for free memory
+  // Many huge pages are collapsed per call, as each call synchronises all processors.
   constexpr std::int64_t at_once = 64 * huge_page;
   const std::int64_t whole = bytes_ / huge_page * huge_page;
   int failures = 0;
   for (std::int64_t first = 0; first < whole && failures < most_failures; first += at_once) {
     const std::int64_t bytes = std::min(at_once, whole - first);
-    // What has no page at all is left as it is.
+    // Each huge page is touched first, as the call skips those without any page.
     for (std::int64_t page = 0; page < bytes; page += huge_page)
       if (!populate(data_ + first + page, 1))
         *reinterpret_cast<volatile std::byte*>(data_ + first + page) = std::byte{0};

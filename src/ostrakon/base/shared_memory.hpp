@@ -7,43 +7,42 @@
 
 namespace ostrakon {
 
-/// Memory that other processes of the host can map, too: an anonymous file. It has no name
-/// anywhere, so that nothing is left of it however its processes end, and no limit but that of the
-/// host's memory. Zero at first; a page is taken when it is first written to, or all are by
-/// take_huge_pages() and take().
+/// Anonymous shared memory that other processes of the host can map. It has no name, so it is freed
+/// however its processes end, and is limited only by the host's memory. It is zero at first. A page
+/// is allocated at its first write; take_huge_pages() and take() allocate all at once.
 class SharedMemory {
  public:
-  /// None.
+  /// Creates an empty object without memory.
   SharedMemory() = default;
-  /// Throws Error with the system's reason.
+  /// Allocates `bytes` of memory. Throws Error with the system's reason.
   explicit SharedMemory(std::int64_t bytes);
   enum class Access { read, read_write };
-  /// Maps the memory of another process, which has it open as `descriptor`. Throws Error where the
-  /// system does not allow that, or it is smaller. To write where it may only be read ends the
+  /// Maps memory of another process, in which it is open as `descriptor`. Throws Error if the
+  /// system does not allow that, or the memory is smaller. A write with Access::read ends the
   /// process.
   SharedMemory(int process, int descriptor, std::int64_t bytes, Access access);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  /// Null where there are no bytes. Begins a huge page.
+  /// The memory, aligned to a huge page; null if there are no bytes.
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
-  /// -1 once closed.
+  /// File descriptor of the memory; -1 after close().
   int descriptor() const { return descriptor_; }
   bool has(const void* data, std::int64_t bytes) const;
 
-  /// From now on nobody else can map it; those who have keep it.
+  /// Closes the descriptor: no further process can map the memory; existing mappings stay.
   void close();
 
-  /// Before anything is written: takes all of the memory now, in huge pages where the system has
-  /// some left, and returns whether it has them: what shared memory has else depends on a setting
-  /// of the system's own, which mostly is off. Throws Error as take().
+  /// Allocates all memory now, in huge pages if the system has some free; returns whether it has.
+  /// To be called before the first write. Without this call, huge pages of shared memory depend on
+  /// a system setting that is mostly off. Throws Error as take() does.
   bool take_huge_pages();
 
-  /// Takes all of the memory now: where there is less than the system promised, what writes to it
-  /// else ends the process without a word. Throws Error with the system's reason. Does nothing on
-  /// systems that have no such call.
+  /// Allocates all memory now: if the system has less than it promised, a later write would end the
+  /// process by SIGBUS. Throws Error with the system's reason. Does nothing on systems without such
+  /// a call.
   void take();
 
  private:
@@ -54,8 +53,8 @@ class SharedMemory {
   int descriptor_ = -1;
 };
 
-/// Says, as describe_pages() does of private memory, what shared memory has after
-/// take_huge_pages(). Tries it.
+/// Describes the pages of shared memory after take_huge_pages(), as describe_pages() does for
+/// private memory. Allocates a page to find out.
 std::string describe_shared_pages();
 
 }  // namespace ostrakon

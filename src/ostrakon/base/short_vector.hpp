@@ -13,8 +13,8 @@
 
 namespace ostrakon {
 
-/// A vector that has up to `few` elements in itself, and takes memory of the heap for more only.
-/// For small lists of which there are many: allocating each takes longer than filling it.
+/// A vector that stores up to `few` elements inline, and allocates only for more. It is meant for
+/// many small lists, where an allocation takes longer than filling the list.
 template <class T, std::size_t few>
 class ShortVector {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -57,7 +57,7 @@ class ShortVector {
     if (size_ == capacity_) grow(2 * std::size_t{capacity_} + 2);
     begin()[size_++] = element;
   }
-  /// Returns where the element after it, or after them, is then.
+  /// Erases one element or [first, last); returns the position of the element that followed.
   T* erase(const T* element) { return erase(element, element + 1); }
   T* erase(const T* first, const T* last) {
     T* const from = begin() + (first - begin());
@@ -91,7 +91,7 @@ class ShortVector {
     std::swap(capacity_, other.capacity_);
   }
 
-  std::unique_ptr<T[]> many_;  // in place of few_, where there are more
+  std::unique_ptr<T[]> many_;  // replaces few_ when there are more than `few` elements
   std::array<T, few> few_{};
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = few;

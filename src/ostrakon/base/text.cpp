@@ -12,7 +12,7 @@ template <class Integer>
 void append_integer(std::string& text, Integer part) {
   std::array<char, 24> digits;
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), part);
-  static_cast<void>(error);  // there is room for 64 bits
+  static_cast<void>(error);  // can't fail: there is space for 64 bits
   text.append(digits.data(), end);
 }
 

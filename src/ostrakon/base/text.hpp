@@ -16,7 +16,8 @@ void append(std::string& text, std::int64_t part);
 void append(std::string& text, std::uint64_t part);
 void append(std::string& text, double part);
 
-/// As a stream writes it. Streams cost more than most of what is written: only for other types.
+/// Appends `part` as a stream would write it. Streams are slow, so only types without an overload
+/// use one.
 template <class Part>
 void append(std::string& text, const Part& part) {
   static_assert(!std::is_function_v<Part>, "text() takes no manipulators of streams");
@@ -42,8 +43,8 @@ void append(std::string& text, const Part& part) {
 
 }  // namespace detail
 
-/// Joins its arguments as text: `text("width ", 7, " is odd")`. Numbers are written as a stream
-/// of the classic locale writes them.
+/// Joins its arguments as text: `text("width ", 7, " is odd")`. Numbers are written as in the
+/// classic locale.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string joined;

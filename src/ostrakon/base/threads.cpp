@@ -24,7 +24,7 @@ void in_threads(int threads, std::int64_t count,
       for (i = next++; i < count; i = next++) work(thread, i);
     } catch (...) {
       next = count;
-      // All lower ones have begun.
+      // All lower indices have begun, so the lowest failure is known at the end.
       const std::lock_guard<std::mutex> lock(guard);
       if (i < failed) failure = std::current_exception();
       failed = std::min(failed, i);
@@ -33,14 +33,14 @@ void in_threads(int threads, std::int64_t count,
   const auto most = static_cast<int>(std::min<std::int64_t>(threads, count));
   std::vector<std::thread> others;
   others.reserve(static_cast<std::size_t>(std::max(most, 1) - 1));
-  // Signals are for threads that expect them.
+  // Signals are blocked in the new threads: they belong to threads that expect them.
   sigset_t all, former;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &former);
   try {
     for (int thread = 1; thread < most; ++thread) others.emplace_back(take, thread);
   } catch (...) {
-    // The system gives no more of them, or no memory for one: those that there are do the work.
+    // If the system has no more threads or memory, the threads that were created do the work.
   }
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
   take(0);

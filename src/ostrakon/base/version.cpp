@@ -3,7 +3,7 @@
 
 namespace ostrakon {
 
-// CMake defines both, for this file alone.
+// CMake defines both macros, for this file alone.
 const char* version() { return OSTRAKON_VERSION; }
 const char* build() { return OSTRAKON_BUILD; }
 

@@ -6,7 +6,7 @@ namespace ostrakon {
 /// Ostrakon's version, from CMake's project(): "0.1.0".
 const char* version();
 
-/// What this build was compiled with: the compiler, the kind of build, and a hash of all flags.
+/// The compiler, build type, and hash of all flags of this build.
 const char* build();
 
 }  // namespace ostrakon

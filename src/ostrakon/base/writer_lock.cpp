@@ -15,7 +15,7 @@
 namespace ostrakon {
 
 WriterLock::WriterLock(const std::string& path) : path_(path) {
-  constexpr int attempts = 100;  // of which each fails only where another process ends just then
+  constexpr int attempts = 100;  // each attempt fails only if another process ends at that moment
   try {
     for (int i = 0; i < attempts; ++i)
       if (attempt()) return;
@@ -33,7 +33,7 @@ WriterLock::~WriterLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-/// False where the file was renamed or removed before it was locked.
+/// Opens and locks the file; returns false if it was renamed or removed before it was locked.
 bool WriterLock::attempt() {
   if (descriptor_ >= 0) ::close(descriptor_);
   do descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -64,7 +64,7 @@ void WriterLock::remove() const {
   try {
     if (is_file_of(path_, descriptor_)) ::unlink(path_.c_str());
   } catch (const Error&) {
-    // The next writer of that name empties it.
+    // The file stays; the next writer of that name empties it.
   }
 }
 

@@ -5,9 +5,9 @@
 
 namespace ostrakon {
 
-/// Keeps other processes from writing the same file, which is made where it is not there; what is
-/// in it stays. Does nothing for devices, nor where the file system has no locks. What a killed
-/// process has left is free. Throws Error, naming the path.
+/// Keeps other processes from writing the same file. Creates it if it is missing, and keeps its
+/// content. Does nothing for devices, nor on file systems without locks. The lock of a killed
+/// process is free. Throws Error, naming the path.
 class WriterLock {
  public:
   explicit WriterLock(const std::string& path);
@@ -15,9 +15,9 @@ class WriterLock {
   WriterLock& operator=(WriterLock&&) = delete;
   ~WriterLock();
 
-  /// Throws Error where the path names another file by now, or none.
+  /// Throws Error if the path now names another file, or none.
   void require_name() const;
-  /// Removes the file, unless its path names another one by now.
+  /// Removes the file, unless the path now names another one.
   void remove() const;
 
  private:

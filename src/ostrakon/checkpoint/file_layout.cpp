@@ -11,13 +11,13 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// A slice, and the rank that has it.
+/// A slice and the rank that holds it.
 struct Part {
   Slice slice;
   int rank = 0;
 };
 
-/// Slices of one array that follow each other: parts [begin, end) of a file.
+/// Consecutive slices of one array: parts [begin, end) of a file.
 struct Run {
   Slice slice;
   std::size_t begin = 0, end = 0;
@@ -38,7 +38,7 @@ const ParameterEntry& parameter_of(const ShardMap& map, const Slice& slice) {
   return map.parameters.at(static_cast<std::size_t>(slice.parameter));
 }
 
-/// "first_moment/block.3/attention.qkv.weight[10:20]"
+/// Returns a name such as "first_moment/block.3/attention.qkv.weight[10:20]".
 std::string array_name(const ShardMap& map, const Slice& slice) {
   const ParameterEntry& parameter = parameter_of(map, slice);
   const std::string whole = text("/", name(slice.state), "/", parameter.path());
@@ -46,7 +46,7 @@ std::string array_name(const ShardMap& map, const Slice& slice) {
   return text(whole, "[", slice.first, ":", slice.first + slice.count, "]");
 }
 
-/// What the ranks of a file have, array by array and in order within each.
+/// Returns the slices of a file's ranks, sorted by array, then by first element.
 std::vector<Part> parts_of(const ShardMap& map, const std::vector<int>& file_of, int file) {
   std::vector<Part> parts;
   for (int rank = 0; rank < map.ranks(); ++rank) {
@@ -116,7 +116,7 @@ std::uint64_t FileLayout::structure_checksum() const {
 
 std::vector<int> file_of_ranks(const ShardMap& map, Files files) {
   std::vector<int> file_of(static_cast<std::size_t>(map.ranks()), 0);
-  std::map<int, int> file_of_node;  // nodes in the order of their lowest ranks
+  std::map<int, int> file_of_node;  // nodes ordered by their lowest ranks
   for (std::size_t rank = 0; rank < file_of.size(); ++rank) {
     if (files == Files::rank) file_of[rank] = static_cast<int>(rank);
     if (files == Files::node)

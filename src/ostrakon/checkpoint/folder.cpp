@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* prefix = "step-";
 
-// What a folder is called that is no checkpoint yet, for the moment none, or no more.
+// Suffixes of folders that are incomplete, being replaced, being removed, or replaced.
 constexpr const char* partial = ".partial";
 constexpr const char* replaced = ".replaced.partial";
 constexpr const char* removed = ".removed.partial";
@@ -33,7 +33,7 @@ bool ends_with(const std::string& name, const std::string& end) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
-/// -1 unless `name` is what folder_name makes of a step.
+/// Returns the step of a name made by folder_name; -1 for other names.
 std::int64_t step_of(const std::string& name) {
   const std::string start = prefix;
   if (name.compare(0, start.size(), start) != 0) return -1;
@@ -43,7 +43,7 @@ std::int64_t step_of(const std::string& name) {
   return problem == std::errc() && step >= 0 && name == folder_name(step) ? step : -1;
 }
 
-/// The step of the folder that a name with this ending once was; -1 where it is no such name.
+/// Returns the step of a name made by folder_name and this ending; -1 for other names.
 std::int64_t step_of(const std::string& name, const std::string& ending) {
   return ends_with(name, ending) ? step_of(name.substr(0, name.size() - ending.size())) : -1;
 }
@@ -53,13 +53,13 @@ bool is_left_behind(const std::string& name) {
          step_of(name, removed) >= 0 || name == latest_name + std::string(partial);
 }
 
-/// Whether anything has that name, a link without an end among it.
+/// Whether anything has that name, including a broken link.
 bool has_name(const std::string& path) { return type_of_name(path) != fs::file_type::not_found; }
 
 bool is_link(const std::string& path) { return type_of_name(path) == fs::file_type::symlink; }
 
-/// Names in a folder; none where it is not there. Throws Error where its name is, but not the
-/// folder: a link to a disk that is not mounted.
+/// Returns the names in a folder; none if the folder is missing. Throws Error if the path is a
+/// broken link, as to a disk that is not mounted.
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   std::error_code problem;
@@ -77,14 +77,14 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-/// A file, a folder with all that is in it, or a link, but not what it links to.
+/// Removes a file, a folder with its content, or a link without its target.
 void remove_all(const std::string& path) {
   std::error_code problem;
   fs::remove_all(path, problem);
   require(!problem, "can't remove '", path, "': ", problem.message());
 }
 
-/// What fails is left to the next remove_partial().
+/// Ignores errors: the next remove_partial() tries again.
 template <class Work>
 void try_to(const Work& work) {
   try {
@@ -93,25 +93,26 @@ void try_to(const Work& work) {
   }
 }
 
-/// Removes a checkpoint so that no half of it can be taken for a whole one.
+/// Removes a checkpoint by renaming it first, so that an interrupted removal leaves no incomplete
+/// checkpoint.
 void discard(const std::string& from, const std::string& to) {
   remove_all(to);
   rename_file(from, to);
   remove_all(to);
 }
 
-/// Gives something another name, for good, or, where it throws, none but its own.
+/// Renames durably. If it throws, the old name is restored.
 void rename_or_leave(const std::string& from, const std::string& to) {
   try {
     rename_file(from, to);
   } catch (...) {
     std::error_code ignored;
-    if (is_missing(from)) fs::rename(to, from, ignored);  // the folder's list failed to be written
+    if (is_missing(from)) fs::rename(to, from, ignored);  // renamed, but syncing the folder failed
     throw;
   }
 }
 
-/// Makes a folder, and those around it, for good.
+/// Creates a folder and its parents durably.
 void make_folders(const std::string& path) {
   std::error_code problem;
   if (fs::is_directory(path, problem)) return;
@@ -129,8 +130,8 @@ void write_file(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-/// Looks at a checkpoint's manifest. Only what was read whole can be damaged: other errors are
-/// thrown.
+/// Reads a checkpoint's manifest. A manifest that was read completely and is invalid makes the
+/// entry damaged; other errors are thrown.
 Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   Folder::Entry entry;
   entry.path = path;
@@ -148,21 +149,21 @@ Folder::Entry entry_of(const std::string& path, std::int64_t step) {
   return entry;
 }
 
-/// The step of a checkpoint, or of one renamed for another of its step; -1 for other names.
+/// Returns the step of a checkpoint, also of one that was renamed to be replaced; -1 for other
+/// names.
 std::int64_t listed_step_of(const std::string& name) {
   const std::int64_t step = step_of(name);
   return step >= 0 ? step : step_of(name, replaced);
 }
 
-/// See Folder::fallbacks. `entries`: as list() returns them.
+/// Returns Folder::fallbacks of `entries`, as list() returns them.
 std::vector<std::string> before_skipped_steps(const std::vector<Folder::Entry>& entries) {
   std::vector<std::string> found;
   const bool may_be_ruined = !entries.empty() && entries.front().skipped_in_a_row > 0;
   for (const Folder::Entry& entry : entries) {
     if (!may_be_ruined || !entry.problem.empty()) break;
     if (entry.skipped_in_a_row > 0) continue;
-    // A finite update can leave parameters that are not finite; a later update proves that it did
-    // not.
+    // A finite update can make parameters non-finite. A later finite update proves that it did not.
     const bool is_proven = entry.updates < entries.front().updates;
     if (found.empty() || is_proven) found.push_back(entry.path);
     if (is_proven) break;
@@ -188,7 +189,7 @@ Folder::Stamp Folder::stamp_of(const std::string& path) {
 }
 
 Folder::Known Folder::known(const std::string& path, std::int64_t step) const {
-  const Stamp stamp = stamp_of(manifest_path(path));  // before what it stamps is read
+  const Stamp stamp = stamp_of(manifest_path(path));  // taken before the manifest is read
   const auto before = known_.find(path);
   if (before != known_.end() && before->second.stamp == stamp && stamp != Stamp{})
     return before->second;
@@ -218,11 +219,11 @@ std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unrea
     Known found;
     try {
       const fs::file_type type = type_of(path);
-      // A link that leads nowhere may lead somewhere on another host, or later.
+      // A broken link may be valid on another host, or later.
       if (type != fs::file_type::directory && type != fs::file_type::not_found) continue;
       found = known(path, step);
     } catch (const Error& error) {
-      // Another program may have removed it meanwhile.
+      // Another program may have removed the checkpoint meanwhile.
       const auto now = names();
       const auto same = now.find(step);
       if (same == now.end() || same->second != name) continue;
@@ -230,7 +231,7 @@ std::vector<Folder::Entry> Folder::look_at(const Names& listed, Unreadable unrea
       found.entry = {path, step, 0, error.what(), true};
     }
     entries.push_back(found.entry);
-    // Only sound ones: damaged ones are read again each time, as they may be repaired meanwhile.
+    // Only sound manifests are cached: damaged ones may be repaired meanwhile.
     if (found.entry.problem.empty()) sound[path] = found;
   }
   known_ = std::move(sound);
@@ -329,7 +330,7 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
   require(keep > 0, "of the checkpoints in '", path_, "' ", keep,
           " are to be kept; expected 1 or more");
   constexpr std::int64_t most_sound = 2;
-  std::int64_t place = 0, sound = 0;  // of those that stay: all, and those known to be sound
+  std::int64_t place = 0, sound = 0;  // kept so far: all, and sound ones
   const std::vector<Entry> entries = list();
   const std::vector<std::string> kept = before_skipped_steps(entries);
   for (const Entry& entry : entries) {
@@ -339,7 +340,7 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
     const bool stays = (keep_every > 0 && entry.step % keep_every == 0) ||
                        std::find(kept.begin(), kept.end(), entry.path) != kept.end();
     const bool is_known = sound_steps_.count(entry.step) > 0;
-    // Newer ones must replace it, and it is unknown whether those that were not read can.
+    // A checkpoint is only removed if newer ones that are known to be sound replace it.
     const std::int64_t needed = is_known ? std::min(keep, most_sound) : 1;
     if (place++ >= keep && !stays && sound >= needed)
       discard(entry.path, entry.path + removed);

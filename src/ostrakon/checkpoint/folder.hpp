@@ -11,13 +11,13 @@
 
 namespace ostrakon::checkpoint {
 
-/// The checkpoints of one run: a folder of folders "step-00001200", and a symbolic link `latest` to
-/// the one saved last. For one rank, and one thread at a time; the methods throw Error, naming the
-/// path.
+/// The checkpoints of one run: a folder with subfolders "step-00001200", and a symbolic link
+/// `latest` to the last one saved. Used by one rank, from one thread at a time. Methods throw
+/// Error, naming the path.
 ///
-/// A save writes into "step-00001200.partial" and renames it when all of it, and the list of its
-/// names, is on disk. So whatever ends the process, "step-00001200" is complete or not there: where
-/// it has no manifest, this host does not see it (yet).
+/// A save writes into "step-00001200.partial", and renames it after all of it, including its
+/// directory entries, is on disk. So whenever the process ends, "step-00001200" is complete or does
+/// not exist: if it has no manifest, this host does not see it (yet).
 class Folder {
  public:
   explicit Folder(std::string path) : path_(std::move(path)) {}
@@ -26,86 +26,85 @@ class Folder {
 
   struct Entry {
     std::string path;
-    std::int64_t step = 0;       ///< of its manifest or, where that is damaged, of its name
-    std::int64_t sequence = 0;   ///< see Manifest
-    std::string problem;         ///< what is damaged; empty where its manifest is sound
-    bool is_unreadable = false;  ///< `problem` is no damage, but why it can't be read
-    std::int64_t updates = 0;    ///< see Progress
+    std::int64_t step = 0;       ///< from its manifest or, if damaged, from its name
+    std::int64_t sequence = 0;   ///< as Manifest::sequence
+    std::string problem;         ///< damage of the manifest; empty: it is sound
+    bool is_unreadable = false;  ///< `problem` is a read error, not damage
+    std::int64_t updates = 0;    ///< as Progress::updates
     std::int64_t skipped_in_a_row = 0;
-    bool is_renamed = false;  ///< its folder has the name of another step: a user's copy
+    bool is_renamed = false;  ///< folder named for another step: a user's copy
   };
   enum class Unreadable {
     fail,  ///< the call throws
     tell   ///< the checkpoint is listed with its problem
   };
-  /// Checkpoints, those saved last first; then those whose manifest is damaged, or can't be read,
-  /// latest step first. One renamed for another of its step, which was never completed, is listed
-  /// under the name that it has, and so is one with the name of another step. Looks at manifests
-  /// only, and not again at those that are as they were. Empty where the folder is not there;
-  /// throws where it is a link that leads nowhere.
+  /// Lists checkpoints, the last saved first; then those with a damaged or unreadable manifest, the
+  /// latest step first. A checkpoint that was renamed to be replaced, by one that was never
+  /// completed, is listed under its current name; so is one whose folder is named for another step.
+  /// Reads only manifests, and caches sound ones until they change. Empty if the folder is missing;
+  /// throws if it is a broken link.
   std::vector<Entry> list(Unreadable unreadable = Unreadable::fail) const;
 
-  /// Names of checkpoints, by step.
+  /// Names of checkpoints, keyed by step.
   using Names = std::map<std::int64_t, std::string>;
-  /// Those that list() would look at.
+  /// Returns the names that list() would read.
   Names names() const;
-  /// What list() makes of names().
+  /// Returns what list() returns, for these names.
   std::vector<Entry> look_at(const Names& names, Unreadable unreadable = Unreadable::fail) const;
 
-  /// Removes what interrupted saves have left behind. A checkpoint renamed for another of its step
-  /// gets its name back or, where the other was completed, that of commit(). Returns the paths that
-  /// were made so. Other files are not touched.
+  /// Removes the remains of interrupted saves. A checkpoint that was renamed to be replaced gets
+  /// its name back or, if its replacement was completed, the name that commit() gives. Returns the
+  /// new paths. Other files are not touched.
   std::vector<std::string> remove_partial() const;
 
-  /// An empty folder to save `step` into, in place of what an earlier try left. Makes path(), too.
+  /// Creates an empty folder to save `step` into, replacing an incomplete one. Creates path(), too.
   std::string begin(std::int64_t step) const;
   struct Committed {
     std::string path;
-    std::string previous;  ///< where what had its name is now; empty: nothing had
+    std::string previous;  ///< new path of the replaced checkpoint; empty: none
   };
-  /// Writes the manifest into the folder from begin(), whose other files are on disk by then, and
-  /// gives it its name. What had that name gets "<path>.previous", or "<path>.previous-2" and so on
-  /// where that is taken; from the next remove_partial() where it can't now. Where it throws, names
-  /// are as they were, as far as the system allows.
+  /// Writes the manifest into the folder from begin(), whose other files are on disk, and renames
+  /// it to its final name. A checkpoint of that name is renamed to "<path>.previous", or
+  /// "<path>.previous-2" and so on if that exists; if that fails, the next remove_partial() does
+  /// it. If it throws, names are unchanged, as far as the system allows.
   Committed commit(std::int64_t step, const std::string& manifest) const;
-  /// Points the link `latest` to the checkpoint of this step. What else has that name, as in a copy
-  /// of the folder without links, gets "latest.previous", or "latest.previous-2" and so on where
-  /// that is taken: returns its path, or nothing. Throws where there can be no link; once, while
-  /// the reason is the same, as programs find the newest checkpoint without it.
+  /// Points the link `latest` to the checkpoint of this step. A file or folder of that name, as in
+  /// a copy of the folder without links, is renamed to "latest.previous", or "latest.previous-2"
+  /// and so on if that exists; its path is returned, else "". Throws if the link can't be created,
+  /// once per reason, as programs find the newest checkpoint without it.
   std::string mark_latest(std::int64_t step) const;
   /// Removes the folder from begin().
   void abandon(std::int64_t step) const;
 
-  /// Takes note that a checkpoint was read whole and is sound, as those are that commit() made.
-  /// Returns whether it is one of this folder, under a name that list() finds and that is its own.
+  /// Records that a checkpoint was read completely and is sound, as checkpoints from commit() are.
+  /// Returns whether it is a checkpoint of this folder under its own name.
   bool note_sound(const std::string& path) const;
-  /// Where the last step before the newest checkpoint was skipped, its parameters may be ruined.
-  /// Returns, the latest first, paths of what is there from before: the newest whose own last step
-  /// was not skipped and, where that has as many updates as the newest of all, the newest such with
-  /// fewer: an update that was computed from its parameters was finite. Throws as list() does.
+  /// Returns checkpoints to fall back to if the last step before the newest checkpoint was skipped,
+  /// as its parameters may be invalid; the latest first. These are the newest whose own last step
+  /// was not skipped and, if that has as many updates as the newest of all, the newest such with
+  /// fewer updates: an update computed from its parameters was finite. Throws as list() does.
   std::vector<std::string> fallbacks() const;
-  /// Removes checkpoints that were saved before the last `keep`, but not those of which the step is
-  /// a multiple of `keep_every` (0: none), nor those of fallbacks(), nor those whose manifest is
-  /// damaged or whose folder was renamed, which don't count. Of what was saved or read whole by
-  /// this process two stay (one where `keep` is 1), and nothing goes where no newer one of these
-  /// stays: so there may be one more than `keep`. Removes nothing, and throws, where a manifest
-  /// can't be read.
+  /// Removes old checkpoints. It keeps the last `keep`, multiples of `keep_every` (0: none), and
+  /// fallbacks(). Damaged and renamed ones are kept, and not counted. Of those that this process
+  /// has saved or read completely two are kept (one if `keep` is 1), and none is removed without a
+  /// newer one of these, so `keep` + 1 may stay. Removes nothing, and throws, if a manifest can't
+  /// be read.
   void prune(std::int64_t keep, std::int64_t keep_every) const;
 
-  /// Gives a folder with checkpoints the name "<path>.previous", or "<path>.previous-2" and so on
-  /// where that is taken. Returns it; empty where there are no checkpoints. Where path() is a link,
-  /// that is what happens to the folder that it leads to, and an empty one takes its place: what
-  /// was linked to another disk continues there.
+  /// Renames the folder, if it has checkpoints, to "<path>.previous", or "<path>.previous-2" and so
+  /// on if that exists. Returns the new path; empty if it has no checkpoints. If path() is a link,
+  /// its target is renamed and replaced by an empty folder, so that a link to another disk stays in
+  /// use.
   std::string set_aside() const;
 
-  /// Gives a checkpoint of this folder, by its path, the name "<path>.damaged", or
-  /// "<path>.damaged-2" and so on where that is taken, which is none of a checkpoint, nor of what
-  /// saves leave behind. Returns it.
+  /// Renames a checkpoint of this folder to "<path>.damaged", or "<path>.damaged-2" and so on if
+  /// that exists. Such names are not those of checkpoints or remains of saves. Returns the new
+  /// path.
   std::string set_damaged_aside(const std::string& path) const;
 
  private:
-  /// What differs between any two manifests that had one path after each other: device, inode,
-  /// bytes, and the time of the last change in seconds and nanoseconds.
+  /// Identifies a version of a manifest at a path: device, inode, size, and time of the last change
+  /// in seconds and nanoseconds.
   using Stamp = std::array<std::int64_t, 5>;
   struct Known {
     Stamp stamp{};
@@ -116,19 +115,19 @@ class Folder {
   Known known(const std::string& path, std::int64_t step) const;
 
   std::string path_;
-  mutable std::map<std::string, Known> known_;  // sound checkpoints, by path
-  mutable std::set<std::int64_t> sound_steps_;  // saved or read whole
-  mutable std::string no_link_;                 // why `latest` could not be made
+  mutable std::map<std::string, Known> known_;  // sound checkpoints, keyed by path
+  mutable std::set<std::int64_t> sound_steps_;  // steps that were saved or read completely
+  mutable std::string no_link_;                 // last error in creating `latest`
 };
 
-/// The name of the link to the checkpoint saved last.
+/// The name of the link to the last saved checkpoint.
 constexpr const char* latest_name = "latest";
 
-/// "step-00001200"
+/// Returns the folder name of a step: "step-00001200".
 std::string folder_name(std::int64_t step);
 
-/// Whether `path` is a folder with a manifest in it: a checkpoint, whole or not. Throws Error where
-/// the system does not say.
+/// Whether `path` is a folder with a manifest, complete or not. Throws Error if the system can't
+/// tell.
 bool is_checkpoint(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -44,7 +44,7 @@ void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSett
             : "; learned positions are as many as in the file"));
 }
 
-/// `length`: what says how many tokens there are.
+/// `length`: the setting of `tokens`, for messages.
 void compare_window(const HuggingFaceConfig& theirs, std::int64_t tokens, const char* length,
                     Lines& lines) {
   if (theirs.window && *theirs.window < tokens)
@@ -75,7 +75,7 @@ void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSet
 
 void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
   Lines lines = config.problems;
-  // Where two keys say the same, both have to.
+  // If two keys set the same value, both are compared.
   compare_values(config, config.model, lines);
   constexpr const char* context = "the context (--context)";
   if (config.model.positions == model::Positions::learned && tokens > config.positions)

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr const char* config_kind = "model configuration";
 constexpr std::int64_t most_bytes = 1 << 20;
 constexpr std::size_t most_kept_bytes = 32 << 10;
-/// Decks hold doubles: all integers up to here are different.
+/// Largest integer of a deck: doubles represent all integers up to it exactly.
 constexpr std::uint64_t most_whole = (std::uint64_t{1} << 53) - 1;
 
 std::string shown(const Json& value) {
@@ -27,17 +27,17 @@ std::string shown(const Json& value) {
   return text.size() <= most ? text : text.substr(0, most) + "...";
 }
 
-/// A JSON object's keys, where they may be missing.
+/// The keys of a JSON object, with typed access to optional ones.
 class Keys {
  public:
   Keys(std::string name, Json object) : name_(std::move(name)), object_(std::move(object)) {}
 
   const Json& object() const { return object_; }
   bool has(const std::string& key) const { return object_.contains(key); }
-  /// Null where it is missing, too.
+  /// Returns the value of a key; null if the key is missing.
   Json at(const std::string& key) const { return has(key) ? object_[key] : Json(); }
 
-  /// At least 1.
+  /// Returns an integer of at least 1.
   std::int64_t whole(const std::string& key) const {
     const Json value = at(key);
     const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() >= 1 &&
@@ -72,7 +72,7 @@ class Keys {
   Json object_;
 };
 
-/// Reads one file, table by table.
+/// Reads one config.json by the tables of its family's keys.
 class Reader {
  public:
   Reader(std::string name, Json object) : file_(name, std::move(object)) {
@@ -101,12 +101,12 @@ class Reader {
     config_.problems.push_back(text(key, " is ", shown(file_.at(key)), "; ", why));
   }
 
-  /// "missing (llama: 1e-06)"
+  /// Shows the default of a missing key: "missing (llama: 1e-06)".
   std::string missing(const std::string& value) const {
     return text("missing (", model_type(config_.family), ": ", value, ")");
   }
 
-  /// The other name under which a file has a key that it lacks.
+  /// Returns an alias that the file has for a key that it lacks.
   const ComparedKey* alias_in_file(const ComparedKey& key) const {
     for (const ComparedKey& other : keys_->compared)
       if (other.stands_in && std::string(other.deck_key) == key.deck_key &&
@@ -137,7 +137,8 @@ class Reader {
     set_structure(config_.family, config_.model);
   }
 
-  /// Older files have rope_theta by itself and rope_scaling; newer ones both in rope_parameters.
+  /// Older files have rope_theta and rope_scaling as separate keys; newer ones have both in
+  /// rope_parameters.
   void read_rope() {
     if (!file_.at("rope_theta").is_null()) add_base("rope_theta", file_.number("rope_theta"));
     if (!file_.at("partial_rotary_factor").is_null() &&
@@ -160,7 +161,7 @@ class Reader {
       config_.rotary_bases.push_back("rope_theta is " + missing(shown(base)));
       bases_.push_back(base);
     }
-    // What one key says, none may deny.
+    // All keys that set the base must agree.
     for (const double base : bases_)
       if (base != bases_.front()) {
         std::string all;
@@ -176,13 +177,14 @@ class Reader {
     config_.rotary_bases.push_back(text(key, " is ", shown(base)));
   }
 
-  /// Null where the frequencies of rotary positions are those of rope_theta alone.
+  /// Returns why Decoder does not compute these rotary frequencies; null if they follow from
+  /// rope_theta alone.
   static const char* why_not_computed(const Json& rope) {
     constexpr const char* scales = "this program does not scale rotary frequencies";
     const auto has = [&](const char* key, const Json& value) {
       return rope.contains(key) && rope[key] == value;
     };
-    // Linear scaling is by 1 / factor.
+    // Linear scaling divides frequencies by the factor, so 1 has no effect.
     const bool linear = has("rope_type", "linear") || has("type", "linear");
     if (linear && !has("factor", 1.0)) return scales;
     for (const auto& [key, value] : rope.items()) {
@@ -230,7 +232,7 @@ class Reader {
     }
   }
 
-  /// Some models go by the type of another, and say in their class alone that they are none.
+  /// Checks the class: some models use the type of another model, and differ only in their class.
   void check_architectures() {
     const Json names = file_.at("architectures");
     if (names.is_null()) return;
@@ -250,7 +252,7 @@ class Reader {
   void check_unknown() {
     for (const auto& item : file_.object().items()) {
       const std::string& key = item.key();
-      // Null says that a file does not use a key, whatever its meaning.
+      // Null means that the file does not use the key.
       if (item.value().is_null() || keys_->no_effect.count(key) > 0 || is_known(key)) continue;
       if (key == "quantization_config" || key == "compression_config")
         problem(key, "this program reads F32, BF16 and F16");

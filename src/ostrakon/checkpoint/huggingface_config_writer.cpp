@@ -9,14 +9,14 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
-/// What its config.json says of positions: those of a table are all kept.
+/// Returns the number of positions for config.json: all rows of a learned table.
 std::int64_t positions_of(const HuggingFaceModel& model) {
   return model.settings.positions == model::Positions::learned
              ? model.settings.position_rows(model.tokens)
              : model.tokens;
 }
 
-/// Writes config.json for a model that did not begin as another one.
+/// Writes the config.json of a model without a source.
 Ordered new_config(Family family, const HuggingFaceModel& model) {
   const ConfigKeys& keys = keys_of(family);
   Ordered json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
@@ -34,7 +34,7 @@ Ordered new_config(Family family, const HuggingFaceModel& model) {
                           "resid_pdrop", "residual_dropout"})
     if (keys.no_effect.count(key) > 0) json[key] = 0.0;
   json["initializer_range"] = model.settings.initializer_deviation;
-  // Without these, their library takes tokens that this vocabulary may not have.
+  // Without these keys, transformers uses default ids that this vocabulary may lack.
   for (const char* key : {"bos_token_id", "eos_token_id"})
     json[key] = model.end_of_text ? Ordered(*model.end_of_text) : Ordered();
   return json;

@@ -39,7 +39,7 @@ ComparedKey epsilon(const char* name, double missing) {
 ComparedKey attention_bias() {
   return {"attention_bias", "model.bias", Type::flag, 0.0, nullptr, SETTING(bias)};
 }
-/// Behind attention_bias() in a table.
+/// This key must follow attention_bias() in a table.
 ComparedKey mlp_bias() {
   const auto get = [](const DecoderSettings& s) { return s.mlp_bias() ? 1.0 : 0.0; };
   const auto set = [](DecoderSettings& s, double value) {
@@ -49,7 +49,7 @@ ComparedKey mlp_bias() {
   return {"mlp_bias", "model.mlp_bias", Type::flag, 0.0, nullptr, get, set};
 }
 
-/// `missing` none: as many as heads.
+/// `missing` none: the number of heads.
 ComparedKey kv_heads(std::optional<double> missing) {
   const auto as_heads = [](const DecoderSettings& theirs) {
     return static_cast<double>(theirs.heads);
@@ -102,7 +102,7 @@ ComparedKey alias(ComparedKey key) {
   key.is_alias = true;
   return key;
 }
-/// Makes a key that the attribute_map of the type's class has for another.
+/// Makes an alias from the attribute_map of the type's class; it replaces a missing key.
 ComparedKey stand_in(ComparedKey key) {
   key = alias(key);
   key.stands_in = true;
@@ -114,7 +114,8 @@ ComparedKey stand_in(ComparedKey key) {
 
 constexpr const char* activation_why = "this program computes the tanh form of GELU";
 
-/// All of these are 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); "gelu" is not.
+/// Names of the tanh form 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); "gelu" is another
+/// function.
 std::vector<std::string> tanh_gelu(const std::string& first) {
   std::vector<std::string> names = {'"' + first + '"'};
   for (const char* name :
@@ -130,7 +131,7 @@ RequiredKey scaled_attention() {
   return {"scale_attn_weights", {"true"}, "this program scales attention by 1 / sqrt(head width)"};
 }
 
-/// Keys that all families require.
+/// Returns the keys that all families require.
 std::vector<RequiredKey> common_required() {
   return {{"add_cross_attention", {"false"}, "this program has no cross-attention"},
           {"cross_attention_hidden_size", {"null"}, "this program has no cross-attention"},
@@ -142,10 +143,10 @@ std::vector<RequiredKey> common_required() {
 
 // -------------------------------------------------------------------- keys without an effect
 
-/// Keys of all families: what is said of files, training, generation and other heads.
+/// Keys of all families on files, training, generation and other heads.
 const std::set<std::string>& common_keys() {
   static const std::set<std::string> keys = {
-      // code next to the file, which transformers runs only where it is told to
+      // code next to the file, which transformers runs only on request
       "auto_map",
       // files and programs
       "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",
@@ -158,7 +159,7 @@ const std::set<std::string>& common_keys() {
       "_output_attentions", "chunk_size_feed_forward", "gradient_checkpointing",
       "initializer_range", "output_attentions", "output_hidden_states", "output_past",
       "return_dict", "tf_legacy_loss", "tie_last_hidden_states", "use_return_dict",
-      // for cross-attention alone
+      // cross-attention only
       "is_decoder",
       // generation
       "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids",
@@ -221,7 +222,7 @@ ConfigKeys gpt_bigcode_keys() {
   keys.required.push_back(scaled_attention());
   keys.required.push_back(
       {"multi_query", {"true"}, "this program reads one head of keys and values", true});
-  // In fp32 or not, and what one of its inference programs reserves.
+  // These keys select fp32 for the softmax, or reserve memory for inference.
   for (const char* key :
        {"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
         "max_batch_size", "max_sequence_length", "num_key_value_heads", "pad_key_length",
@@ -230,7 +231,7 @@ ConfigKeys gpt_bigcode_keys() {
   return keys;
 }
 
-/// What all have whose positions are rotary.
+/// Returns the keys that all families with rotary positions have.
 ConfigKeys rotary_keys() {
   ConfigKeys keys;
   keys.positions = "max_position_embeddings";
@@ -244,7 +245,7 @@ ConfigKeys rotary_keys() {
   return keys;
 }
 
-/// transformers takes sliding_window, whatever use_sliding_window is.
+/// Adds sliding_window, which transformers applies whatever use_sliding_window is.
 void add_window(ConfigKeys& keys, std::optional<std::int64_t> missing) {
   keys.has_window = true;
   keys.missing_window = missing;
@@ -309,7 +310,7 @@ ConfigKeys mixtral_keys() {
     keys.required.push_back({key, {"false"}, "Mixtral has no biases"});
   keys.required.push_back(
       {"router_jitter_noise", {"0.0", "0"}, "this program adds no noise to what the router reads"});
-  // These are about training, and about what is returned besides logits.
+  // These keys are for training, and for outputs other than logits.
   for (const char* key : {"output_router_logits", "router_aux_loss_coef"})
     keys.no_effect.insert(key);
   keys.missing_positions = 131072;
@@ -318,12 +319,12 @@ ConfigKeys mixtral_keys() {
   return keys;
 }
 
-/// What both types of Qwen3 have.
+/// Returns the keys that both types of Qwen3 have.
 ConfigKeys any_qwen3_keys() {
   ConfigKeys keys = rotary_keys();
   keys.required.push_back(silu());
   keys.required.push_back({"attention_bias", {"false"}, "this program reads Qwen3 without biases"});
-  // transformers takes sliding_window only with use_sliding_window.
+  // transformers applies sliding_window only with use_sliding_window.
   keys.required.push_back(
       {"use_sliding_window", {"false"}, "this program attends to all tokens before"});
   for (const char* key : {"max_window_layers", "sliding_window"}) keys.no_effect.insert(key);
@@ -363,7 +364,7 @@ ConfigKeys qwen3_moe_keys() {
   const char* const every = "all layers of this program have experts, or none has";
   keys.required.push_back({"decoder_sparse_step", {"1"}, every, true});
   keys.required.push_back({"mlp_only_layers", {"[]"}, every, true});
-  // These are about layers without experts, training, and what is returned besides logits.
+  // These keys are for layers without experts, for training, and for outputs other than logits.
   for (const char* key : {"intermediate_size", "output_router_logits", "router_aux_loss_coef"})
     keys.no_effect.insert(key);
   return keys;
@@ -401,7 +402,7 @@ ConfigKeys starcoder2_keys() {
                    epsilon("norm_epsilon", 1e-5),
                    alias(epsilon("layer_norm_epsilon", 1e-5))};
   keys.required.push_back({"hidden_act", tanh_gelu("gelu_pytorch_tanh"), activation_why, true});
-  // Names that transformers doesn't read in this type, but published files have.
+  // transformers ignores these names in this type, but published files have them.
   std::vector<std::string> any_gelu = tanh_gelu("gelu_pytorch_tanh");
   any_gelu.push_back("\"gelu\"");
   keys.required.push_back(

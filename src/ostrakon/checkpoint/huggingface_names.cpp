@@ -11,7 +11,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Says which rows of one of our matrices a tensor of theirs is.
+/// Which rows of one of our matrices a tensor of Hugging Face holds.
 enum class Rows { all, queries, keys, half, half_of_expert };
 
 struct Part {
@@ -19,25 +19,25 @@ struct Part {
   Rows rows = Rows::all;
 };
 
-/// Our name of a layer in a block -> theirs, those that are below each other in ours in order. *
-/// is the number of an expert.
+/// Maps our name of a layer in a block to Hugging Face's names of its parts, ordered by rows of
+/// ours. * stands for the number of an expert.
 using Layers = std::map<std::string, std::vector<Part>>;
 
 struct Names {
   const char* model_type;
   const char* title;
   const char* class_prefix;
-  const char* causal_class;  ///< after the prefix
+  const char* causal_class;  ///< without class_prefix
   const char* prefix;
   const char* token;
-  const char* position;  ///< empty: no table of positions
+  const char* position;  ///< empty: no learned positions
   const char* head_norm;
   const char* block;
   bool transposed;
   Layers layers;
 };
 
-/// These names are the same in all that write matrices of attention and MLP apart.
+/// Names that are common to all families with separate matrices for queries, keys and values.
 const std::vector<Part> apart_qkv = {{"self_attn.q_proj", Rows::queries},
                                      {"self_attn.k_proj", Rows::keys},
                                      {"self_attn.v_proj", Rows::keys}};
@@ -133,12 +133,12 @@ const Names& names_of(Family family) {
       text("parameter '", parameter, "' of '", owner, "' has no name in Hugging Face's models"));
 }
 
-/// What all models of a family have in common.
+/// Properties that all models of a family have.
 struct Structure {
   math::NormKind norm;
   model::Positions positions;
   model::Activation activation;
-  std::optional<bool> bias;  ///< none: a key of config.json says
+  std::optional<bool> bias;  ///< none: set by config.json
 };
 
 Structure structure_of(Family family) {
@@ -166,29 +166,30 @@ bool has_head_norms(Family family) {
   return family == Family::qwen3 || family == Family::qwen3_moe;
 }
 
-/// Whether its config.json has a key for the width of a head.
+/// Whether the family's config.json has a key for the head width.
 bool has_head_width(Family family) {
   return family != Family::gpt2 && family != Family::gpt_bigcode && family != Family::starcoder2;
 }
 
-/// With what all models of a family with experts have in common.
+/// Returns `experts` with the properties that all models of the family have.
 model::ExpertSettings with_experts_of(Family family, model::ExpertSettings experts) {
   if (!has_experts(family)) return {};
   experts.shared = 0;
   experts.score = math::RouterScore::softmax;
-  if (family == Family::mixtral) experts.normalize = true;  // else a key of config.json says
+  if (family == Family::mixtral) experts.normalize = true;  // else set by config.json
   experts.scale = 1.0;
   experts.groups = experts.groups_per_token = 1;
   return experts;
 }
 
-/// Heads of keys and values, where the family says how many.
+/// Returns the number of key-value heads, if the family fixes it.
 std::int64_t kv_heads_of(Family family, const model::DecoderSettings& settings) {
   if (family == Family::gpt2) return settings.heads;
   return family == Family::gpt_bigcode ? 1 : settings.kv_heads;
 }
 
-/// "mlp.experts.12.down" as "mlp.experts.*.down" and "12"; a name without an expert as it is.
+/// Splits "mlp.experts.12.down" into "mlp.experts.*.down" and "12"; a name without an expert is
+/// returned unchanged.
 std::pair<std::string, std::string> split_expert(const std::string& name) {
   const std::string start = "mlp.experts.";
   const std::size_t end = name.find('.', start.size());
@@ -218,7 +219,7 @@ std::int64_t rows_of(Rows rows, const model::DecoderSettings& settings, std::int
   return rows == Rows::half ? settings.ffn_width : all;
 }
 
-/// "attention.qkv" and "weight" of "attention.qkv.weight".
+/// Splits "attention.qkv.weight" into "attention.qkv" and "weight".
 std::pair<std::string, std::string> split_name(const std::string& parameter) {
   const std::size_t dot = parameter.rfind('.');
   if (dot == std::string::npos) return {parameter, ""};
@@ -303,7 +304,7 @@ void set_structure(Family family, model::DecoderSettings& settings) {
 }
 
 Family family_of(const model::DecoderSettings& settings) {
-  // Mistral and Phi-3 compute what Llama does: only a config.json tells them apart.
+  // Mistral and Phi-3 compute the same as Llama: only a config.json distinguishes them.
   std::vector<std::string> fewest;
   for (const Family family : {Family::gpt2, Family::gpt_bigcode, Family::starcoder2, Family::llama,
                               Family::mixtral, Family::qwen3, Family::qwen3_moe}) {

@@ -19,14 +19,14 @@ bool ends_with(const std::string& text, const std::string& ending) {
          text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
 }
 
-/// Tables of what does not change in training, which older files carry along.
+/// Whether a tensor is a constant table, which older files contain.
 bool is_constant(const std::string& name) {
   return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
          ends_with(name, ".rotary_emb.inv_freq");
 }
 
-/// What differs between a file's tensors and those of a model. The same of several layers is listed
-/// once.
+/// Collects differences between a file's tensors and a model's. The same difference in several
+/// layers is listed once.
 class Problems {
  public:
   void add(const std::string& problem) {
@@ -60,7 +60,7 @@ class Problems {
     }
   };
 
-  /// Numbers between dots are those of layers and experts.
+  /// Removes numbers between dots, which are those of layers and experts.
   static std::string without_layer(std::string name) {
     for (std::size_t dot = name.find('.'); dot != std::string::npos;
          dot = name.find('.', dot + 1)) {
@@ -147,13 +147,13 @@ void HuggingFaceSource::require_complete() {
   problems.require_none(file_.path());
 }
 
-/// Some files hold a tied matrix twice. Where they differ, the model is not tied.
+/// Checks files that store a tied matrix twice: if both differ, the model is not tied.
 void HuggingFaceSource::require_tied() {
   if (!settings_.tie_embeddings || !file_.has(output_head)) return;
   const std::string embedding = prefix_ + embedding_name(family_);
   const Shape shape = {settings_.vocabulary, settings_.width};
   require_shape({output_head, shape, 0, settings_.vocabulary, false});
-  // A few rows suffice: reading all of it would take each rank long.
+  // Only some rows are compared, as each rank would take long to read all.
   constexpr std::int64_t samples = 16;
   std::vector<float> ours(static_cast<std::size_t>(settings_.width)), theirs = ours;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
@@ -187,9 +187,9 @@ void HuggingFaceSource::read(const std::string& owner, const std::string& parame
   }
 }
 
-/// Elements [first, first + count) of the transpose of a tensor (in, out). Neighbours in a row of
-/// ours are far apart in the file, and a row may be asked for in pieces: the tensor is read whole,
-/// and kept for the next call.
+/// Reads elements [first, first + count) of the transpose of a tensor (in, out). Neighbours in a
+/// row of ours are far apart in the file, and a row may be read in pieces, so the tensor is read as
+/// a whole and kept for the next call.
 void HuggingFaceSource::read_transposed(const HuggingFaceTensor& tensor, std::int64_t first,
                                         std::int64_t count, float* values) {
   const std::int64_t in = tensor.shape[0];

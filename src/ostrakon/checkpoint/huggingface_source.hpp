@@ -13,12 +13,12 @@
 
 namespace ostrakon::checkpoint {
 
-/// Reads our parameters out of Hugging Face's tensors.
+/// Reads our parameters from Hugging Face's tensors.
 class HuggingFaceSource : public ParameterSource {
  public:
-  /// `path`: see SafetensorsReader. `config`: what the config.json next to them says, where there
-  /// is one; it is not compared. Throws Error that lists the tensors of the model which are
-  /// missing or of other shapes, and those that the model does not have.
+  /// `path`: as for SafetensorsReader. `config`: the config.json next to the tensors, if there is
+  /// one; it is not compared. Throws Error that lists the model's tensors that are missing or of
+  /// other shapes, and the tensors that the model does not have.
   HuggingFaceSource(const std::string& path, const model::DecoderSettings& settings,
                     const std::optional<HuggingFaceConfig>& config = {});
 
@@ -26,11 +26,11 @@ class HuggingFaceSource : public ParameterSource {
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
             float* values) override;
 
-  /// Does nothing: what can be checked without checksums is checked when it is opened.
+  /// Does nothing: there are no checksums, and other checks are made when the file is opened.
   void verify() override {}
 
-  /// What the metadata name, as of files that were exported; else that of the files next to them
-  /// (see huggingface_tokenizer).
+  /// Returns the tokenizer in the metadata, which exported files have; else that of the files next
+  /// to the tensors (see huggingface_tokenizer).
   std::string tokenizer() const override;
 
   std::string huggingface_config() const override { return config_text_; }
@@ -38,7 +38,7 @@ class HuggingFaceSource : public ParameterSource {
 
   const SafetensorsReader& file() const { return file_; }
 
-  /// Rows of the table of learned positions; 1 where there is none.
+  /// Returns the rows of the learned position table; 1 if there is none.
   std::int64_t positions() const;
 
  private:
@@ -55,7 +55,7 @@ class HuggingFaceSource : public ParameterSource {
   std::string config_text_;
   SafetensorsReader file_;
   std::string prefix_;
-  std::string kept_name_;  // of the tensor that was read last to be transposed
+  std::string kept_name_;  // name of the last tensor read to be transposed
   std::vector<float> kept_;
 };
 

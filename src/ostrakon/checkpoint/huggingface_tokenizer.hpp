@@ -5,16 +5,16 @@
 
 namespace ostrakon::checkpoint {
 
-/// The files that say which ids a Hugging Face tokenizer gives to which text, for messages.
+/// The files that define a Hugging Face tokenizer, for messages.
 constexpr const char* huggingface_tokenizer_files = "tokenizer.json, tokenizer.model or vocab.json";
 
-/// Whether a path is such a file, by its name.
+/// Whether a path has the name of such a file.
 bool is_huggingface_tokenizer(const std::string& path);
 
-/// A name for the tokenizer of a model in a folder, or of a file in it: the first of those files
-/// that is there, or the path itself where it is one, by name and checksum (XXH3, 64 bits):
-/// "tokenizer.json-3f2a9c01d4e5b6f7". Empty where there is none. Folders with the same file have
-/// the same name, wherever they are.
+/// Returns a name for the tokenizer next to a model in a folder, or in the folder of a file: the
+/// first of huggingface_tokenizer_files that exists, or the path itself if it is one, with its
+/// checksum (XXH3, 64 bits): "tokenizer.json-3f2a9c01d4e5b6f7". Empty if there is none. Equal files
+/// have equal names, in any folder.
 std::string huggingface_tokenizer(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t block_elements = 1 << 20;
 
-/// Writes their tensor, which is rows of our parameter, a block at a time.
+/// Writes a Hugging Face tensor that consists of rows of our parameter, a block at a time.
 void write_rows(const model::Parameter& parameter, const HuggingFaceTensor& tensor,
                 ParameterSource& source, SafetensorsWriter& writer, std::vector<float>& buffer) {
   const std::int64_t columns = parameter.shape.size() == 2 ? parameter.shape[1] : 1;
@@ -28,7 +28,7 @@ void write_rows(const model::Parameter& parameter, const HuggingFaceTensor& tens
   }
 }
 
-/// Writes their tensor (in, out), the transpose of our whole parameter (out, in).
+/// Writes a Hugging Face tensor (in, out), the transpose of our whole parameter (out, in).
 void write_transposed(const model::Parameter& parameter, const HuggingFaceTensor& tensor,
                       ParameterSource& source, SafetensorsWriter& writer,
                       std::vector<float>& buffer) {
@@ -43,7 +43,7 @@ void write_transposed(const model::Parameter& parameter, const HuggingFaceTensor
   }
 }
 
-/// A tensor to write, and the parameter that it is made of.
+/// A tensor to write, and the parameter that contains it.
 struct Output {
   model::Parameter parameter;
   HuggingFaceTensor tensor;
@@ -65,7 +65,7 @@ void write_outputs(const std::string& path, const std::vector<Output>& outputs,
   std::vector<SafetensorsWriter::Tensor> tensors;
   for (const Output& output : outputs) tensors.push_back({output.tensor.name, output.tensor.shape});
   std::map<std::string, std::string> metadata = how.metadata;
-  metadata["format"] = "pt";  // their libraries require it
+  metadata["format"] = "pt";  // required by transformers
   SafetensorsWriter writer(path, how.dtype, std::move(tensors), metadata);
   std::vector<float> buffer;
   for (const Output& output : outputs) {
@@ -83,7 +83,7 @@ std::int64_t bytes_of(const Output& output, DType dtype) {
   return elements * ostrakon::bytes_of(dtype);
 }
 
-/// In order, as many into each as fit.
+/// Distributes the tensors in order, as many per shard as fit.
 std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, DType dtype,
                                            std::int64_t shard_bytes) {
   std::vector<std::vector<Output>> shards(1);
@@ -100,7 +100,7 @@ std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, D
   return shards;
 }
 
-/// "model-00002-of-00014.safetensors"
+/// Returns a name such as "model-00002-of-00014.safetensors".
 std::string shard_name(std::size_t number, std::size_t of) {
   TextWriter name;
   name << std::setfill('0') << "model-" << std::setw(5) << number << "-of-" << std::setw(5) << of

@@ -7,13 +7,15 @@
 
 namespace ostrakon::checkpoint {
 
-// Files that others wrote. `kind` ("safetensors file") is what was expected, for messages.
+// Functions for files of other programs. `kind` ("safetensors file") is the expected kind, for
+// messages.
 
-/// The bytes that a file has. Throws Error where it is missing, a folder or anything but a file.
+/// Returns the size of a file in bytes. Throws Error if it is missing, a folder, or not a plain
+/// file.
 std::int64_t plain_file_size(const std::string& path, const std::string& kind);
 
-/// Throws Error unless reading finds the end of a file where the system says that it is: what is
-/// known of its length is out of date then.
+/// Throws Error unless the end of the file is at `bytes`, its size by the system: otherwise the
+/// known size is out of date.
 void require_length(const PlainFile& file, std::int64_t bytes);
 
 }  // namespace ostrakon::checkpoint

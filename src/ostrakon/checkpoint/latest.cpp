@@ -18,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using Entries = std::vector<Folder::Entry>;
 
-/// When a checkpoint was saved; nothing where its manifest is damaged, or can't be read.
+/// Returns the sequence and step of a checkpoint; nothing if its manifest is damaged or can't be
+/// read.
 std::optional<std::pair<std::int64_t, std::int64_t>> order_of(const std::string& path) {
   try {
     const Manifest manifest = read_manifest(load_manifest(path), manifest_path(path));
@@ -37,14 +38,14 @@ MeantCheckpoint follow_latest(const std::string& path) {
   const bool is_missing = type_of_name(latest) == fs::file_type::not_found;
   if (!is_missing && !is_there(latest)) return same;
   const Entries entries = Folder(folder).list(Folder::Unreadable::tell);
-  // The list begins with sound ones, in the order of their saves.
+  // The list begins with sound checkpoints, the last saved first.
   if (entries.empty() || !entries.front().problem.empty()) return same;
   const Folder::Entry& newest = entries.front();
   if (!is_missing) {
     if (are_same(latest, newest.path)) return same;
     const auto found = order_of(latest);
     const auto order = std::make_optional(std::make_pair(newest.sequence, newest.step));
-    if (found == order) return {newest.path, ""};  // a copy
+    if (found == order) return {newest.path, ""};  // `latest` is a copy of the newest
     if (!found || found > order) return same;
   }
   return {newest.path, text("'", latest, "' is ", is_missing ? "not there" : "an older checkpoint",

@@ -5,16 +5,16 @@
 
 namespace ostrakon::checkpoint {
 
-/// The checkpoint that a path means.
+/// The checkpoint that a path stands for.
 struct MeantCheckpoint {
   std::string path;
-  std::string note;  ///< for people, where that is not what has the name; else empty
+  std::string note;  ///< for people, if `path` is another path; else empty
 };
 
-/// "<folder of checkpoints>/latest" means the checkpoint that was saved last, as manifests say: a
-/// copy of the folder may have an old one of that name, a file system may have no links, and a run
-/// that was killed may not have changed the link. Any other path means what has that name, and so
-/// does this one where what is there can't be shown to be older: its reader says what is wrong.
+/// Returns the checkpoint for a path. "<folder of checkpoints>/latest" stands for the last saved
+/// one by manifests: the link may be outdated in a copy of the folder or after a run was killed, or
+/// missing on file systems without links. Any other path stands for itself, and so does `latest` if
+/// it can't be shown to be older: its reader reports what is wrong.
 MeantCheckpoint follow_latest(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

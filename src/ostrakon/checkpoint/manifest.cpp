@@ -30,14 +30,14 @@ std::string quoted(const std::string& words) {
 std::string quoted(DType dtype) { return quoted(std::string(name(dtype))); }
 std::string quoted_hex(std::uint64_t value) { return '"' + format_hex(value) + '"'; }
 
-/// Writes as few digits as give the same number back.
+/// Formats a number with the fewest digits that read back to it.
 std::string exact(double value) {
   require(std::isfinite(value), "can't write a manifest: it has the number ", value,
           "; expected a finite one");
   return Json(value).dump();
 }
 
-/// Puts what comes in a list on lines of its own, with commas between.
+/// Writes the items of a list on separate lines, with commas between.
 class Lines {
  public:
   Lines(std::string& out, std::string indent) : out_(out), indent_(std::move(indent)) {}

@@ -11,21 +11,21 @@
 
 namespace ostrakon::checkpoint {
 
-/// Bytes of a piece under one checksum, the last one over what is left: to read a part of a piece,
-/// the blocks around it are read and checked.
+/// Bytes of a piece per checksum; the last block is shorter. To read a part of a piece, its blocks
+/// are read and checked.
 constexpr std::int64_t block_bytes = std::int64_t{4} << 20;
 
-/// What a run needs to resume, besides its arrays; the same on every rank. Sample order and initial
-/// values come from generators keyed by seed and index, so the seed is all of the generators'
-/// state.
+/// Everything that a run needs to resume besides its arrays, the same on every rank. Sample order
+/// and initial values come from generators keyed by seed and index, so the seed is all of the
+/// generators' state.
 struct Progress {
-  std::int64_t step = 0;     ///< done
-  std::int64_t updates = 0;  ///< of them, those that changed something
-  std::int64_t samples = 0;  ///< of training data, taken: where the next step begins
+  std::int64_t step = 0;     ///< steps done
+  std::int64_t updates = 0;  ///< steps that were not skipped
+  std::int64_t samples = 0;  ///< training samples used so far
   std::uint64_t seed = 0;
   std::int64_t skipped_in_a_row = 0;
   double loss_scale = 1.0;
-  std::int64_t good_steps = 0;  ///< since the loss scale last changed
+  std::int64_t good_steps = 0;  ///< steps since the loss scale changed
   struct Outliers {             ///< as optim::OutlierFilter::State
     std::int64_t steps = 0;
     double loss_mean = 0.0, loss_variance = 0.0;
@@ -34,10 +34,10 @@ struct Progress {
   std::optional<Outliers> outliers;
 };
 
-/// A piece of a file, as a manifest describes it.
+/// A piece of a file, as described by a manifest.
 struct PieceEntry {
   Slice slice;
-  int rank = 0;                          ///< that wrote it
+  int rank = 0;                          ///< the rank that wrote it
   std::int64_t offset = 0;               ///< in the file, in bytes
   std::vector<std::uint64_t> checksums;  ///< XXH3 (64 bits) of each block
 };
@@ -45,56 +45,55 @@ struct PieceEntry {
 struct FileEntry {
   std::string name;
   std::int64_t bytes = 0;
-  std::uint64_t structure = 0;  ///< checksum of all bytes that are in no piece, in order
+  std::uint64_t structure = 0;  ///< checksum of all bytes outside of pieces, in order
   std::vector<PieceEntry> pieces;
 };
 
-/// All that a checkpoint says of itself. Written last: a folder with a manifest is complete.
+/// The description of a checkpoint. Written last: a folder with a manifest is complete.
 struct Manifest {
   std::string program;        ///< "Ostrakon 0.3.0"
-  std::int64_t sequence = 0;  ///< of the saves into one folder: later ones have larger ones
+  std::int64_t sequence = 0;  ///< grows with each save into the folder
   Progress progress;
-  std::uint64_t plan = 0;  ///< hash of the plan of a step
-  int ranks = 0;           ///< that saved
-  std::string deck;        ///< resolved
+  std::uint64_t plan = 0;  ///< hash of the step plan
+  int ranks = 0;           ///< number of ranks that saved
+  std::string deck;        ///< the resolved deck
   std::string optimizer;   ///< its name in the deck
   std::string tokenizer;
-  Facts data;  ///< data::Dataset::identity of the training data; empty: not known
-  /// HuggingFaceConfig::text of the model that the run began with; empty: none is known.
+  Facts data;  ///< data::Dataset::identity of the training data; empty: unknown
+  /// HuggingFaceConfig::text of the model that the run began with; empty: unknown.
   std::string huggingface_config;
   std::vector<ParameterEntry> parameters;
   std::array<DType, states> dtypes{};
   std::vector<FileEntry> files;
 
-  std::int64_t bytes() const;  ///< of all files
+  std::int64_t bytes() const;  ///< total size of all files
 };
 
-/// The largest file that is read as a manifest.
+/// Size limit of a manifest.
 constexpr std::int64_t most_manifest_bytes = std::int64_t{1} << 30;
 
-/// Writes a manifest as text, JSON, with the text's own checksum in it. See
-/// docs/checkpoint-format.md. Throws Error where it has more than `most` bytes, or must say what
-/// such text can't.
+/// Writes a manifest as JSON with a checksum of its own text. See docs/checkpoint-format.md. Throws
+/// Error if it has more than `most` bytes, or a value that JSON can't hold.
 std::string write_manifest(const Manifest& manifest, std::int64_t most = most_manifest_bytes);
 
-/// The other way. Throws DamagedError, naming `path`, where the text's checksum is wrong, or there
-/// is none; but Error where it is whole JSON that says it is a manifest of another version. Throws
-/// Error where the checksum is right, so that the text is as it was written, but the rest is not:
-/// an unknown key or value, counts further than any run gets, or a contradiction: a piece beyond
-/// its file or its parameter, pieces that overlap, elements that no piece has, a name of a file
-/// that is not a plain name in the folder, fewer or more checksums than blocks. So what it returns
-/// can be trusted to address files.
+/// Reads a manifest. Throws DamagedError, naming `path`, if the text's checksum is wrong or
+/// missing; but Error if it is complete JSON of a manifest of another version. Throws Error if the
+/// checksum is right, so that the text is undamaged, but the content is invalid: an unknown key or
+/// value, counts beyond those of any run, or a contradiction: a piece beyond its file or its
+/// parameter, overlapping pieces, elements in no piece, a file name that is not a plain name in the
+/// folder, a number of checksums other than of blocks. So the returned manifest can be trusted to
+/// address files.
 Manifest read_manifest(const std::string& text, const std::string& path);
 
-/// One file, or what one rank has written of it, as text between ranks. Throws Error where it is
-/// none.
+/// Converts a file entry, or one rank's part of it, to text for other ranks, and back. Throws Error
+/// for invalid text.
 std::string write_file_entry(const FileEntry& file);
 FileEntry read_file_entry(const std::string& text);
 
-/// "<folder>/manifest.json"
+/// Returns "<folder>/manifest.json".
 std::string manifest_path(const std::string& folder);
-/// The text of a checkpoint's manifest. Throws Error, naming the path, where it is missing or can't
-/// be read, and DamagedError where it is too long.
+/// Returns the text of a checkpoint's manifest. Throws Error, naming the path, if it is missing or
+/// can't be read, and DamagedError if it is too long.
 std::string load_manifest(const std::string& folder);
 
 }  // namespace ostrakon::checkpoint

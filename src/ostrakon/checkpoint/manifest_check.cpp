@@ -13,7 +13,7 @@ namespace ostrakon::checkpoint {
 namespace {
 
 constexpr std::int64_t most_bytes_of_files = std::numeric_limits<std::int64_t>::max();
-/// No run gets there; beyond it, what counts on would not be exact, or overflow.
+/// Limit of counts: no run reaches it, and larger ones could overflow or lose precision.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
 class Check {
@@ -67,7 +67,7 @@ class Check {
     }
   }
 
-  /// A number that is at most `most`.
+  /// Returns the number of elements; throws Error if it is above `most`.
   std::int64_t checked_elements(const ParameterEntry& entry, std::int64_t most) const {
     std::int64_t elements = 1;
     for (const std::int64_t extent : entry.shape) {
@@ -120,7 +120,7 @@ class Check {
   }
 
   void check_overlap(const FileEntry& file) const {
-    std::vector<std::pair<std::int64_t, std::int64_t>> extents;  // begin, bytes
+    std::vector<std::pair<std::int64_t, std::int64_t>> extents;  // offset, bytes
     extents.reserve(file.pieces.size());
     for (const PieceEntry& piece : file.pieces) extents.emplace_back(piece.offset, bytes_of(piece));
     std::sort(extents.begin(), extents.end());
@@ -129,7 +129,7 @@ class Check {
               "two pieces of ", shown(file.name), " have its byte ", extents[i].first);
   }
 
-  /// Each array is in the files whole, and once, or, of moments, not at all.
+  /// Checks that the pieces cover each array exactly once; moments may be absent.
   void check_coverage() const {
     std::vector<Slice> slices;
     for (const FileEntry& file : manifest_.files)
@@ -173,7 +173,7 @@ class Check {
   }
 
   static constexpr std::int64_t most_elements =
-      most_bytes_of_files / 4;  // so that bytes can be counted
+      most_bytes_of_files / 4;  // limit, so that bytes do not overflow
 
   const Manifest& manifest_;
   const std::vector<ParameterRow>& rows_;

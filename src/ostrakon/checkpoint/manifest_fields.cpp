@@ -45,7 +45,7 @@ const std::string& words(const Value& value) {
   throw Unfit{"text"};
 }
 
-/// Part of an array's place in a file.
+/// Checks a part of an array's path in a file.
 const std::string& array_name(const Value& value) {
   const std::string& found = words(value);
   if (found.empty() || found.find('\0') != std::string::npos) throw Unfit{"a name"};

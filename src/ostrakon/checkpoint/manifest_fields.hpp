@@ -8,29 +8,29 @@
 #include <variant>
 #include <vector>
 
-// What a manifest may contain: the keys of each object, and what is done with their values. For
-// manifest*.cpp alone.
+// The content of a manifest: the keys of each object, and the functions that store their values.
+// Only manifest*.cpp include this file.
 
 namespace ostrakon::checkpoint {
 
-/// What a key can have, other than an object or an array.
+/// A value of a key, other than an object or an array.
 using Value = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string>;
 
-/// A value, or an object or array, is not what its key requires.
+/// Thrown if a value, object or array is not what its key requires.
 struct Unfit {
   std::string expected;
 };
 
 std::string shown_value(const Value& value);
 
-/// What has been read so far.
+/// The manifest while it is being read.
 struct Draft {
-  std::string title;  ///< what is read, for messages: "manifest 'a/manifest.json'"
+  std::string title;  ///< name of the text, for messages: "manifest 'a/manifest.json'"
   Manifest manifest;
   std::vector<ParameterRow> rows;
   std::vector<std::string> deck;
   Progress::Outliers outliers;
-  // What is being read.
+  // Elements that are being read.
   Fact fact;
   ParameterEntry parameter;
   ParameterRow row;
@@ -56,10 +56,10 @@ enum class Scope {
   checksums
 };
 
-/// A key of an object: what it may have.
+/// A key of an object, and what it takes.
 struct Field {
   const char* key;
-  void (*set)(Draft&, const Value&);  ///< a value; null: it must be an object or an array
+  void (*set)(Draft&, const Value&);  ///< stores a value; null: the key takes an object or array
   Scope object = Scope::nowhere;
   Scope array = Scope::nowhere;
   bool is_optional = false;
@@ -67,22 +67,22 @@ struct Field {
 
 using Fields = std::vector<Field>;
 
-/// Bits of the first two fields of a manifest.
+/// Bits in a set of seen fields: the first two fields of a manifest.
 constexpr std::uint32_t format_and_version = 3;
 
-/// The fields of an object; null for arrays.
+/// Returns the fields of an object; null for arrays.
 const Fields* fields_of(Scope scope);
 
-/// One more value of an array. Throws Unfit.
+/// Appends a value to an array. Throws Unfit.
 void append(Draft& draft, Scope array, const Value& value);
 
-/// What the objects in an array are.
+/// Returns the scope of the objects in an array.
 Scope element_of(Scope array);
 
-/// What each value in an array of values is to be, for messages.
+/// Describes the values in an array of values, for messages.
 const char* expected_element(Scope array);
 
-/// Throws Error, which begins with `title`, for another version of the format than this one.
+/// Throws Error, beginning with `title`, if the version of the format is not this one.
 void require_version(std::uint64_t version, const std::string& title);
 
 }  // namespace ostrakon::checkpoint

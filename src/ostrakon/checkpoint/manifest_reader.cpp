@@ -13,11 +13,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Follows the JSON as it is read, and keeps what it is meant to hold: whatever else a text says
-/// takes no memory and ends the reading.
+/// Handles events of the JSON parser, and keeps only expected values: anything else takes no memory
+/// and stops the parser.
 class Handler {
  public:
-  /// `start`: what the text is, manifest or file.
+  /// `start`: the scope of the text, manifest or file.
   Handler(Draft& draft, Scope start) : draft_(draft), start_(start) {}
 
   bool null() { return take(nullptr); }
@@ -26,7 +26,7 @@ class Handler {
   bool number_unsigned(Json::number_unsigned_t value) { return take(std::uint64_t{value}); }
   bool number_float(Json::number_float_t value, const std::string&) { return take(value); }
   bool string(std::string& value) { return take(std::move(value)); }
-  bool binary(Json::binary_t&) { return false; }  // JSON text has none
+  bool binary(Json::binary_t&) { return false; }  // can't occur in JSON text
 
   bool start_object(std::size_t) {
     const Scope scope = open_.empty()         ? start_
@@ -93,8 +93,8 @@ class Handler {
  private:
   struct OpenScope {
     Scope scope;
-    std::uint32_t seen;  ///< of an object: a bit for each of its fields
-    const Field* field;  ///< of an object: the last key
+    std::uint32_t seen;  ///< for objects: a bit for each field seen
+    const Field* field;  ///< for objects: the last key
   };
 
   const Fields* fields() const { return fields_of(open_.back().scope); }
@@ -115,7 +115,7 @@ class Handler {
     return true;
   }
 
-  /// Where neither the object nor the array that was found is.
+  /// Describes what is expected in place of the object or array that was found.
   std::string expected() const {
     if (open_.empty()) return "an object";
     const Scope scope = open_.back().scope;
@@ -125,7 +125,7 @@ class Handler {
     return field().object != Scope::nowhere ? "an object" : "one value";
   }
 
-  /// "files[0].pieces[17].offset", after the manifest's name.
+  /// Returns a position for messages: "files[0].pieces[17].offset", after the manifest's name.
   std::string where() const {
     std::string path = draft_.title;
     const char* before = ": ";
@@ -149,7 +149,7 @@ class Handler {
     throw Error(text(where(), " is ", found, "; expected ", wanted));
   }
 
-  /// Says something of the innermost object.
+  /// Throws Error about the innermost object.
   [[noreturn]] void fail(const std::string& what) {
     open_.back().field = nullptr;
     throw Error(text(where(), " ", what));
@@ -172,7 +172,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return all;
 }
 
-/// Follows any JSON as it is read, and keeps the format and version that it says it has.
+/// Handles events of any JSON, and keeps only format and version.
 class VersionFinder {
  public:
   bool null() { return true; }
@@ -187,7 +187,7 @@ class VersionFinder {
     if (depth_ == 1 && key_ == "format") is_manifest_ = value == manifest_format;
     return true;
   }
-  bool binary(const Json::binary_t&) { return false; }  // JSON text has none
+  bool binary(const Json::binary_t&) { return false; }  // can't occur in JSON text
   bool start_object(std::size_t) { return begin(); }
   bool key(const std::string& name) {
     if (depth_ == 1) key_ = name;
@@ -214,20 +214,20 @@ class VersionFinder {
   }
 
   int depth_ = 0;
-  std::string key_;  // of the outermost object
+  std::string key_;  // key in the outermost object
   bool is_manifest_ = false;
   std::uint64_t version_ = manifest_version;
 };
 
-/// Another version may have another checksum, or none: a text that is whole, as far as JSON tells,
-/// is not called damaged then.
+/// Throws Error for another version. It may have another checksum, or none, so a complete JSON text
+/// of another version does not count as damaged.
 void require_our_version(const std::string& text, const std::string& title) {
   VersionFinder finder;
   if (Json::sax_parse(text, &finder) && finder.is_manifest())
     require_version(finder.version(), title);
 }
 
-/// Throws DamagedError.
+/// Throws DamagedError if the checksum is wrong or missing.
 void require_checksum(const std::string& text, const std::string& path, const std::string& title) {
   const std::size_t at = checksum_place(text);
   require_sound(at != std::string::npos, "'", path,
@@ -249,7 +249,7 @@ Manifest read_manifest(const std::string& text, const std::string& path) {
     require_our_version(text, title);
     throw;
   }
-  // What can't be understood from here on is as it was written.
+  // The text is undamaged from here on, so errors are not DamagedErrors.
   Draft draft;
   draft.title = title;
   Handler handler(draft, Scope::manifest);

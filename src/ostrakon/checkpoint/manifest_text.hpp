@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What writing and reading a manifest's text have in common; for manifest*.cpp alone.
+// Shared by the reader and writer of a manifest's text. Only manifest*.cpp include this file.
 
 #include <cstdint>
 #include <ostrakon/checkpoint/manifest.hpp>
@@ -13,23 +13,23 @@ namespace ostrakon::checkpoint {
 constexpr const char* manifest_format = "ostrakon-checkpoint";
 constexpr std::int64_t manifest_version = 1;
 
-/// Where the sixteen digits of a manifest's own checksum begin; npos where there are none near its
+/// Returns where the 16 digits of a manifest's own checksum begin; npos if there are none near its
 /// beginning.
 std::size_t checksum_place(const std::string& manifest);
 constexpr std::size_t checksum_digits = 16;
 
-/// XXH3 (64 bits) of a manifest that has such a place, with zeros in it.
+/// XXH3 (64 bits) of a manifest, with zeros in place of its checksum.
 std::uint64_t checksum_of_text(const std::string& manifest);
 
-/// What a parameter's line says for other readers, besides what ParameterEntry has.
+/// Redundant values of a parameter for other readers, in addition to ParameterEntry.
 struct ParameterRow {
-  DType type{};             ///< of the parameters
-  std::int64_t offset = 0;  ///< its first element, where all parameters are one array
+  DType type{};             ///< dtype of the parameter
+  std::int64_t offset = 0;  ///< first element if all parameters are concatenated
 };
 
-/// Throws Error, which begins with `title`, where a manifest contradicts itself, or counts further
-/// than any run gets. Each number in it has been read by then: extents and counts are positive, the
-/// rest is not negative.
+/// Throws Error, beginning with `title`, if a manifest contradicts itself, or has counts beyond
+/// those of any run. Its numbers must have been checked: extents and counts are positive, others
+/// not negative.
 void check_manifest(const Manifest& manifest, const std::vector<ParameterRow>& rows,
                     const std::string& title);
 

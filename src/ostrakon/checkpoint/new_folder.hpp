@@ -5,22 +5,22 @@
 
 namespace ostrakon::checkpoint {
 
-/// A folder that is filled under the name "<path>.partial" and then gets its own: under that there
-/// is all of it or nothing. What an earlier try left under the temporary name is removed.
+/// A folder that is filled under the name "<path>.partial" and then renamed, so that `path` is
+/// complete or missing. The remains of an earlier try are removed.
 class NewFolder {
  public:
-  /// Makes the temporary folder, and those that it lies in. Throws Error where `path` is there
-  /// already, unless as an empty folder.
+  /// Creates the temporary folder and its parents. Throws Error if `path` exists and is not an
+  /// empty folder.
   explicit NewFolder(const std::string& path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
-  /// Removes what was not committed.
+  /// Removes the temporary folder if it was not committed.
   ~NewFolder();
 
-  /// To write into.
+  /// The temporary folder to write into.
   const std::string& partial() const { return partial_; }
 
-  /// Its files are on disk by then.
+  /// Renames the folder. Its files must be on disk.
   void commit();
 
  private:

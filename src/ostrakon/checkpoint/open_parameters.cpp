@@ -15,7 +15,7 @@
 
 namespace ostrakon::checkpoint {
 bool looks_like_hdf5(const std::string& path) {
-  // Who opens a pipe waits for its writer.
+  // Other types are not opened, as opening a pipe waits for its writer.
   if (type_of(path) != std::filesystem::file_type::regular) return false;
   std::string found(8, '\0');
   const PlainFile file(path, PlainFile::Mode::read);
@@ -28,11 +28,11 @@ using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t verify_block_elements = 1 << 20;
 
-/// Names of parameters, "block.3.attention.qkv.weight", and their shapes.
+/// Shapes keyed by parameter name, "block.3.attention.qkv.weight".
 using Shapes = std::map<std::string, Shape>;
 
-/// Neither a parameter less than the model has, nor one more, nor one of another shape; but for the
-/// number of learned positions, which the model's settings don't say.
+/// Throws Error unless the parameters and shapes are exactly those of the model. The number of
+/// learned positions may differ, as the model's settings don't contain it.
 void require_parameters_of(const model::DecoderSettings& settings, const Shapes& found,
                            const std::string& what) {
   Shapes expected;
@@ -51,7 +51,7 @@ void require_parameters_of(const model::DecoderSettings& settings, const Shapes&
     require(found.count(name) > 0, what, ": the model's parameter ", name, " is not in it");
 }
 
-/// Parameters of a checkpoint. What else is in it is not read.
+/// The parameters of a checkpoint. Other arrays are not read.
 class CheckpointParameters : public ParameterSource {
  public:
   explicit CheckpointParameters(const std::string& folder) : reader_(folder) {}
@@ -108,7 +108,7 @@ Shapes shapes_of(const WeightsReader& file) {
   return found;
 }
 
-/// The model of a weights file or a checkpoint may have begun as one with a config.json.
+/// Checks a config.json kept in a weights file or checkpoint, if its model began with one.
 void require_kept_config(const ParameterSource& source, const std::string& path,
                          const model::DecoderSettings& settings, std::int64_t tokens) {
   const std::string kept = source.huggingface_config();

@@ -10,22 +10,21 @@
 
 namespace ostrakon::checkpoint {
 
-/// Throws Error where a deck describes another model. Empty: nothing is compared.
+/// Throws Error if a deck describes another model. If not set, decks are not compared.
 using RequireDeck = std::function<void(const std::string& deck)>;
 
-/// A weights file, a checkpoint's folder (its parameters; verify() reads these alone) or
-/// safetensors with Hugging Face's names, whichever `path` turns out to be. `tokens`: of the
-/// sequences that the model is trained on, or looks back on. Throws Error where it has not the
-/// parameters of the model, or others, or where the config.json that came with them, next to
-/// safetensors or kept in the file, says that another model is computed: see require_same_model.
-/// `require_deck` is called before shapes are compared, with the deck that is stored with the
-/// weights: it can name all keys that differ, where a shape names one parameter.
+/// Opens a weights file, a checkpoint's folder (only its parameters, also in verify()) or
+/// safetensors with Hugging Face's names, depending on `path`. `tokens`: sequence length in
+/// training, or context length. Throws Error if its parameters are not those of the model, or if
+/// the config.json next to safetensors, or kept in the file, describes another computation: see
+/// require_same_model. `require_deck` is called before shapes are compared, with the deck that is
+/// stored with the weights: it can name all differing keys, where a shape names one parameter.
 std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const model::DecoderSettings& settings,
                                                  std::int64_t tokens,
                                                  const RequireDeck& require_deck = {});
 
-/// Whether it is a plain file that begins as HDF5 files do.
+/// Whether a path is a plain file that begins with HDF5's signature.
 bool looks_like_hdf5(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -19,11 +19,12 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// A checkpoint of many ranks has more files than a process may have open: the limit for a thread.
+/// Limit of open files per thread, as a checkpoint of many ranks has more files than a process may
+/// open.
 constexpr std::size_t most_open_files = 16;
-/// Threads that keep a disk busy.
+/// Number of threads; more do not read faster.
 constexpr std::size_t most_lanes = 4;
-/// Smaller blocks come with their neighbours through the system's memory.
+/// Smaller blocks are not read by direct I/O, as the page cache reads their neighbours along.
 constexpr std::int64_t worth_going_direct = std::int64_t{64} << 10;
 
 std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
@@ -34,7 +35,7 @@ std::uint64_t checksum_of(const void* bytes, std::int64_t count) {
   return sum.value();
 }
 
-/// `values` holds `count` bf16 in the second half of its memory and then, in place, their values.
+/// Widens bf16 to fp32 in place: `values` holds `count` bf16 in the second half of its memory.
 void widen(std::int64_t count, float* values) {
   auto* const bytes = reinterpret_cast<char*>(values);
   const char* const halves = bytes + count * static_cast<std::int64_t>(sizeof(bf16));
@@ -52,11 +53,11 @@ class CheckpointReader::Lane {
  public:
   explicit Lane(const CheckpointReader& reader) : reader_(reader) {}
 
-  /// A file of the manifest, of the length that it should have.
+  /// Opens a file of the manifest, and checks its size.
   const PlainFile& open(int file);
-  /// A block that has passed its checksum, until the next call.
+  /// Returns the bytes of a block, after checking its checksum; valid until the next call.
   const char* read(const Block& block);
-  /// Memory of a block's bytes, for others until the next call.
+  /// Returns memory for a block's bytes, which is free until the next call.
   char* buffer() {
     in_buffer_ = {};
     return buffer_.data();
@@ -65,10 +66,10 @@ class CheckpointReader::Lane {
  private:
   const CheckpointReader& reader_;
   std::map<int, PlainFile> files_;
-  std::deque<int> order_;  // of files_, the longest open first
+  std::deque<int> order_;  // open files, the longest open first
   TransferBuffer buffer_{block_bytes + 2 * TransferBuffer::alignment};
   Block in_buffer_;
-  const char* found_ = nullptr;  // in buffer_
+  const char* found_ = nullptr;  // the block in buffer_
 };
 
 const PlainFile& CheckpointReader::Lane::open(int file) {
@@ -99,7 +100,7 @@ const char* CheckpointReader::Lane::read(const Block& block) {
   const std::int64_t bytes = reader_.block_size(block);
   const std::int64_t offset = piece.offset + block.block * block_bytes;
   const PlainFile& file = open(block.file);
-  in_buffer_ = {};  // should reading fail
+  in_buffer_ = {};  // in case reading fails
   if (bytes < worth_going_direct) {
     file.read(offset, bytes, buffer_.data());
     found_ = buffer_.data();
@@ -187,9 +188,9 @@ bool CheckpointReader::has(State state, int parameter) const {
 
 namespace {
 
-/// Visits a matrix whose elements are wanted in the order of `wanted` pieces of its columns, but
-/// saved in that of `saved` ones: calls body(first, count) of neighbours as they are saved, for the
-/// `count` wanted ones from `first` on.
+/// Visits elements [first, first + count) of a matrix in the order of `wanted` column pieces, where
+/// they are saved in the order of `saved` column pieces: calls body(first, count) for each run that
+/// is contiguous as saved.
 template <class Body>
 void for_each_saved_run(std::int64_t rows, std::int64_t columns, std::int64_t wanted,
                         std::int64_t saved, std::int64_t first, std::int64_t count,
@@ -207,7 +208,7 @@ void for_each_saved_run(std::int64_t rows, std::int64_t columns, std::int64_t wa
 
 }  // namespace
 
-/// Adds what a slice is made of.
+/// Adds the parts that a slice consists of.
 void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts) const {
   const auto [state, parameter, wanted_first, wanted_count] = wanted.slice;
   require(parameter >= 0 && index(parameter) < manifest_.parameters.size(), "parameter ", parameter,
@@ -232,7 +233,7 @@ void CheckpointReader::add_parts(const Wanted& wanted, std::vector<Part>& parts)
       });
 }
 
-/// Adds the parts of elements that are saved one after the other.
+/// Adds the parts of elements that are contiguous as saved.
 void CheckpointReader::add_saved_parts(const Slice& slice, char* out,
                                        std::vector<Part>& parts) const {
   const auto [state, parameter, wanted_first, wanted_count] = slice;
@@ -244,7 +245,7 @@ void CheckpointReader::add_saved_parts(const Slice& slice, char* out,
   auto location =
       std::upper_bound(all.begin(), all.end(), first,
                        [](std::int64_t value, const Location& p) { return value < p.first; });
-  for (--location; count > 0; ++location) {  // pieces join, and the first begins at 0
+  for (--location; count > 0; ++location) {  // pieces are adjacent, and the first begins at 0
     const Slice& saved = entry(location->file).pieces[index(location->piece)].slice;
     const std::int64_t from_piece = std::min(count, saved.first + saved.count - first);
     std::int64_t at = (first - saved.first) * width(state);
@@ -267,7 +268,7 @@ void CheckpointReader::read(const Part& part, Lane& lane) const {
   if (part.values != nullptr) std::memcpy(part.values, bytes + part.skipped, index(part.taken));
 }
 
-/// In the order of files, whatever was asked for first: each block is read once.
+/// Sorts parts by file and offset, so that each block is read once.
 void CheckpointReader::sort(std::vector<Part>& parts) const {
   const auto location = [&](const Part& part) {
     return std::make_tuple(part.block.file, entry(part.block).offset, part.block.block);
@@ -329,7 +330,7 @@ void CheckpointReader::verify_structure(int file) {
   const FileEntry& expected = entry(file);
   Lane& lane = *lanes_.front();
   const PlainFile& source = lane.open(file);
-  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // offset, end
+  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // begin, end
   for (const PieceEntry& piece : expected.pieces) {
     pieces.emplace_back(piece.offset, piece.offset + piece_bytes(piece));
   }
@@ -353,7 +354,7 @@ void CheckpointReader::verify_structure(int file) {
                 ", expected ", format_hex(expected.structure));
 }
 
-/// Adds all blocks of a file, to be checked.
+/// Adds all blocks of a file as parts that are only checked.
 void CheckpointReader::add_parts(int file, std::vector<Part>& parts) const {
   const std::vector<PieceEntry>& pieces = entry(file).pieces;
   for (std::size_t piece = 0; piece < pieces.size(); ++piece)
@@ -363,7 +364,7 @@ void CheckpointReader::add_parts(int file, std::vector<Part>& parts) const {
 }
 
 void CheckpointReader::verify_numbers(int file) {
-  lanes_.front()->open(file);  // which may have none
+  lanes_.front()->open(file);  // also checks a file without pieces
   std::vector<Part> parts;
   add_parts(file, parts);
   read(std::move(parts));

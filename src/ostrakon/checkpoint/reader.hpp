@@ -12,58 +12,57 @@
 
 namespace ostrakon::checkpoint {
 
-/// A slice to be read, and where its values go (host memory).
+/// A slice to read, and the host memory for its values.
 struct Wanted {
-  Slice slice;  ///< in the order of elements that follows
+  Slice slice;  ///< elements in the order of column_pieces
   void* values = nullptr;
-  std::int64_t column_pieces = 1;  ///< as those of ParameterEntry, which need not be so many
+  std::int64_t column_pieces = 1;  ///< order of columns: see ParameterEntry
 };
 
-/// Reads a checkpoint, whatever ranks wrote it: any slice of any array, by one process. Every byte
-/// that it hands out has passed its checksum. Does not use HDF5: the manifest says where values
-/// are. Throws DamagedError, naming the file, for whatever is of another length or damaged, and
-/// Error for what is missing or can't be read.
+/// Reads any slice of any array of a checkpoint, whatever ranks wrote it, in one process. Every
+/// returned byte has passed its checksum. Does not use HDF5: the manifest has the offsets of
+/// values. Throws DamagedError, naming the file, if a file has another size or is damaged, and
+/// Error if one is missing or can't be read.
 class CheckpointReader : public ParameterSource {
  public:
-  /// `folder`: of the manifest.
+  /// `folder`: the folder of the manifest.
   explicit CheckpointReader(const std::string& folder);
-  /// The same, with the manifest's text as another rank has loaded it.
+  /// Takes the text of the manifest from another rank.
   CheckpointReader(const std::string& folder, const std::string& manifest);
   ~CheckpointReader() override;
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
 
-  /// Index into the table of parameters; -1 where it has none such.
+  /// Returns the index in the table of parameters; -1 if it is not there.
   int find(const std::string& owner, const std::string& parameter) const;
   bool has(State state, int parameter) const;
 
-  /// values (host memory) = elements [first, first + count) of an array, row by row, in the dtype
-  /// that it is kept in: manifest().dtypes.
+  /// values (host memory) = elements [first, first + count) of an array, row-major, in the dtype in
+  /// which it is saved: manifest().dtypes.
   void read(State state, int parameter, std::int64_t first, std::int64_t count, void* values);
-  /// Reads them in the order in which they are saved.
+  /// Reads a slice in the order in which its elements are saved.
   void read_as_saved(const Slice& slice, void* values);
 
-  /// Reads all of them by several threads at once, which is faster: one thread alone would not read
-  /// the next while it checks the last.
+  /// Reads several slices with several threads, so that reading and checking overlap.
   void read(const std::vector<Wanted>& wanted);
 
-  /// See ParameterSource: reads of State::parameters.
+  /// Reads State::parameters; see ParameterSource.
   void read(const std::string& owner, const std::string& parameter,
             const std::vector<std::int64_t>& shape, std::int64_t first, std::int64_t count,
             float* values) override;
 
-  /// Whether file `file` of the manifest is there and as long as it should be, and all of it that
-  /// is no number is as it was written. Cheap.
+  /// Checks that file `file` of the manifest exists, has the right size, and that its bytes outside
+  /// of values are unchanged. Cheap.
   void verify_structure(int file);
-  /// Reads all values of file `file`.
+  /// Reads and checks all values of file `file`.
   void verify_numbers(int file);
-  /// Both, of all files.
+  /// Calls verify_structure and verify_numbers for all files.
   void verify() override;
   bool checks_what_it_reads() const override { return true; }
 
  private:
-  /// Where elements from `first` on of an array are.
+  /// Where the elements of an array from `first` on are.
   struct Location {
     std::int64_t first = 0;
     int file = 0;
@@ -83,10 +82,10 @@ class CheckpointReader : public ParameterSource {
   /// A requested part of a block.
   struct Part {
     Block block;
-    std::int64_t skipped = 0, taken = 0;  ///< bytes of it
-    char* values = nullptr;               ///< where they go; null: the block is only checked
+    std::int64_t skipped = 0, taken = 0;  ///< bytes of the block
+    char* values = nullptr;               ///< destination; null: the block is only checked
   };
-  /// What a thread reads with: files, and memory for one block.
+  /// Open files and memory for one block, for one thread.
   class Lane;
 
   void add_locations();
@@ -106,9 +105,9 @@ class CheckpointReader : public ParameterSource {
 
   std::string folder_;
   Manifest manifest_;
-  std::map<std::pair<std::string, std::string>, int> parameters_;  // by owner and name
-  std::vector<std::vector<Location>> locations_;  // of each array, in the order of its elements
-  std::vector<std::unique_ptr<Lane>> lanes_;      // at least one
+  std::map<std::pair<std::string, std::string>, int> parameters_;  // keyed by owner and name
+  std::vector<std::vector<Location>> locations_;                   // per array, ordered by elements
+  std::vector<std::unique_ptr<Lane>> lanes_;                       // at least one
 };
 
 }  // namespace ostrakon::checkpoint

@@ -14,26 +14,28 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// More than jobs have; with a file for each rank, what file systems still handle in a folder.
+/// Limit above the size of jobs; with one file per rank, file systems still handle so many in a
+/// folder.
 constexpr int most_ranks = 1 << 16;
-/// Entries of the manifest, about 100 bytes each: what still is written and read in a minute.
+/// Limit of entries in the manifest, about 100 bytes each, which can be written and read in a
+/// minute.
 constexpr std::size_t most_pieces = 5'000'000;
 
-/// Elements of the largest array.
+/// Returns the number of elements of the largest array.
 std::int64_t largest(const std::vector<ParameterEntry>& parameters) {
   std::int64_t most = 0;
   for (const ParameterEntry& one : parameters) most = std::max(most, one.elements());
   return most;
 }
 
-/// Rank `rank`'s part of `elements` elements.
+/// Returns the part of `rank` when `elements` elements are divided over `ranks`.
 Slice part_of(State state, int parameter, std::int64_t elements, int rank, int ranks) {
   const std::int64_t each = elements / ranks, more = elements % ranks;
   const std::int64_t first = each * rank + std::min<std::int64_t>(more, rank);
   return {state, parameter, first, each + (rank < more ? 1 : 0)};
 }
 
-/// Writes one file, all of its ranks' pieces at once.
+/// Writes one file with the pieces of all its ranks.
 FileEntry write_file(CheckpointReader& in, const std::string& folder, const FileLayout& layout) {
   FileLayout of_one = layout;
   for (Piece& piece : of_one.pieces) piece.rank = layout.writer;
@@ -50,7 +52,7 @@ FileEntry write_file(CheckpointReader& in, const std::string& folder, const File
   return file;
 }
 
-/// The lowest rank of each file.
+/// Returns the lowest rank of each file.
 std::vector<int> writers(const ShardMap& map, Files files) {
   const std::vector<int> file_of = file_of_ranks(map, files);
   std::map<int, int> lowest;

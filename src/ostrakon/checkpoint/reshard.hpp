@@ -7,22 +7,21 @@
 
 namespace ostrakon::checkpoint {
 
-/// How a checkpoint is to be divided.
+/// The ranks and files that a checkpoint is divided into.
 struct Division {
   int ranks = 1;
   Files files = Files::rank;
   int ranks_per_node = 1;  ///< for Files::node
 
-  /// Throws Error where they make no sense.
+  /// Throws Error if the values are invalid.
   void check() const;
 };
 
-/// Who has what where each array is cut into as many parts as there are ranks, which differ by one
-/// element at most.
+/// Divides each array into as many parts as there are ranks, which differ by at most one element.
 ShardMap divide(const CheckpointReader& checkpoint, const Division& division);
 
-/// Writes a checkpoint anew, divided so, into the folder `out`, which must not be there: all of it
-/// or nothing, block by block. All but files and ranks stays as it was. Returns its manifest.
+/// Writes a checkpoint anew with this division, into the new folder `out`, block by block; `out` is
+/// complete or does not exist. Only files and ranks change. Returns the new manifest.
 Manifest reshard(CheckpointReader& checkpoint, const std::string& out, const Division& division);
 
 }  // namespace ostrakon::checkpoint

@@ -30,7 +30,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as th
 
 constexpr const char* index_kind = "safetensors index";
 
-/// The weight_map of an index: tensor -> name of a file next to it.
+/// Returns the weight_map of an index: tensor -> name of a file next to it.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const Json index = read_json_object(path, index_kind, most_header_bytes);
   require(index.contains("weight_map"), index_kind, " '", path, "' has no weight_map");
@@ -80,7 +80,7 @@ Header open_tensors(const std::string& path, std::optional<PlainFile>& file) {
 }  // namespace
 
 std::int64_t SafetensorsTensor::elements() const {
-  // Then no other extent, however large, matters.
+  // If one extent is 0, the others may be arbitrarily large.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
                          std::multiplies<std::int64_t>());

@@ -14,37 +14,37 @@
 
 namespace ostrakon::checkpoint {
 
-// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes, the header's length
-// as a little-endian number; the header, a JSON object of tensor's name -> {dtype, shape,
-// data_offsets: [begin, end)} and, under __metadata__, text -> text; then the tensors' bytes, one
-// after another without holes, row-major and little-endian. A large model is several such files
-// and an index, JSON whose weight_map says which tensor is in which.
+// The safetensors format (https://github.com/huggingface/safetensors): the header's length as a
+// little-endian number of 8 bytes; the header, a JSON object of tensor name -> {dtype, shape,
+// data_offsets: [begin, end)} and, under __metadata__, text -> text; then the bytes of all tensors
+// without gaps, row-major and little-endian. A large model consists of several such files and an
+// index, JSON whose weight_map gives the file of each tensor.
 
-/// Where a tensor lies.
+/// Position and type of a tensor.
 struct SafetensorsTensor {
-  std::string dtype;  ///< one that the format knows: "F32", "BF16", "I64"
+  std::string dtype;  ///< a dtype of the format: "F32", "BF16", "I64"
   std::vector<std::int64_t> shape;
-  std::int64_t begin = 0;  ///< of its bytes, in its file
+  std::int64_t begin = 0;  ///< offset of its bytes in its file
   std::int64_t bytes = 0;
-  std::size_t file = 0;  ///< number of that file
+  std::size_t file = 0;  ///< number of its file
 
   std::int64_t elements() const;
 };
 
-/// Reads tensors, by one process: slices, never more of a file than was asked for. A file's header
-/// is checked as a whole before anything in it is used.
+/// Reads tensors in one process: only the requested slices. A file's header is checked completely
+/// before it is used.
 class SafetensorsReader {
  public:
   /// `path`: a safetensors file, an index, or a folder with model.safetensors.index.json or
-  /// model.safetensors. Throws Error that names the file and, where one is at fault, the tensor.
+  /// model.safetensors. Throws Error that names the file and, if one is invalid, the tensor.
   explicit SafetensorsReader(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, SafetensorsTensor>& tensors() const { return tensors_; }
-  /// The metadata of the first file.
+  /// Returns the metadata of the first file.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }
-  /// Throws Error where there is no such tensor.
+  /// Throws Error if there is no such tensor.
   const SafetensorsTensor& tensor(const std::string& name) const;
 
   /// values (host memory) = elements [first, first + count) of a tensor of F32, BF16 or F16.
@@ -53,7 +53,7 @@ class SafetensorsReader {
  private:
   struct File {
     std::string path;
-    std::optional<PlainFile> file;  ///< when it is open
+    std::optional<PlainFile> file;  ///< set while it is open
   };
 
   void open_file(const std::string& path);
@@ -65,8 +65,8 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes one safetensors file, from one process, number by number in the order of its tensors.
-/// Under its name there is a file only after finish().
+/// Writes one safetensors file from one process, sequentially in the order of its tensors. The file
+/// appears under its name only after finish().
 class SafetensorsWriter {
  public:
   struct Tensor {
@@ -74,15 +74,15 @@ class SafetensorsWriter {
     std::vector<std::int64_t> shape;
   };
 
-  /// All elements are stored as `dtype`, fp32 or bf16 (rounded to the nearest, ties to even).
+  /// All elements are stored as `dtype`, fp32 or bf16 (rounded to nearest, ties to even).
   SafetensorsWriter(const std::string& path, DType dtype, std::vector<Tensor> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  /// The next `count` elements of the tensor that is next to be written: `name` says which the
-  /// caller thinks it is. Throws Error where it is another, has fewer left, or can't be written.
+  /// Appends `count` elements of the current tensor. `name` is the tensor that the caller expects:
+  /// throws Error if it is another, has fewer elements left, or can't be written.
   void write(const std::string& name, const float* values, std::int64_t count);
 
-  /// Throws Error where elements are missing.
+  /// Completes the file. Throws Error if elements are missing.
   void finish();
 
  private:
@@ -92,10 +92,10 @@ class SafetensorsWriter {
   std::string path_;
   DType dtype_;
   std::vector<Tensor> tensors_;
-  std::size_t next_ = 0;      ///< tensor to write
-  std::int64_t written_ = 0;  ///< elements of it
+  std::size_t next_ = 0;      ///< current tensor
+  std::int64_t written_ = 0;  ///< elements of the current tensor written
   std::vector<std::uint16_t> rounded_;
-  std::unique_ptr<NewFile> file_;  ///< null: finished
+  std::unique_ptr<NewFile> file_;  ///< null after finish()
 };
 
 }  // namespace ostrakon::checkpoint

@@ -34,8 +34,8 @@ const TensorType* find_type(const std::string& name) {
   return found == std::end(tensor_types) ? nullptr : found;
 }
 
-/// Follows the header's JSON as it is read, and keeps what it is meant to hold: whatever else a
-/// file says takes no memory and ends the reading.
+/// Handles events of the JSON parser, and keeps only expected values: anything else takes no memory
+/// and stops the parser.
 class HeaderHandler {
  public:
   struct Entry {
@@ -156,7 +156,7 @@ class HeaderHandler {
                      shown(tensor_), " ", what));
   }
 
-  /// Says what was expected where `found` is.
+  /// Fails with a message on what was expected in place of `found`.
   bool refuse(const std::string& found) const {
     switch (scope_) {
       case Scope::start:
@@ -177,25 +177,26 @@ class HeaderHandler {
   std::string path_;
   Scope scope_ = Scope::start;
   std::string tensor_;  ///< last key of the header
-  std::string key_;     ///< last key inside that
+  std::string key_;     ///< last key in that object
   Entry* entry_ = nullptr;
   bool saw_metadata_ = false;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
 
-/// a * b, or nothing where that is too large. Neither is negative.
+/// Returns a * b for non-negative factors; nothing on overflow.
 std::optional<std::int64_t> product(std::int64_t a, std::int64_t b) {
   if (b != 0 && a > std::numeric_limits<std::int64_t>::max() / b) return std::nullopt;
   return a * b;
 }
 
-/// Whether there is a 0 in it: then no other extent, however large, matters.
+/// Whether an extent is 0: the others may then be arbitrarily large.
 bool is_empty(const std::vector<std::int64_t>& shape) {
   return std::find(shape.begin(), shape.end(), 0) != shape.end();
 }
 
-/// Refuses tensors that overlap, leave bytes between them or after the last, or lie beyond the end.
+/// Throws Error for tensors that overlap, leave gaps between them or after the last, or exceed the
+/// file.
 void check_extents(const std::string& path, const std::map<std::string, SafetensorsTensor>& tensors,
                    std::int64_t data_begin, std::int64_t data_bytes) {
   std::vector<const std::pair<const std::string, SafetensorsTensor>*> in_order;

@@ -8,27 +8,27 @@
 #include <string>
 #include <vector>
 
-// The header of a safetensors file. For safetensors*.cpp alone.
+// The header of a safetensors file. Only safetensors*.cpp include this file.
 
 namespace ostrakon::checkpoint::safetensors {
 
 constexpr const char* kind = "safetensors file";  ///< for messages
 constexpr const char* metadata_key = "__metadata__";
-constexpr std::int64_t length_bytes = 8;                 ///< of the header's length
-constexpr std::int64_t most_header_bytes = 100'000'000;  ///< that of the format's own library
+constexpr std::int64_t length_bytes = 8;                 ///< size of the header's length
+constexpr std::int64_t most_header_bytes = 100'000'000;  ///< as in the format's own library
 
 struct Header {
   std::map<std::string, SafetensorsTensor> tensors;  ///< all in file number 0
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads the header of `file`, which has `size` bytes. Nothing in it is believed before all of it
-/// was checked: JSON of the format's keys, sizes that fit dtypes and shapes, tensors one after the
-/// other to the file's end. Throws Error that names the file, by `path`, and the tensor.
+/// Reads the header of `file`, which has `size` bytes. Everything is checked: JSON with the
+/// format's keys, sizes that match dtypes and shapes, and contiguous tensors up to the file's end.
+/// Throws Error that names the file, by `path`, and the tensor.
 Header read_header(const PlainFile& file, const std::string& path, std::int64_t size);
 
-/// Bytes of a tensor. Throws Error, which begins with `where`, for a dtype that the format has not,
-/// and for a shape that is too large, or whose last byte is not full.
+/// Returns the bytes of a tensor. Throws Error, beginning with `where`, for a dtype that is not in
+/// the format, a shape that is too large, or a size that is not a whole number of bytes.
 std::int64_t bytes_of(const std::string& where, const std::string& dtype_name,
                       const std::vector<std::int64_t>& shape);
 

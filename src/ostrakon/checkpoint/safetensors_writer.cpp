@@ -48,7 +48,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, DType dtype,
   } catch (const nlohmann::json::exception& error) {
     throw Error(text("can't write ", kind, " '", path, "': ", reason_of(error)));
   }
-  // So that data begin at a multiple of 8 bytes, for readers that map the file.
+  // The header is padded so that data begin at a multiple of 8 bytes, for readers that map the
+  // file.
   json.resize((json.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = json.size();
   require(length <= static_cast<std::uint64_t>(most_header_bytes), "can't write ", kind, " '", path,

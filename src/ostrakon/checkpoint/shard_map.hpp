@@ -10,11 +10,11 @@
 
 namespace ostrakon::checkpoint {
 
-/// The kinds of arrays that a run keeps from step to step. A parameter may have all of them, or
-/// fewer: frozen ones have no moments, and some optimizers keep one moment or none.
+/// The kinds of arrays that are saved. A parameter may have fewer of them: frozen parameters have
+/// no moments, and some optimizers keep one moment or none.
 enum class State { parameters, first_moment, second_moment };
 constexpr int states = 3;
-/// The group of a file that arrays of a kind are in has its name, too.
+/// Also the names of the groups in a file.
 constexpr Named<State> state_names[] = {{State::parameters, "parameters"},
                                         {State::first_moment, "first_moment"},
                                         {State::second_moment, "second_moment"}};
@@ -22,17 +22,17 @@ constexpr const char* name(State state) { return name_in(state_names, state); }
 
 /// One row of a checkpoint's table of parameters.
 struct ParameterEntry {
-  std::string owner;  ///< as model::Parameter: "block.3", also where units hold several blocks
+  std::string owner;  ///< as in model::Parameter: "block.3", also if units have several blocks
   std::string name;   ///< "attention.qkv.weight"
   std::vector<std::int64_t> shape;  ///< row-major
-  std::string unit;                 ///< gathered with, in the run that saved
+  std::string unit;                 ///< its unit in the run that saved
   bool frozen = false;
-  /// Its elements are saved row by row; or where these are more than 1, the columns in so many
-  /// equal pieces, one after the other, each row by row: as tensor ranks have them.
+  /// 1: elements are saved row-major. Above 1: the columns are divided into so many equal pieces,
+  /// saved one after the other, each row-major, as tensor ranks hold them.
   std::int64_t column_pieces = 1;
 
   std::int64_t elements() const;
-  /// "block.3/attention.qkv.weight", its place in a file's groups and in weights.h5.
+  /// Returns "block.3/attention.qkv.weight", the path in a file's groups and in weights.h5.
   std::string path() const { return owner + "/" + name; }
 };
 
@@ -40,24 +40,24 @@ struct ParameterEntry {
 /// are saved: see ParameterEntry::column_pieces.
 struct Slice {
   State state = State::parameters;
-  int parameter = -1;  ///< index into the table
+  int parameter = -1;  ///< index in the table
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
-/// Who writes what: each element of the state is in one slice of one rank. It follows from the
-/// plan, so that every rank knows that of all ranks, before step 1.
+/// The slices that each rank saves: each element of the state is in one slice of one rank. The map
+/// follows from the plan, so every rank knows it for all ranks before step 1.
 struct ShardMap {
   std::vector<ParameterEntry> parameters;
-  std::array<DType, states> dtypes{};      ///< in which each kind is kept: fp32 or bf16
-  std::vector<std::vector<Slice>> slices;  ///< of each rank, in the order of its memory
-  std::vector<int> nodes;                  ///< of each rank
+  std::array<DType, states> dtypes{};      ///< dtype of each kind: fp32 or bf16
+  std::vector<std::vector<Slice>> slices;  ///< per rank, in the order of its memory
+  std::vector<int> nodes;                  ///< node of each rank
 
   int ranks() const { return static_cast<int>(slices.size()); }
   std::int64_t bytes(const Slice& slice) const {
     return slice.count * bytes_of(dtypes[static_cast<int>(slice.state)]);
   }
-  /// The bytes of all slices of a rank together.
+  /// Returns the total bytes of a rank's slices.
   std::int64_t bytes(int rank) const;
 };
 

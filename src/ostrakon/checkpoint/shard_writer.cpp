@@ -15,23 +15,23 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-/// Bytes of the file from one source: a block of a piece, or some of the structure.
+/// Bytes of the file from one source: a block of a piece, or a part of the structure.
 struct Part {
   std::int64_t offset = 0;          // in the file
   std::int64_t bytes = 0;           // at most block_bytes
-  const char* structure = nullptr;  // the bytes; null for a block
-  std::size_t piece = 0;            // of the file's layout
-  std::size_t entry = 0;            // of the pieces that this rank writes
-  std::size_t block = 0;            // of the piece
+  const char* structure = nullptr;  // its bytes; null for a block
+  std::size_t piece = 0;            // index in the file's layout
+  std::size_t entry = 0;            // index among this rank's pieces
+  std::size_t block = 0;            // index in the piece
 };
 
-/// Keeps the average of a rank's writing below a limit.
+/// Limits the average write rate of a rank.
 class Pace {
  public:
   explicit Pace(const WriteOptions& options)
       : bytes_per_second_(options.bytes_per_second), urgent_(options.urgent) {}
 
-  /// Waits until that many more bytes are due under the limit, or the save is urgent.
+  /// Waits until `bytes` more bytes are within the limit, or the save is urgent.
   void wait(std::int64_t bytes) {
     if (bytes_per_second_ <= 0.0) return;
     bytes_ += static_cast<double>(bytes);
@@ -50,8 +50,7 @@ class Pace {
   Stopwatch clock_;
 };
 
-/// Writes bytes that mostly follow each other, in chunks that can go to the disk without a copy by
-/// the system.
+/// Collects bytes that are mostly contiguous into aligned chunks, which are written by direct I/O.
 class Chunks {
  public:
   Chunks(PlainFile& file, const WriteOptions& options)
@@ -75,7 +74,7 @@ class Chunks {
 
   void flush() {
     if (begin_ == end_) return;
-    // Unaligned ends are written separately, where that is worth it.
+    // Unaligned ends of a large chunk are written separately, so that the rest can be direct.
     constexpr std::int64_t worth = std::int64_t{64} << 10;
     const std::int64_t first = TransferBuffer::round_up(begin_);
     const std::int64_t last = TransferBuffer::round_down(end_);
@@ -92,7 +91,7 @@ class Chunks {
   }
 
  private:
-  /// Bytes [begin, end) of the file; all of the chunk is in the buffer.
+  /// Writes bytes [begin, end) of the file, which are in the buffer.
   void write(std::int64_t begin, std::int64_t end) {
     const std::int64_t base = TransferBuffer::round_down(begin_);
     if (begin < end) file_.write(begin, end - begin, buffer_.data() + (begin - base));
@@ -100,7 +99,7 @@ class Chunks {
 
   PlainFile& file_;
   Pace pace_;
-  TransferBuffer buffer_;  // from the multiple of the alignment before begin_ on
+  TransferBuffer buffer_;  // begins at the aligned offset at or before begin_
   std::int64_t begin_ = 0, end_ = 0;
 };
 
@@ -123,7 +122,7 @@ class Shard {
   }
 
   void write(const WriteOptions& options);
-  /// Reads what was written, from the disk where the system drops its cached copy.
+  /// Reads back the written bytes, from the disk if the system drops its page cache.
   void verify();
   void close() { file_.close(); }
   FileEntry take_entry() { return std::move(entry_); }
@@ -138,7 +137,7 @@ class Shard {
   const Values& values_;
   PlainFile file_;
   FileEntry entry_;
-  std::vector<Part> parts_;  // in the order of the file
+  std::vector<Part> parts_;  // by offset in the file
 };
 
 void Shard::add_structure() {
@@ -176,7 +175,7 @@ void Shard::add_pieces(int rank) {
   }
 }
 
-/// Also notes a block's checksum.
+/// Returns the bytes of a part; for a block it also records the checksum.
 const char* Shard::bytes_of(const Part& part) {
   if (part.structure != nullptr) return part.structure;
   const auto first = static_cast<std::int64_t>(part.block) * block_bytes;

@@ -12,23 +12,22 @@
 namespace ostrakon::checkpoint {
 
 struct WriteOptions {
-  double bytes_per_second = 0.0;              ///< at most, of this rank; 0: as fast as it goes
-  const std::atomic<bool>* urgent = nullptr;  ///< no limit while it is true
-  bool verify = false;  ///< read back what was written, from the disk where that can be
+  double bytes_per_second = 0.0;              ///< limit of this rank; 0: none
+  const std::atomic<bool>* urgent = nullptr;  ///< while true, there is no limit
+  bool verify = false;                        ///< read back from disk, if possible
 };
 
-/// The source of values: values(piece, first, bytes) points to `bytes` bytes of piece `piece` of
-/// the file's layout, from its byte `first` on, at most block_bytes at a time, in order; they stay
-/// there until the next call.
+/// Returns values to write: values(piece, first, bytes) points to `bytes` bytes of piece `piece` of
+/// the file's layout, from its byte `first` on. It is called in order, for at most block_bytes at a
+/// time; the bytes stay valid until the next call.
 using Values =
     std::function<const void*(std::size_t piece, std::int64_t first, std::int64_t bytes)>;
 
-/// Writes this rank's pieces of a file in `folder` and, on the rank that makes the file, its
-/// structure; syncs it to disk. Returns what was written: name and bytes of the file, the rank's
-/// pieces with their checksums, and that of the structure on the rank that makes the file. All
-/// ranks of a file may write at once, in any order. Calls neither HDF5 nor MPI nor Kokkos: any
-/// thread may call it. Throws Error where a write fails, naming the file, or where what is read
-/// back is not what was written.
+/// Writes this rank's pieces of a file in `folder` and, on the rank that creates the file, its
+/// structure; syncs it to disk. Returns the file's name and size, and checksums of the rank's
+/// pieces and, on the rank that creates the file, of the structure. All ranks of a file may write
+/// concurrently. Calls neither HDF5 nor MPI nor Kokkos, so any thread may call it. Throws Error,
+/// naming the file, if a write fails or the bytes read back differ.
 FileEntry write_shard(const std::string& folder, const FileLayout& file, int rank,
                       const Values& values, const WriteOptions& options);
 

@@ -111,7 +111,7 @@ void WeightsReader::read(const std::string& unit, const std::string& parameter,
 std::vector<WeightsReader::Entry> WeightsReader::parameters() const {
   std::vector<Entry> entries;
   for (const std::string& name : file_.datasets(parameters_group)) {
-    // A unit's name may hold '/', a parameter's never does.
+    // A unit's name may contain '/'; a parameter's name does not.
     const std::size_t slash = name.rfind('/');
     require(slash != std::string::npos, file_kind, " '", file_.path(), "': parameter '", name,
             "' belongs to no unit");

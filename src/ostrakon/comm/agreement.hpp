@@ -5,19 +5,18 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <string>
 
-// Where ranks must have something alike, each states it as facts, and those of rank 0 are what the
-// others are compared with. All ranks take part in the same few messages whatever they state, so
-// none waits for another one.
+// Checks that ranks agree: each rank states facts, which are compared with those of rank 0. All
+// ranks take part in the same few messages whatever they state, so none waits for another.
 
 namespace ostrakon::comm {
 
-/// Empty where all ranks state what rank 0 does. Else a sentence on the first fact in which the
-/// lowest rank that differs does so, the same on all ranks:
+/// Returns "" if all ranks state the same facts as rank 0. Else a sentence, equal on all ranks, on
+/// the lowest rank that differs and its first fact that differs:
 ///     the checksum is 17c0 on rank 3 (host b), 9f0c on rank 0 (host a)
 /// Collective.
 std::string disagreement(Communicator& world, const Facts& facts);
 
-/// Throws AgreedError where there is a disagreement: `about`, and the sentence. Collective.
+/// Throws AgreedError with `about` and the sentence if there is a disagreement. Collective.
 void require_agreement(Communicator& world, const std::string& about, const Facts& facts);
 
 }  // namespace ostrakon::comm

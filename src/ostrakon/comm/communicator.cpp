@@ -24,13 +24,13 @@ namespace {
 constexpr std::int64_t block_elements = 64;
 constexpr std::int64_t largest_count = std::numeric_limits<int>::max();
 
-/// One rank's part of a collective, as MPI counts it.
+/// One rank's part of a collective, as MPI type and count.
 struct Message {
   MPI_Datatype type;
   int count;
 };
 
-/// 16-bit floats are sent as integers: MPI has no such types, and only moves them.
+/// 16-bit floats are sent as integers: MPI has no such types, and only moves their bits.
 template <class T>
 MPI_Datatype type_of() {
   return sizeof(T) == 2 ? MPI_UINT16_T : MPI_FLOAT;
@@ -48,11 +48,11 @@ Message message_of(std::int64_t elements, const std::array<MPI_Datatype, 2>& blo
   return {whole_blocks ? blocks[sizeof(T) == 2] : type_of<T>(), static_cast<int>(count)};
 }
 
-/// Whether arrays are out of the host's reach.
+/// Whether arrays are in device memory, which the host can't access.
 template <class Space>
 constexpr bool is_apart = (has_device && std::is_same<Space, OnDevice>::value);
 
-/// A message of arrays that MPI moves as such.
+/// Returns type and count of an array for MPI.
 template <class T, class Space>
 Message mpi_message(std::int64_t elements, const std::array<MPI_Datatype, 2>& blocks) {
   return is_apart<Space> ? Message{MPI_DATATYPE_NULL, 0} : message_of<T>(elements, blocks);
@@ -71,7 +71,7 @@ constexpr DType dtype_of() {
                                         : DType::fp16;
 }
 
-/// An array in memory that the host reaches.
+/// Returns a host view of an array in memory that the host can access.
 template <class T, class Space>
 HostView<T*> reached(View<T*, Space> array) {
   return {array.data(), array.size(), array.origin()};
@@ -91,7 +91,7 @@ bool overlap(View<A*, Space> a, View<B*, Space> b) {
          b_begin < a_begin + static_cast<std::uintptr_t>(a.size()) * sizeof(A);
 }
 
-/// What was copied to the host is there for MPI and the host to read.
+/// Waits for copies to the host, before MPI or the host reads them.
 void finish([[maybe_unused]] const Exec& exec) {
   if constexpr (has_device) exec.fence();
 }
@@ -113,9 +113,9 @@ void copy([[maybe_unused]] const Exec& exec, View<const A*, Space> from, View<B*
   }
 }
 
-/// Copies each rank's part, `offset` bytes into what it shows, to its place in `full`, but this
-/// rank's own where it is there. Each rank begins with its own part, and waits for another's when
-/// that one's turn comes.
+/// Copies each rank's part, `offset` bytes into its source, to its place in `full`; this rank's own
+/// part is skipped if it is already there. Each rank begins with its own part, and waits for
+/// another rank's part only when it comes to it.
 void copy_parts(const Window& window, std::int64_t offset, int rank, int ranks,
                 std::int64_t part_bytes, std::byte* full) {
   for (int i = 0; i < ranks; ++i) {
@@ -217,7 +217,7 @@ bool Communicator::threads_may_call() {
   return provided == MPI_THREAD_MULTIPLE;
 }
 
-/// call(transport), but in a WarmUp, where nothing is sent.
+/// Calls call(transport), except in a WarmUp, where nothing is sent.
 template <class Call>
 void Communicator::by_transport(const Call& call) {
   require(transport_ != nullptr,
@@ -322,7 +322,7 @@ void Communicator::library_reduce_scatter(const Exec& exec, View<T*, Space> full
   const std::int64_t count = shard.size();
   constexpr bool is_float = std::is_same<T, float>::value;
   if constexpr (is_apart<Space>) {
-    // With 16 bits the sum is converted from this rank's part of what was sent.
+    // For 16-bit types this rank's part of `full` receives the sum, and is then converted to float.
     const View<T*, Space> mine = full.range(rank_ * count, (rank_ + 1) * count);
     std::byte* const sum = is_float ? bytes_at(shard.data()) : bytes_at(mine.data());
     by_transport([&](Transport& transport) {
@@ -337,7 +337,7 @@ void Communicator::library_reduce_scatter(const Exec& exec, View<T*, Space> full
       message = message_of<T>(count, blocks_);
       adds.op = mpi_sum_of_blocks(dtype_of<T>());
     }
-    // In place MPI leaves the sum where the array begins.
+    // With MPI_IN_PLACE the sum is at the beginning of the array.
     check_mpi(
         MPI_Reduce_scatter_block(is_float ? static_cast<const void*>(full.data()) : MPI_IN_PLACE,
                                  is_float ? static_cast<void*>(shard.data()) : full.data(),
@@ -398,7 +398,7 @@ void Communicator::slow_down(double seconds_per_byte) {
   seconds_per_byte_ = seconds_per_byte;
 }
 
-/// After a collective of `shard_bytes` from every rank.
+/// Counts the bytes of a collective in which every rank sends `shard_bytes` to each other rank.
 void Communicator::count_sent(std::int64_t shard_bytes) {
   if (math::WarmUp::runs()) return;
   const std::int64_t bytes = (size_ - 1) * shard_bytes;
@@ -409,7 +409,8 @@ void Communicator::count_sent(std::int64_t shard_bytes) {
 }
 
 void Communicator::sum(std::int64_t* values, int count) {
-  // Two's complement adds like unsigned numbers, whose overflow is defined.
+  // Unsigned addition gives the same bits as two's complement addition, and its overflow is
+  // defined.
   sum(reinterpret_cast<std::uint64_t*>(values), count);
 }
 
@@ -528,7 +529,8 @@ void Communicator::barrier() {
 }
 
 void Communicator::agree(const std::function<void()>& work) {
-  // The smallest counts: the lowest rank whose error is not mere damage; else of those with damage.
+  // A reduction finds the minimum: the lowest rank with an error that is no damage, or, if there is
+  // none, the lowest with damage.
   const int none = 2 * size_;
   int failed = none;
   std::string message;

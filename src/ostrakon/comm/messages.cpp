@@ -17,7 +17,7 @@
 namespace ostrakon::comm {
 namespace {
 
-/// Larger messages are sent in parts: MPI counts in int.
+/// Larger messages are sent in parts, as MPI counts in int.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
 void sleep_for(double seconds) {
@@ -26,8 +26,8 @@ void sleep_for(double seconds) {
 
 }  // namespace
 
-/// Where MPI sends from or receives to, in place of `data`: there, or in pinned memory, from which
-/// what is received is copied to `target` when it is finished. Null `target`: it is sent.
+/// Returns the buffer that MPI sends from or receives into: `data` or `target` itself, or pinned
+/// memory, which is copied to `target` when the message is finished. `target` is null for a send.
 template <class Space>
 char* Messages::begin_stage([[maybe_unused]] Begun& begun, [[maybe_unused]] const Exec& exec,
                             const char* data, [[maybe_unused]] std::int64_t bytes,
@@ -62,7 +62,7 @@ char* Messages::begin_stage([[maybe_unused]] Begun& begun, [[maybe_unused]] cons
 #endif
 }
 
-/// Finishes the stages of the first so many messages, which are done.
+/// Finishes the stages of the first `messages` messages, which are done.
 void Messages::finish_stages([[maybe_unused]] Begun& begun,
                              [[maybe_unused]] std::ptrdiff_t messages) {
 #if OSTRAKON_HAS_DEVICE
@@ -80,7 +80,7 @@ void Messages::finish_stages([[maybe_unused]] Begun& begun,
 #endif
 }
 
-/// call(first byte, count, request) for each part of a message.
+/// Calls call(first byte, count, request) for each part of a message.
 template <class Call>
 void Messages::begin(Begun& begun, std::int64_t bytes, const Call& call) {
   begun.parts.push_back(0);

@@ -18,37 +18,37 @@
 
 namespace ostrakon::comm {
 
-/// Messages from rank to rank of a group. They are begun without waiting, and finished later: the
-/// k-th that one rank sends to another is the k-th that this one receives from it. One thread may
-/// send while another receives, where Communicator::threads_may_call(). Throws Error where MPI
-/// fails.
+/// Point-to-point messages between the ranks of a group, begun without waiting and finished later.
+/// The k-th message that one rank sends to another matches the k-th receive there. One thread may
+/// send while another receives, if Communicator::threads_may_call(). Throws Error if MPI fails.
 class Messages {
  public:
-  /// Collective over `group`, which need not outlive it. `staged`: those of device memory go
-  /// through pinned host memory, of which it keeps as much as was ever in flight.
+  /// Collective over `group`, which need not outlive it. `staged`: messages in device memory go
+  /// through pinned host memory, which grows to the most that was ever in flight.
   explicit Messages(const Communicator& group, bool staged = true)
       : group_(Communicator::duplicate(group.mpi())), staged_(staged) {}
 
   int rank() const { return group_.rank(); }
 
-  /// Moves messages of device memory from now on, in the order of the streams that they are begun
-  /// on: nothing is left to finish. Those of host memory are not to be sent then.
+  /// Sets a transport for messages in device memory. They are then in the order of the stream on
+  /// which they are begun, and need not be finished. Messages in host memory may not be sent
+  /// afterwards.
   void carry(std::unique_ptr<MessageTransport> transport) { transport_ = std::move(transport); }
-  /// Whether what was begun has to be finished.
+  /// Whether begun messages have to be finished.
   bool has_to_be_finished() const { return transport_ == nullptr; }
 
-  // What is sent must not change, and what is received not be looked at, until it is finished. In
-  // either memory space. What was submitted to `exec` before is done first, and `exec` lives until
-  // what it receives is finished. Nothing is begun in a math::WarmUp.
+  // Messages in host or device memory. Until a message is finished, its send buffer must not
+  // change, and its receive buffer not be read. It waits for earlier work of `exec`, which must
+  // live until a receive is finished. In a math::WarmUp nothing is begun.
 
   template <class Space>
   void begin_send(const Exec& exec, View<const char*, Space> data, int to);
   template <class Space>
   void begin_receive(const Exec& exec, View<char*, Space> data, int from);
 
-  /// Returns true when all that were begun are done, but the last `may_go_on`. Sends are, once the
-  /// other rank receives. Returns false if they are not when `gives_up` is set: no more messages
-  /// can be exchanged then.
+  /// Waits until all begun sends are done, except the last `may_go_on`, and returns true. A send is
+  /// done once the other rank receives it. Returns false if `gives_up` is set before: no more
+  /// messages can be exchanged then.
   bool finish_sends(int may_go_on, const std::atomic<bool>& gives_up) {
     return finish(sends_, may_go_on, gives_up);
   }
@@ -56,10 +56,10 @@ class Messages {
     return finish(receives_, may_go_on, gives_up);
   }
 
-  /// Bytes sent since the group was made.
+  /// Bytes sent since construction.
   std::int64_t bytes_sent() const { return bytes_sent_; }
-  /// From now on finish_sends(), or a send that is carried, takes longer, by this many seconds for
-  /// each byte: see Communicator.
+  /// Imitates a slower network: finish_sends(), or a send by a transport, takes this many seconds
+  /// longer per byte. See Communicator::slow_down.
   void slow_down(double seconds_per_byte) { sends_.seconds_per_byte = seconds_per_byte; }
 
  private:
@@ -69,7 +69,7 @@ class Messages {
     device::PinnedBytes memory;
     std::int64_t capacity = 0;
     std::int64_t bytes = 0;
-    std::byte* target = nullptr;  ///< where what is received goes; null: nowhere
+    std::byte* target = nullptr;  ///< receive buffer; null for a send
     device::StreamHandle stream = nullptr;
   };
   using Stages = std::vector<Stage>;
@@ -77,10 +77,10 @@ class Messages {
   struct Stages {};
 #endif
   struct Begun {
-    std::vector<MPI_Request> requests;  ///< of messages that are not done
-    std::vector<int> parts;             ///< requests of each of these messages
-    std::vector<std::int64_t> bytes;    ///< of each
-    Stages stages, spare;               ///< of each of them, where staged; and for later ones
+    std::vector<MPI_Request> requests;  ///< of messages in flight, in order
+    std::vector<int> parts;             ///< number of requests per message
+    std::vector<std::int64_t> bytes;    ///< bytes per message
+    Stages stages, spare;               ///< stages: one per message if staged; spare: for reuse
     double seconds_per_byte = 0.0;
   };
   template <class Space>
@@ -95,7 +95,7 @@ class Messages {
 
   Communicator group_;
   std::unique_ptr<MessageTransport> transport_;
-  [[maybe_unused]] bool staged_;  // on devices
+  [[maybe_unused]] bool staged_;  // only used with a device
   Begun sends_, receives_;
   std::int64_t bytes_sent_ = 0;
 };

@@ -5,7 +5,7 @@
 namespace ostrakon::comm {
 namespace {
 
-/// MPI calls it: it must not throw.
+/// The reduction function that MPI calls; it must not throw.
 template <class T>
 void add(void* from, void* to, int* count, MPI_Datatype* type) {
   int bytes = 0;
@@ -17,7 +17,7 @@ void add(void* from, void* to, int* count, MPI_Datatype* type) {
     b[i] = static_cast<T>(static_cast<float>(a[i]) + static_cast<float>(b[i]));
 }
 
-/// Made once in a program, and freed with MPI.
+/// Returns an MPI operation that is created once per program, and freed by MPI_Finalize.
 template <class T>
 MPI_Op op_of() {
   static const MPI_Op op = [] {

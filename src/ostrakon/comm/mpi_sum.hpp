@@ -7,17 +7,17 @@
 
 namespace ostrakon::comm {
 
-/// How MPI adds up arrays of a dtype, in an order of its own.
+/// MPI type and operation to sum arrays of a dtype, in an order that MPI chooses.
 struct MpiSum {
   MPI_Datatype type;
   MPI_Op op;
 };
 
-/// MPI's own sum of floats; of 16-bit floats, which MPI does not know, one that adds two of them in
-/// float and rounds.
+/// Returns MPI_SUM for floats; for 16-bit floats, which MPI does not know, an operation that adds
+/// two of them in float and rounds.
 MpiSum mpi_sum(DType dtype);
 
-/// For arrays of a type that is made of elements of `dtype`, as blocks are.
+/// Returns the operation for MPI types made of several elements of `dtype`, such as blocks.
 MPI_Op mpi_sum_of_blocks(DType dtype);
 
 }  // namespace ostrakon::comm

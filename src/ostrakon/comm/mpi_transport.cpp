@@ -14,7 +14,7 @@
 namespace ostrakon::comm {
 namespace {
 
-/// The count of bytes in device memory, which MPI moves at once.
+/// Returns the count of bytes in device memory that MPI moves in one call.
 int count_of(std::int64_t bytes, const char* what) {
   require(bytes <= std::int64_t{1} << 30, "a ", what, " of ", bytes,
           " bytes, expected at most 1 GiB for MPI on device memory");
@@ -24,7 +24,7 @@ int count_of(std::int64_t bytes, const char* what) {
 }  // namespace
 
 bool mpi_is_device_aware() {
-  // Open MPI and MPICH both have this function; elsewhere there is no such function.
+  // Open MPI and MPICH have this function; other MPI libraries may not.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
   constexpr const char* query = "MPIX_Query_rocm_support";
 #else
@@ -40,8 +40,8 @@ MpiTransport::MpiTransport(MPI_Comm group, bool staged) : group_(group) {
   if (staged) staging_ = device::PinnedBytes(staging_bytes);
 }
 
-/// move(first, count) for parts of `bytes` bytes, of which `arrays` fit the staging memory at a
-/// time.
+/// Calls move(first, count) for parts of `bytes` bytes, so small that `arrays` of them fit the
+/// staging memory together.
 template <class Move>
 void MpiTransport::in_parts(std::int64_t bytes, int arrays, const Move& move) const {
   const std::int64_t most = staging_bytes / arrays / 4 * 4;  // whole elements

@@ -10,13 +10,14 @@
 
 namespace ostrakon::comm {
 
-/// Whether this MPI reads and writes device memory, as far as it says.
+/// Whether this MPI library says that it reads and writes device memory.
 bool mpi_is_device_aware();
 
-/// By MPI. Staged: in parts that fit a pinned buffer, which it allocates once.
+/// A transport by MPI. If staged, data goes through a pinned buffer, allocated once, in parts that
+/// fit it.
 class MpiTransport : public Transport {
  public:
-  /// Pinned host memory of a staged transport, in bytes.
+  /// Bytes of pinned host memory of a staged transport.
   static constexpr std::int64_t staging_bytes = std::int64_t{8} << 20;
 
   /// `group` must outlive it.
@@ -27,7 +28,8 @@ class MpiTransport : public Transport {
                   std::int64_t shard_bytes) override;
   void all_to_all(const Exec& exec, const std::byte* full, std::byte* received,
                   std::int64_t part_bytes) override;
-  /// Not staged: of fp32, and `sum` lies elsewhere, as MPI itself adds no other floats.
+  /// If not staged: only fp32, and `sum` must not overlap `full`, as MPI itself sums no 16-bit
+  /// floats.
   void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
                       std::int64_t elements, DType dtype) override;
 
@@ -37,7 +39,7 @@ class MpiTransport : public Transport {
 
   MPI_Comm group_;
   int rank_ = 0, size_ = 1;
-  device::PinnedBytes staging_;  ///< none: not staged
+  device::PinnedBytes staging_;  ///< empty if not staged
 };
 
 }  // namespace ostrakon::comm

@@ -21,7 +21,8 @@ namespace {
 constexpr auto poll_time = std::chrono::milliseconds(1);
 constexpr auto watch_time = std::chrono::milliseconds(100);
 
-/// Does not block: what a communicator is made of comes from other ranks, which may be gone.
+/// The configuration of a non-blocking communicator: creation exchanges data with other ranks,
+/// which may have failed.
 ncclConfig_t config_of([[maybe_unused]] const std::string& name,
                        NcclCommunicator::Resources of_parts) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -34,7 +35,7 @@ ncclConfig_t config_of([[maybe_unused]] const std::string& name,
 }
 
 /// Held while an operation is submitted: threads must not call NCCL for one device at the same
-/// time, also where each has a communicator of its own.
+/// time, even for different communicators.
 std::mutex& submission_lock() {
   static std::mutex one;
   return one;
@@ -62,7 +63,7 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
   group.broadcast(&id, sizeof id, 0);
   ncclConfig_t config = config_of(name_, of_parts);
   try {
-    // All have begun before any waits for the others.
+    // All ranks begin before any of them waits for the others.
     group.agree([&] {
       const ncclResult_t result =
           ncclCommInitRankConfig(&handle_, size_, id, group.rank(), &config);
@@ -79,7 +80,7 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
 NcclCommunicator::NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name)
     : name_(std::move(name)), seconds_(parent.seconds_) {
   ncclConfig_t config = config_of(name_, Resources::own);
-  // The parent goes on until all have split it.
+  // The parent's call may be in progress until all ranks have split it.
   const ncclResult_t result =
       ncclCommSplit(parent.handle_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &handle_, &config);
   try {
@@ -97,13 +98,13 @@ NcclCommunicator::~NcclCommunicator() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (handle_ == nullptr) return;
   ncclResult_t state = ncclSuccess;
-  // Others of the group finalize, too, unless this one has failed.
+  // Finalizing is collective, so it is skipped if this rank has failed.
   if (ncclCommGetAsyncError(handle_, &state) != ncclSuccess || state != ncclSuccess ||
       std::uncaught_exceptions() > 0) {
     static_cast<void>(ncclCommAbort(handle_));
     return;
   }
-  constexpr double most_seconds = 5.0;  // others may be gone
+  constexpr double most_seconds = 5.0;  // a limit, as other ranks may have failed
   ncclResult_t result = ncclCommFinalize(handle_);
   const double end = seconds_now() + std::min(most_seconds, seconds_);
   while ((result == ncclSuccess || result == ncclInProgress) &&
@@ -131,7 +132,7 @@ void NcclCommunicator::check(ncclResult_t result, const char* call) const {
     if (waited > seconds_)
       throw Error(text(call, " of ", name_, " has not ended within ", seconds_,
                        " s: other ranks have not made the same call, or the network is stuck"));
-    // Most calls go on for some microseconds, and a step makes hundreds of them.
+    // Most calls are in progress for some microseconds only, and a step makes hundreds of them.
     constexpr double soon = 1e-3;
     if (waited < soon)
       std::this_thread::yield();
@@ -162,7 +163,7 @@ void NcclCommunicator::abort() {
   handle_ = nullptr;
 }
 
-// ---- looking after them
+// --- NcclWatch
 
 NcclWatch::NcclWatch(double seconds, std::function<void(const std::string&)> ended)
     : seconds_(seconds),
@@ -203,7 +204,7 @@ void NcclWatch::calm() {
   why_.clear();
 }
 
-/// What is wrong, or an empty text.
+/// Returns the first failure that it finds, or "".
 std::string NcclWatch::look() {
   for (const Watched& one : watched_) {
     std::string error = one.communicator->error();
@@ -226,18 +227,19 @@ void NcclWatch::serve() {
     try {
       if (std::exchange(is_first, false)) device::use(device_);
       if (!ends_) wrong = look();
-    } catch (const std::exception& error) {  // the device has failed; its other callers see it, too
+    } catch (const std::exception& error) {  // the device has failed
       wrong = error.what();
     }
     if (wrong.empty()) continue;
-    // Before what waits goes on with what it has not received.
+    // ended() is called before abort(), after which waiting work continues with data that it has
+    // not received.
     ended_(wrong);
     for (const Watched& one : watched_) one.communicator->abort();
     return;
   }
 }
 
-// ---- collectives
+// --- collectives
 
 void NcclOrder::begin(device::StreamHandle stream) {
   if (has_begun_ && stream_ != stream) last_.delay(stream);
@@ -261,11 +263,11 @@ NcclTransport::~NcclTransport() {
   if (watch_ != nullptr) watch_->forget(this);
 }
 
-/// Before each call that note() follows.
+/// Begins an operation; note() must follow its call.
 void NcclTransport::begin(const Exec& exec) {
   if (order_ != nullptr) order_->begin(stream_of(exec));
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Where there is too much the last one is left out: what comes now is done after it.
+  // If the list is full, the last entry is dropped: the new operation is done after it.
   if (count_ == pending_.size()) --count_;
   Pending& next = pending_[(first_ + count_) % pending_.size()];
   next.ready.record(stream_of(exec));
@@ -291,7 +293,7 @@ NcclWatch::Oldest NcclTransport::oldest() {
   for (; count_ > 0; --count_, first_ = (first_ + 1) % pending_.size()) {
     Pending& next = pending_[first_];
     if (next.done.is_reached()) continue;
-    // Until then it waits for what is computed, which may take long.
+    // The time limit begins when the input is ready, as computing it may take long.
     if (next.begun == 0.0 && next.ready.is_reached()) next.begun = now;
     return {text(next.what, " of ", next.bytes, " bytes",
                  next.peer >= 0 ? text(next.way, next.peer, " of the group") : ""),
@@ -301,7 +303,7 @@ NcclWatch::Oldest NcclTransport::oldest() {
 }
 
 void NcclTransport::connect() {
-  // The two whose connections may differ.
+  // These two collectives may use different connections.
   const auto ranks = static_cast<std::int64_t>(communicator_->size());
   const device::DeviceBytes bytes(2 * ranks);
   const device::Stream stream;
@@ -336,7 +338,7 @@ void NcclTransport::all_to_all(const Exec& exec, const std::byte* full, std::byt
     failed = result;
     call = its;
   };
-  // From the next rank on, so that not all send to the first at once.
+  // Sends begin with the next rank, so that not all ranks send to rank 0 first.
   for (int i = 0; i < communicator_->size(); ++i) {
     const int to = (rank_ + i) % communicator_->size();
     const int from = (rank_ + communicator_->size() - i) % communicator_->size();
@@ -381,7 +383,7 @@ void NcclTransport::receive(const Exec& exec, std::byte* data, std::int64_t byte
   note(exec, "a receive", bytes, " from rank ", from);
 }
 
-// ---- messages
+// --- messages
 
 int NcclMessages::lane_of(Pair pair) {
   int bit = 0;
@@ -395,7 +397,7 @@ NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
   for (const auto& [from, to] : pairs)
     require(from != to && std::min(from, to) >= 0 && std::max(from, to) < group.size(),
             "a message from rank ", from, " to ", to, " in a group of ", group.size());
-  // With resources of their own: a send behind a receive that waits would wait with it.
+  // It has its own resources: a send behind a waiting receive would wait, too.
   all_ = std::make_unique<NcclCommunicator>(group, name, seconds, NcclCommunicator::Resources::own);
   std::set<int> lanes;
   for (const Pair& pair : pairs) lanes.insert(lane_of(pair));
@@ -406,7 +408,7 @@ NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
   connect(pairs);
 }
 
-/// A byte from each to each, in one order on all ranks.
+/// Sends a byte for each pair, in the same order on all ranks.
 void NcclMessages::connect(const std::vector<Pair>& pairs) {
   const device::DeviceBytes byte(1);
   const device::Stream stream;

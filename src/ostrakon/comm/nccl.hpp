@@ -27,36 +27,38 @@
 
 namespace ostrakon::comm {
 
-/// A communicator of NCCL. It is made without blocking, within a limit of time, and what NCCL
-/// reports is thrown as Error with its name. Owned: destroyed with it, aborted where it has failed.
+/// Owns an NCCL communicator. It is created without blocking, within a time limit, and errors of
+/// NCCL are thrown as Error with its name. The destructor destroys it, or aborts it if it has
+/// failed.
 class NcclCommunicator {
  public:
-  /// Says whose channels and buffers communicators have that are split from one. On a device what
-  /// communicators submit that share theirs is done one after the other, in the order of
-  /// submission, whatever their streams. NCCL takes it from the parent's configuration: what a
-  /// split is given counts for those that are split from the part.
+  /// Whose channels and buffers the communicators have that are split from this one. Communicators
+  /// that share resources run one operation after the other on a device, in the order of
+  /// submission, whatever their streams. NCCL takes this setting from the parent: the one given to
+  /// a split applies to later splits of it.
   enum class Resources { of_parent, own };
-  /// Collective over all of `group`. Ranks that share a device take an NCCL that allows it (see
-  /// docs/gpu.md), else this throws. `seconds`: how long they may take.
+  /// Collective over `group`. Throws Error if ranks share a device and this NCCL does not allow
+  /// that (see docs/gpu.md). `seconds`: time limit of operations.
   NcclCommunicator(Communicator& group, std::string name, double seconds,
                    Resources of_parts = Resources::own);
-  /// Collective over `parent`: ranks with equal `color` form a group, in the order of `key`;
-  /// those with a negative one are in none.
+  /// Collective over `parent`: ranks with equal `color` form a group, ordered by `key`; ranks with
+  /// a negative color are in no group.
   NcclCommunicator(NcclCommunicator& parent, int color, int key, std::string name);
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   const std::string& name() const { return name_; }
-  /// Throws Error where it was aborted.
+  /// The NCCL handle. Throws Error if it was aborted.
   ncclComm_t handle() const;
   int size() const { return size_; }
 
-  /// Throws Error unless a call has succeeded; waits while it goes on.
+  /// Throws Error unless a call succeeds; waits while it is in progress.
   void check(ncclResult_t result, const char* call) const;
-  /// What NCCL has found wrong since, or an empty text. May be called from any thread.
+  /// Returns an asynchronous error that NCCL has found, or "". May be called from any thread.
   std::string error() const;
-  /// Ends what it is in, and makes it unusable. May be called from any thread, once.
+  /// Aborts operations in progress, and makes the communicator unusable. May be called from any
+  /// thread, once.
   void abort();
 
  private:
@@ -64,33 +66,33 @@ class NcclCommunicator {
   double seconds_;
   ncclComm_t handle_ = nullptr;
   int size_ = 1;
-  mutable std::mutex mutex_;  ///< abort() and error() hold it while they use the handle
+  mutable std::mutex mutex_;  ///< held by abort() and error() while they use the handle
 };
 
-/// Looks after communicators from a thread of its own: whether NCCL reports an error, and whether
-/// what was submitted has taken longer than it may.
+/// Watches communicators from a thread of its own: for errors that NCCL reports, and for operations
+/// that take longer than allowed.
 class NcclWatch {
  public:
-  /// ended(text) is called, once, from the watching thread, when the first of them has failed; all
-  /// are aborted if it returns.
+  /// ended(text) is called once from the watching thread, at the first failure of a communicator.
+  /// If it returns, all communicators are aborted.
   NcclWatch(double seconds, std::function<void(const std::string&)> ended);
   ~NcclWatch();
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// Until forget(). `work` tells what the oldest work is that is not done, and for how long;
-  /// empty: nothing is. Called from the watching thread.
+  /// The oldest unfinished operation, and for how long it has run; `what` is empty if there is
+  /// none. Asked for from the watching thread.
   struct Oldest {
     std::string what;
     double seconds = 0.0;
   };
-  /// `who` submits it, which is forgotten by that.
+  /// Watches a communicator until forget(who). `oldest` is called from the watching thread.
   void add(const void* who, NcclCommunicator& communicator, std::function<Oldest()> oldest);
   void forget(const void* who);
 
-  /// This rank has failed, as `why` says, so that others may not make the calls that it waits for:
-  /// what is not done in so many seconds never will be, and `why` is what ended() is told. Until
-  /// calm().
+  /// Tells that this rank has failed, for the reason `why`: other ranks may not make the calls that
+  /// it waits for. Work that is not done within `seconds` counts as failed, and ended() receives
+  /// `why`. Ends with calm().
   void hurry(const std::string& why, double seconds);
   void calm();
 
@@ -109,14 +111,14 @@ class NcclWatch {
   std::condition_variable changed_;
   std::vector<Watched> watched_;
   bool ends_ = false;
-  int device_ = 0;   ///< that all of this process use: threads begin with the first
-  std::string why_;  ///< of hurry(); empty: not
+  int device_ = 0;   ///< device of this process; new threads begin with device 0
+  std::string why_;  ///< from hurry(); empty if it is not in effect
   double until_ = 0.0;
   std::thread thread_;
 };
 
-/// Keeps what several streams submit to one communicator in one order: each begins when the one
-/// before it is done, as a communicator must not be in two streams at a time. One thread submits.
+/// Orders the operations that several streams submit to one communicator: each waits for the one
+/// before, as a communicator must not be used in two streams at a time. One thread submits.
 class NcclOrder {
  public:
   void begin(device::StreamHandle stream);
@@ -124,20 +126,20 @@ class NcclOrder {
 
  private:
   device::Event last_;
-  device::StreamHandle stream_ = nullptr;  ///< of the last one
+  device::StreamHandle stream_ = nullptr;  ///< stream of the last operation
   bool has_begun_ = false;
 };
 
-/// By NCCL, in the order of a stream. Work is named by describe(), which is called when it is
-/// submitted.
+/// A transport by NCCL, in the order of a stream. Errors name an operation by describe(), which is
+/// called when it is submitted.
 class NcclTransport : public Transport {
  public:
-  /// `order`: of a communicator that others of its kind have, too.
+  /// `order` is shared by all transports that use the same communicator.
   NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch,
                 std::shared_ptr<NcclOrder> order = nullptr);
   ~NcclTransport() override;
 
-  /// Collective. Makes NCCL connect the ranks, for which it takes memory and blocks, and waits.
+  /// Makes NCCL connect the ranks, which allocates memory and blocks. Collective.
   void connect();
 
   bool blocks() const override { return false; }
@@ -147,18 +149,18 @@ class NcclTransport : public Transport {
                   std::int64_t part_bytes) override;
   void reduce_scatter(const Exec& exec, const std::byte* full, std::byte* sum,
                       std::int64_t elements, DType dtype) override;
-  /// From rank to rank: the two calls of a message.
+  /// Point-to-point messages; both ranks make their call.
   void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to);
   void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from);
 
  private:
-  /// Work that may not be done.
+  /// An operation that may be unfinished.
   struct Pending {
     device::Event ready, done;
-    double begun = 0.0;  ///< as seconds_now() counts, when it was seen to be ready; 0: not yet
+    double begun = 0.0;  ///< seconds_now() when it was seen to be ready; 0: not yet
     const char* what = "";
     std::int64_t bytes = 0;
-    const char* way = "";  ///< of a message, before its peer
+    const char* way = "";  ///< text before the peer of a message: " to ", " from "
     int peer = -1;
   };
   void begin(const Exec& exec);
@@ -170,22 +172,22 @@ class NcclTransport : public Transport {
   std::shared_ptr<NcclOrder> order_;
   int rank_;
   NcclWatch* watch_;
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< guards the members below
   std::vector<Pending> pending_;
-  std::size_t first_ = 0, count_ = 0;  ///< of a ring
+  std::size_t first_ = 0, count_ = 0;  ///< of the ring buffer pending_
 };
 
-/// By NCCL, in communicators of which each rank uses one for sends alone, or for receives alone: a
-/// communicator must not be in two streams at a time. Two ranks communicate in the one that the
-/// lowest bit in which their numbers differ tells, and the direction. So neighbours need two,
-/// however many ranks there are.
+/// Messages by NCCL. A communicator must not be used in two streams at a time, so each rank uses a
+/// communicator for sends only, or for receives only. Two ranks use the one that follows from the
+/// direction and the lowest bit in which their numbers differ: ranks in a chain need two
+/// communicators, however many ranks there are.
 class NcclMessages : public MessageTransport {
  public:
   using Pair = std::pair<int, int>;  ///< from, to
 
-  /// Collective over `group`, the ranks of which have a device each. `pairs`: all that will send to
-  /// each other, the same on all ranks; they are connected, so that no message has to wait for that
-  /// on the thread that begins it. `name`: of what they are the messages.
+  /// Collective over `group`, whose ranks have one device each. `pairs`: all pairs that will
+  /// exchange messages, the same on all ranks; they are connected here, so that no message blocks
+  /// later to connect. `name`: a name for messages of errors.
   NcclMessages(Communicator& group, const std::vector<Pair>& pairs, const std::string& name,
                double seconds, NcclWatch* watch);
 
@@ -199,15 +201,15 @@ class NcclMessages : public MessageTransport {
   void connect(const std::vector<Pair>& pairs);
 
   int rank_;
-  std::unique_ptr<NcclCommunicator> all_;  ///< of which the lanes are split
+  std::unique_ptr<NcclCommunicator> all_;  ///< the communicator that the lanes are split from
   std::map<int, std::unique_ptr<NcclTransport>> lanes_;
 };
 
-/// Whether it takes ranks that share a device: 2.30 and later do where NCCL_MULTI_RANK_GPU_ENABLE
-/// is 1 in the environment.
+/// Whether this NCCL lets ranks share a device: 2.30 and later do if NCCL_MULTI_RANK_GPU_ENABLE is
+/// 1 in the environment.
 bool nccl_shares_devices();
 
-/// The version of the library, such as 2.28.9.
+/// The version of the library: "2.28.9".
 std::string nccl_version();
 
 }  // namespace ostrakon::comm

@@ -23,11 +23,11 @@ using Number = std::atomic<std::uint32_t>;
 static_assert(Number::is_always_lock_free && sizeof(Number) == sizeof(std::uint32_t),
               "other processes, and the system, see a number as it is");
 
-/// Two cache lines, which processors fetch together.
+/// The flags of a rank, aligned to two cache lines, which processors fetch together.
 struct alignas(128) WindowFlags {
-  Number ready{0};     ///< collectives whose source was there to be read
-  Number done{0};      ///< of which this rank has read all it needs
-  Number sleepers{0};  ///< ranks that wait for one of these
+  Number ready{0};     ///< number of collectives whose source may be read
+  Number done{0};      ///< number of collectives in which this rank has read all sources
+  Number sleepers{0};  ///< number of ranks that wait for one of the counters
   NodeMemory::Place source;
 };
 
@@ -35,7 +35,8 @@ namespace {
 
 constexpr std::size_t identity_bytes = alignof(WindowFlags);
 
-/// In front of the flags: by which a process is known to be the one that is meant.
+/// A random number in front of the flags, which shows that a process number is the expected process
+/// and not one of another namespace.
 using Identity = std::uint64_t;
 
 Identity& identity_in(const SharedMemory& flags) {
@@ -52,7 +53,7 @@ void relax() {
 
 constexpr int naps_in_a_second = 1000;
 
-/// Sleeps while `word` is `seen`, for a millisecond at most. Returns false where that is over.
+/// Sleeps while `word` is `seen`, for a millisecond at most. Returns false if that time is over.
 bool nap_on(const Number& word, std::uint32_t seen) {
   const timespec limit = {0, 1000000000 / naps_in_a_second};
   const long woken = ::syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(&word), FUTEX_WAIT,
@@ -61,14 +62,15 @@ bool nap_on(const Number& word, std::uint32_t seen) {
 }
 
 void set(Number WindowFlags::*word, WindowFlags& flags, std::uint32_t number) {
-  // In one order with what sleepers do: they count themselves, then look once more.
+  // The store and the load are sequentially consistent: sleepers count themselves, then read the
+  // word again, so no wake-up is lost.
   (flags.*word).store(number);
   if (flags.sleepers.load() > 0)
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&(flags.*word)), FUTEX_WAKE, INT_MAX,
               nullptr, nullptr, 0);
 }
 
-/// Numbers are counted round.
+/// Whether `number` has been reached; counters wrap around.
 bool has_come(std::uint32_t seen, std::uint32_t number) {
   return static_cast<std::int32_t>(seen - number) >= 0;
 }
@@ -114,7 +116,7 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
       }
     }
   });
-  // All have mapped all.
+  // All ranks have mapped all memory, so it can be closed to others.
   mine.flags.close();
   for (SharedMemory* const part : own_) part->close();
 }
@@ -195,7 +197,7 @@ void Window::end() {
 
 template <class Word>
 void Window::wait_for(Word WindowFlags::*word, std::size_t rank) const {
-  constexpr int looks = 400;  // some ten microseconds
+  constexpr int looks = 400;  // iterations, about ten microseconds
   const int on_node = on_node_[rank];
   WindowFlags& flags = memory_->flags(on_node, number_);
   const Number& awaited = flags.*word;
@@ -208,8 +210,8 @@ void Window::wait_for(Word WindowFlags::*word, std::size_t rank) const {
     const std::uint32_t seen = awaited.load();
     if (has_come(seen, collective_)) break;
     if (nap_on(awaited, seen)) continue;
-    // Messages that this rank has begun to send may only move while it calls MPI, and the rank that
-    // is awaited may wait for one of them.
+    // The awaited rank may wait for a message of this rank, and some MPI libraries move messages
+    // only while the sender calls MPI.
     int unused = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, group_, &unused, MPI_STATUS_IGNORE),
               "MPI_Iprobe");

@@ -14,16 +14,16 @@ namespace ostrakon::comm {
 
 class Communicator;
 
-/// What a rank tells the others of a group about their collectives, in memory that all of them
-/// have mapped.
+/// Counters of a rank in shared memory that the other ranks of its groups have mapped.
 struct WindowFlags;
 
-/// Memory that the ranks of a node have mapped of each other.
+/// Memory of the ranks of a node that all of them have mapped.
 class NodeMemory {
  public:
-  /// Collective over `node`, whose ranks share memory. `own`: what this rank shares, equally many
-  /// on all ranks, of any size; it must outlive this, and is closed. `windows`: how many windows
-  /// will be made of it. Throws AgreedError with the reason where any rank can't map another's.
+  /// Collective over `node`, whose ranks share memory. `own`: the memory that this rank shares, the
+  /// same number of parts on all ranks, of any size; it must outlive this object, and is closed
+  /// here. `windows`: the number of windows that will use it. Throws AgreedError with the reason if
+  /// a rank can't map another's memory.
   NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own, int windows);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
@@ -31,25 +31,25 @@ class NodeMemory {
 
   int rank() const { return rank_; }
 
-  /// Where something is in the memory that a rank shares.
+  /// The position of data in the memory that a rank shares.
   struct Place {
-    int part = -1;  ///< of what it shares; -1: not in it
+    int part = -1;  ///< index in `own`; -1: not shared
     std::int64_t offset = 0;
   };
   Place place_of(const void* data, std::int64_t bytes) const;
-  /// Returns where it is on a rank of the node: in this rank's mapping of its memory.
+  /// Returns where data at `place` of a rank is mapped in this process.
   const std::byte* at(int rank, const Place& place) const;
 
   WindowFlags& flags(int rank, int window) const;
-  /// Throws Error where the process of a rank is no longer there.
+  /// Throws Error if the process of a rank has ended.
   void require_process(int rank) const;
 
  private:
   struct Rank {
     int process = 0;
     SharedMemory flags;
-    std::vector<SharedMemory> mapped;     // of other ranks
-    std::vector<const std::byte*> parts;  // of any
+    std::vector<SharedMemory> mapped;     // memory of other ranks
+    std::vector<const std::byte*> parts;  // memory of all ranks
   };
 
   int rank_ = 0;
@@ -57,28 +57,28 @@ class NodeMemory {
   std::vector<Rank> ranks_;
 };
 
-/// Why the ranks of a node can't map each other's memory; empty: they can. Collective over `node`;
-/// the text may differ between its ranks.
+/// Returns why the ranks of a node can't map each other's memory; empty if they can. Collective
+/// over `node`; the text may differ between its ranks.
 std::string why_not_shared(Communicator& node);
 
-/// A group of ranks that read each other's memory where it is, instead of sending it: each says
-/// where its part of a collective lies, reads those of the others, and goes on when all have read.
-/// Waits give the core away, and let MPI go on with messages meanwhile. Nothing is allocated after
-/// the constructor.
+/// A group of ranks that read each other's memory directly, instead of sending it: each publishes
+/// its send buffer, reads those of the others, and continues when all have read. Waits yield the
+/// core, and let MPI progress messages meanwhile. Nothing is allocated after the constructor.
 class Window {
  public:
-  /// Collective over `group`, whose ranks are all in the node of `memory`. `number`: of the windows
-  /// of the node, the same for all ranks of the group, and in no other group with any of them.
+  /// Collective over `group`, whose ranks are all in the node of `memory`. `number`: index among
+  /// the windows of the node, the same for all ranks of the group, and not used by another group
+  /// with any of them.
   Window(std::shared_ptr<const NodeMemory> memory, Communicator& group, int number);
 
-  /// Says that `source` is there to be read, until end(). Throws std::logic_error where it is not
-  /// in the memory that this rank shares.
+  /// Publishes `source` for reading until end(). Throws std::logic_error if it is not in memory
+  /// that this rank shares.
   void begin(const void* source, std::int64_t bytes);
-  /// Returns the source of a rank, once it is there to be read.
+  /// Waits until the source of `rank` may be read, and returns it.
   const std::byte* source(int rank) const;
-  /// Those of all ranks, in rank order, from byte `offset` on.
+  /// Returns the sources of all ranks, in rank order, from byte `offset` on.
   const std::vector<const std::byte*>& sources(std::int64_t offset);
-  /// Says that this rank has read what it needs, and waits until all ranks have.
+  /// Marks that this rank has read all it needs, and waits until all ranks have.
   void end();
 
  private:
@@ -89,9 +89,9 @@ class Window {
   int rank_;
   int number_;
   MPI_Comm group_;
-  std::vector<int> on_node_;  // of each rank of the group: its rank in the node
+  std::vector<int> on_node_;  // for each rank of the group, its rank in the node
   std::vector<const std::byte*> sources_;
-  std::uint32_t collective_ = 0;  // the number of the one that goes on
+  std::uint32_t collective_ = 0;  // number of the current collective
 };
 
 }  // namespace ostrakon::comm

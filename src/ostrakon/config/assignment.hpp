@@ -8,20 +8,20 @@
 
 namespace ostrakon::config {
 
-/// A key of the deck that is varied.
+/// A deck key whose value is varied.
 struct Varied {
   const char* section;
   const char* name;
 
   const Key& key() const;
-  /// "parallel.sharding"
+  /// Returns the key's full name: "parallel.sharding".
   std::string full_name() const { return std::string(section) + "." + name; }
   std::string get(const Settings& settings) const;
-  /// Throws Error where the key has no such value.
+  /// Throws Error if the key does not take the value.
   void set(Settings& settings, const std::string& value) const;
 };
 
-/// Values of some keys together; none: as the deck says.
+/// Values of some keys together; empty: all as in the deck.
 struct Assignment {
   const Varied* key;
   std::string value;
@@ -29,11 +29,11 @@ struct Assignment {
 using Choice = std::vector<Assignment>;
 using Choices = std::vector<Choice>;
 
-/// Throws Error where a key has no such value.
+/// Applies a choice. Throws Error if a key does not take its value.
 void set(Settings& settings, const Choice& choice);
 
-/// The --set options that make these changes ("parallel.sharding=full") to a deck, as a shell takes
-/// them.
+/// Returns --set options for these changes of a deck ("parallel.sharding=full"), quoted for a
+/// shell.
 std::string set_options(const std::vector<std::string>& changes);
 
 }  // namespace ostrakon::config

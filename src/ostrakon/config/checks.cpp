@@ -21,7 +21,7 @@ struct Factor {
   std::int64_t value;
 };
 
-/// "256 = 3 x 85 + 1"
+/// Returns a division with rest as text: "256 = 3 x 85 + 1".
 std::string division(std::int64_t dividend, std::int64_t divisor) {
   const std::int64_t rest = dividend % divisor;
   return text(dividend, " = ", divisor, " x ", dividend / divisor, " + ", rest);
@@ -35,7 +35,7 @@ void require_divides(const std::string& name, const Factor& divisor, const Facto
                    division(dividend.value, divisor.value), ")", why));
 }
 
-/// Throws where the product is above `most`, without computing what would overflow.
+/// Throws Error if the product is above `most`; avoids overflow.
 void require_product(const std::string& name, std::int64_t most, const char* what,
                      const std::vector<Factor>& factors) {
   std::int64_t product = 1;
@@ -121,7 +121,7 @@ void check_training(const Settings& settings, const std::string& name) {
                   {"training.global_batch_size", training.global_batch_size});
 }
 
-/// Leaves that are parts of sequences, or of what a rank computes at once.
+/// Checks leaves that are parts of sequences or of microbatches.
 void check_parts(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   const std::int64_t context = settings.context, grain = training.context_grain;
@@ -152,7 +152,7 @@ void check_parts(const Settings& settings, const std::string& name) {
           " are summed at once; expected a multiple of it");
 }
 
-/// What tensor ranks divide.
+/// Checks the sizes that tensor ranks divide.
 void check_pieces(const Settings& settings, const std::string& name) {
   const std::int64_t tensor = settings.tensor, grain = settings.tensor_grain;
   require(grain == 1 || grain % tensor == 0, name, ": parallel.tensor = ", tensor,
@@ -199,7 +199,7 @@ void check_pieces(const Settings& settings, const std::string& name) {
           own);
 }
 
-/// The chunks of a pipeline's stages. Units are only counted where they are known.
+/// Checks the chunks of pipeline stages. Units are only counted if their number is known.
 void check_pipeline(const Settings& settings, const std::string& name) {
   const plan::Policy& policy = settings.parallel;
   const bool interleaves = policy.schedule == plan::ScheduleKind::interleaved;
@@ -227,7 +227,8 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
           ostrakon::name(precision.gather));
 }
 
-/// "embedding.token.weight, block.N.mlp.up.weight and head.norm.weight, with N from 0 to 3"
+/// Shows names with the blocks' numbers folded: "embedding.token.weight, block.N.mlp.up.weight and
+/// head.norm.weight, with N from 0 to 3".
 std::string show_names(const std::vector<std::string>& names, std::int64_t layers) {
   const std::string any_block = "block.", first_block = "block.0.";
   std::vector<std::string> shown;
@@ -275,7 +276,7 @@ void check_sizes(const Settings& settings, const std::string& name) {
   const Factor ffn_width = {"model.ffn_width", model.ffn_width};
   const Factor batch = {"training.micro_batch_size", training.micro_batch_size};
   const Factor length = {"training.sequence_length", training.sequence_length};
-  // Elements, far above any machine's memory and far enough below 2^63 for bytes.
+  // A limit in elements, far above any machine's memory and far enough below 2^63 for bytes.
   constexpr std::int64_t most = std::int64_t{1} << 50;
   require_product(name, most, "parameters", {{"model.vocabulary", model.vocabulary}, width});
   const Factor heads = {"model.heads", model.heads};
@@ -285,7 +286,7 @@ void check_sizes(const Settings& settings, const std::string& name) {
   require_product(name, most, "parameters", {layers, width, width});
   require_product(name, most, "parameters", {layers, width, heads, head_width});
   require_product(name, most, "parameters", {layers, width, ffn_width});
-  // Matrix libraries count rows in 32 bits.
+  // BLAS libraries count rows in 32 bits.
   require_product(name, std::numeric_limits<std::int32_t>::max(), "tokens", {batch, length});
   require_product(name, most, "activations", {layers, batch, length, width});
   require_product(name, most, "activations", {layers, batch, length, heads, head_width});
@@ -297,7 +298,7 @@ void check_sizes(const Settings& settings, const std::string& name) {
                     {layers, {"model.experts", experts.count}, width, expert_width});
     require_product(name, most, "parameters",
                     {layers, {"model.shared_experts", experts.shared}, width, expert_width});
-    // Copies of tokens are counted in 32 bits.
+    // Dispatched tokens are counted in 32 bits.
     require_product(name, std::numeric_limits<std::int32_t>::max(), "copies of tokens",
                     {per_token, batch, length});
     require_product(name, most, "activations", {layers, per_token, batch, length, width});
@@ -309,10 +310,10 @@ void check_sizes(const Settings& settings, const std::string& name) {
                    length});
 }
 
-/// Every action of a step is planned before it, so a step has an end.
+/// Limits the number of actions of a step, as all of them are planned before it.
 void check_plan_length(const Settings& settings, int ranks) {
   constexpr std::int64_t most = 1000000;
-  // One block in a unit makes the most units, so automatic ones are no more.
+  // Units of one block are the most, so an automatic size has no more.
   const std::int64_t blocks = std::max<std::int64_t>(settings.model.blocks_per_unit, 1);
   const std::int64_t units = (settings.model.layers + blocks - 1) / blocks + 2;
   const std::int64_t micro_batches = settings.leaves() * settings.tensor / ranks;
@@ -324,7 +325,7 @@ void check_plan_length(const Settings& settings, int ranks) {
           "; raise training.micro_batch_size or use more ranks");
 }
 
-/// Up to ten divisors of `number` from `least` on, those around `near`: "1, 2, 4 or 8".
+/// Lists up to ten divisors of `number` from `least` on, those nearest to `near`: "1, 2, 4 or 8".
 std::string list_divisors(std::int64_t number, std::int64_t near, std::int64_t least) {
   std::vector<std::int64_t> below, above;
   for (std::int64_t d = least; d <= std::min(number, most_ranks); ++d) {
@@ -340,7 +341,7 @@ std::string list_divisors(std::int64_t number, std::int64_t near, std::int64_t l
   return join(divisors, ", ", " or ");
 }
 
-/// Ranks that compute sequences together are neighbours in a shard group.
+/// Checks that context and tensor ranks, which are neighbours, fit into a shard group.
 void check_neighbours(const Settings& settings, int ranks) {
   const std::int64_t context = settings.context, tensor = settings.tensor;
   const std::int64_t together = context * tensor;
@@ -357,7 +358,7 @@ void check_neighbours(const Settings& settings, int ranks) {
             " ranks of a shard group (parallel.shard_group); expected a divisor");
 }
 
-/// Ranks that share experts are neighbours in a shard group.
+/// Checks that expert parallel ranks, which are neighbours, fit into a shard group.
 void check_experts_on_ranks(const Settings& settings, int ranks) {
   const std::int64_t sharing = settings.expert;
   const int group = settings.shard_group > 0 ? settings.shard_group : ranks;
@@ -396,7 +397,7 @@ void check_leaves(const Settings& settings, int all_ranks) {
            training.micro_batch_size, " = ", ranks * training.micro_batch_size));
 }
 
-/// `name` is the setting's place in the deck.
+/// `name` is the key of the setting.
 void check_kept_parts(const plan::Reshard& reshard, const std::string& name, int group) {
   if (reshard.kind != plan::Reshard::partly || group <= reshard.ranks) return;
   require(group % reshard.ranks == 0, name, " = ", reshard.ranks, " does not divide the ", group,
@@ -404,7 +405,7 @@ void check_kept_parts(const plan::Reshard& reshard, const std::string& name, int
           list_divisors(group, reshard.ranks, 2));
 }
 
-/// Ranks of a node may not be known here, nor groups be possible: the mesh looks at both.
+/// The ranks of a node may be unknown here, and groups impossible; the mesh checks both.
 void check_reshard(const Settings& settings, int ranks) {
   int group = settings.shard_group;
   if (group == mesh::world_group) group = ranks;
@@ -464,7 +465,7 @@ void check_ranks(const Settings& settings, int all_ranks) {
   require(all_ranks % settings.pipeline == 0, "parallel.pipeline = ", settings.pipeline,
           " does not divide the ", all_ranks, all_ranks == 1 ? " rank" : " ranks", " (",
           division(all_ranks, settings.pipeline), "); expected a divisor");
-  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // of a stage
+  const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // ranks of a stage
   check_neighbours(settings, ranks);
   check_experts_on_ranks(settings, ranks);
   check_leaves(settings, ranks);

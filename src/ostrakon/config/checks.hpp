@@ -7,15 +7,13 @@
 
 namespace ostrakon::config {
 
-/// Throws Error, beginning with `name`, for settings that don't go together though each by itself
-/// is possible.
+/// Throws Error, beginning with `name`, for settings that are each valid but contradict each other.
 void check_together(const Settings& settings, const std::string& name);
 
-/// Throws Error, beginning with `name`, for settings that don't say what data to train and validate
-/// on.
+/// Throws Error, beginning with `name`, for settings that lack the data to train and validate on.
 void check_data(const Settings& settings, const std::string& name);
 
-/// All parameters, in the order of the model. Throws Error where its settings don't fit together.
+/// Returns all parameters of the model, in its order. Throws Error for contradicting settings.
 std::vector<model::Parameter> parameters_of(const Settings& settings);
 
 }  // namespace ostrakon::config

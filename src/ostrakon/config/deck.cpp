@@ -21,7 +21,7 @@ bool ends_in_xml(const std::string& name) {
   return extension == ".xml";
 }
 
-/// What a deck that says nothing means; the widths left at 0 follow from the others.
+/// The settings of an empty deck; widths of 0 are computed from other settings later.
 Settings starting_settings() {
   Settings settings;
   settings.model.kv_heads = 0;
@@ -29,7 +29,7 @@ Settings starting_settings() {
   return settings;
 }
 
-/// Sets one key, or throws: `place` is the deck's name and the key, or --set and the key.
+/// Sets one key, or throws Error. `place` is the deck's name and the key, or --set and the key.
 void set_key(Settings& settings, const Key& key, const Value& value, const std::string& place,
              const char* equals) {
   try {
@@ -42,7 +42,7 @@ void set_key(Settings& settings, const Key& key, const Value& value, const std::
       value.number > static_cast<double>(largest_integer)) {
     expected += text(" and <= ", largest_integer);
   }
-  // Written with digits, and yet no finite number.
+  // The number is written with digits, but too large or too small for a double.
   if (value.kind == Value::Kind::number && !std::isfinite(value.number) &&
       value.text.find_first_of("nN") == std::string::npos)
     expected += text("; ", value.shown(), " is beyond the range of a double");
@@ -117,14 +117,14 @@ void resolve_paths(Settings& settings, const std::string& deck_name,
         origin += is_from_folder ? ", relative to the deck's folder"
                                  : ", relative to the working directory";
       if (path[0] == '~') origin += ", '~' not expanded";
-      // An absolute path replaces the folder.
+      // If `path` is absolute, folder / path is `path`.
       if (is_from_folder && !folder.empty()) path = (folder / path).lexically_normal().string();
     }
   }
 }
 
-/// Width of SwiGLU's hidden layer with as many parameters as 4 width has without a gate (Shazeer
-/// 2020), rounded up to whole 64s.
+/// Returns the default hidden width of the MLP: 4 width without a gate; SwiGLU has the same number
+/// of parameters (Shazeer 2020), rounded up to a multiple of 64.
 std::int64_t default_ffn_width(const model::DecoderSettings& model) {
   if (model.activation == model::Activation::gelu) return 4 * model.width;
   return (8 * model.width + 191) / 192 * 64;
@@ -133,7 +133,8 @@ std::int64_t default_ffn_width(const model::DecoderSettings& model) {
 void resolve_sizes(Settings& settings) {
   model::DecoderSettings& model = settings.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
-  // So that a deck that says it computes the same model as one that does not.
+  // A head width that equals the default counts as not set, so that both decks describe the same
+  // model.
   if (model.own_head_width * model.heads == model.width) model.own_head_width = 0;
   if (model.ffn_width == 0) model.ffn_width = default_ffn_width(model);
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
@@ -149,8 +150,7 @@ std::string write_value(const Value& value) {
   return is_plain_word(value.text) ? value.text : quoted(value.text);
 }
 
-/// `line` with a comment that begins in `column` or later and continues on the next lines where it
-/// is long.
+/// Appends a comment to `line`, in `column` or later; a long one continues on the next lines.
 std::string with_comment(std::string line, std::size_t column, const std::string& comment) {
   constexpr std::size_t longest = 100;
   std::string out;
@@ -197,7 +197,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   resolve_paths(settings, name, overrides, use);
   resolve_sizes(settings);
   check_together(settings, name);
-  // Decks, manifests and HDF5's texts, which paths are kept in, are UTF-8.
+  // Decks, manifests and HDF5 texts, which hold paths, are UTF-8.
   if (use == DeckUse::training) with_absolute_paths(settings);
   if (use == DeckUse::training) check_data(settings, name);
   complete(settings);

@@ -13,14 +13,14 @@ namespace ostrakon::config {
 /// A `--set section.key=value` from the command line.
 using Override = std::pair<std::string, std::string>;
 
-/// Splits "section.key=value"; the value may hold further '='. Throws Error where there is no '='
+/// Splits "section.key=value"; the value may contain further '='. Throws Error if there is no '=',
 /// or no '.' before it.
 Override parse_override(const std::string& argument);
 
-/// What a deck is read for.
+/// The purpose for which a deck is read.
 enum class DeckUse {
   training,
-  model  ///< which model it describes: it need not say what data to train on
+  model  ///< only the model: the deck need not name data to train on
 };
 
 /// Reads settings from a deck's text (YAML, or XML where `name` ends in .xml). Unknown keys, wrong
@@ -37,58 +37,58 @@ enum class DeckUse {
 Settings read_settings(const std::string& deck_text, const std::string& name,
                        const std::vector<Override>& overrides, DeckUse use = DeckUse::training);
 
-/// Every key with its value as YAML that read_settings reads back to the same settings, each with a
-/// comment that says what it means.
+/// Writes every key with its value as YAML that read_settings reads back to the same settings, each
+/// with a comment on its meaning.
 std::string write_deck(const Settings& settings);
 
-/// What `--print-defaults` prints: write_deck of a deck that sets nothing but data.path, which has
-/// no default.
+/// Returns the output of `--print-defaults`: write_deck of a deck that sets only data.path, which
+/// has no default.
 std::string default_deck();
 
-/// Returns the settings with absolute paths: what to write as a deck into another folder.
+/// Returns the settings with absolute paths, to write them as a deck into another folder.
 Settings with_absolute_paths(Settings settings);
 
-/// What a message about a path begins with: where it was given, and as what. `key` is "data.path":
+/// Begins a message about a path: where it was given, and relative to what. `key` is "data.path":
 ///     my.yaml: data.path = "../text.h5", relative to the deck's folder
 ///     --set data.path="text.h5", relative to the working directory
-/// The key alone where settings come from no deck.
+/// Returns the key alone if the settings come from no deck.
 std::string path_origin(const Settings& settings, const std::string& key);
 
-/// What is known of the ranks that settings are for.
+/// Properties of the ranks that settings are for, as far as known.
 struct OnRanks {
-  int shard_group = 0;          ///< ranks of a shard group; 0: not known
-  bool may_have_levels = true;  ///< plan::may_have_levels
+  int shard_group = 0;          ///< ranks of a shard group; 0: unknown
+  bool may_have_levels = true;  ///< as plan::may_have_levels returns
 };
 
-/// Every setting with its value, a few lines for each section, for people; and which of those that
-/// were given have no effect given others, such as the sharding, or the ranks.
+/// Lists every setting with its value, a few lines per section, for people, and the given settings
+/// that have no effect with the others, such as the sharding, or with these ranks.
 std::string summary(const Settings& settings, const OnRanks& ranks = {});
 
-/// The settings that choose how ranks share the work, with values as in a deck but for
-/// accumulation, which is what a plan made of `auto`; then, where they are not the default, those
-/// of other sections that change what a step sends or keeps.
+/// Returns the settings that choose how ranks share the work, with values as in a deck, except
+/// `accumulation`, for which the plan's choice replaces `auto`. Settings of other sections that
+/// change what a step sends or keeps follow if they are not the default.
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,
                                     const OnRanks& ranks = {});
 
-/// The value of a setting as decks have it: "adamw". Keys that there are not throw
-/// std::logic_error.
+/// Returns the value of a setting as in a deck: "adamw". Throws std::logic_error for an unknown
+/// key.
 std::string value_of(const Settings& settings, const std::string& section, const std::string& key);
 
-/// Settings that are not what they were: "training.steps = 20, was 10". Not those
-/// of the sections checkpoint, output and runtime, nor parallel.choose, which change no result.
+/// Lists changed settings: "training.steps = 20, was 10". Leaves out the sections checkpoint,
+/// output and runtime, and parallel.choose, which change no result.
 std::vector<std::string> differences(const Settings& now, const Settings& before);
 
-/// Every setting, "training.steps", with its value.
+/// Returns every setting as a fact: "training.steps" and its value.
 Facts facts_of(const Settings& settings);
 
-/// Throws Error that lists, by key and both values, what `deck`, the resolved deck that came with
-/// weights, says of a model that `settings` do not, where it changes what is computed from the same
-/// parameters. Nothing is compared where `deck` is empty. `path`: of the weights.
+/// Compares the model of `settings` with `deck`, the resolved deck that came with weights. Throws
+/// Error that lists the differing keys, with both values, that change what is computed from the
+/// same parameters. An empty `deck` is not compared. `path`: the file of the weights.
 void require_same_model(const Settings& settings, const std::string& deck, const std::string& path);
 
-/// What does not depend on the file system but on the ranks: throws Error with the arithmetic shown
-/// where leaves do not divide evenly over `ranks`, a rank has more of them than a plan can hold, or
-/// a shard group does not divide into the parts that stay after forward.
+/// Checks that settings fit the number of ranks, without the file system. Throws Error, showing the
+/// arithmetic, if leaves do not divide evenly over `ranks`, a rank has more leaves than a plan can
+/// hold, or a shard group does not divide into the parts that stay after forward.
 void check_ranks(const Settings& settings, int ranks);
 
 }  // namespace ostrakon::config

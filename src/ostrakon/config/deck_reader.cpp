@@ -11,8 +11,8 @@
 namespace ostrakon::config {
 namespace {
 
-// Real decks have some 4 KiB. The limit keeps Teuchos, which takes quadratic time for some texts,
-// from working for minutes on a data file given by mistake.
+// Real decks have some 4 KiB. The limit protects from a data file given by mistake, for which
+// Teuchos may take minutes, as its time is quadratic for some texts.
 constexpr std::size_t largest_deck = std::size_t{64} * 1024;
 
 void require_shallow_xml(const std::string& xml, const std::string& name) {
@@ -46,7 +46,7 @@ std::string attribute(const Teuchos::XMLObject& element, const char* key,
   return element.getAttribute(key);
 }
 
-/// A <Parameter>'s value. Read here and not by Teuchos, which takes "5.5" for the integer 5.
+/// Returns the value of a <Parameter>. Teuchos is not used, as it reads "5.5" as the integer 5.
 Value xml_value(const Teuchos::XMLObject& element, const std::string& place) {
   const std::string type = attribute(element, "type", place);
   const std::string written = attribute(element, "value", place);

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-// Kinds of keys: each function makes a Key of one kind. For keys*.cpp alone.
+// Kinds of deck keys: each function makes a Key of one kind. Only keys*.cpp include this file.
 
 namespace ostrakon::config {
 
-/// `field` is a generic lambda that gives the field of a Settings or const Settings.
+/// `field` is a generic lambda that returns a field of a Settings or const Settings.
 template <class Field>
 Key integer(const std::string& name, Field field, std::int64_t least, std::int64_t most,
             const std::string& meaning) {
@@ -49,16 +49,16 @@ Key integer(const std::string& name, Field field, std::int64_t least, const std:
   return integer(name, field, least, largest_integer, meaning);
 }
 
-/// The range of values that a key takes, and its text.
+/// A range of values that a key takes, and its description.
 struct Range {
   const char* limits;
   bool (*contains)(double);
 };
 inline const Range not_negative = {">= 0", [](double x) { return x >= 0.0; }};
 inline const Range share = {"from 0 to 1", [](double x) { return x >= 0.0 && x <= 1.0; }};
-// Decks hold doubles, most arithmetic is in floats: within these bounds no float becomes infinite,
-// nor zero where it is there to keep something from being zero (floats below 1.18e-38 are not
-// normal, and some processors take them for zero).
+// Decks hold doubles, but most arithmetic is in floats. Within these bounds no float becomes
+// infinite; nor does one that must not be zero become zero or subnormal (below 1.18e-38), which
+// some processors flush to zero.
 inline const Range up_to_1e30 = {"from 0 to 1e30", [](double x) { return x >= 0.0 && x <= 1e30; }};
 inline const Range positive = {"from 1e-30 to 1e30",
                                [](double x) { return x >= 1e-30 && x <= 1e30; }};
@@ -100,7 +100,7 @@ Key boolean(const std::string& name, Field field, const std::string& meaning) {
   return key;
 }
 
-/// true, false or auto, of a field that is optional.
+/// A key of an optional field: true, false or auto.
 template <class Field>
 Key boolean_or_auto(const std::string& name, Field field, const std::string& meaning) {
   Key key;
@@ -120,8 +120,8 @@ Key boolean_or_auto(const std::string& name, Field field, const std::string& mea
   return key;
 }
 
-/// Throws Error, which names the byte: no file system forbids them, but they break what is printed
-/// and written line by line.
+/// Throws Error, naming the byte, for a control character: file systems allow them, but they break
+/// lines of output.
 void require_no_control_characters(const std::string& text);
 
 template <class Field>
@@ -144,7 +144,7 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   return key;
 }
 
-/// The path of a file or folder that a run writes.
+/// A key of a file or folder that a run writes.
 template <class Field>
 Key written_path(const std::string& name, Field field, const std::string& meaning) {
   Key key = path(name, field, false, meaning);
@@ -180,7 +180,7 @@ Key choice(const std::string& name, Field field, const std::vector<Named<Choice>
   return key;
 }
 
-/// All that a table names, in its order.
+/// A key that takes the names in `names`.
 template <class Field, class Enum, std::size_t count>
 Key choice(const std::string& name, Field field, const Named<Enum> (&names)[count],
            const std::string& meaning) {
@@ -189,7 +189,7 @@ Key choice(const std::string& name, Field field, const Named<Enum> (&names)[coun
 
 using NamedIntegers = std::vector<std::pair<std::string, int>>;
 
-/// An integer, some values of which, outside the bounds, have names.
+/// An integer key with names for some values outside of its bounds.
 template <class Field>
 Key named_integer(const std::string& name, Field field, const NamedIntegers& named,
                   std::int64_t least, std::int64_t most, const std::string& meaning) {
@@ -222,13 +222,13 @@ Key named_integer(const std::string& name, Field field, const NamedIntegers& nam
   return key;
 }
 
-/// A key that other versions give more values: here it takes one.
+/// A key that takes only one value in this version.
 Key only(const std::string& name, const std::string& accepted, const std::string& meaning);
 
-/// Rules may stand on several lines: what separates lines and words counts as a blank.
+/// Replaces line breaks by spaces: rules may be given on several lines.
 std::string on_one_line(std::string rules);
 
-/// A key of rules, which `read` reads and `write` writes.
+/// A key of rules, with functions to read and write them.
 template <class Field, class Rules>
 Key rules(const std::string& name, Field field, Rules (*read)(const std::string&),
           std::string (*write)(const Rules&), const std::string& meaning) {

@@ -20,7 +20,7 @@ std::vector<std::string> key_names(const Section& section) {
   return names;
 }
 
-/// "section.key" of the key with this name, in whatever section; empty if there is none.
+/// Returns "section.key" of the key with this name in any section; empty if there is none.
 std::string find_anywhere(const std::string& name) {
   for (const Section& section : sections()) {
     if (find_key(section, name) != nullptr) return section.name + "." + name;

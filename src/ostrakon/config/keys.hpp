@@ -9,22 +9,22 @@
 
 namespace ostrakon::config {
 
-/// One key of a deck. What is known of a key is said once, in keys_*.cpp; reading, checking and
-/// writing decks all go by it.
+/// One key of a deck. Each key is defined once, in keys_*.cpp; reading, checking and writing decks
+/// all use this definition.
 struct Key {
   std::string name;
-  std::string meaning;   ///< for people, without ends of lines
+  std::string meaning;   ///< for people, without line breaks
   std::string expected;  ///< for error messages: "an integer >= 1", "none or full"
-  std::string limits;    ///< the same for comments: ">= 1", "none | full"; may be empty
-  /// Sets the field from a value; returns false, changing nothing, for a value that isn't
-  /// `expected`, or throws Error that says what is wrong with it, to follow the key's name.
+  std::string limits;    ///< `expected` in short, for comments: ">= 1", "none | full"; may be empty
+  /// Sets the field from a value. Returns false, changing nothing, for a value that isn't
+  /// `expected`; throws Error with a reason, to follow the key's name, for some wrong values.
   std::function<bool(Settings&, const Value&)> set;
   std::function<Value(const Settings&)> get;
-  bool is_open_integer = false;  ///< an integer with no limit above but what a deck can hold
-  bool is_text = false;          ///< takes text, so that --set takes it as it is
-  /// The field of a key that names a file or folder.
+  bool is_open_integer = false;  ///< an integer bounded above only by what a deck can hold
+  bool is_text = false;          ///< takes text: --set does not parse its value
+  /// Returns the path field of a key that names a file or folder.
   std::function<std::string&(Settings&)> path;
-  bool is_written = false;  ///< that file or folder is made or changed
+  bool is_written = false;  ///< whether a run creates or changes the file or folder
 };
 
 struct Section {
@@ -33,7 +33,7 @@ struct Section {
   std::vector<Key> keys;
 };
 
-/// The largest integer that a deck can hold: beyond it a double doesn't tell neighbours apart.
+/// The largest integer that a deck can hold: larger doubles do not distinguish all integers.
 constexpr std::int64_t largest_integer = (std::int64_t{1} << 53) - 1;
 
 /// All sections in the order in which decks are written.
@@ -42,10 +42,10 @@ const std::vector<Section>& sections();
 const Section* find_section(const std::string& name);
 const Key* find_key(const Section& section, const std::string& name);
 
-/// The ending of the message about an unknown key: "; did you mean training.steps?", or what there
-/// is to choose from.
+/// Returns the ending of the message about an unknown key: "; did you mean training.steps?", or the
+/// list of keys.
 std::string suggest_key(const std::string& section, const std::string& name);
-/// Suggests a section for a name where one is expected.
+/// Suggests a section for a name that should be one.
 std::string suggest_section(const std::string& name);
 
 }  // namespace ostrakon::config

@@ -9,7 +9,7 @@ namespace {
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
 
-/// The key is written as batch systems write times.
+/// The key wall_time, in the format of batch systems.
 Key wall_time() {
   Key key;
   key.name = "wall_time";

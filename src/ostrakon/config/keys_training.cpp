@@ -7,7 +7,7 @@
 namespace ostrakon::config {
 namespace {
 
-// Bounds that keep every product of two of them, and the matrix libraries' 32-bit sizes, in range.
+// Bounds that keep every product of two of them, and the 32-bit sizes of BLAS libraries, in range.
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
 constexpr std::int64_t most_layers = 100000;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
@@ -16,7 +16,7 @@ constexpr std::int64_t most_muon_iterations = 1000;
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
 
-/// `least`: 0 or 1.
+/// A key of a power of two; `least` is 0 or 1.
 template <class Field>
 Key power_of_two(const std::string& name, Field field, std::int64_t least,
                  const std::string& meaning) {
@@ -38,7 +38,7 @@ Key power_of_two(const std::string& name, Field field, std::int64_t least,
   return key;
 }
 
-/// All but the rule of parameters that have one of their own.
+/// Returns all optimizers except `sign`, which only single parameters use.
 std::vector<Named<optim::OptimizerKind>> optimizers_of_models() {
   std::vector<Named<optim::OptimizerKind>> kinds;
   for (const Named<optim::OptimizerKind>& one : optim::optimizer_names)

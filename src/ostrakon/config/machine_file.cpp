@@ -16,19 +16,19 @@ namespace {
 
 using simulate::Machine;
 
-/// A number of a machine file: what it is in the machine, times `unit`.
+/// A number of a machine file; the machine's field is the number times `unit`.
 struct Number {
   const char* section;
   const char* key;
   std::function<double&(Machine&)> in;
   double unit;
-  double most;  ///< in the file's unit
+  double most;  ///< in the unit of the file
   bool required;
   const char* what;
-  bool of_dtype = false;  ///< in a dtype's section
+  bool of_dtype = false;  ///< whether it is in the section of a dtype
 };
 
-/// Those that are whole numbers in the machine go through these.
+/// Fields that are integers in the machine are read and written through these.
 struct Whole {
   const char* key;
   std::function<void(Machine&, std::int64_t)> set;
@@ -45,7 +45,7 @@ constexpr std::int64_t gibibyte = std::int64_t{1} << 30;
 const std::vector<Number>& numbers() {
   static const std::vector<Number> all = [] {
     std::vector<Number> list;
-    // In a dtype's section, those of kernels are its own, and 0 is "that of kernels".
+    // The section of a dtype has kernel numbers of its own; 0 stands for the number in `kernels`.
     const auto kernels = [&](const char* section, auto of, bool required) {
       const auto add = [&](const char* key, double simulate::KernelRates::*number, double unit,
                            double most, const char* what) {
@@ -192,7 +192,7 @@ std::string advice(const std::string& word, const std::vector<std::string>& know
   return near.empty() ? "expected " + join(known, ", ", " or ") : "did you mean " + near + "?";
 }
 
-/// Whether a dtype's own number is that of kernels where it is 0.
+/// Whether 0 in the section of a dtype stands for the number in `kernels`.
 bool is_of_kernels(const Number& number) {
   const std::vector<std::string> all = names_of_keys("kernels");
   return number.of_dtype && std::find(all.begin(), all.end(), number.key) != all.end();
@@ -284,12 +284,12 @@ std::string write_machine(const Machine& machine, const std::string& source,
   std::string section;
   for (const Number& number : numbers()) {
     const double value = number.in(from) / number.unit;
-    if (number.of_dtype && value == 0.0) continue;  // as in `kernels`, or there is no such dtype
+    if (number.of_dtype && value == 0.0) continue;  // as in `kernels`, or no such dtype
     if (section != number.section) {
       section = number.section;
       made += "  " + section + ":\n";
     }
-    // A measurement has no more digits than these.
+    // Measured numbers have no more than six significant digits.
     const auto remark = remarks.find(text(section, ".", number.key));
     line(number.key, print("%.6g", value),
          remark == remarks.end() ? number.what : text(remark->second, "; ", number.what));

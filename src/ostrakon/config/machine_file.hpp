@@ -8,17 +8,17 @@
 
 namespace ostrakon::config {
 
-/// Reads the text of a machine file (machines/*.yaml), YAML with the root key `ostrakon`: what
-/// docs/simulation.md lists. Unknown keys, impossible values and what is missing throw Error, which
-/// begins with `name` and says the key, its value and what was expected.
+/// Reads the text of a machine file (machines/*.yaml): YAML with the root key `ostrakon`, see
+/// docs/simulation.md. Unknown keys, impossible values and missing keys throw Error, which begins
+/// with `name` and gives the key, its value and what was expected.
 simulate::Machine read_machine(const std::string& text, const std::string& name);
 
-/// What ranks compute on there.
+/// Returns the processor that ranks compute on in `machine`.
 Processor processor_of(const simulate::Machine& machine);
 
-/// A file that reads back to the same machine, each number with what it means. `source`: where the
-/// numbers are from, a line of comment. `remarks`: what else there is to say of some of them, by
-/// section and key ("bits16.product_teraflops").
+/// Writes a file that reads back to the same machine, with the meaning of each number. `source`:
+/// the origin of the numbers, a line of comment. `remarks`: further comments, by section and key
+/// ("bits16.product_teraflops").
 std::string write_machine(const simulate::Machine& machine, const std::string& source,
                           const std::map<std::string, std::string>& remarks = {});
 

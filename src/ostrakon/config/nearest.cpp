@@ -6,7 +6,7 @@
 namespace ostrakon::config {
 
 int edit_distance(const std::string& a, const std::string& b) {
-  // Row i holds the distances of a's first i characters from every beginning of b.
+  // Row i holds the distances of a's first i characters from every prefix of b.
   std::vector<int> before_last, last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {

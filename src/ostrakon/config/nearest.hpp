@@ -6,20 +6,20 @@
 
 namespace ostrakon::config {
 
-/// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (the optimal
-/// string alignment distance).
+/// The number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into
+/// `b` (the optimal string alignment distance).
 int edit_distance(const std::string& a, const std::string& b);
 
-/// The candidate nearest to `word`, the first of several; empty if none is near enough to be what
-/// was meant.
+/// Returns the candidate nearest to `word`, the first of several; empty if none is near enough for
+/// a misspelling.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
-/// The candidates that have all parts of `word`, or near ones: parts stand between '_'. Those of up
-/// to three characters must be the same.
+/// Returns the candidates that have all parts of `word`, or similar ones; '_' separates parts.
+/// Parts of up to three characters must be equal.
 std::vector<std::string> with_parts_of(const std::string& word,
                                        const std::vector<std::string>& candidates);
 
-/// "a", "a or b", "a, b or c" for the separators ", " and " or ".
+/// Joins words: "a", "a or b", "a, b or c" for the separators ", " and " or ".
 std::string join(const std::vector<std::string>& words, const std::string& separator,
                  const std::string& last);
 

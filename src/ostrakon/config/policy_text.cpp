@@ -17,13 +17,13 @@ using plan::GatherLimit;
 using plan::Hierarchical;
 using plan::Reshard;
 
-/// All but `partly`, which is written as a number.
+/// Names of all kinds except `partly`, which is written as a number.
 constexpr Named<Reshard::Kind> reshard_names[] = {{Reshard::automatic, "default"},
                                                   {Reshard::always, "always"},
                                                   {Reshard::never, "never"},
                                                   {Reshard::end_of_step, "end_of_step"}};
 
-/// by_size with other bytes than those of `auto` is written as these.
+/// Names of all kinds; by_size is `auto` only with the default bytes, else written as bytes.
 constexpr Named<Hierarchical::Kind> hierarchical_names[] = {{Hierarchical::by_size, "auto"},
                                                             {Hierarchical::never, "never"},
                                                             {Hierarchical::always, "always"}};
@@ -32,7 +32,7 @@ struct ByteUnit {
   const char* name;
   std::int64_t bytes;
 };
-// The largest first.
+// Sorted, the largest first.
 constexpr ByteUnit byte_units[] = {{"TiB", std::int64_t{1} << 40},
                                    {"TB", 1000000000000},
                                    {"GiB", std::int64_t{1} << 30},
@@ -78,7 +78,7 @@ constexpr Part parts_of_blocks[] = {{"attention", &model::Recompute::attention},
                                     {"norms", &model::Recompute::norms},
                                     {"mlp", &model::Recompute::mlp}};
 
-/// Marks a part that is not marked yet; false where there is none of this name.
+/// Marks a part; returns false if it is unknown or already marked.
 bool mark(model::Recompute& recompute, const std::string& name) {
   for (const Part& part : parts_of_blocks) {
     if (name != part.name || recompute.*part.is_recomputed) continue;

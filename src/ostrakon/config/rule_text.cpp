@@ -21,7 +21,7 @@ std::string trim(const std::string& text) {
   return text.substr(first, text.find_last_not_of(' ') + 1 - first);
 }
 
-/// The trimmed pieces between separators; one for a text without any.
+/// Returns the trimmed pieces between separators; one piece for a text without separators.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> pieces;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -40,7 +40,7 @@ std::optional<Prefetch> read_prefetch(const std::string& text) {
   }
   prefetch.units = words(text);
   for (const std::string& name : prefetch.units) {
-    // So that a number that is none of the above is not taken for a name.
+    // A name may not begin like a number, so that an invalid number is not taken for a name.
     if (name.find_first_of("0123456789+-.") == 0) return std::nullopt;
   }
   if (prefetch.units.empty()) return std::nullopt;
@@ -51,8 +51,8 @@ std::string write_prefetch(const Prefetch& prefetch) {
   return prefetch.units.empty() ? std::to_string(prefetch.depth) : join(prefetch.units, " ", " ");
 }
 
-/// A setting of a rule. `set` returns false for a value that is not `expected`; `get` gives nothing
-/// where the rule does not set it.
+/// A setting of a rule. `set` returns false for a value that is not `expected`; `get` returns
+/// nothing if the rule does not set it.
 template <class Rule>
 struct Setting {
   std::string name;
@@ -92,7 +92,7 @@ Setting<ParameterRule> number_setting(const char* name) {
           }};
 }
 
-/// `other` is the setting for the opposite.
+/// `other` is the name of the opposite setting.
 template <bool frozen>
 Setting<ParameterRule> freezing_setting(const char* name, const char* other) {
   return {name, text("nothing after it, and not ", other, " in the same rule"),
@@ -148,7 +148,7 @@ std::string list_settings() {
   return "the settings are " + join(setting_names<Rule>(), ", ", " and ");
 }
 
-/// `written` is "SETTING VALUE"; `place` begins the messages of errors.
+/// `written` is "SETTING VALUE"; `place` begins messages of errors.
 template <class Rule>
 void read_setting(Rule& rule, const std::string& written, const std::string& place) {
   require(!written.empty(), place, "expected SETTING VALUE after the colon and each comma; ",
@@ -169,7 +169,8 @@ void read_setting(Rule& rule, const std::string& written, const std::string& pla
                    near.empty() ? list_settings<Rule>() : "did you mean " + near + "?"));
 }
 
-/// Each unit of a rule for many may be among those that the others prefetch.
+/// Refuses a rule for one unit that prefetches itself. A rule for many units may: each of them may
+/// be among the units that the others prefetch.
 void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefetch,
                    const std::string& place) {
   if (!prefetch) return;
@@ -178,7 +179,7 @@ void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefe
           " itself, which is gathered in any case; expected other units");
 }
 
-/// check(rule, what begins the message) is called with each rule.
+/// Calls check(rule, the beginning of its message) for each rule.
 template <class Rule, class Check>
 std::vector<Rule> read_rules(const std::string& text_of_rules, const Check& check) {
   std::vector<Rule> rules;

@@ -8,9 +8,9 @@
 
 namespace ostrakon::config {
 
-// Rules by name, as decks write them. What is written reads back to the same.
+// Rules by name in the syntax of decks. Written rules read back to equal ones.
 
-/// What stands between blanks.
+/// Splits text at blanks.
 std::vector<std::string> words(const std::string& text);
 
 /// Rules separated by ';', each `PATTERN: SETTING VALUE, SETTING VALUE ...`, for example
@@ -21,7 +21,8 @@ std::vector<plan::UnitRule> read_unit_rules(const std::string& text);
 /// Omits rules that set nothing.
 std::string write_unit_rules(const std::vector<plan::UnitRule>& rules);
 
-/// The same for parameters, with the settings of optim::ParameterRule:
+/// Reads rules for parameters, with the settings of optim::ParameterRule, separated as unit rules
+/// are:
 ///     embedding.*: frozen; *.norm.*: weight_decay 0, learning_rate 1e-4; block.0.*: trained
 /// `trained` undoes an earlier `frozen`.
 std::vector<optim::ParameterRule> read_parameter_rules(const std::string& text);

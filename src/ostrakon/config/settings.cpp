@@ -6,7 +6,7 @@
 namespace ostrakon::config {
 namespace {
 
-/// See plan::may_update_early.
+/// Returns the arguments of plan::may_update_early.
 plan::GradientUses gradient_uses(const Settings& settings) {
   return {settings.optimizer.clip_norm > 0.0, scales_loss(settings),
           settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};

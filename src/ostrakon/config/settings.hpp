@@ -23,10 +23,11 @@
 
 namespace ostrakon::config {
 
-/// A leaf is what has its gradients summed by itself before they are summed with others.
+/// The unit of gradient accumulation: the gradients of a leaf are summed before they are added to
+/// those of other leaves.
 enum class Leaf {
-  micro_batch,  ///< all that a rank computes at once
-  sequence      ///< each of its sequences
+  micro_batch,  ///< all sequences that a rank computes at once
+  sequence      ///< each sequence of a microbatch
 };
 constexpr Named<Leaf> leaf_names[] = {{Leaf::micro_batch, "micro_batch"},
                                       {Leaf::sequence, "sequence"}};
@@ -34,10 +35,10 @@ constexpr const char* name(Leaf leaf) { return name_in(leaf_names, leaf); }
 
 struct TrainingSettings {
   std::int64_t steps = 1000;
-  std::int64_t global_batch_size = 8;  ///< sequences in a step
+  std::int64_t global_batch_size = 8;  ///< sequences per step
   std::int64_t micro_batch_size = 1;   ///< sequences that a rank computes at once
   Leaf leaf = Leaf::micro_batch;
-  std::int64_t context_grain = 1;      ///< pieces of each sequence, each a leaf of its own
+  std::int64_t context_grain = 1;      ///< pieces of each sequence, each a separate leaf
   std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain
   std::int64_t sequence_length = 256;  ///< tokens
   std::uint64_t seed = 1;
@@ -74,7 +75,7 @@ constexpr const char* name(CommunicatorsChoice choice) {
   return name_in(communicators_choice_names, choice);
 }
 
-/// What moves data in device memory between ranks; comm::TransportKind, or a choice.
+/// The library that moves data in device memory between ranks: automatic, or a comm::TransportKind.
 enum class TransportChoice { automatic, nccl, mpi_direct, mpi_staged };
 constexpr Named<TransportChoice> transport_choice_names[] = {
     {TransportChoice::automatic, "auto"},
@@ -85,10 +86,10 @@ constexpr const char* name(TransportChoice choice) {
   return name_in(transport_choice_names, choice);
 }
 
-/// Names the folder at which relative paths in a deck begin.
+/// The folder that relative paths in a deck start from.
 enum class PathsFrom {
-  deck,              ///< the deck's own
-  working_directory  ///< where the program is started
+  deck,              ///< folder of the deck
+  working_directory  ///< folder in which the program is started
 };
 constexpr Named<PathsFrom> paths_from_names[] = {
     {PathsFrom::deck, "deck"}, {PathsFrom::working_directory, "working_directory"}};
@@ -97,22 +98,22 @@ constexpr const char* name(PathsFrom from) { return name_in(paths_from_names, fr
 /// When a run saves its state, and how; see docs/checkpoint-format.md.
 struct CheckpointSettings {
   std::int64_t every = 0;  ///< steps; 0: only when asked to, by a signal or the end of wall_time
-  std::int64_t keep = 2;   ///< of those saved last
-  std::int64_t keep_every = 0;  ///< steps of which multiples are kept for good; 0: none
+  std::int64_t keep = 2;   ///< number of checkpoints kept
+  std::int64_t keep_every = 0;  ///< checkpoints at multiples of it are kept; 0: none
   checkpoint::Files files = checkpoint::Files::rank;
   bool asynchronous = true;     ///< training continues while a copy is written
-  bool verify = false;          ///< read back what was written
-  double bandwidth = 0.0;       ///< MB/s of a rank at most; 0: no limit
+  bool verify = false;          ///< read back written files
+  double bandwidth = 0.0;       ///< MB/s per rank; 0: no limit
   std::string initial_weights;  ///< a file that checkpoint::open_parameters takes; empty: random
 };
 
-/// Stands for as many threads in matrix products as Kokkos runs kernels on.
+/// Selects as many threads for matrix products as Kokkos runs kernels on.
 constexpr int automatic_threads = 0;
 
 struct RuntimeSettings {
   std::int64_t threads = automatic_threads;  ///< per rank, for matrix products
-  double peak_gflops = 0.0;                  ///< of one rank, for MFU; 0: measured at start
-  double wall_time = 0.0;  ///< seconds after which the job ends, whatever it does; 0: never
+  double peak_gflops = 0.0;                  ///< of a rank, for MFU; 0: measured at start
+  double wall_time = 0.0;                    ///< seconds after which the batch job ends; 0: never
   StreamsChoice streams = StreamsChoice::automatic;
   TransportChoice transport = TransportChoice::automatic;
   double collective_timeout = 600.0;  ///< seconds
@@ -121,28 +122,28 @@ struct RuntimeSettings {
   PathsFrom paths_from = PathsFrom::deck;
 };
 
-/// The dtypes in which parameters are gathered and computed with; masters are fp32, and gradients
-/// are sent as Policy says.
+/// The dtypes in which parameters are gathered and computed; masters are fp32, and gradients are
+/// sent in the dtype of Policy.
 struct PrecisionSettings {
   DType gather = DType::fp32;
-  std::optional<DType> activations;     ///< none: as gather, the one that it may be
-  optim::LossScaleSettings loss_scale;  ///< of fp16
+  std::optional<DType> activations;     ///< none: as gather
+  optim::LossScaleSettings loss_scale;  ///< for fp16
 };
 
-/// The handling of a step whose loss or gradient is not finite, or an outlier.
+/// Reactions to a step whose loss or gradient is not finite, or an outlier.
 struct StabilitySettings {
   bool skip_non_finite = false;    ///< skip the update instead of stopping
-  double outlier_threshold = 0.0;  ///< deviations from which a step is skipped; 0: none is
+  double outlier_threshold = 0.0;  ///< deviations; 0: no step is skipped
   std::int64_t outlier_window = 128;
 };
 
-/// What a rank computes on.
+/// The kind of processor that a rank computes on.
 struct Processor {
   math::KernelForm kernels = math::kernel_form;
-  bool is_device = has_device;  ///< which has memory of its own
+  bool is_device = has_device;  ///< whether it has memory of its own
 };
 
-/// What kernels of this form run on: a host's on the host, those of devices on a device.
+/// Returns the processor for a form of kernels: the host, or a device.
 constexpr Processor processor_with(math::KernelForm kernels) {
   return {kernels, math::is_of_device(kernels)};
 }
@@ -152,53 +153,53 @@ struct Settings {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
-  plan::Policy parallel;     ///< complete(), but for shard_group, which takes the mesh
+  plan::Policy parallel;     ///< complete(), except shard_group, which needs the mesh
   std::int64_t context = 1;  ///< neighbouring ranks that share each sequence
   std::int64_t tensor = 1;   ///< neighbouring ranks that divide each unit and compute it together
-  std::int64_t tensor_grain = 1;   ///< pieces of it that are summed by one tree
-  std::int64_t tensor_chunks = 1;  ///< runs of rows that they exchange one after the other
+  std::int64_t tensor_grain = 1;   ///< pieces of each unit that are summed by one tree
+  std::int64_t tensor_chunks = 1;  ///< runs of rows that tensor ranks exchange one by one
   std::int64_t pipeline = 1;       ///< stages
   std::int64_t expert = 1;         ///< neighbouring ranks that share the experts of each block
   double expert_capacity = 1.25;   ///< model::LeafShape::expert_capacity
   std::int64_t ranks_per_node = 0;
-  int shard_group = mesh::world_group;  ///< ranks that share one copy, or a name of mesh/mesh.hpp
+  int shard_group = mesh::world_group;  ///< ranks per model copy, or a constant of mesh.hpp
   PrecisionSettings precision;
-  model::Recompute recompute;      ///< within blocks
-  bool pinned_host_memory = true;  ///< where there is a device
-  bool early_updates = true;       ///< where plan::Policy::early_updates may be
+  model::Recompute recompute;      ///< parts of blocks to recompute
+  bool pinned_host_memory = true;  ///< used with a device
+  bool early_updates = true;       ///< if plan::may_update_early allows it
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
-  /// Counts the leaves of a step: micro-batches, or the parts of them that ranks have.
+  /// The number of leaves of a step: microbatches, or the parts of them that context ranks have.
   std::int64_t leaves() const { return training.micro_batches() * context; }
 
-  /// No key: this build's, unless a plan is for others.
+  /// Not a key: this build's processor, unless a plan is for another machine.
   Processor processor;
 
-  std::string choose;  ///< a machine file for which settings are chosen; empty: none are
+  std::string choose;  ///< machine file to choose settings for; empty: no choice
 
-  /// By key, see path_origin.
+  /// Origins of paths, keyed by deck key; see path_origin.
   std::map<std::string, std::string> path_origins;
-  /// Keys that the deck or --set names, "parallel.sharding".
+  /// Keys that the deck or --set names: "parallel.sharding".
   std::set<std::string> given;
 };
 
-/// training.sum_grain in micro-batches.
+/// Returns training.sum_grain in microbatches.
 std::int64_t micro_batch_grain(const TrainingSettings& training);
 
-/// Whether experts are units of their own behind their blocks: as model::LeafShape says.
+/// Whether experts are separate units after their blocks; see model::LeafShape.
 bool has_expert_units(const Settings& settings);
 
-/// fp16 has a small range of exponents: small gradients vanish in it.
+/// Whether the loss is scaled: in fp16, as small gradients underflow in its small exponent range.
 bool scales_loss(const Settings& settings);
 
-/// What a plan knows of a model before its units are known: the sizes of its elements.
+/// Returns a model description without units: only the sizes of its elements.
 plan::ModelDescription without_units(const Settings& settings);
 
-/// Sets what of the policy follows from other settings: leaves, sample_ranks, sum_grain,
+/// Sets the policy's values that follow from other settings: leaves, sample_ranks, sum_grain,
 /// moments.count, checkpoint_staging and early_updates.
 void complete(Settings& settings);
 

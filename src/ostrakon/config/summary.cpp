@@ -18,25 +18,25 @@ bool is_muon(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::muon;
 }
 
-/// What a run stores where, however many ranks it has: two in a shard group, and two groups where
-/// there may be several.
+/// Returns layouts that stand for those of any number of ranks: two ranks in a shard group, and two
+/// groups if there may be several.
 plan::Layouts typical_layouts(const Settings& settings) {
   const plan::Grid grid(1, 2, settings.shard_group == mesh::world_group ? 1 : 2);
   return plan::find_layouts(settings.parallel, without_units(settings), grid, plan::Purpose::train);
 }
 
-/// Whether a key of the section parallel may have an effect with the sharding that is chosen.
+/// Whether a key of the section parallel may have an effect with the chosen sharding.
 bool has_effect(const Settings& settings, const std::string& key) {
   const plan::Layouts layouts = typical_layouts(settings);
   if (layouts.gathers()) return true;
-  // What is updated as a whole is gathered for it.
+  // Parameters that are updated as a whole are gathered for the update.
   if (key == "forward_prefetch")
     return !layouts.updates_early && (layouts.updates_ahead() || is_muon(settings));
   return key != "reshard_after_forward" && key != "backward_prefetch" &&
          key != "in_flight_gathers" && key != "units";
 }
 
-/// A setting at its default is not reported as without effect.
+/// Whether a setting differs from its default; others are not reported as without effect.
 bool is_given(const Settings& settings, const Key& key) {
   static const Settings defaults;
   return key.get(settings).shown() != key.get(defaults).shown();
@@ -47,8 +47,8 @@ std::string written(const Settings& settings, const Key& key) {
   return value.kind == Value::Kind::text ? value.text : value.shown();
 }
 
-/// A key that changes something only where `holds`, which other keys of its section decide, with
-/// blanks between, or the build where there are none.
+/// A key that has an effect only if `holds`. `decided_by` names the keys of its section that decide
+/// this, separated by blanks; empty if the build does.
 struct Condition {
   const char* section;
   const char* key;
@@ -59,7 +59,7 @@ struct Condition {
 bool is_sgd(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::sgd;
 }
-/// Muon leaves some parameters to it.
+/// Whether any parameter may be updated by AdamW, as some are under Muon.
 bool has_adamw(const Settings& settings) {
   return settings.optimizer.kind == optim::OptimizerKind::adamw || is_muon(settings);
 }
@@ -67,7 +67,7 @@ bool has_betas(const Settings& settings) { return !is_sgd(settings); }
 bool takes_momentum(const Settings& settings) { return is_sgd(settings) || is_muon(settings); }
 bool has_momentum(const Settings& settings) { return settings.optimizer.momentum > 0.0; }
 bool has_moments(const Settings& settings) { return !is_sgd(settings) || has_momentum(settings); }
-/// Whether any parameter is updated by the rule that the optimizer is named after.
+/// Whether any parameter is updated by Muon.
 bool has_use_for_muon(const Settings& settings) {
   if (!is_muon(settings) || settings.optimizer.parameters.empty()) return true;
   const std::vector<model::Parameter> parameters = parameters_of(settings);
@@ -79,7 +79,7 @@ bool has_use_for_muon(const Settings& settings) {
 bool updates_on_host(const Settings& settings) {
   return plan::offloads(settings.parallel.offload, plan::Offload::optimizer);
 }
-/// Only steps after that many are judged, see optim::OutlierFilter.
+/// Whether the run has steps that are judged; see optim::OutlierFilter.
 bool has_steps_to_judge(const Settings& settings) {
   return settings.training.steps > std::max<std::int64_t>(2, settings.stability.outlier_window / 2);
 }
@@ -150,7 +150,7 @@ constexpr Condition conditions[] = {
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays}};
 
-/// Why `key` changes nothing: "with sharding none"; empty if it may.
+/// Returns why `key` has no effect: "with sharding none"; empty if it may have one.
 std::string made_idle_by(const Settings& settings, const std::string& section,
                          const std::string& key, const OnRanks& ranks) {
   const auto with = [&](const std::string& deciding) {
@@ -171,7 +171,7 @@ std::string made_idle_by(const Settings& settings, const std::string& section,
   return "";
 }
 
-/// The rates and decays that rules give to frozen parameters only, as rules.
+/// Lists the learning rates and decays that rules give only to frozen parameters.
 std::string rules_of_frozen(const Settings& settings) {
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   if (rules.empty()) return "";
@@ -188,8 +188,8 @@ std::string rules_of_frozen(const Settings& settings) {
   return write_parameter_rules(idle);
 }
 
-/// What a run that is short for its schedule makes of it, or that it never falls; else empty. Steps
-/// may be set for a trial, or raised later: the steps of a warm-up are the same in both.
+/// Returns a remark if the run ends before its warm-up or decay is complete, or the learning rate
+/// never falls; else "". It is no error: steps may be few for a trial, or raised later.
 std::string short_schedule(const Settings& settings) {
   const std::int64_t steps = settings.training.steps;
   const std::int64_t warmup = settings.schedule.warmup_steps, decay = settings.schedule.decay_steps;
@@ -204,10 +204,10 @@ std::string short_schedule(const Settings& settings) {
   return "";
 }
 
-/// Lines that begin with `indent`, or nothing.
+/// Lists settings without effect, in lines that begin with `indent`; empty if there are none.
 std::string without_effect(const Settings& settings, const Section& section, const OnRanks& ranks,
                            const std::string& indent) {
-  std::vector<std::pair<std::string, std::string>> reasons;  // each with its keys
+  std::vector<std::pair<std::string, std::string>> reasons;  // reason and keys
   for (const Key& key : section.keys) {
     const std::string reason = made_idle_by(settings, section.name, key.name, ranks);
     if (reason.empty() || !is_given(settings, key)) continue;
@@ -256,10 +256,10 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
   resolved.parallel.accumulation = accumulation;
   std::vector<plan::Setting> chosen;
   for (const Key& key : find_section("parallel")->keys) {
-    // These describe the machine; the plan says what came of it.
+    // These keys describe the machine; the plan shows their result.
     if (key.name == "ranks_per_node" || key.name == "choose" || key.name == "node_windows")
       continue;
-    // These are hardly ever set, and the plan says what came of them.
+    // These keys are rarely set; the plan shows their result.
     if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
       continue;
@@ -303,7 +303,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   for (const Section& section : sections()) {
     if (section.name == "checkpoint" || section.name == "output") continue;
     for (const Key& key : section.keys) {
-      // Only this of what the deck says of the machine decides bits.
+      // Of the machine's keys, only subnormals changes bits.
       if (section.name == "runtime" && key.name != "subnormals") continue;
       if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();
@@ -323,7 +323,8 @@ Facts facts_of(const Settings& settings) {
 
 namespace {
 
-/// A value of the section `model`; of what `auto` stands for, where that follows from other keys.
+/// Returns a value of the section `model`; for an `auto` that follows from other keys, the value
+/// that it stands for.
 std::string model_value(const Settings& settings, const Key& key) {
   const model::DecoderSettings& model = settings.model;
   if (key.name == "mlp_bias") return model.mlp_bias() ? "true" : "false";
@@ -342,21 +343,21 @@ void require_same_model(const Settings& settings, const std::string& deck,
   const Section& model = *find_section("model");
   std::string found;
   for (const Key& key : model.keys) {
-    // How parameters began and are trained, which of them are communicated together, and how sums
-    // are taken.
+    // These keys change how parameters are initialised, trained, communicated or summed, but not
+    // the model.
     if (key.name == "initializer_deviation" || key.name == "blocks_per_unit" ||
         key.name == "tensor_grain" || key.name == "router_balance_rate")
       continue;
-    // A bias is a parameter.
+    // A routing bias is a parameter, which is compared by itself.
     if (key.name == "router_balance" && has_router_bias(settings) == has_router_bias(theirs))
       continue;
-    // With experts it is only the default of expert_width.
+    // With experts it only sets the default of expert_width.
     if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;
     // Only rotary positions have a base.
     if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
     const bool is_table = key.name == "max_positions";
     if (is_table && !(has_table_of_positions(settings) && has_table_of_positions(theirs))) continue;
-    // What follows from a key that differs is not another difference.
+    // A value that follows from another differing key is not reported.
     if (!is_table && key.get(settings).shown() == key.get(theirs).shown()) continue;
     const std::string ours = model_value(settings, key), in_it = model_value(theirs, key);
     if (ours != in_it)

@@ -19,14 +19,14 @@ struct Timer {
   std::string name;
   std::size_t parent = 0;
   int depth = 0;
-  double seconds = 0.0;  // of all calls that have ended
+  double seconds = 0.0;  // sum over finished calls
   std::int64_t calls = 0;
-  double begin = 0.0;  // of the call that runs now
+  double begin = 0.0;  // begin of the running call
 };
 
 void check(int status) { require(status == MPI_SUCCESS, "MPI failed in the timing report"); }
 
-/// `local` reduced over `comm`; on rank 0 only.
+/// Reduces `local` over `comm`; the result is on rank 0 only.
 std::vector<double> reduce(std::vector<double> local, MPI_Op operation, MPI_Comm comm) {
   std::vector<double> result(local.size());
   check(MPI_Reduce(local.data(), result.data(), static_cast<int>(local.size()), MPI_DOUBLE,
@@ -65,10 +65,10 @@ std::string format_table(const std::vector<Timer>& timers, const std::vector<dou
 }  // namespace
 
 struct Timers::Implementation {
-  std::vector<Timer> timers = {{"total", 0, 0, 0.0, 1, seconds_now()}};  // in order of first use
+  std::vector<Timer> timers = {{"total", 0, 0, 0.0, 1, seconds_now()}};  // by first use
   std::size_t current = 0;
 
-  /// The timer of that name under the current one; made where there is none.
+  /// Returns the timer of that name under the running one; creates it if needed.
   std::size_t find(const std::string& name) {
     for (std::size_t i = 1; i < timers.size(); ++i)
       if (timers[i].parent == current && timers[i].name == name) return i;
@@ -76,7 +76,7 @@ struct Timers::Implementation {
     return timers.size() - 1;
   }
 
-  /// Every timer after its parent and before its parent's next child.
+  /// Lists each timer after its parent and before its parent's next child.
   void add_with_children(std::size_t index, std::vector<Timer>& list) const {
     list.push_back(timers[index]);
     for (std::size_t i = index + 1; i < timers.size(); ++i)

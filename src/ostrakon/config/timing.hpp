@@ -10,8 +10,7 @@
 namespace ostrakon::config {
 
 /// Nested wall-clock timers by name, from construction to report. Names are unique among timers
-/// under the same parent. Not thread-safe; allocates host memory only, and that at the first use of
-/// a name.
+/// with the same parent. Not thread-safe; allocates only host memory, at the first use of a name.
 class Timers {
  public:
   Timers();
@@ -19,21 +18,21 @@ class Timers {
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
-  /// Starts a timer within the one that runs now.
+  /// Starts a timer inside the running one.
   void start(const std::string& name);
-  /// Stops the timer that was started last; throws std::logic_error if its name is another.
+  /// Stops the timer that was started last; throws std::logic_error if it has another name.
   void stop(const std::string& name);
-  /// Counts a call of this many seconds within the timer that runs now: of what ran elsewhere,
-  /// maybe at the same time as others.
+  /// Adds a call of `seconds` inside the running timer, for work that ran elsewhere, perhaps
+  /// concurrently.
   void add(const std::string& name, double seconds);
-  /// How many timers run now, one within the other; the total does not count.
+  /// The number of running timers, nested in each other, without the total.
   std::size_t running() const;
-  /// Stops the timers started last until `count` run.
+  /// Stops the innermost timers until `count` are running.
   void stop_down_to(std::size_t count);
 
-  /// Collective over `comm`. On rank 0 a table of calls and of seconds (least, mean and most over
-  /// the ranks); elsewhere empty. All ranks must have used the same names in the same order. Timers
-  /// that run now count with what they had at their last stop, but for the total.
+  /// Returns on rank 0 a table of calls and seconds (minimum, mean and maximum over the ranks);
+  /// elsewhere "". Collective over `comm`. All ranks must have used the same names in the same
+  /// order. Running timers count with their time at their last stop, except the total.
   std::string report(MPI_Comm comm);
 
  private:
@@ -41,7 +40,8 @@ class Timers {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Runs a timer during its own lifetime. Its end stops those within that an exception left running.
+/// Runs a timer during its own lifetime. Its destructor also stops inner timers that an exception
+/// left running.
 class ScopedTimer {
  public:
   ScopedTimer(Timers& timers, const std::string& name) : timers_(timers), outer_(timers.running()) {

@@ -8,20 +8,20 @@
 
 namespace ostrakon::config {
 
-/// A field has a value that its key has no name for: only a program can set it so.
+/// Error for a field whose value has no name in decks: only a program can set such a value.
 class UnnamedValue : public std::logic_error {
  public:
   UnnamedValue(const std::string& key, const std::string& value)
       : std::logic_error(key + " is " + value + ", which decks have no name for"), value_(value) {}
 
-  /// Its name outside of decks, or its number.
+  /// The value's name outside of decks, or its number.
   const std::string& value() const { return value_; }
 
  private:
   std::string value_;
 };
 
-/// For the value of an UnnamedValue.
+/// Returns the text of a value for UnnamedValue.
 template <class Enum>
 std::string unnamed_text(Enum value) {
   return std::to_string(static_cast<long long>(value));

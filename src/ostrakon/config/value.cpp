@@ -17,7 +17,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// An integer with the prefix 0x or 0o.
+/// Reads an integer with the prefix 0x or 0o.
 bool reads_as_prefixed(const std::string& text, double& number) {
   const std::string prefix = text.substr(0, 2);
   if ((prefix != "0x" && prefix != "0o") || text.size() == 2) return false;
@@ -33,7 +33,7 @@ bool reads_as_prefixed(const std::string& text, double& number) {
   return true;
 }
 
-/// .inf, -.inf, .nan
+/// Reads .inf, -.inf and .nan.
 bool reads_as_no_number(const std::string& text, double& number) {
   const bool has_sign = !text.empty() && (text[0] == '-' || text[0] == '+');
   const std::string word = text.substr(has_sign ? 1 : 0);
@@ -55,7 +55,8 @@ bool reads_as_number(const std::string& text, double& number) {
   std::istringstream stream(text);
   stream.imbue(std::locale::classic());
   stream >> std::noskipws >> number;
-  // A number that is too large fails, and yet is not 0; one that is too small does not fail.
+  // For a number that is too large the stream fails and returns a value other than 0; for one that
+  // is too small it does not fail.
   if (!stream.eof() || (stream.fail() && number == 0.0)) return false;
   if (stream.fail()) number = number < 0.0 ? -infinity : infinity;
   const bool is_zero = text.find_first_of("123456789") >= text.find_first_of("eE");
@@ -63,7 +64,7 @@ bool reads_as_number(const std::string& text, double& number) {
   return true;
 }
 
-/// 1e-05 -> 1e-5
+/// Turns 1e-05 into 1e-5.
 std::string without_exponent_zeros(std::string text) {
   const std::size_t e = text.find('e');
   while (e != std::string::npos && text.size() > e + 3 && text[e + 2] == '0') text.erase(e + 2, 1);
@@ -72,7 +73,7 @@ std::string without_exponent_zeros(std::string text) {
 
 struct Character {
   std::size_t bytes;
-  std::string escape;  ///< in a double-quoted YAML scalar; empty: as it is
+  std::string escape;  ///< escape in a double-quoted YAML scalar; empty: none
 };
 
 Character first_character(const std::string& text) {
@@ -86,7 +87,7 @@ Character first_character(const std::string& text) {
   if (byte(0) < 0x80) return {1, ""};
   if (first_not_utf8(text) == 0) return {1, "\\uFFFD"};
   if (byte(0) == 0xC2 && byte(1) < 0xA0) return {2, two_digits(byte(1))};
-  // These end lines in YAML 1.1, or are no text in any.
+  // These characters are line breaks in YAML 1.1, or not allowed in YAML.
   static const std::pair<const char*, const char*> others[] = {{"\xE2\x80\xA8", "\\u2028"},
                                                                {"\xE2\x80\xA9", "\\u2029"},
                                                                {"\xEF\xBB\xBF", "\\uFEFF"},
@@ -183,7 +184,8 @@ std::string quoted(const std::string& text) {
 }
 
 std::string format_number(double number) {
-  // Integers are easier to read without an exponent, and too frequent for a stream each.
+  // Integers are written without an exponent, as that is easier to read, and without a stream, as
+  // they are frequent.
   if (std::fabs(number) < 1e15 && number == std::floor(number))
     return (std::signbit(number) ? "-" : "") +
            std::to_string(static_cast<std::int64_t>(std::fabs(number)));

@@ -9,7 +9,7 @@
 namespace ostrakon::config {
 namespace {
 
-/// "1:02:03" as {1, 2, 3}; nothing where it is not such a list of whole numbers.
+/// Parses "1:02:03" to {1, 2, 3}; returns nothing for a text of another form.
 std::vector<double> numbers_between_colons(const std::string& text) {
   std::vector<double> numbers(1, 0.0);
   int digits = 0;
@@ -39,10 +39,10 @@ std::optional<double> parse_wall_time(const std::string& text) {
     const std::vector<double> days = numbers_between_colons(text.substr(0, dash));
     if (days.size() != 1) return std::nullopt;
     seconds = 86400.0 * days[0];
-    parts.resize(3, 0.0);  // hours come first after days
+    parts.resize(3, 0.0);  // after days, the first number is hours
   }
   const double units[] = {3600.0, 60.0, 1.0};
-  const std::size_t first = parts.size() == 3 ? 0 : 1;  // one alone is minutes
+  const std::size_t first = parts.size() == 3 ? 0 : 1;  // a single number is minutes
   for (std::size_t i = 0; i < parts.size(); ++i) seconds += units[first + i] * parts[i];
   if (seconds > longest_wall_time) return std::nullopt;
   return seconds;

@@ -18,7 +18,7 @@ namespace {
 using Teuchos::ParameterEntry;
 using Teuchos::ParameterList;
 
-/// What libyaml says is wrong, and the same for people.
+/// A message of libyaml, and our text for it.
 struct Reason {
   const char* theirs;
   const char* ours;
@@ -46,13 +46,13 @@ std::string reason_of(const std::string& theirs) {
   return theirs;
 }
 
-/// The line, from 1, of a byte.
+/// Returns the line number, from 1, of a byte.
 std::ptrdiff_t line_of(const std::string& text, std::size_t at) {
   const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(at, text.size()));
   return 1 + std::count(text.begin(), end, '\n');
 }
 
-/// The events of libyaml's parser, one after the other.
+/// The events of libyaml's parser, in order.
 class Events {
  public:
   Events(const std::string& text, const std::string& name) : text_(text), name_(name) {
@@ -75,17 +75,17 @@ class Events {
 
   const yaml_event_t& last() const { return event_; }
 
-  /// Begins the messages of errors about the last event.
+  /// Begins messages of errors about the last event.
   std::string place() const { return text(name_, ": line ", event_.start_mark.line + 1, ": "); }
 
  private:
   [[noreturn]] void refuse_syntax() const {
     if (parser_.error == YAML_MEMORY_ERROR) throw std::bad_alloc();
     if (parser_.error == YAML_READER_ERROR) refuse_byte();
-    // Text that never ends is named by the line where it begins.
+    // Text that never ends is reported at the line where it begins.
     std::size_t line =
         (parser_.error == YAML_SCANNER_ERROR ? parser_.context_mark : parser_.problem_mark).line;
-    while (line > 0 && line_text(line).empty()) --line;  // at the end of the text
+    while (line > 0 && line_text(line).empty()) --line;  // skips empty lines at the end of the text
     throw Error(text(name_, ": not valid YAML: line ", line + 1, ": ", shown(line_text(line)), "; ",
                      reason_of(parser_.problem)));
   }
@@ -100,7 +100,7 @@ class Events {
                      " is not text in UTF-8"));
   }
 
-  /// Line `number`, from 0, without blanks around it.
+  /// Returns line `number`, from 0, trimmed.
   std::string line_text(std::size_t number) const {
     std::size_t begin = 0;
     for (; number > 0 && begin < text_.size(); --number)
@@ -137,13 +137,13 @@ Value to_value(const ParameterEntry& entry) {
   return number;
 }
 
-/// Builds a list, which is empty for nothing (null), out of events.
+/// Builds a list from events; null becomes an empty list.
 class Reader {
  public:
   Reader(const std::string& text, const std::string& name) : events_(text, name), name_(name) {}
 
   ParameterList read() {
-    events_.next();  // the beginning
+    events_.next();  // skips the start of the stream
     if (events_.next().type == YAML_STREAM_END_EVENT) refuse_empty();
     const yaml_event_t& root = events_.next();
     if (root.type == YAML_SCALAR_EVENT && root.data.scalar.length == 0) refuse_empty();
@@ -153,7 +153,7 @@ class Reader {
     refuse_tag(root.data.mapping_start.tag);
     ParameterList list(root_name);
     read_root(list);
-    events_.next();  // the end of the document
+    events_.next();  // skips the end of the document
     require(events_.next().type == YAML_STREAM_END_EVENT, events_.place(),
             "a second document begins here; a deck is one");
     return list;
@@ -187,7 +187,7 @@ class Reader {
             ": expected sections indented below it");
   }
 
-  /// The key that the last event is, of a list that has none of that name.
+  /// Returns the last event as a key. Throws Error if `list` already has that key.
   std::string read_key(const ParameterList& list) const {
     const yaml_event_t& event = events_.last();
     require(event.type == YAML_SCALAR_EVENT, events_.place(),
@@ -204,7 +204,7 @@ class Reader {
     return key;
   }
 
-  /// The value that follows `key`.
+  /// Reads the value that follows `key`.
   void read_value(ParameterList& list, const std::string& key, int depth) {
     const yaml_event_t& event = events_.next();
     std::string anchor;
@@ -237,13 +237,14 @@ class Reader {
         read_value(section, read_key(section), depth + 1);
     }
     if (anchor.empty()) return;
-    // Sections are of no use elsewhere, and copies of copies of them would fill the memory.
+    // Sections are not kept for aliases: no key takes one, and nested copies could exhaust the
+    // memory.
     anchors_.erase(anchor);
     if (to_value(list.getEntry(key)).kind != Value::Kind::section)
       anchors_[anchor] = list.getEntry(key);
   }
 
-  /// No key takes one: what is in it is of no interest.
+  /// Skips a list, which no key takes.
   void skip_list() {
     for (int depth = 1; depth > 0;) {
       const yaml_event_type_t type = events_.next().type;
@@ -261,7 +262,7 @@ class Reader {
     else if (value.kind == Value::Kind::boolean)
       list.set(key, value.boolean);
     else if (value.kind == Value::Kind::number)
-      list.set(key, value.number, written);  // its text is its documentation
+      list.set(key, value.number, written);  // the text of the number is kept as its documentation
     else
       list.set(key, written);
   }
@@ -271,7 +272,7 @@ class Reader {
   std::map<std::string, ParameterEntry> anchors_;
 };
 
-/// libyaml ends lines where YAML 1.1 does.
+/// Refuses line breaks of YAML 1.1 that YAML 1.2 does not have, as libyaml follows 1.1.
 void require_lines_of_both(const std::string& text, const std::string& name) {
   for (const char* end : {"\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"}) {
     const std::size_t at = text.find(end);
@@ -282,15 +283,14 @@ void require_lines_of_both(const std::string& text, const std::string& name) {
   }
 }
 
-/// A carriage return alone, which ends a line in YAML too, becomes a newline: lines are counted by
-/// these.
+/// Replaces single carriage returns, which are line breaks in YAML, by newlines, which are counted.
 std::string with_newlines(std::string text) {
   for (std::size_t at = text.find('\r'); at != std::string::npos; at = text.find('\r', at + 1))
     if (at + 1 == text.size() || text[at + 1] != '\n') text[at] = '\n';
   return text;
 }
 
-/// Decks that are indented with nothing but tabs, which YAML forbids, are read as if with spaces.
+/// Replaces tabs by spaces in decks that are indented with tabs only, which YAML forbids.
 std::string without_tabs(std::string text) {
   if (text.find("\n ") != std::string::npos) return text;
   for (std::size_t at = text.find("\n\t"); at != std::string::npos; at = text.find("\n\t", at))

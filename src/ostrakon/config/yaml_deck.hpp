@@ -7,14 +7,14 @@
 
 namespace ostrakon::config {
 
-/// The one root of every deck.
+/// The only root key of a deck.
 constexpr const char* root_name = "ostrakon";
 
-/// Deeper than any deck is, and shallow enough for a parser that calls itself.
+/// Limit for nested values, deeper than in any deck, and small enough for a recursive parser.
 constexpr int deepest_nesting = 32;
 
-/// read_deck of YAML 1.2 (core schema), with `yes` and `no` as booleans besides. Type tags, merge
-/// keys (<<), several documents and keys given twice are refused. Errors name the line.
+/// read_deck for YAML 1.2 (core schema), with `yes` and `no` as booleans in addition. Refuses type
+/// tags, merge keys (<<), several documents and duplicate keys. Errors name the line.
 std::vector<DeckSection> read_yaml(const std::string& text, const std::string& name);
 
 }  // namespace ostrakon::config

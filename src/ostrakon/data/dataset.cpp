@@ -69,8 +69,8 @@ std::unique_ptr<Dataset> open_tokens(const std::string& path, Split split,
 // --- Synthetic -----------------------------------------------------------------------------------
 
 /// A Markov chain: each token is followed by its successor under a random permutation of the
-/// vocabulary or, with probability `noise`, by a token drawn uniformly. What a model can learn of
-/// it is the permutation; what it can't is the entropy, known in closed form.
+/// vocabulary or, with probability `noise`, by a token drawn uniformly. A model can learn the
+/// permutation; the loss that remains is the entropy, known in closed form.
 class SyntheticDataset : public Dataset {
  public:
   SyntheticDataset(double noise, Split split, std::int64_t sequence_length, std::int64_t vocabulary,
@@ -87,14 +87,14 @@ class SyntheticDataset : public Dataset {
     tokens[0] = static_cast<std::int32_t>(token);
     for (std::int64_t i = 1; i < length(); ++i) {
       const auto position = static_cast<std::uint64_t>(i);
-      // Odd counters decide, even counters draw.
+      // Odd counters decide between successor and noise, even counters draw the token.
       const bool random = random_unit(key_, 2 * position + 1, index) < noise_;
       token = random ? draw(position, index) : successor_(token);
       tokens[i] = static_cast<std::int32_t>(token);
     }
   }
 
-  /// Never the same sample twice in any run.
+  /// So many samples that no run sees one twice.
   std::uint64_t samples() const override { return std::uint64_t{1} << 48; }
 
   Facts identity() const override {
@@ -108,7 +108,7 @@ class SyntheticDataset : public Dataset {
 
   std::optional<double> entropy() const override {
     const auto size = static_cast<double>(vocabulary_);
-    const double other = noise_ / size;  // probability of each token but the successor
+    const double other = noise_ / size;  // probability of each token except the successor
     const double successor = 1.0 - noise_ + other;
     const auto information = [](double p) { return p > 0.0 ? -p * std::log(p) : 0.0; };
     return information(successor) + (size - 1.0) * information(other);

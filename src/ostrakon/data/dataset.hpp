@@ -24,42 +24,42 @@ struct DataSettings {
   std::string path;              ///< token file, for `tokens`
   std::string validation_path;   ///< token file, or empty: no validation
   bool verify = true;            ///< check the file's checksum before training
-  double synthetic_noise = 0.1;  ///< share of tokens that the synthetic process draws at random
+  double synthetic_noise = 0.1;  ///< fraction of tokens that the synthetic process draws at random
 };
 
-/// Sequences of tokens by global index: what a sample holds is a function of (seed, index), never
-/// of the number of ranks.
+/// Sequences of tokens by global index: the content of a sample is a function of (seed, index),
+/// never of the number of ranks.
 class Dataset : public SampleSource {
  public:
-  /// Writes `length` tokens of sample `index` (host memory), all in [0, vocabulary). Epoch after
-  /// epoch, each in another order. Throws Error where the file can't be read or a token is out of
-  /// range.
+  /// Writes `length` tokens of sample `index` (host memory), all in [0, vocabulary). Indices run
+  /// through epochs, each in another order. Throws Error if the file can't be read or a token is
+  /// out of range.
   virtual void read(std::uint64_t index, std::int32_t* tokens) = 0;
 
-  /// A batch has the tokens (samples, sequence_length) and then the targets, the same shifted by
-  /// one, as int32.
+  /// Writes a batch: tokens (samples, sequence_length), then targets, which are the tokens shifted
+  /// by one, as int32.
   void fill(std::uint64_t first, std::int64_t count, void* batch) override;
-  /// Fills in the tokens that a part has, in the order of math::SequenceParts.
+  /// Writes a part of each sample, with the tokens in the order of math::SequenceParts.
   void fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
                  void* batch) override;
   std::int64_t sample_bytes() const override {
     return 2 * (length_ - 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
 
-  /// Tokens in a sample: sequence_length + 1 (inputs and, shifted by one, targets).
+  /// Tokens per sample: sequence_length + 1, for inputs and targets.
   std::int64_t length() const { return length_; }
   /// Samples in one epoch.
   virtual std::uint64_t samples() const = 0;
-  /// Entropy in nats per token, where it is known (synthetic).
+  /// Entropy in nats per token, if known (synthetic).
   virtual std::optional<double> entropy() const { return std::nullopt; }
-  /// What made the tokens: the token file's tokenizer, or no_tokenizer where nothing made them from
+  /// Name of the tokenizer that made the token file; no_tokenizer for data that was not made from
   /// text.
   virtual std::string tokenizer() const { return no_tokenizer; }
-  /// What makes it other data where it differs, in any file: the dataset and, of a token file, its
-  /// checksum, number of tokens, vocabulary and tokenizer; of the synthetic process what defines
-  /// it. Empty: not known.
+  /// Facts that identify the data, independent of the file that holds it: the dataset and, for a
+  /// token file, its checksum, number of tokens, vocabulary and tokenizer; for the synthetic
+  /// process its parameters. Empty: unknown.
   Facts identity() const override { return {}; }
-  /// Mean number of bytes of text that a token stands for, where known (token files).
+  /// Mean number of bytes of text per token, if known (token files).
   virtual std::optional<double> bytes_per_token() const { return std::nullopt; }
 
  protected:
@@ -68,7 +68,7 @@ class Dataset : public SampleSource {
 
  private:
   std::int64_t length_;
-  std::vector<std::int32_t> sample_;  ///< for fill
+  std::vector<std::int32_t> sample_;  ///< one sample, for fill
 };
 
 enum class Split { training, validation };
@@ -76,10 +76,10 @@ constexpr Named<Split> split_names[] = {{Split::training, "training"},
                                         {Split::validation, "validation"}};
 constexpr const char* name(Split split) { return name_in(split_names, split); }
 
-/// Collective over `world`: rank 0 verifies the file, all ranks open it, and find the same data in
-/// it, or all throw the same Error. Null for a validation split that the settings do not name
-/// (synthetic always has one). For `validation` the samples of a token file come in one order,
-/// whatever the seed; the first few are spread over the whole file.
+/// Collective over `world`: rank 0 verifies the file, and all ranks open it. Throws the same Error
+/// on all ranks if one can't, or finds other data in it. Returns null for a validation split that
+/// the settings do not name (synthetic data always has one). The validation samples of a token file
+/// come in one order, whatever the seed; the first few are spread over the whole file.
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
                                       std::int64_t sequence_length, std::int64_t vocabulary,
                                       std::uint64_t seed, comm::Communicator& world);

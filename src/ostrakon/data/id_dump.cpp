@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::int64_t block_bytes = 1 << 20;
 
-/// Fewer ids may look like anything by chance.
+/// Fewest ids that are checked for another type, as fewer may look wrong by chance.
 constexpr std::int64_t enough = 8;
 
-/// So many ids are of no other type than they look, unless --dtype says so.
+/// Fewest ids for which a type that looks wrong is an error, unless --dtype was given.
 constexpr std::int64_t enough_to_refuse = 64;
 
 constexpr const char* expected =
@@ -35,7 +35,8 @@ std::int64_t reversed(std::int64_t id, std::int64_t bytes) {
   return turned;
 }
 
-/// The value of a key in the header of a NumPy array, which is a Python dictionary, up to `end`.
+/// Returns the value of a key in the header of a NumPy array, a Python dictionary; the value ends
+/// before `end`.
 std::string numpy_value(const std::string& header, const std::string& key, char end) {
   const std::size_t at = header.find("'" + key + "':");
   if (at == std::string::npos) return "";
@@ -44,7 +45,7 @@ std::string numpy_value(const std::string& header, const std::string& key, char 
   return stop == std::string::npos ? "" : header.substr(begin, stop - begin);
 }
 
-/// "<u2" of "'<u2'"
+/// Turns "'<u2'" into "<u2".
 std::string without_quotes(const std::string& quoted) {
   return quoted.size() >= 2 && quoted.front() == '\'' && quoted.back() == '\''
              ? quoted.substr(1, quoted.size() - 2)
@@ -76,7 +77,7 @@ IdDump::IdDump(const std::string& path, const Settings& settings)
   reversed_end_ = reversed(static_cast<std::int64_t>(end), bytes_of(type_));
 }
 
-/// Versions 1 to 3 differ in how many bytes say how long the header is.
+/// Reads the header of a NumPy array. Versions 1 to 3 differ in the number of bytes of its length.
 void IdDump::read_numpy_header(const std::string& head) {
   const std::string what = text("'", file_.path(), "' is a NumPy array");
   const bool is_long = head.size() > 7 && head[6] >= 2;
@@ -112,7 +113,7 @@ void IdDump::read_numpy_header(const std::string& head) {
           " of shape ", shape, ") and type ", descr, ", but has ", there, " bytes of numbers");
 }
 
-/// Bare numbers, as far as that can be known.
+/// Throws Error for a file that is recognizably not a sequence of bare numbers.
 void IdDump::require_ids(const std::string& head) {
   const std::string quoted = text("'", file_.path(), "'");
   if (const auto format = known_format(file_, head))
@@ -199,8 +200,8 @@ void IdDump::read(const std::function<void(const std::vector<std::int32_t>& ids)
           name(type_), " if its ids are right");
 }
 
-/// The type of larger numbers that ids were read from in parts, all but one of which are zero;
-/// empty where they are not.
+/// Returns the type of larger numbers that were read as ids in parts, of which all but one are
+/// zero; "" if the ids don't look so.
 std::string IdDump::wider_type() const {
   if (count_ < enough) return "";
   const auto zeros = [&](std::size_t place) { return not_zero_[place] == 0; };

@@ -12,7 +12,7 @@ namespace {
 using namespace std::string_view_literals;
 
 struct Mark {
-  std::size_t at;  ///< bytes before it
+  std::size_t at;  ///< byte offset of the mark
   std::string_view bytes;
   const char* what;
   const char* advice;
@@ -58,7 +58,7 @@ std::uint32_t uint32_at(const std::string& head, std::size_t at) {
   return number;
 }
 
-/// RFC 1952: two bytes of mark; the method, flags and system after them have few values.
+/// RFC 1952: a mark of two bytes; the method, flags and system after it have few valid values.
 bool is_gzip(const std::string& head) {
   const auto flags = byte_at(head, 3), extra = byte_at(head, 8), system = byte_at(head, 9);
   return head.size() >= 18 && head.compare(0, 3, "\x1f\x8b\x08") == 0 && flags < 32 &&
@@ -70,31 +70,33 @@ bool is_bzip2(const std::string& head) {
          (head.compare(4, 6, "1AY&SY") == 0 || head.compare(4, 6, "\x17rE8P\x90") == 0);
 }
 
-/// A protocol, one of the instructions that a program of it begins with, and its last one.
+/// A pickle file: a protocol number, one of the instructions that a pickle begins with, and the
+/// final instruction.
 bool is_pickle(const PlainFile& file, const std::string& head) {
   const auto protocol = byte_at(head, 1);
   if (head.size() < 4 || byte_at(head, 0) != 0x80 || protocol < 2 || protocol > 5) return false;
   if ("\x95]}(c\x8aX)"sv.find(head[2]) == std::string_view::npos) return false;
   char last = 0;
   file.read(file.size() - 1, 1, &last);
-  return last == '.' || byte_at(head, 2) == 0x8a;  // which is PyTorch's, with tensors behind it
+  return last == '.' || byte_at(head, 2) == 0x8a;  // PyTorch's, which is followed by tensors
 }
 
-/// Eight bytes say how long the JSON after them is.
+/// A safetensors file begins with the length of its JSON header, in eight bytes.
 bool is_safetensors(const std::string& head, std::int64_t bytes) {
   const std::int64_t length = uint32_at(head, 0);
   return head.size() > 9 && uint32_at(head, 4) == 0 && length >= 2 && length <= bytes - 8 &&
          head[8] == '{' && (head[9] == '"' || head[9] == '}' || head[9] == ' ');
 }
 
-/// A message of Arrow's streams, as in files of Hugging Face's data sets.
+/// A message of an Arrow stream, as in files of Hugging Face's data sets.
 bool is_arrow_stream(const std::string& head, std::int64_t bytes) {
   const std::int64_t length = uint32_at(head, 4);
   return head.size() >= 16 && uint32_at(head, 0) == 0xffffffffU && length > 0 && length % 8 == 0 &&
          length < bytes && uint32_at(head, 8) < 64;
 }
 
-/// 256 numbers of 32 bits: what it is, its version, and how many ids follow.
+/// llm.c's header: 256 numbers of 32 bits, beginning with a mark, the version, and the number of
+/// ids.
 std::optional<KnownFormat> llm_c(const std::string& head, std::int64_t bytes) {
   constexpr std::int64_t header = 1024;
   const std::uint32_t mark = uint32_at(head, 0);
@@ -120,7 +122,7 @@ std::string head_of(const PlainFile& file) {
 std::optional<KnownFormat> known_format(const PlainFile& file, const std::string& head) {
   const std::int64_t bytes = file.size();
   if (is_gzip(head)) return KnownFormat{"compressed by gzip", "decompress it first: gunzip"};
-  const bool is_text = begins_as_text(head);  // which may begin with a word such as GGUF
+  const bool is_text = begins_as_text(head);  // text may begin with a word such as GGUF
   for (const Mark& mark : marks) {
     if (is_text && mark.bytes != "%PDF-"sv) continue;
     if (head.size() <= mark.at || head.compare(mark.at, mark.bytes.size(), mark.bytes) != 0)
@@ -139,7 +141,7 @@ std::optional<KnownFormat> known_format(const PlainFile& file, const std::string
 KnownFormat utf16() { return {"text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8"}; }
 
 bool begins_as_text(const std::string& head) {
-  // A character may go on after what was read.
+  // The last character may be cut off at the end of the head.
   const std::size_t whole = first_not_utf8(head);
   if (whole + 3 < head.size() || (whole < head.size() && head.size() < head_bytes)) return false;
   return std::none_of(head.begin(), head.end(), [](char byte) {
@@ -154,7 +156,7 @@ bool begins_as_utf16(const std::string& head) {
   const bool is_big = big_mark || (!has_mark && byte_at(head, 0) == 0);
   const std::size_t units = head.size() / 2;
   std::size_t ascii = 0;
-  bool after_high = false;  // half of a pair
+  bool after_high = false;  // whether the last unit was the first half of a surrogate pair
   for (std::size_t i = has_mark ? 1 : 0; i < units; ++i) {
     const unsigned first = byte_at(head, 2 * i), second = byte_at(head, 2 * i + 1);
     const unsigned unit = is_big ? first << 8 | second : second << 8 | first;
@@ -173,7 +175,7 @@ bool begins_as_json_lines(const std::string& head) {
   const std::size_t key = head.find_first_not_of(" \t", begin + 1);
   if (key == std::string::npos || head[key] != '"') return false;
   const std::size_t newline = head.find('\n', begin);
-  // A line longer than what was read: a program's source has no such lines.
+  // Without a newline the first line is longer than the head, which a program's source never has.
   if (newline == std::string::npos) return head.find("\":", key) != std::string::npos;
   const std::size_t last = head.find_last_not_of(" \t\r", newline - 1);
   const std::size_t next = head.find_first_not_of(" \t\r\n", newline);

@@ -10,31 +10,31 @@ namespace ostrakon::data {
 /// A file format that is neither text nor bare numbers.
 struct KnownFormat {
   std::string what;    ///< "a zip archive"
-  std::string advice;  ///< how to get at what is in it: "decompress it with gunzip"; may be empty
+  std::string advice;  ///< how to read its content: "decompress it with gunzip"; may be empty
 };
 
-/// How many bytes from a file's beginning tell what it is.
+/// Number of bytes at a file's beginning that identify its format.
 constexpr std::int64_t head_bytes = 8192;
 std::string head_of(const PlainFile& file);
 
-/// What a file's first bytes say that it is; none for text, bare numbers, and formats that have no
-/// such mark. Marks of few bytes count only where what follows them agrees, so that numbers which
-/// happen to begin like that are still numbers.
+/// Returns the format that a file's first bytes identify; nothing for text, bare numbers, and
+/// formats without a mark. A mark of few bytes only counts if the bytes after it are plausible,
+/// too: numbers may begin with the same bytes.
 std::optional<KnownFormat> known_format(const PlainFile& file, const std::string& head);
 
-/// Whether a file's first bytes are UTF-8 without control characters, as text is and numbers are
-/// not.
+/// Whether a file's first bytes are text: UTF-8 without control characters.
 bool begins_as_text(const std::string& head);
 
-/// Whether they are UTF-16, with a byte-order mark or, where they are mostly ASCII, without.
+/// Whether a file's first bytes are UTF-16, with a byte-order mark or, if they are mostly ASCII,
+/// without.
 bool begins_as_utf16(const std::string& head);
 
 KnownFormat utf16();
 
-/// Whether they are lines of JSON objects.
+/// Whether a file's first bytes are lines of JSON objects.
 bool begins_as_json_lines(const std::string& head);
 
-/// Whether they are the byte-order mark that some editors put before UTF-8.
+/// Whether a file begins with the byte-order mark that some editors put before UTF-8.
 bool begins_with_utf8_mark(const std::string& head);
 
 }  // namespace ostrakon::data

@@ -8,8 +8,8 @@
 namespace ostrakon::data {
 namespace {
 
-// Four rounds make a Feistel network over random functions strong (Luby and Rackoff 1988); small
-// sizes leave each round few bits to mix, and get a few more.
+// Four rounds make a Feistel network over random functions a strong pseudorandom permutation (Luby
+// and Rackoff 1988). In small networks each round has few bits to mix, so a few more are used.
 constexpr int feistel_rounds = 8;
 
 std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
@@ -48,7 +48,7 @@ SampleOrder::SampleOrder(std::int64_t token_count, std::int64_t sequence_length)
 SampleOrder SampleOrder::shuffled(std::int64_t token_count, std::int64_t sequence_length,
                                   std::uint64_t seed) {
   SampleOrder order(token_count, sequence_length);
-  // Little text leaves fewer offsets to choose from, but always one sample.
+  // A short text has fewer offsets to choose from, but always one sample.
   order.offsets_ = std::min(sequence_length, token_count - sequence_length);
   order.samples_ = static_cast<std::uint64_t>((token_count - order.offsets_) / sequence_length);
   order.new_order_each_epoch_ = true;

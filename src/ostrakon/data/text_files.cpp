@@ -51,7 +51,8 @@ FileIdentity identity(const std::string& path) {
   return {status.st_dev, status.st_ino};
 }
 
-/// The format of a file that is no text, without a name where it is unknown; nothing for text.
+/// Returns the format of a file that is not text, without a name if it is unknown; nothing for
+/// text.
 std::optional<KnownFormat> binary_format(const PlainFile& file, const std::string& head) {
   auto format = known_format(file, head);
   if (format || head.find('\0') == std::string::npos) return format;
@@ -92,7 +93,7 @@ bool is_named_as_weights(const fs::path& path) {
          (ending == ".bin" && path.filename().string().rfind("pytorch_model", 0) == 0);
 }
 
-/// Folders that have config.json and a file of weights directly in them.
+/// Returns the folders that directly contain config.json and a weight file.
 std::vector<std::string> find_models(const TextFiles& files) {
   std::set<std::string> configured, found;
   for (const std::string& path : files.paths)
@@ -130,7 +131,7 @@ class LineSplitter {
   }
 
  private:
-  /// Holds the line back as long as it may still be a separator.
+  /// Adds to a line, which is held back as long as it may still be a separator.
   void begin_line(std::string_view part, bool complete) {
     line_ += part.substr(0, separator_.size() + 3);
     const bool shown_in_full = line_.size() <= separator_.size() + 2;
@@ -138,7 +139,7 @@ class LineSplitter {
       end_document();
       line_.clear();
     } else if (complete || !shown_in_full) {
-      // `line_` ends where the part that was copied to it ends.
+      // A prefix of `part` was copied to `line_`; the rest follows it.
       const std::size_t copied = std::min(part.size(), separator_.size() + 3);
       emit(line_);
       if (copied < part.size()) emit(part.substr(copied));
@@ -166,7 +167,7 @@ class LineSplitter {
 
   std::string separator_;
   const DocumentSink& sink_;
-  std::string line_;  ///< the beginning of a line that may be a separator
+  std::string line_;  ///< beginning of a line that may be a separator
   bool inside_line_ = false;
   bool document_open_ = false;
 };
@@ -182,10 +183,10 @@ void for_each_block(const std::string& path,
   }
 }
 
-/// Sends documents to one side or the other, and remembers what the next attempt needs to know.
+/// Sends each document to training or validation, and records what a second attempt needs.
 class Splitter {
  public:
-  /// A document goes to validation where its hash is below `limit`, or from byte `cut` on.
+  /// A document goes to validation if its hash is below `limit`, or from byte `cut` on.
   Splitter(std::uint64_t key, std::uint64_t limit, std::int64_t cut)
       : key_(key), limit_(limit), cut_(cut) {}
 
@@ -206,7 +207,7 @@ class Splitter {
   void add(std::string_view piece, const SplitCorpus& sides) {
     if (!open_) begin_document();
     if (cut_ >= 0 && !to_validation_ && bytes_ + size(piece) > cut_) {
-      // Never inside a character of UTF-8.
+      // The cut is moved to the beginning of a UTF-8 character.
       auto at = static_cast<std::size_t>(std::max<std::int64_t>(cut_ - bytes_, 0));
       while (at < piece.size() && (static_cast<unsigned char>(piece[at]) & 0xC0) == 0x80) ++at;
       if (at > 0) send(piece.substr(0, at), sides.training);

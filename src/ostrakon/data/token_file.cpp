@@ -15,13 +15,14 @@ constexpr const char* kind = "token file";
 constexpr const char* format = "ostrakon-tokens";
 constexpr std::int64_t format_version = 1;
 
-// A window of a thousand tokens reads one or two chunks; a stripe of a parallel file system holds
-// many.
+// A window of a thousand tokens reads one or two chunks; a stripe of a parallel file system has
+// many chunks.
 constexpr std::int64_t chunk_tokens = 32768;
 constexpr std::int64_t chunk_offsets = 2048;
 constexpr std::int64_t verify_block = 32 * chunk_tokens;
 
-// The size of attributes is limited, and a thousand paths are of no use to a reader.
+// The list of sources is cut, as HDF5 limits the size of attributes, and a reader has no use for a
+// thousand paths.
 constexpr std::size_t longest_list = 32768;
 
 hdf5::Type smallest_type(std::int64_t vocabulary) {
@@ -209,8 +210,7 @@ TokenFile::TokenFile(const std::string& path)
 }
 
 void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
-  // They are read as what they may be stored as: those beyond int32 are seen as they are, and
-  // refused.
+  // Tokens are read as unsigned: values beyond int32 are then refused with their true value.
   tokens_.read(hdf5::Type::uint32, begin, count, tokens);
   check_tokens(path(), begin, tokens, count, info_.vocabulary);
 }
@@ -230,7 +230,7 @@ void TokenFile::verify() const {
   std::vector<std::int32_t> block(
       static_cast<std::size_t>(std::min(verify_block, info_.token_count)));
   hdf5::Checksum checksum;
-  std::int64_t bytes = 0;  // where tokens are bytes
+  std::int64_t bytes = 0;  // size of the text if tokens are bytes
   for (std::int64_t begin = 0; begin < info_.token_count; begin += verify_block) {
     const std::int64_t count = std::min(verify_block, info_.token_count - begin);
     read(begin, count, block.data());

@@ -13,14 +13,14 @@ namespace ostrakon::data {
 // A token file, `ostrakon-tokens` version 1, is an HDF5 file:
 //   /tokens            (token_count)     uint8, uint16 or uint32, the smallest for the vocabulary
 //   /document_offsets  (documents + 1)   int64: where each document begins; ends with token_count
-// Both are chunked, each chunk with a Fletcher checksum, when written here. Attributes of the root
+// Datasets written here are chunked, each chunk with a Fletcher checksum. Attributes of the root
 // group: format, version, vocabulary, tokenizer, token_count, checksum (XXH3, 64 bits, of the
-// tokens as little-endian uint32); where known byte_count (of text); and, for people, where it
-// comes from: sources, created, program, command_line. See docs/token-files.md.
+// tokens as little-endian uint32); if known, byte_count (of text); and, for people, the origin:
+// sources, created, program, command_line. See docs/token-files.md.
 
-/// Where a token file comes from.
+/// The origin of a token file.
 struct Provenance {
-  std::vector<std::string> sources;  ///< paths of the text
+  std::vector<std::string> sources;  ///< paths of the text files
   std::string program;               ///< name and version of the writer
   std::string command_line;
 };
@@ -30,11 +30,11 @@ struct TokenFileInfo {
   std::int64_t vocabulary = 0;  ///< every token is less than this
   std::int64_t token_count = 0;
   std::int64_t document_count = 0;
-  std::optional<std::int64_t> byte_count;  ///< of text
+  std::optional<std::int64_t> byte_count;  ///< bytes of text
   std::string checksum;
   std::string stored_as;       ///< "uint16"
-  std::string missing_filter;  ///< see hdf5::Dataset
-  std::string sources;         ///< one a line
+  std::string missing_filter;  ///< as hdf5::Dataset::missing_filter()
+  std::string sources;         ///< one per line
   std::string created;         ///< UTC, ISO 8601
   std::string program;
   std::string command_line;
@@ -42,23 +42,23 @@ struct TokenFileInfo {
   std::optional<double> bytes_per_token() const;
 };
 
-/// Writes a token file of any size in bounded memory. Under its name there is a file only after
+/// Writes a token file of any size in bounded memory. The file appears under its name only after
 /// finish().
 class TokenFileWriter {
  public:
   TokenFileWriter(const std::string& path, const std::string& tokenizer, std::int64_t vocabulary,
                   const Provenance& provenance);
 
-  /// Adds tokens to the present document. Throws Error for a token outside the vocabulary.
+  /// Appends tokens to the current document. Throws Error for a token outside the vocabulary.
   void append(const std::int32_t* tokens, std::int64_t count);
-  /// Counts the bytes of text that the tokens stand for; never called: their number is unknown.
+  /// Counts the bytes of text that the tokens stand for; if never called, the number is unknown.
   void add_text_bytes(std::int64_t bytes) { byte_count_ += bytes; }
-  /// The next token begins another document. Documents without tokens are not counted.
+  /// Ends the current document. Documents without tokens are not counted.
   void end_document();
-  /// All but the last step: what is written has reached the disk, was read back and is good, and
-  /// lacks only its name. Throws Error where there are no tokens, or they can't be written.
+  /// Finishes everything but the name: the data is on the disk, and was read back correctly. Throws
+  /// Error if there are no tokens, or they can't be written.
   void complete();
-  /// complete(), where that was not called, then gives the file its name.
+  /// Calls complete() if needed, then renames the file to its name.
   void finish();
 
   std::int64_t token_count() const { return token_count_; }
@@ -86,24 +86,24 @@ class TokenFileWriter {
 /// Random access to a token file, by one process.
 class TokenFile {
  public:
-  /// Throws Error where `path` is missing, a folder, empty, not HDF5, truncated, not a token file,
-  /// of another version, or says of itself what can't be.
+  /// Throws Error if `path` is missing, a folder, empty, not HDF5, truncated, not a token file, of
+  /// another version, or inconsistent.
   explicit TokenFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const TokenFileInfo& info() const { return info_; }
 
-  /// Tokens [begin, begin + count), each in [0, vocabulary). Throws Error where the range leaves
-  /// the file, or what is read fails its checksum or the vocabulary.
+  /// Reads tokens [begin, begin + count), each in [0, vocabulary). Throws Error if the range
+  /// exceeds the file, or the tokens fail their checksum or exceed the vocabulary.
   void read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const;
-  /// Where document `index` begins and ends.
+  /// The tokens [begin, end) of a document.
   struct Range {
     std::int64_t begin, end;
   };
   Range document(std::int64_t index) const;
 
-  /// Reads all of the file: checksum, vocabulary, offsets, bytes of text where the file says how
-  /// many there are. Throws Error that says what is wrong.
+  /// Reads and checks all of the file: checksum, vocabulary, offsets, and the bytes of text if the
+  /// file gives their number. Throws Error that says what is wrong.
   void verify() const;
 
  private:

@@ -8,15 +8,14 @@
 
 namespace ostrakon::data {
 
-/// What is named as the tokenizer where it is not known: of ids from elsewhere, and weights.
+/// The name for an unknown tokenizer, of imported ids and weights.
 constexpr const char* unknown_tokenizer = "external";
 
-/// The name where there was no tokenizer: of synthetic data, and of weights trained on nothing
-/// else.
+/// The name for no tokenizer, of synthetic data and weights trained on it alone.
 constexpr const char* no_tokenizer = "synthetic";
 
-/// Every byte is a token; one more ends a document. Any text, any language, no training; a model
-/// sees long sequences in return.
+/// A tokenizer whose tokens are bytes, and one more that ends a document. It handles any text in
+/// any language without training; in return sequences are long.
 class ByteTokenizer {
  public:
   static constexpr const char* name = "byte";
@@ -26,8 +25,8 @@ class ByteTokenizer {
   /// Appends the tokens of `bytes` to `tokens`.
   static void encode(std::string_view bytes, std::vector<std::int32_t>& tokens);
 
-  /// The bytes of `count` tokens; `end_mark` for each end_of_text. Throws Error for a token outside
-  /// the vocabulary.
+  /// Returns the bytes of `count` tokens, with `end_mark` for each end_of_text. Throws Error for a
+  /// token outside the vocabulary.
   static std::string decode(const std::int32_t* tokens, std::int64_t count,
                             std::string_view end_mark = "");
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A device's runtime by one set of names: CUDA's, HIP's, or that of the device of host threads on
-// which tests run (tests/made_up_device), whose functions are called as CUDA's. The two differ in
-// the prefix of what is used here:
+// One set of names for the device runtimes CUDA and HIP, and for the device of host threads on
+// which tests run (tests/made_up_device), whose functions have CUDA's names. CUDA and HIP differ
+// only in the prefix of the functions that are used here:
 //
 //     device::check(OSTRAKON_GPU(StreamSynchronize)(stream), OSTRAKON_GPU_NAME(StreamSynchronize));
 
@@ -33,7 +33,7 @@
 
 namespace ostrakon {
 
-/// Whether kernels run on a device, which has memory and streams of its own.
+/// Whether kernels run on a device with memory and streams of its own.
 constexpr bool has_device = OSTRAKON_HAS_DEVICE == 1;
 
 #if OSTRAKON_HAS_DEVICE
@@ -44,7 +44,8 @@ using StreamHandle = OSTRAKON_GPU(Stream_t);
 using EventHandle = OSTRAKON_GPU(Event_t);
 using Status = OSTRAKON_GPU(Error_t);
 
-/// Throws Error with the runtime's own text unless `status` is success. `call` is the function.
+/// Throws Error with the runtime's own text unless `status` is success. `call` is the function's
+/// name.
 void check(Status status, const char* call);
 
 }  // namespace device

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Kernels on the made-up device of the tests: Kokkos' host backend runs them, on the thread of the
-// stream that they are given to.
+// Runs kernels on the made-up device of the tests: Kokkos' host backend executes them, on the
+// thread of their stream.
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace ostrakon::device {
 
-/// What an execution-space instance is elsewhere.
+/// An execution-space instance, as Kokkos::Cuda is for CUDA.
 class MadeUpExec {
  public:
   using memory_space =
-      Kokkos::HostSpace;  ///< of Kokkos' views of it, which only kernels may follow
+      Kokkos::HostSpace;  ///< memory space of Kokkos views; only kernels may dereference them
 
   MadeUpExec() : instance_(of_standard_stream()) {}
   explicit MadeUpExec(StreamHandle stream) : instance_(std::make_shared<Instance>(stream)) {}
   StreamHandle stream() const { return instance_->stream; }
   void fence() const { wait_for(stream()); }
 
-  // Like Kokkos' instances for CUDA, these say to its tools that they allocate scratch memory: some
-  // when one is made, and for teams more; no bytes at each launch, unless it was taken before.
+  // Like Kokkos' CUDA instances, these report scratch allocations to Kokkos tools: some at
+  // creation, and more for teams. A launch reports none if its scratch memory was taken before.
 
   void take_team_scratch() const { instance_->team_scratch.take(team_scratch_label, 67584); }
   void note_launch() const {
@@ -40,7 +40,7 @@ class MadeUpExec {
  private:
   static constexpr const char* team_scratch_label = "Kokkos::CudaSpace::TeamScratchMemory";
 
-  /// Memory that tools are told of, and nobody has.
+  /// Scratch memory that is reported to tools, but not allocated.
   class Scratch {
    public:
     Scratch() = default;
@@ -75,7 +75,7 @@ class MadeUpExec {
   };
 
   static const std::shared_ptr<Instance>& of_standard_stream() {
-    // The instance lives as long as the program.
+    // The instance is never destroyed, as kernels may run until the program ends.
     static const auto& one = *new std::shared_ptr<Instance>(std::make_shared<Instance>(nullptr));
     return one;
   }
@@ -83,8 +83,8 @@ class MadeUpExec {
   std::shared_ptr<Instance> instance_;
 };
 
-/// Runs work() later, in the order of the stream; within a kernel, which may be a host function
-/// that is made of smaller kernels, at once. The device loads code for each type of work and each
+/// Runs work() later, in the order of the stream; inside a kernel, which may be a host function
+/// made of smaller kernels, at once. The device loads code for each type of work and each
 /// `variant`.
 template <class Work>
 void give(const MadeUpExec& exec, Work work, std::uint64_t variant = 0) {

@@ -11,7 +11,7 @@
 
 namespace ostrakon::device {
 
-/// Memory of the device, not initialised. Throws Error where there is not enough.
+/// Device memory, not initialised. Throws Error if there is not enough.
 class DeviceBytes {
  public:
   DeviceBytes() = default;
@@ -26,7 +26,7 @@ class DeviceBytes {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// Host memory that the device copies from and to directly, not initialised.
+/// Pinned host memory, not initialised: the device copies from and to it directly.
 class PinnedBytes {
  public:
   PinnedBytes() = default;
@@ -41,7 +41,7 @@ class PinnedBytes {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// The memory of this rank's device. What others hold, this process's libraries among them, is not
+/// Memory of this rank's device. Memory of other processes, and of this process's libraries, is not
 /// free.
 struct MemoryInfo {
   std::int64_t free = 0;
@@ -51,10 +51,11 @@ MemoryInfo memory_info();
 
 /// Devices that this process sees; 0 where the runtime finds none.
 int count();
-/// The one in use.
+/// The device in use.
 int current();
 void use(int device);
-/// Tells it from all others of its host, whatever numbers processes give them.
+/// A text that identifies the device among all of its host, independent of the numbers that
+/// processes give devices.
 std::string identity();
 
 }  // namespace ostrakon::device

@@ -19,7 +19,7 @@ void check(Status status, const char* call) {
 Stream::Stream(Priority priority) {
   int lowest = 0, highest = 0;
   OSTRAKON_CALL(DeviceGetStreamPriorityRange, &lowest, &highest);
-  // Not to be delayed by what others do on the default stream.
+  // A non-blocking stream is not delayed by work on the default stream.
   OSTRAKON_CALL(StreamCreateWithPriority, &handle_, OSTRAKON_GPU(StreamNonBlocking),
                 priority == Priority::high ? highest : lowest);
 }
@@ -29,7 +29,7 @@ Stream::~Stream() {
 }
 
 Event::Event(Timing timing) {
-  // A thread that waits sleeps: it has the core that others compute on.
+  // A waiting thread sleeps, so that others can compute on its core.
   const unsigned int untimed = timing == Timing::no ? OSTRAKON_GPU(EventDisableTiming) : 0;
   OSTRAKON_CALL(EventCreateWithFlags, &handle_, untimed | OSTRAKON_GPU(EventBlockingSync));
 }

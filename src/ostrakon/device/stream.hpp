@@ -11,8 +11,8 @@ namespace ostrakon::device {
 
 enum class Priority { normal, high };
 
-/// A stream: what is submitted to it is done in order, and concurrently with other streams. Where
-/// the runtime fails, its functions throw Error.
+/// A stream: its work is done in order, and concurrently with other streams. Functions throw Error
+/// if the runtime fails.
 class Stream {
  public:
   explicit Stream(Priority priority = Priority::normal);
@@ -31,7 +31,7 @@ class Stream {
 
 enum class Timing { no, yes };
 
-/// A point in a stream.
+/// A marker in a stream, as a CUDA event.
 class Event {
  public:
   explicit Event(Timing timing = Timing::no);
@@ -42,26 +42,27 @@ class Event {
   }
   ~Event();
 
-  /// Is from now on the point behind all that was submitted to `stream`.
+  /// Marks the end of all work submitted to `stream` so far.
   void record(StreamHandle stream);
-  /// What is submitted to `stream` from now on begins when the point is reached that was recorded
-  /// last; at once if none was.
+  /// Makes later work on `stream` wait for the marker that was recorded last, if any.
   void delay(StreamHandle stream) const;
-  /// Returns when the point is reached that was recorded last.
+  /// Blocks until the marker that was recorded last is reached.
   void wait() const;
-  /// Whether it is.
+  /// Whether the marker that was recorded last is reached.
   bool is_reached() const;
-  /// Seconds from one point to this one, both with Timing and reached, to about a microsecond.
+  /// Seconds from `earlier` to this event, to about a microsecond. Both need Timing::yes and must
+  /// be reached.
   double seconds_since(const Event& earlier) const;
 
  private:
   EventHandle handle_ = nullptr;
 };
 
-/// Returns when all that was submitted to `stream` is done.
+/// Blocks until all work submitted to `stream` is done.
 void wait_for(StreamHandle stream);
 
-// In the order of `stream`; done later. Host memory should be pinned: otherwise the call may block.
+// Asynchronous copies, in the order of `stream`. Host memory should be pinned: otherwise the call
+// may block.
 
 void copy_to_device(StreamHandle stream, const void* host, void* device, std::size_t bytes);
 void copy_to_host(StreamHandle stream, const void* device, void* host, std::size_t bytes);

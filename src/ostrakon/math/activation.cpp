@@ -14,15 +14,16 @@ namespace {
 template <class T>
 constexpr T gelu_linear = T(1.5957691216057308);  // 2 sqrt(2/pi)
 template <class T>
-constexpr T gelu_cubic = T(0.071354816272600244);  // 0.044715 times that
+constexpr T gelu_cubic = T(0.071354816272600244);  // 0.044715 times gelu_linear
 
-/// The polynomial may overflow, to infinity of the sign of x.
+/// The polynomial may overflow, to an infinity with the sign of x, for which the result is right,
+/// too.
 template <class T>
 KOKKOS_INLINE_FUNCTION T gelu(T x) {
   return x * fast_sigmoid(x * (gelu_linear<T> + gelu_cubic<T> * x * x));
 }
 
-/// Beyond +-16 gelu is x or 0 to the last bit, and the polynomials must not overflow.
+/// Clamps x: beyond +-16 gelu is x or 0 to the last bit, and the polynomials must not overflow.
 template <class T>
 KOKKOS_INLINE_FUNCTION T gelu_clamp(T x) {
   x = x < T(-16) ? T(-16) : x;

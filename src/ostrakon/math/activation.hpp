@@ -18,8 +18,8 @@ void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View
 template <class T>
 void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y);
 
-/// dgate_up (rows, 2n) = gradient by gate and up, overwritten, from dy (rows, n);
-/// dgate_up and gate_up may be the same matrix.
+/// dgate_up (rows, 2n) = gradient of gate and up, overwritten, from dy (rows, n); dgate_up and
+/// gate_up may be the same matrix.
 template <class T>
 void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
                      View<T**> dgate_up);
@@ -27,7 +27,7 @@ void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> 
 /// y = cap * tanh(x / cap) (Gemma Team 2024, "logit soft-capping"). x, y (rows, n).
 template <class T>
 void soft_cap_forward(const Exec& exec, compute_t<T> cap, View<const T**> x, View<T**> y);
-/// dx from dy, overwritten; they may be the same matrix.
+/// dx = gradient from dy, overwritten; dx and dy may be the same matrix.
 template <class T>
 void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, View<const T**> dy,
                        View<T**> dx);

@@ -25,7 +25,7 @@ bool processor_has_amx() {
   return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
 }
 
-/// Linux lets a process use tiles when it asks: they make what is saved of a thread 8 KiB larger.
+/// Asks Linux for permission to use tiles, which add 8 KiB to the saved state of a thread.
 bool system_permits_tiles() {
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
   return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;

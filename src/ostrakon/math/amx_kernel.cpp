@@ -10,12 +10,12 @@
 namespace ostrakon::math {
 namespace {
 
-using Bits = std::uint16_t;  // of a bf16
+using Bits = std::uint16_t;  // bits of a bf16
 
-// A tile of A has 16 rows of 32 terms; one of B 16 columns of 32 terms, two of them after the other
-// for each column; one of C 16 rows of 16 sums. Two tiles of A by two of B are multiplied at a
-// time: as many as there are registers for. A and B are packed in slivers of two tiles, each so
-// that it is read from the first element to the last.
+// A tile of A has 16 rows of 32 terms; a tile of B 16 columns of 32 terms, pairs of terms of a
+// column being adjacent; a tile of C 16 rows of 16 sums. Two tiles of A are multiplied by two of B
+// at a time, which uses all registers. A and B are packed in slivers of two tiles, in the order in
+// which they are read.
 constexpr std::int64_t side = 16;
 constexpr std::int64_t terms_of_tile = 32;
 constexpr std::int64_t tile = side * terms_of_tile;
@@ -25,7 +25,8 @@ constexpr std::int64_t step = 2 * tile;  // elements of a sliver for 32 terms
 inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 inline std::int64_t pieces(std::int64_t size, std::int64_t of) { return (size + of - 1) / of; }
 
-/// `size` in equal pieces of at most `largest`, each but the last a multiple of `granule`.
+/// Divides `size` into equal pieces of at most `largest`, and returns their size; each piece except
+/// the last is a multiple of `granule`.
 inline std::int64_t equal_pieces(std::int64_t size, std::int64_t largest, std::int64_t granule) {
   const std::int64_t each = pieces(size, pieces(size, largest));
   return pieces(each, granule) * granule;
@@ -35,14 +36,15 @@ inline __mmask32 first_of_32(std::int64_t count) {
   return count >= 32 ? 0xffffffffu : (__mmask32{1} << count) - 1;
 }
 
-/// The first `count` of 32 elements, then zeros.
+/// Loads the first `count` of 32 elements, then zeros.
 inline __m512i load(const Bits* from, std::int64_t count) {
   return count >= 32 ? _mm512_loadu_si512(from)
                      : _mm512_maskz_loadu_epi16(first_of_32(count), from);
 }
 inline void store(Bits* to, __m512i x) { _mm512_store_si512(to, x); }
 
-/// Pairs of terms: element c of `first` and of `second` go to pair c of 32, 16 for each tile.
+/// Interleaves two rows into pairs of terms: element c of `first` and of `second` go to pair c of
+/// 32, 16 per tile.
 inline void interleave(__m512i first, __m512i second, Bits* to, Bits* to_other) {
   const __m512i low = _mm512_unpacklo_epi16(first, second);
   const __m512i high = _mm512_unpackhi_epi16(first, second);
@@ -52,11 +54,11 @@ inline void interleave(__m512i first, __m512i second, Bits* to, Bits* to_other) 
   store(to_other, _mm512_permutex2var_epi64(low, upper_half, high));
 }
 
-/// Pair i of line j goes to pair j of line i: 16 lines of 16 pairs.
+/// Transposes 16 lines of 16 pairs: pair i of line j goes to pair j of line i.
 inline void transpose(const Bits* const (&lines)[side], Bits* to) {
 #pragma GCC unroll 4
   for (std::int64_t c = 0; c < side; c += 4) {
-    // Lane l of four[i] has 4 pairs of line 4 l + i: loads put them there.
+    // Lane l of four[i] has 4 pairs of line 4 l + i, where the loads put them.
     __m512i four[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
@@ -80,9 +82,9 @@ inline void transpose(const Bits* const (&lines)[side], Bits* to) {
   }
 }
 
-/// `count` lines of `terms` neighbouring elements, `apart` from one to the next, in slivers, each
-/// of `steps` steps. Lines behind the last have its elements; terms behind the last are zero.
-/// turned: as B's columns, else as A's rows.
+/// Packs `count` lines of `terms` neighbouring elements, `apart` from one to the next, in slivers
+/// of `steps` steps. Lines beyond the last repeat it; terms beyond the last are zero. turned: the
+/// lines are columns of B, else rows of A.
 template <bool turned>
 void pack_lines(const Bits* from, std::int64_t apart, std::int64_t count, std::int64_t terms,
                 Bits* to) {
@@ -113,8 +115,8 @@ void pack_lines(const Bits* from, std::int64_t apart, std::int64_t count, std::i
   }
 }
 
-/// `terms` rows, `apart` from one to the next, of `count` neighbouring elements, which are the
-/// lines: in slivers as above, with zeros for lines that are not there.
+/// Packs `terms` rows, `apart` from one to the next, of `count` neighbouring elements, each element
+/// being one of the lines, in slivers as pack_lines() does, with zeros for missing lines.
 template <bool turned>
 void pack_rows(const Bits* from, std::int64_t apart, std::int64_t count, std::int64_t terms,
                Bits* to) {
@@ -163,7 +165,7 @@ void pack_b(const Strides& b, const Bits* from, std::int64_t terms, std::int64_t
     pack_rows<false>(from, b.row, columns, terms, to);
 }
 
-/// This thread's tiles, while it lives.
+/// Configures this thread's tiles during its lifetime.
 class Tiles {
  public:
   Tiles() {
@@ -176,7 +178,7 @@ class Tiles {
       shapes.row_bytes[i] = 64;
       shapes.rows[i] = side;
     }
-    // GCC 12 thinks that it reads the first bytes only.
+    // GCC 12 assumes that only the first bytes are read.
     __asm__ volatile("" : : "r"(&shapes) : "memory");
     _tile_loadconfig(&shapes);
   }
@@ -185,7 +187,7 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
 };
 
-/// sums (+)= packed A times packed B. Rows of sums are `apart` bytes apart.
+/// sums (+)= packed A times packed B. Rows of `sums` are `apart` bytes apart.
 template <int row_tiles, int column_tiles>
 void add_product(std::int64_t steps, const Bits* a, const Bits* b, bool onto, float* sums,
                  std::int64_t apart) {
@@ -245,7 +247,7 @@ inline void store_masked(Bits* to, __mmask16 mask, __m512 x) {
   _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
 
-/// C = alpha sums + beta C, for a (rows, columns) part of C, at most a sliver each way.
+/// C = alpha sums + beta C, for a (rows, columns) part of C of at most one sliver each way.
 template <class C>
 void store_sums(const float* sums, std::int64_t rows, std::int64_t columns, float alpha, float beta,
                 C* c, std::int64_t c_row) {
@@ -264,7 +266,7 @@ void store_sums(const float* sums, std::int64_t rows, std::int64_t columns, floa
     }
 }
 
-/// C = alpha sums, past the caches: whole lines of a C that is larger than they are.
+/// C = alpha sums by non-temporal stores, for whole lines of a C that is larger than the caches.
 void stream_sums(const float* sums, std::int64_t rows, float alpha, float* c, std::int64_t c_row) {
   const __m512 scale = _mm512_set1_ps(alpha);
   for (std::int64_t i = 0; i < rows; ++i, sums += sliver, c += c_row)
@@ -280,19 +282,20 @@ void load_sums(const float* c, std::int64_t c_row, std::int64_t rows, std::int64
       _mm512_store_ps(sums + t * side, load_masked(c + t * side, masks[t]));
 }
 
-/// Says which part of the terms is multiplied.
+/// The terms that are multiplied in one pass.
 struct Pass {
   std::int64_t steps;
   bool is_first, is_last;
 };
 
-/// Whether sums begin with what C has.
+/// Whether the sums begin with the content of C.
 inline bool begins_with_c(const float*, const OrderedProduct& p) {
   return p.alpha == 1 && p.beta == 1;
 }
 inline bool begins_with_c(const Bits*, const OrderedProduct&) { return false; }
 
-/// One (rows, columns) part of C, at most a sliver each way. `kept`: its sums between passes.
+/// Multiplies one (rows, columns) part of C of at most one sliver each way. `kept`: its sums
+/// between passes.
 template <class C>
 void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
                    std::int64_t rows, std::int64_t columns, float* kept, C* c) {
@@ -316,13 +319,13 @@ void multiply_part(const OrderedProduct& p, const Pass& pass, const Bits* a, con
   store_sums(sums, rows, columns, p.alpha, onto_c ? 0 : p.beta, c, p.c_row);
 }
 
-/// A (rows, columns) block of C, at most amx_block_rows and amx_panel_columns, and one pass over
-/// its terms: packed A by packed B. `kept` as above, of all parts.
+/// Multiplies packed A by packed B for a (rows, columns) block of C, at most amx_block_rows by
+/// amx_panel_columns, in one pass over terms. `kept`: the sums of all its parts between passes.
 template <class C>
 void multiply_block(const OrderedProduct& p, const Pass& pass, const Bits* a, const Bits* b,
                     std::int64_t rows, std::int64_t columns, float* kept, C* c) {
   const std::int64_t apart = pass.steps * terms_of_tile;
-  // A sliver of A stays in the nearest cache, those of B come from the next.
+  // A sliver of A stays in the L1 cache, slivers of B come from L2.
   for (std::int64_t i = 0; i < rows; i += sliver)
     for (std::int64_t j = 0; j < columns; j += sliver, kept += sliver * sliver)
       multiply_part(p, pass, a + i * apart, b + j * apart, least(sliver, rows - i),
@@ -340,7 +343,7 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
     const std::int64_t terms = least(pass_terms, p.k - k0);
     return Pass{pieces(terms, terms_of_tile), k0 == 0, k0 + terms == p.k};
   };
-  // Terms as they are packed: passes begin at multiples of 32, so these lie one after the other.
+  // Number of packed terms: passes begin at multiples of 32, so they are adjacent.
   const std::int64_t all_terms = pieces(p.k, terms_of_tile) * terms_of_tile;
   const auto pack_rows_of_a = [&](std::int64_t m0, std::int64_t rows, std::int64_t k0, Bits* to) {
     pack_a(p.a, a + m0 * p.a.row + k0 * p.a.column, rows, least(pass_terms, p.k - k0), to);
@@ -349,7 +352,7 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
     pack_b(p.b, b + k0 * p.b.row + n0 * p.b.column, least(pass_terms, p.k - k0), columns, to);
   };
   if (all_terms <= amx_most_terms) {
-    // All terms of some blocks of A, then of a panel of B.
+    // With few terms, all terms of some blocks of A are packed, then those of a panel of B.
     const std::int64_t most_rows = all_terms <= amx_few_terms ? amx_rows_of_few : amx_block_rows;
     const std::int64_t block_rows = equal_pieces(p.m, most_rows, sliver);
     const std::int64_t most_blocks = amx_packed_a / (all_terms * block_rows);
@@ -375,7 +378,7 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
     }
     return;
   }
-  // More terms: those of one pass at a time, and the sums of more columns.
+  // With more terms, those of one pass are packed at a time, and sums of more columns are kept.
   const std::int64_t block_rows = equal_pieces(p.m, amx_block_rows, sliver);
   for (std::int64_t m0 = 0; m0 < p.m; m0 += block_rows) {
     const std::int64_t rows = least(block_rows, p.m - m0);
@@ -400,7 +403,7 @@ void multiply(const OrderedProduct& p, const Bits* a, const Bits* b, C* c, void*
 void amx_multiply(const OrderedProduct& product, const std::uint16_t* a, const std::uint16_t* b,
                   float* c, void* room) {
   multiply(product, a, b, c, room);
-  _mm_sfence();  // what was written past the caches comes before what this thread writes next
+  _mm_sfence();  // orders the non-temporal stores before later stores of this thread
 }
 
 void amx_multiply(const OrderedProduct& product, const std::uint16_t* a, const std::uint16_t* b,

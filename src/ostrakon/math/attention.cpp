@@ -27,21 +27,22 @@ std::int64_t score_elements(const AttentionShape& shape, KernelForm form = kerne
          std::min(attention_query_block_of(form), shape.tokens) * shape.tokens;
 }
 
-/// Whether T may be attended in tiles of attention_tiles.hpp, on some processors.
+/// Whether some processors compute this attention in the tiles of attention_tiles.hpp.
 template <class T>
 bool attention_fits_tiles(const AttentionShape& shape, KernelForm form = kernel_form) {
   return !std::is_same<T, double>::value && !is_of_device(form) &&
          shape.head_width <= attention_tile_width;
 }
 
-/// Whether it is on all of them. Elsewhere the workspace has room for either way, so that its size
-/// does not depend on the processor.
+/// Whether all processors do so. Otherwise the workspace fits both ways, so that its size does not
+/// depend on the processor.
 template <class T>
 bool has_tiles_only(const AttentionShape& shape, KernelForm form) {
   return attention_fits_tiles<T>(shape, form) && !is_16bit<T>;
 }
 
-/// Whether it is, here: a processor with units for 16 bits multiplies faster than tiles of float.
+/// Whether this processor does so: one with units for 16-bit matrices multiplies faster than tiles
+/// of float.
 template <class T>
 bool attention_in_tiles(const AttentionShape& shape) {
   if (!attention_fits_tiles<T>(shape)) return false;
@@ -49,8 +50,8 @@ bool attention_in_tiles(const AttentionShape& shape) {
   return true;
 }
 
-/// Elements of the gradient of the keys, or of the values, that backward sums up in compute_t<T>
-/// before it is stored; nothing where it is summed in place.
+/// Elements of the gradient of the keys, or of the values, that backward sums in compute_t<T>
+/// before it is stored; 0 if it is summed in place.
 template <class T>
 std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces,
                              KernelForm form = kernel_form) {
@@ -65,8 +66,8 @@ T score_scale(const AttentionShape& shape) {
   return T(1) / std::sqrt(static_cast<T>(shape.head_width));
 }
 
-/// probabilities (heads * queries, keys) = the softmax of every row of the scores up to its own
-/// token, 0 beyond. Scores are clobbered.
+/// probabilities (heads * queries, keys) = the softmax of each row of scores over keys up to its
+/// own token, 0 beyond. Scores are clobbered.
 template <class T, class C = compute_t<T>>
 void softmax_rows(const Exec& exec, const AttentionBlock& block, View<C**> scores,
                   View<T**> probabilities, View<C*> log_sum_exp, std::int64_t log_sum_exp_stride) {
@@ -87,7 +88,7 @@ void softmax_rows(const Exec& exec, const AttentionBlock& block, View<C**> score
         const C largest = row.maximum_of([](std::int64_t, C score) { return score; }, p[seen - 1],
                                          p.range(0, seen - 1));
         C total;
-        if constexpr (on_device) {  // exponentials twice, not to write and read them again
+        if constexpr (on_device) {  // computed twice, not stored and loaded
           total = row.template sum_of<C>(
               [=](std::int64_t, C score) { return fast_exp(score - largest); }, visible);
           const C inverse = C(1) / total;
@@ -110,17 +111,18 @@ void softmax_rows(const Exec& exec, const AttentionBlock& block, View<C**> score
       });
 }
 
-/// What the rows of the backward kernel read besides the scores.
+/// Inputs of the backward kernel besides the scores, by row.
 template <class T>
 struct RowOperands {
   View<const compute_t<T>*> log_sum_exp;
   std::int64_t log_sum_exp_stride;
   View<const T**> out, dout;  ///< (queries, heads * head_width)
   std::int64_t head_width;
-  std::int64_t first_column, head_stride;  ///< of the first head; from one to the next
+  std::int64_t first_column, head_stride;  ///< column of the first head; distance of heads
 };
 
-/// From scores and dprobabilities: probabilities P, and dscores = P (dP - sum(dO O)) scale.
+/// Computes probabilities P from scores, and dscores = P (dP - sum(dO O)) scale from
+/// dprobabilities.
 template <class T, class C = compute_t<T>>
 void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
                            const RowOperands<T>& operands, C scale, View<C**> scores,
@@ -180,16 +182,15 @@ void clear_rows(const Exec& exec, View<T**> x) {
       });
 }
 
-/// Where the gradients of keys and values are summed over blocks of queries and heads of a group:
-/// in place, in their rows of dkv.
+/// Sums the gradients of keys and values over blocks of queries and heads of a group, in place: in
+/// their rows of dkv.
 template <class T, bool apart>
 class KvSums {
  public:
   KvSums(const AttentionShape&, std::int64_t, Scratch<T>&) {}
   Batch<T> keys(const Batch<T>& in_place, std::int64_t) const { return in_place; }
   Batch<T> values(const Batch<T>& in_place, std::int64_t) const { return in_place; }
-  /// Tokens from `seen` on, of all tokens of the keys and values of some heads, which no query of
-  /// the first block sees.
+  /// Clears the gradients of tokens from `seen` on, which no query of the first block sees.
   void clear(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t,
              std::int64_t seen) const {
     if (seen == dkeys.rows()) return;
@@ -200,8 +201,8 @@ class KvSums {
   void store(const Exec&, const View<T**>&, const View<T**>&, std::int64_t) const {}
 };
 
-/// Apart, in slots: in 16 bits every block would round what the others summed up, and pieces are
-/// summed by themselves.
+/// Sums them in separate slots, in compute_t<T>: in 16 bits every block would round the sum, and
+/// pieces are summed separately.
 template <class T>
 class KvSums<T, true> {
  public:
@@ -222,7 +223,7 @@ class KvSums<T, true> {
     return like(in_place, in_slot(values_, slot));
   }
 
-  /// (heads at once * tokens, head_width)
+  /// The sums of a slot: (heads at once * tokens, head_width).
   View<C**> key_rows(std::int64_t slot) const { return in_rows(in_slot(keys_, slot)); }
   View<C**> value_rows(std::int64_t slot) const { return in_rows(in_slot(values_, slot)); }
 
@@ -239,8 +240,7 @@ class KvSums<T, true> {
       add_to<C>(exec, View<const C*>(in_slot(sums, from)), in_slot(sums, to));
   }
 
-  /// The sums of `count` heads, from the first slot to where they belong: their columns of dkeys
-  /// and dvalues.
+  /// Stores the sums of `count` heads from the first slot in their columns of dkeys and dvalues.
   template <class K>
   void store(const Exec& exec, View<K**> dkeys, View<K**> dvalues, std::int64_t count) const {
     const std::int64_t tokens = tokens_;
@@ -284,7 +284,7 @@ class KvSums<T, true> {
   View<C*> values_;
 };
 
-/// Returns as many rows again, behind the first.
+/// Returns the second of two matrices of (rows, columns) that follow each other.
 template <class T>
 View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
   return all.matrix(2 * rows, columns).row_range(rows, 2 * rows);
@@ -313,7 +313,7 @@ void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const V
           " elements, expected ", rows * shape.heads);
 }
 
-/// Counts one number for each row of each head: (batch, heads, rows of queries).
+/// The number of elements of delta, (batch, heads, rows of queries).
 std::int64_t delta_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.tokens;
 }
@@ -321,33 +321,33 @@ std::int64_t delta_elements(const AttentionShape& shape) {
 static_assert(attention_query_block_of(KernelForm::host) == attention_tile,
               "a block of queries is a tile");
 
-/// Floats of the sums of a key tile, and of its values, over the pieces of a sequence.
+/// Floats for the sums of a key tile and its values over the pieces of a sequence.
 std::int64_t piece_sums(const AttentionShape& shape, std::int64_t pieces) {
   return pieces == 1 ? 0
                      : tree_slots(pieces) * 2 * attention_tile * attention_row(shape.head_width);
 }
 
-/// Floats of the gradients of a key/value head's queries, where these are not summed in place.
+/// Floats for the gradients of the queries of a key/value head, if they are not summed in place.
 template <class T>
 std::int64_t query_sums(const AttentionShape& shape) {
   return is_16bit<T> ? shape.heads / shape.kv_heads * shape.tokens * attention_row(shape.head_width)
                      : 0;
 }
 
-/// Key/value heads that backward has at a time: in 16 bits, where each has sums of its queries'
-/// gradients, at least 8, and as many as 16 MiB hold.
+/// Number of key/value heads per kernel of backward: in 16 bits, where each has sums of its
+/// queries' gradients, at least 8, and at most what 16 MiB hold.
 template <class T>
 std::int64_t kv_heads_at_once(const AttentionShape& shape, std::int64_t pieces) {
   const std::int64_t all = shape.batch * shape.kv_heads;
   if constexpr (is_16bit<T>) {
     constexpr std::int64_t least = 8, most_floats = std::int64_t{4} << 20;
     const std::int64_t most = std::max(least, most_floats / query_sums<T>(shape));
-    return items_for(all, std::max<std::int64_t>(1, items_for(all, most)));  // as many each time
+    return items_for(all, std::max<std::int64_t>(1, items_for(all, most)));  // evenly divided
   }
   return pieces == 1 ? all : shape.kv_heads;
 }
 
-/// The workspace of backward in tiles.
+/// Bytes of workspace for backward in tiles.
 template <class T>
 std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
   return scratch_elements<T, float>(delta_elements(shape) +
@@ -356,7 +356,7 @@ std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces) {
 }
 
 #if !OSTRAKON_ON_DEVICE
-/// The type of elements by which tiles know them.
+/// The element type that tile kernels use for T.
 template <class T>
 using TileElement = std::remove_pointer_t<decltype(bits_of(static_cast<T*>(nullptr)))>;
 
@@ -381,8 +381,8 @@ AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, s
   return {bits_of(place_in(x, row, column)), x.stride()};
 }
 
-/// What is at these columns of the rows of a sequence, unless it is more than a cache would hold
-/// until it is needed. `products`: of rows that backward or forward has at a time with a tile.
+/// Describes the rows to prefetch at these columns of a sequence; empty if they exceed a cache.
+/// `products`: number of products of forward or backward during which they are prefetched.
 template <class E>
 AttentionAhead<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::int64_t rows,
                            std::int64_t width, std::int64_t products) {
@@ -397,7 +397,7 @@ AttentionAhead<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::
   return ahead;
 }
 
-/// A kernel for each head of each sequence.
+/// Launches a kernel for each head of each sequence.
 template <class T>
 void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                       const View<const T**>& q, const View<const T**>& kv, const View<T**>& out,
@@ -442,13 +442,13 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
   });
 }
 
-/// Where gradients of queries are summed.
+/// Rows in which gradients of queries are summed.
 struct FloatRows {
   float* first;
   std::int64_t row;
 };
 
-/// What backward in tiles reads and writes.
+/// Inputs and outputs of backward in tiles.
 template <class T, class K>
 struct TileGradients {
   View<const T**> q, kv, dout;
@@ -457,8 +457,8 @@ struct TileGradients {
   View<K**> dkv;
 };
 
-/// Computes the gradients of the keys and values of one key/value head of one sequence, tile by
-/// tile, and of the queries of its group. `sums`: piece_sums() floats; dq_sums: query_sums().
+/// Computes the gradients of keys and values of one key/value head of one sequence, tile by tile,
+/// and of the queries of its group. `sums`: piece_sums() floats; dq_sums: query_sums() floats.
 template <class T, class K>
 void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                          const TileGradients<T, K>& arrays, const AttentionHeads& heads,
@@ -481,7 +481,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   const std::int64_t next_column = next_kv * group * width;
   const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
   constexpr std::int64_t products = 55;
-  // Where sums are apart, what they go to is written at the end.
+  // Gradients that are summed separately are written at the end, so they are not prefetched.
   using Rows = AttentionRows<TileElement<T>>;
   Rows next_dq{}, next_dkey{}, next_dvalue{};
   if constexpr (!is_16bit<T>) {
@@ -557,7 +557,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                     width);
 }
 
-/// A kernel for each kv_heads_at_once() key/value heads.
+/// Launches a kernel for each kv_heads_at_once() key/value heads.
 template <class T, class K>
 void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                        TileGradients<T, K> arrays, const View<const T**>& out,
@@ -633,8 +633,8 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
 }
 
 #if OSTRAKON_MATRIX_TILES
-/// One kernel for the queries and one for the keys and values; with pieces, one for those of each
-/// piece and sequence.
+/// Launches one kernel for queries and one for keys and values; with pieces, one of the latter for
+/// each piece and sequence.
 template <class T, class K>
 void backward_on_chip(const Exec& exec, const AttentionInputs<T>& in,
                       const AttentionGradients<T>& gradients, View<const T**> out, View<T**> dq,
@@ -666,7 +666,8 @@ void backward_on_chip(const Exec& exec, const AttentionInputs<T>& in,
 }
 #endif
 
-/// K: of the gradients of keys and values. `apart`: where they are summed.
+/// K: dtype of the gradients of keys and values. `apart`: whether they are summed in separate
+/// slots.
 template <class T, class K, bool apart>
 void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                  View<const T**> q, View<const T**> kv, View<const T**> out,
@@ -778,7 +779,7 @@ void attention_forward(const Exec& exec, const AttentionShape& shape,
 
 namespace {
 
-/// Keys and values of rows that have all three.
+/// Returns the columns of keys and values in rows of queries, keys and values.
 template <class T>
 View<T**> kv_columns(const AttentionShape& shape, const View<T**>& qkv) {
   const std::int64_t first = shape.heads * shape.head_width;

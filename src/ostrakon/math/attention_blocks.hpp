@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// This file says which queries attention has, and how it goes through products, block by block:
-// what belongs to a block of queries, and the order of the blocks.
+// The queries of attention, and the blocks of queries of the product form: the operands of a block,
+// and the order of the blocks.
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
@@ -12,14 +12,14 @@
 
 namespace ostrakon::math {
 
-/// The runs of a part's queries, or one range of all queries.
+/// The runs of queries of a part, or one range of queries.
 class QueryRuns {
  public:
   explicit QueryRuns(const AttentionQueries& queries)
       : sequence_(queries.sequence), part_(queries.part) {}
   QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
       : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
-  /// Queries from position `begin` on, which are the first of `rows` rows.
+  /// Queries from position `begin` on, stored from the first of `rows` rows on.
   static QueryRuns from(std::int64_t tokens, std::int64_t begin, std::int64_t count,
                         std::int64_t rows) {
     QueryRuns runs(tokens, begin, begin + count);
@@ -28,7 +28,7 @@ class QueryRuns {
     return runs;
   }
 
-  /// These count the rows and pieces of each sequence.
+  /// Rows, and pieces, of each sequence.
   std::int64_t rows() const { return rows_ > 0 ? rows_ : sequence_.part_tokens(); }
   std::int64_t pieces() const { return sequence_.pieces; }
   std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
@@ -54,45 +54,46 @@ class QueryRuns {
   std::int64_t part_ = 0;
   TokenRun range_;
   bool is_range_ = false;
-  std::int64_t rows_ = 0;  // 0: those of a part
+  std::int64_t rows_ = 0;  // 0: the rows of a part
 };
 
-/// Queries whose scores exist at a time. Smaller blocks waste less above the diagonal, larger ones
-/// make better matrix products: on a device, where a product of few rows leaves most of it idle.
+/// Number of queries whose scores exist at a time. Smaller blocks waste less above the diagonal;
+/// larger ones make better matrix products, above all on a device, which products of few rows leave
+/// mostly idle.
 constexpr std::int64_t attention_query_block_of(KernelForm form) {
   return is_of_device(form) ? 512 : 64;
 }
 constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_form);
 
-/// Key/value heads in one batched product. On a host one, so that the scores stay in cache; on a
-/// device all of them, so that it has enough to do.
+/// Number of key/value heads in one batched product: one on a host, so that the scores stay in
+/// cache; all on a device, so that it has enough work.
 inline std::int64_t attention_heads_at_once(const AttentionShape& shape,
                                             KernelForm form = kernel_form) {
   return is_of_device(form) ? shape.kv_heads : 1;
 }
 
-/// Some neighbouring key/value heads of a sequence.
+/// Adjacent key/value heads of a sequence.
 struct AttentionHeads {
   std::int64_t sequence;
   std::int64_t kv_head, count;
 };
 
-/// One query head of each of these key/value heads, one block of queries [begin, end). Query heads
-/// that share key/value heads come one after the other, which fixes the order in which their
-/// gradients add up.
+/// One query head of each of some key/value heads, one block of queries [begin, end). Query heads
+/// that share key/value heads are processed one after the other, which fixes the order in which
+/// their gradients are added.
 struct AttentionBlock : AttentionHeads {
-  std::int64_t row;         ///< of the first query, among the sequence's
+  std::int64_t row;         ///< row of the first query in the sequence
   std::int64_t begin, end;  ///< positions of the queries; keys are [0, end)
-  std::int64_t member;      ///< which query head of each group
-  bool is_first;            ///< of the blocks that look at these key/value heads
+  std::int64_t member;      ///< index of the query head in its group
+  bool is_first;            ///< whether it is the first block of these key/value heads
 
   std::int64_t queries() const { return end - begin; }
 };
 
-/// The operands of a block: those of its heads.
+/// Returns the operands of a block: the columns of its heads.
 class AttentionOperands {
  public:
-  /// `query_rows`: of each sequence.
+  /// `query_rows`: number of rows of each sequence.
   AttentionOperands(const AttentionShape& shape, std::int64_t query_rows)
       : shape_(shape), query_rows_(query_rows), group_(shape.heads / shape.kv_heads) {}
 
@@ -101,12 +102,12 @@ class AttentionOperands {
   std::int64_t query_head(const AttentionBlock& block) const {
     return block.kv_head * group_ + block.member;
   }
-  /// Queries of the block in q, or its rows of out.
+  /// Returns the block's queries in q, or its rows of out.
   template <class T>
   Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
     return heads(query_rows(x, block), query_head(block), group_, block.count);
   }
-  /// Returns the block's rows with all heads.
+  /// Returns the block's rows with the columns of all heads.
   template <class T>
   View<T**> query_rows(const View<T**>& x, const AttentionBlock& block) const {
     const std::int64_t row = block.sequence * query_rows_ + block.row;
@@ -120,7 +121,7 @@ class AttentionOperands {
   Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
     return heads(key_rows(kv, block), shape_.kv_heads + block.kv_head, 1, block.count);
   }
-  /// The key heads, and the value heads, of all tokens of the sequence.
+  /// Return the key heads, and value heads, of all tokens of the sequence.
   template <class T>
   View<T**> all_keys(const View<T**>& kv, const AttentionHeads& heads) const {
     return all_tokens(kv, heads, heads.kv_head);
@@ -129,7 +130,8 @@ class AttentionOperands {
   View<T**> all_values(const View<T**>& kv, const AttentionHeads& heads) const {
     return all_tokens(kv, heads, shape_.kv_heads + heads.kv_head);
   }
-  /// From the first query and head of the block on; heads lie log_sum_exp_stride() apart.
+  /// Returns the elements from the block's first query and head on; heads are log_sum_exp_stride()
+  /// apart.
   template <class T>
   View<T*> log_sum_exp(View<T*> all, const AttentionBlock& block) const {
     return all.range((block.sequence * shape_.heads + query_head(block)) * query_rows_ + block.row,
@@ -144,7 +146,7 @@ class AttentionOperands {
     return kv.row_range(row, row + block.end);
   }
 
-  /// `count` of the heads in rows x, `apart` heads from one to the next.
+  /// Returns `count` heads of the rows x, `apart` heads from one to the next.
   template <class T>
   Batch<T> heads(const View<T**>& x, std::int64_t first, std::int64_t apart,
                  std::int64_t count) const {
@@ -164,7 +166,7 @@ class AttentionOperands {
   std::int64_t group_;
 };
 
-/// Runs body(heads) for all of them.
+/// Runs body(heads) for all key/value heads of all sequences.
 template <class Body>
 void for_each_attention_heads(const AttentionShape& shape, const Body& body) {
   const std::int64_t at_once = attention_heads_at_once(shape);
@@ -173,10 +175,9 @@ void for_each_attention_heads(const AttentionShape& shape, const Body& body) {
       body(AttentionHeads{sequence, kv_head, at_once});
 }
 
-/// Runs body(row, begin, end) for the blocks of queries [begin, end), the first at row `row`, in
-/// `runs` runs, run_of(index), which are in the order of positions: from the last block to the
-/// first, so that in backward the one that sees the most keys comes first and writes what the
-/// others add to.
+/// Runs body(row, begin, end) for blocks of queries [begin, end), the first at row `row`, of `runs`
+/// runs, run_of(index), which are ordered by position. The last block comes first: in backward the
+/// block that sees the most keys writes the gradients that the others add to.
 template <class RunOf, class Body>
 void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& body) {
   for (std::int64_t r = runs - 1; r >= 0; --r) {
@@ -190,7 +191,7 @@ void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& bo
   }
 }
 
-/// Runs body(block) for these blocks of these heads.
+/// Runs body(block) for all blocks of these heads.
 template <class RunOf, class Body>
 void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
                               std::int64_t runs, const RunOf& run_of, const Body& body) {

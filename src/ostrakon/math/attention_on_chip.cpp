@@ -6,24 +6,24 @@
 namespace ostrakon::math {
 namespace {
 
-// Kokkos gives a team 48 KiB of shared memory and takes 1,040 bytes of them. The tiles below need
-// 32 KiB for heads of 128.
+// Kokkos gives a team 48 KiB of shared memory, of which it uses 1,040 bytes itself. The tiles below
+// need 32 KiB for heads of 128.
 
-/// Queries of a team, and keys of one in the backward of keys and values: a band of 16 for each of
-/// four warps. On the host one warp does them one after the other.
+/// Queries of a team, or keys of a team in the backward of keys and values: a band of 16 for each
+/// of four warps. On the host one warp processes the bands one after the other.
 constexpr int team_rows = 64;
 constexpr int bands = team_rows / tile_size;
 static_assert(bands % tile_team_warps == 0, "teams wait for all of their warps");
 
 constexpr float log2_e = 1.44269504f;
 
-/// `bytes` for the team, of what run() asks for.
+/// Returns the next `bytes` bytes of the shared memory that run() requests.
 template <class T>
 KOKKOS_FUNCTION T* shared_memory(const TeamMember& team, std::size_t bytes) {
   return static_cast<T*>(team.team_scratch(0).get_shmem_aligned(bytes, shared_alignment));
 }
 
-/// body(lane, band) for each band of a warp, by its first row.
+/// Runs body(lane, band) for each band of a warp; `band` is its first row.
 template <class Body>
 KOKKOS_FUNCTION void for_each_band(const TeamMember& team, const Body& body) {
   const int warp = team.team_rank() / TileLayout::lanes;
@@ -34,14 +34,14 @@ KOKKOS_FUNCTION void for_each_band(const TeamMember& team, const Body& body) {
 
 /// Queries [first, first + count) of a sequence's rows, at positions [position, position + count).
 struct QueryTile {
-  std::int64_t row;       ///< of the first, in q and out
-  std::int64_t head_row;  ///< of the first, in arrays (batch, heads, rows)
+  std::int64_t row;       ///< row of the first query in q and out
+  std::int64_t head_row;  ///< row of the first query in arrays (batch, heads, rows)
   int head, kv_head;
-  std::int64_t kv_row;  ///< of the sequence's first key
+  std::int64_t kv_row;  ///< row of the sequence's first key
   int position, count;
 };
 
-/// Cuts each run of queries into tiles, for every head and sequence.
+/// Divides each run of queries into tiles, for every head and sequence.
 struct QueryTiles {
   QueryRuns runs;
   int batch, heads, group, tokens, rows;
@@ -59,7 +59,7 @@ struct QueryTiles {
 
   std::int64_t count() const { return std::int64_t{of_sequence} * batch * heads; }
 
-  /// The last tiles, which see the most keys, come first.
+  /// Returns a tile. The last tiles, which see the most keys, have the lowest indices.
   KOKKOS_FUNCTION QueryTile at(int index) const {
     const int head = index % heads, sequence = index / heads % batch;
     const int tile = of_sequence - 1 - index / heads / batch;
@@ -77,14 +77,14 @@ struct QueryTiles {
   }
 };
 
-/// From row `row` and head `head` of a matrix that has heads side by side.
+/// Returns the address of row `row` and head `head` of a matrix that has heads side by side.
 template <class T>
 KOKKOS_FUNCTION T* head_at(const View<T**>& x, std::int64_t row, int head, int width) {
   return x.data() + row * x.stride() + head * width;
 }
 
-/// out = softmax(q K^T scale) V of a tile of queries: the largest score and the sum of exponentials
-/// are those of the keys so far, and what is summed up is scaled when the largest changes.
+/// out = softmax(q K^T scale) V of a tile of queries. The largest score and the sum of exponentials
+/// are those of the keys so far; sums are rescaled when the largest score changes.
 template <class T, int width>
 struct AttendForward {
   static constexpr int key_rows = 64;
@@ -123,7 +123,7 @@ struct AttendForward {
     SumTile sums[steps];
     TileRows largest(minus_infinity), total(0);
     for (int key = 0; key < seen; key += key_rows) {
-      end_copies(team);  // of these keys
+      end_copies(team);  // keys have been copied
       begin_copy_rows<key_rows>(team, values, value_head + key * kv.stride(), kv.stride(),
                                 seen - key);
       SumTile scores[key_tiles];
@@ -144,7 +144,7 @@ struct AttendForward {
         });
       }
       rescale(lane, scores, to_log2, largest, total, sums);
-      end_copies(team);  // of the values
+      end_copies(team);  // values have been copied
       if (key + key_rows < seen)
         begin_copy_rows<key_rows>(team, keys, key_head + (key + key_rows) * kv.stride(),
                                   kv.stride(), seen - key - key_rows);
@@ -159,7 +159,7 @@ struct AttendForward {
     store(team, lane, tile, band, keys, largest, total, sums);
   }
 
-  /// Scores become e^(score - largest), with the largest so far.
+  /// Replaces scores by e^(score - largest), with the largest score so far, and rescales the sums.
   KOKKOS_FUNCTION static void rescale(int lane, SumTile (&scores)[key_tiles], float to_log2,
                                       TileRows& largest, TileRows& total, SumTile (&sums)[steps]) {
     TileRows now = largest;
@@ -189,7 +189,7 @@ struct AttendForward {
     });
   }
 
-  /// By way of `room`, so that rows are written in vectors.
+  /// Stores the rows through the shared memory `room`, so that they are written in vectors.
   KOKKOS_FUNCTION void store(const TeamMember& team, int lane, const QueryTile& tile, int band,
                              const SharedRows<T, width>& room, const TileRows& largest,
                              TileRows total, SumTile (&sums)[steps]) const {
@@ -214,7 +214,7 @@ struct AttendForward {
 /// dq = dS K scale of a tile of queries, dS = P (dP - delta).
 template <class T, int width>
 struct AttendBackwardQueries {
-  static constexpr int key_rows = 32;  // twice: while one half is used, the other is loaded
+  static constexpr int key_rows = 32;  // two halves: one is used while the other is loaded
   static constexpr int steps = width / tile_size;
   static constexpr int key_tiles = key_rows / tile_size;
   static constexpr std::size_t bytes = sizeof(T) * 2 * team_rows * width;
@@ -290,7 +290,7 @@ struct AttendBackwardQueries {
     store_rows(lane, keys, band, head_at(dq, tile.row, tile.head, width), dq.stride(), tile.count);
   }
 
-  /// Queries, dout and what the rows have of their own, by way of both buffers.
+  /// Loads queries, dout and the statistics of the rows through both buffers.
   KOKKOS_FUNCTION void load_queries(const TeamMember& team, int lane, const QueryTile& tile,
                                     int band, const SharedRows<T, width>& first,
                                     const SharedRows<T, width>& second,
@@ -321,22 +321,22 @@ struct AttendBackwardQueries {
   }
 };
 
-/// Some queries of one head: rows [row, row + query_rows) of a sequence.
+/// A step of queries of one head: rows [row, row + query_rows) of a sequence.
 struct QueryStep {
-  int member;  ///< of the query heads that share the key and value head
+  int member;  ///< among the query heads that share the key and value head
   int run;
-  int row;  ///< within the run
+  int row;  ///< in the run
 };
 
-/// dk = dS^T Q scale and dv = P^T dO of a tile of keys, over the query heads of its group one after
-/// the other, of each its runs in order, of each 16 queries at a time, counted from the run's
-/// begin. K: of the gradients.
+/// dk = dS^T Q scale and dv = P^T dO of a tile of keys. Sums are over the query heads of its group
+/// in order, over the runs of each, and over 16 queries at a time from the begin of the run. K:
+/// dtype of the gradients.
 template <class T, class K, int width>
 struct AttendBackwardKv {
   static constexpr int query_rows = tile_size;
   static constexpr int steps = width / tile_size;
   static constexpr int query_elements = query_rows * width;
-  /// The values' tile; twice queries and dout, and with them log_sum_exp and delta.
+  /// Shared memory: the tile of values, and two buffers of queries, dout, log_sum_exp and delta.
   static constexpr std::size_t bytes =
       sizeof(T) * (team_rows * width + 4 * query_elements) + sizeof(float) * 4 * query_rows;
   static_assert(4 * query_rows == team_rows, "keys are loaded by way of the queries");
@@ -360,12 +360,12 @@ struct AttendBackwardKv {
     });
   }
 
-  /// The first row of a run whose step has queries that see keys from `key` on.
+  /// Returns the first row of a run whose step has queries that see keys from `key` on.
   KOKKOS_FUNCTION int first_row(int of_run, int key) const {
     const int before = key - static_cast<int>(run[static_cast<std::size_t>(of_run)].position);
     return before > 0 ? before / query_rows * query_rows : 0;
   }
-  /// To the next step, if there is one. Begins before the first one.
+  /// Advances to the next step; returns false after the last. Must be called before the first step.
   KOKKOS_FUNCTION bool advance(QueryStep& step, int key) const {
     step.row += query_rows;
     while (step.row >= static_cast<int>(run[static_cast<std::size_t>(step.run)].count)) {
@@ -396,7 +396,7 @@ struct AttendBackwardKv {
     unrolled<steps>([&](int k) { keys[k] = load_left(lane, others, band, k * tile_size); });
     team.team_barrier();
 
-    // One half of `others` and `row_values` is used while the other is loaded.
+    // One half of `others` and `row_values` is used while the other half is loaded.
     const auto begin_queries = [&](const QueryStep& step, int half) {
       const TokenRun& of = run[static_cast<std::size_t>(step.run)];
       const int head = kv_head * (heads / kv_heads) + step.member;
@@ -423,7 +423,7 @@ struct AttendBackwardKv {
     if (exists) begin_queries(step, 0);
     for (int half = 0; exists; half = 1 - half) {
       end_copies(team);
-      // Where the queries of this step are, from the first key of this band.
+      // Position of this step's queries relative to the first key of this band.
       const int ahead = static_cast<int>(run[static_cast<std::size_t>(step.run)].position) +
                         step.row - first_key - band;
       exists = advance(step, first_key);
@@ -432,7 +432,7 @@ struct AttendBackwardKv {
       const float* const sums_of = row_values + q_tile;
       const float* const deltas = sums_of + query_rows;
 
-      SumTile scores, dprobabilities;  // of keys (rows) and queries (columns)
+      SumTile scores, dprobabilities;  // (keys, queries)
       unrolled<steps>([&](int k) {
         scores.add_product(keys[k], load_right_transposed(lane, others, q_tile, k * tile_size));
         dprobabilities.add_product(load_left(lane, values, band, k * tile_size),
@@ -465,14 +465,14 @@ struct AttendBackwardKv {
           head_at(to.keys, row, kv_head, head_columns), to.keys.stride());
   }
 
-  /// The sums, scaled, of this band to those of `count` rows that exist.
+  /// Stores the scaled sums of this band in `count` valid rows.
   KOKKOS_FUNCTION void store(const TeamMember& team, int lane, int band, int count, float times,
                              const SharedRows<T, width>& room, SumTile (&sums)[steps], K* rows_of,
                              std::int64_t stride) const {
     unrolled<steps>(
         [&](int k) { sums[k].map(lane, [=](int, int, float sum) { return sum * times; }); });
     if constexpr (std::is_same<T, K>::value) {
-      team.team_barrier();  // nobody reads what was there
+      team.team_barrier();  // all threads have read the shared memory
       unrolled<steps>([&](int k) { sums[k].store(lane, room, band, k * tile_size); });
       team.team_barrier();
       store_rows(lane, room, band, rows_of, stride, count);
@@ -483,7 +483,7 @@ struct AttendBackwardKv {
   }
 };
 
-/// Runs kernel(Width<w>()) with the head width as a constant.
+/// A constant head width for kernel(Width<w>()).
 template <int w>
 using Width = std::integral_constant<int, w>;
 template <class Kernel>

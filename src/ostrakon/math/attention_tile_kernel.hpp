@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention in tiles for one set of vector instructions. Included only by the sources
-// attention_tiles_*.cpp, as tile_kernel.hpp.
+// Attention in tiles for one set of vector instructions. Like tile_kernel.hpp, it is included only
+// by sources for one set of instructions: attention_tiles_*.cpp.
 //
-// Forward stores scores by keys, a row for each key, so that neighbouring queries are the elements
-// of a vector: softmax then needs no sum within a vector, and keys are read where they lie. It
-// passes over the keys once and rescales what it has where a larger score turns up (Dao et al.
-// 2022). Backward has a row for each query: then queries and their gradients are read as they lie,
-// and only the keys of a tile are transposed, once for all queries.
+// Forward stores scores with a row for each key, so that neighbouring queries are the elements of a
+// vector: softmax needs no sum within a vector, and keys are read in place. It passes over the keys
+// once, and rescales sums when a larger score appears (Dao et al. 2022). Backward has a row for
+// each query: queries and their gradients are read in place, and only the keys of a tile are
+// transposed, once for all queries.
 
 #include <ostrakon/math/attention_tiles.hpp>
 #include <ostrakon/math/tile_kernel.hpp>
@@ -16,10 +16,11 @@
 namespace ostrakon::math {
 namespace {
 
-/// How a product reads A (rows, terms): rows `stride` elements apart, or terms.
+/// The direction of A (rows, terms) that has the stride: rows are `stride` elements apart, or terms
+/// are.
 enum class Reads { along_rows, along_terms };
 
-/// I: the instructions. T: the elements of arrays.
+/// I: the instructions. T: the element type of arrays.
 template <class I, class T>
 struct AttentionTiles {
   static constexpr bool in_float = sizeof(T) == sizeof(float);
@@ -27,7 +28,8 @@ struct AttentionTiles {
   using Vector = typename I::Vector;
   static constexpr std::int64_t width = I::width;
   static constexpr std::int64_t block = attention_tile;
-  /// Queries that the triangle of seen keys is cut by: at least a vector, the same everywhere.
+  /// Granularity of queries at the triangle of visible keys: at least a vector, equal for all
+  /// instructions.
   static constexpr std::int64_t step = 16;
   static_assert(step % width == 0 && block % step == 0, "whole vectors");
 
@@ -36,10 +38,10 @@ struct AttentionTiles {
   static std::int64_t up_to_step(std::int64_t x) { return (x + step - 1) / step * step; }
   static std::int64_t down_to_step(std::int64_t x) { return x < 0 ? 0 : x / step * step; }
 
-  /// 2^x within 2 units in the last place, for x < 128: 0 below 2^-126. Passes NaN on.
+  /// Returns 2^x within 2 units in the last place, for x < 128; 0 below 2^-126. NaN gives NaN.
   static Vector exp2(Vector x) {
     x = I::larger(I::broadcast(-127.0f), x);
-    // Adding 1.5 * 2^23 rounds to a whole number, which is then in the low bits.
+    // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
     const Vector shifter = I::broadcast(12582912.0f + 127.0f);
     const Vector shifted = I::add(x, shifter);
     const Vector r = I::subtract(x, I::subtract(shifted, shifter));
@@ -52,8 +54,8 @@ struct AttentionTiles {
     return I::multiply(p, I::power_of_low_bits(shifted));
   }
 
-  // What a product does with its sums: begin() is what the sum of a vector starts with, end() gets
-  // the sum. At: row and vector within the tile of registers, which moved() sets.
+  // Policies for the sums of a product: begin() returns the initial value of a vector of sums,
+  // end() receives the sums. `At`: row and vector within the tile of registers, set by moved().
 
   /// C = A B.
   struct Store {
@@ -76,7 +78,7 @@ struct AttentionTiles {
     Add moved(std::int64_t row, std::int64_t vector) const { return {Store::moved(row, vector)}; }
   };
 
-  /// C = C times a factor for each row, + A B.
+  /// C = C * factor + A B, with a factor for each row.
   struct Rescale : Store {
     const float* factor;
     Vector begin(int row, int vector) const {
@@ -88,7 +90,7 @@ struct AttentionTiles {
     }
   };
 
-  /// C = A B, and the largest element of each column so far.
+  /// C = A B; also updates the largest element of each column.
   struct StoreLargest : Store {
     float* largest;
     void end(int row, int vector, Vector sum) const {
@@ -100,8 +102,8 @@ struct AttentionTiles {
     }
   };
 
-  /// C = e^(scale A B - shift), of a shift for each row. What is rounded is what forward rounds, so
-  /// that large scores have the same difference to the largest.
+  /// C = e^(scale A B - shift), with a shift for each row. It rounds as forward does, so that large
+  /// scores have the same difference to the largest score.
   struct Probabilities : Store {
     float scale;
     const float* shift;
@@ -116,9 +118,9 @@ struct AttentionTiles {
     }
   };
 
-  /// C = P (A B - delta), of a delta for each row.
+  /// C = P (A B - delta), with a delta for each row.
   struct ScoreGradients : Store {
-    const float* p;  ///< as C
+    const float* p;  ///< shape of C
     const float* delta;
     void end(int row, int vector, Vector sum) const {
       Store::end(row, vector,
@@ -138,7 +140,7 @@ struct AttentionTiles {
     for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) sums[i][v] = to.begin(i, v);
-    // Three rows from one address, as instructions can add a register or twice that.
+    // Three rows are addressed from one base, as instructions can add a register or twice that.
     constexpr int groups = reads == Reads::along_rows ? (rows + 2) / 3 : 1;
     const float* group[groups];
 #pragma GCC unroll 16
@@ -193,7 +195,8 @@ struct AttentionTiles {
       tile<1, vectors, reads>(terms, a + i * a_row, stride, b, b_row, to.moved(i, 0));
   }
 
-  /// `rows` of A by `columns`, whole vectors, of B (terms, columns), whose rows are b_row apart.
+  /// Multiplies `rows` rows of A by `columns` columns, whole vectors, of B (terms, columns), whose
+  /// rows are b_row apart.
   template <Reads reads, class Sums>
   static void multiply(Ahead* ahead, std::int64_t rows, std::int64_t columns, std::int64_t terms,
                        const float* a, std::int64_t stride, const float* b, std::int64_t b_row,
@@ -221,7 +224,7 @@ struct AttentionTiles {
     }
   }
 
-  /// `rows` rows of `columns` elements one after the other, with zeros up to attention_row().
+  /// Copies `rows` rows of `columns` elements contiguously, padded with zeros to attention_row().
   static void copy_rows(const AttentionRows<T>& from, std::int64_t rows, std::int64_t columns,
                         float* to) {
     const std::int64_t row = attention_row(columns), whole = columns - columns % width;
@@ -235,8 +238,8 @@ struct AttentionTiles {
     }
   }
 
-  /// `rows` rows as columns of `block`: element (i, j) goes to to[j * block + i]. Up to the end of
-  /// a step, what is behind the last row has no meaning.
+  /// Transposes `rows` rows into columns of `block`: element (i, j) goes to to[j * block + i].
+  /// Elements beyond the last row, up to the end of a step, are undefined.
   static void transpose_rows(const AttentionRows<T>& from, std::int64_t rows, std::int64_t columns,
                              float* to) {
     for (std::int64_t i = 0; i < up_to_step(rows); i += width)
@@ -244,7 +247,7 @@ struct AttentionTiles {
                                 i < rows ? least(width, rows - i) : 1, columns, to + i, block);
   }
 
-  /// Rows of float that are read where they lie if they are float, else copied.
+  /// Returns rows of float: in place if they are float, else copied.
   static AttentionRows<float> rows_of_float(const AttentionRows<T>& from, bool in_place,
                                             std::int64_t rows, std::int64_t columns, float* copy) {
     if constexpr (in_float)
@@ -258,13 +261,13 @@ struct AttentionTiles {
     const std::int64_t row = attention_row(t.head_width);
     float* const turned = room;                           // queries, (head_width, block)
     float* const scores = turned + block * t.head_width;  // then probabilities, (keys, block)
-    float* const sums = scores + block * block;           // of values, (queries, row)
-    float* const copy = sums + block * row;               // of values, (keys, row)
-    float* const largest = copy + block * row;            // of each query
+    float* const sums = scores + block * block;           // sums of values, (queries, row)
+    float* const copy = sums + block * row;               // values, (keys, row)
+    float* const largest = copy + block * row;            // per query
     float* const before = largest + block;
     float* const total = before + block;
     float* const factor = total + block;
-    float* const key_copy = factor + block;  // (keys, row)
+    float* const key_copy = factor + block;  // keys, (keys, row)
     const float scale = t.scale * log2_e;
     transpose_rows(t.queries, queries, t.head_width, turned);
     for (std::int64_t i = 0; i < block; ++i) largest[i] = -__builtin_inff(), total[i] = 0.0f;
@@ -325,8 +328,8 @@ struct AttentionTiles {
     }
   }
 
-  /// The exponentials of `keys` scores of a vector of queries, less the largest; by what those
-  /// before change with it; and the sum of all.
+  /// Replaces `keys` scores of a vector of queries by exponentials, relative to the largest score.
+  /// Computes the factor for earlier exponentials, and adds to the total.
   static void exponentials(std::int64_t keys, float* scores, float scale_of_scores,
                            const float* largest, const float* before, float* total, float* factor) {
     const Vector scale = I::broadcast(scale_of_scores);
@@ -353,7 +356,7 @@ struct AttentionTiles {
     I::store(total, I::multiply_add(I::load(total), change, I::add(even, odd)));
   }
 
-  /// Where backward has what it works on.
+  /// The workspace of backward.
   struct Backward {
     Backward(std::int64_t head_width, float* room)
         : row(attention_row(head_width)),
@@ -367,10 +370,10 @@ struct AttentionTiles {
           delta(dscores + block * block) {}
 
     std::int64_t row;
-    float *turned_keys, *turned_values;  ///< (head_width, block), values times the scale of scores
+    float *turned_keys, *turned_values;  ///< (head_width, block); values are scaled as scores
     float *keys, *queries, *dout;        ///< (block, row)
     float *p, *dscores;                  ///< (queries, block)
-    float* delta;                        ///< (queries), times the scale of scores
+    float* delta;                        ///< (queries), multiplied by the scale of scores
   };
 
   static void pack_keys(const AttentionKeyTile<T>& t, float* room) {
@@ -427,7 +430,7 @@ struct AttentionTiles {
     }
   }
 
-  /// Adds to the gradient of `count` queries from query i of the tile on, which see `seen` keys.
+  /// Adds to the gradients of `count` queries from query i of the tile on, which see `seen` keys.
   static void add_to_queries(const AttentionBackwardTile<T>& t, const Backward& work,
                              std::int64_t i, std::int64_t count, std::int64_t seen) {
     const float* const dscores = work.dscores + i * block;
@@ -444,7 +447,7 @@ struct AttentionTiles {
     }
     const std::int64_t rest = t.head_width - whole;
     if (rest == 0) return;
-    // A vector that is wider than the head: on a copy.
+    // A vector is wider than the head, so a padded copy is used.
     float copy[block * width];
     for (std::int64_t k = 0; k < count; ++k)
       for (std::int64_t l = 0; l < width; ++l)

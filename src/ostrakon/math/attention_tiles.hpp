@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Attention on the host in tiles of queries by keys that stay in the nearest caches, by the vector
-// instructions of one kind of processor. The sources attention_tiles_*.cpp are compiled for these,
-// so this header has plain declarations only. Elements T are float, Bf16Bits or Fp16Bits; 16 bits
-// become float where they are read, and all is computed in float.
+// Attention on the host in tiles of queries by keys that stay in the L1 and L2 caches, for the
+// vector instructions of one kind of processor. The sources attention_tiles_*.cpp are compiled for
+// these instructions, so this header has plain declarations only. Elements T are float, Bf16Bits or
+// Fp16Bits; 16-bit elements are converted to float when they are read, and all arithmetic is in
+// float.
 //
-// All sums are chains of fused multiply-adds in an order that depends on positions alone, as
-// ordered_gemm()'s: bits depend neither on the processor nor on which queries are in a tile, but
-// for the sign of a zero.
+// All sums are chains of fused multiply-adds in an order that depends on positions alone, as in
+// ordered_gemm(): except for the sign of a zero, bits depend neither on the processor nor on which
+// queries share a tile.
 
 #include <cstdint>
 #include <ostrakon/math/tile_kernels.hpp>
 
 namespace ostrakon::math {
 
-/// Queries, and keys, of a tile: those whose positions have the same quotient.
+/// Size of tiles of queries and of keys: a tile has the positions with the same quotient by it.
 constexpr std::int64_t attention_tile = 64;
-/// Columns of the widest head that tiles have room for.
+/// Largest head width that fits the tiles.
 constexpr std::int64_t attention_tile_width = 256;
 
 /// Rows of a matrix `row` elements apart.
@@ -27,16 +28,16 @@ struct AttentionRows {
   std::int64_t row;
 };
 
-/// Rows that are read or written after the tiles at work, as those of the next head: brought from
-/// memory meanwhile, a few with each product of some rows.
+/// Rows that are used after the current tiles, such as those of the next head: they are prefetched,
+/// some with each product.
 template <class T>
 struct AttentionAhead {
   AttentionRows<T> arrays[7];
-  std::int64_t count;  ///< of the arrays
-  std::int64_t rows;   ///< of each
-  std::int64_t width;  ///< elements of a row
+  std::int64_t count;  ///< number of arrays
+  std::int64_t rows;   ///< rows per array
+  std::int64_t width;  ///< elements per row
   std::int64_t at_once;
-  std::int64_t row = 0, array = 0;  ///< what is next: all arrays' first rows come first
+  std::int64_t row = 0, array = 0;  ///< next row and array; the first rows of all arrays come first
 };
 
 /// Queries [begin, end) of one head, all in one tile.
@@ -44,13 +45,13 @@ template <class T>
 struct AttentionQueryTile {
   std::int64_t begin, end;  ///< positions
   std::int64_t head_width;
-  float scale;               ///< of scores
-  AttentionAhead<T>* ahead;  ///< or null
+  float scale;               ///< scale of scores
+  AttentionAhead<T>* ahead;  ///< may be null
 };
 
-/// Forward: `keys` and `values` begin at position 0. Row i of `out`, out_row elements apart, is
-/// that of query begin + i; its scores have the largest value largest[i] and, less that, the sum of
-/// exponentials total[i].
+/// Inputs and outputs of forward: `keys` and `values` begin at position 0. Row i of `out`, out_row
+/// elements apart, is that of query begin + i; largest[i] is its largest score, and total[i] the
+/// sum of exponentials relative to it.
 template <class T>
 struct AttentionForwardTile : AttentionQueryTile<T> {
   AttentionRows<T> queries, keys, values;
@@ -60,41 +61,42 @@ struct AttentionForwardTile : AttentionQueryTile<T> {
   float* total;
 };
 
-/// The keys [begin, end) of one head whose gradients are summed up, all in one tile, and their
-/// values.
+/// The keys [begin, end) of one head, and their values, whose gradients are summed, all in one
+/// tile.
 template <class T>
 struct AttentionKeyTile {
   std::int64_t begin, end;
   std::int64_t head_width;
   float scale;
-  AttentionRows<T> keys, values;  ///< from `begin` on
+  AttentionRows<T> keys, values;  ///< from row `begin` on
 };
 
-/// Backward: what some queries add to the gradients of a key tile, dkeys and dvalues, of rows
-/// attention_row() apart; and to their own gradient, or with key tile 0 that is set.
+/// Inputs and outputs of backward: adds the contributions of some queries to the gradients of a key
+/// tile, dkeys and dvalues, whose rows are attention_row() apart; and adds to the queries' own
+/// gradient, which key tile 0 overwrites.
 template <class T>
 struct AttentionBackwardTile : AttentionQueryTile<T> {
   std::int64_t key_begin, key_end;
   AttentionRows<T> queries, dout;
-  const float* log_sum_exp;  ///< from `begin` on, as delta
-  const float* delta;        ///< the sum of dout times out of each row
+  const float* log_sum_exp;  ///< from query `begin` on, as delta
+  const float* delta;        ///< the sum of dout * out of each row
   float* dqueries;
   std::int64_t dqueries_row;
   float* dkeys;
   float* dvalues;
 };
 
-/// head_width rounded up to whole vectors.
+/// Returns head_width rounded up to whole vectors.
 constexpr std::int64_t attention_row(std::int64_t head_width) {
   return (head_width + 15) / 16 * 16;
 }
 
-/// Floats that a tile writes into, aligned to cache lines.
+/// Floats of a tile's workspace, aligned to cache lines.
 constexpr std::int64_t attention_tile_room =
     attention_tile * (7 * attention_tile_width + 2 * attention_tile + 4);
 
-/// Where in `room` there is space for the gradients of a key tile and of its values, one after the
-/// other: 2 * attention_tile * attention_row(head_width) floats that the kernels leave alone.
+/// Returns space in `room` for the gradients of a key tile and then of its values: 2 *
+/// attention_tile * attention_row(head_width) floats that the kernels do not use.
 inline float* attention_sums(std::int64_t head_width, float* room) {
   return room +
          attention_tile * (2 * head_width + 3 * attention_row(head_width) + 2 * attention_tile + 1);
@@ -103,12 +105,12 @@ inline float* attention_sums(std::int64_t head_width, float* room) {
 template <class T>
 struct AttentionTileKernel {
   void (*forward)(const AttentionForwardTile<T>&, float* room);
-  /// Brings keys and values into `room` for the calls of backward that follow.
+  /// Packs keys and values into `room` for the calls of backward that follow.
   void (*pack_keys)(const AttentionKeyTile<T>&, float* room);
   void (*backward)(const AttentionBackwardTile<T>&, float* room);
 };
 
-/// For one set of instructions.
+/// The kernels for one set of instructions.
 struct AttentionTileKernels {
   AttentionTileKernel<float> of_float;
   AttentionTileKernel<Bf16Bits> of_bf16;
@@ -119,12 +121,12 @@ AttentionTileKernels attention_tiles_plain();
 AttentionTileKernels attention_tiles_avx2();
 AttentionTileKernels attention_tiles_avx512();
 
-/// Those of this processor.
+/// Returns the kernels for this processor.
 const AttentionTileKernels& attention_tiles();
 
-/// Bytes of attention_room().
+/// Size of attention_room() in bytes.
 std::int64_t attention_room_bytes();
-/// This thread's, from its first use on: attention_tile_room floats.
+/// Returns this thread's workspace of attention_tile_room floats, allocated at its first use.
 float* attention_room();
 
 }  // namespace ostrakon::math

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sums down the columns of a matrix, on a device. On the host a kernel walks the rows and keeps a
-// run of columns in registers (work_items.hpp); a device would be left with one thread a column.
+// Sums over the columns of a matrix, on a device. On the host a kernel walks the rows and keeps a
+// run of columns in registers (work_items.hpp); a device would have only one thread per column that
+// way.
 
 #include <ostrakon/math/row_kernel.hpp>
 
@@ -10,14 +11,14 @@ namespace ostrakon::math {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Whether vectors of n elements begin at every n-th column of every row.
+/// Whether vectors of n elements are aligned at every n-th column of every row.
 template <int n, class T>
 bool rows_begin_vectors(const View<T**>& x) {
   return begin_vectors<n>(x.data()) && x.stride() % n == 0;
 }
 
-/// What a kernel sums up at a time: the columns of a team, those of a thread (a vector), and among
-/// how many sums the rows are dealt out. These are in shared memory: 32 KiB.
+/// Sizes of a team's work: its columns, the columns of a thread (a vector), and the number of lanes
+/// that share the rows. The sums of the lanes are in shared memory: 32 KiB.
 template <class C, int outputs>
 struct ColumnTile {
   static constexpr int columns = 16;
@@ -25,9 +26,9 @@ struct ColumnTile {
   static constexpr std::size_t bytes = sizeof(C) * lanes * columns * outputs;
 };
 
-/// sums[o][c] = the sum over r in [0, rows) of what terms.add<n>(r, c, s) adds to s[o * n + i] for
-/// column c + i: for `columns` columns. Lane l adds up rows l, l + lanes, ... in order, and a tree
-/// the lanes, so that the result depends on the shape alone. n is 1, or more where
+/// sums[o][c] = the sum over r in [0, rows) of the terms that terms.add<n>(r, c, s) adds to s[o * n
+/// + i] for column c + i: for `columns` columns. Lane l sums rows l, l + lanes, ... in order, and a
+/// tree sums the lanes, so that the result depends on the shape alone. n is 1, or larger if
 /// terms.begin_vectors<n>(). Allocates nothing.
 template <int n, class C, int outputs, class Terms>
 void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t rows,
@@ -40,7 +41,7 @@ void sum_over_rows_in_vectors(const Exec& exec, const char* name, std::int64_t r
       exec, name, items_for(columns, Tile::columns), std::min(items, 1024), Tile::bytes,
       KOKKOS_LAMBDA(const TeamMember& team) {
         // partial[(o * lanes + lane) * Tile::columns + column]
-        constexpr std::size_t bytes = Tile::bytes;  // taken by reference
+        constexpr std::size_t bytes = Tile::bytes;  // named, as the call takes a reference
         C* const partial = static_cast<C*>(team.team_scratch(0).get_shmem(bytes));
         const std::int64_t first = team.league_rank() * Tile::columns;
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, items), [&](int item) {

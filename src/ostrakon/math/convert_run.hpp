@@ -9,7 +9,7 @@
 
 namespace ostrakon::math {
 
-/// y[0..count) = x[0..count) in another type, on the calling thread.
+/// y[0..count) = x[0..count) converted to another type, on the calling thread.
 template <class A, class B>
 KOKKOS_INLINE_FUNCTION void convert_run(const A* x, B* y, std::int64_t count) {
   map_run<vector_elements<A, B>()>(
@@ -18,8 +18,8 @@ KOKKOS_INLINE_FUNCTION void convert_run(const A* x, B* y, std::int64_t count) {
 
 #if defined(__F16C__) && !OSTRAKON_ON_DEVICE
 
-// The processor's instructions, which compilers don't find by themselves: a few times as fast, the
-// same bits.
+// Compilers do not find the processor's conversion instructions by themselves; these are a few
+// times as fast, with the same bits.
 inline void convert_run(const fp16* x, float* y, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8)

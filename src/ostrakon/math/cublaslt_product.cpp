@@ -18,7 +18,7 @@ void check(cublasStatus_t status, const char* call) {
           static_cast<int>(status));
 }
 
-/// The process's handle, which is gone before CUDA ends.
+/// Returns the process's handle, which is destroyed before CUDA ends.
 cublasLtHandle_t handle() {
   struct Handle {
     cublasLtHandle_t made = nullptr;
@@ -33,7 +33,7 @@ cublasLtHandle_t handle() {
   return one->made;
 }
 
-/// cuBLASLt stores by columns, and so sees C^T = op(B)^T op(A)^T: B comes first.
+/// Matrix layouts. cuBLASLt is column-major, so it computes C^T = op(B)^T op(A)^T: B comes first.
 struct Layouts {
   explicit Layouts(const CublasLtProduct& p) {
     const bool is_double = p.type_ab == CUDA_R_64F;
@@ -66,7 +66,8 @@ std::size_t bytes_of_element(cudaDataType_t type) {
   return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
-/// What cuBLASLt advises for many rows, or terms. Rows may begin where their stride says.
+/// Returns the algorithm that cuBLASLt suggests for many rows, or terms. The alignment of rows
+/// follows from their stride.
 cublasLtMatmulAlgo_t choose(CublasLtProduct product, std::size_t workspace_bytes) {
   constexpr std::int64_t many = 4096;
   if (product.varies_m) product.m = many;

@@ -14,15 +14,15 @@ namespace ostrakon::math {
 struct CublasLtProduct {
   bool turn_a = false, turn_b = false;
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t lda = 0, ldb = 0, ldc = 0;  ///< elements from row to row
+  std::int64_t lda = 0, ldb = 0, ldc = 0;  ///< distance of rows in elements
   cudaDataType_t type_ab = CUDA_R_32F, type_c = CUDA_R_32F;
-  bool varies_m = false, varies_k = false;  ///< the algorithm does not depend on it
+  bool varies_m = false, varies_k = false;  ///< the algorithm must not depend on m, or k
 };
 
-/// Multiplies by an algorithm that all products have which differ in what varies alone, so that the
-/// first of them loads the kernel for all; and a row of C has the same bits however many rows there
-/// are. No algorithm with split sums is taken. `alpha` and `beta` are of float, of double where A
-/// and B are. One thread at a time. Throws Error where cuBLASLt fails.
+/// Multiplies with one algorithm for all products that differ only in the varying extents, so that
+/// the first of them loads the kernel for all, and a row of C has the same bits for any number of
+/// rows. Algorithms with split sums are not used. `alpha` and `beta` are float, or double if A and
+/// B are. Not thread-safe. Throws Error if cuBLASLt fails.
 void multiply_by_one_algorithm(const CublasLtProduct& product, const void* alpha, const void* a,
                                const void* b, const void* beta, void* c, void* workspace,
                                std::size_t workspace_bytes, cudaStream_t stream);

@@ -11,7 +11,7 @@ namespace ostrakon::math {
 void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
                 View<std::uint64_t*> digest) {
 #if OSTRAKON_ON_DEVICE
-  // Few sums, as all are added at one place.
+  // Each row makes one sum, and rows are long, as all sums are added atomically to one place.
   constexpr std::int64_t elements_per_row = std::int64_t{1} << 15;
   for_each_row(
       exec, "add_digest", items_for(x.size(), elements_per_row), elements_per_row,
@@ -38,8 +38,8 @@ void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::
         for (std::int64_t i = begin; i < end; ++i) {
           std::uint32_t bits;
           std::memcpy(&bits, &x(i), sizeof bits);
-          // Mixed twice, so that equal values at two places, or two values that change places, do
-          // not cancel in the sum.
+          // The hash is applied twice, so that equal values at two positions, or two exchanged
+          // values, do not cancel in the sum.
           const std::uint64_t place = mix_bits(start + static_cast<std::uint64_t>(first + i));
           sum += mix_bits(place + bits);
         }

@@ -5,8 +5,8 @@
 
 namespace ostrakon::math {
 
-/// Adds (modulo 2^64) a hash of (key, first + i, bits of x[i]) for every i to digest(0). Being a
-/// sum, it does not depend on who hashed which part.
+/// Adds (modulo 2^64) a hash of (key, first + i, bits of x[i]) for every i to digest(0). As it is a
+/// sum, it does not depend on how an array is divided.
 void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::int64_t first,
                 View<std::uint64_t*> digest);
 

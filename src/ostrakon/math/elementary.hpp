@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Elementary functions for the inner loops. They call nothing and do not branch, so that every
-// compiler vectorises them, and their bits do not depend on the C library.
+// Elementary functions for inner loops. They have no calls or branches, so that every compiler
+// vectorises them, and their bits do not depend on the C library.
 
 #include <cstring>
 #include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::math {
 
-/// e^x within 2 units in the last place; underflows through the subnormals to 0, overflows to
-/// infinity, passes NaN on. x = n ln 2 + r with n whole (ln 2 in two parts, after Cody & Waite
-/// 1980), e^x = 2^n e^r with a minimax polynomial for e^r on |r| <= ln(2) / 2.
+/// Returns e^x within 2 units in the last place; underflows through the subnormals to 0, overflows
+/// to infinity, NaN gives NaN. x = n ln 2 + r with an integer n (ln 2 in two parts, after Cody &
+/// Waite 1980), e^x = 2^n e^r with a minimax polynomial for e^r on |r| <= ln(2) / 2.
 KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
-  // Beyond these the result is 0 or infinity; written so that NaN stays.
+  // Beyond these limits the result is 0 or infinity. The comparisons keep NaN.
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
 
-  // Adding 1.5 * 2^23 rounds to a whole number, which is then in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   constexpr float shifter = 12582912.0f;
   constexpr std::uint32_t shifter_bits = 0x4B400000u;
   const float shifted = x * 1.44269504f + shifter;
@@ -35,7 +35,7 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   q = q * r + 0x1.fffffcp-2f;
   const float power = (q * (r * r) + r) + 1.0f;
 
-  // 2^n in two factors: 2^-150 and 2^128 are no normal numbers.
+  // 2^n is made of two factors, as 2^-150 and 2^128 are not normal numbers.
   const std::int32_t half = n >> 1;
   const std::uint32_t low_bits = static_cast<std::uint32_t>(half + 127) << 23;
   const std::uint32_t high_bits = static_cast<std::uint32_t>(n - half + 127) << 23;
@@ -46,17 +46,17 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   return power * low * high;
 }
 
-/// In double, where speed matters less, the library's function is called.
+/// Double uses the C library's function, as its speed matters less.
 KOKKOS_INLINE_FUNCTION double fast_exp(double x) { return exp(x); }
 
-/// 1 / (1 + e^-x) within 3 units in the last place; 0 below -88, and passes NaN on. Where the
-/// result is no normal number, e^-x need not be one: the method above with one factor 2^n, which is
-/// 0 or infinity at the ends.
+/// Returns 1 / (1 + e^-x) within 3 units in the last place; 0 below -88; NaN gives NaN. If the
+/// result is subnormal, e^-x may be infinite: so fast_exp's method is used with a single factor
+/// 2^n, which is 0 or infinity at the ends.
 KOKKOS_INLINE_FUNCTION float fast_sigmoid(float x) {
   float y = -x;
   y = y < -88.0f ? -88.0f : y;
   y = y > 89.0f ? 89.0f : y;
-  // With the bias of exponents: n + 127 is in the low bits.
+  // The exponent's bias is included: n + 127 is in the low bits.
   constexpr float shifter = 12582912.0f + 127.0f;
   const float shifted = y * 1.44269504f + shifter;
   const float whole = shifted - shifter;

@@ -13,8 +13,8 @@
 namespace ostrakon::math {
 namespace {
 
-/// On the host: the sums of the columns of x, `max_width` at most. Rows are summed in blocks and
-/// the blocks after that, so that rounding grows with rows / block_rows, not with rows.
+/// Sums the columns of x, at most `max_width`, on the host. Rows are summed in blocks, and then the
+/// blocks, so that the rounding error grows with rows / block_rows, not with rows.
 template <class T, std::int64_t max_width, class C = compute_t<T>>
 [[maybe_unused]] KOKKOS_FUNCTION void sum_columns(View<const T**> x, View<C*> sums) {
   constexpr std::int64_t block_rows = 64;
@@ -23,7 +23,7 @@ template <class T, std::int64_t max_width, class C = compute_t<T>>
   for (std::int64_t begin = 0; begin < x.rows(); begin += block_rows) {
     const std::int64_t end = smaller(x.rows(), begin + block_rows);
     C partial[max_width] = {};
-    if (width == max_width) {  // the usual case, with a length that the compiler knows
+    if (width == max_width) {  // the usual case, with a constant length
       for (std::int64_t i = begin; i < end; ++i) {
         const auto row = x.row(i);
         for (std::int64_t j = 0; j < max_width; ++j) partial[j] += row[j];
@@ -39,11 +39,11 @@ template <class T, std::int64_t max_width, class C = compute_t<T>>
   for (std::int64_t j = 0; j < width; ++j) sums[j] = total[j];
 }
 
-constexpr std::int64_t tree_run = 512;  // that many elements of all pieces stay in cache
+constexpr std::int64_t tree_run = 512;  // this many elements of all pieces fit a cache
 constexpr std::int64_t narrow_run = 256;
 
-/// Sums the rows of x into the first of them. A node over n rows splits into the largest power of
-/// two below n and the rest. Adding neighbours at distance 1, 2, 4, ... makes just these nodes.
+/// Sums the rows of x into the first row. A node over n rows splits into the largest power of two
+/// below n and the rest; adding neighbours at distance 1, 2, 4, ... makes exactly these nodes.
 template <class T, class Space>
 KOKKOS_FUNCTION void sum_pieces(View<T**, Space> x) {
   for (std::int64_t distance = 1; distance < x.rows(); distance *= 2)
@@ -54,9 +54,9 @@ KOKKOS_FUNCTION void sum_pieces(View<T**, Space> x) {
     }
 }
 
-/// Sums the rows of x (narrow_run columns at most) as they are in the wider type, in the same tree.
-/// Whole nodes wait in a stack for the one on their right: after p rows there is one for each bit
-/// of p.
+/// Sums the rows of x (narrow_run columns at most), converted to the wider type, in the same tree.
+/// Complete nodes are kept on a stack until their right sibling is complete: after p rows there is
+/// one for each set bit of p.
 template <class T, class C = compute_t<T>>
 void sum_narrow_pieces(HostView<T**> x, HostView<C*> sum) {
   constexpr int most_nodes = 32;
@@ -90,7 +90,7 @@ void add_up_pieces(HostView<T**> x, HostView<T*> sum) {
       if (to.data() != begin.data()) std::copy(begin.data(), begin.data() + width, to.data());
       continue;
     }
-    // The two halves of the tree where they are; their sum, the last, at once to where it belongs.
+    // The two halves of the tree are summed in place; the last addition writes to `sum`.
     const HostView<T**> other = run.row_range(left, x.rows());
     sum_pieces(run.row_range(0, left));
     sum_pieces(other);
@@ -99,8 +99,8 @@ void add_up_pieces(HostView<T**> x, HostView<T*> sum) {
   }
 }
 
-/// Adds the sum of the rows of x (narrow_run columns at most) to `sum`, or `stores` it there;
-/// clobbers x, but for 16-bit elements.
+/// Adds the sum of the rows of x (narrow_run columns at most) to `sum`, or overwrites `sum` if
+/// `stores`; clobbers x, except 16-bit elements.
 template <class T, class C = compute_t<T>>
 void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
   const std::int64_t width = x.columns();
@@ -119,22 +119,22 @@ void add_pieces(HostView<T**> x, bool stores, HostView<C*> sum) {
   }
 }
 
-/// Two arrays whose sum is meant, or one.
+/// Two arrays that are still to be added, or one.
 template <class C>
 struct Halves {
   const C* left = nullptr;
   const C* right = nullptr;
 };
 
-/// Sums runs of rows that lie anywhere, tree_run elements at most, in the same tree, and leaves
-/// them as they are.
+/// Sums runs of rows at arbitrary addresses, at most tree_run elements, in the same tree. The rows
+/// are unchanged.
 template <class T>
 class RowSums {
  public:
   using C = compute_t<T>;
 
-  /// The two halves of the tree over rows [begin, end) from element `first` on: valid until the
-  /// next call.
+  /// Returns the sums of the two halves of the tree over rows [begin, end), from element `first`
+  /// on; valid until the next call.
   Halves<C> halves(const std::vector<const std::byte*>& rows, std::size_t begin, std::size_t end,
                    std::int64_t first, std::int64_t width) {
     const auto run = [&](std::size_t row) { return reinterpret_cast<const T*>(rows[row]) + first; };
@@ -180,7 +180,7 @@ class RowSums {
   std::int64_t width_ = 0;
 };
 
-/// sum = the halves' sum; it shares no element with them.
+/// sum = the sum of the halves; it may not overlap them.
 template <class C>
 void add_halves(const Halves<C>& halves, C* sum, std::int64_t width) {
   if (halves.right == nullptr)
@@ -194,7 +194,7 @@ void require_pieces(std::int64_t pieces) {
 }
 
 #if OSTRAKON_ON_DEVICE
-/// What a row of x adds to the sums of its columns.
+/// The contribution of a row of x to the sums of its columns.
 template <class T>
 struct ColumnTerms {
   static constexpr int vector = vector_elements<T>();
@@ -212,15 +212,15 @@ struct ColumnTerms {
 };
 #endif
 
-/// The vectors at one place of the rows of x, summed up in the tree, in registers: rows come in
-/// blocks of eight, whole nodes of the tree, and the blocks' sums wait for the one on their right
-/// at the level of their size.
+/// Sums one vector of each row of x by the tree, in registers: rows are read in blocks of eight,
+/// which are complete nodes of the tree, and the blocks' sums are kept by level until their right
+/// sibling is complete.
 template <class T, int n, int levels>
 class VectorTree {
  public:
   using C = compute_t<T>;
 
-  /// sum = the tree over rows [begin, end) from column `first` on.
+  /// sum = the tree over rows [begin, end) of the vector at column `first`.
   KOKKOS_INLINE_FUNCTION static void sum(const View<const T**>& x, std::int64_t begin,
                                          std::int64_t end, std::int64_t first, Vector<C, n>& sum) {
     if constexpr (levels == 0) {
@@ -416,14 +416,14 @@ void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool c
         all.right = added;
         if (end == rows.size()) break;
       }
-      // all.left may be the total so far.
+      // all.left may be `total` itself.
       if (all.left == total)
         for (std::int64_t i = 0; i < width; ++i) total[i] += added[i];
       else
         add_halves(all, total, width);
       all = {total, nullptr};
     }
-    // What it is written to may be one of the rows.
+    // The destination may be one of the rows.
     if constexpr (std::is_same<C, float>::value) {
       if (goes_past) {
         add_past_caches(all.left, all.right, to, width);
@@ -446,7 +446,7 @@ void chain_sum(const Exec& exec, View<const T**> x, std::int64_t tree, bool cont
   require_pieces(pieces);
   require_equal_sizes("chain_sum", x.columns(), sum.size());
   require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
-  // Registers for as many levels as there are: few for the usual numbers of ranks.
+  // The number of levels in registers is a template argument, small for usual numbers of ranks.
   constexpr int some = 4, most = 16;
   const std::int64_t of_tree = smaller(tree, pieces), block = 8;
   require(of_tree <= block << most, "chain_sum: trees over ", of_tree, " pieces, expected at most ",

@@ -10,8 +10,8 @@
 namespace ostrakon::math {
 namespace {
 
-/// Checks tables as wide as `rows` rows, whose positions begin at `first_position`; tables need not
-/// exist.
+/// Checks tables of the width of `rows`, whose positions begin at `first_position`; tables may be
+/// empty.
 template <class T>
 void check_tables(const char* name, View<const std::int32_t*> ids, std::int64_t tokens,
                   std::int64_t first_position, std::int64_t rows, std::int64_t width,
@@ -98,8 +98,8 @@ void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_
 #if OSTRAKON_ON_DEVICE
 namespace {
 
-/// The first row of each token adds up all of that token's rows in order. A team looks for them in
-/// some thousand ids at a time, lists them in shared memory, and adds those that it found.
+/// The first row of each token sums all rows of that token in order. A team searches some thousand
+/// ids at a time, lists the matching rows in shared memory, and adds them.
 template <class T>
 void add_token_rows(const Exec& exec, View<const std::int32_t*> ids, View<const T**> dout,
                     View<compute_t<T>**> dtoken_table) {
@@ -150,7 +150,7 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
   const std::int64_t width = dout.columns();
   check_tables<C>("embed_backward", ids, tokens, 0, rows, width, dtoken_table, dposition_table);
 #if OSTRAKON_ON_DEVICE
-  // Each token's rows, and those of each position, are added in order: as on the host.
+  // The rows of each token, and of each position, are added in order, as on the host.
   if (dtoken_table) add_token_rows<T>(exec, ids, dout, dtoken_table);
   if (!dposition_table) return;
   for_each_row(
@@ -163,8 +163,8 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
       });
 #else
   if (!dtoken_table && !dposition_table) return;
-  // An item owns its columns of both tables and walks all rows in order: neither a race nor an
-  // order that depends on the number of threads.
+  // Each item owns its columns of both tables and walks all rows in order: no race, and an order
+  // that does not depend on the number of threads.
   constexpr std::int64_t columns_per_item = 64;
   for_each_item(
       exec, "embed_backward", items_for(width, columns_per_item), KOKKOS_LAMBDA(std::int64_t item) {
@@ -187,13 +187,12 @@ void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::in
 
 namespace {
 
-/// Sums over some of the pieces, in the order of their numbers, for a run of columns: those that
-/// are left out count as zero in the tree over all. Two neighbours are summed before others if they
-/// differ in lower bits of their numbers only.
+/// Sums a run of columns over pieces in ascending order; missing pieces count as zero in the tree
+/// over all. Two neighbours are added first if their numbers differ only in lower bits.
 template <class C, std::int64_t columns>
 class PieceSums {
  public:
-  /// The sum of `piece`, zero at first. Calls are in the order of pieces.
+  /// Returns the sum of `piece`, zero at first. Must be called in the order of pieces.
   KOKKOS_INLINE_FUNCTION C* of_piece(std::int64_t piece) {
     if (used_ > 0 && piece == last_) return sums_[used_ - 1];
     const int bit = used_ > 0 ? highest_bit(piece ^ last_) : most_bits;
@@ -223,15 +222,15 @@ class PieceSums {
   }
 
   C sums_[most_bits + 1][columns];
-  int bits_[most_bits + 1];  ///< in which a sum's pieces differ from those before
+  int bits_[most_bits + 1];  ///< the highest bit in which a sum's pieces differ from those before
   int used_ = 0;
   std::int64_t last_ = 0;
 };
 
 constexpr std::int64_t columns_at_once = per_item(64, 4);
 
-/// Runs body(r, column, columns) for runs of columns of `rows` rows: an item on the host, a thread
-/// of the row's team on a device.
+/// Runs body(r, column, columns) for runs of columns of `rows` rows: as items on the host, as
+/// threads of the row's team on a device.
 template <class Body>
 void for_each_run(const Exec& exec, const char* name, std::int64_t rows, std::int64_t width,
                   const Body& body) {
@@ -253,7 +252,7 @@ void for_each_run(const Exec& exec, const char* name, std::int64_t rows, std::in
 #endif
 }
 
-/// The addends of a run of columns, at most columns_at_once.
+/// Adds a run of columns, at most columns_at_once, to `sum`.
 template <class T, class C>
 KOKKOS_INLINE_FUNCTION void add_run(const View<const T*>& gradient, C* sum) {
   constexpr int n = static_cast<int>(columns_at_once);
@@ -268,7 +267,7 @@ KOKKOS_INLINE_FUNCTION void add_run(const View<const T*>& gradient, C* sum) {
   for (std::int64_t j = 0; j < gradient.size(); ++j) sum[j] += from[j];
 }
 
-/// next[r]: the next row with the id of row r, or -1. first[r]: whether none is before it.
+/// next[r] = the next row with the id of row r, or -1. first[r] = whether no earlier row has it.
 void list_rows_by_id(const Exec& exec, View<const std::int32_t*> ids, View<std::int32_t*> next,
                      View<std::int32_t*> first, [[maybe_unused]] View<std::int32_t*> latest) {
   const std::int64_t rows = ids.size();

@@ -8,14 +8,15 @@
 namespace ostrakon::math {
 
 /// out(r, :) = token_table(ids[r], :) + position_table(first_position + r % tokens, :).
-/// position_table need not exist. ids (rows) must lie in [0, token_table.rows()): checked where
-/// they were loaded, not here.
+/// position_table may be empty. ids (rows) must be in [0, token_table.rows()); this is checked when
+/// they are loaded, not here.
 template <class T>
 void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                        std::int64_t first_position, View<const T**> token_table,
                        View<const T**> position_table, View<T**> out);
 
-/// out(r, :) = table(ids[r] - first_word, :) of those rows whose word the table has; others stay.
+/// out(r, :) = table(ids[r] - first_word, :) for rows whose word is in the table; other rows are
+/// unchanged.
 template <class T>
 void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
                             std::int64_t first_word, View<const T**> table,
@@ -26,32 +27,31 @@ template <class T>
 void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
                    View<const T**> table, View<compute_t<T>**> out);
 
-/// own[r] = ids[r] - first_word where that is in [0, words), else -1: a word that a table of these
-/// has not.
+/// own[r] = ids[r] - first_word if that is in [0, words), else -1 for a word of another table.
 void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_t first_word,
                     std::int64_t words, View<std::int32_t*> own);
 
-/// *Adds* the gradient of both tables, rows in a fixed order. Rows with a negative id are left out.
-/// None is computed for a table that does not exist.
+/// *Adds* the gradients of both tables, summing rows in a fixed order. Rows with a negative id are
+/// skipped. An empty table gets no gradient.
 template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                         View<const T**> dout, View<compute_t<T>**> dtoken_table,
                         View<compute_t<T>**> dposition_table);
 
-/// Elements of the workspace of embedding_backward_by_piece().
+/// Elements of workspace for embedding_backward_by_piece().
 std::int64_t embedding_by_piece_workspace(std::int64_t rows, std::int64_t vocabulary,
                                           KernelForm form = kernel_form);
 
 /// *Adds* the gradient of the token table as a sum over `pieces` equal runs of rows by the tree of
 /// piece_tree.hpp; a piece without a token adds nothing to the token's row. Rows with a negative id
-/// are left out.
+/// are skipped.
 template <class T>
 void embedding_backward_by_piece(const Exec& exec, View<const std::int32_t*> ids,
                                  View<const T**> dout, View<compute_t<T>**> dtoken_table,
                                  std::int64_t pieces, View<std::int32_t*> workspace);
 
-/// *Adds* to dpositions, some neighbouring rows of the position table's gradient: row i is the sum
-/// over `pieces` equal runs of rows of dout, by the same tree, of each one's row first + i.
+/// *Adds* to dpositions, adjacent rows of the position table's gradient: row i is the sum, by the
+/// tree of piece_tree.hpp, over `pieces` equal runs of rows of dout, of row first + i of each run.
 template <class T>
 void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::int64_t pieces,
                                   std::int64_t first, View<compute_t<T>**> dpositions);

@@ -6,12 +6,12 @@
 
 namespace ostrakon::math {
 
-/// Throws Error unless the two arrays that `function` was given have as many elements.
+/// Throws Error unless two arguments of `function` have equally many elements.
 inline void require_equal_sizes(const char* function, std::int64_t x, std::int64_t y) {
   require(x == y, function, ": arrays of ", x, " and ", y, " elements, expected equal sizes");
 }
 
-/// Throws Error unless `array`, which `function` was given as `name`, has `expected` elements.
+/// Throws Error unless `array`, the argument `name` of `function`, has `expected` elements.
 template <class Array>
 void require_size(const char* function, const char* name, const Array& array,
                   std::int64_t expected) {
@@ -19,14 +19,14 @@ void require_size(const char* function, const char* name, const Array& array,
           " elements, expected ", expected);
 }
 
-/// Requires the size of an array that need not exist.
+/// Checks the size of an array unless it is empty.
 template <class Array>
 void require_size_if_any(const char* function, const char* name, const Array& array,
                          std::int64_t expected) {
   if (array) require_size(function, name, array, expected);
 }
 
-/// Throws Error unless `matrix`, which `function` was given as `name`, is (rows, columns).
+/// Throws Error unless `matrix`, the argument `name` of `function`, is (rows, columns).
 template <class Matrix>
 void require_shape(const char* function, const char* name, const Matrix& matrix, std::int64_t rows,
                    std::int64_t columns) {

@@ -12,15 +12,15 @@ namespace {
 
 constexpr int digit_bits = 32;
 constexpr int value_limbs = exact_sum_limbs - 1;
-constexpr int lowest_exponent = -1074;  // of the smallest subnormal, bit 0 of limb 0
+constexpr int lowest_exponent = -1074;  // bit 0 of limb 0: the smallest subnormal
 
 void check_limbs(const char* name, std::int64_t limbs) {
   require(limbs >= exact_sum_limbs, name, ": ", limbs, " limbs, expected ", exact_sum_limbs);
 }
 
-/// Adds doubles to the limbs: as one thread of many, or as the only one. A term touches three
-/// neighbouring limbs, and terms that follow each other mostly the same three: those are kept here
-/// until another place is due.
+/// Adds doubles to the limbs, as one thread of many or as the only one. A term changes three
+/// adjacent limbs, mostly the same as the term before, so these are cached here until another
+/// position is needed.
 template <bool one_of_many, class Space>
 class LimbWriter {
  public:
@@ -43,10 +43,10 @@ class LimbWriter {
     }
     const int shift = position % digit_bits;
     const std::uint64_t low = significand << shift;
-    // Two shifts, as one by 64 is undefined.
+    // There are two shifts, as a shift by 64 is undefined.
     const std::uint64_t high = significand >> 1 >> (63 - shift);
-    // Digits in [-2^31, 2^31): those of many terms then hardly add up, and a limb holds 2^32 terms
-    // at worst.
+    // Digits are in [-2^31, 2^31), so that those of many terms mostly cancel, and a limb holds 2^32
+    // terms in the worst case.
     const std::int64_t digit0 = centered(low & 0xFFFFFFFFu);
     const std::int64_t middle = static_cast<std::int64_t>(low >> 32) + (digit0 < 0 ? 1 : 0);
     const std::int64_t digit1 = centered(static_cast<std::uint64_t>(middle) & 0xFFFFFFFFu);
@@ -86,12 +86,13 @@ class LimbWriter {
 #if OSTRAKON_ON_DEVICE
 #define OSTRAKON_SUM_OF_SQUARES inline
 #else
-// One piece of machine code for kernels and host functions: squares of doubles are rounded, or
-// contracted with the sum, alike in both.
+// The function is not inlined, so that kernels and host functions have the same code: both round
+// squares of doubles, or contract them with the sum.
 #define OSTRAKON_SUM_OF_SQUARES [[gnu::noinline]] inline
 #endif
 
-/// Sum of x[i]^2 over one block, always in the same order: eight lanes, then those from the left.
+/// Sum of x[i]^2 over one block, in a fixed order: eight lanes, which are then added from left to
+/// right.
 template <class T>
 OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
   constexpr int lanes = 8;
@@ -115,9 +116,9 @@ OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Blocks of sum_of_squares by a team: a thread has one lane of each of its blocks, so that
-/// neighbours read neighbouring elements, and another one adds the lanes from the left. A team's
-/// limbs are summed up in shared memory first, as all teams add to the same few.
+/// Computes sum_of_squares of blocks by a team: a thread has one lane of each of its blocks, so
+/// that neighbours read adjacent elements, and another one adds the lanes from left to right. A
+/// team's limbs are first summed in shared memory, as all teams add to the same limbs.
 template <class T>
 void add_squares_by_team(const Exec& exec, View<const T*> x, View<std::int64_t*> limbs) {
   constexpr int lanes = 8, blocks_at_once = 32, rounds = 32;
@@ -179,7 +180,7 @@ void add_blocks(View<const T*, Space> x, std::int64_t begin, std::int64_t end,
                 View<std::int64_t*, Space> limbs) {
   LimbWriter<one_of_many, Space> writer(limbs);
   for (std::int64_t block = begin; block < end; ++block) {
-    // Written so that the compiler sees that there are at most norm_block: it unrolls their loop.
+    // The minimum shows the compiler the bound norm_block, so that it unrolls the loop.
     const std::int64_t first = block * norm_block;
     const std::int64_t count = smaller(norm_block, x.size() - first);
     writer.add(sum_of_squares(x.range(first, first + count).data(), count));
@@ -187,7 +188,7 @@ void add_blocks(View<const T*, Space> x, std::int64_t begin, std::int64_t end,
   writer.flush();
 }
 
-/// The accumulated integer's magnitude, with carries done: digit i counts 2^(32 i +
+/// The magnitude of the accumulated integer, after carries: digit i counts 2^(32 i +
 /// lowest_exponent).
 struct Digits {
   std::uint32_t digit[value_limbs];
@@ -202,11 +203,11 @@ struct Digits {
   }
 
  private:
-  /// Fills in the digits of sign * limbs; returns what is left over: -1 where that is negative.
+  /// Computes the digits of sign * limbs; returns the remaining carry, -1 for a negative value.
   std::int64_t carry(HostView<const std::int64_t*> limbs, std::int64_t sign) {
     std::int64_t over = 0;
     for (int i = 0; i < value_limbs; ++i) {
-      // In two parts: limb + over may not fit into 64 bits.
+      // The sum is made in two parts, as limb + over may not fit into 64 bits.
       const std::int64_t low = sign * (limbs[i] & 0xFFFFFFFF) + (over & 0xFFFFFFFF);
       digit[i] = static_cast<std::uint32_t>(low);
       over = sign * (limbs[i] >> digit_bits) + (over >> digit_bits) + (low >> digit_bits);
@@ -262,12 +263,12 @@ void exact_sum_carry(HostView<std::int64_t*> limbs) {
   check_limbs("exact_sum_carry", limbs.size());
   std::int64_t over = 0;
   for (int i = 0; i + 1 < value_limbs; ++i) {
-    // In two parts: limb + over may not fit into 64 bits.
+    // The sum is made in two parts, as limb + over may not fit into 64 bits.
     const std::int64_t low = (limbs[i] & 0xFFFFFFFF) + (over & 0xFFFFFFFF);
     over = (limbs[i] >> digit_bits) + (over >> digit_bits) + (low >> digit_bits);
     limbs[i] = low & 0xFFFFFFFF;
   }
-  limbs[value_limbs - 1] += over;  // which keeps the sign
+  limbs[value_limbs - 1] += over;  // the last limb keeps the sign
 }
 
 double exact_sum_value(HostView<const std::int64_t*> limbs) {
@@ -277,7 +278,7 @@ double exact_sum_value(HostView<const std::int64_t*> limbs) {
   while (top >= 0 && !sum.bit(top)) --top;
   if (top < 0) return 0.0;
 
-  // A double keeps the 53 bits from `top` down, fewer where subnormal.
+  // A double keeps the 53 bits from `top` down; fewer if subnormal.
   const int last = top > 52 ? top - 52 : 0;
   std::int64_t significand = 0;
   for (int i = top; i >= last; --i) significand = 2 * significand + (sum.bit(i) ? 1 : 0);

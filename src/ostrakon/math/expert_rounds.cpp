@@ -16,7 +16,7 @@ ExpertRounds::Rows ExpertRounds::rows_of(HostView<const std::int64_t*> runs,
   for (std::int64_t r = 0; r <= round; ++r) {
     rows.begin = rows.end;
     rows.end = std::min(rows.begin + capacity, last_row);
-    // The run that it would end in.
+    // The run that the round would end in.
     const std::int64_t* const next = std::upper_bound(first, first + count + 1, rows.end);
     if (rows.end == last_row || rows.end == next[-1]) continue;
     rows.end = next[-1] + (rows.end - next[-1]) / granule * granule;
@@ -32,7 +32,8 @@ std::int64_t ExpertRounds::needed(HostView<const std::int64_t*> runs) const {
 
 std::int64_t ExpertRounds::most(std::int64_t rows) const {
   if (rows <= capacity) return 1;
-  // Each round lacks less than a granule, and what it lacks did not fit: it is in the next.
+  // A round lacks less than a granule of its capacity; the rows that did not fit are in the next
+  // round.
   const std::int64_t least = capacity - granule + 1;
   return std::min((rows + least - 1) / least, 2 * rows / capacity + 1);
 }

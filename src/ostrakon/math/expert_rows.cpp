@@ -9,7 +9,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Columns of a row in an item of work, and for a thread of a device.
+/// Columns of a row in an item of work, and per thread on a device.
 [[maybe_unused]] constexpr std::int64_t columns_of_item = 64;
 [[maybe_unused]] constexpr int device_columns = 4;
 
@@ -19,7 +19,7 @@ std::int64_t per_token_of(const char* function, std::int64_t assignments, std::i
   return rows > 0 ? assignments / rows : 0;
 }
 
-/// y(r) = first(r) + (base(r) + sum of the row's copies, each times its weight if there are any).
+/// y(r) = first(r) + (base(r) + the sum of the row's copies, multiplied by their weights if given).
 template <class T, class F>
 void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View<const T**> base,
                  View<const std::int32_t*> slots, View<const compute_t<T>*> weights,
@@ -75,8 +75,8 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
 #endif
 }
 
-/// dweight = activated . dactivated + bias . dy, then `dactivated`, and dy as `weighted` if that is
-/// wanted, times `weight`.
+/// Returns dweight = activated . dactivated + bias . dy; then multiplies dactivated, and dy, which
+/// is stored in `weighted` if given, by `weight`.
 template <class T>
 KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
                                        View<const T*> activated, View<const T*> bias,

@@ -6,8 +6,8 @@
 
 namespace ostrakon::math {
 
-/// Quotients and rests of indices below 2^31, which row kernels have, by one divisor >= 1. On a
-/// device, whose processors have no division, by a multiplication (Granlund & Montgomery 1994).
+/// Quotients and remainders of indices below 2^31, as in row kernels, by a fixed divisor >= 1. On a
+/// device, whose processors lack division, by a multiplication (Granlund & Montgomery 1994).
 class FastDivide {
  public:
   explicit FastDivide(std::int64_t divisor) : divisor_(divisor) {

@@ -69,22 +69,22 @@ ProductExtents checked_extents(Transpose transpose_a, Transpose transpose_b,
   return {m, n, k};
 }
 
-/// One of a batch.
+/// Returns one matrix of a batch.
 template <class T>
 View<T**> matrix_of(const Batch<T>& all, std::int64_t i) {
   const View<T**>& x = all.first();
   return {x.data() + i * all.stride(), x.rows(), x.columns(), x.stride(), x.origin()};
 }
 
-/// The type of sizes in CBLAS and cuBLAS.
+/// Converts to the type of sizes in CBLAS and cuBLAS.
 [[maybe_unused]] int blas_int(std::int64_t value, const char* what) {
   require(value <= std::numeric_limits<int>::max(), "gemm: ", what, " is ", value,
           ", but the BLAS counts with 32 bits, so at most ", std::numeric_limits<int>::max());
   return static_cast<int>(value);
 }
 
-/// Tells which extent of a product depends on data. On a device one algorithm serves all its
-/// values, as none may be launched there for the first time once ranks communicate (WarmUp).
+/// The extent of a product that depends on data. On a device one algorithm serves all its values,
+/// as no new kernel may be loaded after ranks have begun to communicate (WarmUp).
 enum class Varies { nothing, rows, terms };
 
 template <class C>
@@ -138,8 +138,9 @@ void check_cublas(cublasStatus_t status, const char* call) {
           static_cast<int>(status));
 }
 
-/// The process's handle, with a workspace of its own: the library else takes one for each stream,
-/// when it first multiplies there. Streams that multiply at the same time would share it: one does.
+/// The process's handle, with one workspace: otherwise the library allocates one for each stream,
+/// at its first product there. Products on concurrent streams would share the workspace, so one
+/// stream multiplies.
 class Cublas {
  public:
   static Cublas& one() {
@@ -158,14 +159,14 @@ class Cublas {
     if (!has_stream_ || stream != stream_) {
       check_cublas(cublasSetStream(handle_, stream), "cublasSetStream");
       check_cublas(cublasSetWorkspace(handle_, workspace_.data(), workspace_bytes),
-                   "cublasSetWorkspace");  // which each stream forgets
+                   "cublasSetWorkspace");  // must be set again after each change of stream
       stream_ = stream;
       has_stream_ = true;
     }
     return handle_;
   }
 
-  /// By cuBLASLt, in the same workspace.
+  /// Multiplies by cuBLASLt, in the same workspace.
   void multiply(const CublasLtProduct& product, const void* alpha, const void* a, const void* b,
                 const void* beta, void* c, cudaStream_t stream) {
     multiply_by_one_algorithm(product, alpha, a, b, beta, c, workspace_.data(), workspace_bytes,
@@ -177,7 +178,7 @@ class Cublas {
 
   Cublas() : workspace_(static_cast<std::int64_t>(workspace_bytes)) {
     check_cublas(cublasCreate(&handle_), "cublasCreate");
-    // Sums that are rounded to 16 bits between parts of a product are no sums of float.
+    // Partial sums must stay in float: 16-bit reductions are disallowed.
     check_cublas(cublasSetMathMode(handle_, static_cast<cublasMath_t>(
                                                 CUBLAS_DEFAULT_MATH |
                                                 CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
@@ -196,7 +197,7 @@ constexpr cudaDataType_t cuda_type = std::is_same<T, bf16>::value     ? CUDA_R_1
                                      : std::is_same<T, double>::value ? CUDA_R_64F
                                                                       : CUDA_R_32F;
 
-// cuBLAS stores by columns, and so sees C^T = op(B)^T op(A)^T: operands and sizes change places.
+// cuBLAS is column-major, so it computes C^T = op(B)^T op(A)^T: operands and sizes are exchanged.
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& whole,
                   compute_t<T> alpha, const Batch<const T>& all_a, const Batch<const T>& all_b,
@@ -254,7 +255,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
           "cublasDgemmStridedBatched");
     }
   };
-  // Below, a launch more takes longer than what is won; other types win nothing.
+  // Smaller products lose more by another launch than they gain; other types gain nothing.
   constexpr std::int64_t worth_it =
       is_16bit<T> ? std::int64_t{1} << 27 : std::numeric_limits<std::int64_t>::max();
   multiply_in_parts(ProductPart<T, C>{a.data(), b.data(), c.data(), whole},
@@ -313,8 +314,9 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
 #endif
 }
 
-/// Tells products apart for which a device's library may choose kernels of their own: by sizes, and
-/// by how far rows and the matrices of a batch are apart, which says how wide a load may be.
+/// Returns a number that distinguishes products for which a device's library may choose different
+/// kernels: by sizes, and by the distances of rows and of matrices in a batch, which determine
+/// alignment.
 template <class T, class C>
 [[maybe_unused]] std::uint64_t variant_of(bool turn_a, bool turn_b, const ProductExtents& extents,
                                           const Batch<const T>& a, const Batch<const T>& b,
@@ -332,7 +334,7 @@ template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& extents,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c, Varies varies) {
-  // The host's products: on the made-up device they are kernels.
+  // On the made-up device the host's products run as kernels.
   launch(
       exec,
       [=](const KernelSpace&) {
@@ -358,7 +360,7 @@ void multiply(const Exec& exec, Transpose transpose_a, Transpose transpose_b, co
   require(a.count() == c.count() && b.count() == c.count(), "gemm: batches of ", a.count(), ", ",
           b.count(), " and ", c.count(), " matrices, expected equally many");
   if (extents.m == 0 || extents.n == 0) return;
-  if (extents.k == 0) {  // BLAS libraries differ on this one
+  if (extents.k == 0) {  // BLAS libraries differ for k = 0
     for (std::int64_t i = 0; i < c.count(); ++i) scale(exec, beta, matrix_of(c, i));
     return;
   }
@@ -405,7 +407,7 @@ void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
       });
 }
 
-/// One chunk is added to a sum as a whole.
+/// Whether a product of so many terms is a single chunk, which is added to a sum in one step.
 template <class T>
 bool adds_as_a_whole(std::int64_t terms) {
   return std::is_same<T, float>::value && !products_on_device && terms <= product_chunk;
@@ -417,8 +419,9 @@ std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_
 
 namespace {
 
-/// c = the products of `pieces` runs of rows, added up: multiply(piece, begin, end, beta, to) makes
-/// rows [begin, end) of a run's. `terms`: the most rows in a run that may be added as a whole.
+/// c = the sum of the products of `pieces` runs of rows: multiply(piece, begin, end, beta, to)
+/// computes rows [begin, end) of a run's product. `terms`: the largest number of rows in a run that
+/// may be added in one step.
 template <class T, class Multiply>
 void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std::int64_t terms,
               View<compute_t<T>*> workspace, const Multiply& multiply) {
@@ -441,8 +444,8 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
   }
 }
 
-/// The most of `terms` terms in one product of gemm_by_run(). A library compiles a kernel for each
-/// number of terms in 16 bits: these are few.
+/// Returns the number of terms per product of gemm_by_run(). A library compiles a 16-bit kernel for
+/// each number of terms, so only few are used.
 template <class T>
 std::int64_t terms_at_once(std::int64_t terms) {
   if (!is_16bit<T> || products_on_device || parts_have_bits_of_whole<T>()) return terms;
@@ -451,7 +454,7 @@ std::int64_t terms_at_once(std::int64_t terms) {
   return std::min(power, terms);
 }
 
-/// c = beta c + the product of all rows, in as few pieces as one product may have.
+/// c = beta c + the product of all rows, in as few products as possible.
 template <class T>
 void multiply_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
                   View<compute_t<T>**> c) {
@@ -492,7 +495,8 @@ void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<co
   using C = compute_t<T>;
   const std::int64_t pieces = offsets.size() - 1;
   require(pieces >= 1, "gemm: no runs of terms, expected at least one");
-  // A run without terms must add +0, as it does on a rank that has it alone: never as a whole.
+  // A run without terms must add +0, as it does on a rank that has it alone, so it is not added in
+  // one step.
   const std::int64_t apart = std::numeric_limits<std::int64_t>::max();
   sum_runs<T>(exec, c, pieces, apart, workspace,
               [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {

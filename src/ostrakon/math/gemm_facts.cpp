@@ -30,7 +30,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// In `Memory`; where that is the host's, Kokkos does not count it as the run's.
+/// Values in `Memory`; Kokkos does not count host memory as the run's.
 template <class T>
 class Values {
  public:
@@ -53,7 +53,7 @@ class Values {
   std::int64_t count_ = 0;
 };
 
-/// Returns values that are the same on every machine, between -1/2 and 1/2.
+/// Returns values between -1/2 and 1/2 that are the same on every machine.
 template <class T>
 std::vector<T> random_values(std::int64_t count, std::uint64_t key) {
   std::vector<T> values;
@@ -64,7 +64,7 @@ std::vector<T> random_values(std::int64_t count, std::uint64_t key) {
   return values;
 }
 
-/// op(A) (m, k) op(B) (k, n), with as many terms as take more than one block of a library's.
+/// Adds op(A) (m, k) op(B) (k, n) to the checksum, with more terms than one block of a library.
 template <class T, class C>
 void add_product(Transpose transpose_a, Transpose transpose_b, hdf5::Checksum& sum) {
   constexpr std::int64_t m = 65, k = 1031, n = 97;
@@ -97,7 +97,7 @@ HalfProducts half_products_of(DType dtype) {
 #endif
 
 #if defined(OSTRAKON_HAVE_ONEDNN) && !OSTRAKON_PRODUCTS_ON_DEVICE
-/// Values of dnnl_cpu_isa_t, to which oneDNN's versions add.
+/// Names values of dnnl_cpu_isa_t, to which newer versions of oneDNN add.
 std::string instructions_text(int instructions) {
   switch (instructions) {
     case 0x1:
@@ -123,7 +123,7 @@ std::string instructions_text(int instructions) {
 #endif
 
 #if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
-/// Libraries choose kernels by the device's kind.
+/// Adds the device's kind, by which libraries choose kernels.
 void add_device_facts(Facts& facts) {
   int number = 0;
   cudaDeviceProp device{};

@@ -6,17 +6,17 @@
 
 namespace ostrakon::math {
 
-/// What the bits of products of `dtype` and of fp32 depend on in this process, besides threads: on
-/// the host the order of sums in fp32, and for 16 bits what multiplies, its version, instructions;
-/// else the library and the device.
+/// Facts that determine the bits of products of `dtype` and of fp32 in this process, besides
+/// threads: on the host the order of sums in fp32, and for 16 bits the library, its version and
+/// instructions; otherwise the library and the device.
 Facts gemm_facts(DType dtype);
 
-/// Whether any rows of a product of matrices of `dtype` have the bits that they have in the whole
-/// product, here.
+/// Whether rows of a product of `dtype` have the same bits when they are computed alone, in this
+/// process.
 bool rows_have_bits_of_whole(DType dtype);
 
-/// XXH3 (64 bits) of a few products of fixed random matrices of `number`, as sixteen hexadecimal
-/// digits. Milliseconds.
+/// Returns XXH3 (64 bits) of a few products of fixed random matrices of `dtype`, as 16 hexadecimal
+/// digits. Takes milliseconds.
 std::string gemm_digest(DType dtype);
 
 }  // namespace ostrakon::math

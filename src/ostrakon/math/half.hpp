@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// 16-bit floats. They are for storing and sending; kernels convert them to float, compute there,
-// and round once where they store. Conversions are by bits, so that hosts and devices agree, and do
-// not branch, so that loops over them vectorise, which compilers don't do with _Float16.
+// 16-bit floats for storage and communication. Kernels convert them to float, compute in float, and
+// round once when they store. Conversions operate on bits, so that hosts and devices agree, and
+// have no branches, so that loops over them vectorise, which compilers don't do with _Float16.
 
 #include <cstring>
 #include <ostrakon/math/portability.hpp>
@@ -27,7 +27,7 @@ KOKKOS_INLINE_FUNCTION float to_float(std::uint32_t bits) {
 constexpr std::uint32_t float_sign = 0x80000000u;
 constexpr std::uint32_t float_infinity = 0x7F800000u;
 
-/// The upper half of a float's bits; a NaN stays one, made quiet.
+/// Returns the upper half of a float's bits; NaN becomes a quiet NaN.
 KOKKOS_INLINE_FUNCTION std::uint16_t upper_half(std::uint32_t bits, std::uint32_t rounded) {
   const bool is_nan = (bits & ~float_sign) > float_infinity;
   return static_cast<std::uint16_t>((is_nan ? bits | 0x00400000u : rounded) >> 16);
@@ -38,14 +38,15 @@ KOKKOS_INLINE_FUNCTION std::uint16_t bf16_of(float x) {
   return upper_half(bits, bits + 0x7FFFu + ((bits >> 16) & 1u));
 }
 
-/// The bits of the nearest fp16, ties to even; beyond 65520 infinity. After Giesen's
+/// Returns the bits of the nearest fp16, ties to even; infinity from 65520 on. After Giesen's
 /// "float->half variants".
 KOKKOS_INLINE_FUNCTION std::uint16_t fp16_of(float x) {
   const std::uint32_t bits = of_float(x);
   const std::uint32_t size = bits & ~float_sign;
-  // The exponent's bias goes from 127 to 15; a carry out of the mantissa is right where it goes.
+  // The exponent's bias changes from 127 to 15; a carry out of the mantissa correctly increments
+  // the exponent.
   const std::uint32_t normal = (size - (112u << 23) + 0xFFFu + ((size >> 13) & 1u)) >> 13;
-  // In 0.5 + |x| the last bit is worth 2^-24, the smallest fp16: the sum rounds as wanted.
+  // In 0.5 + |x| the last bit is 2^-24, the smallest fp16, so the sum rounds correctly.
   const std::uint32_t subnormal = of_float(to_float(size) + 0.5f) - 0x3F000000u;
   const std::uint32_t nan = 0x7E00u | ((size >> 13) & 0x3FFu);
   std::uint32_t result = size < 0x38800000u ? subnormal : normal;  // below 2^-14
@@ -57,7 +58,7 @@ KOKKOS_INLINE_FUNCTION std::uint16_t fp16_of(float x) {
 KOKKOS_INLINE_FUNCTION float float_of_fp16(std::uint16_t half) {
   const std::uint32_t size = half & 0x7FFFu;
   const std::uint32_t normal = (size << 13) + (112u << 23);
-  // 2^-14 + |x|, made of bits, minus 2^-14.
+  // 2^-14 + |x|, assembled from bits, minus 2^-14.
   const std::uint32_t subnormal =
       of_float(to_float((size << 13) + (113u << 23)) - to_float(113u << 23));
   const std::uint32_t nan = float_infinity | 0x00400000u | (size << 13);
@@ -74,9 +75,9 @@ struct bf16 {
   std::uint16_t bits;
 
   bf16() = default;
-  /// The nearest, ties to even; too large becomes infinity, NaN stays NaN.
+  /// Rounds to nearest, ties to even; too large becomes infinity, NaN stays NaN.
   KOKKOS_INLINE_FUNCTION explicit bf16(float x) : bits(half_bits::bf16_of(x)) {}
-  /// By way of float.
+  /// Converts to float first.
   template <class A, class = std::enable_if_t<std::is_arithmetic<A>::value>>
   KOKKOS_INLINE_FUNCTION explicit bf16(A x) : bf16(static_cast<float>(x)) {}
   KOKKOS_INLINE_FUNCTION operator float() const {
@@ -95,9 +96,10 @@ struct fp16 {
   std::uint16_t bits;
 
   fp16() = default;
-  /// The nearest, ties to even, subnormals too; too large becomes infinity, NaN stays NaN.
+  /// Rounds to nearest, ties to even, also to subnormals; too large becomes infinity, NaN stays
+  /// NaN.
   KOKKOS_INLINE_FUNCTION explicit fp16(float x) : bits(half_bits::fp16_of(x)) {}
-  /// By way of float.
+  /// Converts to float first.
   template <class A, class = std::enable_if_t<std::is_arithmetic<A>::value>>
   KOKKOS_INLINE_FUNCTION explicit fp16(A x) : fp16(static_cast<float>(x)) {}
   KOKKOS_INLINE_FUNCTION operator float() const { return half_bits::float_of_fp16(bits); }
@@ -116,7 +118,7 @@ static_assert(sizeof(fp16) == 2 && std::is_trivially_copyable<fp16>::value &&
                   std::is_trivially_default_constructible<fp16>::value,
               "arrays of fp16 are plain memory");
 
-/// What kernels over arrays of T compute in.
+/// The type in which kernels over arrays of T compute.
 template <class T>
 struct ComputeType {
   using type = T;
@@ -132,15 +134,15 @@ struct ComputeType<fp16> {
 template <class T>
 using compute_t = typename ComputeType<T>::type;
 
-/// Whether arrays of T hold less than what kernels compute in.
+/// Whether T has less precision than kernels compute in.
 template <class T>
 constexpr bool is_16bit = !std::is_same<T, compute_t<T>>::value;
 
 namespace math {
 
-/// One of the two bf16 next to x: the one farther from 0 with a probability, over uniform
-/// `random_bits`, of how far x is on the way to it; the mean of many is x. What is a bf16 stays;
-/// NaN stays NaN.
+/// Rounds x to one of the two adjacent bf16: to the one farther from 0 with a probability, over
+/// uniform `random_bits`, equal to the fraction of the way from the nearer one; the mean is x. A
+/// bf16 is unchanged; NaN stays NaN.
 KOKKOS_INLINE_FUNCTION bf16 round_stochastically(float x, std::uint16_t random_bits) {
   const std::uint32_t bits = half_bits::of_float(x);
   return bf16::from_bits(half_bits::upper_half(bits, bits + random_bits));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Elements as the sources that are compiled for one kind of processor know them.
+// Element types for sources that are compiled for one kind of processor.
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/tile_kernels.hpp>

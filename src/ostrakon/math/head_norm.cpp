@@ -31,7 +31,7 @@ KOKKOS_FUNCTION compute_t<T> rstd_of(const Row& row, View<const T*> head, comput
 }
 
 #if OSTRAKON_ON_DEVICE
-/// What the heads of a row add to the weight's gradient; a row is one head.
+/// The contribution of the heads of a row to the weight's gradient; a row here is one head.
 template <class T>
 struct HeadNormTerms {
   using C = compute_t<T>;
@@ -118,8 +118,7 @@ void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<cons
         const auto in = x.row(r).range(first, first + width);
         const auto both = gradient.row(r).range(first, first + width);
         const C scale = rstd[index];
-        // The gradient is that of norm_backward_input: rstd (g - n average(g n)) with g = dy weight
-        // and n = x rstd.
+        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight and n = x rstd.
         const C projection = row.template sum_of<C>([](std::int64_t, C d, C factor,
                                                        C value) { return d * factor * value; },
                                                     both, weight, in) *
@@ -144,7 +143,7 @@ void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
   sum_over_rows<C, 1>(exec, name, rows * heads, width,
                       HeadNormTerms<T>{x, dy, rstd, FastDivide(heads), width}, {{dweight}});
 #else
-  // Rows are summed in blocks, as norm_backward_parameters does.
+  // Rows are summed in blocks, as in norm_backward_parameters.
   constexpr std::int64_t rows_per_block = 64;
   constexpr std::int64_t columns_per_item = 64;
   for_each_item(

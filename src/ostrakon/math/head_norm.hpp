@@ -6,17 +6,17 @@
 
 namespace ostrakon::math {
 
-// RMS norm (Zhang & Sennrich 2019) of each head of queries or of keys by itself, with one weight
-// for all heads: y = x rstd weight, rstd = 1 / sqrt(mean of x^2 + epsilon). Heads are neighbouring
-// columns: x and its like are (rows, heads * head_width), with gaps between rows where they are
-// columns of a wider matrix. weight (head_width), rstd (rows * heads).
+// RMS norm (Zhang & Sennrich 2019) of each head of queries or of keys separately, with one weight
+// for all heads: y = x rstd weight, rstd = 1 / sqrt(mean of x^2 + epsilon). Heads are adjacent
+// columns: x, y and their gradients are (rows, heads * head_width), with gaps between rows if they
+// are columns of a wider matrix. weight (head_width), rstd (rows * heads).
 
-/// Replaces x by y, and keeps what x was.
+/// Replaces x by y, and stores the input.
 template <class T>
 void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, View<T**> x,
                        View<T**> kept);
 
-/// rstd, from what x was.
+/// Computes rstd from the input of the norm.
 template <class T>
 void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_width,
                           View<const T**> x, View<compute_t<T>*> rstd);
@@ -26,7 +26,7 @@ template <class T>
 void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<const T**> x,
                               View<const compute_t<T>*> rstd, View<T**> gradient);
 
-/// dweight (head_width), overwritten: the sum over rows, and over their heads, in a fixed order.
+/// dweight (head_width), overwritten: the sum over rows and heads, in a fixed order.
 template <class T>
 void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
                                    View<const compute_t<T>*> rstd, View<const T**> dy,

@@ -5,8 +5,8 @@
 
 namespace ostrakon {
 
-/// Threads on which kernels of the host run in this process: with OpenMP what OMP_NUM_THREADS or a
-/// flag of Kokkos says, with Serial 1.
+/// Number of threads that kernels of the host use in this process: with OpenMP from OMP_NUM_THREADS
+/// or a flag of Kokkos, with Serial 1.
 inline int host_threads() { return Kokkos::DefaultHostExecutionSpace().concurrency(); }
 
 }  // namespace ostrakon

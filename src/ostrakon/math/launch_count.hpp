@@ -5,8 +5,8 @@
 
 namespace ostrakon::math {
 
-/// While one exists, what the calling thread would run is counted and not run: kernels, products of
-/// matrices, arrays that are cleared. Arrays are not looked at, so they need not be there.
+/// While one exists, work of the calling thread is counted and not run: kernels, matrix products,
+/// clearing of arrays. Arrays are not accessed, so they may be null.
 class LaunchCount {
  public:
   LaunchCount() : outer_(current) { current = this; }
@@ -16,7 +16,7 @@ class LaunchCount {
 
   std::int64_t launches() const { return launches_; }
 
-  /// For what runs kernels: whether this one has been counted and is not to run.
+  /// For code that runs kernels: whether this kernel has been counted and must not run.
   static bool takes_one() {
     if (current == nullptr) return false;
     ++current->launches_;

@@ -17,9 +17,9 @@ namespace {
 constexpr char kernel_name[] = "linear_cross_entropy";
 
 constexpr std::int64_t logits_at_a_time = std::int64_t{1} << 22;  // 16 MiB of float
-/// The largest number of logits of a chunk of rows, over all words. On a device products of few
-/// rows leave most of it idle, and the weights and the sums of their gradients are read for every
-/// chunk: 1 GiB of float.
+/// Largest number of logits of a chunk of rows, over all words. A device gets 1 GiB of float:
+/// products of few rows leave most of it idle, and each chunk reads the weights and the sums of
+/// their gradients.
 constexpr std::int64_t logits_of_chunk(KernelForm form) {
   return is_of_device(form) ? std::int64_t{1} << 28 : logits_at_a_time;
 }
@@ -27,19 +27,20 @@ constexpr std::int64_t most_rows_of_chunk(KernelForm form) {
   return is_of_device(form) ? 16384 : 1024;
 }
 
-/// Terms that products of float sum at once: chunks of so many rows give a sum over rows the bits
-/// of one product over all.
+/// Terms that float products sum at once: with chunks of this many rows, a sum over rows has the
+/// bits of one product over all rows.
 constexpr std::int64_t granule = 256;
 
-/// Rows whose logits exist at a time, but never so few that the matrix products suffer.
+/// Returns the number of rows whose logits exist at a time, large enough for efficient matrix
+/// products.
 std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary, KernelForm form = kernel_form) {
   const std::int64_t fitting = logits_of_chunk(form) / std::max<std::int64_t>(1, vocabulary);
   return std::min(rows, std::clamp<std::int64_t>(fitting / granule * granule, granule,
                                                  most_rows_of_chunk(form)));
 }
 
-/// Whether the gradients of logits are stored, in T, where the logits are: gradient i of a row is
-/// written when logits up to 2 i + 1 have been read.
+/// Whether the gradients of logits are stored, as T, in the memory of the logits: gradient i of a
+/// row is written after logits up to 2 i + 1 have been read.
 template <class T>
 constexpr bool stores_dlogits_in_place(KernelForm form) {
   return is_16bit<T> && !is_of_device(form);
@@ -47,10 +48,10 @@ constexpr bool stores_dlogits_in_place(KernelForm form) {
 template <class T>
 constexpr bool dlogits_in_place = stores_dlogits_in_place<T>(kernel_form);
 
-/// The rows of a chunk where dlogits take no memory besides. Products of 16 bits are so fast, where
-/// the processor has units for them, that reading the weights and the sums of their gradients for
-/// every chunk takes longer: more rows, no more bytes for any vocabulary than 128 rows with dlogits
-/// apart take for the largest ones.
+/// Returns the rows of a chunk if dlogits take no extra memory. With units for 16-bit products,
+/// reading the weights and the sums of their gradients for every chunk would take longer than the
+/// products. So there are more rows, but never more bytes than 128 rows with separate dlogits take
+/// for the largest vocabularies.
 template <class T>
 std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
                            KernelForm form = kernel_form) {
@@ -60,22 +61,22 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
   return std::min(rows, std::clamp<std::int64_t>(fitting, 128, 512));
 }
 
-/// Elements from one row of the logits to the next: whole cache lines, which products write faster;
-/// on a host those of 16 bits several times as fast, as they need not read them first; on a device
-/// only multiples of 16 bytes let matrices of 16 bits use the units for them at their rate.
+/// Distance of rows of logits in elements: whole cache lines, to which products write faster. On a
+/// host 16-bit rows are written several times as fast, as lines need not be read first; a device
+/// uses its 16-bit matrix units at full rate only with multiples of 16 bytes.
 std::int64_t logits_stride(std::int64_t vocabulary) {
   constexpr std::int64_t line = 16;
   return (vocabulary + line - 1) / line * line;
 }
 
-/// Words whose logits exist at a time for all rows, so that dx, which is a sum over words, has the
-/// same bits for any number of rows.
+/// Returns the number of words whose logits exist at a time for all rows. dx is a sum over words,
+/// so it has the same bits for any number of rows.
 std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, rows);
   return std::min(vocabulary, std::max(granule, fitting / granule * granule));
 }
 
-/// What exists at a time in the second pass of the backward by piece, in elements of compute_t<T>.
+/// Sizes of the workspace in the second pass of the backward by piece, in elements of compute_t<T>.
 template <class T>
 struct BlockRoom {
   BlockRoom(std::int64_t rows, std::int64_t width, std::int64_t vocabulary, std::int64_t pieces)
@@ -107,7 +108,7 @@ View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<cons
   return logits;
 }
 
-/// Where dlogits of `logits` are stored: in their memory, or in `room`.
+/// Returns where dlogits of `logits` are stored: in their memory, or in `room`.
 template <class T>
 View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
   if constexpr (!is_16bit<T>) {
@@ -121,7 +122,7 @@ View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
   }
 }
 
-/// And, where they are wanted, the logs of the rows' sums of exponentials.
+/// Computes losses and, if requested, the logs of the rows' sums of exponentials.
 template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
                View<T*> losses, View<T*> log_sums = {}) {
@@ -139,11 +140,11 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
       });
 }
 
-/// to = x * factor, rounded, on the host, where `to` may begin where x does.
+/// to = x * factor, rounded, on the host; `to` may begin at the same address as x.
 template <class C, class T>
 void store_scaled(const View<C*>& x, C factor, const View<T*>& to) {
   constexpr std::int64_t run = 512;
-  T stored[run];  // which overlaps with nothing, so that the loop vectorises
+  T stored[run];  // does not alias, so that the loop vectorises
   for (std::int64_t begin = 0; begin < x.size(); begin += run) {
     const std::int64_t count = smaller(run, x.size() - begin);
     const C* const from = x.range(begin, begin + count).data();
@@ -153,8 +154,8 @@ void store_scaled(const View<C*>& x, C factor, const View<T*>& to) {
   }
 }
 
-/// The same, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
-/// clobbered. dlogits may be in their memory, where dlogits_in_place<T>.
+/// Computes losses, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
+/// clobbered. dlogits may be in their memory if dlogits_in_place<T>.
 template <class T, class C = compute_t<T>>
 void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
                         C scale, View<C*> losses, View<T**> dlogits) {
@@ -167,7 +168,7 @@ void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int3
         const C at_target = z[target], times = scale;  // CUDA captures nothing in `if constexpr`
         C& loss = losses[index];
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
-        if constexpr (on_device) {  // exponentials twice, not to write and read them again
+        if constexpr (on_device) {  // computed twice, not stored and loaded
           const C total = row.template sum_of<C>(
               [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
           const C factor = times / total;
@@ -197,7 +198,7 @@ void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int3
       });
 }
 
-/// dlogits = (softmax - one at the target) * scale, rounded once, of words from `first` on.
+/// dlogits = (softmax - one at the target) * scale, rounded once, for words from `first` on.
 template <class T>
 void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
                 View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
@@ -261,7 +262,7 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   const View<T*> stored_room =
       scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * stride : 0);
   std::int64_t begin = 0;
-  do {  // at least once: without rows dweight becomes 0
+  do {  // at least once, as dweight becomes 0 if there are no rows
     const std::int64_t end = std::min(x.rows(), begin + chunk);
     const View<const T**> x_chunk = x.row_range(begin, end);
     const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room, stride);
@@ -343,7 +344,7 @@ template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
                                            std::int64_t words, std::int64_t leaves,
                                            KernelForm form) {
-  // Enough for fewer words, too, of which more rows may exist at a time.
+  // Large enough for fewer words, too, of which more rows may exist at a time.
   const std::int64_t first =
       std::min(rows * words, std::max(logits_of_chunk(form), granule * words));
   const std::int64_t logits = rows * block_words(rows, words);

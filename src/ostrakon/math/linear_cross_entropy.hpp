@@ -7,13 +7,13 @@
 
 namespace ostrakon::math {
 
-/// The last linear layer and the cross-entropy in one, over chunks of rows, so that the matrix of
+/// The last linear layer fused with the cross-entropy, over chunks of rows, so that the matrix of
 /// logits (rows x vocabulary) never exists. Shapes: x, dx (rows, width); weight, dweight
 /// (vocabulary, width); targets, losses (rows). losses[r] = -log softmax(x weight^T)(r,
-/// targets[r]), natural logarithm. Targets must lie in [0, vocabulary): checked where they were
-/// loaded.
+/// targets[r]), natural logarithm. Targets must be in [0, vocabulary); this is checked when they
+/// are loaded.
 
-/// Elements of T (not bytes) of `workspace`, here or in another form.
+/// Elements of T (not bytes) of `workspace`, for kernels of `form`.
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
                                             KernelForm form = kernel_form);
@@ -23,18 +23,18 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
                                   View<T*> workspace);
 
-/// Loss and gradient in one pass: losses as above; dx and dweight, overwritten, are the gradients
-/// of scale * sum(losses). Where dweight does not exist it is not computed.
+/// Computes losses and gradients in one pass: dx and dweight, overwritten, are the gradients of
+/// scale * sum(losses). An empty dweight is not computed.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                    View<const std::int32_t*> targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace);
 
-/// Does what linear_cross_entropy does, with dweight as the sum over `pieces` equal runs of rows by
+/// As linear_cross_entropy_backward, with dweight as the sum over `pieces` equal runs of rows by
 /// the tree of piece_tree.hpp. On the host in fp32 losses and dx do not depend on the number of
-/// rows. It takes one product more: losses first, then the logits of some words of all rows once
-/// again, so that neither all logits nor copies of dweight exist.
+/// rows. It takes one more product: losses come first, then the logits of some words of all rows
+/// are computed again, so that neither all logits nor copies of dweight exist.
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
                                                      std::int64_t vocabulary, std::int64_t pieces,
@@ -48,36 +48,38 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
                                             View<compute_t<T>**> dweight, std::int64_t pieces,
                                             View<T*> workspace);
 
-// In what follows the vocabulary comes in pieces of `words` words, the last one maybe fewer, each
-// computed by itself, here or by another rank: statistics of all pieces first, then losses from
-// them, then gradients of each. Results do not depend on who has which pieces.
+// The next functions divide the vocabulary into pieces of `words` words, the last one perhaps
+// fewer. Each piece is computed separately, here or on another rank: statistics of all pieces
+// first, then losses from them, then gradients of each. Results do not depend on how pieces are
+// distributed.
 
-/// Rows of `statistics` for each piece: the largest logit, the sum of exponentials relative to it,
-/// and the target's logit where the piece has it.
+/// Rows of `statistics` per piece: the largest logit, the sum of exponentials relative to it, and
+/// the target's logit if the piece has it.
 constexpr std::int64_t piece_statistics = 3;
 
-/// Elements of T (not bytes) of `workspace` of the next and the last function.
+/// Elements of T (not bytes) of `workspace` for cross_entropy_statistics and
+/// cross_entropy_gradients.
 template <class T>
 std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width,
                                            std::int64_t words, std::int64_t leaves,
                                            KernelForm form = kernel_form);
 
-/// statistics (piece_statistics, rows) of the piece with `weight` (words, width), whose first word
-/// is `first_word`.
+/// Computes statistics (piece_statistics, rows) of the piece with `weight` (words, width), whose
+/// first word is `first_word`.
 template <class T>
 void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
                               std::int64_t first_word, View<const std::int32_t*> targets,
                               View<compute_t<T>**> statistics, View<T*> workspace);
 
-/// losses, and the logs of the sums of exponentials (rows), from the statistics of all pieces, one
-/// after the other. Totals are added by the tree of piece_tree.hpp.
+/// Computes losses, and the logs of the sums of exponentials (rows), from the concatenated
+/// statistics of all pieces. Sums over pieces are by the tree of piece_tree.hpp.
 template <class C>
 void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
                         View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums);
 
-/// The gradients of scale * sum(losses) from one piece: dx (rows, width) with its words' terms
-/// alone, and dweight (words, width), where it exists, as a sum over `leaves` equal runs of rows by
-/// the same tree. Both overwritten.
+/// Computes the gradients of scale * sum(losses) from one piece: dx (rows, width) with the terms of
+/// its words only, and dweight (words, width), unless empty, as a sum over `leaves` equal runs of
+/// rows by the tree of piece_tree.hpp. Both are overwritten.
 template <class T>
 void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
                              std::int64_t first_word, View<const std::int32_t*> targets,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products of 16 x 16 tiles of 16-bit elements, summed up in float, in the registers of a warp: the
-// one place that knows tensor cores. On CUDA from sm_80 on they are the instructions mma.sync,
-// ldmatrix and cp.async; in the device form on a host (OSTRAKON_DEVICE_KERNELS) a warp is one
-// thread, which holds whole tiles. Elsewhere there are none: a HIP warp would need its own
-// instructions, and older CUDA devices have no mma.sync of this shape.
+// Products of 16 x 16 tiles of 16-bit elements, summed in float, in the registers of a warp. All
+// use of tensor cores is here. On CUDA from sm_80 on they are the instructions mma.sync, ldmatrix
+// and cp.async; in the device form on a host (OSTRAKON_DEVICE_KERNELS) a warp is one thread, which
+// holds whole tiles. Other devices have no tiles: a HIP warp would need its own instructions, and
+// older CUDA devices have no mma.sync of this shape.
 
 #include <cmath>
 #include <limits>
@@ -16,15 +16,15 @@ namespace ostrakon::math {
 /// Rows and columns of a tile.
 constexpr int tile_size = 16;
 
-/// Says which elements of a tile each lane of a warp has: `rows` x `columns` of them. PTX ISA,
-/// "Matrix Fragments for mma.m16n8k16", two such products side by side.
+/// The elements of a tile that each lane of a warp holds: `rows` x `columns`. PTX ISA, "Matrix
+/// Fragments for mma.m16n8k16", two such products side by side.
 struct WarpTileLayout {
   static constexpr int lanes = 32;
   static constexpr int rows = 2;
   static constexpr int columns = 4;
 
-  // For sums and left operands these give the place in the tile of row r and column c of a lane's
-  // elements, and their place in its registers.
+  // For sums and left operands: position in the tile of row r and column c of a lane's elements,
+  // and their index in its registers.
   KOKKOS_INLINE_FUNCTION static constexpr int row(int lane, int r) { return lane / 4 + 8 * r; }
   KOKKOS_INLINE_FUNCTION static constexpr int column(int lane, int c) {
     return lane % 4 * 2 + c % 2 + c / 2 * 8;
@@ -32,16 +32,16 @@ struct WarpTileLayout {
   KOKKOS_INLINE_FUNCTION static constexpr int element(int r, int c) {
     return c / 2 * 4 + r * 2 + c % 2;
   }
-  /// Whether no lane before this one has elements of its rows.
+  /// Whether this is the first lane with elements of its rows.
   KOKKOS_INLINE_FUNCTION static constexpr bool is_first_of_row(int lane) { return lane % 4 == 0; }
 
-  // The row, and the first of the eight columns, that a lane points ldmatrix at: of the rows of a
-  // left operand, or of a right one (transposed as it is loaded) ...
+  // Row, and first of eight columns, whose address a lane passes to ldmatrix, for a left operand,
+  // or for a right operand (transposed by the load).
   KOKKOS_INLINE_FUNCTION static constexpr int load_row(int lane) {
     return lane % 8 + lane / 8 % 2 * 8;
   }
   KOKKOS_INLINE_FUNCTION static constexpr int load_column(int lane) { return lane / 16 * 8; }
-  // ... and of rows that are the columns of a right operand.
+  // Row and first column for a right operand whose columns are rows in memory.
   KOKKOS_INLINE_FUNCTION static constexpr int load_row_transposed(int lane) {
     return lane % 8 + lane / 16 * 8;
   }
@@ -50,7 +50,7 @@ struct WarpTileLayout {
   }
 };
 
-/// A lane that has all of the tile.
+/// The layout on a host: one lane holds the whole tile.
 struct WholeTileLayout {
   static constexpr int lanes = 1;
   static constexpr int rows = tile_size;
@@ -66,12 +66,12 @@ struct WholeTileLayout {
 
 using TileLayout = std::conditional_t<OSTRAKON_WARP_TILES == 1, WarpTileLayout, WholeTileLayout>;
 
-constexpr int tile_elements = TileLayout::rows * TileLayout::columns;  ///< of a lane
-/// Threads and warps of a team that works on tiles.
+constexpr int tile_elements = TileLayout::rows * TileLayout::columns;  ///< per lane
+/// Threads and warps of a team that computes tiles.
 constexpr int tile_team_threads = OSTRAKON_WARP_TILES == 1 ? 128 : 1;
 constexpr int tile_team_warps = tile_team_threads / TileLayout::lanes;
 
-/// body(i) for i in [0, n), all of them written out: registers have no index when a program runs.
+/// Runs body(i) for i in [0, n), fully unrolled, as registers can't be indexed at run time.
 template <int n, class Body>
 KOKKOS_INLINE_FUNCTION void unrolled(const Body& body) {
 #if defined(__CUDA_ARCH__)
@@ -80,7 +80,7 @@ KOKKOS_INLINE_FUNCTION void unrolled(const Body& body) {
   for (int i = 0; i < n; ++i) body(i);
 }
 
-/// Runs them one after the other, where both at once would take too many registers.
+/// Runs body(i) in a loop that is not unrolled, to save registers.
 template <class Body>
 KOKKOS_INLINE_FUNCTION void rolled(int n, const Body& body) {
 #if defined(__CUDA_ARCH__)
@@ -89,8 +89,8 @@ KOKKOS_INLINE_FUNCTION void rolled(int n, const Body& body) {
   for (int i = 0; i < n; ++i) body(i);
 }
 
-/// body(r, c, e) for each element that a lane has of a tile: its row and column among the lane's,
-/// its place in registers.
+/// Runs body(r, c, e) for each element of a tile that a lane has: its row and column among the
+/// lane's, and its register.
 template <class Body>
 KOKKOS_INLINE_FUNCTION void for_each_own(const Body& body) {
   unrolled<TileLayout::rows>([&](int r) {
@@ -100,7 +100,7 @@ KOKKOS_INLINE_FUNCTION void for_each_own(const Body& body) {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// 2^x within 2 units in the last place; 0 below 2^-126.
+/// Returns 2^x within 2 units in the last place; 0 below 2^-126.
 KOKKOS_INLINE_FUNCTION float tile_exp2(float x) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -111,7 +111,7 @@ KOKKOS_INLINE_FUNCTION float tile_exp2(float x) {
 #endif
 }
 
-/// Two elements in a word, the first in its lower half, rounded to nearest.
+/// Packs two elements into a word, the first in its lower half, rounded to nearest.
 template <class T>
 KOKKOS_INLINE_FUNCTION std::uint32_t packed_pair(float first, float second) {
 #if defined(__CUDA_ARCH__)
@@ -126,7 +126,7 @@ KOKKOS_INLINE_FUNCTION std::uint32_t packed_pair(float first, float second) {
 #endif
 }
 
-/// A float for each row of a tile that a lane has elements of.
+/// One float per row of a tile of which a lane has elements.
 struct TileRows {
   float at[TileLayout::rows];
 
@@ -134,7 +134,7 @@ struct TileRows {
     unrolled<TileLayout::rows>([&](int r) { at[r] = value; });
   }
 
-  /// at[r] = combine over the lanes that share the row, all of which get it.
+  /// at[r] = the combination over the lanes that share the row, in all of these lanes.
   template <class Combine>
   KOKKOS_INLINE_FUNCTION void combine_lanes([[maybe_unused]] const Combine& combine) {
 #if defined(__CUDA_ARCH__)
@@ -147,7 +147,7 @@ struct TileRows {
 };
 
 /// Rows of `width` elements in shared memory, aligned to `shared_alignment`. Groups of eight
-/// elements change places within a row, so that the same columns of eight rows are in different
+/// elements are swizzled within a row, so that the same columns of eight rows are in different
 /// banks.
 template <class T, int width>
 class SharedRows {
@@ -157,9 +157,9 @@ class SharedRows {
 
   KOKKOS_INLINE_FUNCTION explicit SharedRows(T* data) : data_(data) {}
 
-  /// From `row`, a multiple of 16, on.
+  /// Returns the rows from `row`, a multiple of 16, on.
   KOKKOS_INLINE_FUNCTION SharedRows from(int row) const { return SharedRows(data_ + row * width); }
-  /// Eight elements from `column`, a multiple of 8, on.
+  /// Returns the address of eight elements from `column`, a multiple of 8, on.
   KOKKOS_INLINE_FUNCTION T* at(int row, int column) const {
     return data_ + row * width + ((column / 8) ^ (row & 7)) * 8;
   }
@@ -173,20 +173,21 @@ class SharedRows {
 constexpr int shared_alignment = 256;
 
 #if defined(__CUDA_ARCH__)
-/// What instructions take for shared memory.
+/// Returns the address of shared memory for instructions.
 KOKKOS_INLINE_FUNCTION std::uint32_t shared_address(const void* x) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
 }
 #endif
 
-/// Begins to copy `bytes`, 4 or 16, to `offset` bytes behind `to` in shared memory, zeros where
-/// there are none to be copied. Both are aligned to so many.
+/// Begins an asynchronous copy of `bytes`, 4 or 16, to `offset` bytes behind `to` in shared memory;
+/// writes zeros unless `exists`. Both addresses are aligned to `bytes`.
 template <int bytes>
 KOKKOS_INLINE_FUNCTION void begin_copy(void* to, int offset, const void* from, bool exists) {
 #if defined(__CUDA_ARCH__)
-  // The sum is in here, as compilers else keep one for each copy in registers, around the loop.
+  // The address is added here, as compilers would otherwise keep one register per copy across the
+  // loop.
   const int read = exists ? bytes : 0;
-  if constexpr (bytes == 16)  // not by way of the first cache
+  if constexpr (bytes == 16)  // bypasses the L1 cache
     asm volatile(
         "{ .reg .u32 a; add.u32 a, %0, %1; cp.async.cg.shared.global [a], [%2], 16, %3; }" ::"r"(
             shared_address(to)),
@@ -207,7 +208,7 @@ KOKKOS_INLINE_FUNCTION void begin_copy(void* to, int offset, const void* from, b
 #endif
 }
 
-/// For arrays that vectors of 16 bytes don't fit.
+/// Copies rows of arrays that are not aligned to vectors of 16 bytes.
 template <int rows, class T, int width>
 KOKKOS_INLINE_FUNCTION void copy_rows_by_element(const TeamMember& team,
                                                  const SharedRows<T, width>& to, const T* from,
@@ -221,12 +222,12 @@ KOKKOS_INLINE_FUNCTION void copy_rows_by_element(const TeamMember& team,
   }
 }
 
-/// Begins to copy to rows [0, rows): `count` of them are at `from`, `stride` elements apart, the
-/// others become zero. The team does it together.
+/// Begins to copy to rows [0, rows): `count` of them from `from`, `stride` elements apart, the
+/// others become zero. All threads of the team take part.
 template <int rows, class T, int width>
 KOKKOS_INLINE_FUNCTION void begin_copy_rows(const TeamMember& team, const SharedRows<T, width>& to,
                                             const T* from, std::int64_t stride, int count) {
-  // A thread has the same columns of every row that it copies, so that addresses are few.
+  // A thread copies the same columns of every row, which limits the number of addresses.
   constexpr int groups = SharedRows<T, width>::groups;
   constexpr int across = groups < tile_team_threads ? groups : tile_team_threads;
   constexpr int down = tile_team_threads / across;
@@ -240,7 +241,7 @@ KOKKOS_INLINE_FUNCTION void begin_copy_rows(const TeamMember& team, const Shared
     const T* source = from + first_row * stride + column;
     unrolled<rows / down>([&](int r) {
       const bool exists = r * down + first_row < count;
-      // Eight rows further on the groups are in the same places.
+      // The swizzle repeats every eight rows.
       T* const place = to.at(r * down % 8 + first_row, column);
       begin_copy<16>(place, r * down / 8 * 8 * SharedRows<T, width>::row_bytes,
                      exists ? source : from, exists);
@@ -249,8 +250,8 @@ KOKKOS_INLINE_FUNCTION void begin_copy_rows(const TeamMember& team, const Shared
   });
 }
 
-/// What the threads of the team began to copy is there for all of them; and they have all come
-/// here, so that what they read before may be overwritten.
+/// Waits for the copies that the team's threads have begun. It is a barrier: afterwards all threads
+/// may read the data, and overwrite data that was read before.
 KOKKOS_INLINE_FUNCTION void end_copies(const TeamMember& team) {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -258,7 +259,7 @@ KOKKOS_INLINE_FUNCTION void end_copies(const TeamMember& team) {
   team.team_barrier();
 }
 
-/// Rows [row, row + 16) of `from` to those of `count` rows at `to` that exist, by one warp.
+/// Stores rows [row, row + 16) of `from` in the `count` valid rows at `to`, by one warp.
 template <class T, int width>
 KOKKOS_INLINE_FUNCTION void store_rows(int lane, const SharedRows<T, width>& from, int row, T* to,
                                        std::int64_t stride, int count) {
@@ -271,8 +272,8 @@ KOKKOS_INLINE_FUNCTION void store_rows(int lane, const SharedRows<T, width>& fro
 }
 
 #if OSTRAKON_WARP_TILES
-/// Four matrices of 8 x 8 elements from the tile at (row, column) of x, of which each lane points
-/// at a row: (lane_row, lane_column) in the tile.
+/// Loads four matrices of 8 x 8 elements of the tile at (row, column) of x; each lane gives the
+/// address of a row: (lane_row, lane_column) in the tile.
 template <bool transposed, class T, int width>
 KOKKOS_INLINE_FUNCTION void load_matrices([[maybe_unused]] const SharedRows<T, width>& x,
                                           [[maybe_unused]] int row, [[maybe_unused]] int column,
@@ -280,8 +281,8 @@ KOKKOS_INLINE_FUNCTION void load_matrices([[maybe_unused]] const SharedRows<T, w
                                           [[maybe_unused]] int lane_column,
                                           [[maybe_unused]] std::uint32_t (&packed)[4]) {
 #if defined(__CUDA_ARCH__)
-  // x.at(row + lane_row, column + lane_column), as row and column are multiples of 16. In here, as
-  // in begin_copy.
+  // The address is x.at(row + lane_row, column + lane_column), as row and column are multiples of
+  // 16. It is added here for the same reason as in begin_copy.
   const std::uint32_t of_lane = shared_address(x.at(lane_row, lane_column));
   const int column_bytes = column * static_cast<int>(sizeof(T));
   const int row_bytes = row * SharedRows<T, width>::row_bytes;
@@ -303,7 +304,7 @@ KOKKOS_INLINE_FUNCTION void load_matrices([[maybe_unused]] const SharedRows<T, w
 }
 #endif
 
-/// Operands of products, opaque but for what follows.
+/// An operand of products, opaque except for the functions below.
 template <class T>
 struct OperandTile {
 #if OSTRAKON_WARP_TILES
@@ -317,7 +318,7 @@ struct LeftTile : OperandTile<T> {};
 template <class T>
 struct RightTile : OperandTile<T> {};
 
-/// left(i, k) = x(row + i, column + k).
+/// Loads left(i, k) = x(row + i, column + k).
 template <class T, int width>
 KOKKOS_INLINE_FUNCTION LeftTile<T> load_left(int lane, const SharedRows<T, width>& x, int row,
                                              int column) {
@@ -332,7 +333,7 @@ KOKKOS_INLINE_FUNCTION LeftTile<T> load_left(int lane, const SharedRows<T, width
   return tile;
 }
 
-/// right(k, j) = x(row + k, column + j).
+/// Loads right(k, j) = x(row + k, column + j).
 template <class T, int width>
 KOKKOS_INLINE_FUNCTION RightTile<T> load_right(int lane, const SharedRows<T, width>& x, int row,
                                                int column) {
@@ -347,7 +348,7 @@ KOKKOS_INLINE_FUNCTION RightTile<T> load_right(int lane, const SharedRows<T, wid
   return tile;
 }
 
-/// right(k, j) = x(row + j, column + k).
+/// Loads right(k, j) = x(row + j, column + k).
 template <class T, int width>
 KOKKOS_INLINE_FUNCTION RightTile<T> load_right_transposed(int lane, const SharedRows<T, width>& x,
                                                           int row, int column) {
@@ -362,7 +363,8 @@ KOKKOS_INLINE_FUNCTION RightTile<T> load_right_transposed(int lane, const Shared
   return tile;
 }
 
-/// sums[r] += the sum of a(i, k) b(i, k) over the k that this lane has of row r, i its place.
+/// sums[r] += the sum of a(i, k) b(i, k) over this lane's elements k of row r, where i is its row
+/// in the tile.
 template <class T>
 KOKKOS_INLINE_FUNCTION void add_row_products(const LeftTile<T>& a, const LeftTile<T>& b,
                                              TileRows& sums) {
@@ -378,7 +380,7 @@ KOKKOS_INLINE_FUNCTION void add_row_products(const LeftTile<T>& a, const LeftTil
   });
 }
 
-/// Sums of products.
+/// A tile of sums in float.
 struct SumTile {
   float at[tile_elements];
 
@@ -386,7 +388,7 @@ struct SumTile {
     unrolled<tile_elements>([&](int e) { at[e] = 0; });
   }
 
-  /// x = f(r, j, x, others...) for each element that this lane has: r counts its rows, j is the
+  /// x = f(r, j, x, others...) for each element of this lane: r is its row among the lane's, j its
   /// column, others are the same element of other tiles.
   template <class F, class... Others>
   KOKKOS_INLINE_FUNCTION void map(int lane, const F& f, const Others&... others) {
@@ -395,7 +397,7 @@ struct SumTile {
     });
   }
 
-  /// this += left right
+  /// this += left * right.
   template <class T>
   KOKKOS_INLINE_FUNCTION void add_product(const LeftTile<T>& left, const RightTile<T>& right) {
 #if !OSTRAKON_WARP_TILES
@@ -421,7 +423,7 @@ struct SumTile {
     return tile;
   }
 
-  /// to(row + i, column + j) = this(i, j), rounded to T.
+  /// Stores to(row + i, column + j) = this(i, j), rounded to T.
   template <class T, int width>
   KOKKOS_INLINE_FUNCTION void store(int lane, const SharedRows<T, width>& to, int row,
                                     int column) const {
@@ -432,7 +434,7 @@ struct SumTile {
     });
   }
 
-  /// The rows below `count`, of rows `stride` elements apart, beginning with `row`.
+  /// Stores the rows below `count`, `stride` elements apart, beginning with `row`.
   KOKKOS_INLINE_FUNCTION void store_wide(int lane, float* to, std::int64_t stride, int row,
                                          int count) const {
     for_each_pair([&](int r, int c, float first, float second) {
@@ -457,7 +459,7 @@ struct SumTile {
   }
 
 #if OSTRAKON_WARP_TILES
-  /// 16 x 8 sums += 16 x 16 and 16 x 8 elements.
+  /// 16 x 8 sums += the product of 16 x 16 and 16 x 8 elements.
   template <class T>
   KOKKOS_INLINE_FUNCTION static void multiply(
       [[maybe_unused]] const std::uint32_t (&a)[4], [[maybe_unused]] std::uint32_t b0,

@@ -13,7 +13,7 @@ namespace ostrakon::math {
 
 namespace {
 
-/// `mean` and `rstd` of rows: RMS norm need not have a mean.
+/// Checks `mean` and `rstd` of rows; RMS norm needs no mean.
 template <class C>
 void check_statistics(const char* name, NormKind kind, std::int64_t rows, View<const C*> mean,
                       View<const C*> rstd) {
@@ -24,8 +24,8 @@ void check_statistics(const char* name, NormKind kind, std::int64_t rows, View<c
   require_size(name, "rstd", rstd, rows);
 }
 
-// norm_forward and norm_apply share this one kernel, so that both round alike: compilers may fuse a
-// product and a sum in one copy of an expression and not in another.
+// norm_forward and norm_apply share this kernel, so that both round equally: compilers may fuse a
+// product and a sum in one instance of an expression and not in another.
 template <class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
                double epsilon, View<const T**> x, View<const T*> weight, View<const T*> bias,
@@ -117,9 +117,8 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
         const auto din = dx.row(r);
         const C center = centered ? mean[r] : C(0);
         const C scale = rstd[r];
-        // With n = (x - mean) rstd and g = dy weight, both of this row:
-        // dL/dx = rstd (g - average(g) - n average(g n)), without average(g) where none is
-        // subtracted.
+        // With n = (x - mean) rstd and g = dy weight, both of this row: dL/dx = rstd (g -
+        // average(g) - n average(g n)), without average(g) for RMS norm.
         C average = 0;
         if (centered)
           average = row.template sum_of<C>([](std::int64_t, C d, C factor) { return d * factor; },
@@ -149,8 +148,8 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
 #if !OSTRAKON_ON_DEVICE
 namespace {
 
-/// Adds the terms of `count` rows from `row` on, row after row, to sums of `columns` columns from
-/// `first` on. Those of several rows are added to a sum between reading and writing it.
+/// Adds the terms of `count` rows from `row` on, row by row, to sums of `columns` columns from
+/// `first` on. Each sum is loaded and stored once for all of these rows.
 template <int count, class T, class C>
 void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<const C*>& rstd,
                const View<const T**>& dy, bool centered, std::int64_t row, std::int64_t first,
@@ -178,13 +177,13 @@ void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<
 #else
 namespace {
 
-/// What a row adds to the gradients of the weight and, with two outputs, of the bias.
+/// The contribution of a row to the gradients of the weight and, with two outputs, of the bias.
 template <class T, int outputs>
 struct NormTerms {
   using C = compute_t<T>;
   static constexpr int vector = vector_elements<T>();
   View<const T**> x, dy;
-  View<const C*> mean;  ///< null where none is subtracted
+  View<const C*> mean;  ///< null for RMS norm
   View<const C*> rstd;
 
   template <int n>
@@ -219,7 +218,7 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
   require_size_if_any(name, "dbias", dbias, width);
   const bool centered = kind == NormKind::layernorm;
 #if OSTRAKON_ON_DEVICE
-  // Bias and weight at once, as both read dy.
+  // Bias and weight are computed together, as both read dy.
   if (dweight && dbias)
     sum_over_rows<C, 2>(exec, name, rows, width,
                         NormTerms<T, 2>{x, dy, centered ? mean : View<const C*>(), rstd},
@@ -232,10 +231,10 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
     column_sums<T>(exec, dy, dbias);
 #else
   if (!dweight && !dbias) return;
-  // Rows are summed in blocks: rounding errors grow with the block and the number of blocks, not
-  // with their product.
+  // Rows are summed in blocks: the rounding error grows with the sum of block size and number of
+  // blocks, not with their product.
   constexpr std::int64_t rows_per_block = 64;
-  // The longer the pieces of rows, the better a prefetcher does; but each thread gets one.
+  // Long pieces of rows help the prefetcher, but each thread needs a piece.
   constexpr std::int64_t most_columns = 1024, least_columns = 64;
   std::int64_t columns_per_item = most_columns;
   while (columns_per_item > least_columns &&

@@ -13,32 +13,32 @@ constexpr Named<NormKind> norm_names[] = {{NormKind::layernorm, "layernorm"},
                                           {NormKind::rmsnorm, "rmsnorm"}};
 constexpr const char* name(NormKind kind) { return name_in(norm_names, kind); }
 
-/// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm.
-/// Shapes: x, y (rows, width); weight, bias (width), bias may not exist; mean, rstd (rows),
-/// written. `mean` need not exist for rmsnorm.
+/// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm. Shapes: x, y (rows,
+/// width); weight, bias (width), bias may be empty; mean, rstd (rows), written. `mean` may be empty
+/// for rmsnorm.
 template <class T>
 void norm_forward(const Exec& exec, NormKind kind, double epsilon, View<const T**> x,
                   View<const T*> weight, View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
                   View<compute_t<T>*> rstd);
 
-/// y again from the saved mean and rstd, bit for bit what norm_forward wrote.
+/// Recomputes y from the saved mean and rstd, with the bits of norm_forward.
 template <class T>
 void norm_apply(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
                 View<const T*> bias, View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                 View<T**> y);
 
-/// Whether a gradient overwrites its output, which is not read then, or is added to it.
+/// Whether a gradient overwrites its output, which is then not read, or is added to it.
 enum class GradientUpdate { overwrite, add };
 
-/// dx = dL/dx or dx += dL/dx where `dy` is dL/dy. Shapes as in norm_forward.
+/// dx = dL/dx or dx += dL/dx, for dy = dL/dy. Shapes as in norm_forward.
 template <class T>
 void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
                          View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                          View<const T**> dy, View<T**> dx,
                          GradientUpdate update = GradientUpdate::add);
 
-/// dweight, dbias (width): overwritten, summed over rows in a fixed order. One that does not
-/// exist is not computed.
+/// dweight, dbias (width): overwritten, summed over rows in a fixed order. An empty one is not
+/// computed.
 template <class T>
 void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
                               View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,

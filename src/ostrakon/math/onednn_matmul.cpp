@@ -21,7 +21,8 @@ memory::data_type data_type(Format format) {
                                   : memory::data_type::f32;
 }
 
-/// What oneDNN compiled for one kind of product, with memory objects that only lack addresses.
+/// A compiled oneDNN primitive for one kind of product, with memory objects that only lack
+/// addresses.
 class Compiled {
  public:
   Compiled(const dnnl::engine& engine, const Product& product) {
@@ -66,8 +67,8 @@ class Compiled {
   std::unordered_map<int, memory> arguments_;
 };
 
-/// A thread's cache of products: a training step repeats its few hundred. Null where oneDNN has no
-/// code.
+/// A thread's cache of compiled products: a training step repeats a few hundred. Null if oneDNN has
+/// no implementation.
 class Products {
  public:
   Compiled* find(const Product& p) {
@@ -97,7 +98,8 @@ class Products {
   std::map<Key, std::unique_ptr<Compiled>> compiled_;
 };
 
-/// Instruction sets of oneDNN are sets of bits, and each has those of the sets that it includes.
+/// Whether the processor has an instruction set: oneDNN's are bit sets that contain the sets they
+/// include.
 [[maybe_unused]] bool processor_has(dnnl::cpu_isa isa) {
   const auto here = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(isa);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products of 16-bit matrices by oneDNN, on processors that have instructions for them. Only
-// gemm.cpp and gemm_facts.cpp include this.
+// Products of 16-bit matrices by oneDNN, on processors with instructions for them. Only gemm.cpp
+// and gemm_facts.cpp include this file.
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
@@ -16,12 +16,12 @@ constexpr Format format_of = std::is_same<T, bf16>::value   ? Format::bf16
                              : std::is_same<T, fp16>::value ? Format::fp16
                                                             : Format::fp32;
 
-/// Whether this oneDNN multiplies matrices of `format` on this processor faster than their
-/// conversions to float.
+/// Whether this oneDNN multiplies matrices of `format` on this processor faster than float
+/// matrices.
 bool multiplies(Format format);
 
-/// C = alpha A B + beta C for A (m, k), B (k, n) and C (m, n), all at least 1 long. Rows of C are
-/// c_row apart. Sums are float.
+/// C = alpha A B + beta C for A (m, k), B (k, n) and C (m, n), with m, n and k at least 1. Rows of
+/// C are c_row apart. Sums are float.
 struct Product {
   Format factors, result;
   std::int64_t m, n, k;
@@ -30,7 +30,7 @@ struct Product {
   float alpha, beta;
 };
 
-/// False, and nothing done, where oneDNN has no code for such a product.
+/// Computes a product; returns false, doing nothing, if oneDNN has no implementation for it.
 bool multiply(const Product& product, const void* a, const void* b, void* c);
 
 }  // namespace ostrakon::math::onednn

@@ -14,7 +14,8 @@ namespace ostrakon::math {
 namespace {
 
 #if defined(OSTRAKON_X86_TILES)
-/// Conversions of fp16, which every processor with AVX2 has, but not every virtual machine.
+/// Whether this machine converts fp16: every processor with AVX2 does, but not every virtual
+/// machine.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned f16c = 1u << 29;
@@ -37,7 +38,7 @@ const TileKernels& kernels() {
   return chosen;
 }
 
-/// One for all kinds of C in 16 bits.
+/// One workspace for all kinds of C in 16 bits.
 template <bool is_16bit>
 struct TileRoom {
   static constexpr std::int64_t bytes = 4 * (is_16bit ? tile_room_16bit : tile_room);

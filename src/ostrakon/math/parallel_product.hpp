@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A product on the threads of OpenMP, where any rows and columns of it have its bits when they are
+// Runs a product on OpenMP threads, if rows and columns of it have the same bits when they are
 // computed alone.
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace ostrakon::math {
 
-/// multiply(part, a, b, c) of part `index` of `count` of the rows of C, which other kernels divide,
-/// too, so that they stay in a thread's caches; or of its columns where these are many more, or
-/// rows too few for all threads.
+/// Calls multiply(part, a, b, c) for part `index` of `count` of the rows of C. Other kernels divide
+/// rows in the same way, so that they stay in a thread's caches. Columns are divided instead if
+/// there are many more of them, or too few rows for all threads.
 template <class T, class C, class Multiply>
 void multiply_part(const OrderedProduct& whole, const T* a, const T* b, C* c, std::int64_t index,
                    std::int64_t count, const Multiply& multiply) {
-  constexpr std::int64_t granule = 32;  // of columns: no cache line of C is for two threads
+  constexpr std::int64_t granule = 32;  // columns; no cache line of C is shared
   const auto granules_of = [](std::int64_t all) { return (all + granule - 1) / granule; };
   const bool columns = whole.n > 4 * whole.m || (granules_of(whole.m) < count && whole.n > whole.m);
   const std::int64_t size = columns ? whole.n : whole.m;
@@ -39,12 +39,12 @@ void multiply_part(const OrderedProduct& whole, const T* a, const T* b, C* c, st
   }
 }
 
-/// multiply(part, a, b, c) of all parts, on as many threads as omp_get_max_threads() says.
+/// Calls multiply(part, a, b, c) for all parts, on omp_get_max_threads() threads.
 template <class T, class C, class Multiply>
 void multiply_on_threads(const OrderedProduct& product, const T* a, const T* b, C* c,
                          const Multiply& multiply) {
 #if defined(_OPENMP)
-  // Where a thread has so few multiplications, it starts slower than they are done.
+  // With fewer multiplications per thread, starting the threads takes longer than the product.
   constexpr std::int64_t enough = std::int64_t{1} << 16;
   if (omp_get_max_threads() > 1 && product.m * product.n * product.k >= 2 * enough) {
 #pragma omp parallel

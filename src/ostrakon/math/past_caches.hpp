@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Writing large arrays past the caches, where the processor can: a line is not fetched before it is
-// written, and what is in the caches stays there. Not for what is read again soon.
+// Non-temporal stores of large arrays, if the processor has them: a line is not fetched before it
+// is written, and cached data stays. Not for data that is read again soon.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,16 +11,16 @@
 #include <immintrin.h>
 #endif
 
-// In an unnamed namespace: sources with flags of their own have other vectors.
+// These are in an unnamed namespace, as sources with other compiler flags have other vectors.
 
 namespace ostrakon::math {
 namespace {
 
-/// Whether an array is too large to be found in a core's caches when it is read.
+/// Whether an array is too large for a core's caches.
 constexpr bool exceeds_caches(std::int64_t bytes) { return bytes > (std::int64_t{8} << 20); }
 
 #if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
-/// Holds as many floats as one instruction moves.
+/// The floats that one instruction moves.
 class FloatVector {
  public:
 #if defined(__AVX512F__)
@@ -46,7 +46,7 @@ class FloatVector {
 };
 #endif
 
-/// to = left + right, or left where there is no other. `to` may be one of them.
+/// to = left + right, or left if `right` is null. `to` may be one of them.
 inline void add_past_caches(const float* left, const float* right, float* to, std::int64_t count) {
   std::int64_t i = 0;
 #if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
@@ -61,7 +61,7 @@ inline void add_past_caches(const float* left, const float* right, float* to, st
   for (; i < count; ++i) to[i] = right != nullptr ? left[i] + right[i] : left[i];
 }
 
-/// After these, before others are told of what was written.
+/// Orders these stores before later ones; to be called before other threads are notified.
 inline void finish_past_caches() {
 #if defined(__SSE2__) && !OSTRAKON_ON_DEVICE
   _mm_sfence();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one place that handles the differences of Kokkos 3.4 and Kokkos 5.
+// The differences between Kokkos 3.4 and Kokkos 5 are handled only here.
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
@@ -16,21 +16,20 @@
 
 namespace ostrakon {
 
-/// Where kernels run and where their data are. Everything else derives from these two.
+/// Execution and memory space of kernels. All other spaces derive from these two.
 #if defined(OSTRAKON_MADE_UP_DEVICE)
 using Exec = device::MadeUpExec;
 #else
 using Exec = Kokkos::DefaultExecutionSpace;
 #endif
 using Memory = Exec::memory_space;
-/// What Kokkos runs kernels on.
+/// The Kokkos space that kernels run on.
 using KernelSpace = Kokkos::DefaultExecutionSpace;
 
-// Whether kernels take the form that they have on a device: 1 or 0. For the preprocessor where it
-// must choose, as CUDA allows no kernel inside `if constexpr`; everywhere else `on_device`. With
-// OSTRAKON_DEVICE_KERNELS (CMake: Ostrakon_DEVICE_KERNELS) they do so on Kokkos' host backend: for
-// tests. Whether there is a device at all is `has_device`: kernels of the made-up one are the
-// host's.
+// Whether kernels have their device form: 1 or 0. The macro is for the preprocessor, as CUDA allows
+// no kernel inside `if constexpr`; other code uses `on_device`. With OSTRAKON_DEVICE_KERNELS
+// (CMake: Ostrakon_DEVICE_KERNELS) kernels have this form on Kokkos' host backend, for tests.
+// `has_device` is whether there is a device: kernels of the made-up device have the host form.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) || \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP) ||  \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_SYCL) || defined(OSTRAKON_DEVICE_KERNELS)
@@ -44,7 +43,7 @@ static_assert(on_device == !std::is_same<KernelSpace, Kokkos::DefaultHostExecuti
               "OSTRAKON_ON_DEVICE does not know Kokkos's default execution space");
 #endif
 
-// Whether matrix products run on a device: 1 or 0, and not where only kernels have that form.
+// Whether matrix products run on a device: 1 or 0. It is 0 if only kernels have the device form.
 #if OSTRAKON_ON_DEVICE && !defined(OSTRAKON_DEVICE_KERNELS)
 #define OSTRAKON_PRODUCTS_ON_DEVICE 1
 #else
@@ -52,8 +51,8 @@ static_assert(on_device == !std::is_same<KernelSpace, Kokkos::DefaultHostExecuti
 #endif
 constexpr bool products_on_device = OSTRAKON_PRODUCTS_ON_DEVICE == 1;
 
-// Tiles of 16 bits in registers, see matrix_tile.hpp: whether a warp's lanes share a tile, and
-// whether there are tiles at all: 1 or 0.
+// 16-bit tiles in registers, see matrix_tile.hpp: whether a warp's lanes share a tile, and whether
+// there are tiles at all: 1 or 0.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && \
     !defined(KOKKOS_ARCH_MAXWELL) && !defined(KOKKOS_ARCH_PASCAL) &&                   \
     !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
@@ -69,18 +68,18 @@ constexpr bool products_on_device = OSTRAKON_PRODUCTS_ON_DEVICE == 1;
 
 constexpr bool has_matrix_tiles = OSTRAKON_MATRIX_TILES == 1;
 
-// 1 where the compiler makes code for a device, not for the host, of a function that runs on both.
+// 1 while the compiler generates device code for a function that also runs on the host.
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__) || defined(__SYCL_DEVICE_ONLY__)
 #define OSTRAKON_IN_DEVICE_CODE 1
 #else
 #define OSTRAKON_IN_DEVICE_CODE 0
 #endif
 
-/// Whether host code may follow a pointer into `Memory`, which some devices share with the host.
+/// Whether host code may access `Memory`, which some devices share with the host.
 constexpr bool memory_is_host_accessible = !has_device;
 
 #if OSTRAKON_HAS_DEVICE
-/// The stream that kernels on `exec` go to.
+/// Returns the stream of `exec`.
 inline device::StreamHandle stream_of(const Exec& exec) {
 #if defined(OSTRAKON_MADE_UP_DEVICE)
   return exec.stream();
@@ -92,9 +91,9 @@ inline device::StreamHandle stream_of(const Exec& exec) {
 }
 #endif
 
-/// Runs kernels(where) with what Kokkos is to run them on: now, but on the made-up device when
-/// their turn comes, and not where they are only counted. `variant` tells apart what the made-up
-/// device has to load for the same code: a library's kernels for products of several shapes.
+/// Runs kernels(where) with the execution space for Kokkos: at once, but on the made-up device in
+/// stream order, and not in a LaunchCount. `variant` distinguishes kernels that the made-up device
+/// loads for the same code, such as a library's kernels for products of several shapes.
 template <class Kernels>
 void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels,
             [[maybe_unused]] std::uint64_t variant = 0) {

@@ -10,13 +10,13 @@ struct ProductExtents {
   std::int64_t m, n, k;
 };
 
-/// Says which operands are transposed, and how far their rows are apart.
+/// Transposes of operands, and distances of their rows.
 struct ProductLayout {
   bool turn_a, turn_b;
   std::int64_t lda, ldb, ldc;
 };
 
-/// A product, or a piece of one: where its operands begin.
+/// A product, or a part of one: the addresses of its operands.
 template <class T, class C>
 struct ProductPart {
   const T* a;
@@ -25,12 +25,11 @@ struct ProductPart {
   ProductExtents extents;
 };
 
-/// Divides a product along sizes that are no multiples of 8, as with a vocabulary of 50257 words,
-/// where they are the length of a matrix's rows: in 16 bits cuBLAS takes six times as long for it,
-/// on an H100, as for the multiple below, and the rest is next to nothing. Parts of fewer than
-/// `worth_it` multiplications are not divided. Terms that are left over come first: what they add
-/// up to is rounded to C before the others are added, not the other way round. Calls multiply(part,
-/// beta).
+/// Divides a product at sizes that are row lengths and not multiples of 8, such as a vocabulary of
+/// 50257 words: in 16 bits cuBLAS takes six times as long for it, on an H100, as for the multiple
+/// of 8 below, and the rest takes little time. Parts of fewer than `worth_it` multiplications are
+/// not divided. The rest of the terms comes first, so that its small sum is rounded to C, not the
+/// large one. Calls multiply(part, beta).
 template <class T, class C, class Scale, class Multiply>
 void multiply_in_parts(const ProductPart<T, C>& part, const ProductLayout& layout, Scale beta,
                        std::int64_t worth_it, const Multiply& multiply) {

@@ -10,7 +10,7 @@ namespace ostrakon::math {
 
 namespace {
 
-/// The upper 53 of 64 bits as a number in [0, 1), a multiple of 2^-53.
+/// Returns the upper 53 of 64 bits as a number in [0, 1), a multiple of 2^-53.
 KOKKOS_INLINE_FUNCTION double uniform(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (std::uint64_t{high} << 32) | low;
   return static_cast<double>(static_cast<std::int64_t>(bits >> 11)) * 0x1p-53;
@@ -30,7 +30,7 @@ KOKKOS_INLINE_FUNCTION void normal_pair(std::uint64_t key, std::uint64_t counter
 }  // namespace
 
 std::uint64_t random_key(std::uint64_t seed, const std::string& name) {
-  // FNV-1a over the name, then a finalizer, as FNV-1a alone hardly spreads a last character.
+  // FNV-1a over the name, then a finalizer, as FNV-1a hardly spreads the last character.
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const char character : name)
     hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001B3u;
@@ -42,8 +42,8 @@ void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t f
                  double deviation) {
   const std::int64_t count = x.size();
   if (count == 0) return;
-  // Elements 2c and 2c + 1 of the sequence come from counter c; the range may begin or end in the
-  // midst of a pair.
+  // Elements 2c and 2c + 1 of the sequence come from counter c; the range may begin or end inside a
+  // pair.
   const std::int64_t first_pair = first / 2;
   const std::int64_t pairs = (first + count - 1) / 2 - first_pair + 1;
   for_each_item(

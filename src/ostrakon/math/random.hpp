@@ -6,8 +6,8 @@
 
 namespace ostrakon::math {
 
-/// Random numbers without state: every number is a function of a key and a counter (Philox4x32-10,
-/// Salmon et al. 2011), so any rank can make any part of any sequence.
+/// Counter-based random numbers: every number is a function of a key and a counter (Philox4x32-10,
+/// Salmon et al. 2011), so any rank can generate any part of any sequence.
 struct RandomBits {
   std::uint32_t word[4];
 };
@@ -32,10 +32,11 @@ KOKKOS_INLINE_FUNCTION RandomBits philox(std::uint64_t key, std::uint64_t counte
   return {{x0, x1, x2, x3}};
 }
 
-/// A key from the run's seed and a name, e.g. of a parameter.
+/// Returns a key from the run's seed and a name, e.g. of a parameter.
 std::uint64_t random_key(std::uint64_t seed, const std::string& name);
 
-/// x[i] = mean 0, standard deviation `deviation`, element first + i of the sequence `key`.
+/// Fills x[i] with element first + i of the sequence `key` of normal numbers with mean 0 and
+/// standard deviation `deviation`.
 template <class T>
 void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                  double deviation);

@@ -12,8 +12,8 @@ namespace ostrakon::math {
 
 namespace {
 
-// An item is a block of rows by a block of pairs: it computes its frequencies once for the rows,
-// and sine and cosine of a row once for all heads.
+// An item is a block of rows by a block of pairs: it computes frequencies once for its rows, and
+// sine and cosine of a row once for all heads.
 constexpr std::int64_t rows_per_item = per_item(32);
 constexpr std::int64_t pairs_per_item = per_item(64);
 
@@ -32,7 +32,7 @@ void rotate_rows(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t 
         const std::int64_t pairs = smaller(pairs_per_item, half - first_pair);
         const std::int64_t first_row = item / pair_blocks * rows_per_item;
         const std::int64_t last_row = smaller(first_row + rows_per_item, x.rows());
-        // In double, since the angle's error grows with the position.
+        // Frequencies are double, as the angle's error grows with the position.
         double frequency[pairs_per_item];
         for (std::int64_t i = 0; i < pairs; ++i)
           frequency[i] = pow(
@@ -64,10 +64,10 @@ void rotate_rows(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t 
 
 #if OSTRAKON_ON_DEVICE
 
-// In 16 bits and float a device computes angles as integers and their sines in float, as few of its
-// instructions are in double.
+// For 16-bit and float arrays a device computes angles as integers and sines in float, as it has
+// little throughput in double.
 
-/// The upper 64 bits of a product.
+/// Returns the upper 64 bits of a product.
 KOKKOS_INLINE_FUNCTION std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
   const std::uint64_t a_low = a & 0xFFFFFFFFu, a_high = a >> 32;
   const std::uint64_t b_low = b & 0xFFFFFFFFu, b_high = b >> 32;
@@ -76,14 +76,14 @@ KOKKOS_INLINE_FUNCTION std::uint64_t high_product(std::uint64_t a, std::uint64_t
   return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-/// Turns per position of pairs, in 2^-64 turns: times a position, modulo 2^64, is the angle without
-/// its whole turns, off by no more than position * 2^-61. As products of two factors, so that they
-/// are few enough to be a kernel's arguments.
+/// Rotation per position of each pair, in 2^-64 turns: multiplied by a position, modulo 2^64, it is
+/// the angle without whole turns, with an error of at most position * 2^-61. Stored as products of
+/// two factors, so that they fit into a kernel's arguments.
 class Frequencies {
  public:
   static constexpr std::int64_t pairs = 128;
 
-  /// The frequencies of pairs from `first` on.
+  /// Computes the frequencies of pairs from `first` on.
   Frequencies(double base, std::int64_t head_width, std::int64_t first) {
     require(base >= 1.0, "rotate: base ", base, ", expected at least 1");
     const auto power = [&](std::int64_t pair) {
@@ -105,7 +105,7 @@ class Frequencies {
   std::uint64_t coarse_[pairs / fine], fine_[fine];
 };
 
-/// Pairs [first_pair, first_pair + pairs) of every head of x; a thread has n of them, of some
+/// Rotates pairs [first_pair, first_pair + pairs) of every head of x; a thread has n pairs of some
 /// heads.
 template <int n, class T>
 void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64_t head_width,
@@ -123,7 +123,7 @@ void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64
         const auto position = static_cast<std::uint64_t>(first_position + by_tokens.rest(r));
         const auto values = all.row(r);
         row.loop(threads, [&](std::int64_t item) {
-          // Neighbouring threads have neighbouring pairs.
+          // Neighbouring threads have neighbouring pairs, for coalesced access.
           const std::int64_t group = by_pairs.quotient(item), pair = by_pairs.rest(item) * n;
           float sine[n] = {}, cosine[n] = {};
           for (int i = 0; i < n; ++i) {

@@ -16,7 +16,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Keeps the quotient finite where every score of a row is 0 (sigmoid alone can make such).
+/// Keeps the quotient finite if every score of a row is 0, which is possible with sigmoid.
 template <class C>
 constexpr C least_sum = C(1e-20);
 
@@ -43,7 +43,7 @@ void require_shapes(const char* function, const Router& router, const Routes<C>&
   require_size(function, "assignments", routes.assignments, assignments);
 }
 
-/// Logits of a row -> scores.
+/// Replaces the logits of a row by scores.
 template <class C>
 KOKKOS_INLINE_FUNCTION void score_row(RouterScore score, const View<C*>& row) {
   const std::int64_t experts = row.size();
@@ -61,14 +61,14 @@ KOKKOS_INLINE_FUNCTION void score_row(RouterScore score, const View<C*>& row) {
   for (std::int64_t e = 0; e < experts; ++e) row[e] /= sum;
 }
 
-/// Whether (score, expert) comes before (other, other_expert).
+/// Whether (score, expert) is chosen before (other, other_expert).
 template <class C>
 KOKKOS_INLINE_FUNCTION bool precedes(C score, std::int64_t expert, C other,
                                      std::int64_t other_expert) {
   return score > other || (score == other && expert < other_expert);
 }
 
-/// What experts of a row are chosen by. A score that is not a number comes last.
+/// The keys by which a row's experts are chosen. NaN comes last.
 template <class C>
 struct ChoiceKeys {
   View<const C*> scores, bias;
@@ -79,7 +79,7 @@ struct ChoiceKeys {
   }
 };
 
-/// The sum of the two highest keys of a group, or its only one.
+/// Returns the sum of the two highest keys of a group, or its only key.
 template <class C>
 KOKKOS_INLINE_FUNCTION C key_of_group(const ChoiceKeys<C>& key, std::int64_t group,
                                       std::int64_t size) {
@@ -92,7 +92,7 @@ KOKKOS_INLINE_FUNCTION C key_of_group(const ChoiceKeys<C>& key, std::int64_t gro
   return size == 1 ? first : first + second;
 }
 
-/// Bit g: whether a row's experts may be of group g.
+/// Returns a bit mask: bit g is set if the row's experts may be in group g.
 template <class C>
 KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, std::int64_t groups,
                                                    std::int64_t size, std::int64_t per_token) {
@@ -113,8 +113,8 @@ KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, std
   return found;
 }
 
-/// The experts that come first, of groups whose bit is set, ascending. Each round takes the first
-/// one of those that come after the one before.
+/// Chooses the first experts of the groups whose bit is set, in ascending order. Each round takes
+/// the first expert after the one of the round before.
 template <class C>
 KOKKOS_INLINE_FUNCTION void choose_of_row(const ChoiceKeys<C>& key, std::uint64_t groups,
                                           std::int64_t group_size,
@@ -197,7 +197,8 @@ void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
       });
 }
 
-// An item of work is an expert: it reads all that is chosen, which is little beside the products.
+// An item of work is an expert: it reads all choices, which takes little time compared with the
+// products.
 template <class C>
 void sort_by_expert(const Exec& exec, const Router& router, std::int64_t leaves,
                     const Routes<C>& routes) {
@@ -299,7 +300,8 @@ void router_backward(const Exec& exec, const Router& router, std::int64_t leaves
   const RouterScore score = router.score;
   const bool normalize = router.normalize;
   const C scale = static_cast<C>(router.scale);
-  // Times the rows of the leaf that go to the expert: the derivative by P, over the leaf's rows.
+  // Multiplied by the number of the leaf's rows that go to the expert, it is the derivative with
+  // respect to P, over the leaf's rows.
   const C pull = balance * static_cast<C>(experts) / static_cast<C>(of_leaf * per_token);
   const Routes<C> from = routes;
   for_each_item(
@@ -308,13 +310,13 @@ void router_backward(const Exec& exec, const Router& router, std::int64_t leaves
         const View<const std::int32_t*> chosen =
             from.chosen.range(r * per_token, (r + 1) * per_token);
         const auto dweight = dweights.range(r * per_token, (r + 1) * per_token);
-        const View<C*> d = dlogits.row(r);  // by scores, then by logits
+        const View<C*> d = dlogits.row(r);  // gradient of scores, then of logits
         const std::int64_t first = r / of_leaf;
         const auto pull_of = [&](std::int64_t e) {
           const std::int64_t* const at = &from.offsets[e * leaves + first];
           return pull * static_cast<C>(at[1] - at[0]);
         };
-        C all = 1, mean_pull = 0;  // sum of scores, and sum over experts of their share's pull
+        C all = 1, mean_pull = 0;  // sum of scores; mean of pull, weighted by scores
         if (pull != C(0) && score == RouterScore::sigmoid) {
           all = least_sum<C>;
           for (std::int64_t e = 0; e < experts; ++e) all += scores[e];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One source for kernels that work row by row. On the host a row is a plain loop whose sums run in
-// sixteen lanes, which compilers vectorise and which fixes the order of the additions; on a device
-// a row belongs to a team of threads. For kernels whose elements share what the row has (a sum, a
-// maximum, a token's id); where elements are independent, work_items.hpp wastes no team on it.
+// A common source for kernels that work row by row. On the host a row is a plain loop whose sums
+// use sixteen lanes, which compilers vectorise and which fixes the order of the additions; on a
+// device a team of threads has a row. Use it if the elements of a row share something (a sum, a
+// maximum, a token's id); for independent elements work_items.hpp needs no teams.
 
 #include <algorithm>
 #include <ostrakon/math/vectors.hpp>
@@ -13,17 +13,17 @@
 
 namespace ostrakon::math {
 
-/// What a row kernel calls on the host.
+/// The interface of a row on the host.
 class HostRow {
  public:
-  /// body(i) for i in [0, count), in any order. All of it is done when the call returns.
+  /// Runs body(i) for i in [0, count), in any order; all are done when the call returns.
   template <class Body>
   void loop(std::int64_t count, const Body& body) const {
     for (std::int64_t i = 0; i < count; ++i) body(i);
   }
 
-  // These loop over arrays of one size, of which f gets the elements after their index: on a device
-  // they are read and written in vectors.
+  // The next functions loop over arrays of one size, whose elements f receives after their index.
+  // On a device they are read and written in vectors.
 
   /// out[i] = f(i, in[i]...); `out` may be one of `in`.
   template <class F, class Out, class... In>
@@ -31,7 +31,7 @@ class HostRow {
     for (std::int64_t i = 0; i < out.size(); ++i) out[i] = static_cast<Out>(f(i, in[i]...));
   }
 
-  /// For two arrays: f returns a Two.
+  /// As map, for two outputs: f returns a Two.
   template <class F, class A, class B, class... In>
   void map_two(const F& f, const View<A*>& a, const View<B*>& b, const View<In*>&... in) const {
     for (std::int64_t i = 0; i < a.size(); ++i) {
@@ -41,19 +41,19 @@ class HostRow {
     }
   }
 
-  /// The sum of f(i, in[i]...).
+  /// Returns the sum of f(i, in[i]...).
   template <class T, class F, class First, class... In>
   T sum_of(const F& f, const View<First*>& first, const View<In*>&... in) const {
     return sum<T>(first.size(), [&](std::int64_t i) { return f(i, first[i], in[i]...); });
   }
 
-  /// The largest f(i, x[i]), at least `lowest`.
+  /// Returns the largest f(i, x[i]), at least `lowest`.
   template <class T, class F, class In>
   T maximum_of(const F& f, T lowest, const View<In*>& x) const {
     return maximum(x.size(), lowest, [&](std::int64_t i) { return f(i, x[i]); });
   }
 
-  /// The sum of term(i) for i in [0, count), the same order every time.
+  /// Returns the sum of term(i) for i in [0, count), in a fixed order.
   template <class T, class Term>
   T sum(std::int64_t count, const Term& term) const {
     constexpr int lanes = 16;
@@ -67,10 +67,10 @@ class HostRow {
     return lane[0];
   }
 
-  /// The largest term(i), at least `lowest`.
+  /// Returns the largest term(i), at least `lowest`.
   template <class T, class Term>
   T maximum(std::int64_t count, T lowest, const Term& term) const {
-    constexpr int lanes = 32;  // GCC unrolls 16 whole, and then does not vectorise comparisons
+    constexpr int lanes = 32;  // GCC unrolls 16 fully, and then does not vectorise
     T lane[lanes];
     for (int l = 0; l < lanes; ++l) lane[l] = lowest;
     const std::int64_t whole = count / lanes * lanes;
@@ -89,7 +89,7 @@ class HostRow {
     return lane[0];
   }
 
-  /// Runs `body` once.
+  /// Runs `body` once per row.
   template <class Body>
   void once(const Body& body) const {
     body();
@@ -101,7 +101,7 @@ using TeamMember = TeamPolicy::member_type;
 
 /// A row on a device, which the threads of a team share.
 class DeviceRow {
-  /// Counted in 32 bits: loops over 64 bits begin with a division.
+  /// Counts in 32 bits: loops over 64 bits begin with a division.
   KOKKOS_FUNCTION auto range(std::int64_t count) const {
     return Kokkos::TeamVectorRange(team_, static_cast<int>(count));
   }
@@ -222,8 +222,8 @@ class DeviceRow {
     });
   }
 
-  /// In vectors from the first element on, wherever that is: the order of the additions must not
-  /// depend on the address.
+  /// Sums in vectors from the first element on, for any alignment: the order of the additions must
+  /// not depend on the address.
   template <class T, class F, class... In>
   KOKKOS_FUNCTION T sum_all(std::int64_t count, const F& f, const In*... in) const {
     constexpr int n = vector_elements<In...>();
@@ -247,8 +247,8 @@ using Row = std::conditional_t<on_device, DeviceRow, HostRow>;
 
 #if OSTRAKON_ON_DEVICE
 /// Runs body(team) for `teams` teams of about `threads` threads, with `scratch` bytes of shared
-/// memory each; Body is KOKKOS_LAMBDA(const TeamMember&). What it computes must not depend on how
-/// many threads a team has.
+/// memory each; Body is KOKKOS_LAMBDA(const TeamMember&). Results must not depend on the number of
+/// threads of a team.
 template <class Body>
 void for_each_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
                    std::size_t scratch, const Body& body) {
@@ -261,7 +261,7 @@ void for_each_team(const Exec& exec, const char* name, std::int64_t teams, int t
   Kokkos::parallel_for(name, sized, body);
 }
 
-/// Elements of a row for each of its threads: two vectors of 16 bits.
+/// Elements of a row per thread: two vectors of 16 bits.
 constexpr std::int64_t elements_of_thread = 16;
 
 inline int threads_for_row(std::int64_t width) {
@@ -272,8 +272,8 @@ inline int threads_for_row(std::int64_t width) {
 #endif
 
 /// Runs body(row, index) for every index in [0, rows); Body is KOKKOS_LAMBDA(const Row&, int64_t).
-/// `width`: about how many elements a row has, for the number of a device's threads. Names of at
-/// most 15 characters cost no allocation.
+/// `width`: approximate number of elements of a row, for the number of threads of a device. Names
+/// of at most 15 characters need no allocation.
 template <class Body>
 void for_each_row(const Exec& exec, const char* name, std::int64_t rows,
                   [[maybe_unused]] std::int64_t width, const Body& body) {

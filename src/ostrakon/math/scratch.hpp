@@ -7,28 +7,28 @@
 
 namespace ostrakon::math {
 
-/// How many T are as large as a U.
+/// Returns the number of T with the size of a U.
 template <class T, class U>
 constexpr std::int64_t size_ratio() {
   return static_cast<std::int64_t>(sizeof(U) / sizeof(T));  // NOLINT(bugprone-sizeof-expression)
 }
 
-/// Elements of T in a workspace that can hold `count` of U, wherever it begins. U is T or what T is
-/// computed in.
+/// Elements of T of a workspace that can hold `count` of U, for any alignment. U is T or
+/// compute_t<T>.
 template <class T, class U>
 constexpr std::int64_t scratch_elements(std::int64_t count) {
   constexpr std::int64_t ratio = size_ratio<T, U>();
   return count * ratio + (ratio - 1);
 }
 
-/// Hands out a workspace of T piece by piece, each counted as above. `kernel` is for messages, and
-/// must outlive it.
+/// Divides a workspace of T into arrays, each of scratch_elements(). `kernel` is used in messages,
+/// and must outlive the object.
 template <class T>
 class Scratch {
  public:
   Scratch(View<T*> workspace, const char* kernel) : workspace_(workspace), kernel_(kernel) {}
 
-  /// Throws Error where the workspace is too small, or does not exist.
+  /// Takes the next array. Throws Error if the workspace is too small, or null.
   template <class U>
   View<U*> take(std::int64_t count) {
     if (count == 0) return {nullptr, 0, workspace_.origin()};
@@ -50,8 +50,8 @@ class Scratch {
   std::int64_t used_ = 0;
 };
 
-/// Where a kernel stores in T what it computed at `wide`: at `narrow`, or in place where the types
-/// are one.
+/// Returns where a kernel stores results of `wide` as T: in `narrow`, or in place if both types are
+/// the same.
 template <class T>
 KOKKOS_INLINE_FUNCTION View<T*> stored_at(View<T*> wide, View<T*>) {
   return wide;

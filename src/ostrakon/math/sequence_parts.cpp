@@ -22,7 +22,7 @@ void check_sizes(const SequenceParts& sequence, const View<A**>& by_part,
           in_order.rows(), ", ", in_order.columns(), "), expected equal sizes and whole sequences");
 }
 
-/// Says which row in order a row by part is.
+/// Maps a row ordered by part to its row in sequence order.
 class RowInOrder {
  public:
   RowInOrder(const SequenceParts& sequence, std::int64_t rows)
@@ -43,7 +43,7 @@ class RowInOrder {
 
  private:
   SequenceParts sequence_;
-  std::int64_t length_;  ///< of a run
+  std::int64_t length_;  ///< length of a run
   FastDivide by_part_, by_sequence_, by_run_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sine and cosine for inner loops: no call and no branch, so that compilers vectorise them, and the
-// same bits whatever the C library.
+// Sine and cosine for inner loops: no calls or branches, so that compilers vectorise them, and the
+// same bits for any C library.
 
 #include <ostrakon/math/portability.hpp>
 
@@ -13,8 +13,8 @@ struct SineCosine {
   double cosine;
 };
 
-/// sin(2h) and cos(2h) within 1e-15, for |h| <= pi/2: Taylor series of sin h and cos h, then the
-/// double-angle formulas, which spare the usual choice by quadrant.
+/// Returns sin(2h) and cos(2h) within 1e-15, for |h| <= pi/2: Taylor series of sin h and cos h,
+/// then the double-angle formulas, which avoid the usual branch by quadrant.
 KOKKOS_INLINE_FUNCTION SineCosine sine_cosine_of_twice(double h) {
   const double z = h * h;
   double s = 1.0 / 51090942171709440000.0;  // 21!
@@ -42,7 +42,7 @@ KOKKOS_INLINE_FUNCTION SineCosine sine_cosine_of_twice(double h) {
   return {2.0 * s * c, 1.0 - 2.0 * s * s};
 }
 
-/// sin and cos of an angle in radians, |angle| <= 2^23.
+/// Returns sin and cos of an angle in radians, |angle| <= 2^23.
 KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
   // Adding 1.5 * 2^52 rounds to whole turns. The high part of 2 pi has 29 bits, so its product with
   // them is exact (Cody & Waite 1980).
@@ -57,8 +57,8 @@ struct SineCosineFloat {
   float cosine;
 };
 
-/// sin and cos within 2^-23 of an angle of turns * 2^-64 whole turns, by Cephes' polynomials for
-/// the eighths of a turn next to a whole quarter.
+/// Returns sin and cos, within 2^-23, of an angle of turns * 2^-64 whole turns, by Cephes'
+/// polynomials for the eighths of a turn around a whole quarter.
 KOKKOS_INLINE_FUNCTION SineCosineFloat sine_cosine_of_turns(std::uint64_t turns) {
   const auto angle = static_cast<std::uint32_t>(turns >> 32);
   const std::uint32_t quarter = (angle + 0x20000000u) >> 30;

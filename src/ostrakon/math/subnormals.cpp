@@ -12,7 +12,7 @@
 namespace ostrakon::math {
 namespace {
 
-/// Counts the threads of kernels and of matrix products, which share one pool of OpenMP.
+/// Returns the number of threads of kernels and matrix products, which share one OpenMP pool.
 int threads() {
 #if defined(_OPENMP)
   return std::max(host_threads(), omp_get_max_threads());
@@ -21,7 +21,7 @@ int threads() {
 #endif
 }
 
-/// Calls work(i) on the i-th of these threads, the same one each time.
+/// Calls work(i) on the i-th of these threads, the same thread each time.
 template <class Work>
 void on_each_thread(int threads, const Work& work) {
 #if defined(_OPENMP)
@@ -43,7 +43,7 @@ SubnormalsScope::SubnormalsScope(Subnormals subnormals)
   if (before_.empty()) return;
   FloatMode* const before = before_.data();
   on_each_thread(static_cast<int>(before_.size()), [=](int thread) {
-    if (thread == 0) return;  // the calling thread
+    if (thread == 0) return;  // 0 is the calling thread
     before[thread] = FloatMode::of_this_thread();
     before[thread].with(subnormals).use();
   });

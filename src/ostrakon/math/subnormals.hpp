@@ -7,17 +7,17 @@
 
 namespace ostrakon::math {
 
-/// Whether kernels can flush subnormal numbers: on the host, where its threads can. Devices compute
-/// with them as fast as with others; they are kept there.
+/// Whether kernels can flush subnormal numbers: on the host, if its threads can. Devices keep them,
+/// as they are not slower there.
 constexpr bool kernels_can_flush = can_flush_subnormals && !has_device;
 
-/// What runs do where nothing else is set.
+/// The default of runs.
 constexpr Subnormals default_subnormals = kernels_can_flush ? Subnormals::flush : Subnormals::keep;
 
-/// While it lives, the calling thread and those that run kernels and matrix products for it flush
-/// subnormal numbers, or keep them. At its end all have the modes that they had before. Kokkos has
-/// been started; no kernel runs when it begins or ends. Two fork-joins of these threads, where
-/// there are several.
+/// During its lifetime, the calling thread and the threads of its kernels and matrix products flush
+/// subnormal numbers, or keep them. At its end all have their former modes again. Kokkos must be
+/// initialised, and no kernel may run when it begins or ends. Takes two fork-joins if there are
+/// several threads.
 class SubnormalsScope {
  public:
   explicit SubnormalsScope(Subnormals subnormals);
@@ -26,7 +26,7 @@ class SubnormalsScope {
   SubnormalsScope& operator=(const SubnormalsScope&) = delete;
 
  private:
-  std::vector<FloatMode> before_;  // of all threads, where there are several
+  std::vector<FloatMode> before_;  // of all threads; empty if there is one
   FloatModeScope own_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Memory that each thread has for a kernel of the host.
+// Workspace per thread for kernels of the host.
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace ostrakon::math {
 
-/// Begins a page of 2 MiB, if there are that many bytes, and a cache line otherwise.
+/// Aligned memory: to a page of 2 MiB if it is that large, else to a cache line.
 class AlignedRoom {
  public:
   explicit AlignedRoom(std::int64_t bytes) {
@@ -20,7 +20,7 @@ class AlignedRoom {
     if (!memory_) throw std::bad_alloc();
     if (unit(bytes) == page) ask_for_huge_pages(memory_.get(), whole(bytes));
   }
-  /// What it takes for so many bytes.
+  /// Returns the allocated size for `bytes` bytes.
   static constexpr std::int64_t whole(std::int64_t bytes) {
     return (bytes + unit(bytes) - 1) / unit(bytes) * unit(bytes);
   }
@@ -35,7 +35,8 @@ class AlignedRoom {
   std::unique_ptr<void, Freed> memory_;
 };
 
-/// Owner::bytes bytes of the calling thread, from its first use on until it ends.
+/// Returns Owner::bytes bytes of the calling thread, allocated at its first use, freed when it
+/// ends.
 template <class Owner>
 void* thread_room() {
   thread_local const AlignedRoom room(Owner::bytes);

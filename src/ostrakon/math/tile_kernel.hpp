@@ -2,8 +2,8 @@
 #pragma once
 
 // ordered_gemm() for one set of vector instructions. Included only by the sources
-// tile_kernels_*.cpp, which are compiled for these instructions: nothing here may be shared with
-// other sources, so all is in an unnamed namespace, and no header of the standard library brings
+// tile_kernels_*.cpp, which are compiled for these instructions. Other sources may not share
+// anything from here, so all is in an unnamed namespace, and no header of the standard library adds
 // inline functions.
 
 #include <cstdint>
@@ -14,27 +14,26 @@ namespace {
 
 inline std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-/// [0, size) in as few parts of at most `largest` as there can be, none more than one longer than
-/// another. Part i begins at begin(i).
+/// Divides [0, size) into the fewest parts of at most `largest`, whose lengths differ by at most
+/// one. Part i begins at begin(i).
 struct Parts {
   Parts(std::int64_t size, std::int64_t largest)
       : count((size + largest - 1) / largest), shorter(size / count), longer(size % count) {}
   std::int64_t begin(std::int64_t i) const { return i * shorter + least(i, longer); }
   std::int64_t length(std::int64_t i) const { return shorter + (i < longer ? 1 : 0); }
 
-  std::int64_t count;            ///< of which the first `longer` have one more than
-  std::int64_t shorter, longer;  ///< `shorter`
+  std::int64_t count;            ///< the first `longer` have length `shorter` + 1
+  std::int64_t shorter, longer;  ///< the other parts have length `shorter`
 };
 
-/// Instructions: Vector, `width` floats of it, zero(), load(), store(), broadcast(), multiply(),
+/// I provides Vector, `width` floats of it, zero(), load(), store(), broadcast(), multiply(),
 /// multiply_add(), transpose() of `width` lines of `width` floats or pairs of halves, and split()
 /// of such pairs; load() and store() convert from and to 16 bits. A tile of C is `rows` by
-/// `vectors` vectors: as many as fit into registers. With `reads_in_place` few rows take any B of
-/// float from where it lies.
+/// `vectors` vectors: as many as fit into registers. With `reads_in_place`, products of few rows
+/// read a B of float without packing.
 ///
-/// The names are those of the method: A is packed in slivers of `rows` rows, B in slivers of
-/// `columns` columns, each so that a tile reads it from the first element to the last. Packed, all
-/// is in float.
+/// The method is the usual one: A is packed in slivers of `rows` rows, B in slivers of `columns`
+/// columns, each in the order in which a tile reads it. Packed elements are float.
 template <class I>
 struct TileKernel {
   using Vector = typename I::Vector;
@@ -46,8 +45,8 @@ struct TileKernel {
   template <class T>
   static constexpr bool is_float = sizeof(T) == sizeof(float);
 
-  /// Element i of vector j is element j of line i, or its j-th pair of halves; the last of `count`
-  /// lines stands for those behind.
+  /// Loads lines: element i of vector j is element j of line i, or its j-th pair of halves. The
+  /// last of `count` lines is repeated for missing ones.
   template <class T>
   static void load_lines(const T* from, std::int64_t apart, std::int64_t count,
                          Vector (&to)[width]) {
@@ -57,9 +56,9 @@ struct TileKernel {
     I::transpose(lines, to);
   }
 
-  /// `count` <= width lines of `length` elements, `apart` from one to the next, as columns: element
-  /// j of line i goes to to[j * to_row + i]. Writes `width` elements in each row, of which those
-  /// behind `count` have no meaning.
+  /// Transposes `count` <= width lines of `length` elements, `apart` from one to the next: element
+  /// j of line i goes to to[j * to_row + i]. Writes `width` elements in each row; those beyond
+  /// `count` are undefined.
   template <class T>
   static void pack_lines(const T* from, std::int64_t apart, std::int64_t count, std::int64_t length,
                          float* to, std::int64_t to_row) {
@@ -85,7 +84,7 @@ struct TileKernel {
   }
 
   static float float_of(float x) { return x; }
-  /// By the conversion of vectors, which is the processor's.
+  /// Converts through a vector, with the processor's conversion.
   template <class T>
   static float float_of(T x) {
     const T copies[width] = {x};
@@ -94,9 +93,9 @@ struct TileKernel {
     return values[0];
   }
 
-  /// A part of A, (slivers.size, terms), sliver after sliver: element (i, j) of one goes to
-  /// to[j * rows + i]. Whole vectors are written: what they have more than a sliver's rows is
-  /// written over by what comes next, and after the last one there is room for it.
+  /// Packs a part of A, (slivers.size, terms), sliver by sliver: element (i, j) of one goes to to[j
+  /// * rows + i]. Whole vectors are written: elements beyond a sliver's rows are overwritten by the
+  /// next sliver, and the buffer has space after the last one.
   template <class T>
   static void pack_a(const Strides& strides, const T* from, const Parts& slivers,
                      std::int64_t terms, float* to) {
@@ -105,8 +104,8 @@ struct TileKernel {
       I::store(to + (i * terms + j) * rows, I::load(from + slivers.begin(i) + j * strides.column));
     };
     if (strides.row == 1) {
-      // Along the terms, as they lie in memory. A vector has more elements than a sliver has rows:
-      // near the end one by one, so that all are inside.
+      // Elements are read along the terms, which are contiguous. A vector has more elements than a
+      // sliver has rows, so the last elements are packed one by one, to stay in the buffer.
       whole = terms - least(terms, (width + strides.column - 1) / strides.column);
       if constexpr (width * sizeof(float) == 64) {  // a cache line
         for (std::int64_t j = 0; j < whole; ++j)
@@ -128,13 +127,14 @@ struct TileKernel {
     }
   }
 
-  /// A (terms, count) part of B in slivers of `columns` columns, one after the other: element (i,
-  /// j) of a sliver goes to to[i * columns + j]. What fills the last one up has no meaning.
+  /// Packs a (terms, count) part of B in slivers of `columns` columns, one after the other: element
+  /// (i, j) of a sliver goes to to[i * columns + j]. Elements that pad the last sliver are
+  /// undefined.
   template <class T>
   static void pack_b(const Strides& strides, const T* from, std::int64_t terms, std::int64_t count,
                      float* to) {
     const std::int64_t whole = count - count % columns;
-    if (strides.column == 1)  // along the rows of B, as they lie in memory
+    if (strides.column == 1)  // rows of B are contiguous
       for (std::int64_t i = 0; i < terms; ++i)
         for (std::int64_t j = 0; j < whole; j += columns)
           for (int v = 0; v < I::vectors; ++v)
@@ -156,8 +156,8 @@ struct TileKernel {
     }
   }
 
-  /// Where sums so far are read, and where sums are written; rows are `row` elements apart. For a C
-  /// of float both are C.
+  /// Where partial sums are read and written; rows are `row` elements apart. Both are C if C is
+  /// float.
   template <class C>
   struct Target {
     const float* onto;
@@ -169,7 +169,7 @@ struct TileKernel {
     }
   };
 
-  /// C = alpha A B + beta onto for a packed (count, terms) A, a packed B and a tile of C.
+  /// C = alpha A B + beta onto, for a packed (count, terms) A, a packed B and a tile of C.
   template <int count, class C>
   static void whole_tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
                          std::int64_t b_row, float alpha, float beta, const Target<C>& to) {
@@ -180,10 +180,11 @@ struct TileKernel {
     for (int i = 0; i < count; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < I::vectors; ++v) sums[i][v] = I::zero();
-    // Else the compiler may keep the sums in memory, not in registers.
+    // The function is always inlined, as the compiler might otherwise keep the sums in memory, not
+    // in registers.
     const auto add_terms = [&](std::int64_t number) __attribute__((always_inline)) {
       for (std::int64_t term = 0; term < number; ++term, a += a_term, b += b_row) {
-        // What lies beside this sliver of B is the next one.
+        // The next sliver of B is adjacent, and is prefetched.
         if constexpr (I::reads_in_place) {
           __builtin_prefetch(b + columns, 0, 2);
           __builtin_prefetch(b + 2 * columns - 1, 0, 2);
@@ -200,7 +201,7 @@ struct TileKernel {
         }
       }
     };
-    // C comes from memory meanwhile, a row at a time.
+    // C is prefetched meanwhile, a row at a time.
     const std::int64_t terms_a_row = terms / count;
     for (int i = 0; i < count; ++i) {
       __builtin_prefetch(c + i * c_row, 1);
@@ -228,7 +229,7 @@ struct TileKernel {
                             I::multiply(keep, I::load(to.onto + i * to.onto_row + v * width))));
   }
 
-  /// Computes a tile of fewer columns: the same instructions, on a copy.
+  /// Computes a tile of fewer columns with the same instructions, on a copy.
   template <int count, class C>
   static void tile(std::int64_t terms, const float* a, std::int64_t a_term, const float* b,
                    std::int64_t b_row, float alpha, float beta, const Target<C>& to,
@@ -260,8 +261,8 @@ struct TileKernel {
       return wanted == count ? tile<count, C> : tile_of<C, count + 1>(wanted);
   }
 
-  /// One chunk of terms: rows of A, packed unless they are read in place, by `count` columns of B,
-  /// which are packed here unless they are. `a`: null where A is packed.
+  /// Multiplies one chunk of terms: rows of A, packed unless they are read in place, by `count`
+  /// columns of B, which are packed here unless they are read in place. `a`: null if A is packed.
   template <class T, class C>
   static void multiply_panel(const OrderedProduct& p, const Parts& slivers, std::int64_t terms,
                              const T* a, const float* packed_a, const T* b, bool b_in_place,
@@ -276,8 +277,8 @@ struct TileKernel {
         b_row = p.b.row, sliver = columns;
       }
     if (packs) pack_b(p.b, b, terms, count, packed_b);
-    // A sliver of B stays in the nearest cache, those of A come from the next: a few of them at a
-    // time, so that few rows of C are written at once.
+    // A sliver of B stays in the L1 cache, slivers of A come from L2: a few at a time, so that few
+    // rows of C are written at once.
     const Tile<C> multiply_longer = tile_of<C>(slivers.shorter + 1);
     const Tile<C> multiply_shorter = tile_of<C>(slivers.shorter);
     constexpr std::int64_t slivers_at_once = 4;
@@ -297,7 +298,7 @@ struct TileKernel {
         }
   }
 
-  /// A row or a few by lines of B, `width` at a time: B is transposed on its way through registers.
+  /// Multiplies few rows of A by lines of B, `width` at a time: B is transposed in registers.
   template <int count>
   static void multiply_lines(const OrderedProduct& p, const float* a, const float* b, float* c) {
     const Vector scale = I::broadcast(p.alpha);
@@ -358,7 +359,7 @@ struct TileKernel {
       return wanted == count ? multiply_lines<count> : lines_of<count + 1>(wanted);
   }
 
-  /// (rows_of_c, count) elements of C to sums.
+  /// Loads (rows_of_c, count) elements of C as sums.
   template <class C>
   static void load_sums(const C* c, std::int64_t c_row, std::int64_t rows_of_c, std::int64_t count,
                         float* sums, std::int64_t sums_row) {
@@ -375,7 +376,7 @@ struct TileKernel {
       }
     float* const packed_b = room;
     float* const packed_a = room + panel_columns * product_chunk;
-    float* const all_sums = room + tile_room;  // where C is in 16 bits
+    float* const all_sums = room + tile_room;  // used if C is in 16 bits
     const bool few = p.m <= few_rows;
     const bool a_in_place = is_float<T> && p.a.row == 1 && p.n <= few_columns;
     const bool b_in_place =
@@ -386,7 +387,7 @@ struct TileKernel {
       const std::int64_t m0 = blocks.begin(block);
       const Parts slivers(blocks.length(block), rows);
       const std::int64_t padded_rows = slivers.count * rows;
-      // All terms of a few rows: then B is read, and C written, from the first column to the last.
+      // All terms of few rows are packed: then B is read, and C written, sequentially.
       const bool holds_all = padded_rows * p.k + width <= packed_a_floats;
       const std::int64_t held = holds_all ? p.k : product_chunk;
       const std::int64_t group = is_float<C> || holds_all ? p.n : kept_columns;
@@ -412,7 +413,7 @@ struct TileKernel {
               if constexpr (is_float<C>) {
                 multiply_into(Target<C>{c_panel, p.c_row, c_panel, p.c_row});
               } else {
-                // Sums of a panel stay where they are until the last terms are added.
+                // Sums of a panel stay in place until the last terms are added.
                 float* const sums = all_sums + (holds_all ? 0 : (n0 - g0) * block_rows);
                 if (k0 == 0 && beta != 0)
                   load_sums(c_panel, p.c_row, blocks.length(block), count, sums, panel);
@@ -428,7 +429,7 @@ struct TileKernel {
   }
 };
 
-/// multiply() for all types of elements.
+/// multiply() for all element types.
 template <class I>
 constexpr TileKernels tile_kernels_of(const char* name) {
   using Kernel = TileKernel<I>;

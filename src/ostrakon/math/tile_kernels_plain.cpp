@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__CUDACC__)
-#pragma nv_diag_suppress 1675  // it does not know GCC's pragmas, which unroll loops
+#pragma nv_diag_suppress 1675  // nvcc does not know GCC's pragmas, which unroll loops
 #endif
 #include <ostrakon/math/tile_kernel.hpp>
 #include <ostrakon/math/tile_vectors_plain.hpp>

@@ -9,12 +9,12 @@
 namespace ostrakon::math {
 namespace {
 
-/// AVX2, FMA and F16C: 16 registers, of which a tile takes 12.
+/// AVX2, FMA and F16C: of 16 registers a tile uses 12.
 struct Avx2 {
   using Vector = __m256;
   static constexpr int width = 8, rows = 6, vectors = 2;
   static constexpr bool reads_in_place = false;
-  // Tiles of attention: so many vectors, and rows for each number of them.
+  // Tiles of attention: largest number of vectors, and rows for each number of vectors.
   static constexpr int most_vectors = 2;
   static constexpr int rows_of(int of) { return of == 1 ? 8 : 6; }
   static Vector zero() { return _mm256_setzero_ps(); }
@@ -24,7 +24,7 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(from)), 16));
   }
   static Vector load(const Fp16Bits* from) { return _mm256_cvtph_ps(load_halves(from)); }
-  /// Rounded to the nearest, ties to even; a NaN stays one, made quiet.
+  /// Rounds to nearest, ties to even; NaN becomes a quiet NaN.
   static void store(Bf16Bits* to, Vector x) {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -40,7 +40,7 @@ struct Avx2 {
   static void store(Fp16Bits* to, Vector x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
-  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  /// Splits pairs into their first and second elements.
   static void split(Bf16Bits, Vector pairs, Vector& even, Vector& odd) {
     const __m256i bits = _mm256_castps_si256(pairs);
     even = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
@@ -63,7 +63,7 @@ struct Avx2 {
   static Vector power_of_low_bits(Vector x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23));
   }
-  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  /// Element i of vector j is the j-th float of line i, or its j-th pair of halves.
   template <class T>
   static void transpose(const T* const (&halves_or_floats)[width], Vector (&to)[width]) {
     const float* lines[width];
@@ -71,7 +71,7 @@ struct Avx2 {
     for (int i = 0; i < width; ++i) lines[i] = reinterpret_cast<const float*>(halves_or_floats[i]);
 #pragma GCC unroll 2
     for (int c = 0; c < width; c += 4) {
-      // Lane l of four[i] has 4 elements of line 4 l + i: loads put them there.
+      // Lane l of four[i] has 4 elements of line 4 l + i, where the loads put them.
       Vector four[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i)
@@ -93,7 +93,7 @@ struct Avx2 {
   static __m128i load_halves(const T* from) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   }
-  /// The lower halves of elements whose upper ones are 0.
+  /// Packs the lower halves of elements whose upper halves are 0.
   static __m128i halves(__m256i x) {
     return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   }

@@ -14,12 +14,12 @@
 namespace ostrakon::math {
 namespace {
 
-/// AVX-512F: 32 registers, of which a tile takes 28.
+/// AVX-512F: of 32 registers a tile uses 28.
 struct Avx512 {
   using Vector = __m512;
   static constexpr int width = 16, rows = 14, vectors = 2;
   static constexpr bool reads_in_place = true;
-  // Tiles of attention: so many vectors, and rows for each number of them.
+  // Tiles of attention: largest number of vectors, and rows for each number of vectors.
   static constexpr int most_vectors = 4;
   static constexpr int rows_of(int of) { return of < 3 ? 12 : of == 3 ? 8 : 6; }
   static Vector zero() { return _mm512_setzero_ps(); }
@@ -27,7 +27,7 @@ struct Avx512 {
   static void store(float* to, Vector x) { _mm512_storeu_ps(to, x); }
   static Vector load(const Bf16Bits* from) { return float_of(Bf16Bits{}, load_halves(from)); }
   static Vector load(const Fp16Bits* from) { return float_of(Fp16Bits{}, load_halves(from)); }
-  /// Rounded to the nearest, ties to even; a NaN stays one, made quiet.
+  /// Rounds to nearest, ties to even; NaN becomes a quiet NaN.
   static void store(Bf16Bits* to, Vector x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -43,7 +43,7 @@ struct Avx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                         _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
-  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  /// Splits pairs into their first and second elements.
   static void split(Bf16Bits, Vector pairs, Vector& even, Vector& odd) {
     const __m512i bits = _mm512_castps_si512(pairs);
     even = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
@@ -62,13 +62,13 @@ struct Avx512 {
   static Vector multiply_add(Vector a, Vector b, Vector onto) {
     return _mm512_fmadd_ps(a, b, onto);
   }
-  /// a > b ? a : b, so b where one is NaN.
+  /// Returns a > b ? a : b, so b if one is NaN.
   static Vector larger(Vector a, Vector b) { return _mm512_max_ps(a, b); }
-  /// 2^(n - 127) from the lowest 8 bits n of each element; 0 for n = 0.
+  /// Returns 2^(n - 127) from the lowest 8 bits n of each element; 0 for n = 0.
   static Vector power_of_low_bits(Vector x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
   }
-  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  /// Element i of vector j is the j-th float of line i, or its j-th pair of halves.
   template <class T>
   static void transpose(const T* const (&halves_or_floats)[width], Vector (&to)[width]) {
     const float* lines[width];
@@ -76,7 +76,7 @@ struct Avx512 {
     for (int i = 0; i < width; ++i) lines[i] = reinterpret_cast<const float*>(halves_or_floats[i]);
 #pragma GCC unroll 4
     for (int c = 0; c < width; c += 4) {
-      // Lane l of four[i] has 4 elements of line 4 l + i: loads put them there.
+      // Lane l of four[i] has 4 elements of line 4 l + i, where the loads put them.
       Vector four[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {

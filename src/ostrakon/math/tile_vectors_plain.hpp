@@ -9,13 +9,14 @@
 namespace ostrakon::math {
 namespace {
 
-/// For processors without kernels of their own: compiled with the instructions of all other
-/// sources, and so with their inline functions. A compiler for one with fused multiply-adds makes
-/// vector instructions of these loops; others call the C library, which is slow and as exact.
+/// For processors without kernels of their own. It is compiled with the same instructions as all
+/// other sources, so inline functions can be shared. Compilers for processors with fused
+/// multiply-adds vectorise these loops; others call fma() of the C library, which is slow, but has
+/// the same bits.
 struct Plain {
   static constexpr int width = 4, rows = 4, vectors = 2;
   static constexpr bool reads_in_place = false;
-  // Tiles of attention: so many vectors, and rows for each number of them.
+  // Tiles of attention: largest number of vectors, and rows for each number of vectors.
   static constexpr int most_vectors = 2;
   static constexpr int rows_of(int) { return 4; }
   struct Vector {
@@ -38,7 +39,7 @@ struct Plain {
   static void store(Fp16Bits* to, const Vector& x) {
     for (int i = 0; i < width; ++i) to[i].bits = half_bits::fp16_of(x.lane[i]);
   }
-  /// The elements with even and odd numbers of twice `width`, as they lie in memory.
+  /// Splits pairs into their first and second elements.
   template <class T>
   static void split(T, const Vector& pairs, Vector& even, Vector& odd) {
     for (int i = 0; i < width; ++i) {
@@ -85,7 +86,7 @@ struct Plain {
     }
     return result;
   }
-  /// Element i of vector j is the j-th float of line i, or the j-th two halves.
+  /// Element i of vector j is the j-th float of line i, or its j-th pair of halves.
   template <class T>
   static void transpose(const T* const (&lines)[width], Vector (&to)[width]) {
     constexpr std::int64_t elements = std::is_same<T, float>::value ? 1 : 2;

@@ -9,7 +9,7 @@
 
 namespace ostrakon::math {
 
-/// Zeros; done in the order of `exec`.
+/// Sets an array to zero, in the order of `exec`.
 template <class T>
 void clear(const Exec& exec, View<T*> device) {
   if (LaunchCount::takes_one()) return;
@@ -21,9 +21,9 @@ void clear(const Exec& exec, View<T*> device) {
 #endif
 }
 
-// Copies of an array between host memory and `Memory`. Throw Error unless both have as many
-// elements. A is T or const T. Those that begin_...() are done in the order of `exec`, the host's
-// array is left alone until then; the others are done when the call returns.
+// Copies between host memory and `Memory`. They throw Error unless both arrays have the same size.
+// A is T or const T. begin_...() are asynchronous, in the order of `exec`: the host's array must
+// not be used until then. The others are done when the call returns.
 
 template <class A, class T>
 void begin_copy_to_device(const Exec& exec, HostView<A*> host, View<T*> device) {

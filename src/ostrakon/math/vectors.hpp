@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Vectors of neighbouring elements, for kernels on a device: there a thread reaches the rate of the
-// memory with loads and stores of 8 or 16 bytes, not with those of single 16-bit elements.
+// Vectors of adjacent elements, for kernels on a device: a thread reaches the memory bandwidth with
+// loads and stores of 8 or 16 bytes, not of single 16-bit elements.
 
 #include <cstring>
 #include <ostrakon/math/half.hpp>
@@ -10,13 +10,13 @@
 
 namespace ostrakon::math {
 
-/// n neighbouring elements, one load or store where they are no more than 16 bytes.
+/// n adjacent elements, loaded or stored by one instruction if they are at most 16 bytes.
 template <class T, int n>
 struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) Vector {
   T at[n];
 };
 
-/// Elements of a vector of several arrays: as many as 16 bytes hold of the widest type.
+/// Number of elements of vectors of several arrays: 16 bytes of the widest type.
 template <class... T>
 KOKKOS_INLINE_FUNCTION constexpr int vector_elements() {
   std::size_t widest = 1;
@@ -31,8 +31,8 @@ KOKKOS_INLINE_FUNCTION Vector<T, n> load_vector(const T* x) {
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION void store_vector(T* x, const Vector<T, n>& values) {
 #if defined(__CUDA_ARCH__)
-  // In words of the instruction: where single elements are stored on another path, CUDA's compiler
-  // else merges both into stores of single elements.
+  // The copy is in words of the instruction: if another path stores single elements, CUDA's
+  // compiler would merge both into stores of single elements.
   constexpr int bytes = sizeof(Vector<T, n>);
   if constexpr (bytes == 16 || bytes == 8) {
     std::uint32_t word[bytes / 4];
@@ -49,21 +49,21 @@ KOKKOS_INLINE_FUNCTION void store_vector(T* x, const Vector<T, n>& values) {
   *reinterpret_cast<Vector<T, n>*>(x) = values;
 }
 
-/// Elements from the last place where a vector may begin to x.
+/// Returns the number of elements from the last aligned vector position to x.
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION int elements_past_vector(const T* x) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(x) / sizeof(T) % n);
 }
 
-/// Whether vectors of n elements may begin at all of x.
+/// Whether all of x are aligned to vectors of n elements.
 template <int n, class... T>
 KOKKOS_INLINE_FUNCTION bool begin_vectors(const T*... x) {
   return ((elements_past_vector<n>(x) == 0) && ...);
 }
 
-/// Elements [begin, begin + n) of an array of `count`; zeros where there are none. They become one
-/// vector in any case, so that what is computed from them has one piece of machine code: compilers
-/// may fuse a product and a sum in one copy of an expression and not in another.
+/// Returns elements [begin, begin + n) of an array of `count`, with zeros for those outside. They
+/// are always one vector, so that computations with them have one instance: compilers may fuse a
+/// product and a sum in one instance of an expression and not in another.
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION Vector<T, n> load_lanes(const T* x, std::int64_t begin, std::int64_t count) {
   if (begin >= 0 && begin + n <= count && begin_vectors<n>(x + begin))
@@ -82,13 +82,13 @@ KOKKOS_INLINE_FUNCTION void store_lanes(T* x, std::int64_t begin, std::int64_t c
     if (begin + j >= 0 && begin + j < count) x[begin + j] = values.at[j];
 }
 
-/// Where the first vector of x begins: at 0, or before that in a part of a vector.
+/// Returns where the first vector of x begins: at 0, or before it if x begins inside a vector.
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION std::int64_t first_vector(const T* x) {
   return -elements_past_vector<n>(x);
 }
 
-/// What a kernel computes for two arrays at once.
+/// The results of a kernel with two outputs.
 template <class A, class B>
 struct Two {
   A first;
@@ -103,8 +103,8 @@ KOKKOS_INLINE_FUNCTION void map_loaded(std::int64_t begin, std::int64_t count, c
   store_lanes<n>(out, begin, count, values);
 }
 
-/// out[i] = f(i, in[i]...) for those i in [begin, begin + n) that arrays of `count` elements have;
-/// f is called for the others, too, with zeros.
+/// out[i] = f(i, in[i]...) for those i in [begin, begin + n) that are inside of arrays of `count`
+/// elements; f is also called for the others, with zeros.
 template <int n, class F, class Out, class... In>
 KOKKOS_INLINE_FUNCTION void map_lanes(std::int64_t begin, std::int64_t count, const F& f, Out* out,
                                       const In*... in) {
@@ -125,7 +125,7 @@ KOKKOS_INLINE_FUNCTION void map_two_loaded(std::int64_t begin, std::int64_t coun
   store_lanes<n>(b, begin, count, second);
 }
 
-/// Maps with an f that returns a Two: one for a and one for b.
+/// As map_lanes, with an f that returns a Two: one element for a and one for b.
 template <int n, class F, class A, class B, class... In>
 KOKKOS_INLINE_FUNCTION void map_two_lanes(std::int64_t begin, std::int64_t count, const F& f, A* a,
                                           B* b, const In*... in) {
@@ -140,15 +140,15 @@ KOKKOS_INLINE_FUNCTION Vector<T, n> values_of_loaded(std::int64_t begin, const F
   return values;
 }
 
-/// f(i, in[i]...) for i in [begin, begin + n), as above.
+/// Returns f(i, in[i]...) for i in [begin, begin + n), with zeros for elements outside of `count`.
 template <class T, int n, class F, class... In>
 KOKKOS_INLINE_FUNCTION Vector<T, n> values_of_lanes(std::int64_t begin, std::int64_t count,
                                                     const F& f, const In*... in) {
   return values_of_loaded<T, n>(begin, f, load_lanes<n>(in, begin, count)...);
 }
 
-/// out[i] = f(i, in[i]...) for i < count, on the calling thread: of a device, as a vector where
-/// they are no more than n.
+/// out[i] = f(i, in[i]...) for i < count, on the calling thread; on a device as one vector if count
+/// <= n.
 template <int n, class F, class Out, class... In>
 KOKKOS_INLINE_FUNCTION void map_run(std::int64_t count, const F& f, Out* out, const In*... in) {
   if constexpr (on_device)

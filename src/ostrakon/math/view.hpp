@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Arrays as kernels, units and optimizers take them: where the elements are, how many, and in which
-// memory space. A view owns nothing and is captured by value.
+// Arrays as arguments of kernels, units and optimizers: address, extents and memory space. A view
+// owns nothing and is captured by value.
 //
 //     View<const float**> x     a matrix in device memory, row-major, read only
 //     HostView<double*> sums    an array in host memory
 //
-// A host view is another type than a device view also where there is no device: a function that
-// takes one does not compile with the other. What a KOKKOS_LAMBDA captures is not checked by the
-// compiler: a host view in a kernel of one's own compiles, and runs where there is no device.
+// A host view is a different type from a device view, also in builds without a device: a function
+// that takes one does not compile with the other. The compiler does not check what a KOKKOS_LAMBDA
+// captures: a host view in your own kernel compiles, and works without a device.
 //
 // With OSTRAKON_CHECK_VIEWS (CMake: Ostrakon_ENABLE_VIEW_CHECKS) each index and each part is
-// checked, and at each of them and at data() that the plan has not freed the buffer. What is wrong
-// ends the run with the buffer, the extents and the action. On a device indices and parts are
-// checked, and that the view is not of host memory, without names. Without it nothing is checked,
-// and a view is as small and fast as its pointer and extents.
+// checked; each of them, and data(), also checks that the plan has not freed the buffer. An error
+// ends the run with the buffer, the extents and the action. On a device indices, parts and the
+// memory space are checked, without names. Without the option nothing is checked, and a view is as
+// small and fast as a pointer and extents.
 
 #include <cstddef>
 #include <ostrakon/math/portability.hpp>
@@ -27,13 +27,13 @@ namespace ostrakon {
 
 /// Memory spaces of views.
 struct OnDevice {
-  using MemorySpace = Memory;  ///< where kernels run
+  using MemorySpace = Memory;  ///< memory of kernels
 };
 struct OnHost {
-  using MemorySpace = Kokkos::HostSpace;  ///< what host code reaches, pinned or not
+  using MemorySpace = Kokkos::HostSpace;  ///< memory of host code, pinned or not
 };
 
-// Checked views differ in size; a namespace of their own makes mixing a link error.
+// Checked views differ in size; a separate namespace makes mixing builds a link error.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {
 #endif
@@ -47,8 +47,8 @@ using DeviceView = View<Data, OnDevice>;
 template <class Data>
 using HostView = View<Data, OnHost>;
 
-/// An array. One that does not exist, such as the bias of a layer without one, is null: it has no
-/// elements, and converts to false. Indices and extents are elements.
+/// An array. A missing array, such as the bias of a layer without one, is null: it has no elements,
+/// and converts to false. Indices and extents are in elements.
 template <class T, class Space>
 class View<T*, Space> : private ViewSource<Space> {
   using Source = ViewSource<Space>;
@@ -57,11 +57,11 @@ class View<T*, Space> : private ViewSource<Space> {
   using Element = T;
 
   View() = default;
-  /// `from`, if any, outlives the view.
+  /// `from`, if not null, must outlive the view.
   KOKKOS_FUNCTION View(T* data, std::int64_t extent, const ViewOrigin* from = nullptr)
       : Source(from), data_(data), extent_(extent) {}
 
-  /// A view of T is one of const T.
+  /// Converts a view of T to a view of const T.
   template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
   KOKKOS_FUNCTION View(const View<U*, Space>& other)
       : View(other.data_, other.extent_, other.origin()) {}
@@ -81,21 +81,21 @@ class View<T*, Space> : private ViewSource<Space> {
   KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
   using Source::origin;
 
-  /// Elements [begin, end). Of an array that does not exist: itself.
+  /// Returns elements [begin, end); a null array returns itself.
   KOKKOS_FUNCTION View range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
     Source::check_range("elements", begin, end, extent_);
     return {data_ + begin, end - begin, origin()};
   }
 
-  /// The first rows x columns elements as a matrix. Of an array that does not exist: one that does
-  /// not either, of that shape.
+  /// Returns the first rows x columns elements as a matrix; a null array returns a null matrix of
+  /// that shape.
   KOKKOS_FUNCTION View<T**, Space> matrix(std::int64_t rows, std::int64_t columns) const {
     if (data_) Source::check_range("elements", 0, rows * columns, extent_);
     return {data_, rows, columns, columns, origin()};
   }
 
-  /// For deep_copy, and for kernels of one's own.
+  /// Returns a Kokkos view, for deep_copy and your own kernels.
   auto kokkos() const {
     return Kokkos::View<T*, Kokkos::LayoutRight, typename Space::MemorySpace,
                         Kokkos::MemoryTraits<Kokkos::Unmanaged>>(data(),
@@ -121,12 +121,12 @@ class View<T**, Space> : private ViewSource<Space> {
   View() = default;
   KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns)
       : View(data, rows, columns, columns) {}
-  /// Rows begin `stride` elements apart. `from`, if any, outlives the view.
+  /// Rows begin `stride` elements apart. `from`, if not null, must outlive the view.
   KOKKOS_FUNCTION View(T* data, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                        const ViewOrigin* from = nullptr)
       : Source(from), data_(data), rows_(rows), columns_(columns), stride_(stride) {}
 
-  /// A view of T is one of const T.
+  /// Converts a view of T to a view of const T.
   template <class U, class = std::enable_if_t<std::is_same<const U, T>::value>>
   KOKKOS_FUNCTION View(const View<U**, Space>& other)
       : View(other.data_, other.rows_, other.columns_, other.stride_, other.origin()) {}
@@ -143,40 +143,40 @@ class View<T**, Space> : private ViewSource<Space> {
   KOKKOS_FUNCTION std::int64_t rows() const { return rows_; }
   KOKKOS_FUNCTION std::int64_t columns() const { return columns_; }
   KOKKOS_FUNCTION std::int64_t stride() const { return stride_; }
-  /// rows() for 0, columns() for 1.
+  /// rows() for dimension 0, columns() for 1.
   KOKKOS_FUNCTION std::int64_t extent(int dimension) const {
     return dimension == 0 ? rows_ : columns_;
   }
   KOKKOS_FUNCTION explicit operator bool() const { return data_ != nullptr; }
   using Source::origin;
 
-  /// (columns), row i.
+  /// Returns row i: (columns).
   KOKKOS_FUNCTION View<T*, Space> row(std::int64_t i) const {
     Source::check_index(data_ != nullptr || columns_ == 0, i, rows_);
     return {data_ + i * stride_, columns_, origin()};
   }
 
-  /// Rows [begin, end). Of a matrix that does not exist: itself, as for column_range.
+  /// Returns rows [begin, end); a null matrix returns itself.
   KOKKOS_FUNCTION View row_range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
     Source::check_range("rows", begin, end, rows_);
     return {data_ + begin * stride_, end - begin, columns_, stride_, origin()};
   }
-  /// Columns [begin, end).
+  /// Returns columns [begin, end); a null matrix returns itself.
   KOKKOS_FUNCTION View column_range(std::int64_t begin, std::int64_t end) const {
     if (!data_) return *this;
     Source::check_range("columns", begin, end, columns_);
     return {data_ + begin, rows_, end - begin, stride_, origin()};
   }
 
-  /// All elements, row by row. For matrices whose rows follow each other: stride() is columns(), or
-  /// there is one row.
+  /// Returns all elements, row by row. Rows must be contiguous: stride() is columns(), or there is
+  /// one row.
   KOKKOS_FUNCTION View<T*, Space> flat() const {
     Source::check_flat(rows_, columns_, stride_);
     return {data_, rows_ * columns_, origin()};
   }
 
-  /// For deep_copy, and for kernels of one's own.
+  /// Returns a Kokkos view, for deep_copy and your own kernels.
   auto kokkos() const {
     return Kokkos::View<T**, Kokkos::LayoutStride, typename Space::MemorySpace,
                         Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
@@ -199,8 +199,8 @@ class View<T**, Space> : private ViewSource<Space> {
 }  // namespace checked_views
 #endif
 
-/// The whole elements of type A that are in an array of other elements, whose bytes they share.
-/// std::byte is what every array has.
+/// Reinterprets an array as whole elements of type A, which share its bytes. std::byte works for
+/// every array.
 template <class A, class T, class Space>
 auto view_as(const View<T*, Space>& array) {
   using Element = std::conditional_t<std::is_const<T>::value, const A, A>;
@@ -209,7 +209,7 @@ auto view_as(const View<T*, Space>& array) {
                                bytes / static_cast<std::int64_t>(sizeof(A)), array.origin());
 }
 
-/// The elements of a vector, which outlives the view and keeps its size.
+/// Returns a view of a vector, which must outlive the view and keep its size.
 template <class T>
 HostView<T*> host_view(std::vector<T>& values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
@@ -219,7 +219,7 @@ HostView<const T*> host_view(const std::vector<T>& values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
 }
 
-/// The elements of an array of Kokkos in device memory, which outlives the view.
+/// Returns a view of a Kokkos array in device memory, which must outlive the view.
 template <class T, class... Properties>
 DeviceView<T*> device_view(const Kokkos::View<T*, Properties...>& array) {
   static_assert(

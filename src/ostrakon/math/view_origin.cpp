@@ -10,7 +10,7 @@ bool is_freed(ViewName view) {
   return view.origin != nullptr && !view.origin->live.load(std::memory_order_relaxed);
 }
 
-/// "buffer 'saved of block.3'"
+/// Returns a name such as "buffer 'saved of block.3'".
 std::string name_of(ViewName view) {
   const std::string buffer =
       view.origin == nullptr ? std::string() : text("buffer '", view.origin->buffer, "'");
@@ -26,7 +26,7 @@ std::string name_of(ViewName view) {
   Kokkos::abort(message.c_str());
 }
 
-/// `what`: "index 7", `extents`: "(4, 8)".
+/// `what` and `extents` are for the message: "index 7", "(4, 8)".
 [[noreturn]] void end_outside(ViewName view, const std::string& what, const std::string& extents) {
   end_run(view, text(what, is_freed(view) ? " of" : " is outside of", " a view of ", name_of(view),
                      " with extents ", extents));

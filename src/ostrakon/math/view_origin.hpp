@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What views check with: where they come from, and how a run ends that uses one wrongly.
+// The data for checks of views: where a view comes from, and how a run ends that misuses it.
 
 #include <atomic>
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace ostrakon {
 
-/// Where the views of a buffer come from that an action of the plan works with: for messages, and
-/// to tell that they are used after the action, when the buffer may be gone.
+/// The buffer of a view, and the plan action that uses it: for messages, and to detect a use after
+/// the action, when the buffer may be freed.
 struct ViewOrigin {
   std::string buffer;            ///< "saved of block.3"
-  std::string action;            ///< that they were made for: "forward(block.3, micro-batch 0)"
-  std::atomic<bool> live{true};  ///< the action runs
+  std::string action;            ///< action that uses it: "forward(block.3, micro-batch 0)"
+  std::atomic<bool> live{true};  ///< whether the action is running
 };
 
-/// A view as messages name it.
+/// A view in messages.
 struct ViewName {
   const ViewOrigin* origin;  ///< may be null
-  bool exists;               ///< is a view of an array
+  bool exists;               ///< whether the view is not null
 };
 
-/// Print what was done, to which view, and end the run. On the host.
+/// Print the access and the view, and end the run. For the host.
 [[noreturn]] void end_at_index(ViewName view, std::int64_t i, std::int64_t extent);
 [[noreturn]] void end_at_index(ViewName view, std::int64_t row, std::int64_t column,
                                std::int64_t rows, std::int64_t columns);
@@ -42,13 +42,13 @@ constexpr bool views_check = false;
 
 struct OnHost;
 
-// Checked views differ in size; a namespace of their own makes mixing a link error, of functions
-// whose signature names a view. Types that hold views are not marked: CMake's targets give the same
-// definition to all that link them.
+// Checked views differ in size; a separate namespace makes mixing builds a link error for functions
+// with views in their signature. Types that hold views are not in it: CMake's targets give the same
+// definition to all code that links them.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {
 
-/// The origin of a view, and the checks that need it. `exists`: whether the view is of an array.
+/// The origin of a view, and the checks that need it. `exists`: whether the view is not null.
 template <class Space>
 class ViewSource {
  public:
@@ -118,7 +118,7 @@ class ViewSource {
 #endif
   }
 
-  /// The record is in host memory: a device does not follow it.
+  /// Whether the action is running. The record is in host memory, so a device does not read it.
   KOKKOS_FUNCTION bool is_live() const {
 #if OSTRAKON_IN_DEVICE_CODE
     return true;
@@ -133,7 +133,7 @@ class ViewSource {
 }  // namespace checked_views
 #else
 
-/// Nothing: a base class without a size.
+/// An empty base class without checks.
 template <class Space>
 class ViewSource {
  public:

@@ -5,18 +5,18 @@
 
 namespace ostrakon::math {
 
-/// Makes Kokkos allocate what it needs for kernels on `exec`, so that these allocate nothing:
-/// Kokkos for CUDA else allocates at each launch of teams, zero bytes of scratch memory.
+/// Makes Kokkos allocate its memory for kernels on `exec` now, so that kernels allocate nothing:
+/// otherwise Kokkos for CUDA allocates zero bytes of scratch memory at each launch of teams.
 void warm_up(const Exec& exec);
 
-/// While one exists, the calling thread launches kernels so that the device loads them, not for
-/// what they compute. Arrays are there and hold zeros; nothing is sent to other ranks; and where
-/// numbers that kernels compute would tell the host what to launch, the host takes others, with
-/// which it launches all that there is (OffsetsOnHost).
+/// While one exists, the calling thread launches kernels only to make the device load them. Arrays
+/// exist and hold zeros; nothing is sent to other ranks; where results of kernels determine what
+/// the host launches, the host uses other numbers, with which it launches everything
+/// (OffsetsOnHost).
 ///
-/// Drivers load a kernel, and libraries choose and load theirs, at the first launch. That waits for
-/// what runs on the device and holds a lock of the driver, so a rank whose device waits for another
-/// rank's message must not launch anything for the first time: it would wait for itself.
+/// Drivers load a kernel, and libraries choose and load theirs, at the first launch. This waits for
+/// running work of the device and holds a lock of the driver. So a rank whose device waits for
+/// another rank's message must not launch a new kernel: it would deadlock.
 class WarmUp {
  public:
   WarmUp() { ++depth; }
@@ -24,7 +24,7 @@ class WarmUp {
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
-  /// Whether the calling thread is in one.
+  /// Whether the calling thread is in a WarmUp.
   static bool runs() { return depth > 0; }
 
  private:

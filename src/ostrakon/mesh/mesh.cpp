@@ -30,7 +30,7 @@ void check_ranks_per_node(const comm::Communicator& world, int ranks_per_node) {
           world.size() == 1 ? " rank" : " ranks");
 }
 
-/// The lowest rank of the world that is in `group`.
+/// Returns the lowest rank in `world` of the ranks of `group`.
 int lowest_rank(const comm::Communicator& world, comm::Communicator& group) {
   int lowest = world.rank();
   group.broadcast(&lowest, sizeof lowest, 0);
@@ -145,7 +145,7 @@ std::vector<NodePlacement> fold(const std::vector<NodePlacement>& placements) {
   return folded;
 }
 
-/// "0-3,8" for {0, 1, 2, 3, 8}; "-" for none.
+/// Returns numbers as ranges: "0-3,8" for {0, 1, 2, 3, 8}; "-" for none.
 std::string compact(const std::set<int>& numbers) {
   if (numbers.empty()) return "-";
   std::string list;
@@ -161,7 +161,7 @@ std::string compact(const std::set<int>& numbers) {
   return list;
 }
 
-/// See Mesh::cores.
+/// Returns Mesh::cores.
 int cores_of_each(comm::Communicator& world, comm::Communicator& host) {
   const std::set<int> mine = allowed_cores();
   TextWriter encoded;
@@ -179,7 +179,7 @@ int cores_of_each(comm::Communicator& world, comm::Communicator& host) {
 
 using Row = std::array<std::string, 5>;
 
-/// Left-aligned columns, two spaces apart, a line for each row.
+/// Left-aligns columns, two spaces apart, one line per row.
 std::string align(const std::vector<Row>& rows) {
   std::array<std::size_t, 5> widths{};
   for (const Row& row : rows)

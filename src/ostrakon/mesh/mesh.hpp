@@ -7,59 +7,56 @@
 
 namespace ostrakon::mesh {
 
-/// Shard groups by name; any other number is that of their ranks.
+/// Special values of shard_group; any other number is the number of ranks of a shard group.
 constexpr int world_group = 0;
 constexpr int node_group = -1;
 
-/// Throws Error where one of the nodes of that many consecutive ranks has ranks on several hosts:
-/// what counts as traffic inside a node would cross the network. `hosts`: of each rank, a text that
-/// is the same for ranks that share memory, "<any number> <name>".
+/// Throws Error if a node of `ranks_per_node` consecutive ranks has ranks on several hosts: traffic
+/// that counts as inside a node would cross the network. `hosts`: for each rank, "<any number>
+/// <name>", equal for ranks that share memory.
 void require_nodes_within_hosts(const std::vector<std::string>& hosts, int ranks_per_node);
 
-/// Ranks of every node where all have equally many and each has neighbours, in the order of the
-/// nodes; else 0. `node_of_rank`: of each rank, counted from 0; not empty.
+/// Returns the number of ranks per node if it is the same on all nodes and each rank has
+/// neighbours, in the order of the nodes; else 0. `node_of_rank`: the node of each rank, counted
+/// from 0; not empty.
 int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank);
 
-/// Knows which ranks share what. All groups are made in the constructor, in the same order on all
-/// ranks.
+/// Communicators of the ranks that share a node, a host, a stage, or a copy of the model. All are
+/// made in the constructor, in the same order on all ranks.
 class Mesh {
  public:
-  /// Collective over `parent`. Nodes are the ranks that share memory; ranks_per_node > 0 pretends
-  /// nodes of that many consecutive ranks of one host instead. Throws AgreedError where it does not
-  /// divide the ranks, or a node would have ranks on two hosts.
-  /// Stages of a pipeline: as many runs of neighbours; AgreedError where they do not divide the
-  /// ranks. Shard groups: all ranks of a stage, those of a node, or that many neighbours;
-  /// AgreedError where they are not all of one size.
+  /// Collective over `parent`. A node is the ranks that share memory, or, for ranks_per_node > 0,
+  /// that many consecutive ranks of one host. Throws AgreedError if ranks_per_node does not divide
+  /// the ranks, or a node would have ranks on two hosts.
   explicit Mesh(MPI_Comm parent, int ranks_per_node = 0, int shard_group = world_group,
                 int stages = 1);
 
   comm::Communicator& world() { return world_; }
   /// The ranks of this rank's node.
   comm::Communicator& node() { return node_; }
-  /// The ranks that share this rank's memory, whatever nodes are pretended.
+  /// The ranks that share this rank's memory, also if ranks_per_node was given.
   comm::Communicator& host() { return host_; }
   /// The ranks of this rank's stage.
   comm::Communicator& stage() { return stage_; }
-  /// The ranks, one of each stage, that have the same place in theirs; in the order of the stages.
+  /// The ranks, one per stage, that have the same position in their stage, ordered by stage.
   comm::Communicator& pipeline() { return pipeline_; }
   /// The ranks that share one copy of the parameters of their stage.
   comm::Communicator& shard_group() { return shard_group_; }
-  /// The ranks, one of each shard group of the stage, that hold the same shard; in the order of
-  /// their groups.
+  /// The ranks, one per shard group of the stage, that hold the same shard, ordered by group.
   comm::Communicator& replicate_group() { return replicate_group_; }
 
   int nodes() const { return nodes_; }
-  /// How many ranks each node has, as regular_ranks_per_node counts them.
+  /// The number of ranks per node, from regular_ranks_per_node.
   int ranks_per_node() const { return ranks_per_node_; }
   int node_index() const { return node_index_; }
 
-  /// Cores that every rank has for threads of its own, the same number on every rank: the least
-  /// over all ranks of the cores that it may run on, and of those that any rank of its host may run
-  /// on divided by the ranks there. 0 where ranks outnumber cores, or the system doesn't say.
+  /// Cores for the threads of each rank, the same number on every rank: the minimum over all ranks
+  /// of its own allowed cores, and of its host's allowed cores divided by the host's ranks. 0 if
+  /// ranks outnumber cores, or the system doesn't tell.
   int cores() const { return cores_; }
 
-  /// Rank -> host -> node -> cores this rank may run on -> device, a line for each rank, runs of
-  /// like ranks folded when there are more than 16. Collective; the text is the same on every rank.
+  /// A table of rank, host, node, allowed cores and device, one line per rank; runs of similar
+  /// ranks are folded when there are more than 16. Collective; the text is the same on every rank.
   std::string table();
 
  private:

@@ -6,9 +6,9 @@
 
 namespace ostrakon::mesh {
 
-/// Does the same as Communicator::agree, for work on files that hosts may see differently: the
-/// message begins with the rank that failed and its host, "rank 1 on node07: ". Not that of a
-/// DamagedError, which is about a file, on whichever rank.
+/// As Communicator::agree, for work on files that hosts may see differently: the message begins
+/// with the rank that failed and its host, "rank 1 on node07: ". A DamagedError gets no such
+/// prefix, as it is about the file, whichever rank reads it.
 void agree_by_name(comm::Communicator& world, const std::function<void()>& work);
 
 }  // namespace ostrakon::mesh

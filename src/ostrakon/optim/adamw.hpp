@@ -16,7 +16,7 @@ struct AdamwSettings {
   double clip_norm = 1.0;  ///< largest global gradient norm; 0: no clipping
 };
 
-/// What one step is done with.
+/// Arguments of one AdamW step.
 struct AdamwStep {
   std::int64_t step = 1;  ///< counts from 1
   double learning_rate = 0.0;
@@ -27,12 +27,12 @@ struct AdamwStep {
   double epsilon = 1e-8;
 };
 
-/// One step on all four arrays, which have equal sizes and do not overlap.
+/// Applies one step to all four arrays, which have equal sizes and do not overlap.
 template <class T>
 void adamw(const Exec& exec, View<T*> parameters, View<const T*> gradients, View<T*> first_moment,
            View<T*> second_moment, const AdamwStep& step);
 
-/// min(1, clip_norm / (norm + 1e-6)); 1 where clip_norm is 0.
+/// Returns min(1, clip_norm / (norm + 1e-6)); 1 if clip_norm is 0.
 double clip_coefficient(double norm, double clip_norm);
 
 }  // namespace ostrakon::optim

@@ -12,7 +12,7 @@ double learning_rate(const LearningRateSchedule& settings, double peak, std::int
   if (step <= warmup) return peak * (static_cast<double>(step) / static_cast<double>(warmup));
   if (settings.tail == Tail::constant) return peak;
   if (settings.tail == Tail::inverse_square_root) {
-    // Without a warm-up as if it were of one step.
+    // Without a warm-up the formula is used as if the warm-up had one step.
     const double reached = static_cast<double>(std::max<std::int64_t>(warmup, 1));
     return peak * std::sqrt(reached / static_cast<double>(step));
   }
@@ -20,7 +20,7 @@ double learning_rate(const LearningRateSchedule& settings, double peak, std::int
                                  ? std::max(warmup, steps - settings.decay_steps)
                                  : warmup;
   if (step <= start) return peak;
-  // From 0, at the last step of the peak, to 1, at the run's last.
+  // Decay progress: 0 at the last step of the plateau, 1 at the run's last step.
   const double progress =
       step >= steps ? 1.0 : static_cast<double>(step - start) / static_cast<double>(steps - start);
   constexpr double pi = 3.141592653589793;

@@ -25,11 +25,11 @@ struct LearningRateSchedule {
   Tail tail = Tail::cosine;
   std::int64_t warmup_steps = 0;
   double final_fraction = 0.1;
-  std::int64_t decay_steps = 0;  ///< of warmup_stable_decay; no more than remain after the warm-up
+  std::int64_t decay_steps = 0;  ///< for warmup_stable_decay; at most the steps after the warm-up
 };
 
-/// Rate of `step`, counted from 1, of `steps`: peak * step / warmup_steps up to and with the
-/// warm-up's last step.
+/// Returns the learning rate of `step` of `steps`, counted from 1. The warm-up, including its last
+/// step, is peak * step / warmup_steps.
 double learning_rate(const LearningRateSchedule& settings, double peak, std::int64_t step,
                      std::int64_t steps);
 

@@ -15,7 +15,8 @@ namespace {
 
 using math::Transpose;
 
-// Jordan 2024: steep at 0, so that small singular values grow fast, and not quite 1 at 1.
+// Coefficients of Jordan 2024: the polynomial is steep at 0, so that small singular values grow
+// fast, and not exactly 1 at 1.
 constexpr double a = 3.4445;
 constexpr double b = -4.7750;
 constexpr double c = 2.0315;
@@ -36,10 +37,10 @@ PlainRule<T> apply_rule(const OptimizerSettings& settings, const UpdateStep& ste
 /// The workspace of orthogonalize, in bytes from its start.
 template <class T>
 struct Workspace {
-  std::int64_t other;       ///< T (rows, columns): iterations go back and forth between it and x
+  std::int64_t other;       ///< T (rows, columns): iterations alternate between it and x
   std::int64_t square;      ///< T (n, n), n the smaller extent
   std::int64_t polynomial;  ///< T (n, n)
-  std::int64_t norms;       ///< double (rows + 1): squared norms of rows, then 1 / norm of all
+  std::int64_t norms;       ///< double (rows + 1): squares of rows, then 1 / Frobenius norm
   std::int64_t bytes;
 
   Workspace(std::int64_t rows, std::int64_t columns) {
@@ -82,13 +83,13 @@ void inverse_norm(const Exec& exec, View<T**> x, View<double*> norms) {
       });
 }
 
-/// to = factor(0) * from; they may be one.
+/// to = factor(0) * from; `to` and `from` may be the same array.
 template <class T>
 void scaled_copy(const Exec& exec, View<T**> from, View<const double*> factor, View<T**> to) {
   math::for_each_row(
       exec, "muon_scale", from.rows(), from.columns(),
       KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
-        // In double: the factor of a tiny matrix may be no float.
+        // The product is in double: the factor of a tiny matrix may overflow a float.
         const double by = factor[0];
         row.map([=](std::int64_t, T element) { return by * static_cast<double>(element); },
                 to.row(index), from.row(index));
@@ -156,7 +157,7 @@ void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte
 
   const bool wide = x.rows() <= x.columns();
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    // X (a + b X^T X + c (X^T X)^2), or the same with X X^T from the left: what is smaller.
+    // X (a + b X^T X + c (X^T X)^2), or with X X^T from the left, whichever product is smaller.
     math::gemm<T>(exec, wide ? Transpose::no : Transpose::yes,
                   wide ? Transpose::yes : Transpose::no, T(1), from, from, T(0), square);
     start_polynomial(exec, square, polynomial);

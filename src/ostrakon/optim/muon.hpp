@@ -5,8 +5,8 @@
 
 namespace ostrakon::optim {
 
-/// Muon (Jordan 2024): momentum whose matrix is replaced by the nearest one with all singular
-/// values alike. Three parts, as only the second needs the whole matrix:
+/// Muon (Jordan 2024): momentum whose matrix is replaced by the nearest one with equal singular
+/// values. It has three parts, as only the second needs the whole matrix:
 ///
 ///   muon_direction   any stretch of the matrix: momentum, Nesterov
 ///   orthogonalize    the whole matrix, gathered: the same bits on any rank
@@ -19,9 +19,9 @@ namespace ostrakon::optim {
 ///
 /// Directions and steps are computed in either space, as update() is.
 
-/// momentum = mu * momentum + gradient; the gradients are replaced by the direction: the momentum,
-/// or with Nesterov gradient + mu * momentum. Reads step's scale, and with moments of 16 bits what
-/// they are rounded with. Instantiated as update() is. Throws Error where sizes differ.
+/// Computes momentum = mu * momentum + gradient, and replaces the gradients by the direction: the
+/// momentum, or with Nesterov gradient + mu * momentum. Reads gradient_scale of the step, and for
+/// 16-bit moments its rounding key. Instantiated as update() is. Throws Error if sizes differ.
 template <class T, class Moment, class Space>
 void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
                     const UpdateStep& step, View<T*, Space> gradients,
@@ -29,19 +29,19 @@ void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& 
 
 /// With rate = learning_rate * muon_rate_factor, for a stretch of a (rows, columns) matrix:
 /// parameters -= rate * (0.2 * sqrt(max(rows, columns)) * direction + weight_decay * parameters).
-/// Throws Error where sizes differ.
+/// Throws Error if sizes differ.
 template <class T, class Space>
 void muon_apply(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
                 const UpdateStep& step, std::int64_t rows, std::int64_t columns,
                 View<T*, Space> parameters, View<const T*, Space> direction);
 
-/// Bytes that orthogonalize works with, for a (rows, columns) matrix.
+/// Bytes of workspace for orthogonalize of a (rows, columns) matrix.
 template <class T>
 std::int64_t orthogonalize_workspace(std::int64_t rows, std::int64_t columns);
 
 /// Replaces x = U S V^T, divided by its Frobenius norm, by U p(S) V^T, where p is the polynomial
 /// 3.4445 s - 4.7750 s^3 + 2.0315 s^5 applied `iterations` times (Newton-Schulz): with 5, singular
-/// values from 0.002 on come to between 0.68 and 1.21. A matrix of zeros stays that.
+/// values above 0.002 end between 0.68 and 1.21. A matrix of zeros stays zero.
 /// In T throughout, 3 products an iteration over the smaller extent. Allocates nothing;
 /// `workspace` (device memory) is aligned to 64 bytes. The bits of one matrix depend on its shape
 /// and values alone (and on the BLAS).

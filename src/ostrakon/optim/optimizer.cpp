@@ -10,7 +10,7 @@ namespace ostrakon::optim {
 
 namespace {
 
-/// run(kernel's name, rule) with the rule as a type.
+/// Calls run(kernel's name, rule) with the rule as a type.
 template <class T, class Run>
 void with_rule(OptimizerKind rule, const OptimizerSettings& settings, const UpdateStep& step,
                const Run& run) {

@@ -16,13 +16,14 @@ double deviation(const Statistics& of) {
   return std::max(std::sqrt(of.variance), OutlierFilter::smallest_deviation * std::fabs(of.mean));
 }
 
-/// 0 where all that was seen is 0.
+/// Returns how many deviations `value` is above the mean; 0 if the deviation is 0.
 double score(const Statistics& before, double value) {
   const double unit = deviation(before);
   return unit > 0.0 ? (value - before.mean) / unit : 0.0;
 }
 
-/// West's (1979) update for weighted values, of which the last has the weight `weight` of all.
+/// Adds a value by West's (1979) update for weighted values; `weight` is its share of the total
+/// weight.
 void take_in(Statistics& statistics, double value, double weight) {
   const double difference = value - statistics.mean;
   statistics.mean += weight * difference;

@@ -8,25 +8,25 @@
 
 namespace ostrakon::optim {
 
-/// What a deck says of the parameters whose full name (model::Parameter::full_name) matches
-/// `pattern`, in which * stands for any text. Of rules that match and set the same, the last
+/// Settings of a deck for the parameters whose full name (model::Parameter::full_name) matches
+/// `pattern`, in which * stands for any text. If several rules set the same value, the last
 /// applies.
 struct ParameterRule {
   std::string pattern;
   std::optional<bool> frozen;
-  std::optional<double> learning_rate;  ///< at its peak, where the schedule is 1
-  std::optional<double> weight_decay;   ///< also of those that otherwise don't decay
+  std::optional<double> learning_rate;  ///< peak rate, where the schedule is 1
+  std::optional<double> weight_decay;   ///< also for parameters that don't decay by default
 };
 
-/// How one parameter is updated.
+/// Learning rate and weight decay of one parameter.
 struct Treatment {
   bool frozen = false;
-  double learning_rate = 0.0;  ///< at its peak
+  double learning_rate = 0.0;  ///< peak rate
   double weight_decay = 0.0;   ///< 0 for parameters that do not decay
 };
 
-/// Without a rule: the learning rate (or the parameter's own sign_rate) and, of parameters that
-/// decay, the weight decay given here.
+/// Returns the settings of `parameter` by `rules`. Without a rule they are the given learning rate
+/// (or the parameter's own sign_rate) and, if it decays, the given weight decay.
 Treatment treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
                        double learning_rate, double weight_decay);
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What each optimizer does to one element. The factors are computed in double, once, on the host.
+// The elementwise update of each optimizer. The factors are computed in double, once, on the host.
 
 #include <cmath>
 #include <ostrakon/optim/optimizer.hpp>
 
 namespace ostrakon::optim {
 
-// A device's compiler may fuse a product and a sum in one copy of a rule and not in another, and no
-// bit may depend on that: there it is said which. On the host there is one copy (update_loop.hpp).
+// A device's compiler may fuse a product and a sum in one instance of a rule and not in another,
+// which would change bits. So device code states which operations are fused. On the host there is
+// only one instance (update_loop.hpp).
 
 /// a b + c.
 template <class T>
@@ -59,7 +60,7 @@ struct AdamwRule {
   }
 };
 
-/// Without momentum.
+/// SGD without momentum.
 template <class T>
 struct PlainRule {
   static constexpr int moments = 0;
@@ -74,7 +75,8 @@ struct PlainRule {
   }
 };
 
-/// momentum = mu * momentum + gradient; where it leads to: there, or with Nesterov one step ahead.
+/// momentum = mu * momentum + gradient; the direction is the momentum, or with Nesterov one step
+/// ahead.
 template <class T>
 struct Momentum {
   T scale, momentum, of_momentum, of_gradient;
@@ -109,7 +111,7 @@ struct SgdRule {
   }
 };
 
-/// The first part of Muon: x, a gradient, becomes the direction.
+/// The first part of Muon: replaces x, a gradient, by the direction.
 template <class T>
 struct DirectionRule {
   static constexpr int moments = 1;
@@ -145,7 +147,7 @@ struct LionRule {
   }
 };
 
-/// No scale of the gradient changes it.
+/// The gradient's sign, which does not depend on gradient_scale.
 template <class T>
 struct SignRule {
   static constexpr int moments = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The loop that all rules of optimizers share. A rule is a struct with
-//   moments                            how many it has: 0, 1 or 2
-//   in_place                           whether it reads no gradients, `x` being what it changes
+// The loop over elements that all optimizer rules share. A rule is a struct with
+//   moments                            the number of its moments: 0, 1 or 2
+//   in_place                           whether it reads no gradients, but updates `x` itself
 //   T operator()(x, gradient, first, second) const
-//                                      the new x; replaces those of the moments that it has
+//                                      returns the new x; updates the moments that it has
 
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/half.hpp>
@@ -38,11 +38,11 @@ KOKKOS_INLINE_FUNCTION void update_element(const Rule& rule, T* x, const T* grad
   if constexpr (Rule::moments > 1) second_moment[i] = stored<Moment>(second, random_bits >> 16);
 }
 
-/// Elements in one item of work on a device: a vector.
+/// Elements per item of work on a device: one vector.
 template <class T>
 constexpr int update_vector_elements = math::vector_elements<T>();
 
-/// `count` elements, no more than a vector.
+/// Updates `count` elements, at most one vector.
 template <class Rule, class T, class Moment>
 KOKKOS_INLINE_FUNCTION void update_vector(const Rule& rule,
                                           [[maybe_unused]] const Rounding& rounding,
@@ -73,13 +73,13 @@ KOKKOS_INLINE_FUNCTION void update_vector(const Rule& rule,
 #if OSTRAKON_ON_DEVICE
 #define OSTRAKON_UPDATE_RUN KOKKOS_INLINE_FUNCTION
 #else
-// One piece of machine code for kernels and host functions: where a * b + c * d is contracted, two
-// copies of it may differ in which product is rounded.
+// Not inlined, so that kernels and host functions share one instance: if a * b + c * d is
+// contracted, two instances may differ in which product is rounded.
 #define OSTRAKON_UPDATE_RUN [[gnu::noinline]] inline
 #endif
 
-/// One run of elements, of which the first is `first_element` for the rounding. The arrays do not
-/// overlap: pointers, as compilers take that from parameters only.
+/// Updates a run of elements; `first_element` is the index of the first one for the rounding. The
+/// arrays do not overlap. They are `__restrict__` parameters, as compilers ignore it elsewhere.
 template <class Rule, class T, class Moment>
 OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rounding& rounding,
                                     [[maybe_unused]] std::int64_t first_element, T* __restrict__ x,
@@ -112,8 +112,8 @@ OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rou
 
 #undef OSTRAKON_UPDATE_RUN
 
-/// All elements of x, as a kernel or on the calling thread. Throws Error where an array that the
-/// rule reads has another size.
+/// Updates all elements of x, as a kernel or on the calling thread. Throws Error if an array that
+/// the rule reads has another size.
 template <class Where, class Rule, class T, class Moment, class Space>
 void update_all(const Where& where, const char* name, const Rule& rule, const Rounding& rounding,
                 std::int64_t first_element, View<T*, Space> x, View<const T*, Space> gradients,
@@ -122,7 +122,7 @@ void update_all(const Where& where, const char* name, const Rule& rule, const Ro
   if (!Rule::in_place) math::require_equal_sizes(name, x.size(), gradients.size());
   if (Rule::moments > 0) math::require_equal_sizes(name, x.size(), first_moment.size());
   if (Rule::moments > 1) math::require_equal_sizes(name, x.size(), second_moment.size());
-  // What the rule does not have stays null.
+  // Arrays that the rule does not use stay null.
   if (Rule::in_place) gradients = {};
   if (Rule::moments < 1) first_moment = {};
   if (Rule::moments < 2) second_moment = {};

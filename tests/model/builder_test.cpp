@@ -134,6 +134,37 @@ TEST(Builder, AFrozenParameterHasNoGradient) {
     }
 }
 
+/// Tokens of a leaf, and behind them as many targets.
+struct WordSamples final : SampleSource {
+  static constexpr std::int64_t words = 11;
+  std::int64_t sample_bytes() const override {
+    return 2 * built_rows * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
+  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
+    auto* const all = static_cast<std::int32_t*>(batch);
+    for (std::int64_t i = 0; i < 2 * count * built_rows; ++i)
+      all[i] = static_cast<std::int32_t>((7 * i + static_cast<std::int64_t>(first)) % words);
+  }
+};
+
+TEST(Builder, LossesMayTakeTheUnitsInput) {
+  for (const std::int64_t pieces : in_pieces)
+    for (const bool tied : {false, true}) {
+      WordSamples samples;
+      ostrakon::Units<double> units;
+      units.add("words",
+                [](B& b) { return b.embedding(WordSamples::words, built_width, built_rows, 0.5); });
+      units.add("losses", [=](B& b, Value x) {
+        return tied ? b.tied_cross_entropy(x, "words")
+                    : b.cross_entropy(x, "output", WordSamples::words, 0.5);
+      });
+      const Chain<double> chain(std::move(units),
+                                {built_samples, samples.sample_bytes(), built_rows, 1, pieces});
+      const auto report = check_gradients(chain, samples);
+      EXPECT_TRUE(report.passed()) << pieces << " pieces: " << report.text();
+    }
+}
+
 TEST(Builder, AWrongKernelIsFound) {
   for (const std::int64_t pieces : in_pieces) {
     BuiltSamples samples;

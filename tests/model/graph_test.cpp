@@ -76,7 +76,7 @@ struct Sketch {
     Operation operation{{forward}, {gradient, input}};
     if (onto >= 0) {
       operation.forward.front().reads.push_back(onto);
-      operation.adds_to = {onto};
+      operation.residuals = {onto};
     }
     g.operations.push_back(operation);
   }

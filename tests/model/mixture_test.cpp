@@ -226,6 +226,37 @@ TYPED_TEST(MixtureOf, TheBiasIsUpdatedByCounts) {
   EXPECT_GT(*std::max_element(excess.begin(), excess.end()), 0);
 }
 
+TEST(Mixture, CallsReadNoBiasesThatTheyDoNotUse) {
+  const model::DecoderSettings m = mixtures()[1];
+  std::vector<model::Parameter> parameters = model::block_parameters(m);
+  model::lay_out_parameters(parameters, "mixture", {});
+  model::graph::Operations<float> unit({1, 16}, {}, parameters, m.width);
+  model::graph::Experts experts{m.experts.router()};
+  const int copies = unit.dispatch(unit.input(), "mlp.router", experts);
+  unit.expert_linear(experts, copies, ".up");
+  const model::graph::Operation& layer = unit.graph().operations.back();
+  EXPECT_EQ(layer.forward.front().weights.size(), 10u);
+  EXPECT_EQ(layer.backward.front().gradients.size(), 10u);
+  EXPECT_EQ(layer.backward.back().weights.size(), 5u);
+}
+
+TEST(Mixture, CallsOfAPhaseCopyOffsetsToTheHostOnce) {
+  using model::graph::PlacedCall;
+  const DeviceArray<std::int64_t> offsets({0, 2, 3}), others({0, 1, 3});
+  const PlacedCall first{{"first", {7}, {}}}, second{{"second", {5, 7}, {}}};
+  const model::graph::Program program;
+  const model::graph::Buffers phase, next_phase;
+  const auto second_offset = [&](const PlacedCall& call, const model::graph::Buffers& buffers,
+                                 int value, const DeviceArray<std::int64_t>& in) {
+    const model::graph::Arguments arguments(call, program, buffers, {}, false);
+    return arguments.on_host(Exec(), value, in.view())[1];
+  };
+  EXPECT_EQ(second_offset(first, phase, 0, offsets), 2);
+  EXPECT_EQ(second_offset(second, phase, 1, others), 2) << "those of the same value";
+  EXPECT_EQ(second_offset(second, phase, 0, others), 1) << "of another one";
+  EXPECT_EQ(second_offset(first, next_phase, 0, others), 1);
+}
+
 /// Estimates of time count the rounds that even routing takes, whose products are all of them.
 TEST(ExpertUnit, IsPlannedWithTheRoundsOfEvenRouting) {
   model::DecoderSettings settings = mixtures()[0];

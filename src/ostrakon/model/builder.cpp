@@ -179,7 +179,7 @@ struct Builder<T>::State {
     forward.work = plan::row_work(static_cast<double>(2 * graph().bytes_of(v)));
     forward.kernel = graph().kernels.copy;
     graph::Operation operation{{forward}};
-    operation.adds_to = {v};
+    operation.residuals = {v};
     operations.append(std::move(operation));
     return copy;
   }
@@ -375,7 +375,7 @@ Value Builder<T>::add(const Value& x, const Value& y) {
   Call backward{"d add", {~made}, {~b}};
   backward.kernel = s.graph().kernels.copy;
   graph::Operation operation{{forward}, {backward}};
-  operation.adds_to = {a};
+  operation.residuals = {a};
   s.operations.append(std::move(operation));
   return s.make(made, "add");
 }

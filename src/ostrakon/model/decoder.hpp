@@ -161,16 +161,6 @@ struct LeafShape {
   std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }
 
-  /// body(first row, run) for the runs of neighbouring tokens that `part` has of each sequence.
-  template <class Body>
-  void for_each_run(std::int64_t part, const Body& body) const {
-    for (std::int64_t s = 0; s < batch; ++s)
-      for (std::int64_t r = 0; r < sequence().runs(); ++r) {
-        const math::TokenRun run = sequence().run(part, r);
-        body(s * part_tokens() + run.row, run);
-      }
-  }
-
   /// Throws Error unless [begin, end) is all rows, or where it is decoded some rows of the
   /// sequence.
   void require_row_range(std::int64_t begin, std::int64_t end) const;

@@ -13,15 +13,6 @@ std::int64_t behind_y(std::int64_t rows, std::int64_t width) {
   return round_up(bytes_of<T>(rows * width), buffer_alignment<T>);
 }
 
-/// The `bytes` there; none: experts are no unit of their own.
-template <class T>
-View<std::byte*> border_in(View<T*> buffer, std::int64_t rows, std::int64_t width,
-                           std::int64_t bytes) {
-  if (bytes == 0) return {};
-  const std::int64_t begin = behind_y<T>(rows, width);
-  return view_as<std::byte>(buffer).range(begin, begin + bytes);
-}
-
 /// What passes between a block and its experts where these are a unit of their own (ExpertUnit),
 /// and what has passed back: behind y and its gradient, which every block has. Of a tensor rank's
 /// own rows. Shared experts are in y already where blocks are in tensor pieces.

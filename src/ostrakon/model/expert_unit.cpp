@@ -2,20 +2,23 @@
 #include <ostrakon/model/expert_unit.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/block_parameters.hpp>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace ostrakon::model {
 namespace {
+
+using math::Transpose;
 
 /// Arrays that only one rank writes begin at multiples of this, and so do the parts of exchanges.
 template <class T>
@@ -54,292 +57,428 @@ plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& l
           rounds.most(most_rows(settings, leaf))};
 }
 
+// ---- buffers ------------------------------------------------------------------------------------
+
+/// What one rank sends to another in a round, `capacity` rows: of forward x; of backward all.
+template <class T>
+struct ExpertUnit<T>::Sent {
+  View<T**> x;             // (capacity, width)
+  View<T**> dy;            // (capacity, width), gradient of the combined output
+  View<Compute*> weights;  // (capacity)
+  std::int64_t bytes;
+
+  Sent(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
+    Arrays<T> arrays(buffer);
+    const std::int64_t capacity = unit.rounds_.capacity;
+    x = arrays.matrix(capacity, unit.border_.width);
+    if (pass == Pass::backward) {
+      dy = arrays.matrix(capacity, unit.border_.width);
+      weights = arrays.template take<Compute>(capacity);
+    }
+    bytes = arrays.size();
+  }
+};
+
+/// What comes back: of forward the experts' output, of backward the gradient of x and of weights.
+template <class T>
+struct ExpertUnit<T>::Returned {
+  View<T**> rows;           // (capacity, width)
+  View<Compute*> dweights;  // (capacity)
+  std::int64_t bytes;
+
+  Returned(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
+    Arrays<T> arrays(buffer);
+    rows = arrays.matrix(unit.rounds_.capacity, unit.border_.width);
+    if (pass == Pass::backward) dweights = arrays.template take<Compute>(unit.rounds_.capacity);
+    bytes = arrays.size();
+  }
+};
+
+/// In the workspace, from the first phase to the last.
+template <class T>
+struct ExpertUnit<T>::Workspace {
+  View<std::int64_t*> offsets;  // (ranks, ExpertBorder::offsets())
+  View<T**> returned;           // (assignments, width), by slot
+  View<T**> up;                 // (capacity, up.outputs)
+  View<T**> activated;          // (capacity, expert width)
+  View<T*> padding;             // of products by row
+  // backward
+  View<Compute*> dweights;   // (assignments)
+  View<T**> dactivated;      // (capacity, expert width)
+  View<T**> weighted;        // (capacity, width), dy times weights
+  View<Compute*> gradients;  // (ranks - 1, a rank's trained elements), of the rows of each rank
+                             // but the first, whose are in the unit's gradients
+  View<Compute*> leaves;     // (ranks, tree_slots - 1, an expert's), of leaves that wait
+  std::int64_t bytes;
+
+  Workspace(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
+    Arrays<T> arrays(buffer);
+    const ExpertBorder& border = unit.border_;
+    const std::int64_t capacity = unit.rounds_.capacity, ranks = unit.ranks_;
+    const auto padding_of = [&](const Layer& layer) {
+      return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
+                                            math::rows_of_a_product_in<T>(unit.kernels_));
+    };
+    offsets = arrays.template take<std::int64_t>(ranks * border.offsets());
+    returned = arrays.matrix(border.assignments(), border.width);
+    up = arrays.matrix(capacity, unit.up_.outputs);
+    activated = arrays.matrix(capacity, unit.inner_);
+    padding = arrays.template take<T>(std::max(padding_of(unit.up_), padding_of(unit.down_)));
+    if (pass == Pass::backward) {
+      dweights = arrays.template take<Compute>(border.assignments());
+      dactivated = arrays.matrix(capacity, unit.inner_);
+      weighted = arrays.matrix(capacity, border.width);
+      gradients = arrays.template take<Compute>((ranks - 1) * unit.own_ * unit.trained_elements_);
+      leaves = arrays.template take<Compute>(ranks * (math::tree_slots(border.leaves) - 1) *
+                                             unit.trained_elements_);
+    }
+    bytes = arrays.size();
+  }
+};
+
 // ---- phases -------------------------------------------------------------------------------------
+
+template <class T>
+class ExpertUnit<T>::Phase {
+ public:
+  Phase(const ExpertUnit& unit, const Exec& exec, const UnitBuffers<T>& buffers, Pass pass)
+      : u_(unit),
+        exec_(exec),
+        buffers_(buffers),
+        pass_(pass),
+        work_(unit, pass, buffers.workspace),
+        handed_(unit.border_.template rows_in<T>(behind_y(to_read(buffers.input)))) {}
+
+  void run();
+
+ private:
+  using Offsets = HostView<const std::int64_t*>;
+  using RoundRows = math::ExpertRounds::Rows;
+
+  /// Rows of a round that have come from rank `from` to the experts of this one.
+  struct Arrived {
+    std::int64_t from, round;
+    Offsets runs;
+    RoundRows rows;  // slots of `from`
+    Sent sent;
+    Returned back;
+  };
+
+  void send(std::int64_t round);
+  void compute(std::int64_t round);
+  void put(std::int64_t round);
+  void finish();
+
+  bool any_rows(std::int64_t round);
+  void activate(const Arrived& arrived);
+  void multiply(const Arrived& arrived);
+  void multiply_back(const Arrived& arrived);
+  void add_gradients(const Arrived& arrived, View<const T**> dup);
+  bool add_run(const Arrived& arrived, std::int64_t first, std::int64_t last, View<const T**> dup,
+               View<Compute*> sums);
+  void sum_ranks();
+
+  /// What follows y, or its gradient.
+  View<std::byte*> behind_y(View<T*> buffer) const {
+    const auto bytes = view_as<std::byte>(buffer);
+    return bytes.range(u_.border_.template behind_y<T>(), bytes.size());
+  }
+  /// What rank `rank` has in a buffer with as much for each: what it sent, or what comes back.
+  template <class What>
+  What part_of(View<std::byte*> buffer, std::int64_t rank) const {
+    const std::int64_t bytes = padded<T>(What(u_, pass_, {}).bytes);
+    return {u_, pass_, buffer.range(rank * bytes, (rank + 1) * bytes)};
+  }
+
+  /// The first run of the experts of rank `to`. Flat parameters are divided over tensor ranks
+  /// first: so are the equal parts of the experts over the ranks of the exchange.
+  std::int64_t first_run(std::int64_t to) const {
+    const std::int64_t tensor = u_.tensor_ranks_;
+    const std::int64_t part = to % tensor * (u_.ranks_ / tensor) + to / tensor;
+    return part * u_.own_ * u_.border_.leaves;
+  }
+  /// The first row of each run that `from` sends to the experts of `to`, and the end of the last:
+  /// slots of `from`.
+  Offsets runs(std::int64_t from, std::int64_t to) const {
+    const std::int64_t first = from * u_.border_.offsets() + first_run(to);
+    return offsets_->view().range(first, first + u_.own_ * u_.border_.leaves + 1);
+  }
+  RoundRows rows_of(std::int64_t from, std::int64_t to, std::int64_t round) const {
+    return u_.rounds_.rows_of(runs(from, to), round);
+  }
+
+  /// An array of one of this rank's experts, and the gradient of one among those of an expert.
+  View<const T*> array(const Location& at, std::int64_t expert) const {
+    if (at.elements == 0) return {};
+    const std::int64_t stride = at.trained ? u_.trained_elements_ : u_.frozen_elements_;
+    const std::int64_t first = expert * stride + at.offset;
+    return (at.trained ? buffers_.parameters : buffers_.frozen).range(first, first + at.elements);
+  }
+  View<const T**> weight(const Layer& layer, std::int64_t expert) const {
+    return array(layer.weight, expert).matrix(layer.outputs, layer.inputs);
+  }
+  static View<Compute*> gradient_in(View<Compute*> gradients, const Location& at) {
+    return gradients.range(at.offset, at.offset + at.elements);
+  }
+  /// The gradients of one of this rank's experts by the rows of rank `from`.
+  View<Compute*> gradients_of(std::int64_t from, std::int64_t expert) const {
+    const std::int64_t index = from == 0 ? expert : (from - 1) * u_.own_ + expert;
+    return (from == 0 ? buffers_.parameter_gradients : work_.gradients)
+        .range(index * u_.trained_elements_, (index + 1) * u_.trained_elements_);
+  }
+  void add_up(View<Compute*> from, View<Compute*> to) const {
+    for (const Location& one : u_.trained_)
+      math::add_to<Compute>(exec_, View<const Compute*>(gradient_in(from, one)),
+                            gradient_in(to, one));
+  }
+
+  /// f(expert, its rows [begin, end) of those that have arrived) for each that has any.
+  template <class Function>
+  void for_each_expert(const Arrived& arrived, const Function& f) const {
+    const RoundRows rows = arrived.rows;
+    for (std::int64_t e = 0; e < u_.own_; ++e) {
+      const std::int64_t begin = std::max(rows.begin, arrived.runs[e * u_.border_.leaves]);
+      const std::int64_t end = std::min(rows.end, arrived.runs[(e + 1) * u_.border_.leaves]);
+      if (begin < end) f(e, begin - rows.begin, end - rows.begin);
+    }
+  }
+  /// y = x W^T + b by each expert, of its rows: no row's bits depend on how many they are.
+  void multiply_rows(const Arrived& arrived, const Layer& layer, View<const T**> x, View<T**> y) {
+    for_each_expert(arrived, [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
+      const View<T**> own = y.row_range(begin, end);
+      math::gemm_by_row<T>(exec_, Transpose::yes, x.row_range(begin, end), weight(layer, e), own,
+                           work_.padding);
+      if (const auto bias = array(layer.bias, e)) math::add_bias<T>(exec_, own, bias);
+    });
+  }
+
+  const ExpertUnit& u_;
+  const Exec& exec_;
+  const UnitBuffers<T>& buffers_;
+  Pass pass_;
+  Workspace work_;
+  ExpertBorder::Rows<T> handed_;
+  std::optional<math::OffsetsOnHost> offsets_;  // of all ranks
+};
 
 template <class T>
 void ExpertUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
                             RowRange /*rows*/) const {
-  phase(exec, buffers, Pass::forward);
+  Phase(*this, exec, buffers, Pass::forward).run();
 }
 
 template <class T>
 void ExpertUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
                              compute_t<T> /*loss_scale*/, bool /*gradients_opened*/) const {
-  phase(exec, buffers, Pass::backward);
+  Phase(*this, exec, buffers, Pass::backward).run();
 }
 
 template <class T>
-void ExpertUnit<T>::phase(const Exec& exec, const UnitBuffers<T>& buffers, Pass pass) const {
-  const Workspace work = workspace_in(buffers.workspace, pass);
-  if (buffers.phase == 0) {
-    const auto handed = border_.template rows_in<T>(to_read(behind_y(buffers.input)));
-    return math::copy<std::int64_t>(exec, View<const std::int64_t*>(handed.routes.offsets),
-                                    view_as<std::int64_t>(buffers.handed));
-  }
-  if (buffers.phase == 1)
-    math::copy<std::int64_t>(exec, view_as<std::int64_t>(buffers.exchanged), work.offsets);
-  const std::int64_t round = buffers.phase / 2 - 1;  // that it computes, or has computed before
-  if (buffers.phase % 2 == 0) return compute(exec, buffers, work, pass, round);
-  if (round >= 0) put(exec, buffers, work, pass, round);
-  if (round + 1 < description_.room.most_rounds) return send(exec, buffers, work, pass, round + 1);
-  finish(exec, buffers, work, pass);
+void ExpertUnit<T>::Phase::run() {
+  if (buffers_.phase == 0)
+    return math::copy<std::int64_t>(exec_, View<const std::int64_t*>(handed_.routes.offsets),
+                                    view_as<std::int64_t>(buffers_.handed));
+  if (buffers_.phase == 1)
+    math::copy<std::int64_t>(exec_, view_as<std::int64_t>(buffers_.exchanged), work_.offsets);
+  offsets_.emplace(exec_, work_.offsets, first_run(buffers_.expert_rank));
+  const std::int64_t round = buffers_.phase / 2 - 1;  // that it computes, or has computed before
+  if (buffers_.phase % 2 == 0) return compute(round);
+  if (round >= 0) put(round);
+  if (round + 1 < u_.description_.room.most_rounds) return send(round + 1);
+  finish();
 }
 
 /// Whether any rank sends rows to any other in a round. In the first some always do.
 template <class T>
-bool ExpertUnit<T>::any_rows(const Exec& exec, const Workspace& work, std::int64_t round) const {
-  for (std::int64_t from = 0; from < ranks_; ++from) {
-    const math::OffsetsOnHost offsets(exec, offsets_of(work, from));
-    for (std::int64_t to = 0; to < ranks_; ++to)
-      if (rounds_.has_rows(runs(offsets.view(), to), round)) return true;
-  }
-  return false;
+bool ExpertUnit<T>::Phase::any_rows(std::int64_t round) {
+  bool any = false;
+  for (std::int64_t from = 0; from < u_.ranks_ && !any; ++from)
+    for (std::int64_t to = 0; to < u_.ranks_ && !any; ++to)
+      any = u_.rounds_.has_rows(runs(from, to), round);
+  if (buffers_.hands_nothing != nullptr) *buffers_.hands_nothing = !any;
+  return any;
 }
 
 /// The rows of a round to the ranks that have their experts.
 template <class T>
-void ExpertUnit<T>::send(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
-                         Pass pass, std::int64_t round) const {
-  const bool any = any_rows(exec, work, round);
-  if (buffers.hands_nothing != nullptr) *buffers.hands_nothing = !any;
-  if (!any) return;
-  if (pass == Pass::forward && buffers.counts)
-    math::count_one(exec, buffers.counts.range(round, round + 1));
-  const auto handed = border_.template rows_in<T>(to_read(behind_y(buffers.input)));
-  const View<T**> dy =
-      pass == Pass::backward ? buffers.gradient.matrix(border_.rows, border_.width) : View<T**>();
-  const math::OffsetsOnHost offsets(exec, offsets_of(work, buffers.expert_rank));
-  const std::int64_t bytes = padded<T>(sent_in({}, pass).bytes);
-  for (std::int64_t to = 0; to < ranks_; ++to) {
-    const RoundRows rows = rounds_.rows_of(runs(offsets.view(), to), round);
+void ExpertUnit<T>::Phase::send(std::int64_t round) {
+  if (!any_rows(round)) return;
+  if (pass_ == Pass::forward && buffers_.counts)
+    math::count_one(exec_, buffers_.counts.range(round, round + 1));
+  for (std::int64_t to = 0; to < u_.ranks_; ++to) {
+    const RoundRows rows = rows_of(buffers_.expert_rank, to, round);
     if (rows.count() == 0) continue;
-    const Sent sent = sent_in(block_of(buffers.handed, to, bytes), pass);
-    const auto assignments = handed.routes.assignments.range(rows.begin, rows.end);
+    const Sent sent = part_of<Sent>(buffers_.handed, to);
+    const auto assignments = handed_.routes.assignments.range(rows.begin, rows.end);
     const auto gather = [&](View<const T**> from, View<T**> into) {
-      math::gather_rows_of<T>(exec, border_.router.per_token, from, assignments,
+      math::gather_rows_of<T>(exec_, u_.border_.router.per_token, from, assignments,
                               into.row_range(0, rows.count()));
     };
-    gather(handed.normed, sent.x);
-    if (pass == Pass::forward) continue;
-    gather(dy, sent.dy);
-    math::gather_weights<Compute>(exec, handed.routes.weights, assignments,
+    gather(handed_.normed, sent.x);
+    if (pass_ == Pass::forward) continue;
+    gather(buffers_.gradient.matrix(u_.border_.rows, u_.border_.width), sent.dy);
+    math::gather_weights<Compute>(exec_, handed_.routes.weights, assignments,
                                   sent.weights.range(0, rows.count()));
   }
 }
 
 /// What came back, to the slots that it was sent from.
 template <class T>
-void ExpertUnit<T>::put(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
-                        Pass pass, std::int64_t round) const {
-  const auto handed = border_.template rows_in<T>(to_read(behind_y(buffers.input)));
-  const math::OffsetsOnHost offsets(exec, offsets_of(work, buffers.expert_rank));
-  const std::int64_t bytes = padded<T>(returned_in({}, pass).bytes);
-  for (std::int64_t from = 0; from < ranks_; ++from) {
-    const RoundRows rows = rounds_.rows_of(runs(offsets.view(), from), round);
+void ExpertUnit<T>::Phase::put(std::int64_t round) {
+  for (std::int64_t from = 0; from < u_.ranks_; ++from) {
+    const RoundRows rows = rows_of(buffers_.expert_rank, from, round);
     if (rows.count() == 0) continue;
-    const Returned back = returned_in(block_of(to_read(buffers.exchanged), from, bytes), pass);
-    math::copy<T>(exec, View<const T*>(back.rows.row_range(0, rows.count()).flat()),
-                  work.returned.row_range(rows.begin, rows.end).flat());
-    if (pass == Pass::backward)
-      math::scatter_weights<Compute>(exec, back.dweights.range(0, rows.count()),
-                                     handed.routes.assignments.range(rows.begin, rows.end),
-                                     work.dweights);
+    const Returned back = part_of<Returned>(to_read(buffers_.exchanged), from);
+    math::copy<T>(exec_, View<const T*>(back.rows.row_range(0, rows.count()).flat()),
+                  work_.returned.row_range(rows.begin, rows.end).flat());
+    if (pass_ == Pass::backward)
+      math::scatter_weights<Compute>(exec_, back.dweights.range(0, rows.count()),
+                                     handed_.routes.assignments.range(rows.begin, rows.end),
+                                     work_.dweights);
   }
 }
 
 template <class T>
-void ExpertUnit<T>::finish(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
-                           Pass pass) const {
-  const auto handed = border_.template rows_in<T>(to_read(behind_y(buffers.input)));
-  if (pass == Pass::forward) {
-    math::combine_outputs<T>(exec, buffers.input.matrix(border_.rows, border_.width), handed.shared,
-                             handed.routes, work.returned,
-                             buffers.output.matrix(border_.rows, border_.width));
-    return;
-  }
+void ExpertUnit<T>::Phase::finish() {
+  const std::int64_t rows = u_.border_.rows, width = u_.border_.width;
+  if (pass_ == Pass::forward)
+    return math::combine_outputs<T>(exec_, buffers_.input.matrix(rows, width), handed_.shared,
+                                    handed_.routes, work_.returned,
+                                    buffers_.output.matrix(rows, width));
   // The gradient of y is that of x, and of shared, as it is.
-  const auto back = border_.template gradients_in<T>(behind_y(buffers.gradient));
-  math::sum_copies<T>(exec, handed.routes.slots, work.returned, back.normed);
-  math::copy<Compute>(exec, View<const Compute*>(work.dweights), back.dweights);
-  if (buffers.parameter_gradients) sum_ranks(exec, buffers, work);
+  const auto back = u_.border_.template gradients_in<T>(behind_y(buffers_.gradient));
+  math::sum_copies<T>(exec_, handed_.routes.slots, work_.returned, back.normed);
+  math::copy<Compute>(exec_, View<const Compute*>(work_.dweights), back.dweights);
+  if (buffers_.parameter_gradients) sum_ranks();
 }
 
 // ---- rows of other ranks ------------------------------------------------------------------------
 
-/// function(rows of an expert) for each of this rank's that has any.
 template <class T>
-template <class Function>
-void ExpertUnit<T>::for_each_expert(Offsets runs, RoundRows rows, const Function& function) const {
-  for (std::int64_t e = 0; e < own_; ++e) {
-    const std::int64_t begin = std::max(rows.begin, runs[e * border_.leaves]);
-    const std::int64_t end = std::min(rows.end, runs[(e + 1) * border_.leaves]);
-    if (begin < end) function(ExpertRows{e, begin - rows.begin, end - rows.begin});
+void ExpertUnit<T>::Phase::compute(std::int64_t round) {
+  any_rows(round);
+  for (std::int64_t from = 0; from < u_.ranks_; ++from) {
+    const Arrived arrived{from,
+                          round,
+                          runs(from, buffers_.expert_rank),
+                          rows_of(from, buffers_.expert_rank, round),
+                          part_of<Sent>(to_read(buffers_.exchanged), from),
+                          part_of<Returned>(buffers_.handed, from)};
+    pass_ == Pass::forward ? multiply(arrived) : multiply_back(arrived);
   }
 }
 
+/// work.up and work.activated, of the rows that have arrived.
 template <class T>
-void ExpertUnit<T>::compute(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
-                            Pass pass, std::int64_t round) const {
-  const bool any = any_rows(exec, work, round);
-  if (buffers.hands_nothing != nullptr) *buffers.hands_nothing = !any;
-  const std::int64_t in = padded<T>(sent_in({}, pass).bytes);
-  const std::int64_t out = padded<T>(returned_in({}, pass).bytes);
-  for (std::int64_t from = 0; from < ranks_; ++from) {
-    const math::OffsetsOnHost offsets(exec, offsets_of(work, from), first_run(buffers.expert_rank));
-    const Offsets runs = this->runs(offsets.view(), buffers.expert_rank);
-    const Sent sent = sent_in(block_of(to_read(buffers.exchanged), from, in), pass);
-    const Returned back = returned_in(block_of(buffers.handed, from, out), pass);
-    if (pass == Pass::forward)
-      multiply(exec, buffers, work, runs, rounds_.rows_of(runs, round), sent.x, back.rows);
-    else
-      multiply_back(exec, buffers, work, from, round, runs, sent, back);
-  }
+void ExpertUnit<T>::Phase::activate(const Arrived& arrived) {
+  const std::int64_t count = arrived.rows.count();
+  if (count == 0) return;
+  multiply_rows(arrived, u_.up_, arrived.sent.x, work_.up);
+  const auto activate = u_.activation_ == Activation::gelu ? &math::gelu_forward<T>  //
+                                                           : &math::swiglu_forward<T>;
+  activate(exec_, work_.up.row_range(0, count), work_.activated.row_range(0, count));
 }
 
-/// work.up and work.activated, and y if it exists: the experts of rows of x, (capacity, width).
 template <class T>
-void ExpertUnit<T>::multiply(const Exec& exec, const UnitBuffers<T>& buffers, const Workspace& work,
-                             Offsets runs, RoundRows rows, View<const T**> x, View<T**> y) const {
-  if (rows.count() == 0) return;
-  for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    multiply_rows(exec, buffers, experts_[some.expert].up, x.row_range(some.begin, some.end),
-                  work.up.row_range(some.begin, some.end), work.padding);
-  });
-  const View<const T**> up = work.up.row_range(0, rows.count());
-  const View<T**> activated = work.activated.row_range(0, rows.count());
-  if (activation_ == Activation::gelu)
-    math::gelu_forward<T>(exec, up, activated);
-  else
-    math::swiglu_forward<T>(exec, up, activated);
-  if (!y) return;
-  for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    multiply_rows(exec, buffers, experts_[some.expert].down,
-                  work.activated.row_range(some.begin, some.end), y.row_range(some.begin, some.end),
-                  work.padding);
-  });
+void ExpertUnit<T>::Phase::multiply(const Arrived& arrived) {
+  activate(arrived);
+  multiply_rows(arrived, u_.down_, work_.activated, arrived.back.rows);
 }
 
-/// Gradients of the rows of a round from rank `rank`, and what they add to those of parameters. No
-/// output of an expert is needed, see graph::Operations::combine.
+/// Gradients of rows that have arrived, and what they add to those of parameters. No output of an
+/// expert is needed, see graph::Operations::combine.
 template <class T>
-void ExpertUnit<T>::multiply_back(const Exec& exec, const UnitBuffers<T>& buffers,
-                                  const Workspace& work, std::int64_t rank, std::int64_t round,
-                                  Offsets runs, const Sent& sent, const Returned& back) const {
-  const RoundRows rows = rounds_.rows_of(runs, round);
-  const std::int64_t count = rows.count();
-  multiply(exec, buffers, work, runs, rows, sent.x, {});
-  for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    const auto [expert, begin, end] = some;
-    const Layer& down = experts_[expert].down;
+void ExpertUnit<T>::Phase::multiply_back(const Arrived& arrived) {
+  const Sent& sent = arrived.sent;
+  activate(arrived);
+  for_each_expert(arrived, [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
     const View<const T**> dy = sent.dy.row_range(begin, end);
-    const View<T**> dactivated = work.dactivated.row_range(begin, end);
-    math::gemm_by_row<T>(exec, math::Transpose::no, dy, weight(buffers, down), dactivated,
-                         work.padding);
-    math::weigh_rows<T>(exec, sent.weights.range(begin, end), work.activated.row_range(begin, end),
-                        array(buffers, down.bias), dactivated, dy,
-                        work.weighted.row_range(begin, end), back.dweights.range(begin, end));
+    const View<T**> dactivated = work_.dactivated.row_range(begin, end);
+    math::gemm_by_row<T>(exec_, Transpose::no, dy, weight(u_.down_, e), dactivated, work_.padding);
+    math::weigh_rows<T>(exec_, sent.weights.range(begin, end),
+                        work_.activated.row_range(begin, end), array(u_.down_.bias, e), dactivated,
+                        dy, work_.weighted.row_range(begin, end),
+                        arrived.back.dweights.range(begin, end));
   });
-  const View<T**> dup = activation_ == Activation::gelu ? work.dactivated : work.up;
-  const View<const T**> up = work.up.row_range(0, count),
-                        dactivated = work.dactivated.row_range(0, count);
-  if (count > 0 && activation_ == Activation::gelu)
-    math::gelu_backward<T>(exec, up, dactivated, dup.row_range(0, count));
-  else if (count > 0)
-    math::swiglu_backward<T>(exec, up, dactivated, dup.row_range(0, count));
-  if (buffers.parameter_gradients)
-    add_gradients(exec, buffers, work, rank, round, runs, sent.x, dup);
-  for_each_expert(runs, rows, [&](const ExpertRows& some) {
-    math::gemm_by_row<T>(exec, math::Transpose::no, dup.row_range(some.begin, some.end),
-                         weight(buffers, experts_[some.expert].up),
-                         back.rows.row_range(some.begin, some.end), work.padding);
+  const bool is_gelu = u_.activation_ == Activation::gelu;
+  const View<T**> dup = is_gelu ? work_.dactivated : work_.up;
+  if (const std::int64_t count = arrived.rows.count(); count > 0) {
+    const auto differentiate = is_gelu ? &math::gelu_backward<T> : &math::swiglu_backward<T>;
+    differentiate(exec_, work_.up.row_range(0, count), work_.dactivated.row_range(0, count),
+                  dup.row_range(0, count));
+  }
+  if (buffers_.parameter_gradients) add_gradients(arrived, dup);
+  for_each_expert(arrived, [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
+    math::gemm_by_row<T>(exec_, Transpose::no, dup.row_range(begin, end), weight(u_.up_, e),
+                         arrived.back.rows.row_range(begin, end), work_.padding);
   });
 }
 
 // ---- gradients of parameters --------------------------------------------------------------------
 
-/// Those of the runs that rows of a round from rank `rank` belong to; a run that ends there is
-/// added to those of the leaves before. Runs without rows count, too: their sums are zeros.
+/// Those of the runs that rows which have arrived belong to; a run that ends there is added to
+/// those of the leaves before.
 template <class T>
-void ExpertUnit<T>::add_gradients(const Exec& exec, const UnitBuffers<T>& buffers,
-                                  const Workspace& work, std::int64_t rank, std::int64_t round,
-                                  Offsets runs, View<const T**> x, View<const T**> dup) const {
-  const RoundRows rows = rounds_.rows_of(runs, round);
-  const std::int64_t leaves = border_.leaves, last_row = runs[own_ * leaves];
-  const bool is_last = round + 1 == description_.room.most_rounds;
-  const std::int64_t all = own_ * expert_elements_;
-  const View<Compute*> of_rank =
-      rank == 0 ? buffers.parameter_gradients : work.gradients.range((rank - 1) * all, rank * all);
-  const std::int64_t waiting = math::tree_slots(leaves) - 1;
-  const auto slot_of = [&](std::int64_t expert, std::int64_t slot) {
-    if (slot == 0) return of_rank.range(expert * expert_elements_, (expert + 1) * expert_elements_);
-    const std::int64_t first = (rank * waiting + slot - 1) * expert_elements_;
-    return work.leaves.range(first, first + expert_elements_);
-  };
-  for (std::int64_t e = 0; e < own_; ++e) {
-    std::int64_t used = 0;  // slots, of the leaves before
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const std::int64_t first = runs[e * leaves + leaf], last = runs[e * leaves + leaf + 1];
-      const std::int64_t begin = std::max(first, rows.begin), end = std::min(last, rows.end);
-      const bool is_empty = first == last;
-      const bool is_here =
-          is_empty ? (rows.begin <= first && first < rows.end) || (is_last && first == last_row)
-                   : begin < end;
-      const auto write = [&](std::int64_t slot) {
-        if (!is_here) return;
-        const View<Compute*> to = slot_of(e, slot);
-        const std::int64_t from = is_empty ? 0 : begin - rows.begin;
-        const std::int64_t until = is_empty ? 0 : end - rows.begin;
-        const Layer &up = experts_.front().up, &down = experts_.front().down;
-        const Compute beta = is_empty || begin == first ? Compute(0) : Compute(1);
-        const auto add = [&](const Layer& layer, View<const T**> inputs, View<const T**> doutputs) {
-          const auto dy = doutputs.row_range(from, until);
-          if (layer.weight.trained)
-            math::gemm_of_run<T>(exec, dy, inputs.row_range(from, until), beta,
-                                 gradient_at(to, layer.weight).matrix(layer.outputs, layer.inputs));
-          // A run is never cut where there are biases.
-          if (layer.bias.trained) math::column_sums<T>(exec, dy, gradient_at(to, layer.bias));
-        };
-        add(up, x, dup);
-        add(down, work.activated, work.weighted);
-      };
-      const bool is_done = is_here && (is_empty || end == last);
-      const auto add = [&](std::int64_t from, std::int64_t to) {
-        if (!is_done) return;
-        for (const Location& one : trained_)
-          math::add_to<Compute>(exec, View<const Compute*>(gradient_at(slot_of(e, from), one)),
-                                gradient_at(slot_of(e, to), one));
-      };
-      write(used++);
-      for (std::int64_t rest = leaf; rest % 2 == 1; rest /= 2) {
-        add(used - 1, used - 2);
-        --used;
-      }
-      if (leaf + 1 == leaves)
-        for (; used > 1; --used) add(used - 1, used - 2);
-    }
+void ExpertUnit<T>::Phase::add_gradients(const Arrived& arrived, View<const T**> dup) {
+  const std::int64_t leaves = u_.border_.leaves, waiting = math::tree_slots(leaves) - 1;
+  for (std::int64_t e = 0; e < u_.own_; ++e) {
+    const auto slot = [&](std::int64_t index) {
+      if (index == 0) return gradients_of(arrived.from, e);
+      const std::int64_t first = (arrived.from * waiting + index - 1) * u_.trained_elements_;
+      return work_.leaves.range(first, first + u_.trained_elements_);
+    };
+    bool ends_here = false;  // the run of the last leaf
+    math::sum_pieces(
+        leaves,
+        [&](std::int64_t to, std::int64_t leaf) {
+          const std::int64_t run = e * leaves + leaf;
+          ends_here = add_run(arrived, arrived.runs[run], arrived.runs[run + 1], dup, slot(to));
+        },
+        [&](std::int64_t from, std::int64_t to) {
+          if (ends_here) add_up(slot(from), slot(to));
+        });
   }
+}
+
+/// What rows that have arrived, of the run [first, last), add to its sums. Returns whether the run
+/// ends there. Runs without rows count, too: their sums are zeros.
+template <class T>
+bool ExpertUnit<T>::Phase::add_run(const Arrived& arrived, std::int64_t first, std::int64_t last,
+                                   View<const T**> dup, View<Compute*> sums) {
+  const RoundRows rows = arrived.rows;
+  std::int64_t begin = std::max(first, rows.begin), end = std::min(last, rows.end);
+  if (first == last) {
+    const bool is_last = arrived.round + 1 == u_.description_.room.most_rounds &&
+                         first == arrived.runs[arrived.runs.size() - 1];
+    if (!is_last && (first < rows.begin || first >= rows.end)) return false;
+    begin = end = rows.begin;
+  } else if (begin >= end) {
+    return false;
+  }
+  const Compute beta = first == last || begin == first ? Compute(0) : Compute(1);
+  const auto add = [&](const Layer& layer, View<const T**> inputs, View<const T**> doutputs) {
+    const auto dy = doutputs.row_range(begin - rows.begin, end - rows.begin);
+    if (layer.weight.trained)
+      math::gemm_of_run<T>(exec_, dy, inputs.row_range(begin - rows.begin, end - rows.begin), beta,
+                           gradient_in(sums, layer.weight).matrix(layer.outputs, layer.inputs));
+    // A run is never cut where there are biases.
+    if (layer.bias.trained) math::column_sums<T>(exec_, dy, gradient_in(sums, layer.bias));
+  };
+  add(u_.up_, arrived.sent.x, dup);
+  add(u_.down_, work_.activated, work_.weighted);
+  return first == last || end == last;
 }
 
 /// The gradients of the rows of all ranks, by a tree over them, which are a power of two.
 template <class T>
-void ExpertUnit<T>::sum_ranks(const Exec& exec, const UnitBuffers<T>& buffers,
-                              const Workspace& work) const {
-  const std::int64_t all = own_ * expert_elements_;
-  const auto of_rank = [&](std::int64_t rank, std::int64_t expert) {
-    const View<Compute*> gradients = rank == 0 ? buffers.parameter_gradients
-                                               : work.gradients.range((rank - 1) * all, rank * all);
-    return gradients.range(expert * expert_elements_, (expert + 1) * expert_elements_);
-  };
-  for (std::int64_t stride = 1; stride < ranks_; stride *= 2)
-    for (std::int64_t rank = 0; rank < ranks_; rank += 2 * stride)
-      for (std::int64_t e = 0; e < own_; ++e)
-        for (const Location& one : trained_)
-          math::add_to<Compute>(exec,
-                                View<const Compute*>(gradient_at(of_rank(rank + stride, e), one)),
-                                gradient_at(of_rank(rank, e), one));
+void ExpertUnit<T>::Phase::sum_ranks() {
+  for (std::int64_t stride = 1; stride < u_.ranks_; stride *= 2)
+    for (std::int64_t rank = 0; rank < u_.ranks_; rank += 2 * stride)
+      for (std::int64_t e = 0; e < u_.own_; ++e)
+        add_up(gradients_of(rank + stride, e), gradients_of(rank, e));
 }
 
-// ---- parameters, buffers, sizes -----------------------------------------------------------------
+// ---- parameters, sizes --------------------------------------------------------------------------
 
 template <class T>
 ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf,
@@ -349,7 +488,6 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       tensor_ranks_(leaf.tensor_ranks),
       own_(settings.experts.count / leaf.expert_ranks),
       inner_(settings.experts.width),
-      up_columns_(settings.activation == Activation::gelu ? inner_ : 2 * inner_),
       activation_(settings.activation),
       kernels_(leaf.kernels),
       rounds_(make_rounds(settings, leaf)) {
@@ -375,14 +513,13 @@ void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen
   }
   description_.parameter_elements = sizes.frozen + sizes.trained;
   description_.frozen_elements = sizes.frozen;
-  expert_elements_ = sizes.trained / (own_ * ranks_);
-  for (std::int64_t e = 0; e < own_; ++e) {
-    const std::string name = name_of_expert(e);
-    experts_.push_back({find_layer(name_of_up(settings, name)), find_layer(name + ".down")});
-  }
-  const Mlp& first = experts_.front();
+  trained_elements_ = sizes.trained / (own_ * ranks_);
+  frozen_elements_ = sizes.frozen / (own_ * ranks_);
+  const std::string first = name_of_expert(0);
+  up_ = find_layer(name_of_up(settings, first));
+  down_ = find_layer(first + ".down");
   // nvcc can't loop over a list of these itself.
-  const Location arrays[] = {first.up.weight, first.up.bias, first.down.weight, first.down.bias};
+  const Location arrays[] = {up_.weight, up_.bias, down_.weight, down_.bias};
   for (const Location& one : arrays)
     if (one.trained) trained_.push_back(one);
 }
@@ -400,68 +537,6 @@ typename ExpertUnit<T>::Layer ExpertUnit<T>::find_layer(const std::string& name)
 }
 
 template <class T>
-void ExpertUnit<T>::multiply_rows(const Exec& exec, const UnitBuffers<T>& buffers,
-                                  const Layer& layer, View<const T**> x, View<T**> y,
-                                  View<T*> padding) {
-  math::gemm_by_row<T>(exec, math::Transpose::yes, x, weight(buffers, layer), y, padding);
-  if (const View<const T*> bias = array(buffers, layer.bias)) math::add_bias<T>(exec, y, bias);
-}
-
-template <class T>
-std::int64_t ExpertUnit<T>::padding_of(const Layer& layer) const {
-  return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
-                                        math::rows_of_a_product_in<T>(kernels_));
-}
-
-template <class T>
-typename ExpertUnit<T>::Sent ExpertUnit<T>::sent_in(View<std::byte*> buffer, Pass pass) const {
-  Arrays<T> arrays(buffer);
-  Sent sent{};
-  sent.x = arrays.matrix(rounds_.capacity, border_.width);
-  if (pass == Pass::backward) {
-    sent.dy = arrays.matrix(rounds_.capacity, border_.width);
-    sent.weights = arrays.template take<Compute>(rounds_.capacity);
-  }
-  sent.bytes = arrays.size();
-  return sent;
-}
-
-template <class T>
-typename ExpertUnit<T>::Returned ExpertUnit<T>::returned_in(View<std::byte*> buffer,
-                                                            Pass pass) const {
-  Arrays<T> arrays(buffer);
-  Returned back{};
-  back.rows = arrays.matrix(rounds_.capacity, border_.width);
-  if (pass == Pass::backward) back.dweights = arrays.template take<Compute>(rounds_.capacity);
-  back.bytes = arrays.size();
-  return back;
-}
-
-template <class T>
-typename ExpertUnit<T>::Workspace ExpertUnit<T>::workspace_in(View<std::byte*> buffer,
-                                                              Pass pass) const {
-  const std::int64_t capacity = rounds_.capacity;
-  Arrays<T> arrays(buffer);
-  Workspace work{};
-  work.offsets = arrays.template take<std::int64_t>(ranks_ * border_.offsets());
-  work.returned = arrays.matrix(border_.assignments(), border_.width);
-  work.up = arrays.matrix(capacity, up_columns_);
-  work.activated = arrays.matrix(capacity, inner_);
-  work.padding = arrays.template take<T>(
-      std::max(padding_of(experts_.front().up), padding_of(experts_.front().down)));
-  if (pass == Pass::backward) {
-    work.dweights = arrays.template take<Compute>(border_.assignments());
-    work.dactivated = arrays.matrix(capacity, inner_);
-    work.weighted = arrays.matrix(capacity, border_.width);
-    work.gradients = arrays.template take<Compute>((ranks_ - 1) * own_ * expert_elements_);
-    work.leaves = arrays.template take<Compute>(ranks_ * (math::tree_slots(border_.leaves) - 1) *
-                                                expert_elements_);
-  }
-  work.bytes = arrays.size();
-  return work;
-}
-
-template <class T>
 void ExpertUnit<T>::describe() {
   using plan::ExchangeKind;
   const bool has_neighbours = ranks_ > tensor_ranks_;
@@ -470,31 +545,26 @@ void ExpertUnit<T>::describe() {
                                              : plan::Axis::tensor;
   const plan::Span span{axis, static_cast<int>(ranks_)};
   constexpr std::int64_t word = sizeof(float);
-  const auto all_to_all = [&](std::int64_t bytes, std::int64_t round) {
-    plan::Exchange exchange{ExchangeKind::all_to_all, span, ranks_ * padded<T>(bytes) / word, word};
-    exchange.may_be_empty = round > 0;
-    exchange.empty_if_even = round >= description_.room.rounds_if_even;
-    return exchange;
-  };
   const auto make_phases = [&](Pass pass) {
     plan::Phases phases(static_cast<std::size_t>(2 + 2 * description_.room.most_rounds));
-    const std::int64_t workspace = workspace_in({}, pass).bytes;
-    for (plan::Phase& phase : phases) {
-      phase.workspace_bytes = workspace;
-      phase.keeps_workspace = true;
-      phase.recomputes = false;
+    for (std::size_t p = 0; p < phases.size(); ++p) {
+      phases[p].workspace_bytes = Workspace(*this, pass, {}).bytes;
+      phases[p].keeps_workspace = p + 1 < phases.size();
+      phases[p].recomputes = false;
+      if (p > 0) phases[p].reads = {static_cast<int>(p) - 1};
+      if (p == 0 || p + 1 == phases.size()) continue;
+      const std::int64_t bytes =
+          p % 2 == 1 ? Sent(*this, pass, {}).bytes : Returned(*this, pass, {}).bytes;
+      const auto round = static_cast<std::int64_t>(p - 1) / 2;
+      plan::Exchange all_to_all{ExchangeKind::all_to_all, span, ranks_ * padded<T>(bytes) / word,
+                                word};
+      all_to_all.may_be_empty = round > 0;
+      all_to_all.empty_if_even = round >= description_.room.rounds_if_even;
+      phases[p].then = all_to_all;
     }
-    phases.back().keeps_workspace = false;
     phases[0].then = plan::Exchange{
         ExchangeKind::gather, span,
         ranks_ * border_.offsets() * static_cast<std::int64_t>(sizeof(std::int64_t)) / word, word};
-    for (std::size_t p = 1; p < phases.size(); ++p) {
-      phases[p].reads = {static_cast<int>(p) - 1};
-      if (p + 1 < phases.size())
-        phases[p].then =
-            all_to_all(p % 2 == 1 ? sent_in({}, pass).bytes : returned_in({}, pass).bytes,
-                       (static_cast<std::int64_t>(p) - 1) / 2);
-    }
     return phases;
   };
   description_.forward = make_phases(Pass::forward);
@@ -503,48 +573,49 @@ void ExpertUnit<T>::describe() {
   description_.parts = static_cast<int>(ranks_ / tensor_ranks_);
   description_.cuts_matrices = false;
   description_.reads_batch = false;
+  describe_work();
+}
 
-  // Rows are evenly divided over ranks, and over the rounds that these take.
-  const Layer &up = experts_.front().up, &down = experts_.front().down;
+/// Rows are evenly divided over ranks, and over the rounds that these take.
+template <class T>
+void ExpertUnit<T>::describe_work() {
+  const std::int64_t rows = border_.assignments(), rounds = description_.room.rounds_if_even;
+  const auto part = static_cast<double>(rounds), experts = static_cast<double>(own_);
   const auto product = [&](const Layer& layer) {
-    return 2.0 * static_cast<double>(border_.assignments()) *
-           static_cast<double>(layer.inputs * layer.outputs);
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);
   };
-  for (const Layer* layer : {&up, &down})
+  // In a round, as all that follows. Each expert has products of its own.
+  const auto work_of = [&](const Layer& layer) {
+    return experts / part *
+           plan::product_work(product(layer) / experts, layer.inputs, layer.outputs);
+  };
+  const auto rows_of = [&](std::int64_t columns) {
+    return plan::row_work(static_cast<double>(bytes_of<T>(rows * columns)) / part);
+  };
+  const double activations = static_cast<double>(rows * inner_) / part;
+  const double activated = rows_of(up_.outputs + inner_).row_bytes;
+  const plan::KernelWork activation = plan::activation_work(activations, activated);
+  // Rows are copied to where they are sent from, there and back.
+  const plan::KernelWork up = work_of(up_), down = work_of(down_),
+                         copies = rows_of(2 * border_.width);
+  for (const Layer* layer : {&up_, &down_})
     description_.gradient_flops += (layer->weight.trained ? 2.0 : 1.0) * product(*layer);
-  const std::int64_t rounds = description_.room.rounds_if_even;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const auto p = static_cast<std::size_t>(2 + 2 * round);
-    const auto part = static_cast<double>(rounds);
-    description_.forward[p].flops = (product(up) + product(down)) / part;
-    description_.backward[p].flops = (description_.gradient_flops + product(up)) / part;
-    // Activation; in backward once more, and its gradient. Each expert has products of its own.
-    const auto experts = static_cast<double>(experts_.size()) / part;
-    const auto work_of = [&](const Layer& layer) {
-      return experts * plan::product_work(product(layer) / static_cast<double>(experts_.size()),
-                                          layer.inputs, layer.outputs);
-    };
-    const double activate =
-        static_cast<double>(bytes_of<T>(border_.assignments() * (up.outputs + down.inputs))) / part;
-    const plan::KernelWork activation = plan::activation_work(
-        static_cast<double>(border_.assignments() * down.inputs) / part, activate);
-    // Rows are copied to where they are sent from, there and back; backward also sends gradients,
-    // and weighs them with activated rows.
-    const auto rows_of = [&](std::int64_t columns) {
-      return plan::row_work(static_cast<double>(bytes_of<T>(border_.assignments() * columns)) /
-                            part);
-    };
-    const plan::KernelWork copies = rows_of(2 * border_.width);
+    description_.forward[p].flops = (product(up_) + product(down_)) / part;
+    description_.backward[p].flops = (description_.gradient_flops + product(up_)) / part;
     description_.forward[p - 1].work = copies;
+    description_.forward[p].work = up + down + activation + copies;
+    // Activations once more, and their gradients. Gradients are sent, too, and weighed with
+    // activated rows.
     description_.backward[p - 1].work = 2.0 * copies;
-    description_.forward[p].work = work_of(up) + work_of(down) + activation + copies;
-    description_.backward[p].work = 3.0 * work_of(up) + 2.0 * work_of(down) + activation +
-                                    plan::activation_work(activation.activations, 1.5 * activate) +
+    description_.backward[p].work = 3.0 * up + 2.0 * down + activation +
+                                    plan::activation_work(activations, 1.5 * activated) +
                                     rows_of(3 * inner_ + 2 * border_.width) + copies;
   }
   // Sums of a row's experts.
-  const plan::KernelWork combine = plan::row_work(
-      static_cast<double>(bytes_of<T>((border_.assignments() + 2 * border_.rows) * border_.width)));
+  const plan::KernelWork combine =
+      plan::row_work(static_cast<double>(bytes_of<T>((rows + 2 * border_.rows) * border_.width)));
   description_.forward.back().work += combine;
   description_.backward.back().work += combine;
 }

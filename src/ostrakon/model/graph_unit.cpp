@@ -61,7 +61,7 @@ void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Pro
   if (!handed || first.home == Home::handed) return;
   for (turn.piece = 0; turn.piece < first.pieces; ++turn.piece) {
     const graph::Arguments arguments(call, program, buffers, turn, false);
-    const View<const A**> from = arguments.read_joined<A>(0, arguments.reads());
+    const View<const A**> from = arguments.read<A>(0, arguments.reads());
     const std::int64_t columns = from.columns();
     math::copy_rows<A, A>(exec, from,
                           view_as<A>(handed)
@@ -131,7 +131,7 @@ void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
     const std::int64_t begin = index == 0 ? sum.offset : call.tree.offset + (index - 1) * bytes;
     return view_as<Compute>(home.range(begin, begin + bytes)).matrix(sum.rows, sum.columns);
   };
-  math::sum_product<T>(exec, piece, program.own_pieces, call.call.terms, slot,
+  math::sum_product<T>(exec, piece, program.own_pieces, call.call.inner_dimension, slot,
                        [&](Compute beta, View<Compute**> to) {
                          turn.sum = view_as<std::byte>(to.flat());
                          turn.adds = beta == Compute(1);

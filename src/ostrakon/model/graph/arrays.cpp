@@ -78,8 +78,8 @@ class ArrayFinder {
   /// Whether the call is an exchange, which takes the value as it lies.
   bool is_handed(const Call& call, int v) const {
     return call.exchange &&
-           (l_.value(v).pieces == 1 ||
-            l_.value(v).is_side_by_side == l_.value(call.writes.front()).is_side_by_side);
+           (l_.value(v).pieces == 1 || l_.value(v).has_interleaved_pieces ==
+                                           l_.value(call.writes.front()).has_interleaved_pieces);
   }
 
   ValueArray& array_of(int v) {

@@ -95,10 +95,11 @@ class Chunking {
     }
     for (auto& [key, calls] : items_)
       for (Call& call : calls) {
-        const auto is_apart = [&](int v) {
+        const auto lies_in_whole = [&](int v) {
           return l_.value(v).is_in_whole && l_.value(v).over_tensor != Over::rows;
         };
-        if (!call.exchange && (any_of(call.reads, is_apart) || any_of(call.writes, is_apart)))
+        if (!call.exchange &&
+            (any_of(call.reads, lies_in_whole) || any_of(call.writes, lies_in_whole)))
           call.runs = l_.graph.setting.tensor_ranks;
       }
   }

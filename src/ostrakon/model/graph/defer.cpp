@@ -99,7 +99,8 @@ class Deferral {
 
   /// Where deferred calls find a value; -1: it is lost.
   int find(int v) {
-    if (const auto found = there_.find(v); found != there_.end()) return found->second;
+    if (const auto found = deferred_values_.find(v); found != deferred_values_.end())
+      return found->second;
     const auto made = std::find_if(stay_.begin(), stay_.end(),
                                    [&](const Call& call) { return contains(call.writes, v); });
     const auto of = l_.recomputed_of.find(v);
@@ -112,22 +113,23 @@ class Deferral {
                                        [&](const Call& call) { return contains(call.reads, v); });
       return leave(v, reader == stay_.end() ? reader : reader + 1);
     }
-    if (made != stay_.end() && made->expands && call_later(Call(*made))) return there_[v];
+    if (made != stay_.end() && made->rematerialize && call_later(Call(*made)))
+      return deferred_values_[v];
     if (makers_.count(original) == 0) return v;
     if (!l_.graph.setting.drops(l_.value(original).keep) && replaced_.count(original) == 0) {
       l_.kept.insert(original);
       return original;
     }
     const Call call = recomputation_of(l_, makers_, original);
-    if (there_.count(original) > 0 || (call.flops == 0.0 && call_later(call)))
-      return there_[v] = there_[original];
+    if (deferred_values_.count(original) > 0 || (call.flops == 0.0 && call_later(call)))
+      return deferred_values_[v] = deferred_values_[original];
     const auto found = recomputed_.find(original);
     return found == recomputed_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
   }
 
   /// Has backward copy the value, before call `at`, for deferred calls.
   int leave(int v, Calls::iterator at) {
-    const int copy = there_[v] = l_.graph.add_like(v, "copy of ");
+    const int copy = deferred_values_[v] = l_.graph.add_like(v, "copy of ");
     Call call{"copy " + l_.value(v).name, {v}, {copy}};
     call.kernel = l_.graph.kernels.copy;
     stay_.insert(at, std::move(call));
@@ -148,7 +150,7 @@ class Deferral {
     if (is_lost) return false;
     call.replaces.clear();
     const std::vector<int> made = l_.graph.add_like(call.writes, "");
-    for (std::size_t i = 0; i < made.size(); ++i) there_[call.writes[i]] = made[i];
+    for (std::size_t i = 0; i < made.size(); ++i) deferred_values_[call.writes[i]] = made[i];
     call.writes = made;
     l_.deferred.push_back(std::move(call));
     return true;
@@ -177,8 +179,8 @@ class Deferral {
   const std::map<int, Listing::Maker> makers_;
   Calls stay_, later_;
   std::set<int> replaced_;
-  std::map<int, int> recomputed_;  // values of forward that backward makes again
-  std::map<int, int> there_;       // where deferred calls find values
+  std::map<int, int> recomputed_;       // values of forward that backward makes again
+  std::map<int, int> deferred_values_;  // where deferred calls find values
 };
 
 }  // namespace

@@ -24,12 +24,17 @@ class Differentiation {
     const std::vector<Operation>& operations = l_.graph.operations;
     for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation) {
       const int made = operation->forward.front().writes.front();
-      for (int input : operation->adds_to) add_to_gradient(input, newest_.at(made));
+      for (int input : operation->residuals) add_to_gradient(input, newest_.at(made));
       for (const Call& call : operation->backward) add_call(call);
     }
     if (l_.graph.input < 0) return;
     const int gradient = newest_.at(l_.graph.input);
-    if (!is_loss && l_.in_gradient.count(gradient) == 0) return move_to_gradient(gradient);
+    // What an exchange brings lies in a buffer of its own.
+    const bool is_exchanged = any_of(l_.backward, [&](const Call& call) {
+      return call.exchange && contains(call.writes, gradient);
+    });
+    if (is_exchanged || (!is_loss && l_.in_gradient.count(gradient) == 0))
+      return move_to_gradient(gradient);
     l_.in_gradient.insert(gradient);
   }
 
@@ -67,7 +72,7 @@ class Differentiation {
     return made;
   }
 
-  /// What no sum has brought to where the output's gradient was is copied there, last of all.
+  /// What lies elsewhere is copied to where the output's gradient was, last of all.
   void move_to_gradient(int gradient) {
     Call move{"move", {gradient}, {l_.graph.add_like(gradient)}};
     move.kernel = l_.graph.kernels.copy;

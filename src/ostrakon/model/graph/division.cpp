@@ -49,7 +49,7 @@ Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<in
     Value& value = graph.values[static_cast<std::size_t>(sum)];
     value.element = Element::sum;
     value.keep = Keep::cheap;
-    value.is_side_by_side = value.pieces > 1;
+    value.has_interleaved_pieces = value.pieces > 1;
   }
   Call round{"round d " + names, backward.writes, of_own};
   round.kernel = graph.kernels.copy;
@@ -116,7 +116,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
       Value& value = graph.values[static_cast<std::size_t>(whole[i])];
       value.rows *= graph.setting.parts;
       value.over_parts = Over::whole;
-      value.is_side_by_side = value.pieces > 1;
+      value.has_interleaved_pieces = value.pieces > 1;
       value.keep = Keep::cheap;
       whole_[rest[i]] = whole[i];
     }

@@ -19,7 +19,7 @@
 
 namespace ostrakon::model::graph {
 
-class Kernel;  // kernel.hpp
+struct Kernel;  // kernel.hpp
 
 /// What an element of a value is: a number of the model's type T, a sum in compute_t<T>, or a byte
 /// of something that only one operation understands.
@@ -45,8 +45,9 @@ struct Value {
   Over over_tensor = Over::whole;  ///< over ranks that compute rows together, Setting::pieces
   Over over_parts = Over::rows;    ///< over ranks that have a part of each sequence
   std::int64_t pieces = 1;         ///< matrices of this size, where its columns are divided
-  /// Its pieces are columns of one matrix, and not one after the other: so they travel over parts.
-  bool is_side_by_side = false;
+  /// Its pieces are columns of one matrix, not one matrix after the other: so they travel over
+  /// parts.
+  bool has_interleaved_pieces = false;
   /// It is chunk `chunk` of the rows of value `whole`; -1: it is none. `is_in_whole`: it lies
   /// there.
   int whole = -1;
@@ -93,17 +94,17 @@ struct Call {
   bool adds_from_anywhere = false;  ///< then what it adds to need not lie where it writes
   /// Whether it runs with what is deferred, if anything is, though it may have no product.
   bool is_late = false;
-  /// Whether deferred calls have it run again rather than find what it has written, which is larger
-  /// than what it reads.
-  bool expands = false;
+  /// Whether deferred calls have it run again rather than find what it has written, which takes
+  /// more memory than what it reads.
+  bool rematerialize = false;
   bool adds = false;  ///< it adds to the last value that it reads
   /// A row of what it writes takes that row alone of what it reads.
   bool is_by_row = true;
   bool is_by_piece = false;       ///< it computes one piece at a time; see set_pieces
   bool takes_all_pieces = false;  ///< it takes all pieces of its weights at once
-  /// How many terms the product of a piece sums, in a call by piece that can add it to a sum.
+  /// Of the product of a piece, over which it sums: in a call by piece that can add it to a sum.
   /// Without it each piece is written by itself.
-  std::int64_t terms = std::numeric_limits<std::int64_t>::max();
+  std::int64_t inner_dimension = std::numeric_limits<std::int64_t>::max();
   /// Equal runs of its rows that are computed one by one.
   std::int64_t runs = 1;
   bool is_recomputed = false;  ///< backward computes once more what forward has computed
@@ -136,8 +137,9 @@ using Calls = std::vector<Call>;
 struct Operation {
   Calls forward;
   Calls backward = {};
-  /// Inputs that it adds its result to: the gradient of the first output is theirs, too.
-  std::vector<int> adds_to = {};
+  /// Inputs that are added to its result as they are (residual connections): the gradient of the
+  /// first output is theirs, too.
+  std::vector<int> residuals = {};
   /// Makes the first output of forward again from its first input, which it reads first, and from
   /// forward's other outputs.
   std::optional<Call> recompute = {};

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <memory>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/unit.hpp>
@@ -26,6 +29,9 @@ struct Buffers {
   std::int64_t tensor_rank = 0;  ///< UnitBuffers::tensor_rank
   View<std::int64_t*> counts;    ///< UnitBuffers::counts
   double loss_scale = 1.0;
+  /// What kernels of the phase have copied to the host: offsets, by the value that has them.
+  std::shared_ptr<std::map<int, math::OffsetsOnHost>> on_host =
+      std::make_shared<std::map<int, math::OffsetsOnHost>>();
 
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
 };
@@ -65,33 +71,32 @@ class Arguments {
   const Place& place_read(int i) const { return at(call_.reads, i); }
   const Place& place_written(int i) const { return at(call_.writes, i); }
 
+  // Values [first, first + count), neighbouring columns of one array, as one matrix; none, if the
+  // call has fewer.
   template <class A>
-  View<const A**> read(int i) const {
-    return in_range(View<const A**>(matrix<A>(place_read(i))), place_read(i));
+  View<const A**> read(int first, int count = 1) const {
+    if (first + count > reads()) return {};
+    return in_range(read_whole<A>(first, count), place_read(first));
   }
   template <class A>
-  View<A**> written(int i) const {
-    return in_range(matrix_written<A>(i), place_written(i));
+  View<A**> written(int first, int count = 1) const {
+    if (first + count > writes()) return {};
+    const Place& place = place_written(first);
+    const bool is_sum = turn_.sum && first == call_.sum;
+    return in_range(is_sum ? in_run(view_as<A>(turn_.sum).matrix(place.rows, place.columns), place)
+                           : matrix<A>(joined<A>(call_.writes, first, count)),
+                    place);
   }
-  /// The value with all of its rows, whichever of them are computed.
+  /// What is read, with all of its rows, whichever of them are computed.
   template <class A>
-  View<const A**> read_whole(int i) const {
-    return matrix<A>(place_read(i));
-  }
-  /// Neighbouring columns of one array as one matrix: values [first, first + count).
-  template <class A>
-  View<const A**> read_joined(int first, int count) const {
-    return in_range(View<const A**>(matrix<A>(joined<A>(call_.reads, first, count))),
-                    place_read(first));
-  }
-  template <class A>
-  View<A**> written_joined(int first, int count) const {
-    if (count == 1) return written<A>(first);
-    return in_range(matrix<A>(joined<A>(call_.writes, first, count)), place_written(first));
-  }
-  template <class A>
-  View<const A**> read_joined_whole(int first, int count) const {
+  View<const A**> read_whole(int first, int count = 1) const {
     return matrix<A>(joined<A>(call_.reads, first, count));
+  }
+  /// Offsets that lie in the value that is read, for host code: copied once in a phase.
+  HostView<const std::int64_t*> on_host(const Exec& exec, int i,
+                                        View<const std::int64_t*> offsets) const {
+    return buffers_.on_host->try_emplace(at(call_.call.reads, i), exec, offsets)
+        .first->second.view();
   }
 
   /// A weight; none, if the call has fewer.
@@ -100,8 +105,7 @@ class Arguments {
     if (i >= weights()) return {};
     const int w = at(call_.call.weights, i);
     if (w < 0) return matrix<A>(at(call_.weights, i)).flat();
-    const View<A**> pieces = weight_pieces<A>(i);
-    return pieces ? pieces.row_range(turn_.piece, turn_.piece + 1).flat() : View<const A*>();
+    return weight_pieces<A>(i).row_range(turn_.piece, turn_.piece + 1).flat();
   }
   /// The gradient of one; none, if it is not trained.
   template <class A>
@@ -114,8 +118,7 @@ class Arguments {
       return (is_sum(place) ? view_as<A>(turn_.sum).matrix(1, place.columns) : matrix<A>(place))
           .flat();
     }
-    const View<A**> pieces = gradient_pieces<A>(i);
-    return pieces ? pieces.row_range(turn_.piece, turn_.piece + 1).flat() : View<A*>();
+    return gradient_pieces<A>(i).row_range(turn_.piece, turn_.piece + 1).flat();
   }
   /// All pieces of a weight that this rank has, and of its gradient: (pieces, elements of one).
   template <class A>
@@ -157,12 +160,6 @@ class Arguments {
     if (!turn_.sum) return false;
     const Place& sum = at(call_.writes, call_.sum);
     return place.home == sum.home && place.offset == sum.offset;
-  }
-  template <class A>
-  View<A**> matrix_written(int i) const {
-    const Place& place = place_written(i);
-    if (!turn_.sum || i != call_.sum) return matrix<A>(place);
-    return in_run(view_as<A>(turn_.sum).matrix(place.rows, place.columns), place);
   }
   template <class A>
   View<A**> matrix(Place place) const {
@@ -225,23 +222,13 @@ class Arguments {
 };
 
 /// What computes a call. Holds sizes and no arrays.
-class Kernel {
- public:
-  virtual ~Kernel() = default;
-  virtual void run(const Exec& exec, const Arguments& arguments) const = 0;
+struct Kernel {
+  std::function<void(const Exec&, const Arguments&)> run;
 };
 
-/// A kernel of a function (exec, arguments).
-template <class Function>
-std::shared_ptr<const Kernel> make_kernel(Function function) {
-  struct OfFunction final : Kernel {
-    explicit OfFunction(Function f) : function(std::move(f)) {}
-    void run(const Exec& exec, const Arguments& arguments) const override {
-      function(exec, arguments);
-    }
-    Function function;
-  };
-  return std::make_shared<OfFunction>(std::move(function));
+inline std::shared_ptr<const Kernel> make_kernel(
+    std::function<void(const Exec&, const Arguments&)> run) {
+  return std::make_shared<Kernel>(Kernel{std::move(run)});
 }
 
 }  // namespace ostrakon::model::graph

@@ -12,6 +12,7 @@
 #include <ostrakon/math/rotary.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/run_of_rows.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <stdexcept>
@@ -22,27 +23,23 @@ namespace {
 
 using math::Transpose;
 
-/// Copies one array to another of the same kind, or of the other type of numbers.
-template <class T>
-void copy_matrix(const Exec& exec, const Place& from, const Place& to, const Arguments& a, int i) {
-  using C = compute_t<T>;
-  if (from.element == Element::byte) throw std::logic_error("bytes of a value are not copied");
-  if constexpr (!std::is_same<T, C>::value) {
-    if (from.element == Element::sum && to.element == Element::number)
-      return math::copy_rows<C, T>(exec, a.read<C>(i), a.written<T>(i));
-    if (from.element == Element::sum)
-      return math::copy_rows<C, C>(exec, a.read<C>(i), a.written<C>(i));
-  }
-  math::copy_rows<T, T>(exec, a.read<T>(i), a.written<T>(i));
-}
-
+/// Copies each array to another of the same kind, or of the other type of numbers; or a weight, or
+/// to a gradient.
 template <class T>
 void copy_of(const Exec& exec, const Arguments& a) {
   using C = compute_t<T>;
   if (a.reads() == 0) return math::copy<T>(exec, a.weight<T>(0), a.written<T>(0).flat());
   if (a.writes() == 0) return math::copy<C>(exec, a.read_whole<C>(0).flat(), a.gradient<C>(0));
-  for (int i = 0; i < a.reads(); ++i)
-    copy_matrix<T>(exec, a.place_read(i), a.place_written(i), a, i);
+  for (int i = 0; i < a.reads(); ++i) {
+    const Element from = a.place_read(i).element, to = a.place_written(i).element;
+    if (from == Element::byte) throw std::logic_error("bytes of a value are not copied");
+    if (from == Element::number)
+      math::copy_rows<T, T>(exec, a.read<T>(i), a.written<T>(i));
+    else if (to == Element::number)
+      math::copy_rows<C, T>(exec, a.read<C>(i), a.written<T>(i));
+    else
+      math::copy_rows<C, C>(exec, a.read<C>(i), a.written<C>(i));
+  }
 }
 
 /// The first two values: the second lies where the sum does, or is copied there.
@@ -67,6 +64,16 @@ void for_each_array(View<A*> all, std::int64_t ranks, int arrays, const Size& si
   }
 }
 
+template <class A>
+std::int64_t size_of(View<A**> matrix) {
+  return matrix.rows() * matrix.columns();
+}
+/// The first elements of an array, in the shape of another.
+template <class A, class B>
+View<A**> shaped_like(View<B**> other, View<A*> array) {
+  return array.matrix(other.rows(), other.columns());
+}
+
 Weight weight_of(const Parameter& parameter) {
   return {parameter.name, parameter.offset,      parameter.piece_elements(), !parameter.frozen,
           false,          parameter.piece_stride};
@@ -80,73 +87,70 @@ GraphKernels kernels_of(std::int64_t ranks) {
   kernels.add_up = make_kernel([](const Exec& exec, const Arguments& a) {
     a.place_written(0).element == Element::sum ? add_up<C>(exec, a) : add_up<T>(exec, a);
   });
-  const auto shaped = [](auto flat, std::int64_t rows) {
-    return flat.matrix(rows, flat.size() / rows);
-  };
-  // Takes the next array, whose pieces of this rank lie one after the other.
-  const auto next = [](auto flat, std::int64_t& begin, const auto& pieces) {
-    const std::int64_t first = std::exchange(begin, begin + pieces.rows() * pieces.columns());
-    return flat.range(first, begin).matrix(pieces.rows(), pieces.columns());
-  };
-  kernels.hand_weights = make_kernel([=](const Exec& exec, const Arguments& a) {
-    std::int64_t begin = 0;
-    for (int i = 0; i < a.weights(); ++i) {
-      const View<const T**> pieces = a.weight_pieces<T>(i);
-      math::copy_rows<T, T>(exec, pieces, next(a.written<T>(0).flat(), begin, pieces));
-    }
+  kernels.hand_weights = make_kernel([](const Exec& exec, const Arguments& a) {
+    const auto pieces = [&](int i) { return View<const T**>(a.weight_pieces<T>(i)); };
+    for_each_array(
+        a.written<T>(0).flat(), 1, a.weights(), [&](int i) { return size_of(pieces(i)); },
+        [&](int i, View<T**> own) {
+          math::copy_rows<T, T>(exec, pieces(i), shaped_like(pieces(i), own.flat()));
+        });
   });
-  kernels.give_gradients = make_kernel([=](const Exec& exec, const Arguments& a) {
-    std::int64_t begin = 0;
-    for (int i = 0; i < a.gradients(); ++i) {
-      const View<C**> sum = a.gradient_pieces<C>(i);
-      const std::int64_t size = sum.rows() * sum.columns();
-      const auto slot = [&](std::int64_t index) {
-        if (index == 0) return sum;
-        return shaped(a.scratch<C>(0).range((index - 1) * size, index * size), sum.rows());
-      };
-      math::sum_pieces(
-          a.leaves(i),
-          [&](std::int64_t to, std::int64_t) {
-            math::copy_rows<C, C>(exec, next(a.read<C>(0).flat(), begin, sum), slot(to));
-          },
-          [&](std::int64_t from, std::int64_t to) {
-            math::add_matrix<C>(exec, slot(from), slot(to));
-          });
-    }
+  kernels.give_gradients = make_kernel([](const Exec& exec, const Arguments& a) {
+    const auto pieces = [&](int i) { return a.gradient_pieces<C>(i); };
+    for_each_array(
+        a.read<C>(0).flat(), 1, a.gradients(),
+        [&](int i) { return a.leaves(i) * size_of(pieces(i)); },
+        [&](int i, View<const C**> own) {
+          const View<C**> sum = pieces(i);
+          const View<const C**> leaves = own.flat().matrix(a.leaves(i), size_of(sum));
+          const auto slot = [&](std::int64_t index) {
+            return index == 0 ? sum
+                              : shaped_like(sum, a.scratch<C>(0).range((index - 1) * size_of(sum),
+                                                                       index * size_of(sum)));
+          };
+          math::sum_pieces(
+              leaves.rows(),
+              [&](std::int64_t to, std::int64_t leaf) {
+                math::copy_rows<C, C>(exec, shaped_like(sum, leaves.row(leaf)), slot(to));
+              },
+              [&](std::int64_t from, std::int64_t to) {
+                math::add_matrix<C>(exec, slot(from), slot(to));
+              });
+        });
   });
   kernels.take_weights = make_kernel([=](const Exec& exec, const Arguments& a) {
-    for_each_array<const T>(
+    for_each_array(
         a.read<T>(0).flat(), ranks, a.writes(), [&](int i) { return a.place_written(i).columns; },
         [&](int i, View<const T**> parts) {
-          math::copy_rows<T, T>(exec, parts, shaped(a.written<T>(i).flat(), ranks));
+          math::copy_rows<T, T>(exec, parts, shaped_like(parts, a.written<T>(i).flat()));
         });
   });
   kernels.join_gradients = make_kernel([=](const Exec& exec, const Arguments& a) {
-    for_each_array<C>(
+    for_each_array(
         a.written<C>(0).flat(), ranks, a.reads(), [&](int i) { return a.place_read(i).columns; },
         [&](int i, View<C**> parts) {
-          const View<const C**> all = shaped(a.read<C>(i).flat(), a.leaves(i) * ranks);
-          for (std::int64_t leaf = 0; leaf < a.leaves(i); ++leaf)
-            math::copy_rows<C, C>(
-                exec, all.row_range(leaf * ranks, (leaf + 1) * ranks),
-                parts.column_range(leaf * all.columns(), (leaf + 1) * all.columns()));
+          const std::int64_t leaves = a.leaves(i);
+          const std::int64_t columns = a.place_read(i).columns / (leaves * ranks);
+          const View<const C**> all = a.read<C>(i).flat().matrix(leaves * ranks, columns);
+          for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
+            math::copy_rows<C, C>(exec, all.row_range(leaf * ranks, (leaf + 1) * ranks),
+                                  parts.column_range(leaf * columns, (leaf + 1) * columns));
         });
   });
   return kernels;
 }
 
-/// What the call writes = a b, added to what is there where it adds, in the type of what it writes.
+/// The `count` values that a call writes = a b, in their type; added to what is there, if `adds`.
 template <class T>
 void multiply(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
-              const Arguments& arguments, int count) {
+              const Arguments& arguments, int count, bool adds) {
   using C = compute_t<T>;
-  const C beta = arguments.adds() ? 1 : 0;
+  const C beta = adds ? 1 : 0;
   if (arguments.place_written(0).element == Element::sum)
     math::gemm<T, C>(exec, Transpose::no, transpose_b, 1, a, b, beta,
-                     arguments.written_joined<C>(0, count));
+                     arguments.written<C>(0, count));
   else
-    math::gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, beta,
-                  arguments.written_joined<T>(0, count));
+    math::gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, beta, arguments.written<T>(0, count));
 }
 
 }  // namespace
@@ -229,17 +233,42 @@ std::vector<int> Operations<T>::columns(const std::vector<std::string>& names,
 }
 
 template <class T>
+int Operations<T>::add_among_columns(int x, const std::string& name) {
+  Value made = value(x);
+  made.name = name;
+  return graph_.add(std::move(made));
+}
+
+template <class T>
 int Operations<T>::rows_of_rank(int x) {
   const int rows = over_tensor(x, Over::rows);
   if (rows == x || value(rows).element == Element::number) return rows;
-  const int made = add_for(rows, name_of(x) + " rounded", columns_of(rows));
-  Call forward{"round " + name_of(x), {rows}, {made}};
-  forward.work = row_work(rows, 2 * columns_of(rows));
-  forward.kernel = graph_.kernels.copy;
-  Operation round{{forward}};
-  round.adds_to = {rows};
-  append(std::move(round));
-  return made;
+  return round_sum(rows, name_of(x) + " rounded");
+}
+
+template <class T>
+int Operations<T>::round_sum(int sum, const std::string& made, const std::string& bias, int onto) {
+  const int rows = over_tensor(sum, Over::rows);
+  const int y = add_for(rows, made, columns_of(rows));
+  Call forward{"round " + made, {rows}, {y}};
+  if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
+  Operation operation{{}, {}, {rows}};
+  if (onto >= 0) {
+    forward.reads.push_back(onto);
+    operation.residuals = {onto, rows};
+  }
+  const bool adds = onto >= 0 || !forward.weights.empty();
+  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
+    const View<const Compute**> sums = a.read<Compute>(0);
+    const View<T**> rounded = a.written<T>(0);
+    if (const View<const T**> before = a.read<T>(1))
+      return math::add_residual<T>(exec, before, sums, a.weight<T>(0), rounded);
+    math::copy_rows<Compute, T>(exec, sums, rounded);
+    if (const View<const T*> added = a.weight<T>(0)) math::add_bias<T>(exec, rounded, added);
+  });
+  operation.forward = {pass(std::move(forward), rows, (adds ? 3 : 2) * columns_of(rows))};
+  append(std::move(operation));
+  return y;
 }
 
 template <class T>
@@ -269,79 +298,67 @@ plan::KernelWork Operations<T>::row_work(int x, std::int64_t columns, double ker
   return plan::row_work(static_cast<double>(bytes_of<T>(value(x).rows * columns)), kernels);
 }
 
+template <class T>
+Call Operations<T>::pass(Call call, int x, std::int64_t columns) const {
+  call.work = row_work(x, columns);
+  return call;
+}
+
 /// A product of (m, k) and (k, n) takes 2 m n k.
 template <class T>
-double Operations<T>::product_flops(int x, std::int64_t inputs, std::int64_t outputs) const {
-  return 2.0 * static_cast<double>(value(x).rows) * static_cast<double>(inputs * outputs);
+Call Operations<T>::product(Call call, int x, std::int64_t inputs, std::int64_t outputs) const {
+  call.flops = 2.0 * static_cast<double>(value(x).rows) * static_cast<double>(inputs * outputs);
+  call.work = plan::product_work(call.flops, inputs, outputs);
+  return call;
 }
 
 // ---- norms --------------------------------------------------------------------------------------
 
 template <class T>
-Operation Operations<T>::norm_forward(int x, const std::string& name, math::NormKind kind,
-                                      double epsilon) {
-  const std::int64_t width = columns_of(x);
-  const bool has_mean = kind == math::NormKind::layernorm;
+int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
+  const int x = rows_of_rank(of);
+  const std::int64_t width = columns_of(x), leaves = leaves_of(x);
   const std::vector<int> weights = whole_weights_of(name);
   const int made = add_for(x, name, width, Keep::cheap);
   std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
-  if (has_mean) statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
-  // Arguments: x, then rstd and mean, which forward writes behind y.
-  Call forward{name, {x}, {made}};
-  graph::append(forward.writes, statistics);
-  forward.weights = weights;
-  forward.work = row_work(x, 2 * width);
-  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_forward<T>(
-        exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1), a.written<T>(0),
-        has_mean ? a.written<Compute>(2).flat() : View<Compute*>(), a.written<Compute>(1).flat());
-  });
-  Operation norm{{forward}};
-  norm.recompute = Call{name, {x}, {made}};
-  graph::append(norm.recompute->reads, statistics);
-  norm.recompute->weights = weights;
-  norm.recompute->work = forward.work;
-  norm.recompute->kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
-                        has_mean ? a.read<Compute>(2).flat() : View<const Compute*>(),
-                        a.read<Compute>(1).flat(), a.written<T>(0));
-  });
-  return norm;
-}
-
-template <class T>
-int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
-  const int x = rows_of_rank(of);
-  Operation norm = norm_forward(x, name, kind, epsilon);
-  const Call& forward = norm.forward.front();
-  const int made = forward.writes.front();
-  const bool has_mean = kind == math::NormKind::layernorm;
-  const auto mean_of = [has_mean](const Arguments& a, int i) {
-    return has_mean ? a.read<Compute>(i).flat() : View<const Compute*>();
+  if (kind == math::NormKind::layernorm)
+    statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
+  const auto with_statistics = [&](std::vector<int> values) {
+    graph::append(values, statistics);
+    return values;
   };
-  const std::int64_t width = columns_of(x), leaves = leaves_of(x);
-  Call gradients{"d " + name + ".weight", {x, ~made}, {}};
-  gradients.reads.insert(gradients.reads.end(), forward.writes.begin() + 1, forward.writes.end());
-  gradients.gradients = forward.weights;
-  gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
-  gradients.work = row_work(x, 2 * width);
-  gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    sum_norm_gradients<T>(exec, kind, a.read<T>(0), mean_of(a, 3), a.read<Compute>(2).flat(),
-                          a.read<T>(1), a.gradient<Compute>(0), a.gradient<Compute>(1),
-                          {leaves, a.scratch<Compute>(0)});
+
+  Call forward = pass({name, {x}, with_statistics({made}), weights}, x, 2 * width);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::norm_forward<T>(exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+                          a.written<T>(0), a.written<Compute>(2).flat(),
+                          a.written<Compute>(1).flat());
   });
-  Call input{"d " + name, gradients.reads, {~x}};
-  input.weights = {forward.weights.front()};
+  Call again = pass({name, with_statistics({x}), {made}, weights}, x, 2 * width);
+  again.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+                        a.read<Compute>(2).flat(), a.read<Compute>(1).flat(), a.written<T>(0));
+  });
+  const std::vector<int> reads = with_statistics({x, ~made});
+  Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
+  gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
+  gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
+                          a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
+                          a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
+  });
+  Call input = pass({"d " + name, reads, {~x}, {weights.front()}}, x, 2 * width);
   input.can_add = true;
-  input.work = row_work(x, 2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    // What it adds to is read last, behind the statistics.
+    const bool has_mean = kind == math::NormKind::layernorm;
     math::norm_backward_input<T>(
-        exec, kind, a.read<T>(0), a.weight<T>(0), mean_of(a, 3), a.read<Compute>(2).flat(),
+        exec, kind, a.read<T>(0), a.weight<T>(0),
+        has_mean ? a.read<Compute>(3).flat() : View<const Compute*>(), a.read<Compute>(2).flat(),
         a.read<T>(1), a.written<T>(0),
         a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
   });
-  norm.backward = {gradients, input};
-  append(std::move(norm));
+  append({{forward}, {gradients, input}, {}, again});
   return made;
 }
 
@@ -351,43 +368,33 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   const std::int64_t width = columns_of(x), leaves = leaf_.leaves();
   // Pieces and ranks have some heads of every leaf.
   const std::vector<int> weights = whole_weights_of(name, leaves);
-  const int made = graph_.add_like(x);
-  Value& value = graph_.values[static_cast<std::size_t>(made)];
-  value.name = prefix_ + name;
-  value.group = graph_.values[static_cast<std::size_t>(x)].group;
-  value.first_column = graph_.values[static_cast<std::size_t>(x)].first_column;
+  const int made = add_among_columns(x, prefix_ + name);
   const int kept = add_for(x, name_of(x) + " unnormed", width);
   const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::cheap, Element::sum);
-  Call forward{name, {x}, {made, kept}};
+  Call forward = pass({name, {x}, {made, kept}, weights}, x, 2 * width);
   forward.is_by_row = false;  // in place of what is one array for all rows
-  forward.weights = weights;
   forward.replaces = {{made, x}};
   forward.in_place = true;
-  forward.work = row_work(x, 2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_forward<T>(exec, epsilon, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
   });
-  Call statistics{name + ".rstd", {kept}, {rstd}};
-  statistics.work = row_work(x, width);
+  Call statistics = pass({name + ".rstd", {kept}, {rstd}}, x, width);
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_statistics<T>(exec, epsilon, head_width, a.read<T>(0),
                                   a.written<Compute>(0).flat());
   });
-  Call gradient{"d " + name + ".weight", {kept, rstd, ~made}, {}};
-  gradient.gradients = weights;
+  const std::vector<int> reads = {kept, rstd, ~made};
+  Call gradient = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
   gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
-  gradient.work = row_work(x, 2 * width);
   gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<Compute*> sums = a.gradient<Compute>(0);
     sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
                               sums.matrix(sums.size() / head_width, head_width),
                               {leaves, a.scratch<Compute>(0)});
   });
-  Call input{"d " + name, {kept, rstd, ~made}, {~x}};
-  input.weights = weights;
+  Call input = pass({"d " + name, reads, {~x}, weights}, x, 2 * width);
   input.replaces = {{~x, ~made}};
   input.in_place = true;
-  input.work = row_work(x, 2 * width);
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
                                       a.written<T>(0));
@@ -406,22 +413,21 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   const auto count = static_cast<int>(made.size());
   std::vector<int> dy;
   for (int v : made) dy.push_back(~v);
-  const std::int64_t middle = halves == 1 ? outputs : std::min(round_up(outputs / 2, 16), outputs);
+  std::vector<int> dy_and_x = dy;
+  dy_and_x.push_back(x);
+  const std::int64_t half = halves == 1 ? outputs : std::min(round_up(outputs / 2, 16), outputs);
   Calls calls;
-  for (const auto& [begin, end] :
-       {std::pair{std::int64_t{0}, middle}, std::pair{middle, outputs}}) {
-    if (begin == end) continue;
-    const std::int64_t first = begin, last = end;
-    Call weight{"d " + name + ".weight" + (first > 0 ? ", second half" : ""), dy, {}};
-    weight.reads.push_back(x);
-    weight.gradients = {weights.front()};
+  for (std::int64_t first = 0, last = half; first < outputs; first = last, last = outputs) {
+    Call weight = product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
+                           dy_and_x,
+                           {},
+                           {},
+                           {weights.front()}},
+                          x, inputs, last - first);
     weight.gradient_elements = (last - first) * inputs;
     weight.scratch = {bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
-    weight.flops = product_flops(x, inputs, last - first);
-    weight.work = plan::product_work(weight.flops, inputs, last - first);
     weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      sum_weight_gradient<T>(exec, a.read<T>(count),
-                             a.read_joined<T>(0, count).column_range(first, last),
+      sum_weight_gradient<T>(exec, a.read<T>(count), a.read<T>(0, count).column_range(first, last),
                              a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last),
                              {leaves, a.scratch<Compute>(0)});
     });
@@ -431,26 +437,21 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
     // Where y is a sum over pieces, a piece has some of the columns of the bias.
     const std::int64_t columns = elements_of(weights.back());
     const std::int64_t shift = columns < outputs ? columns : 0;
-    Call bias{"d " + name + ".bias", dy, {}};
-    bias.gradients = {weights.back()};
+    Call bias = pass({"d " + name + ".bias", dy, {}, {}, {weights.back()}}, x, columns);
     bias.scratch = {bytes_of<Compute>(bias_sums_workspace(columns, leaves))};
-    bias.work = row_work(x, columns);
     bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const std::int64_t first = a.piece() * shift;
-      sum_bias_gradient<T>(exec, a.read_joined<T>(0, count).column_range(first, first + columns),
+      sum_bias_gradient<T>(exec, a.read<T>(0, count).column_range(first, first + columns),
                            a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
     });
     calls.push_back(std::move(bias));
   }
-  Call input{"d " + name, dy, {~x}};
-  input.weights = {weights.front()};
+  Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
   input.can_add = true;
-  input.terms = outputs;
-  input.flops = product_flops(x, inputs, outputs);
-  input.work = plan::product_work(input.flops, inputs, outputs);
+  input.inner_dimension = outputs;
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    multiply<T>(exec, Transpose::no, a.read_joined<T>(0, count),
-                a.weight<T>(0).matrix(outputs, inputs), a, 1);
+    multiply<T>(exec, Transpose::no, a.read<T>(0, count), a.weight<T>(0).matrix(outputs, inputs), a,
+                1, a.adds());
   });
   calls.push_back(std::move(input));
   return calls;
@@ -458,127 +459,71 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
 
 template <class T>
 void Operations<T>::linear(int of, const std::string& name, const std::vector<int>& all,
-                           const std::vector<std::vector<int>>& products, bool halves_gradient) {
-  const int x = over_tensor(of, Over::whole);
+                           const std::vector<std::vector<int>>& products, bool halves_gradient,
+                           int onto) {
+  const bool is_sum = value(all.front()).element == Element::sum;  // over pieces, as x has columns
+  const int x = is_sum ? of : over_tensor(of, Over::whole);
   const std::int64_t inputs = columns_of(x);
-  const std::vector<int> weights = weights_of(name);
-  const bool has_bias = weights.size() > 1;
+  std::vector<int> weights = weights_of(name);
+  if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
   const std::int64_t outputs = elements_of(weights.front()) / inputs;
-  const auto first_of = [&](int v) {
-    std::int64_t first = 0;
-    for (std::size_t i = 0; all[i] != v; ++i) first += columns_of(all[i]);
-    return first;
+  const double passes = (weights.size() > 1 ? 1.0 : 0.0) + (onto >= 0 ? 1.0 : 0.0);
+  const auto columns_before = [&](std::vector<int>::const_iterator end) {
+    std::int64_t columns = 0;
+    for (auto v = all.begin(); v != end; ++v) columns += columns_of(*v);
+    return columns;
   };
   Operation linear{{}};
   for (const std::vector<int>& made : products) {
-    const std::int64_t first = first_of(made.front());
-    std::int64_t columns = 0;
-    for (int v : made) columns += columns_of(v);
     const auto count = static_cast<int>(made.size());
+    const auto begin = std::find(all.begin(), all.end(), made.front());
+    const std::int64_t first = columns_before(begin), last = columns_before(begin + count);
     Call forward{products.size() == 1 ? name : name + " " + name_of(made.front()), {x}, made};
+    if (onto >= 0) forward.reads.push_back(onto);
     forward.weights = weights;
-    forward.flops = product_flops(x, inputs, columns);
-    forward.work = plan::product_work(forward.flops, inputs, columns);
-    if (has_bias) forward.work += row_work(x, 2 * columns);
+    if (is_sum) forward.inner_dimension = inputs;
+    forward = product(std::move(forward), x, inputs, last - first);
+    forward.work += passes * row_work(x, 2 * (last - first));
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      const View<T**> y = a.written_joined<T>(0, count);
-      const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
-      math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, a.read<T>(0),
-                    weight.row_range(first, first + columns), 0, y);
-      if (has_bias) math::add_bias<T>(exec, y, a.weight<T>(1).range(first, first + columns));
+      const View<const T**> before = a.read<T>(1);
+      if (before) math::copy<T>(exec, before.flat(), a.written<T>(0).flat());
+      multiply<T>(exec, Transpose::yes, a.read<T>(0),
+                  a.weight<T>(0).matrix(outputs, inputs).row_range(first, last), a, count,
+                  before || a.adds());
+      if (const View<const T*> bias = a.weight<T>(1))
+        math::add_bias<T>(exec, a.written<T>(0, count), bias.range(first, last));
     });
     linear.forward.push_back(std::move(forward));
   }
   const bool halves = halves_gradient && graph_.setting.pieces > 1;
   linear.backward = linear_backward(x, name, all, outputs, halves ? 2 : 1);
+  if (onto >= 0) linear.residuals = {onto};
   append(std::move(linear));
+}
+
+template <class T>
+int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t outputs) {
+  const int sum = add(name, outputs, Over::sum, Keep::cheap, Element::sum);
+  linear(x, name, {sum}, {{sum}});
+  return sum;
 }
 
 template <class T>
 int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep,
                           bool halves_gradient) {
   if (value(x).over_tensor == Over::columns)
-    return round_sum(sum_of_product(x, name, columns), name + ".bias", name);
+    return round_sum(sum_of_product(x, name, columns), name, name + ".bias");
   const int made = add(name, columns / leaf_.tensor_pieces(), Over::columns, keep);
   linear(x, name, {made}, {{made}}, halves_gradient);
   return made;
 }
 
-/// x W^T of columns of x, a sum over pieces and ranks.
-template <class T>
-int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t outputs) {
-  const std::int64_t inputs = columns_of(x);
-  const int made = add(name, outputs, Over::sum, Keep::cheap, Element::sum);
-  Call forward{name, {x}, {made}};
-  forward.weights = {weights_of(name).front()};
-  forward.terms = inputs;
-  forward.flops = product_flops(x, inputs, outputs);
-  forward.work = plan::product_work(forward.flops, inputs, outputs);
-  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    multiply<T>(exec, Transpose::yes, a.read<T>(0), a.weight<T>(0).matrix(outputs, inputs), a, 1);
-  });
-  append({{forward}, linear_backward(x, name, {made}, outputs, 1)});
-  return made;
-}
-
-/// onto + (sum + bias), rounded once.
-template <class T>
-int Operations<T>::add_sum(int onto, int sum, const std::string& bias, const std::string& made) {
-  const int rows = over_tensor(sum, Over::rows);
-  const int y = add_for(onto, made, columns_of(onto));
-  Call forward{made, {rows, onto}, {y}};
-  if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
-  forward.work = row_work(onto, 3 * columns_of(onto));
-  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
-    math::add_residual<T>(exec, a.read<T>(1), a.read<Compute>(0), a.weight<T>(0), a.written<T>(0));
-  });
-  Operation operation{{forward}};
-  operation.adds_to = {onto, rows};
-  append(std::move(operation));
-  return y;
-}
-
-/// sum, rounded, + bias.
-template <class T>
-int Operations<T>::round_sum(int sum, const std::string& bias, const std::string& made) {
-  const int rows = over_tensor(sum, Over::rows);
-  const int y = add_for(rows, made, columns_of(rows));
-  Call forward{"round " + made, {rows}, {y}};
-  if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
-  forward.work = row_work(rows, 3 * columns_of(rows));
-  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
-    math::copy_rows<Compute, T>(exec, a.read<Compute>(0), a.written<T>(0));
-    if (a.weights() > 0) math::add_bias<T>(exec, a.written<T>(0), a.weight<T>(0));
-  });
-  Operation operation{{forward}};
-  operation.adds_to = {rows};
-  append(std::move(operation));
-  return y;
-}
-
 template <class T>
 int Operations<T>::linear_onto(int onto, int x, const std::string& name, const std::string& made) {
-  const std::int64_t inputs = columns_of(x), outputs = columns_of(onto);
   if (value(x).over_tensor == Over::columns)
-    return add_sum(onto, sum_of_product(x, name, outputs), name + ".bias", made);
-  const std::vector<int> weights = weights_of(name);
-  const bool has_bias = weights.size() > 1;
-  const int y = add_for(onto, made, outputs);
-  Call forward{name, {x, onto}, {y}};
-  forward.weights = weights;
-  forward.flops = product_flops(x, inputs, outputs);
-  forward.work = plan::product_work(forward.flops, inputs, outputs) + row_work(x, 2 * outputs);
-  if (has_bias) forward.work += row_work(x, 2 * outputs);
-  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<T**> sum = a.written<T>(0);
-    math::copy<T>(exec, a.read<T>(1).flat(), sum.flat());
-    math::gemm<T>(exec, Transpose::no, Transpose::yes, 1, a.read<T>(0),
-                  a.weight<T>(0).matrix(outputs, inputs), 1, sum);
-    if (has_bias) math::add_bias<T>(exec, sum, a.weight<T>(1));
-  });
-  Operation operation{{forward}, linear_backward(x, name, {y}, outputs, 1)};
-  operation.adds_to = {onto};
-  append(std::move(operation));
+    return round_sum(sum_of_product(x, name, columns_of(onto)), made, name + ".bias", onto);
+  const int y = add_for(onto, made, columns_of(onto));
+  linear(x, name, {y}, {{y}}, false, onto);
   return y;
 }
 
@@ -587,37 +532,28 @@ int Operations<T>::linear_onto(int onto, int x, const std::string& name, const s
 template <class T>
 std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::string& name,
                                        std::int64_t head_width, double base) {
-  std::vector<int> made, dy, dx;
-  Call forward{name, x, {}};
-  Call backward{"d " + name, {}, {}};
+  Call forward{name, x, {}}, backward{"d " + name, {}, {}};
   std::int64_t columns = 0;
   for (int v : x) {
-    const int rotated = graph_.add_like(v, "rotated ");
-    Value& value = graph_.values[static_cast<std::size_t>(rotated)];
-    value.group = graph_.values[static_cast<std::size_t>(v)].group;
-    value.first_column = graph_.values[static_cast<std::size_t>(v)].first_column;
-    made.push_back(rotated);
+    const int rotated = add_among_columns(v, "rotated " + value(v).name);
+    forward.writes.push_back(rotated);
     forward.replaces.emplace_back(rotated, v);
     backward.reads.push_back(~rotated);
     backward.writes.push_back(~v);
     backward.replaces.emplace_back(~v, ~rotated);
     columns += columns_of(v);
   }
-  forward.writes = made;
+  const std::vector<int> made = forward.writes;
   forward.in_place = backward.in_place = true;
   forward.is_by_row = false;  // positions are those of all rows
   forward.work = backward.work = row_work(x.front(), 2 * columns);
   const auto count = static_cast<int>(x.size());
   const auto kernel = [=, leaf = leaf_](math::Rotation rotation) {
     return make_kernel([=](const Exec& exec, const Arguments& a) {
-      const View<T**> heads = a.written_joined<T>(0, count);
-      if (!leaf.is_cut()) {
-        math::rotate<T>(exec, rotation, heads, head_width, base, leaf.tokens, a.rows().begin);
-        return;
-      }
-      leaf.for_each_run(a.part(), [&](std::int64_t first, const math::TokenRun& run) {
-        math::rotate<T>(exec, rotation, heads.row_range(first, first + run.count), head_width, base,
-                        run.count, run.position);
+      const View<T**> heads = a.written<T>(0, count);
+      for_each_run(leaf, a, heads.rows(), [&](const RunOfRows& run) {
+        math::rotate<T>(exec, rotation, heads.row_range(run.begin, run.end), head_width, base,
+                        run.tokens, run.position);
       });
     });
   };
@@ -657,17 +593,17 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
     const View<T**> out = a.written<T>(0);
     const View<Compute*> log_sum_exp = a.written<Compute>(1).flat();
     if (leaf.decodes()) {
-      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0),
-                                 a.read_joined_whole<T>(1, 2), out, log_sum_exp, a.scratch<T>(0));
+      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0), a.read_whole<T>(1, 2),
+                                 out, log_sum_exp, a.scratch<T>(0));
       return;
     }
     if (!leaf.is_cut()) {
-      math::attention_forward<T>(exec, shape, a.read_joined_whole<T>(0, 3), 0, leaf.tokens, out,
+      math::attention_forward<T>(exec, shape, a.read_whole<T>(0, 3), 0, leaf.tokens, out,
                                  log_sum_exp, a.scratch<T>(0));
       return;
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
-    math::put_in_order<T>(exec, leaf.sequence(), a.read_joined_whole<T>(1, 2), kv);
+    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
     math::attention_forward<T>(exec, shape, {leaf.sequence(), a.part()}, a.read<T>(0), kv, out,
                                log_sum_exp, a.scratch<T>(0));
   });
@@ -683,23 +619,22 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const Compute*> log_sum_exp = a.read_whole<Compute>(4).flat();
     if (!leaf.is_cut()) {
-      math::attention_backward<T>(exec, shape, a.read_joined_whole<T>(0, 3), a.read<T>(3),
-                                  log_sum_exp, a.read<T>(5), a.written_joined<T>(0, 3),
-                                  a.scratch<T>(0));
+      math::attention_backward<T>(exec, shape, a.read_whole<T>(0, 3), a.read<T>(3), log_sum_exp,
+                                  a.read<T>(5), a.written<T>(0, 3), a.scratch<T>(0));
       return;
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
     const View<Compute**> dkv = a.scratch<Compute>(2).matrix(all_rows, kv_width);
-    math::put_in_order<T>(exec, leaf.sequence(), a.read_joined_whole<T>(1, 2), kv);
+    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
     math::attention_backward<T>(exec, shape, {leaf.sequence(), a.part()}, a.read<T>(0), kv,
                                 a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv,
                                 a.scratch<T>(0));
     if (a.place_written(1).element == Element::sum)
       math::put_by_part<Compute, Compute>(exec, leaf.sequence(), View<const Compute**>(dkv),
-                                          a.written_joined<Compute>(1, 2));
+                                          a.written<Compute>(1, 2));
     else
       math::put_by_part<Compute, T>(exec, leaf.sequence(), View<const Compute**>(dkv),
-                                    a.written_joined<T>(1, 2));
+                                    a.written<T>(1, 2));
   });
   append({{forward}, {backward}});
   return made;
@@ -712,27 +647,23 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   const bool is_gated = activation == Activation::swiglu;
   const std::int64_t up = columns_of(x), inner = is_gated ? up / 2 : up;
   const std::int64_t rows = value(x).rows;
-  const auto elements = static_cast<double>(rows * inner);
-  const auto bytes = [&](std::int64_t columns) {
-    return static_cast<double>(bytes_of<T>(rows * columns));
+  const auto work_of = [&](std::int64_t columns) {
+    return plan::activation_work(static_cast<double>(rows * inner),
+                                 static_cast<double>(bytes_of<T>(rows * columns)));
   };
   const int made = add_for(x, name, inner, Keep::cheap);
   Call forward{name, {x}, {made}};
-  forward.work = plan::activation_work(elements, bytes(up + inner));
+  forward.work = work_of(up + inner);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    if (is_gated)
-      math::swiglu_forward<T>(exec, a.read<T>(0), a.written<T>(0));
-    else
-      math::gelu_forward<T>(exec, a.read<T>(0), a.written<T>(0));
+    const auto activate = is_gated ? &math::swiglu_forward<T> : &math::gelu_forward<T>;
+    activate(exec, a.read<T>(0), a.written<T>(0));
   });
   Call backward{"d " + name, {x, ~made}, {~x}};
   backward.replaces = {{~x, x}};
-  backward.work = plan::activation_work(elements, bytes(2 * up + inner));
+  backward.work = work_of(2 * up + inner);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    if (is_gated)
-      math::swiglu_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
-    else
-      math::gelu_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+    const auto differentiate = is_gated ? &math::swiglu_backward<T> : &math::gelu_backward<T>;
+    differentiate(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });
   append({{forward}, {backward}});
   return made;
@@ -742,14 +673,12 @@ template <class T>
 int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
   const auto limit = static_cast<Compute>(cap);
   const int made = add_for(x, name, columns_of(x));
-  Call forward{name, {x}, {made}};
-  forward.work = row_work(x, 2 * columns_of(x));
+  Call forward = pass({name, {x}, {made}}, x, 2 * columns_of(x));
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::soft_cap_forward<T>(exec, limit, a.read<T>(0), a.written<T>(0));
   });
-  Call backward{"d " + name, {made, ~made}, {~x}};
+  Call backward = pass({"d " + name, {made, ~made}, {~x}}, x, 3 * columns_of(x));
   backward.replaces = {{~x, ~made}};
-  backward.work = row_work(x, 3 * columns_of(x));
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::soft_cap_backward<T>(exec, limit, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });

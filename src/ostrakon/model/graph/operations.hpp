@@ -56,10 +56,12 @@ class Operations {
   /// exchange.
   int linear(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
              bool halves_gradient = false);
-  /// Computes x W^T + b into values `made`, whose columns those of the result are, in their order:
-  /// in a product for each of `products`, neighbours among these, in this order.
+  /// Computes x W^T + b, and onto + that, rounded once, into values `made`, whose columns those of
+  /// the result are, in their order: in a product for each of `products`, neighbours among these,
+  /// in this order.
   void linear(int x, const std::string& name, const std::vector<int>& made,
-              const std::vector<std::vector<int>>& products, bool halves_gradient = false);
+              const std::vector<std::vector<int>>& products, bool halves_gradient = false,
+              int onto = -1);
   /// onto + x W^T + b, rounded once.
   int linear_onto(int onto, int x, const std::string& name, const std::string& made);
   /// RMS norm of each head by itself, in place of x; parameter `name`.weight (head width).
@@ -122,6 +124,8 @@ class Operations {
   /// A value in numbers, with rows of the tensor rank alone.
   int rows_of_rank(int x);
   int weight(const std::string& name) const;
+  /// `name`.weight and, if there is one, .bias.
+  std::vector<int> weights_of(const std::string& name) const;
   std::int64_t elements_of(int weight) const {
     return graph_.weights[static_cast<std::size_t>(weight)].elements;
   }
@@ -136,34 +140,35 @@ class Operations {
   /// Adds (rows of `x`, columns), as ranks have `x`.
   int add_for(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
               Element element = Element::number);
-  std::vector<int> weights_of(const std::string& name) const;
   /// See Division::whole_weight.
   std::vector<int> whole_weights_of(const std::string& name, std::int64_t leaves = 1);
   /// Leaves in which gradients are summed over the rows of x.
   std::int64_t leaves_of(int x) const {
     return value(x).over_tensor == Over::rows ? leaf_.own_row_leaves() : leaf_.leaves();
   }
+  /// A value in place of x, whose columns are among those of one array.
+  int add_among_columns(int x, const std::string& name);
+  /// Of reading and writing so many columns of the rows of x.
   plan::KernelWork row_work(int x, std::int64_t columns, double kernels = 1.0) const;
-  double product_flops(int x, std::int64_t inputs, std::int64_t outputs) const;
-  Operation norm_forward(int x, const std::string& name, math::NormKind kind, double epsilon);
+  /// The call with the cost of one pass over so many columns of the rows of x.
+  Call pass(Call call, int x, std::int64_t columns) const;
+  /// The call with the cost of one product of the rows of x.
+  Call product(Call call, int x, std::int64_t inputs, std::int64_t outputs) const;
   /// Calls of backward. `halves`: of the weight's gradient.
   Calls linear_backward(int x, const std::string& name, const std::vector<int>& made,
                         std::int64_t outputs, int halves) const;
   int add_bytes(const std::string& name, std::int64_t bytes);
-  Operation route(int x, const std::string& name, Experts& experts);
-  std::vector<std::vector<int>> expert_weights(const Experts& experts,
-                                               const std::string& layer) const;
+  /// `border`: where experts are a unit of their own.
+  Operation route(int x, const std::string& name, const ExpertBorder* border, Experts& experts);
+  /// x W^T of columns of x, a sum over pieces and ranks.
   int sum_of_product(int x, const std::string& name, std::int64_t outputs);
-  int add_sum(int onto, int sum, const std::string& bias, const std::string& made);
-  int round_sum(int sum, const std::string& bias, const std::string& made);
+  /// A sum as numbers: sum, rounded, + bias; or onto + (sum + bias), rounded once. Which weight the
+  /// bias is, if it exists.
+  int round_sum(int sum, const std::string& made, const std::string& bias = "", int onto = -1);
   int losses_of_whole_words(int x, int weight, std::int64_t words);
   int losses_of_some_words(int x, int weight, std::int64_t words);
-  std::int64_t columns_of(int v) const {
-    return graph_.values[static_cast<std::size_t>(v)].columns;
-  }
-  const std::string& name_of(int v) const {
-    return graph_.values[static_cast<std::size_t>(v)].name;
-  }
+  std::int64_t columns_of(int v) const { return value(v).columns; }
+  const std::string& name_of(int v) const { return value(v).name; }
 
   LeafShape leaf_;
   std::string prefix_;

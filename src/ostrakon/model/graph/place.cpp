@@ -389,7 +389,7 @@ class Placement {
     place.pieces = value.pieces;
     place.per_row = value.per_row;
     place.spare = array.spare;
-    if (value.is_side_by_side) {
+    if (value.has_interleaved_pieces) {
       place.piece_stride = place.stride * element;
       place.stride *= value.pieces;
     } else if (value.pieces > 1 && !is_of_one_piece(array)) {
@@ -406,7 +406,7 @@ class Placement {
       place.offset += value.chunk * own * place.stride * element;
       place.runs = ranks;
       place.run_stride = ranks > 1 ? own * s.chunks : 0;
-      if (!value.is_side_by_side) place.piece_stride *= s.chunks;
+      if (!value.has_interleaved_pieces) place.piece_stride *= s.chunks;
     }
     if (array.home == Home::exchanged && !is_written) {
       const std::vector<int>& reads = phase(phase_of(call)).reads;

@@ -7,6 +7,7 @@
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/graph/run_of_rows.hpp>
 #include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model::graph {
@@ -14,6 +15,7 @@ namespace {
 
 using math::Transpose;
 
+/// Rows of the sums of both tables.
 template <class T>
 void embed(const Exec& exec, const Arguments& a, const LeafShape& leaf) {
   const View<T**> y = a.written<T>(0);
@@ -21,58 +23,10 @@ void embed(const Exec& exec, const Arguments& a, const LeafShape& leaf) {
     const View<const T*> weight = a.weight<T>(i);
     return weight.matrix(weight.size() / y.columns(), y.columns());
   };
-  const auto tokens = a.buffers().tokens;
-  if (!leaf.is_cut()) {
-    math::embedding_forward<T>(exec, tokens.range(0, y.rows()), leaf.tokens, a.rows().begin,
-                               table(0), table(1), y);
-    return;
-  }
-  leaf.for_each_run(a.part(), [&](std::int64_t begin, const math::TokenRun& run) {
-    math::embedding_forward<T>(exec, tokens.range(begin, begin + run.count), run.count,
-                               run.position, table(0), table(1),
-                               y.row_range(begin, begin + run.count));
+  for_each_run(leaf, a, y.rows(), [&](const RunOfRows& run) {
+    math::embedding_forward<T>(exec, a.buffers().tokens.range(run.begin, run.end), run.tokens,
+                               run.position, table(0), table(1), y.row_range(run.begin, run.end));
   });
-}
-
-/// dpositions (positions of a sequence, some columns) of dy (rows, as many columns).
-template <class T>
-void position_gradients(const Exec& exec, const Arguments& a, const LeafShape& leaf,
-                        View<const T**> dy, View<compute_t<T>**> dpositions) {
-  if (leaf.sums_by_leaf()) {
-    // A position of a sequence is in one of its pieces: the tree is over sequences.
-    const math::SequenceParts sequence = leaf.sequence();
-    for (std::int64_t r = 0; r < sequence.runs(); ++r) {
-      const math::TokenRun run = sequence.run(a.part(), r);
-      math::embedding_positions_backward<T>(
-          exec, dy, leaf.batch, run.row,
-          dpositions.row_range(run.position, run.position + run.count));
-    }
-    return;
-  }
-  const auto tokens = a.buffers().tokens;
-  if (!leaf.is_cut())
-    return math::embedding_backward<T>(exec, tokens, leaf.tokens, dy, {}, dpositions);
-  leaf.for_each_run(a.part(), [&](std::int64_t begin, const math::TokenRun& run) {
-    math::embedding_backward<T>(exec, tokens.range(begin, begin + run.count), run.count,
-                                dy.row_range(begin, begin + run.count), {},
-                                dpositions.row_range(run.position, run.position + run.count));
-  });
-}
-
-/// dwords (words, width) and dpositions (positions of a sequence, width), each if it is trained.
-template <class T>
-void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& leaf,
-                         View<compute_t<T>**> dwords, View<compute_t<T>**> dpositions) {
-  const View<const T**> dy = a.read<T>(0);
-  const auto tokens = a.buffers().tokens;
-  if (leaf.sums_by_leaf() && dwords)
-    math::embedding_backward_by_piece<T>(exec, tokens, dy, dwords, leaf.leaves(),
-                                         a.scratch<std::int32_t>(0));
-  else if (!leaf.sums_by_leaf() && !leaf.is_cut())
-    return math::embedding_backward<T>(exec, tokens, leaf.tokens, dy, dwords, dpositions);
-  else if (!leaf.sums_by_leaf())
-    math::embedding_backward<T>(exec, tokens, leaf.tokens, dy, dwords, {});
-  if (dpositions) position_gradients<T>(exec, a, leaf, dy, dpositions);
 }
 
 /// Rows that a piece of a table of `words` rows has: as all others, unless it is the last one.
@@ -82,8 +36,8 @@ std::int64_t words_of(std::int64_t piece, std::int64_t words, std::int64_t words
 
 /// The rows of a rank's words and the columns of its positions, as addends of those of all ranks.
 template <class T>
-void look_up(const Exec& exec, const Arguments& a, const LeafShape& leaf, std::int64_t words,
-             std::int64_t words_of_piece) {
+void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, std::int64_t words,
+                std::int64_t words_of_piece) {
   using C = compute_t<T>;
   const View<C**> sum = a.written<C>(0);
   // This zero changes no number that is added to it, not even the sign of a zero.
@@ -99,41 +53,54 @@ void look_up(const Exec& exec, const Arguments& a, const LeafShape& leaf, std::i
   const std::int64_t width = sum.columns() / leaf.tensor_pieces();
   for (std::int64_t own = 0; own < positions.rows(); ++own) {
     const std::int64_t first = (a.piece() + own) * width;
-    const View<const T**> of_piece = positions.row(own).matrix(positions.columns() / width, width);
-    const View<C**> columns = sum.column_range(first, first + width);
-    if (!leaf.is_cut()) {
-      math::add_positions<T>(exec, leaf.tokens, 0, of_piece, columns);
-      continue;
-    }
-    leaf.for_each_run(a.part(), [&](std::int64_t begin, const math::TokenRun& run) {
-      math::add_positions<T>(exec, run.count, run.position, of_piece,
-                             columns.row_range(begin, begin + run.count));
+    for_each_run(leaf, a, sum.rows(), [&](const RunOfRows& run) {
+      math::add_positions<T>(exec, run.tokens, run.position,
+                             positions.row(own).matrix(positions.columns() / width, width),
+                             sum.row_range(run.begin, run.end).column_range(first, first + width));
     });
   }
 }
 
-/// The gradients of a piece's words, for all rows, and of the columns of its positions.
+/// The gradients of a piece's words, and of the columns of its positions, each if it is trained.
 template <class T>
-void some_embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& leaf,
-                              std::int64_t words, std::int64_t words_of_piece) {
+void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& leaf,
+                         std::int64_t words, std::int64_t words_of_piece) {
   using C = compute_t<T>;
   const View<const T**> dy = a.read<T>(0);
-  const View<C*> dwords = a.gradient<C>(0), dpositions = a.gradient<C>(1);
-  if (dwords) {
+  const View<const std::int32_t*> tokens = a.buffers().tokens;
+  if (const View<C*> dwords = a.gradient<C>(0)) {
     const std::int64_t count = words_of(a.piece(), words, words_of_piece);
     const View<C**> table = dwords.matrix(count, dy.columns());
-    const View<std::int32_t*> own = a.scratch<std::int32_t>(1);
-    math::find_own_words(exec, a.buffers().tokens, a.piece() * words_of_piece, count, own);
+    const View<std::int32_t*> found = a.scratch<std::int32_t>(1);
+    if (found) math::find_own_words(exec, tokens, a.piece() * words_of_piece, count, found);
+    const View<const std::int32_t*> own = found ? View<const std::int32_t*>(found) : tokens;
     if (leaf.sums_by_leaf())
       math::embedding_backward_by_piece<T>(exec, own, dy, table, leaf.leaves(),
                                            a.scratch<std::int32_t>(0));
     else
       math::embedding_backward<T>(exec, own, leaf.tokens, dy, table, {});
   }
+  const View<C*> dpositions = a.gradient<C>(1);
   if (!dpositions) return;
   const std::int64_t width = dy.columns() / leaf.tensor_pieces(), first = a.piece() * width;
-  position_gradients<T>(exec, a, leaf, dy.column_range(first, first + width),
-                        dpositions.matrix(leaf.tokens, width));
+  const View<const T**> columns = dy.column_range(first, first + width);
+  const View<C**> table = dpositions.matrix(leaf.tokens, width);
+  if (leaf.sums_by_leaf()) {
+    // A position of a sequence is in one of its pieces: the tree is over sequences.
+    const math::SequenceParts sequence = leaf.sequence();
+    for (std::int64_t r = 0; r < sequence.runs(); ++r) {
+      const math::TokenRun run = sequence.run(a.part(), r);
+      math::embedding_positions_backward<T>(
+          exec, columns, leaf.batch, run.row,
+          table.row_range(run.position, run.position + run.count));
+    }
+    return;
+  }
+  for_each_run(leaf, a, dy.rows(), [&](const RunOfRows& run) {
+    math::embedding_backward<T>(exec, tokens.range(run.begin, run.end), run.tokens,
+                                columns.row_range(run.begin, run.end), {},
+                                table.row_range(run.position, run.position + run.tokens));
+  });
 }
 
 }  // namespace
@@ -148,37 +115,32 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
   const int y = in_pieces ? add("embedding", width, Over::sum, Keep::cheap, Element::sum)
                           : add("embedding", width, Over::rows);
   const std::int64_t rows = value(y).rows, words_of_piece = elements_of(table) / width;
-  Call forward{"embedding", {}, {y}};
-  forward.weights = weights;
-  Call backward{"d embedding", {~y}, {}};
-  backward.gradients = weights;
+  // Rows are added up where the table's piece is.
+  Call forward =
+      pass({"embedding", {}, {y}, weights}, y, (has_positions && !in_pieces ? 3 : 2) * width);
+  forward.takes_all_pieces = true;
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    if (in_pieces)
+      embed_some<T>(exec, a, leaf, words, words_of_piece);
+    else
+      embed<T>(exec, a, leaf);
+  });
+  // Gradients are cleared, then rows added.
+  Call backward = pass({"d embedding", {~y}, {}, {}, weights}, y, 3 * width);
   std::int64_t elements = 0;
   for (int w : weights) elements += elements_of(w);
+  backward.work += plan::row_work(static_cast<double>(bytes_of<Compute>(elements)));
   const std::int64_t lists =
       leaf.sums_by_leaf() ? round_up(bytes_of<std::int32_t>(math::embedding_by_piece_workspace(
                                          rows, words_of_piece, leaf.kernels)),
                                      buffer_alignment<T>)
                           : 0;
   backward.scratch = {lists, in_pieces ? bytes_of<std::int32_t>(rows) : 0};
-  // Rows are added up where the table's piece is; gradients are cleared, then rows added.
-  forward.work = row_work(y, (has_positions && !in_pieces ? 3 : 2) * width);
-  backward.work =
-      row_work(y, 3 * width) + plan::row_work(static_cast<double>(bytes_of<Compute>(elements)));
-  forward.takes_all_pieces = true;
-  if (in_pieces)
-    forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      look_up<T>(exec, a, leaf, words, words_of_piece);
-    });
-  else
-    forward.kernel =
-        make_kernel([leaf](const Exec& exec, const Arguments& a) { embed<T>(exec, a, leaf); });
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
       if (const View<Compute*> gradient = a.gradient<Compute>(i))
         math::fill<Compute>(exec, gradient, Compute(0));
-    if (in_pieces) return some_embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
-    embedding_gradients<T>(exec, a, leaf, a.gradient<Compute>(0).matrix(words, width),
-                           a.gradient<Compute>(1).matrix(leaf.tokens, width));
+    embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
   });
   append({{forward}, {backward}});
   return y;
@@ -201,10 +163,7 @@ template <class T>
 int Operations<T>::logits(int x, int weight) {
   const std::int64_t width = columns_of(x), words = elements_of(weight) / width;
   const int y = add_for(x, "logits", words, Keep::always, Element::sum);
-  Call forward{"logits", {x}, {y}};
-  forward.weights = {weight};
-  forward.flops = 2.0 * static_cast<double>(elements_of(weight));
-  forward.work = plan::product_work(forward.flops, width, words);
+  Call forward = product({"logits", {x}, {y}, {weight}}, x, width, words);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::gemm<T, Compute>(exec, Transpose::no, Transpose::yes, 1, a.read<T>(0),
                            a.weight<T>(0).matrix(words, width), 0, a.written<Compute>(0));
@@ -247,23 +206,19 @@ int Operations<T>::losses_of_whole_words(int x, int weight, std::int64_t words) 
   const LeafShape leaf = leaf_;
   const bool by_leaf = leaf.sums_by_leaf();
   const int losses = add_for(x, "losses", 1, Keep::always, Element::sum);
-  const double product = product_flops(x, width, words);
   const Weight of = graph_.weights[static_cast<std::size_t>(weight)];
   const double factors = of.trained ? 2.0 : 1.0;  // by both, unless the weight is frozen
   const double logits = by_leaf ? 2.0 : 1.0;      // how often backward computes them
-  // Logits are read for the loss, and read and written for their gradients.
-  const plan::KernelWork one = plan::product_work(product, width, words);
   const auto rows_of = [&](std::int64_t bytes) {
     return plan::row_work(static_cast<double>(rows_here * bytes));
   };
-  const plan::KernelWork read = rows_of(bytes_of<Compute>(words));
 
-  Call forward{"losses", {x}, {losses}};
-  forward.weights = {weight};
+  Call forward = product({"losses", {x}, {losses}, {weight}}, x, width, words);
+  const plan::KernelWork one = forward.work;
+  // Logits are read for the loss, and read and written for their gradients.
+  forward.work += rows_of(bytes_of<Compute>(words));
   forward.scratch = {
       bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels))};
-  forward.flops = product;
-  forward.work = one + read;
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0);
     math::linear_cross_entropy_forward<T>(exec, rows, a.weight<T>(0).matrix(words, width),
@@ -271,14 +226,13 @@ int Operations<T>::losses_of_whole_words(int x, int weight, std::int64_t words) 
                                           a.written<Compute>(0).flat(), a.scratch<T>(0));
   });
 
-  Call backward{"d losses", {x}, {~x, losses}, {weight}};
-  backward.gradients = backward.weights;
+  Call backward{"d losses", {x}, {~x, losses}, {weight}, {weight}};
   backward.scratch = {by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
                                     rows_here, width, words, leaf.leaves(), leaf.kernels))
                               : forward.scratch.front()};
-  backward.repeated_flops = logits * product;
-  backward.flops = factors * product + backward.repeated_flops;
-  backward.work = factors * one + logits * (one + read) +
+  backward.repeated_flops = logits * forward.flops;
+  backward.flops = factors * forward.flops + backward.repeated_flops;
+  backward.work = factors * one + logits * forward.work +
                   rows_of(bytes_of<Compute>(words) + bytes_of<T>(words));
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0), w = a.weight<T>(0).matrix(words, width);
@@ -305,20 +259,18 @@ template <class T>
 int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
   const LeafShape leaf = leaf_;
   const std::int64_t width = columns_of(x), rows = value(x).rows;
-  const std::int64_t of_piece = elements_of(weight) / width, count = math::piece_statistics;
+  const std::int64_t of_piece = elements_of(weight) / width;
   const Weight of = graph_.weights[static_cast<std::size_t>(weight)];
-  const double product = product_flops(x, width, of_piece), factors = of.trained ? 2.0 : 1.0;
-  const plan::KernelWork one = plan::product_work(product, width, of_piece);
-  const plan::KernelWork logits = one + row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
-  const std::int64_t work = bytes_of<T>(
+  const double factors = of.trained ? 2.0 : 1.0;
+  const std::int64_t workspace = bytes_of<T>(
       math::cross_entropy_piece_workspace<T>(rows, width, of_piece, leaf.leaves(), leaf.kernels));
 
   const int own = add("statistics", rows, Over::columns, Keep::cheap, Element::sum);
-  graph_.values.back().rows = count;
-  Call statistics{"statistics", {x}, {own}, {weight}};
-  statistics.scratch = {work};
-  statistics.flops = product;
-  statistics.work = logits;
+  graph_.values.back().rows = math::piece_statistics;
+  Call statistics = product({"statistics", {x}, {own}, {weight}}, x, width, of_piece);
+  const plan::KernelWork one = statistics.work;
+  statistics.work += row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
+  statistics.scratch = {workspace};
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::cross_entropy_statistics<T>(
         exec, a.read<T>(0), a.weight<T>(0).matrix(words_of(a.piece(), words, of_piece), width),
@@ -330,30 +282,25 @@ int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
 
   const int losses = add("losses", 1, Over::rows, Keep::always, Element::sum);
   const int log_sums = add("log sums", 1, Over::whole, Keep::cheap, Element::sum);
-  const std::int64_t own_rows = leaf.own_rows();
-  const auto combine = [=](const Exec& exec, const Arguments& a, View<Compute*> log_sums_here) {
-    math::combine_statistics<Compute>(exec, a.read<Compute>(0), of_piece,
-                                      a.buffers().targets.range(0, rows), a.scratch<Compute>(0),
-                                      log_sums_here);
-    const std::int64_t first = a.buffers().tensor_rank * own_rows;
-    const View<Compute*> to = a.written<Compute>(0).flat();
-    if (to) math::copy<Compute>(exec, a.scratch<Compute>(0).range(first, first + own_rows), to);
-  };
-  Call forward{"losses", {all}, {losses}};
-  forward.scratch = {bytes_of<Compute>(rows), bytes_of<Compute>(rows)};
-  forward.kernel = make_kernel(
-      [=](const Exec& exec, const Arguments& a) { combine(exec, a, a.scratch<Compute>(1)); });
+  // Of all rows, of which the rank keeps its own losses.
   Call again{"log sums", {all}, {losses, log_sums}};
   again.scratch = {bytes_of<Compute>(rows)};
-  again.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    combine(exec, a, a.written<Compute>(1).flat());
+  again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {
+    const View<Compute*> of_all = a.scratch<Compute>(0), to = a.written<Compute>(0).flat();
+    math::combine_statistics<Compute>(
+        exec, a.read<Compute>(0), of_piece, a.buffers().targets.range(0, rows), of_all,
+        a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(1));
+    const std::int64_t first = a.buffers().tensor_rank * own_rows;
+    if (to) math::copy<Compute>(exec, of_all.range(first, first + own_rows), to);
   });
-  Call backward{"d losses", {x, log_sums}, {~x}, {weight}};
-  backward.gradients = backward.weights;
-  backward.scratch = {work};
-  backward.repeated_flops = product;
-  backward.flops = (1.0 + factors) * product;
-  backward.work = logits + factors * one + row_work(x, of_piece);
+  Call forward{"losses", {all}, {losses}};
+  forward.scratch = {bytes_of<Compute>(rows), bytes_of<Compute>(rows)};
+  forward.kernel = again.kernel;
+  Call backward{"d losses", {x, log_sums}, {~x}, {weight}, {weight}};
+  backward.scratch = {workspace};
+  backward.repeated_flops = statistics.flops;
+  backward.flops = (1.0 + factors) * statistics.flops;
+  backward.work = statistics.work + factors * one + row_work(x, of_piece);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const std::int64_t here = words_of(a.piece(), words, of_piece);
     clear_rest<T>(exec, a, of, here * width);

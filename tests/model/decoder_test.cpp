@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// What decoders say of themselves: sizes, operations, parameters; and what they refuse.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/model/decoder_model.hpp>
 
 #include "model/model_run.hpp"
-#include "model/reference_decoder.hpp"
 
 namespace ostrakon::test {
 namespace {
@@ -16,213 +16,6 @@ using model::Activation;
 using model::Decoder;
 using model::DecoderSettings;
 using model::Positions;
-
-/// Of each row of a leaf, its row in the order of positions.
-std::vector<std::int64_t> row_order(const model::LeafShape& leaf) {
-  std::vector<std::int64_t> order;
-  for (std::int64_t s = 0; s < leaf.batch; ++s)
-    for (std::int64_t r = 0; r < leaf.tokens; ++r)
-      order.push_back(s * leaf.tokens + leaf.sequence().position(0, r));
-  return order;
-}
-
-/// Row r is row order[r] of `values`.
-std::vector<double> rows_in(const std::vector<std::int64_t>& order,
-                            const std::vector<double>& values) {
-  const std::size_t columns = values.size() / order.size();
-  std::vector<double> sorted;
-  for (const std::int64_t row : order) {
-    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * columns);
-    sorted.insert(sorted.end(), begin, begin + static_cast<std::ptrdiff_t>(columns));
-  }
-  return sorted;
-}
-
-template <class T>
-reference::Result<double> run_reference(const ModelRun<T>& run, const ModelCase& which) {
-  const DecoderSettings& s = which.settings;
-  const auto parameters = [&](const std::string& owner, const std::string& name) {
-    std::vector<double> values;
-    for (int u = 0; u < run.units(); ++u) {
-      for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
-        if (p.owner != owner || p.name != name) continue;
-        const std::vector<T> flat = run.parameters[u].values();
-        values.assign(flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
-      }
-    }
-    EXPECT_FALSE(values.empty()) << which.name << ": no parameter " << name << " in " << owner;
-    return values;
-  };
-  const reference::Settings settings{
-      s.norm == math::NormKind::layernorm,
-      s.positions == Positions::learned,
-      s.activation == Activation::gelu,
-      s.bias,
-      s.tie_embeddings,
-      static_cast<int>(s.layers),
-      static_cast<int>(s.width),
-      static_cast<int>(s.heads),
-      static_cast<int>(s.kv_heads),
-      static_cast<int>(s.ffn_width),
-      static_cast<int>(s.vocabulary),
-      static_cast<int>(which.leaf.batch),
-      static_cast<int>(which.leaf.tokens),
-      s.norm_epsilon,
-      s.rotary_base,
-      {static_cast<int>(s.experts.count), static_cast<int>(s.experts.per_token),
-       static_cast<int>(s.experts.shared), static_cast<int>(s.experts.width),
-       s.experts.score == math::RouterScore::sigmoid, s.experts.normalize, s.experts.scale,
-       static_cast<int>(s.experts.groups), static_cast<int>(s.experts.groups_per_token)},
-      static_cast<int>(s.own_head_width),
-      s.query_key_norm,
-      s.mlp_bias()};
-  // It takes rows in the order of positions, and returns them so.
-  const std::vector<std::int64_t> order = row_order(which.leaf);
-  std::vector<std::int32_t> tokens(order.size()), targets(order.size());
-  for (std::size_t r = 0; r < order.size(); ++r) {
-    tokens[order[r]] = run.token_ids[r];
-    targets[order[r]] = run.target_ids[r];
-  }
-  reference::Result<double> result =
-      reference::Decoder<double>(settings, parameters).run(tokens, targets);
-  for (std::vector<double>& hidden : result.hidden) hidden = rows_in(order, hidden);
-  result.logits = rows_in(order, result.logits);
-  result.losses = rows_in(order, result.losses);
-  return result;
-}
-
-/// The largest difference, relative to the largest value.
-template <class A, class B>
-double relative_error(const std::vector<A>& found, const std::vector<B>& expected) {
-  if (found.size() != expected.size()) return std::numeric_limits<double>::infinity();
-  double error = 0, largest = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(found[i] - expected[i]));
-    if (std::isnan(difference)) return difference;
-    error = std::max(error, difference);
-    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
-  }
-  return error / largest;
-}
-
-/// A GPT-2 and a Llama of some size: longer than a block of any kernel.
-std::vector<ModelCase> long_cases() {
-  std::vector<ModelCase> cases = model_cases();
-  ModelCase gpt2 = cases[0], llama = cases[1];
-  for (ModelCase* which : {&gpt2, &llama}) {
-    which->name += ", long";
-    which->settings.width = 96;
-    which->settings.ffn_width = 131;
-    which->settings.vocabulary = 517;
-    which->settings.initializer_deviation = 0.1;
-    which->leaf = {2, 150};
-  }
-  return {gpt2, llama};
-}
-
-template <class T>
-void expect_forward_agrees(const ModelCase& which, double tolerance) {
-  ModelRun<T> run(which);
-  run.forward();
-  run.expect_guards_intact();
-  const reference::Result<double> expected = run_reference(run, which);
-  std::size_t computed = 0;  // the embedding, then blocks
-  for (int u = 0; u < run.head(); ++u) {
-    computed += owners(run.decoder.unit(u)).size();
-    EXPECT_LE(relative_error(run.outputs[u].values(), expected.hidden[computed - 1]), tolerance)
-        << which.name << ": output of " << run.description.units[u].name;
-  }
-  EXPECT_EQ(computed, expected.hidden.size()) << which.name;
-  EXPECT_LE(relative_error(run.outputs[run.head()].values(), expected.losses), tolerance)
-      << which.name << ": losses";
-}
-
-TEST(Decoder, ForwardAgreesWithPlainLoops) {
-  for (const ModelCase& which : model_cases()) {
-    expect_forward_agrees<float>(which, 1e-5);
-    expect_forward_agrees<double>(which, 1e-12);
-  }
-}
-
-TEST(Decoder, LongForwardAgreesWithPlainLoops) {
-  for (const ModelCase& which : long_cases()) expect_forward_agrees<float>(which, 1e-5);
-}
-
-TEST(Decoder, BackwardComputesTheLossesOfForward) {
-  for (const ModelCase& which : model_cases()) {
-    ModelRun<double> run(which);
-    run.forward();
-    const std::vector<double> losses = run.outputs[run.head()].values();
-    run.outputs[run.head()].assign_unwritten();
-    run.backward(1.0);
-    EXPECT_LE(relative_error(run.outputs[run.head()].values(), losses), 1e-14) << which.name;
-    run.expect_guards_intact();
-  }
-}
-
-TEST(Decoder, BackwardLeavesAlignmentGapsAlone) {
-  for (const ModelCase& which : model_cases()) {
-    ModelRun<float> run(which);
-    run.forward();
-    run.backward(1.0f);
-    for (int u = 0; u < run.units(); ++u) {
-      const std::vector<float> flat = run.gradients[u].values();
-      std::vector<bool> written(flat.size(), run.opened(u));  // a tied head's gaps are zeros
-      for (const model::Parameter& p : run.decoder.unit(u).parameters())
-        std::fill_n(written.begin() + p.offset, p.elements(), true);
-      for (std::size_t i = 0; i < flat.size(); ++i)
-        ASSERT_EQ(std::isnan(flat[i]), !written[i])
-            << which.name << ": gradient " << i << " of " << run.description.units[u].name;
-    }
-  }
-}
-
-TEST(Decoder, SameInputsGiveSameBits) {
-  for (const ModelCase& which : long_cases()) {
-    ModelRun<float> first(which), second(which);
-    for (ModelRun<float>* run : {&first, &second}) {
-      run->forward();
-      run->backward(0.5f);
-    }
-    const auto written = [](const model::Unit<float>& unit, std::vector<float> flat) {
-      std::vector<float> values;
-      for (const model::Parameter& p : unit.parameters())
-        values.insert(values.end(), flat.begin() + p.offset,
-                      flat.begin() + p.offset + p.elements());
-      return values;
-    };
-    for (int u = 0; u < first.units(); ++u)
-      EXPECT_EQ(written(first.decoder.unit(u), first.gradients[u].values()),
-                written(second.decoder.unit(u), second.gradients[u].values()))
-          << which.name << ": " << first.description.units[u].name;
-  }
-}
-
-TEST(Decoder, DecodingRowByRowEqualsTheWholeForward) {
-  for (ModelCase which : model_cases()) {
-    which.leaf = {1, 13};
-    ModelRun<double> whole(which);
-    whole.forward();
-    const auto decoded = decoded_outputs(which, whole);
-    for (int u = 0; u < whole.head(); ++u)
-      EXPECT_LE(relative_error(decoded[u], whole.outputs[u].values()), 1e-12)
-          << which.name << ": " << whole.description.units[u].name;
-  }
-}
-
-TEST(Decoder, LogitsAgreeWithPlainLoops) {
-  for (const ModelCase& each : model_cases()) {
-    const ModelCase which = decoded_at_once(each);
-    ModelRun<double> run(which);
-    run.forward();
-    const std::vector<double> all = run_reference(run, which).logits;
-    EXPECT_LE(relative_error(run.head_output(),
-                             std::vector<double>(all.end() - which.settings.vocabulary, all.end())),
-              1e-12)
-        << which.name;
-    run.expect_guards_intact();
-  }
-}
 
 DecoderSettings gpt2_124m() {
   DecoderSettings s;
@@ -270,7 +63,13 @@ TEST(Decoder, DescribesItself) {
   EXPECT_EQ(description.batch_bytes, 2 * rows * 4);
   EXPECT_EQ(description.gradient_bytes, rows * width * 4);
   EXPECT_EQ(description.element_bytes, 4);
+  EXPECT_EQ(description.master_bytes, 4);
   EXPECT_EQ(Decoder<double>(gpt2_124m(), {2, 1024}).description().element_bytes, 8);
+  const plan::ModelDescription half = Decoder<bf16>(gpt2_124m(), {2, 1024}).description();
+  EXPECT_EQ(half.element_bytes, 2);
+  EXPECT_EQ(half.master_bytes, 4);
+  EXPECT_EQ(half.gradient_bytes, rows * width * 2);
+  EXPECT_EQ(half.units.back().output_bytes, rows * 4);
 
   const plan::UnitDescription& embedding = description.units.front();
   EXPECT_EQ(embedding.name, "embedding");
@@ -292,12 +91,63 @@ TEST(Decoder, DescribesItself) {
   EXPECT_EQ(head.tied_to, 0);
   EXPECT_EQ(head.output_bytes, rows * 4);
   EXPECT_EQ(head.saved_bytes, 0);
+  EXPECT_FALSE(embedding.recomputes || head.recomputes);
+  EXPECT_TRUE(block.recomputes);
   EXPECT_EQ(head.parameter_elements, 2 * width);
   EXPECT_EQ(head.forward.front().flops, static_cast<double>(2 * rows * width * 50257));
   // On a host far below the matrix of logits; on a device these rows fit at once.
   const std::int64_t logits = on_device ? 4 * rows * 50272 + 1 : 4 * rows * 50257 / 2;
   EXPECT_LT(head.backward.front().workspace_bytes, logits);
   EXPECT_EQ(Decoder<float>(llama3(2, 128, 8, 64), {1, 8}).description().units.back().tied_to, -1);
+}
+
+/// In a leaf whose rows are a multiple of the alignment, so that there are no gaps.
+plan::UnitDescription describe_block(const ModelCase& family, const model::Recompute& recompute) {
+  return model::Decoder<bf16>(family.settings, {2, 64}, recompute).unit(1).description();
+}
+
+TEST(Decoder, SavesLessWhereItRecomputes) {
+  const std::int64_t rows = 128;
+  const double tokens = 64;
+  for (const ModelCase& family : {model_cases()[0], model_cases()[1]}) {
+    const model::DecoderSettings& s = family.settings;
+    const bool llama = s.norm == math::NormKind::rmsnorm;
+    const std::int64_t up_width = llama ? 2 * s.ffn_width : s.ffn_width;
+    const std::int64_t qkv_width = (s.heads + 2 * s.kv_heads) * s.head_width();
+    const std::int64_t attention = 2 * rows * s.width + 4 * rows * s.heads;
+    const std::int64_t norms = 4 * rows * (llama ? 2 : 4);
+    const std::int64_t mlp = 2 * rows * up_width;
+    const auto product = [&](std::int64_t inputs, std::int64_t outputs) {
+      return static_cast<double>(2 * rows * inputs * outputs);
+    };
+    const double scores = static_cast<double>(rows * s.width) * tokens;
+    const double up = product(s.width, up_width);
+
+    const plan::UnitDescription all = describe_block(family, {});
+    EXPECT_EQ(all.saved_bytes, 2 * rows * (qkv_width + s.width) + attention + norms + mlp);
+    for (const model::Recompute& recompute : recompute_choices()) {
+      const plan::UnitDescription less = describe_block(family, recompute);
+      const std::string name = family.name + ", " + to_string(recompute);
+      EXPECT_EQ(less.saved_bytes, all.saved_bytes - (recompute.attention ? attention : 0) -
+                                      (recompute.norms ? norms : 0) - (recompute.mlp ? mlp : 0))
+          << name;
+      EXPECT_EQ(less.forward.front().flops, all.forward.front().flops) << name;
+      EXPECT_EQ(less.backward.front().flops, all.backward.front().flops +
+                                                 (recompute.attention ? 2 * scores : 0.0) +
+                                                 (recompute.mlp ? up : 0.0))
+          << name;
+      EXPECT_EQ(
+          less.forward.front().recompute_flops,
+          less.forward.front().flops - product(s.ffn_width, s.width) - (recompute.mlp ? up : 0.0))
+          << name;
+      EXPECT_EQ(less.output_bytes, all.output_bytes) << name;
+      EXPECT_GE(less.forward.front().workspace_bytes, all.forward.front().workspace_bytes) << name;
+      EXPECT_GE(less.backward.front().workspace_bytes, all.backward.front().workspace_bytes)
+          << name;
+    }
+    EXPECT_GT(describe_block(family, {true, true, true}).backward.front().workspace_bytes,
+              all.backward.front().workspace_bytes);
+  }
 }
 
 // What simulated step times depend on, of a GPT-2 block.
@@ -438,25 +288,26 @@ std::string refusal(const std::function<void()>& action) {
 }
 
 TEST(Decoder, RefusesImpossibleShapes) {
-  const auto refused = [](DecoderSettings s, model::LeafShape leaf = {1, 4}) {
-    return refusal([&] { Decoder<float> decoder(s, leaf); });
+  struct Refused {
+    std::function<void(DecoderSettings&, model::LeafShape&)> change;
+    std::string message;
   };
-  DecoderSettings s = llama3(1, 64, 8, 16);
-  s.width = 63;
-  EXPECT_EQ(refused(s), "model width 63 is not a multiple of heads 8");
-  s = llama3(1, 64, 8, 16);
-  s.kv_heads = 3;
-  EXPECT_EQ(refused(s), "model heads 8 is not a multiple of kv_heads 3");
-  s = llama3(1, 24, 8, 16);
-  EXPECT_EQ(refused(s),
-            "rotary positions turn pairs, but model width 24 over heads 8 gives the odd head "
-            "width 3");
-  s = llama3(0, 64, 8, 16);
-  EXPECT_EQ(refused(s), "model layers is 0, expected at least 1");
-  EXPECT_EQ(refused(llama3(1, 64, 8, 16), {1, 0}), "model tokens is 0, expected at least 1");
-  s = llama3(1, 64, 8, 16);
-  s.blocks_per_unit = -1;
-  EXPECT_EQ(refused(s), "model blocks_per_unit is -1, expected at least 1, or 0 for automatic");
+  for (const Refused& one : std::vector<Refused>{
+           {[](auto&s, auto&) { s.width = 63; }, "model width 63 is not a multiple of heads 8"},
+           {[](auto&s, auto&) { s.kv_heads = 3; }, "model heads 8 is not a multiple of kv_heads 3"},
+           {[](auto&s, auto&) { s.width = 24; },
+            "rotary positions turn pairs, but model width 24 over heads 8 gives the odd head width "
+            "3"},
+           {[](auto&s, auto&) { s.layers = 0; }, "model layers is 0, expected at least 1"},
+           {[](auto&, auto&leaf) { leaf.tokens = 0; }, "model tokens is 0, expected at least 1"},
+           {[](auto&s, auto&) { s.blocks_per_unit = -1; },
+            "model blocks_per_unit is -1, expected at least 1, or 0 for automatic"}}) {
+    DecoderSettings s = llama3(1, 64, 8, 16);
+    model::LeafShape leaf{1, 4};
+    one.change(s, leaf);
+    EXPECT_EQ(refusal([&] { Decoder<float> decoder(s, leaf); }), one.message);
+    EXPECT_EQ(refusal([&] { model::make_decoder(DType::bf16, s, leaf); }), one.message);
+  }
 }
 
 TEST(Decoder, RefusesImpossibleRowRanges) {

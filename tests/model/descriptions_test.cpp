@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pins what is derived of a unit's graph: bytes, operations, phases and exchanges of units in all
-// divisions. Where a change is meant to show here,
-//   cp build-ci/tests/model/descriptions.txt tests/model/descriptions.txt
-// after the test has failed, and the commit says what changed and why.
+// divisions.
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <ostrakon/base/hash.hpp>
 #include <ostrakon/plan/phase.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "model/golden_file.hpp"
 #include "model/model_run.hpp"
 
 namespace ostrakon::test {
@@ -136,17 +134,7 @@ TEST(Descriptions, AreThoseOfBefore) {
       write_model<float>(found, which, division.name, {});
       write_model<bf16>(found, which, division.name, {true, true, true});
     }
-  std::ofstream("descriptions.txt") << found.str();
-  std::ifstream file(std::string(OSTRAKON_SOURCE_DIR) + "/tests/model/descriptions.txt");
-  ASSERT_TRUE(file.is_open());
-  std::istringstream lines(found.str());
-  std::string line, expected, model;
-  while (std::getline(lines, line) && std::getline(file, expected)) {
-    if (line.front() != ' ') model = line;
-    ASSERT_EQ(line, expected) << "of " << model;
-  }
-  EXPECT_FALSE(std::getline(lines, line)) << line;
-  EXPECT_FALSE(std::getline(file, expected)) << expected;
+  expect_lines_of("descriptions.txt", found.str());
 }
 
 }  // namespace

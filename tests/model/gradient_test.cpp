@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every unit's backward, and the chain's, against finite differences in double.
+// Gradients of all parameters: in double against finite differences, in other types and in tensor
+// pieces against those in double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
-#include <random>
+#include <ostrakon/base/error.hpp>
 
 #include "math/check_gradient.hpp"
 #include "model/model_run.hpp"
@@ -12,171 +15,186 @@
 namespace ostrakon::test {
 namespace {
 
-constexpr std::size_t samples = 40;
-
-/// Up to `samples` elements of [begin, begin + count), spread at random.
-std::vector<std::size_t> sample(std::size_t begin, std::size_t count) {
-  std::vector<std::size_t> all(count), chosen;
-  std::iota(all.begin(), all.end(), begin);
+/// Checks up to 40 elements, spread at random, of the gradient of `function` by a parameter.
+void expect_gradient(ModelRun<double>& run, int u, const model::Parameter& p,
+                     const std::vector<double>& gradient, const std::function<double()>& function) {
+  std::vector<std::size_t> all(gradient.size()), chosen;
+  std::iota(all.begin(), all.end(), std::size_t{0});
   std::mt19937 generator(7);
-  std::sample(all.begin(), all.end(), std::back_inserter(chosen), samples, generator);
-  return chosen;
-}
-
-std::vector<double> pick(const std::vector<double>& values, const std::vector<std::size_t>& at) {
-  std::vector<double> picked;
-  for (std::size_t i : at) picked.push_back(values[i]);
-  return picked;
-}
-
-/// Checks some elements of [begin, begin + count) of `gradient`, that of `function` by `array`.
-void expect_gradient(const std::string& name, GuardedArray<double>& array,
-                     const std::vector<double>& gradient, std::size_t begin, std::size_t count,
-                     const std::function<double()>& function) {
-  const std::vector<std::size_t> chosen = sample(begin, count);
-  const std::vector<double> before = array.values();
-  std::vector<double> x = pick(before, chosen);
+  std::sample(all.begin(), all.end(), std::back_inserter(chosen), 40, generator);
+  const std::vector<double> before = run.parameters[u].values();
+  std::vector<double> x, of_x;
+  for (const std::size_t i : chosen) {
+    x.push_back(before[p.offset + i]);
+    of_x.push_back(gradient[i]);
+  }
   const auto moved = [&] {
     std::vector<double> values = before;
-    for (std::size_t i = 0; i < chosen.size(); ++i) values[chosen[i]] = x[i];
-    array.assign(values);
+    for (std::size_t i = 0; i < chosen.size(); ++i) values[p.offset + chosen[i]] = x[i];
+    run.parameters[u].assign(values);
     return function();
   };
-  EXPECT_TRUE(gradient_agrees(name, x, pick(gradient, chosen), moved));
-  array.assign(before);
+  EXPECT_TRUE(gradient_agrees(p.full_name(), x, of_x, moved));
+  run.parameters[u].assign(before);
 }
 
-void expect_parameter_gradients(const std::string& name, ModelRun<double>& run, int u,
-                                const std::vector<double>& gradients,
-                                const std::function<double()>& function) {
-  for (const model::Parameter& p : run.decoder.unit(u).parameters())
-    expect_gradient(name + ", " + p.full_name(), run.parameters[u], gradients, p.offset,
-                    p.elements(), function);
-}
-
-TEST(UnitGradient, Embedding) {
-  for (const ModelCase& which : model_cases()) {
-    ModelRun<double> run(which);
-    const std::vector<double> weights = run.random(run.gradient.size());
-    const auto function = [&] {
-      run.forward(0);
-      return weighted_sum(run.outputs[0].values(), weights);
-    };
-    run.gradient.assign(weights);
-    run.backward(0, 1.0, false);
-    run.expect_guards_intact();
-    expect_parameter_gradients(which.name, run, 0, run.gradients[0].values(), function);
-  }
-}
-
-TEST(UnitGradient, EmbeddingAddsToOpenedGradients) {
-  ModelRun<double> run(model_cases()[0]);
-  run.gradient.assign(run.random(run.gradient.size()));
-  run.backward(0, 1.0, false);
-  const std::vector<double> alone = run.gradients[0].values();
-  const std::vector<double> before = run.random(run.gradients[0].size());
-  run.gradients[0].assign(before);
-  run.backward(0, 1.0, true);
-  const std::vector<double> together = run.gradients[0].values();
-  for (std::size_t i = 0; i < alone.size(); ++i)
-    ASSERT_NEAR(together[i], before[i] + (std::isnan(alone[i]) ? 0.0 : alone[i]), 1e-13) << i;
-}
-
-void expect_gradients_of_blocks(ModelCase which, const model::Recompute& recompute) {
-  which.name += ", " + to_string(recompute);
-  ModelRun<double> run(which, recompute);
-  run.outputs[0].assign(run.random(run.gradient.size()));
-  const std::vector<double> weights = run.random(run.gradient.size());
-  const auto function = [&] {
-    run.forward(1);
-    return weighted_sum(run.outputs[1].values(), weights);
-  };
-  run.forward(1);
-  run.gradient.assign(weights);
-  run.backward(1, 1.0, false);
-  run.expect_guards_intact();
-  const std::vector<double> input_gradient = run.gradient.values();
-  expect_parameter_gradients(which.name, run, 1, run.gradients[1].values(), function);
-  expect_gradient(which.name + ", input of " + run.description.units[1].name, run.outputs[0],
-                  input_gradient, 0, input_gradient.size(), function);
-}
-
-TEST(UnitGradient, Blocks) {
-  for (const ModelCase& which : model_cases()) expect_gradients_of_blocks(which, {});
-}
-
-TEST(UnitGradient, BlocksThatComputeAgain) {
-  const std::vector<ModelCase> cases = model_cases();
-  for (const model::Recompute& recompute : recompute_choices())
-    for (const std::size_t i : {0, 1, 8, 9})  // both families, and stacks of both
-      expect_gradients_of_blocks(cases[i], recompute);
-}
-
-TEST(UnitGradient, Head) {
-  for (const ModelCase& which : model_cases()) {
-    ModelRun<double> run(which);
-    const int head = run.head();
-    const double scale = 0.37;
-    run.outputs[head - 1].assign(run.random(run.gradient.size()));
-    const auto function = [&] {
-      run.forward(head);
-      const std::vector<double> losses = run.outputs[head].values();
-      return scale * std::accumulate(losses.begin(), losses.end(), 0.0);
-    };
-    run.backward(head, scale, false);
-    run.expect_guards_intact();
-    const std::vector<double> input_gradient = run.gradient.values();
-    expect_parameter_gradients(which.name, run, head, run.gradients[head].values(), function);
-    expect_gradient(which.name + ", input of head", run.outputs[head - 1], input_gradient, 0,
-                    input_gradient.size(), function);
-    if (!which.settings.tie_embeddings) continue;
-
-    // All gradients of the unit that it is tied to are written: the weight's, and zeros elsewhere.
-    const std::vector<double> lent = run.gradients[0].values();
-    const std::size_t weight = which.settings.vocabulary * which.settings.width;
-    expect_gradient(which.name + ", lent weight", run.parameters[0], lent, 0, weight, function);
-    for (std::size_t i = weight; i < lent.size(); ++i) ASSERT_EQ(lent[i], 0.0) << which.name;
-  }
-}
-
-TEST(ChainGradient, AllParameters) {
-  for (const ModelCase& which : model_cases()) {
+/// Through all units, so that gradients of their inputs are checked, too.
+TEST(Gradient, AgreesWithFiniteDifferences) {
+  std::vector<ModelCase> cases = model_cases();
+  cases.push_back(cases[1]);
+  cases.back().name += ", long";
+  cases.back().leaf = {1, 70};
+  for (const ModelCase& which : cases) {
+    SCOPED_TRACE(which.name);
     ModelRun<double> run(which);
     const double scale = 0.25;
     const auto function = [&] {
       run.forward();
-      const std::vector<double> losses = run.outputs[run.head()].values();
+      const std::vector<double> losses = run.losses();
       return scale * std::accumulate(losses.begin(), losses.end(), 0.0);
     };
     run.forward();
+    const std::vector<double> losses = run.losses();
+    run.outputs[run.head()].assign_unwritten();
     run.backward(scale);
     run.expect_guards_intact();
+    EXPECT_LE(relative_distance(run.losses(), losses), 1e-14) << "backward computes them again";
     std::vector<std::vector<double>> gradients;
-    for (int u = 0; u < run.units(); ++u) gradients.push_back(run.gradients[u].values());
-    for (int u = 0; u < run.units(); ++u)
-      expect_parameter_gradients(which.name, run, u, gradients[u], function);
+    for (const auto& gradient : run.gradients) gradients.push_back(gradient.values());
+    run.for_each_parameter([&](int u, const model::Parameter& p) {
+      expect_gradient(run, u, p, part(gradients[u], p), function);
+    });
   }
 }
 
-TEST(ChainGradient, LongSequences) {
-  ModelCase which = model_cases()[1];
-  which.name = "llama, long";
-  which.settings.layers = 1;
-  which.leaf = {1, 70};
-  ModelRun<double> run(which);
-  run.outputs[0].assign(run.random(run.gradient.size()));
-  const std::vector<double> weights = run.random(run.gradient.size());
-  const auto function = [&] {
-    run.forward(1);
-    return weighted_sum(run.outputs[1].values(), weights);
+/// Gradients of a step by names of parameters; `parameters`: theirs, or random ones.
+template <class T>
+std::map<std::string, std::vector<double>> gradients_of(
+    const ModelCase& which, const model::Recompute& recompute, double loss_scale,
+    std::map<std::string, std::vector<double>>& parameters) {
+  ModelRun<T> run(which, recompute);
+  const auto doubles = [](const auto& values) {
+    return std::vector<double>(values.begin(), values.end());
   };
-  run.forward(1);
-  run.gradient.assign(weights);
-  run.backward(1, 1.0, false);
-  const std::vector<double> input_gradient = run.gradient.values();
-  expect_parameter_gradients(which.name, run, 1, run.gradients[1].values(), function);
-  expect_gradient(which.name + ", input", run.outputs[0], input_gradient, 0, input_gradient.size(),
-                  function);
+  run.for_each_parameter([&](int u, const model::Parameter& p) {
+    std::vector<T> flat = run.parameters[u].values();
+    const auto [given, is_new] = parameters.emplace(p.full_name(), doubles(part(flat, p)));
+    for_each_run_of(p, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) flat[at + i] = T(given->second[first + i]);
+    });
+    run.parameters[u].assign(flat);
+  });
+  run.forward();
+  run.backward(compute_t<T>(loss_scale));
+  run.expect_guards_intact();
+  std::map<std::string, std::vector<double>> gradients;
+  run.for_each_parameter([&](int u, const model::Parameter& p) {
+    gradients[p.full_name()] = doubles(part(run.gradients[u].values(), p));
+    for (double& value : gradients[p.full_name()]) value /= loss_scale;
+  });
+  return gradients;
+}
+
+/// The largest distance of a parameter's gradient.
+double distance(const std::map<std::string, std::vector<double>>& found,
+                const std::map<std::string, std::vector<double>>& expected) {
+  double most = 0.0;
+  EXPECT_EQ(found.size(), expected.size());
+  for (const auto& [name, values] : found) {
+    const double one = relative_distance(values, expected.at(name));
+    if (!(one <= most)) most = one;
+  }
+  return most;
+}
+
+/// Both families some blocks deep, one block a unit and several.
+std::vector<ModelCase> half_cases() {
+  std::vector<ModelCase> cases;
+  for (const std::int64_t blocks_per_unit : {1, 3})
+    for (ModelCase which : deep_cases(4)) {
+      which.settings.width = 48;
+      which.settings.vocabulary = 131;
+      which.settings.initializer_deviation = 0.1;
+      which.settings.blocks_per_unit = blocks_per_unit;
+      which.leaf = {2, 70};
+      cases.push_back(which);
+    }
+  return cases;
+}
+
+template <class T>
+void expect_near_double(double tolerance) {
+  for (const ModelCase& which : half_cases())
+    for (const model::Recompute& recompute : {model::Recompute{}, {true, true, true}}) {
+      std::map<std::string, std::vector<double>> parameters;
+      const auto found = gradients_of<T>(which, recompute, 0.25, parameters);
+      EXPECT_LE(distance(found, gradients_of<double>(which, {}, 0.25, parameters)), tolerance)
+          << which.name << ", " << to_string(recompute);
+    }
+}
+
+TEST(Gradient, IsNearDoubleInFloat) { expect_near_double<float>(2e-6); }
+TEST(Gradient, IsNearDoubleInBf16) { expect_near_double<bf16>(0.02); }
+TEST(Gradient, IsNearDoubleInFp16) { expect_near_double<fp16>(0.003); }
+
+/// Small gradients are nothing in fp16, unless the loss is scaled: then all of them are there.
+TEST(Gradient, ScalesWithTheLoss) {
+  for (const ModelCase& which : half_cases()) {
+    SCOPED_TRACE(which.name);
+    std::map<std::string, std::vector<double>> own;
+    EXPECT_EQ(gradients_of<bf16>(which, {}, 0x1p-20, own),
+              gradients_of<bf16>(which, {}, 0x1p10, own));
+    const auto expected = gradients_of<float>(which, {}, 0x1p-20, own);
+    EXPECT_GT(distance(gradients_of<fp16>(which, {}, 0x1p-20, own), expected), 0.1);
+    EXPECT_LE(distance(gradients_of<fp16>(which, {}, 0x1p-2, own), expected), 0.02);
+  }
+}
+
+/// All pieces on one rank.
+TEST(Gradient, InPiecesIsThatOfTheWhole) {
+  const auto in_heads = [](const model::DecoderSettings& of, std::int64_t head_width) {
+    return changed(of, [&](auto& s) {
+      s.heads = 8;
+      s.kv_heads = 4;
+      s.own_head_width = head_width;
+      s.ffn_width = 20;
+    });
+  };
+  const auto with_norms = [](auto& s) { s.query_key_norm = true; };
+  const auto llama = in_heads(model_cases()[1].settings, 8), qwen3 = changed(llama, with_norms);
+  const auto gpt2 = changed(in_heads(model_cases()[0].settings, 12), with_norms);
+  const auto stack = changed(qwen3, [](auto& s) { s.blocks_per_unit = 2; });
+  for (ModelCase which : {ModelCase{"llama", llama, {2, 8}},
+                          {"qwen3", qwen3, {2, 8}},
+                          {"qwen3, sequences as leaves", qwen3, {3, 8, 1, 1, true}},
+                          {"qwen3, pieces of sequences as leaves", qwen3, {3, 16, 1, 2, true}},
+                          {"gpt2, norms of heads, pieces as leaves", gpt2, {1, 16, 1, 2, false}},
+                          {"qwen3, 2 blocks a unit, pieces as leaves", stack, {1, 32, 1, 4}}}) {
+    std::map<std::string, std::vector<double>> parameters;
+    const auto expected = gradients_of<double>(which, {}, 1.0, parameters);
+    which.leaf.tensor_grain = 4;
+    EXPECT_LE(distance(gradients_of<double>(which, {}, 1.0, parameters), expected), 1e-12)
+        << which.name;
+  }
+}
+
+TEST(Gradient, NeedsEqualPiecesOfNormsOfHeads) {
+  ModelCase which = model_cases()[1];
+  which.leaf = {2, 8};
+  which.leaf.tensor_grain = 4;
+  which.settings.heads = 8;
+  which.settings.kv_heads = 4;
+  which.settings.ffn_width = 20;
+  which.settings.own_head_width = 10;
+  model::Decoder<double>(which.settings, which.leaf);
+  which.settings.query_key_norm = true;
+  try {
+    model::Decoder<double>(which.settings, which.leaf);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), std::string("head_width 10 can't be cut into 4 pieces for tensor "
+                                        "parallelism; expected a multiple"));
+  }
 }
 
 }  // namespace

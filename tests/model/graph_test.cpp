@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/model/block_parameters.hpp>
 #include <ostrakon/model/graph/division.hpp>
@@ -12,12 +13,13 @@
 #include <random>
 #include <stdexcept>
 
+#include "model/golden_file.hpp"
+
 namespace ostrakon::test {
 namespace {
 
 using namespace model::graph;
 using Values = std::vector<int>;
-using Names = std::vector<std::string>;
 
 constexpr std::int64_t rows = 4, width = 8;
 
@@ -141,281 +143,27 @@ Setting setting(bool drops, bool defers = false, std::int64_t parts = 1) {
   return s;
 }
 
-Listing list(Graph graph) {
+Listing in_order(Graph graph) {
   Listing listing = differentiate(std::move(graph));
   keep(listing);
   if (listing.graph.setting.defers) defer(listing);
-  return listing;
-}
-Listing in_order(Graph graph) {
-  Listing listing = list(std::move(graph));
   order(listing);
   return listing;
 }
-Names names(const Calls& calls) {
-  Names all;
-  for (const Call& call : calls) all.push_back(call.name);
-  return all;
-}
-std::size_t at(const Calls& calls, const std::string& name) {
-  const Names all = names(calls);
-  if (std::count(all.begin(), all.end(), name) != 1) throw std::runtime_error("not one: " + name);
-  return static_cast<std::size_t>(std::find(all.begin(), all.end(), name) - all.begin());
+const Call& named(const Calls& calls, const std::string& name) {
+  const auto is_it = [&](const Call& one) { return one.name == name; };
+  if (std::count_if(calls.begin(), calls.end(), is_it) != 1)
+    throw std::runtime_error("not one: " + name);
+  return *std::find_if(calls.begin(), calls.end(), is_it);
 }
 int id(const Graph& graph, const std::string& name) {
   for (std::size_t v = 0; v < graph.values.size(); ++v)
     if (graph.values[v].name == name) return static_cast<int>(v);
-  ADD_FAILURE() << "no value " << name;
-  return 0;
-}
-Names kept(const Listing& listing) {
-  Names all;
-  for (int v : listing.kept) all.push_back(listing.value(v).name);
-  std::sort(all.begin(), all.end());
-  return all;
+  throw std::runtime_error("no value " + name);
 }
 bool starts(const std::string& name, const char* with) { return name.rfind(with, 0) == 0; }
 
-// ---- differentiate ------------------------------------------------------------------------------
-
-TEST(Differentiate, ListsBackwardFromTheLastOperationToTheFirst) {
-  const Listing listing = differentiate(Sketch().block());
-  EXPECT_EQ(names(listing.forward),
-            (Names{"a.norm", "a.qkv", "a", "a.out", "m.norm", "m.up", "m.act", "m.down"}));
-  EXPECT_EQ(names(listing.backward),
-            (Names{"d m.down.weight", "d m.down", "d m.act", "d m.up.weight", "d m.up",
-                   "d m.norm.weight", "d m.norm", "d a.out.weight", "d a.out", "d a",
-                   "d a.qkv.weight", "d a.qkv", "d a.norm.weight", "d a.norm"}));
-  // Both norms add to the residual's gradient, where it lies.
-  for (const char* name : {"d m.norm", "d a.norm"}) {
-    const Call& call = listing.backward[at(listing.backward, name)];
-    EXPECT_TRUE(call.adds);
-    EXPECT_EQ(call.replaces.size(), 1u);
-    EXPECT_EQ(call.replaces.front(), (std::pair{call.writes.front(), call.reads.back()}));
-    EXPECT_EQ(listing.in_gradient.count(call.writes.front()), 1u);
-  }
-  EXPECT_EQ(listing.in_gradient.size(), 3u);
-}
-
-/// n is read by two products, which can add, and by an activation, which can't.
-TEST(Differentiate, AddsUpGradientsOfWhatIsReadSeveralTimes) {
-  Sketch s;
-  const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
-  const int y = s.linear(a, "y", Keep::always, s.linear(b, "z", Keep::always, s.g.input));
-  const int c = s.linear(s.activation(n, "c"), "w", Keep::always, y);
-  const Listing listing = differentiate(s.with_output(c));
-  const Calls& calls = listing.backward;
-  EXPECT_FALSE(calls[at(calls, "d c")].adds);
-  EXPECT_TRUE(calls[at(calls, "d b")].adds);
-  EXPECT_TRUE(calls[at(calls, "d a")].adds);
-  EXPECT_EQ(calls[at(calls, "d a")].reads.back(), calls[at(calls, "d b")].writes.front());
-
-  Sketch t;  // the activation comes last in backward
-  const int m = t.norm(t.g.input, "m"), d = t.activation(m, "d"), e = t.linear(m, "e");
-  const int p = t.linear(d, "p", Keep::always, t.g.input);
-  const Listing other = differentiate(t.with_output(t.linear(e, "q", Keep::always, p)));
-  const std::size_t sum = at(other.backward, "add to d m");
-  EXPECT_EQ(sum, at(other.backward, "d d") + 1);
-  const Call& add = other.backward[sum];
-  EXPECT_EQ(add.reads, (Values{other.backward[sum - 1].writes[0],
-                               other.backward[at(other.backward, "d e")].writes[0]}));
-  EXPECT_EQ(add.replaces, (std::vector{std::pair{add.writes[0], add.reads[1]}}));
-  EXPECT_EQ(other.backward[at(other.backward, "d m")].reads[1], add.writes[0]);
-}
-
-TEST(Differentiate, ComputesNothingForFrozenWeights) {
-  Sketch s;
-  s.frozen = {"a.norm", "m.up", "m.down"};
-  const Listing listing = differentiate(s.block());
-  for (const char* name : {"d a.norm.weight", "d m.up.weight", "d m.down.weight"})
-    EXPECT_FALSE(contains(names(listing.backward), name)) << name;
-  for (const Call& call : listing.backward)
-    for (int w : call.gradients)
-      EXPECT_TRUE(listing.graph.weights[static_cast<std::size_t>(w)].trained);
-  // What only a frozen weight's gradient needs is not made again or saved either.
-  EXPECT_FALSE(contains(kept(list(s.g)), "m.act"));
-  EXPECT_FALSE(contains(names(list(s.g).backward), "m.act"));
-}
-
-/// Arguments of calls are found by their index.
-TEST(Differentiate, ListsNoCallWithSomeOfItsArguments) {
-  Sketch s;
-  s.frozen = {"unused"};
-  const int n = s.norm(s.g.input, "n");
-  s.norm(s.g.input, "unused");
-  const int y = s.linear(n, "y", Keep::always, s.g.input);
-  EXPECT_EQ(names(differentiate(s.with_output(y)).backward),
-            (Names{"d y.weight", "d y", "d n.weight", "d n"}));
-  Sketch t;
-  const Values qkv = t.qkv(t.g.input, "qkv");
-  const int z = t.linear(qkv[0], "z", Keep::always, t.g.input);
-  EXPECT_THROW(differentiate(t.with_output(z)), std::logic_error);
-}
-
-/// Where nothing is added to the gradient of the output, which becomes that of the input.
-TEST(Differentiate, CopiesAnInputGradientThatLiesElsewhere) {
-  Sketch s;
-  const Graph graph = s.with_output(s.linear(s.g.input, "y"));
-  EXPECT_EQ(names(differentiate(graph).backward), (Names{"d y.weight", "d y", "move"}));
-  const Program program = derive(graph);
-  const PlacedCall& last = program.backward.back().back();
-  EXPECT_EQ(last.reads.front().home, Home::workspace);
-  EXPECT_EQ(last.writes.front().home, Home::gradient);
-}
-
-// ---- division -----------------------------------------------------------------------------------
-
-TEST(Division, GathersInOneMessageAndSumsGradients) {
-  const Graph graph = Sketch(setting(false, false, 2)).block();
-  const Listing listing = differentiate(graph);
-  const Call& gather = listing.forward[at(listing.forward, "gather a.qkv.k, a.qkv.v")];
-  ASSERT_TRUE(gather.exchange);
-  EXPECT_EQ(gather.exchange->kind, plan::ExchangeKind::gather);
-  EXPECT_EQ(gather.exchange->elements, 2 * 2 * rows * width);
-  EXPECT_EQ(gather.exchange->span.ranks, 2);
-  // They stay columns of one array, without the queries.
-  const Value &k = listing.value(gather.writes[0]), &v = listing.value(gather.writes[1]);
-  EXPECT_EQ(k.group, v.group);
-  EXPECT_EQ(k.first_column + width, v.first_column);
-  EXPECT_EQ(listing.graph.group_columns[static_cast<std::size_t>(k.group)], 2 * width);
-  const Call& attention = listing.forward[at(listing.forward, "a")];
-  EXPECT_EQ(attention.reads, (Values{id(graph, "a.qkv.q"), gather.writes[0], gather.writes[1]}));
-
-  const Call& backward = listing.backward[at(listing.backward, "d a")];
-  const Call& sum = listing.backward[at(listing.backward, "sum d a.qkv.k, a.qkv.v")];
-  const Call& round = listing.backward[at(listing.backward, "round d a.qkv.k, a.qkv.v")];
-  EXPECT_EQ(sum.exchange->kind, plan::ExchangeKind::reduce_scatter);
-  EXPECT_EQ(sum.reads, (Values{backward.writes[1], backward.writes[2]}));
-  EXPECT_EQ(round.reads, sum.writes);
-  const Call& weight = listing.backward[at(listing.backward, "d a.qkv.weight")];
-  EXPECT_EQ(weight.reads,
-            (Values{backward.writes[0], round.writes[0], round.writes[1], id(graph, "a.norm")}));
-  for (const Calls* calls : {&listing.forward, &listing.backward})
-    for (const Call& call : *calls)
-      for (int r : call.reads)
-        EXPECT_EQ(listing.value(r).rows,
-                  listing.value(r).over_parts == Over::rows ? rows : 2 * rows)
-            << listing.value(r).name;
-}
-
-/// Keys that are values, too: each gradient of theirs counts.
-TEST(Division, TakesAValueWholeTwiceAndByRowsToo) {
-  for (const std::int64_t parts : {1, 2}) {
-    Sketch s(setting(false, false, parts));
-    const int n = s.norm(s.g.input, "n"), q = s.linear(n, "q"), kv = s.linear(n, "kv");
-    const int a = s.attention({q, kv, kv}, "a");
-    const Listing listing = in_order(s.with_output(s.linear(a, "y", Keep::always, s.g.input)));
-    const std::string whole = parts > 1 ? "all kv" : "kv";
-    const Call& sum = listing.backward[at(listing.backward, "add to d " + whole)];
-    const Call& backward = listing.backward[at(listing.backward, "d a")];
-    EXPECT_EQ(sum.reads, (Values{backward.writes[2], backward.writes[1]}));
-    derive(s.g);
-  }
-  Sketch s(setting(false, false, 2));
-  const int q = s.linear(s.g.input, "q");
-  const int y = s.linear(s.attention({q, q}, "a"), "y", Keep::always, s.g.input);
-  derive(s.with_output(y));
-}
-
-/// An operation on columns hands its leaves over, one on rows their sum.
-TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
-  Setting setting;
-  setting.pieces = 4;
-  setting.tensor_ranks = 2;
-  Sketch s(setting);
-  constexpr std::int64_t leaves[] = {5, 1};
-  int x = s.g.input;
-  for (const std::int64_t n : leaves) {
-    const int w = s.division.whole_weight(s.g, s.weight(text("w", n), 3), true, n);
-    const int y = s.value(text("y", n));
-    Call gradient{text("d w", n), {x, ~y}, {}};
-    gradient.gradients = {w};
-    s.g.operations.push_back({{{text("y", n), {x}, {y}, {w}}}, {gradient}, {x}});
-    x = y;
-  }
-  s.division.gather_weights(s.g);
-  Listing listing = differentiate(s.with_output(x));
-  const Call& join = listing.backward[at(listing.backward, "join d weights")];
-  const Call& sum = listing.backward[at(listing.backward, "sum d weights")];
-  const Call& give = listing.backward[at(listing.backward, "give d weights")];
-  ASSERT_EQ(join.reads.size(), 2u);
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(listing.value(join.reads[i]).rows, 1);
-    EXPECT_EQ(listing.value(join.reads[i]).columns, leaves[i] * 12);
-    EXPECT_EQ(listing.value(join.reads[i]).over_tensor, Over::sum);
-  }
-  EXPECT_EQ(sum.exchange->elements, (5 + 1) * 12);
-  EXPECT_EQ(join.leaves, (std::vector<std::int64_t>{5, 1}));
-  EXPECT_EQ(give.leaves, join.leaves);
-  // Two sums of leaves wait at most, of what the rank has of the weight.
-  EXPECT_EQ(give.scratch, (std::vector<std::int64_t>{2 * 6 * 4}));
-}
-
-TEST(Division, CachesRowsOfAllTokensOfWhatIsTakenWhole) {
-  Setting s;
-  s.decoded_tokens = 32;
-  const Listing listing = in_order(Sketch(s).block());
-  for (const Value& value : listing.graph.values) {
-    const bool is_cached = starts(value.name, "a.qkv.");  // the queries are columns of that array
-    EXPECT_EQ(value.is_cached, is_cached) << value.name;
-    EXPECT_EQ(value.rows, is_cached ? 32 : rows) << value.name;
-  }
-  EXPECT_EQ(kept(listing), (Names{"a.qkv.k", "a.qkv.q", "a.qkv.v"}));
-  EXPECT_TRUE(listing.backward.empty());
-}
-
-// ---- keep ---------------------------------------------------------------------------------------
-
-TEST(Keep, SavesWhatIsNotDropped) {
-  const Listing listing = list(Sketch(setting(false)).block());
-  EXPECT_EQ(kept(listing), (Names{"a", "a.norm.statistics", "a.out", "a.qkv.k", "a.qkv.q",
-                                  "a.qkv.v", "m.norm.statistics", "m.up"}));
-  // Made again once each, of statistics.
-  EXPECT_EQ(at(listing.backward, "m.norm of statistics") + 1,
-            at(listing.backward, "d m.up.weight"));
-  EXPECT_EQ(at(listing.backward, "a.norm of statistics") + 1,
-            at(listing.backward, "d a.qkv.weight"));
-  EXPECT_EQ(at(listing.backward, "m.act") + 1, at(listing.backward, "d m.down.weight"));
-  EXPECT_EQ(listing.backward.size(), 14u + 3u);
-}
-
-TEST(Keep, DropsByEachSetting) {
-  const auto kept_with = [](bool norms, bool attention, bool mlp) {
-    Setting s;
-    s.drops_norms = norms, s.drops_attention = attention, s.drops_mlp = mlp;
-    const Listing listing = list(Sketch(s).block());
-    for (const Call& call : listing.backward)
-      if (call.is_recomputed) {
-        EXPECT_EQ(starts(call.name, "m.norm of") || starts(call.name, "a.norm of"),
-                  !norms && call.name.find("norm") != std::string::npos);
-        EXPECT_TRUE(call.replaces.empty());
-      }
-    return kept(listing);
-  };
-  const Names qkv = {"a.out", "a.qkv.k", "a.qkv.q", "a.qkv.v"};
-  const auto with = [&](Names more) {
-    more.insert(more.end(), qkv.begin(), qkv.end());
-    std::sort(more.begin(), more.end());
-    return more;
-  };
-  EXPECT_EQ(kept_with(true, false, false), with({"a", "m.up"}));
-  EXPECT_EQ(kept_with(false, true, false),
-            with({"a.norm.statistics", "m.norm.statistics", "m.up"}));
-  EXPECT_EQ(kept_with(false, false, true), with({"a", "a.norm.statistics", "m.norm.statistics"}));
-  EXPECT_EQ(kept_with(true, true, true), qkv);
-}
-
-TEST(Keep, ExchangesAgain) {
-  const Listing listing = list(Sketch(setting(false, false, 2)).block());
-  const Call& again = listing.backward[at(listing.backward, "gather a.qkv.k, a.qkv.v")];
-  EXPECT_TRUE(again.is_recomputed && again.exchange);
-  const Call& backward = listing.backward[at(listing.backward, "d a")];
-  EXPECT_EQ(backward.reads[1], again.writes[0]);
-  EXPECT_EQ(backward.reads[2], again.writes[1]);
-  EXPECT_EQ(kept(listing).size(), 8u);
-}
-
-// ---- defer --------------------------------------------------------------------------------------
+// ---- all passes ---------------------------------------------------------------------------------
 
 void expect_deferred_calls_alone(const Listing& listing) {
   std::set<int> exchanged, own;
@@ -430,46 +178,6 @@ void expect_deferred_calls_alone(const Listing& listing) {
           << call.name << " reads " << listing.value(v).name;
     }
   }
-}
-
-TEST(Defer, MovesGradientsOfWeightsWithWhatOnlyTheyRead) {
-  for (const bool drops : {false, true})
-    for (const std::int64_t parts : {1, 2}) {
-      const Listing listing = list(Sketch(setting(drops, true, parts)).block());
-      expect_deferred_calls_alone(listing);
-      for (const char* w : {"d m.down.weight", "d m.up.weight", "d a.out.weight", "d a.qkv.weight"})
-        EXPECT_LT(at(listing.deferred, w), listing.deferred.size());
-      // Gradients of norms, which are sums over memory, are small: they wait to be given.
-      for (const char* w : {"m.norm", "a.norm"}) {
-        const Call& made =
-            listing.backward[at(listing.backward, std::string("d ") + w + ".weight")];
-        const Call& given = listing.deferred[at(listing.deferred, std::string("give d ") + w)];
-        EXPECT_EQ(made.writes, given.reads);
-        EXPECT_EQ(made.gradients, (Values{~given.reads[0]}));
-        EXPECT_EQ(listing.value(given.reads[0]).element, Element::sum);
-      }
-      for (const Call& call : listing.backward)
-        for (int w : call.gradients) EXPECT_LT(w, 0) << call.name;
-    }
-}
-
-/// The first gradient is the unit's: backward adds to it.
-TEST(Defer, CopiesGradientsThatBackwardChangesAndWeights) {
-  const Listing listing = list(Sketch(setting(false, true)).block());
-  const Call& copy = listing.backward.front();
-  EXPECT_EQ(copy.reads, listing.output_gradients);
-  EXPECT_EQ(listing.deferred[at(listing.deferred, "d m.down.weight")].reads[0], copy.writes[0]);
-  const std::size_t norm = at(listing.deferred, "m.norm of statistics");
-  const Call& weights = listing.backward[at(listing.backward, "copy m.norm")];
-  EXPECT_EQ(listing.deferred[norm].weights, (Values{~weights.writes[0]}));
-}
-
-TEST(Defer, DefersNothingWithoutProductsOfTrainedWeights) {
-  Sketch s(setting(false, true));
-  s.frozen = {"a.qkv", "a.out", "m.up", "m.down"};
-  const Listing listing = list(s.block());
-  EXPECT_TRUE(listing.deferred.empty());
-  EXPECT_EQ(listing.backward[at(listing.backward, "d m.norm.weight")].gradients.size(), 1u);
 }
 
 /// y = x + MLP(norm(x)) in pieces, of one of two tensor ranks.
@@ -492,112 +200,219 @@ Graph mlp_over_tensor_ranks(bool defers) {
   return std::move(block).take({block.linear_onto(x, activated, "mlp.down", "y")});
 }
 
-Names exchanges(const Calls& calls) {
-  Names all;
-  for (const Call& call : calls)
-    if (call.exchange) all.push_back(call.name);
-  return all;
-}
-
-/// Nothing is exchanged twice, and backward exchanges nothing that only deferred calls read.
-TEST(Defer, LeavesWhatBackwardHasExchanged) {
-  const Listing at_once = in_order(mlp_over_tensor_ranks(false));
-  const Listing listing = in_order(mlp_over_tensor_ranks(true));
-  EXPECT_EQ(exchanges(listing.backward), (Names{"gather d mlp.down", "sum d mlp.norm"}));
-  EXPECT_EQ(exchanges(listing.deferred), (Names{"gather mlp.norm", "sum d weights"}));
-  EXPECT_EQ(exchanges(at_once.backward).size(), 4u);
-  expect_deferred_calls_alone(listing);
-  const std::size_t copy = at(listing.backward, "copy d mlp.down");
-  EXPECT_EQ(copy, at(listing.backward, "d mlp.down") + 1);  // where that has been waited for
-  EXPECT_TRUE(contains(listing.deferred[at(listing.deferred, "d mlp.down.weight")].reads,
-                       listing.backward[copy].writes[0]));
-}
-
-// ---- order, find_phases -------------------------------------------------------------------------
-
-/// The names of calls by phase, of forward or of backward with what is deferred.
-std::vector<Names> phase_names(const std::vector<std::vector<PlacedCall>>& phases) {
-  std::vector<Names> all;
+/// Names of the calls of each phase, one a line: those that are made again have a ', those that add
+/// to a gradient a +, and an exchange, which ends its phase, a >.
+std::string show(const std::vector<std::vector<PlacedCall>>& phases) {
+  std::string text;
   for (const std::vector<PlacedCall>& phase : phases) {
-    all.emplace_back();
-    for (const PlacedCall& call : phase) all.back().push_back(call.call.name);
+    std::string line;
+    for (const PlacedCall& placed : phase) {
+      const Call& one = placed.call;
+      line += (line.empty() ? "" : ", ") + one.name + (one.is_recomputed ? "'" : "") +
+              (one.adds ? "+" : "") + (one.exchange ? " >" : "");
+    }
+    text += "    " + line + "\n";
   }
-  return all;
+  return text;
+}
+std::string show(const std::string& title, const Graph& graph) {
+  if (graph.setting.defers) expect_deferred_calls_alone(in_order(graph));
+  const Program program = derive(graph);
+  for (const plan::Phases* phases : {&program.forward_phases, &program.backward_phases})
+    plan::check_reads(*phases, "unit", "a list");
+  std::string kept;
+  for (int v : program.kept) kept += (kept.empty() ? "" : ", ") + graph.values[v].name;
+  return title + "\n  kept: " + (kept.empty() ? "nothing" : kept) + "\n  forward\n" +
+         show(program.forward) + "  backward, " + std::to_string(program.deferred_phases) +
+         " deferred\n" + show(program.backward);
 }
 
-TEST(Order, HandsExchangesOverBeforeProductsThatNeedThem) {
-  Sketch s(setting(false, false, 2));
-  const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
-  const int c = s.attention({b, a}, "c");
-  const int y = s.linear(c, "y", Keep::always, s.linear(b, "z", Keep::always, s.g.input));
-  const Program program = derive(s.with_output(y));
-  EXPECT_EQ(phase_names(program.forward),
-            (std::vector<Names>{{"n", "a", "gather a"}, {"b"}, {"c"}, {"z", "y"}}));
+/// A block where these weights are frozen.
+auto freezing(const std::set<std::string>& names) {
+  return [names](Sketch& s) {
+    s.frozen = names;
+    return s.block();
+  };
 }
 
-TEST(Order, HandsDeferredExchangesOverBeforeProducts) {
-  const Listing listing = in_order(mlp_over_tensor_ranks(true));
-  const Calls& calls = listing.deferred;
-  const std::size_t gather = at(calls, "gather mlp.norm"), down = at(calls, "d mlp.down.weight");
-  EXPECT_LT(gather, down);
-  EXPECT_LT(down, at(calls, "d mlp.up.weight"));  // which reads what was gathered
+/// Which calls there are, in which order, and what is kept.
+TEST(Derive, ListsCallsOfPrograms) {
+  struct Row {
+    std::string title;
+    Setting setting;
+    std::function<Graph(Sketch&)> build;
+  };
+  Setting drops_norms, drops_attention, drops_mlp;
+  drops_norms.drops_norms = drops_attention.drops_attention = drops_mlp.drops_mlp = true;
+  const Setting at_once, defers = setting(false, true), parts = setting(false, false, 2);
+  const auto block = freezing({});
+  const Row rows_of_sketches[] = {
+      {"norms add to the residual's gradient, and are made again of statistics", at_once, block},
+      {"norms are dropped", drops_norms, block},
+      {"attention is dropped", drops_attention, block},
+      {"mlp is dropped", drops_mlp, block},
+      {"all are dropped, and made just before the reader", setting(true), block},
+      {"nothing is computed or made again for what is frozen", at_once,
+       freezing({"a.norm", "m.up", "m.down"})},
+      {"keys and values are gathered twice, and a product runs while gradients are summed", parts,
+       block},
+      {"small gradients, and copies of what backward changes, wait for deferred calls", defers,
+       block},
+      {"deferring, dropping all, two parts", setting(true, true, 2), block},
+      {"nothing is deferred without a trained matrix", defers,
+       freezing({"a.qkv", "a.out", "m.up", "m.down"})},
+      {"products add to the gradient of what is read several times", at_once,
+       [](Sketch& s) {
+         const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
+         const int y = s.linear(a, "y", Keep::always, s.linear(b, "z", Keep::always, s.g.input));
+         return s.with_output(s.linear(s.activation(n, "c"), "w", Keep::always, y));
+       }},
+      {"an activation does not: a call of its own adds its gradient", at_once,
+       [](Sketch& s) {
+         const int m = s.norm(s.g.input, "m"), d = s.activation(m, "d"), e = s.linear(m, "e");
+         const int p = s.linear(d, "p", Keep::always, s.g.input);
+         return s.with_output(s.linear(e, "q", Keep::always, p));
+       }},
+      {"what nobody reads has no gradient", at_once,
+       [](Sketch& s) {
+         s.frozen = {"unused"};
+         const int n = s.norm(s.g.input, "n");
+         s.norm(s.g.input, "unused");
+         return s.with_output(s.linear(n, "y", Keep::always, s.g.input));
+       }},
+      {"without a residual the input's gradient is moved to where the output's was", at_once,
+       [](Sketch& s) { return s.with_output(s.linear(s.g.input, "y")); }},
+      {"products that an exchange does not need come behind it", parts,
+       [](Sketch& s) {
+         const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
+         const int z = s.linear(b, "z", Keep::always, s.g.input);
+         return s.with_output(s.linear(s.attention({b, a}, "c"), "y", Keep::always, z));
+       }},
+      {"keys that are values, too, are gathered once, and both gradients count", parts,
+       [](Sketch& s) {
+         const int q = s.linear(s.g.input, "q"), kv = s.linear(s.g.input, "kv");
+         const int a = s.attention({q, kv, kv}, "a");
+         return s.with_output(s.linear(a, "y", Keep::always, s.g.input));
+       }},
+      {"no phase reads more exchanges than it may", parts,
+       [](Sketch& s) {
+         const int a = s.linear(s.norm(s.g.input, "n"), "a");
+         const Values all = {s.linear(a, "b"), s.linear(a, "c"), s.linear(a, "d")};
+         int y = a;
+         for (int v : all) {
+           y = s.attention({y, v}, s.g.values[v].name + "y");
+           s.g.operations.back().forward.front().flops = 0;
+         }
+         return s.with_output(s.linear(y, "y", Keep::always, s.g.input));
+       }},
+      {"tensor ranks exchange the same twice", at_once,
+       [](Sketch&) { return mlp_over_tensor_ranks(false); }},
+      {"deferring, they do not, and hand exchanges over before products", at_once,
+       [](Sketch&) { return mlp_over_tensor_ranks(true); }}};
+  std::string found;
+  for (const Row& row : rows_of_sketches) {
+    Sketch sketch(row.setting);
+    found += show(row.title, row.build(sketch));
+  }
+  expect_lines_of("programs.txt", found);
+}
+
+TEST(Differentiate, RefusesACallWithSomeOfItsArguments) {
+  Sketch s;
+  const Values qkv = s.qkv(s.g.input, "qkv");
+  const int z = s.linear(qkv[0], "z", Keep::always, s.g.input);
+  EXPECT_THROW(differentiate(s.with_output(z)), std::logic_error);
 }
 
 TEST(Order, DropsWhatIsDeferredAndNotRead) {
-  Listing listing = list(Sketch(setting(false, true)).block());
+  Listing listing = in_order(Sketch(setting(false, true)).block());
   const std::size_t before = listing.deferred.size();
-  Call unread = listing.deferred[at(listing.deferred, "m.norm of statistics")];
-  unread.name = "unread";
+  Call unread = named(listing.deferred, "m.norm of statistics");
   unread.writes = listing.graph.add_like(unread.writes, "");
   insert_at(listing.deferred, 0, unread);
   order(listing);
-  EXPECT_FALSE(contains(names(listing.deferred), "unread"));
   EXPECT_EQ(listing.deferred.size(), before);
 }
 
-TEST(Order, MakesAgainJustBeforeTheReader) {
-  const Listing listing = in_order(Sketch(setting(true)).block());
-  const Calls& calls = listing.backward;
-  EXPECT_EQ(at(calls, "m.act") + 1, at(calls, "d m.down.weight"));
-  EXPECT_EQ(at(calls, "a") + 1, at(calls, "d a.out.weight"));
-  const Listing deferring = in_order(Sketch(setting(false, true)).block());
-  EXPECT_EQ(at(deferring.backward, "m.act") + 1, at(deferring.backward, "d m.act"));
-  // What is made again and nobody reads any more is dropped.
-  EXPECT_FALSE(contains(names(deferring.backward), "m.norm of statistics"));
-  EXPECT_TRUE(contains(names(deferring.deferred), "m.norm of statistics"));
+// ---- division -----------------------------------------------------------------------------------
+
+TEST(Division, GathersInOneMessageAndSumsGradients) {
+  const Graph graph = Sketch(setting(false, false, 2)).block();
+  const Listing listing = differentiate(graph);
+  const Call& gather = named(listing.forward, "gather a.qkv.k, a.qkv.v");
+  ASSERT_TRUE(gather.exchange);
+  EXPECT_EQ(gather.exchange->kind, plan::ExchangeKind::gather);
+  EXPECT_EQ(gather.exchange->elements, 2 * 2 * rows * width);
+  EXPECT_EQ(gather.exchange->span.ranks, 2);
+  // They stay columns of one array, without the queries.
+  const Value &k = listing.value(gather.writes[0]), &v = listing.value(gather.writes[1]);
+  EXPECT_EQ(k.group, v.group);
+  EXPECT_EQ(k.first_column + width, v.first_column);
+  EXPECT_EQ(listing.graph.group_columns[static_cast<std::size_t>(k.group)], 2 * width);
+  EXPECT_EQ(named(listing.forward, "a").reads,
+            (Values{id(graph, "a.qkv.q"), gather.writes[0], gather.writes[1]}));
+
+  const Call& backward = named(listing.backward, "d a");
+  const Call& sum = named(listing.backward, "sum d a.qkv.k, a.qkv.v");
+  const Call& round = named(listing.backward, "round d a.qkv.k, a.qkv.v");
+  EXPECT_EQ(sum.exchange->kind, plan::ExchangeKind::reduce_scatter);
+  EXPECT_EQ(sum.reads, (Values{backward.writes[1], backward.writes[2]}));
+  EXPECT_EQ(round.reads, sum.writes);
+  EXPECT_EQ(named(listing.backward, "d a.qkv.weight").reads,
+            (Values{backward.writes[0], round.writes[0], round.writes[1], id(graph, "a.norm")}));
+  for (const Calls* calls : {&listing.forward, &listing.backward})
+    for (const Call& call : *calls)
+      for (int r : call.reads)
+        EXPECT_EQ(listing.value(r).rows,
+                  listing.value(r).over_parts == Over::rows ? rows : 2 * rows)
+            << listing.value(r).name;
 }
 
-TEST(FindPhases, BeginsBehindExchangesAndWhereSomethingWaits) {
-  const Program program = derive(Sketch(setting(false, false, 2)).block());
-  // The last one begins where what was gathered is needed no longer.
-  ASSERT_EQ(program.forward_phases.size(), 3u);
-  EXPECT_TRUE(program.forward_phases[0].then);
-  EXPECT_EQ(program.forward_phases[1].reads, (std::vector<int>{0}));
-  EXPECT_TRUE(program.forward_phases[2].reads.empty());
-  plan::check_reads(program.forward_phases, "unit", "forward");
-  plan::check_reads(program.backward_phases, "unit", "backward");
-  // The gradient of a weight runs while gradients of keys and values are summed.
-  const std::vector<Names> phases = phase_names(program.backward);
-  ASSERT_EQ(phases.size(), 5u);
-  EXPECT_EQ(phases[2].back(), "sum d a.qkv.k, a.qkv.v");
-  EXPECT_EQ(phases[3], Names{"d a.out.weight"});
-  EXPECT_EQ(phases[4].front(), "round d a.qkv.k, a.qkv.v");
-}
-
-/// Without products between them one phase would read three.
-TEST(FindPhases, ReadNoMoreExchangesThanPhasesMay) {
-  Sketch s(setting(false, false, 2));
-  const int a = s.linear(s.norm(s.g.input, "n"), "a");
-  int y = a;
-  Values all;
-  for (const char* name : {"b", "c", "d"}) all.push_back(s.linear(a, name));
-  for (int v : all) {
-    y = s.attention({y, v}, s.g.values[v].name + "y");
-    s.g.operations.back().forward.front().flops = 0;
+/// An operation on columns hands its leaves over, one on rows their sum.
+TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
+  Setting setting;
+  setting.pieces = 4;
+  setting.tensor_ranks = 2;
+  Sketch s(setting);
+  constexpr std::int64_t leaves[] = {5, 1};
+  int x = s.g.input;
+  for (const std::int64_t n : leaves) {
+    const int w = s.division.whole_weight(s.g, s.weight(text("w", n), 3), true, n);
+    const int y = s.value(text("y", n));
+    Call gradient{text("d w", n), {x, ~y}, {}};
+    gradient.gradients = {w};
+    s.g.operations.push_back({{{text("y", n), {x}, {y}, {w}}}, {gradient}, {x}});
+    x = y;
   }
-  const Program program = derive(s.with_output(s.linear(y, "y", Keep::always, s.g.input)));
-  for (const plan::Phases* phases : {&program.forward_phases, &program.backward_phases})
-    plan::check_reads(*phases, "unit", "a list");
+  s.division.gather_weights(s.g);
+  Listing listing = differentiate(s.with_output(x));
+  const Call& join = named(listing.backward, "join d weights");
+  const Call& sum = named(listing.backward, "sum d weights");
+  const Call& give = named(listing.backward, "give d weights");
+  ASSERT_EQ(join.reads.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(listing.value(join.reads[i]).rows, 1);
+    EXPECT_EQ(listing.value(join.reads[i]).columns, leaves[i] * 12);
+    EXPECT_EQ(listing.value(join.reads[i]).over_tensor, Over::sum);
+  }
+  EXPECT_EQ(sum.exchange->elements, (5 + 1) * 12);
+  EXPECT_EQ(join.leaves, (std::vector<std::int64_t>{5, 1}));
+  EXPECT_EQ(give.leaves, join.leaves);
+  // Two sums of leaves wait at most, of what the rank has of the weight.
+  EXPECT_EQ(give.scratch, (std::vector<std::int64_t>{2 * 6 * 4}));
+}
+
+TEST(Division, CachesRowsOfAllTokensOfWhatIsTakenWhole) {
+  Setting s;
+  s.decoded_tokens = 32;
+  const Listing listing = in_order(Sketch(s).block());
+  for (const Value& value : listing.graph.values) {
+    const bool is_cached = starts(value.name, "a.qkv.");  // the queries are columns of that array
+    EXPECT_EQ(value.is_cached, is_cached) << value.name;
+    EXPECT_EQ(value.rows, is_cached ? 32 : rows) << value.name;
+  }
+  EXPECT_EQ(listing.kept.size(), 3u);
+  EXPECT_TRUE(listing.backward.empty());
 }
 
 // ---- place --------------------------------------------------------------------------------------
@@ -731,7 +546,7 @@ const PlacedCall& placed(const std::vector<std::vector<PlacedCall>>& phases,
 }
 
 TEST(Place, ReusesArrays) {
-  const Program program = derive(Sketch(setting(false)).block());
+  const Program program = derive(Sketch().block());
   // What may be replaced is, in the saved array, and gradients lie on each other.
   EXPECT_EQ(placed(program.backward, "d m.act").writes[0].offset,
             placed(program.forward, "m.up").writes[0].offset);
@@ -740,26 +555,6 @@ TEST(Place, ReusesArrays) {
   const Program dropping = derive(Sketch(setting(true)).block());
   EXPECT_EQ(placed(dropping.backward, "d m.act").writes[0].offset,
             placed(dropping.backward, "m.up").writes[0].offset);
-  std::int64_t saved = 0, workspace = 0;
-  for (const PlacedCall& call : program.forward[0])
-    for (const Place& at : call.writes) saved += at.home == Home::saved ? 256 : 0;
-  for (const PlacedCall& call : program.backward[0]) {
-    for (const Place& at : call.writes) workspace += at.home == Home::workspace ? 256 : 0;
-    workspace += call.scratch.empty() ? 0 : 256;
-  }
-  EXPECT_LE(program.saved_bytes, saved);
-  EXPECT_LE(2 * program.backward_phases[0].workspace_bytes, workspace);
-}
-
-/// The gradient of a weight reads u behind the call that may replace it.
-TEST(Place, ReplacesNothingThatIsReadLater) {
-  Sketch s;
-  const int u = s.linear(s.norm(s.g.input, "n"), "u");
-  const int p = s.linear(u, "p", Keep::always, s.g.input);
-  const int y = s.linear(s.activation(u, "c"), "y", Keep::always, p);
-  const Program program = derive(s.with_output(y));
-  EXPECT_EQ(placed(program.forward, "u").writes[0].home, Home::saved);
-  EXPECT_EQ(placed(program.backward, "d c").writes[0].home, Home::workspace);
 }
 
 TEST(Place, LeavesWhatCrossesPhases) {
@@ -835,7 +630,7 @@ Graph random_graph(std::mt19937& random, const Setting& setting) {
   int x = s.g.input;
   for (const char* part : {"0", "1", "2"}) {
     const std::string name = part;
-    const unsigned kind = random() % 4;
+    const unsigned kind = random() % 5;
     if (kind == 0) x = s.add_attention(x, name);
     if (kind == 1) x = s.add_mlp(x, name);
     if (kind >= 2) {  // both read one norm
@@ -844,7 +639,8 @@ Graph random_graph(std::mt19937& random, const Setting& setting) {
       const int a = s.attention(s.qkv(n, name + ".qkv"), name + ".a",
                                 chance(2) ? Keep::attention : Keep::always);
       x = s.linear(a, name + ".out", Keep::always, x);
-      x = s.linear(kind == 2 ? s.activation(up, name + ".act") : up, name + ".down", Keep::always,
+      if (kind == 4) x = s.linear(up, name + ".more", Keep::always, x);  // behind the activation
+      x = s.linear(kind == 3 ? up : s.activation(up, name + ".act"), name + ".down", Keep::always,
                    x);
     }
   }
@@ -889,61 +685,51 @@ TEST(Derive, FindsProgramsOfRandomGraphs) {
 
 // ---- place_check --------------------------------------------------------------------------------
 
-/// A listing and its program, call by call, which tests break both.
+/// A listing and its program, which tests break.
 struct Both {
   Listing listing;
   Program program;
 
   explicit Both(const Graph& graph) : listing(in_order(graph)) {
     program = place(listing, find_phases(listing));
-    listing.forward = listing.backward = listing.deferred = {};  // some are added: moves
-    const std::size_t at_once = program.backward.size() - program.deferred_phases;
-    for (const auto& phase : program.forward)
-      for (const PlacedCall& call : phase) listing.forward.push_back(call.call);
-    for (std::size_t p = 0; p < program.backward.size(); ++p)
-      for (const PlacedCall& call : program.backward[p])
-        (p < at_once ? listing.backward : listing.deferred).push_back(call.call);
-    listing.graph.values.resize(listing.graph.values.size() + 20, {"moved"});
+    listing.graph.values.resize(listing.graph.values.size() + 20, {"moved"});  // some are added
   }
-  /// The call of the listing, and the phase and the index there, of a call of the program.
+  /// A call of the program: its phase, and its index there.
   struct At {
-    Calls* calls;
-    std::size_t call;
     std::vector<PlacedCall>* phase;
     std::size_t index;
-    int run;
+    PlacedCall& placed() const { return (*phase)[index]; }
+    auto iterator(std::size_t i) const { return phase->begin() + static_cast<std::ptrdiff_t>(i); }
   };
   std::vector<At> calls() {
     std::vector<At> all;
-    std::vector<std::pair<Calls*, std::size_t>> listed;
-    for (Calls* calls : {&listing.forward, &listing.backward, &listing.deferred})
-      for (std::size_t i = 0; i < calls->size(); ++i) listed.emplace_back(calls, i);
-    int run = 0;
     for (auto* phases : {&program.forward, &program.backward})
-      for (std::size_t p = 0; p < phases->size(); ++p) {
-        for (std::size_t i = 0; i < (*phases)[p].size(); ++i) {
-          const auto [list_of, number] = listed.at(all.size());
-          all.push_back({list_of, number, &(*phases)[p], i, run});
-        }
-        const plan::Phases& described =
-            phases == &program.forward ? program.forward_phases : program.backward_phases;
-        if (!described[p].keeps_workspace) ++run;
-      }
+      for (auto& phase : *phases)
+        for (std::size_t i = 0; i < phase.size(); ++i) all.push_back({&phase, i});
     return all;
   }
-  static void erase(const At& at) {
-    at.calls->erase(at.calls->begin() + static_cast<std::ptrdiff_t>(at.call));
-    at.phase->erase(at.phase->begin() + static_cast<std::ptrdiff_t>(at.index));
+  void erase(const std::string& name) {
+    for (const At& at : calls())
+      if (at.placed().call.name == name) {
+        at.phase->erase(at.iterator(at.index));
+        return;
+      }
   }
   template <class Act>
   void for_each_place(const Act& act) {
     for (const At& at : calls()) {
-      PlacedCall& call = (*at.phase)[at.index];
-      for (std::size_t i = 0; i < call.reads.size(); ++i) act(call.call.reads[i], call.reads[i]);
-      for (std::size_t i = 0; i < call.writes.size(); ++i) act(call.call.writes[i], call.writes[i]);
-      for (std::size_t i = 0; i < call.weights.size(); ++i)
-        if (call.call.weights[i] < 0) act(~call.call.weights[i], call.weights[i]);
+      PlacedCall& one = at.placed();
+      for (std::size_t i = 0; i < one.reads.size(); ++i) act(one.call.reads[i], one.reads[i]);
+      for (std::size_t i = 0; i < one.writes.size(); ++i) act(one.call.writes[i], one.writes[i]);
+      for (std::size_t i = 0; i < one.weights.size(); ++i)
+        if (one.call.weights[i] < 0) act(~one.call.weights[i], one.weights[i]);
     }
+  }
+  /// Has the value lie elsewhere, wherever it is read or written.
+  void shift(const std::string& name, const std::function<void(Place&)>& change) {
+    for_each_place([&](int v, Place& place) {
+      if (listing.value(v).name == name) change(place);
+    });
   }
   std::map<int, Place> places() {
     std::map<int, Place> all;
@@ -973,27 +759,19 @@ struct Both {
   std::string break_by_chance(std::mt19937& random) {
     const std::vector<At> all = calls();
     const At at = all[random() % all.size()];
-    const auto call_at = [&](std::size_t i) {
-      return at.calls->begin() + static_cast<std::ptrdiff_t>(i);
-    };
-    const auto placed_at = [&](std::size_t i) {
-      return at.phase->begin() + static_cast<std::ptrdiff_t>(i);
-    };
-    PlacedCall& placed = (*at.phase)[at.index];
+    PlacedCall& placed = at.placed();
     const unsigned way = random() % 5;
     if (way == 0) {
-      erase(at);
+      at.phase->erase(at.iterator(at.index));
       return "drops a call";
     }
     if (way == 1) {
       const std::size_t to = at.index + random() % (at.phase->size() - at.index);
-      std::rotate(call_at(at.call), call_at(at.call + 1), call_at(at.call + 1 + to - at.index));
-      std::rotate(placed_at(at.index), placed_at(at.index + 1), placed_at(to + 1));
+      std::rotate(at.iterator(at.index), at.iterator(at.index + 1), at.iterator(to + 1));
       return "runs a call later";
     }
     if (way == 2) {
       placed.call.replaces.clear();
-      (*call_at(at.call)).replaces.clear();
       return "replaces nothing";
     }
     const std::map<int, Place> of = places();
@@ -1051,82 +829,63 @@ TEST(CheckPlaces, WalksOverARecomputation) {
   EXPECT_EQ(both.check(), "split reaches beyond the end of a buffer");
 }
 
-TEST(CheckPlaces, SeesWhatIsLostWithAWorkspace) {
-  Both both(Sketch(setting(true, true, 2)).block());
-  for (plan::Phase& phase : both.program.backward_phases) phase.workspace_bytes = 1 << 20;
-  int kept = 0;
-  for (plan::Phase& phase : both.program.backward_phases) {
-    if (!std::exchange(phase.keeps_workspace, false)) continue;
-    EXPECT_NE(both.check().find("or after it is lost"), std::string::npos);
-    phase.keeps_workspace = true;
-    ++kept;
-  }
-  EXPECT_GT(kept, 0);
-}
-
-TEST(CheckPlaces, SeesWhereBuffersEnd) {
-  Both both(Sketch(setting(true, true, 2)).block());
-  ASSERT_EQ(both.check(), "");
-  plan::Phases& backward = both.program.backward_phases;
-  const auto largest = std::max_element(backward.begin(), backward.end(),
-                                        [](const plan::Phase& a, const plan::Phase& b) {
-                                          return a.workspace_bytes < b.workspace_bytes;
-                                        });
-  for (std::int64_t* bytes : {&both.program.saved_bytes, &both.program.deferred_bytes,
-                              &both.program.output_bytes, &largest->workspace_bytes}) {
-    ASSERT_GT(*bytes, 0);
-    const std::int64_t before = std::exchange(*bytes, *bytes - 4);
-    EXPECT_NE(both.check().find("reaches beyond the end of a buffer"), std::string::npos);
-    *bytes = before;
-  }
-  for (plan::Phase& phase : both.program.forward_phases) {
-    if (!phase.then) continue;
-    phase.then->elements -= 2;
-    EXPECT_NE(both.check(), "");
-    phase.then->elements += 2;
-  }
-  EXPECT_EQ(both.check(), "");
+/// Adds a call at the end of a list that writes where its last call has.
+void write_late(Both& both, std::vector<PlacedCall>& phase) {
+  PlacedCall late;
+  late.call = Call{"late", {}, {static_cast<int>(both.listing.graph.values.size()) - 1}};
+  late.writes = phase.back().writes;
+  phase.push_back(late);
 }
 
 TEST(CheckPlaces, NamesCallAndValue) {
-  const Graph graph = Sketch(setting(false)).block();
-  const auto broken = [&](const std::string& dropped) {
-    Both both(graph);
-    for (const Both::At& at : both.calls())
-      if ((*at.phase)[at.index].call.name == dropped) {
-        both.erase(at);
-        break;
-      }
-    return both.check();
+  const std::string end = " reaches beyond the end of a buffer";
+  struct Broken {
+    std::function<void(Both&)> how;
+    std::string message;
+    bool drops_and_defers = false;
   };
-  EXPECT_EQ(broken("m.up"), "m.act reads before it is written, or after it is lost: m.up");
-  EXPECT_EQ(broken("m.down"), "no call writes the output m.down");
-  EXPECT_EQ(broken("d m.up.weight"), "of the gradient of m.up 0 elements are computed, of 16");
-  Both both(graph);
-  both.for_each_place([&](int v, Place& place) {
-    if (v == id(graph, "m.norm.statistics")) place.offset = both.places()[id(graph, "a")].offset;
-  });
-  EXPECT_EQ(both.check(), "m.norm overwrites a");
-}
-
-TEST(CheckPlaces, SeesResultsToTheEndAndWhatIsReplacedBeside) {
-  const Graph graph = Sketch(setting(false)).block();
-  for (const bool is_forward : {true, false}) {
-    Both both(graph);
-    std::vector<PlacedCall>& phase = (is_forward ? both.program.forward : both.program.backward)[0];
-    PlacedCall late;
-    late.call = Call{"late", {}, {static_cast<int>(both.listing.graph.values.size()) - 1}};
-    late.writes = phase.back().writes;
-    phase.push_back(late);
-    (is_forward ? both.listing.forward : both.listing.backward).push_back(late.call);
-    EXPECT_EQ(both.check(), is_forward ? "late overwrites m.down" : "late overwrites d x");
+  for (const Broken& one : std::vector<Broken>{
+           {[](Both& b) { b.erase("m.up"); },
+            "m.act reads before it is written, or after it is lost: m.up"},
+           {[](Both& b) { b.erase("m.down"); }, "no call writes m.down"},
+           {[](Both& b) { b.erase("d m.up.weight"); },
+            "of the gradient of m.up 0 elements are computed, of 16"},
+           {[](Both& b) {
+              const Place other = b.places()[id(b.listing.graph, "a")];
+              b.shift("m.norm.statistics", [&](Place& place) { place.offset = other.offset; });
+            },
+            "m.norm overwrites a"},
+           {[](Both& b) {
+              b.shift("d m.up", [](Place& place) { place.offset += 16; });
+              b.program.saved_bytes += 16;
+            },
+            "d m.act overwrites m.up"},
+           {[](Both& b) { write_late(b, b.program.forward.back()); }, "late overwrites m.down"},
+           {[](Both& b) { write_late(b, b.program.backward.back()); }, "late overwrites d x"},
+           {[](Both& b) { b.program.saved_bytes -= 4; }, end, true},
+           {[](Both& b) { b.program.deferred_bytes -= 4; }, end, true},
+           {[](Both& b) { b.program.output_bytes -= 4; }, end, true},
+           {[](Both& b) {
+              plan::Phases& all = b.program.backward_phases;
+              std::max_element(all.begin(), all.end(), [](const auto& x, const auto& y) {
+                return x.workspace_bytes < y.workspace_bytes;
+              })->workspace_bytes -= 4;
+            },
+            end, true},
+           {[](Both& b) { b.program.forward_phases[0].then->elements -= 2; }, end, true},
+           {[](Both& b) {
+              for (plan::Phase& phase : b.program.backward_phases) {
+                phase.workspace_bytes = 1 << 20;
+                phase.keeps_workspace = false;
+              }
+            },
+            "or after it is lost", true}}) {
+    Both both(Sketch(one.drops_and_defers ? setting(true, true, 2) : Setting()).block());
+    ASSERT_EQ(both.check(), "");
+    one.how(both);
+    EXPECT_NE(both.check().find(one.message), std::string::npos)
+        << both.check() << ", expected: " << one.message;
   }
-  Both both(graph);
-  both.for_each_place([&](int v, Place& place) {
-    if (both.listing.value(v).name == "d m.up") place.offset += 16;
-  });
-  both.program.saved_bytes += 16;
-  EXPECT_EQ(both.check(), "d m.act overwrites m.up");
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How blocks are grouped into units changes descriptions, and nothing that is computed.
+// How blocks are grouped into units changes descriptions; see bits_test.cpp for what is computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <ostrakon/model/block.hpp>
 #include <ostrakon/model/packing.hpp>
-#include <set>
-#include <stdexcept>
+#include <tuple>
 
 #include "model/model_run.hpp"
 
@@ -23,123 +21,32 @@ constexpr std::int64_t automatic = 0;
 /// Even and uneven groups of six blocks, all in one, more than there are, and {2, 2, 1, 1}.
 constexpr std::int64_t groupings[] = {2, 3, 4, 6, 100, automatic};
 
-/// A tied GPT-2 and an untied Llama of six blocks.
-std::vector<ModelCase> deep_cases() {
-  std::vector<ModelCase> cases = model_cases();
-  cases.resize(2);
-  for (ModelCase& which : cases) which.settings.layers = 6;
-  return cases;
-}
-
 ModelCase grouped(ModelCase which, std::int64_t blocks_per_unit) {
   which.settings.blocks_per_unit = blocks_per_unit;
   which.name += ", blocks_per_unit " + std::to_string(blocks_per_unit);
   return which;
 }
 
-/// What lies in the flat arrays of all units, by the parameters' full names.
-template <class T, class A>
-std::map<std::string, std::vector<A>> by_name(const ModelRun<T>& run,
-                                              const std::vector<GuardedArray<A>>& flats) {
-  std::map<std::string, std::vector<A>> values;
-  for (int u = 0; u < run.units(); ++u) {
-    const std::vector<A> flat = flats[u].values();
-    for (const model::Parameter& p : run.decoder.unit(u).parameters()) {
-      const auto begin = flat.begin() + p.offset;
-      EXPECT_TRUE(values.emplace(p.full_name(), std::vector<A>(begin, begin + p.elements())).second)
-          << p.full_name() << " is there twice";
-    }
-  }
-  return values;
-}
-
-template <class T>
-void expect_same_bits_stacked() {
-  for (const ModelCase& which : deep_cases()) {
-    ModelRun<T> single(which);
-    single.forward();
-    const auto losses = single.losses();
-    single.backward(compute_t<T>(0.5));
-    const auto gradients = by_name(single, single.gradients);
-    for (const auto& [name, values] : gradients)
-      ASSERT_TRUE(std::all_of(values.begin(), values.end(), [](auto v) { return v == v; })) << name;
-
-    for (const std::int64_t blocks_per_unit : groupings) {
-      const ModelCase stacked_case = grouped(which, blocks_per_unit);
-      ModelRun<T> stacked(stacked_case);
-      ASSERT_LT(stacked.units(), single.units()) << stacked_case.name;
-      ASSERT_EQ(by_name(stacked, stacked.parameters), by_name(single, single.parameters));
-      stacked.forward();
-      EXPECT_EQ(stacked.losses(), losses) << stacked_case.name;
-      stacked.backward(compute_t<T>(0.5));
-      stacked.expect_guards_intact();
-      EXPECT_EQ(stacked.losses(), single.losses()) << stacked_case.name << ": losses of backward";
-      EXPECT_TRUE(by_name(stacked, stacked.gradients) == gradients) << stacked_case.name;
-    }
-  }
-}
-
-TEST(Grouping, ChangesNoBit) {
-  expect_same_bits_stacked<float>();
-  expect_same_bits_stacked<double>();
-  expect_same_bits_stacked<bf16>();
-  expect_same_bits_stacked<fp16>();
-}
-
-TEST(Grouping, ChangesNoBitOfDecoding) {
-  for (ModelCase which : deep_cases()) {
-    which.leaf = {1, 13};
-    const ModelRun<float> tokens(which);
-    const std::vector<float> expected = decoded_outputs(which, tokens).back();
-    for (const std::int64_t blocks_per_unit : groupings)
-      EXPECT_EQ(decoded_outputs(grouped(which, blocks_per_unit), tokens).back(), expected)
-          << which.name << ", " << blocks_per_unit;
-  }
-}
-
 TEST(Grouping, ChangesNoParameter) {
-  for (const ModelCase& which : deep_cases()) {
-    const auto all = [](const model::Decoder<float>& decoder) {
-      std::vector<model::Parameter> parameters;
+  for (const ModelCase& which : deep_cases(6)) {
+    const auto all = [](const ModelCase& one) {
+      const model::Decoder<float> decoder(one.settings, one.leaf);
+      std::vector<std::tuple<std::string, Sizes, model::Initializer, double, bool>> parameters;
       for (int u = 0; u < decoder.units(); ++u)
-        for (const model::Parameter& p : decoder.unit(u).parameters()) parameters.push_back(p);
+        for (const model::Parameter& p : decoder.unit(u).parameters())
+          parameters.emplace_back(p.full_name(), p.shape, p.initializer, p.deviation, p.decays);
       return parameters;
     };
-    const model::Decoder<float> single(which.settings, which.leaf);
-    const std::vector<model::Parameter> expected = all(single);
-    for (const std::int64_t blocks_per_unit : groupings) {
-      const ModelCase stacked_case = grouped(which, blocks_per_unit);
-      const model::Decoder<float> stacked(stacked_case.settings, stacked_case.leaf);
-      EXPECT_EQ(stacked.parameter_count(), single.parameter_count()) << stacked_case.name;
-      const std::vector<model::Parameter> found = all(stacked);
-      ASSERT_EQ(found.size(), expected.size()) << stacked_case.name;
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        EXPECT_EQ(found[i].full_name(), expected[i].full_name()) << stacked_case.name;
-        EXPECT_EQ(found[i].shape, expected[i].shape) << found[i].full_name();
-        EXPECT_EQ(found[i].initializer, expected[i].initializer) << found[i].full_name();
-        EXPECT_EQ(found[i].deviation, expected[i].deviation) << found[i].full_name();
-        EXPECT_EQ(found[i].decays, expected[i].decays) << found[i].full_name();
-      }
-    }
+    const auto expected = all(which);
+    EXPECT_EQ(std::get<0>(expected.front()), "embedding.token.weight");
+    for (const std::int64_t blocks_per_unit : groupings)
+      EXPECT_TRUE(all(grouped(which, blocks_per_unit)) == expected) << blocks_per_unit;
   }
-}
-
-TEST(Grouping, ParametersHaveFullNames) {
-  const ModelCase which = grouped(deep_cases()[1], 4);
-  const model::Decoder<float> decoder(which.settings, which.leaf);
-  std::set<std::string> names;
-  for (int u = 0; u < decoder.units(); ++u)
-    for (const model::Parameter& p : decoder.unit(u).parameters()) names.insert(p.full_name());
-  EXPECT_EQ(names.size(), 1u + 6 * 6 + 2);
-  for (const char* name :
-       {"embedding.token.weight", "block.0.attention.qkv.weight", "block.3.mlp.gate_up.weight",
-        "block.5.mlp.down.weight", "head.norm.weight", "head.output.weight"})
-    EXPECT_EQ(names.count(name), 1u) << name;
 }
 
 TEST(Grouping, NamesUnitsByTheirBlocks) {
   const auto names = [](std::int64_t blocks_per_unit) {
-    const ModelCase which = grouped(deep_cases()[0], blocks_per_unit);
+    const ModelCase which = grouped(deep_cases(6)[0], blocks_per_unit);
     const model::Decoder<float> decoder(which.settings, which.leaf);
     std::vector<std::string> all;
     for (const plan::UnitDescription& unit : decoder.description().units) all.push_back(unit.name);
@@ -154,53 +61,47 @@ TEST(Grouping, NamesUnitsByTheirBlocks) {
             (Names{"embedding", "block.0-1", "block.2-3", "block.4", "block.5", "head"}));
 }
 
-/// Everything but the head's and the embedding's: of the blocks alone.
-plan::UnitDescription sum_of_blocks(const plan::ModelDescription& model) {
-  plan::UnitDescription sum;
-  for (std::size_t u = 1; u + 1 < model.units.size(); ++u) {
-    sum.parameter_elements += model.units[u].parameter_elements;
-    sum.saved_bytes += model.units[u].saved_bytes;
-    sum.output_bytes += model.units[u].output_bytes;
-    sum.forward.front().flops += model.units[u].forward.front().flops;
-    sum.backward.front().flops += model.units[u].backward.front().flops;
-  }
-  return sum;
-}
-
+/// Outputs within stacks are saved and written again, and nothing else besides.
 TEST(Grouping, DescribesUnitsOfSeveralBlocks) {
-  ModelCase which = deep_cases()[0];
-  which.leaf = {2, 64};  // rows are a multiple of the alignment: no gaps
-  const auto describe = [&](std::int64_t blocks_per_unit) {
-    const ModelCase all = grouped(which, blocks_per_unit);
-    return model::Decoder<float>(all.settings, all.leaf).description();
-  };
-  const plan::ModelDescription single = describe(1);
-  const plan::UnitDescription& block = single.units[1];
-  const plan::UnitDescription expected = sum_of_blocks(single);
-  for (const std::int64_t blocks_per_unit : groupings) {
-    const plan::ModelDescription stacked = describe(blocks_per_unit);
-    const plan::UnitDescription sum = sum_of_blocks(stacked);
-    EXPECT_EQ(sum.parameter_elements, expected.parameter_elements);
-    EXPECT_EQ(sum.saved_bytes + sum.output_bytes, expected.saved_bytes + expected.output_bytes)
-        << "outputs within stacks are saved, and nothing else besides";
-    EXPECT_EQ(sum.forward.front().flops, expected.forward.front().flops);
-    EXPECT_EQ(sum.backward.front().flops, expected.backward.front().flops);
-    for (std::size_t u = 1; u + 1 < stacked.units.size(); ++u) {
-      EXPECT_EQ(stacked.units[u].output_bytes, block.output_bytes);
-      EXPECT_EQ(stacked.units[u].forward.front().workspace_bytes,
-                block.forward.front().workspace_bytes);
-      EXPECT_EQ(stacked.units[u].backward.front().workspace_bytes,
-                block.backward.front().workspace_bytes);
-      EXPECT_TRUE(stacked.units[u].backward_reads_parameters);
-      EXPECT_EQ(stacked.units[u].tied_to, -1);
+  for (ModelCase which : deep_cases(6))
+    for (const model::Recompute& recompute : recompute_choices()) {
+      which.leaf = {2, 64};  // rows are a multiple of the alignment: no gaps
+      const auto describe = [&](std::int64_t blocks_per_unit) {
+        const ModelCase one = grouped(which, blocks_per_unit);
+        return model::Decoder<float>(one.settings, one.leaf, recompute).description();
+      };
+      const plan::ModelDescription single = describe(1);
+      const plan::UnitDescription& block = single.units[1];
+      for (const std::int64_t blocks_per_unit : groupings) {
+        const plan::ModelDescription stacked = describe(blocks_per_unit);
+        std::int64_t blocks = 0;
+        for (std::size_t u = 1; u + 1 < stacked.units.size(); ++u) {
+          const plan::UnitDescription& unit = stacked.units[u];
+          const std::int64_t own = unit.parameter_elements / block.parameter_elements;
+          blocks += own;
+          const plan::Phase &forward = unit.forward.front(), &backward = unit.backward.front();
+          const plan::Phase &one = block.forward.front(), &back = block.backward.front();
+          const auto times = static_cast<double>(own);
+          EXPECT_EQ(unit.parameter_elements, own * block.parameter_elements);
+          EXPECT_EQ(unit.saved_bytes, own * block.saved_bytes + (own - 1) * block.output_bytes);
+          EXPECT_EQ(unit.output_bytes, block.output_bytes);
+          EXPECT_EQ(forward.flops, times * one.flops);
+          EXPECT_EQ(forward.recompute_flops, (times - 1) * one.flops + one.recompute_flops);
+          EXPECT_EQ(backward.flops, times * back.flops);
+          EXPECT_EQ(forward.workspace_bytes, one.workspace_bytes);
+          EXPECT_EQ(backward.workspace_bytes, back.workspace_bytes);
+          EXPECT_TRUE(unit.recomputes && unit.backward_reads_parameters);
+          EXPECT_EQ(unit.tied_to, -1);
+        }
+        EXPECT_EQ(blocks, which.settings.layers);
+        EXPECT_EQ(stacked.gradient_bytes, single.gradient_bytes);
+        EXPECT_EQ(stacked.units.back().tied_to, single.units.back().tied_to);
+      }
     }
-    EXPECT_EQ(stacked.gradient_bytes, single.gradient_bytes);
-    EXPECT_EQ(stacked.units.back().tied_to, single.units.back().tied_to);
-  }
 }
 
 TEST(Grouping, AlignsParameters) {
-  const ModelCase which = grouped(deep_cases()[1], 6);  // 18 rows of 24: all need gaps
+  const ModelCase which = grouped(deep_cases(6)[1], 6);  // 18 rows of 24: all need gaps
   const model::Decoder<double> decoder(which.settings, which.leaf);
   const auto block = model::BlockMaker<double>(which.settings, which.leaf).make(0);
   const plan::UnitDescription& one = block->description();

@@ -140,8 +140,8 @@ std::vector<model::DecoderSettings> mixtures() {
 
 template <class T>
 class MixtureOf : public ::testing::Test {};
-using Elements = ::testing::Types<float, bf16, fp16>;
-TYPED_TEST_SUITE(MixtureOf, Elements);
+using MixtureTypes = ::testing::Types<float, bf16, fp16>;
+TYPED_TEST_SUITE(MixtureOf, MixtureTypes);
 
 template <class T>
 std::vector<T> some_rows(const std::vector<T>& x, std::int64_t width, std::int64_t begin,

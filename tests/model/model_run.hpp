@@ -6,14 +6,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/model.hpp>
+#include <ostrakon/model/typed_buffers.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "support/device_array.hpp"
@@ -28,6 +32,18 @@ std::vector<unsigned char> bits(const std::vector<T>& values) {
   return bytes;
 }
 
+/// |found - expected| / |expected|, in the Euclidean norm.
+template <class A, class B>
+double relative_distance(const std::vector<A>& found, const std::vector<B>& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    difference += std::pow(static_cast<double>(found[i]) - static_cast<double>(expected[i]), 2);
+    size += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 /// A DeviceArray between guards: holds NaN until it is written.
 template <class T>
 class GuardedArray {
@@ -38,8 +54,9 @@ class GuardedArray {
   }
   static GuardedArray of_bytes(std::int64_t bytes) { return GuardedArray(bytes / sizeof(T)); }
 
-  T* data() const { return all_.data() + guard; }
   View<T*> view() const { return all_.view().range(guard, all_.size() - guard); }
+  /// Null without elements: then a call must not use it.
+  View<T*> view_or_none() const { return size() == 0 ? View<T*>() : view(); }
   View<std::byte*> bytes() const { return view_as<std::byte>(view()); }
   operator View<T*>() const { return view(); }
   operator View<const T*>() const { return view(); }
@@ -84,104 +101,91 @@ struct ModelCase {
   model::LeafShape leaf;
 };
 
+template <class Change>
+model::DecoderSettings changed(model::DecoderSettings settings, const Change& change) {
+  change(settings);
+  return settings;
+}
+
 /// Both families, what is between them and mixtures of experts, at odd sizes, with one block a unit
 /// and with several.
 inline std::vector<ModelCase> model_cases() {
   using math::NormKind;
-  using model::Activation;
   using model::Positions;
   model::DecoderSettings gpt2;
   gpt2.norm = NormKind::layernorm;
   gpt2.positions = Positions::learned;
-  gpt2.activation = Activation::gelu;
+  gpt2.activation = model::Activation::gelu;
   gpt2.bias = true;
-  gpt2.tie_embeddings = true;
   gpt2.layers = 2;
   gpt2.width = 24;
-  gpt2.heads = 3;
-  gpt2.kv_heads = 3;
+  gpt2.heads = gpt2.kv_heads = 3;
   gpt2.ffn_width = 37;
   gpt2.vocabulary = 29;
   gpt2.initializer_deviation = 0.3;
-
   model::DecoderSettings llama = gpt2;
   llama.norm = NormKind::rmsnorm;
   llama.positions = Positions::rotary;
-  llama.activation = Activation::swiglu;
-  llama.bias = false;
-  llama.tie_embeddings = false;
+  llama.activation = model::Activation::swiglu;
+  llama.bias = llama.tie_embeddings = false;
   llama.heads = 6;
   llama.kv_heads = 2;
   llama.ffn_width = 19;
   llama.vocabulary = 31;
   llama.rotary_base = 500.0;
 
-  model::DecoderSettings one_head = gpt2;
-  one_head.width = 7;
-  one_head.heads = one_head.kv_heads = 1;
-  one_head.ffn_width = 5;
-  one_head.layers = 3;
-
-  model::DecoderSettings llama_one_head = llama;
-  llama_one_head.width = 6;
-  llama_one_head.heads = llama_one_head.kv_heads = 1;
-
-  model::DecoderSettings rms_learned = gpt2;
-  rms_learned.norm = NormKind::rmsnorm;
-  rms_learned.activation = Activation::swiglu;
-  rms_learned.kv_heads = 1;
-
-  model::DecoderSettings layer_rotary = gpt2;
-  layer_rotary.positions = Positions::rotary;
-  layer_rotary.bias = false;
-  layer_rotary.tie_embeddings = false;
-
-  model::DecoderSettings gpt2_stacked = gpt2;
-  gpt2_stacked.layers = 3;
-  gpt2_stacked.blocks_per_unit = 2;
-
-  model::DecoderSettings llama_stacked = llama;
-  llama_stacked.layers = llama_stacked.blocks_per_unit = 3;
-
-  model::DecoderSettings mixtral = llama;
-  mixtral.experts.count = 6;
-  mixtral.experts.per_token = 2;
-  mixtral.experts.width = 11;
-
-  model::DecoderSettings deepseek = llama;
-  deepseek.experts = {12, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
-  deepseek.experts.groups = 4;
-  deepseek.experts.groups_per_token = 2;
-
-  model::DecoderSettings gpt2_experts = gpt2_stacked;
-  gpt2_experts.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};
-
-  model::DecoderSettings qwen3 = llama;
-  qwen3.query_key_norm = true;
-  qwen3.own_head_width = 6;
-
-  model::DecoderSettings qwen3_experts = qwen3;
-  qwen3_experts.experts = {6, 2, 0, 11};
-
-  model::DecoderSettings narrow_heads = llama_stacked;
-  narrow_heads.query_key_norm = true;
-  narrow_heads.heads = 3;
-  narrow_heads.kv_heads = 1;
-  narrow_heads.own_head_width = 6;
-
-  model::DecoderSettings gpt2_head_norms = gpt2;
-  gpt2_head_norms.query_key_norm = true;
-  gpt2_head_norms.own_head_width = 11;
-
-  model::DecoderSettings attention_bias = llama;
-  attention_bias.bias = true;
-  attention_bias.own_mlp_bias = false;
-
-  model::DecoderSettings mlp_bias = llama_stacked;
-  mlp_bias.own_mlp_bias = true;
-
-  model::DecoderSettings long_table = gpt2;
-  long_table.max_positions = 23;
+  const auto one_head = changed(gpt2, [](auto& s) {
+    s.width = 7;
+    s.heads = s.kv_heads = 1;
+    s.ffn_width = 5;
+    s.layers = 3;
+  });
+  const auto llama_one_head = changed(llama, [](auto& s) {
+    s.width = 6;
+    s.heads = s.kv_heads = 1;
+  });
+  const auto rms_learned = changed(gpt2, [](auto& s) {
+    s.norm = NormKind::rmsnorm;
+    s.activation = model::Activation::swiglu;
+    s.kv_heads = 1;
+  });
+  const auto layer_rotary = changed(gpt2, [](auto& s) {
+    s.positions = Positions::rotary;
+    s.bias = s.tie_embeddings = false;
+  });
+  const auto gpt2_stacked = changed(gpt2, [](auto& s) {
+    s.layers = 3;
+    s.blocks_per_unit = 2;
+  });
+  const auto llama_stacked = changed(llama, [](auto& s) { s.layers = s.blocks_per_unit = 3; });
+  const auto mixtral = changed(llama, [](auto& s) { s.experts = {6, 2, 0, 11}; });
+  const auto deepseek = changed(llama, [](auto& s) {
+    s.experts = {12, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
+    s.experts.groups = 4;
+    s.experts.groups_per_token = 2;
+  });
+  const auto gpt2_experts = changed(gpt2_stacked, [](auto& s) {
+    s.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};
+  });
+  const auto qwen3 = changed(llama, [](auto& s) {
+    s.query_key_norm = true;
+    s.own_head_width = 6;
+  });
+  const auto qwen3_experts = changed(qwen3, [](auto& s) { s.experts = {6, 2, 0, 11}; });
+  const auto narrow_heads = changed(qwen3, [](auto& s) {
+    s.layers = s.blocks_per_unit = s.heads = 3;
+    s.kv_heads = 1;
+  });
+  const auto gpt2_head_norms = changed(gpt2, [](auto& s) {
+    s.query_key_norm = true;
+    s.own_head_width = 11;
+  });
+  const auto attention_bias = changed(llama, [](auto& s) {
+    s.bias = true;
+    s.own_mlp_bias = false;
+  });
+  const auto mlp_bias = changed(llama_stacked, [](auto& s) { s.own_mlp_bias = true; });
+  const auto long_table = changed(gpt2, [](auto& s) { s.max_positions = 23; });
 
   return {{"gpt2", gpt2, {3, 7}},
           {"llama", llama, {2, 9}},
@@ -214,13 +218,30 @@ inline std::vector<ModelCase> model_cases() {
            {3, 8, 1, 2, true}}};
 }
 
-/// Whom a unit's parameters belong to, in order: one name a unit, or one for each of its blocks.
-template <class T>
-std::vector<std::string> owners(const model::Unit<T>& unit) {
-  std::vector<std::string> names;
-  for (const model::Parameter& parameter : unit.parameters())
-    if (names.empty() || names.back() != parameter.owner) names.push_back(parameter.owner);
-  return names;
+/// Both families with sequences longer than a block of any kernel.
+inline std::vector<ModelCase> long_cases() {
+  std::vector<ModelCase> cases = model_cases();
+  cases.resize(2);
+  for (ModelCase& which : cases) {
+    which.name += ", long";
+    which.settings.width = 96;
+    which.settings.ffn_width = 131;
+    which.settings.vocabulary = 517;
+    which.settings.initializer_deviation = 0.1;
+    which.leaf = {2, 150};
+  }
+  return cases;
+}
+
+/// Both families, with so many blocks.
+inline std::vector<ModelCase> deep_cases(std::int64_t layers) {
+  std::vector<ModelCase> cases = model_cases();
+  cases.resize(2);
+  for (ModelCase& which : cases) {
+    which.name += ", deep";
+    which.settings.layers = layers;
+  }
+  return cases;
 }
 
 /// All choices of what blocks compute again.
@@ -239,21 +260,43 @@ inline std::string to_string(const model::Recompute& recompute) {
   return text;
 }
 
-/// A decoder with all its buffers. Parameters are random, norms and biases too, and the same
-/// whichever are frozen.
+/// body(its first element in a flat array, its first element in the whole parameter, elements) for
+/// each run of neighbours in the pieces of a parameter.
+template <class Body>
+void for_each_run_of(const model::Parameter& parameter, const Body& body) {
+  for (std::int64_t piece = 0; piece < parameter.pieces; ++piece) {
+    std::int64_t at = parameter.offset + piece * parameter.piece_stride;
+    for (const model::ElementRuns& runs : parameter.elements_of_piece(piece))
+      runs.for_each([&](std::int64_t first, std::int64_t count) {
+        body(at, first, count);
+        at += count;
+      });
+  }
+}
+
+/// The values of one parameter in a flat array.
+template <class A>
+std::vector<A> part(const std::vector<A>& flat, const model::Parameter& parameter) {
+  std::vector<A> values(static_cast<std::size_t>(parameter.elements()));
+  for_each_run_of(parameter, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
+    std::copy_n(flat.begin() + at, count, values.begin() + first);
+  });
+  return values;
+}
+
+/// A decoder with all its buffers, of which one rank has all pieces. Parameters are random, norms
+/// and biases too, and the same whichever are frozen.
 template <class T>
 class ModelRun {
  public:
-  using Element = T;
   using Compute = compute_t<T>;
 
   explicit ModelRun(const ModelCase& which, model::Recompute recompute = {},
                     const model::Frozen& frozen_names = {})
       : decoder(which.settings, which.leaf, recompute, frozen_names),
         description(decoder.description()),
-        tokens(which.leaf.rows()),
-        targets(which.leaf.rows()),
         gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
+        batch_(2 * rows()),
         generator_(1) {
     for (const plan::UnitDescription& unit : description.units) {
       parameters.emplace_back(unit.trained_elements());
@@ -263,49 +306,43 @@ class ModelRun {
       saved.push_back(GuardedArray<T>::of_bytes(unit.saved_bytes));
       deferred.push_back(GuardedArray<T>::of_bytes(unit.deferred_bytes));
     }
-    for (int u = 0; u < decoder.units(); ++u) initialize(u);
+    for (int u = 0; u < units(); ++u) initialize(u);
     std::uniform_int_distribution<std::int32_t> id(
         0, static_cast<std::int32_t>(which.settings.vocabulary) - 1);
-    token_ids.resize(tokens.size());
-    target_ids.resize(tokens.size());
+    token_ids.resize(static_cast<std::size_t>(rows()));
+    target_ids.resize(token_ids.size());
     for (auto& value : token_ids) value = id(generator_);
     for (auto& value : target_ids) value = id(generator_);
-    tokens.assign(token_ids);
-    targets.assign(target_ids);
+    set_batch(token_ids, target_ids);
   }
 
   int units() const { return decoder.units(); }
   int head() const { return decoder.units() - 1; }
   std::int64_t rows() const { return decoder.leaf().rows(); }
+  void set_batch(std::vector<std::int32_t> tokens, const std::vector<std::int32_t>& targets) {
+    tokens.insert(tokens.end(), targets.begin(), targets.end());
+    batch_.assign(tokens);
+  }
 
   model::UnitBuffers<T> buffers(int u) const {
     model::UnitBuffers<T> b;
-    if (u == 0) b.tokens = tokens;
-    if (u == head()) b.targets = targets;
-    b.parameters = view_of(parameters[u]);
-    b.frozen = view_of(frozen[u]);
+    b.batch = batch_.bytes();
+    if (u == 0) b.tokens = batch_.view().range(0, rows());
+    if (u == head()) b.targets = batch_.view().range(rows(), 2 * rows());
+    b.parameters = parameters[u].view_or_none();
+    b.frozen = frozen[u].view_or_none();
     if (u > 0) b.input = outputs[u - 1];
     b.output = outputs[u];
     b.saved = saved[u].bytes();
-    const int tied_to = description.units[u].tied_to;
-    if (tied_to >= 0) {
-      b.tied_parameters = view_of(parameters[tied_to]);
-      b.tied_frozen = view_of(frozen[tied_to]);
+    if (const int tied_to = description.units[u].tied_to; tied_to >= 0) {
+      b.tied_parameters = parameters[tied_to].view_or_none();
+      b.tied_frozen = frozen[tied_to].view_or_none();
     }
     return b;
   }
 
-  /// Runs one unit forward with an exact workspace.
-  void forward(int u, std::int64_t begin, std::int64_t end) {
-    auto workspace =
-        GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
-    model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.bytes();
-    decoder.unit(u).forward(exec, b, {begin, end});
-    exec.fence();
-    EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
-  }
-  void forward(int u) { forward(u, 0, rows()); }
+  void forward(int u, model::RowRange range) { forward(u, range, buffers(u)); }
+  void forward(int u) { forward(u, {0, rows()}); }
   void forward() {
     for (int u = 0; u < units(); ++u) forward(u);
   }
@@ -323,63 +360,43 @@ class ModelRun {
     return u;
   }
 
-  /// Runs one unit backward with an exact workspace, but what it defers. A tied head opens the
-  /// embedding's gradients.
+  /// Runs one unit backward, but what it defers. A tied head opens the embedding's gradients.
   void backward(int u, Compute loss_scale, bool gradients_opened) {
     const plan::UnitDescription& unit = description.units[u];
     deferred[u].assign_unwritten();
     model::UnitBuffers<T> b = buffers(u);
     if (!unit.backward_reads_parameters) b.parameters = b.frozen = {};
     b.gradient = gradient;
-    if (unit.deferred_phases == 0) b.parameter_gradients = view_of(gradients[u]);
-    const int tied_to = unit.tied_to;
-    if (tied_to >= 0 && opened(tied_to)) b.tied_gradients = gradients[tied_to];
-    backward_phase(u, 0, b, loss_scale, gradients_opened);
+    if (unit.deferred_phases == 0) b.parameter_gradients = gradients[u].view_or_none();
+    if (unit.tied_to >= 0 && opened(unit.tied_to)) b.tied_gradients = gradients[unit.tied_to];
+    backward(u, 0, unit.backward.size() - unit.deferred_phases, b, loss_scale, gradients_opened);
   }
-  /// Down to the first unit that has anything to train; then what all of them have deferred, the
-  /// first unit first.
-  void backward(Compute loss_scale) {
-    for (int u = head(); u >= first_trained(); --u) backward(u, loss_scale, opened(u));
-    for (int u = first_trained(); u < units(); ++u)
-      if (description.units[u].deferred_phases > 0) backward_deferred(u);
-  }
-  /// With nothing that a plan does not give it.
+  /// Runs what it has deferred, with nothing that a plan does not give it then.
   void backward_deferred(int u) {
     model::UnitBuffers<T> b = buffers(u);
     b.parameters = b.frozen = b.tied_parameters = b.tied_frozen = {};
     b.output = {};
-    b.parameter_gradients = view_of(gradients[u]);
-    backward_phase(u, 1, b, Compute(1), false);
+    b.parameter_gradients = gradients[u].view_or_none();
+    const std::size_t end = description.units[u].backward.size();
+    backward(u, end - description.units[u].deferred_phases, end, b, Compute(1), false);
   }
-  void backward_phase(int u, int phase, model::UnitBuffers<T>& b, Compute loss_scale,
-                      bool gradients_opened) {
-    auto workspace = GuardedArray<T>::of_bytes(
-        description.units[u].backward[static_cast<std::size_t>(phase)].workspace_bytes);
-    b.workspace = workspace.bytes();
-    if (description.units[u].deferred_bytes > 0) b.deferred = deferred[u].bytes();
-    b.phase = phase;
-    decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
-    exec.fence();
-    EXPECT_TRUE(workspace.guards_intact()) << "backward workspace of unit " << u;
+  /// Down to the first unit that has anything to train; then what all of them have deferred, the
+  /// first unit first. `recomputes`: what units have saved is written again before.
+  void backward(Compute loss_scale, bool recomputes = false) {
+    for (int u = head(); u >= first_trained(); --u) {
+      if (recomputes) recompute(u);
+      backward(u, loss_scale, opened(u));
+    }
+    for (int u = first_trained(); u < units(); ++u) backward_deferred(u);
   }
 
   /// Forgets what the unit saved, and lets forward write it again without an output.
   void recompute(int u) {
     saved[u].assign_unwritten();
-    auto workspace =
-        GuardedArray<T>::of_bytes(description.units[u].forward.front().workspace_bytes);
     model::UnitBuffers<T> b = buffers(u);
-    b.workspace = workspace.bytes();
     b.output = {};
-    decoder.unit(u).forward(exec, b, {0, rows()});
-    exec.fence();
-    EXPECT_TRUE(workspace.guards_intact()) << "forward workspace of unit " << u;
-  }
-  void recompute_and_backward(Compute loss_scale) {
-    for (int u = head(); u >= first_trained(); --u) {
-      recompute(u);
-      backward(u, loss_scale, opened(u));
-    }
+    b.recomputes = true;
+    forward(u, {0, rows()}, b);
   }
 
   /// The head's output: losses, or where a sequence is decoded the logits of its last row.
@@ -395,34 +412,29 @@ class ModelRun {
     return values;
   }
 
-  /// The same parameters as another run's, in this one's type.
-  template <class U>
-  void take_parameters(const ModelRun<U>& other) {
-    const auto take = [](const GuardedArray<U>& from, GuardedArray<T>& to) {
-      std::vector<T> flat;
-      for (U value : from.values()) flat.push_back(static_cast<T>(value));
-      to.assign(flat);
-    };
-    for (int u = 0; u < units(); ++u) {
-      take(other.parameters[u], parameters[u]);
-      take(other.frozen[u], frozen[u]);
-    }
-  }
-
   /// The segment that holds a parameter of unit u.
   GuardedArray<T>& segment(int u, const model::Parameter& parameter) {
     return parameter.frozen ? frozen[u] : parameters[u];
   }
 
+  /// act(unit, parameter) for each of the model.
+  template <class Act>
+  void for_each_parameter(const Act& act) const {
+    for (int u = 0; u < units(); ++u)
+      for (const model::Parameter& parameter : decoder.unit(u).parameters()) act(u, parameter);
+  }
+
   void expect_guards_intact() const {
-    for (int u = 0; u < units(); ++u) {
-      EXPECT_TRUE(parameters[u].guards_intact()) << "parameters of unit " << u;
-      EXPECT_TRUE(frozen[u].guards_intact()) << "frozen parameters of unit " << u;
-      EXPECT_TRUE(gradients[u].guards_intact()) << "gradients of unit " << u;
-      EXPECT_TRUE(outputs[u].guards_intact()) << "output of unit " << u;
-      EXPECT_TRUE(saved[u].guards_intact()) << "saved of unit " << u;
-      EXPECT_TRUE(deferred[u].guards_intact()) << "deferred of unit " << u;
-    }
+    const auto expect = [&](const auto& arrays, const char* name) {
+      for (int u = 0; u < units(); ++u)
+        EXPECT_TRUE(arrays[u].guards_intact()) << name << " of unit " << u;
+    };
+    expect(parameters, "parameters");
+    expect(frozen, "frozen parameters");
+    expect(gradients, "gradients");
+    expect(outputs, "output");
+    expect(saved, "saved");
+    expect(deferred, "deferred");
     EXPECT_TRUE(gradient.guards_intact());
   }
 
@@ -436,18 +448,64 @@ class ModelRun {
   Exec exec;
   model::Decoder<T> decoder;
   plan::ModelDescription description;
+  /// Where it is set units are called by way of it.
+  std::unique_ptr<const model::Model> untyped = {};
   std::vector<GuardedArray<T>> parameters, frozen;  ///< the two segments of each unit
   std::vector<GuardedArray<T>> outputs, saved, deferred;
   std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
-  GuardedArray<std::int32_t> tokens, targets;
   GuardedArray<T> gradient;
 
  private:
-  /// Null without elements: then a call must not use it.
-  template <class A>
-  static View<A*> view_of(const GuardedArray<A>& array) {
-    return array.size() == 0 ? View<A*>() : array.view();
+  template <class Act>
+  static void call_untyped(const model::UnitBuffers<T>& b, const Act& act) {
+    if constexpr (std::is_same<Compute, float>::value) act(model::typed<void>(b));
+  }
+  /// Runs phases [begin, end) with workspaces of their size; the one rank exchanges with itself.
+  template <class Call>
+  void run(const plan::Phases& phases, std::size_t begin, std::size_t end, model::UnitBuffers<T> b,
+           const Call& call) {
+    std::vector<GuardedArray<std::byte>> handed;
+    GuardedArray<std::byte> workspace(0);
+    const auto came = [&](const plan::Phase& phase, std::size_t which) {
+      return which < phase.reads.size()
+                 ? handed[static_cast<std::size_t>(phase.reads[which]) - begin].view()
+                 : View<std::byte*>();
+    };
+    for (std::size_t p = begin; p < end; ++p) {
+      if (p == begin || !phases[p - 1].keeps_workspace)
+        workspace = GuardedArray<std::byte>(plan::workspace_bytes(phases, static_cast<int>(p)));
+      handed.emplace_back(phases[p].then ? phases[p].then->bytes_in() : 0);
+      b.phase = static_cast<int>(p);
+      b.workspace = workspace;
+      b.exchanged = came(phases[p], 0);
+      b.second_exchanged = came(phases[p], 1);
+      b.handed = handed.back().view_or_none();
+      call(b);
+      exec.fence();
+      EXPECT_TRUE(workspace.guards_intact() && handed.back().guards_intact()) << "phase " << p;
+    }
+  }
+  void forward(int u, model::RowRange range, const model::UnitBuffers<T>& given) {
+    const plan::Phases& phases = description.units[u].forward;
+    run(phases, 0, phases.size(), given, [&](const model::UnitBuffers<T>& b) {
+      if (untyped)
+        call_untyped(b, [&](const auto& bytes) { untyped->forward(u, exec, bytes); });
+      else
+        decoder.unit(u).forward(exec, b, range);
+    });
+  }
+  void backward(int u, std::size_t begin, std::size_t end, model::UnitBuffers<T> given,
+                Compute loss_scale, bool gradients_opened) {
+    if (description.units[u].deferred_bytes > 0) given.deferred = deferred[u].bytes();
+    run(description.units[u].backward, begin, end, given, [&](const model::UnitBuffers<T>& b) {
+      if (untyped)
+        call_untyped(b, [&](const auto& bytes) {
+          untyped->backward(u, exec, bytes, static_cast<float>(loss_scale), gradients_opened);
+        });
+      else
+        decoder.unit(u).backward(exec, b, loss_scale, gradients_opened);
+    });
   }
 
   void initialize(int u) {
@@ -456,21 +514,20 @@ class ModelRun {
       const double mean = parameter.initializer == model::Initializer::ones ? 1.0 : 0.0;
       const auto values = random(parameter.elements(), normal ? parameter.deviation : 0.2);
       std::vector<T> flat = segment(u, parameter).values();
-      for (std::int64_t i = 0; i < parameter.elements(); ++i)
-        flat[parameter.offset + i] = static_cast<T>(values[i] + static_cast<T>(mean));
+      for (std::int64_t piece = 0; parameter.pieces > 1 && piece < parameter.pieces; ++piece)
+        std::fill_n(flat.begin() + parameter.offset + piece * parameter.piece_stride,
+                    parameter.piece_elements(), T(0));  // words that pad it, too
+      for_each_run_of(parameter, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i)
+          flat[at + i] = static_cast<T>(values[first + i] + static_cast<T>(mean));
+      });
       segment(u, parameter).assign(flat);
     }
   }
 
+  GuardedArray<std::int32_t> batch_;
   std::mt19937 generator_;
 };
-
-/// The values of one parameter in a flat array.
-template <class A>
-std::vector<A> part(const std::vector<A>& flat, const model::Parameter& parameter) {
-  const auto begin = flat.begin() + parameter.offset;
-  return {begin, begin + parameter.elements()};
-}
 
 /// A case whose only sequence is decoded at once.
 inline ModelCase decoded_at_once(ModelCase which) {
@@ -480,11 +537,13 @@ inline ModelCase decoded_at_once(ModelCase which) {
 }
 
 /// What each unit outputs for the tokens of `whole`, decoded: a prompt of 4, then token by token.
+/// The head's, logits, are those of the last row of each call.
 template <class T>
-std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& whole) {
+std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& whole,
+                                            const model::Frozen& frozen = {}) {
   constexpr std::int64_t at_once = 4;
   which.leaf.decoded_rows = at_once;
-  ModelRun<T> run(which);
+  ModelRun<T> run(which, {}, frozen);
   std::vector<std::vector<T>> outputs(run.outputs.size());
   for (std::int64_t begin = 0, end = at_once; begin < whole.rows(); begin = end++) {
     const auto some = [&](const std::vector<std::int32_t>& ids) {
@@ -492,10 +551,9 @@ std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& 
       std::copy(ids.begin() + begin, ids.begin() + end, values.begin());
       return values;
     };
-    run.tokens.assign(some(whole.token_ids));
-    run.targets.assign(some(whole.target_ids));
+    run.set_batch(some(whole.token_ids), some(whole.target_ids));
     for (int u = 0; u < run.units(); ++u) {
-      run.forward(u, begin, end);
+      run.forward(u, {begin, end});
       const std::vector<T> values = run.outputs[u].values();
       const auto rows = u == run.head() ? 1 : at_once;
       const auto count = static_cast<std::ptrdiff_t>(values.size()) / rows *

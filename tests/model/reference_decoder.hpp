@@ -2,39 +2,20 @@
 #pragma once
 
 // A decoder-only transformer in plain loops, written from the papers and sharing no code with the
-// library: what the library's forward is measured against.
+// library but the settings: what the library's forward is measured against.
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ostrakon::test::reference {
 
-/// Of a mixture of experts.
-struct Experts {
-  int count = 0;  ///< 0: one MLP
-  int per_token = 0, shared = 0, width = 0;
-  bool sigmoid = false, normalize = false;
-  double scale = 1;
-  int groups = 1, groups_per_token = 1;
-};
-
-struct Settings {
-  bool layer_norm, learned_positions, gelu, bias, tied;
-  int layers, width, heads, kv_heads, ffn_width, vocabulary;
-  int batch, tokens;
-  double epsilon, rotary_base;
-  Experts experts = {};
-  int head_width = 0;  ///< 0: width / heads
-  bool query_key_norm = false;
-  bool mlp_bias = false;
-};
-
-/// What the model computes on the way, for every row (sequence by sequence).
+/// What the model computes on the way, for every row.
 template <class Real>
 struct Result {
   std::vector<std::vector<Real>> hidden;  ///< of the embedding, then of each block: (rows, width)
@@ -49,8 +30,13 @@ class Decoder {
   /// The parameter `name` of unit `unit`.
   using Parameters = std::function<Array(const std::string& unit, const std::string& name)>;
 
-  Decoder(const Settings& settings, Parameters parameters)
-      : s_(settings), parameters_(std::move(parameters)) {}
+  /// `positions`: of each row in its sequence, whose `tokens` rows are neighbours in any order.
+  Decoder(const model::DecoderSettings& settings, int tokens, std::vector<int> positions,
+          Parameters parameters)
+      : s_(settings),
+        tokens_(tokens),
+        positions_(std::move(positions)),
+        parameters_(std::move(parameters)) {}
 
   Result<Real> run(const std::vector<int>& tokens, const std::vector<int>& targets) const {
     Result<Real> result;
@@ -64,27 +50,28 @@ class Decoder {
       for (std::size_t i = 0; i < x.size(); ++i) x[i] += fed[i];
       result.hidden.push_back(x);
     }
-    const Array weight =
-        s_.tied ? parameters_("embedding", "token.weight") : parameters_("head", "output.weight");
+    const Array weight = s_.tie_embeddings ? parameters_("embedding", "token.weight")
+                                           : parameters_("head", "output.weight");
     result.logits = multiply(norm("head", "norm", x), weight, s_.width, s_.vocabulary);
     result.losses = cross_entropy(result.logits, targets);
     return result;
   }
 
  private:
-  int rows() const { return s_.batch * s_.tokens; }
+  int rows() const { return static_cast<int>(positions_.size()); }
+  bool has_layer_norm() const { return s_.norm == math::NormKind::layernorm; }
+  bool has_learned_positions() const { return s_.positions == model::Positions::learned; }
 
   Array embed(const std::vector<int>& tokens) const {
     const Array table = parameters_("embedding", "token.weight");
     Array x(rows() * s_.width);
     for (int r = 0; r < rows(); ++r)
       for (int j = 0; j < s_.width; ++j) x[r * s_.width + j] = table[tokens[r] * s_.width + j];
-    if (!s_.learned_positions) return x;
+    if (!has_learned_positions()) return x;
     const Array positions = parameters_("embedding", "position.weight");
-    for (int b = 0; b < s_.batch; ++b)
-      for (int t = 0; t < s_.tokens; ++t)
-        for (int j = 0; j < s_.width; ++j)
-          x[(b * s_.tokens + t) * s_.width + j] += positions[t * s_.width + j];
+    for (int r = 0; r < rows(); ++r)
+      for (int j = 0; j < s_.width; ++j)
+        x[r * s_.width + j] += positions[positions_[r] * s_.width + j];
     return x;
   }
 
@@ -95,13 +82,13 @@ class Decoder {
     Array y(x.size());
     for (int r = 0; r < rows(); ++r) {
       Real mean = 0, square = 0;
-      if (s_.layer_norm)
+      if (has_layer_norm())
         for (int j = 0; j < n; ++j) mean += x[r * n + j] / n;
       for (int j = 0; j < n; ++j) square += (x[r * n + j] - mean) * (x[r * n + j] - mean) / n;
       for (int j = 0; j < n; ++j)
-        y[r * n + j] = (x[r * n + j] - mean) / std::sqrt(square + Real(s_.epsilon)) * gain[j];
+        y[r * n + j] = (x[r * n + j] - mean) / std::sqrt(square + Real(s_.norm_epsilon)) * gain[j];
     }
-    if (s_.layer_norm && s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
+    if (has_layer_norm() && s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
     return y;
   }
 
@@ -122,7 +109,7 @@ class Decoder {
   Array linear(const std::string& unit, const std::string& name, const Array& x, int inputs,
                int outputs) const {
     Array y = multiply(x, parameters_(unit, name + ".weight"), inputs, outputs);
-    if (name.rfind("mlp.", 0) == 0 ? s_.mlp_bias : s_.bias)
+    if (name.rfind("mlp.", 0) == 0 ? s_.mlp_bias() : s_.bias)
       add_bias(y, parameters_(unit, name + ".bias"));
     return y;
   }
@@ -132,7 +119,7 @@ class Decoder {
     Real square = 0;
     for (const Real* x = head; x < head + gain.size(); ++x) square += *x * *x / Real(gain.size());
     for (std::size_t i = 0; i < gain.size(); ++i)
-      head[i] *= gain[i] / std::sqrt(square + Real(s_.epsilon));
+      head[i] *= gain[i] / std::sqrt(square + Real(s_.norm_epsilon));
   }
 
   /// Su et al. 2021, eq. 15, with the pairs (i, i + head_width / 2).
@@ -147,57 +134,54 @@ class Decoder {
 
   /// Vaswani et al. 2017, section 3.2, causal; heads in groups as in Ainslie et al. 2023.
   Array attend(const std::string& unit, const Array& x) const {
-    const int head_width = s_.head_width > 0 ? s_.head_width : s_.width / s_.heads;
-    const int heads_width = s_.heads * head_width;
-    const int qkv_width = (s_.heads + 2 * s_.kv_heads) * head_width;
+    const int heads = static_cast<int>(s_.heads), kv_heads = static_cast<int>(s_.kv_heads);
+    const int head_width = static_cast<int>(s_.head_width()), heads_width = heads * head_width;
+    const int qkv_width = (heads + 2 * kv_heads) * head_width;
     Array qkv = linear(unit, "attention.qkv", x, s_.width, qkv_width);
-    if (s_.query_key_norm)
-      for (int r = 0; r < rows(); ++r)
-        for (int h = 0; h < s_.heads + s_.kv_heads; ++h)
-          normalize(&qkv[r * qkv_width + h * head_width],
-                    parameters_(unit, h < s_.heads ? "attention.query_norm.weight"
-                                                   : "attention.key_norm.weight"));
-    if (!s_.learned_positions)
-      for (int r = 0; r < rows(); ++r)
-        for (int h = 0; h < s_.heads + s_.kv_heads; ++h)
-          rotate(&qkv[r * qkv_width + h * head_width], r % s_.tokens, head_width);
+    for (int r = 0; r < rows(); ++r)
+      for (int h = 0; h < heads + kv_heads; ++h) {
+        Real* const head = &qkv[r * qkv_width + h * head_width];
+        if (s_.query_key_norm)
+          normalize(head, parameters_(unit, h < heads ? "attention.query_norm.weight"
+                                                      : "attention.key_norm.weight"));
+        if (!has_learned_positions()) rotate(head, positions_[r], head_width);
+      }
 
     Array mixed(rows() * heads_width, Real(0));
-    for (int b = 0; b < s_.batch; ++b)
-      for (int h = 0; h < s_.heads; ++h)
-        for (int t = 0; t < s_.tokens; ++t) {
-          const int kv_head = h / (s_.heads / s_.kv_heads);
-          const Real* query = &qkv[(b * s_.tokens + t) * qkv_width + h * head_width];
-          Array probability(t + 1);
-          Real sum = 0;
-          for (int k = 0; k <= t; ++k) {
-            const Real* key =
-                &qkv[(b * s_.tokens + k) * qkv_width + (s_.heads + kv_head) * head_width];
-            Real score = 0;
-            for (int i = 0; i < head_width; ++i) score += query[i] * key[i];
-            probability[k] = std::exp(score / std::sqrt(Real(head_width)));
-            sum += probability[k];
-          }
-          for (int k = 0; k <= t; ++k) {
-            const Real* value = &qkv[(b * s_.tokens + k) * qkv_width +
-                                     (s_.heads + s_.kv_heads + kv_head) * head_width];
-            for (int i = 0; i < head_width; ++i)
-              mixed[(b * s_.tokens + t) * heads_width + h * head_width + i] +=
-                  probability[k] / sum * value[i];
-          }
+    for (int r = 0; r < rows(); ++r)
+      for (int h = 0; h < heads; ++h) {
+        const int kv_head = h / (heads / kv_heads);
+        const int first = r / tokens_ * tokens_;  // of the sequence
+        const Real* query = &qkv[r * qkv_width + h * head_width];
+        Array probability(tokens_, Real(0));
+        Real sum = 0;
+        for (int k = 0; k < tokens_; ++k) {
+          if (positions_[first + k] > positions_[r]) continue;
+          const Real* key = &qkv[(first + k) * qkv_width + (heads + kv_head) * head_width];
+          Real score = 0;
+          for (int i = 0; i < head_width; ++i) score += query[i] * key[i];
+          probability[k] = std::exp(score / std::sqrt(Real(head_width)));
+          sum += probability[k];
         }
+        for (int k = 0; k < tokens_; ++k) {
+          const Real* value =
+              &qkv[(first + k) * qkv_width + (heads + kv_heads + kv_head) * head_width];
+          for (int i = 0; i < head_width; ++i)
+            mixed[r * heads_width + h * head_width + i] += probability[k] / sum * value[i];
+        }
+      }
     return linear(unit, "attention.out", mixed, heads_width, s_.width);
   }
 
   Array feed_forward(const std::string& unit, const Array& x) const {
-    return s_.experts.count > 0 ? mix(unit, x) : mlp(unit, "mlp", s_.ffn_width, x);
+    return s_.experts.exist() ? mix(unit, x) : mlp(unit, "mlp", s_.ffn_width, x);
   }
 
   using Scores = std::vector<std::pair<Real, int>>;
 
   /// Those of the groups with the highest sums of two scores, which are negative here.
   Scores of_best_groups(const Scores& scores) const {
-    const int size = s_.experts.count / s_.experts.groups;
+    const auto size = static_cast<int>(s_.experts.count / s_.experts.groups);
     std::vector<std::pair<Real, Scores>> groups;
     for (int g = 0; g < s_.experts.groups; ++g) {
       Scores group(scores.begin() + g * size, scores.begin() + (g + 1) * size);
@@ -214,7 +198,8 @@ class Decoder {
   /// Shazeer et al. 2017, section 2, with the scores of Jiang et al. 2024 or of DeepSeek-AI 2024
   /// (V3), section 2.1.2. Every expert computes every token; most are then multiplied by 0.
   Array mix(const std::string& unit, const Array& x) const {
-    const Experts& e = s_.experts;
+    const model::ExpertSettings& e = s_.experts;
+    const bool is_sigmoid = e.score == math::RouterScore::sigmoid;
     const Array logits = multiply(x, parameters_(unit, "mlp.router.weight"), s_.width, e.count);
     std::vector<Array> weights(e.count, Array(rows(), Real(0)));
     for (int r = 0; r < rows(); ++r) {
@@ -223,7 +208,7 @@ class Decoder {
       for (int i = 0; i < e.count; ++i) all += std::exp(logits[r * e.count + i]);
       for (int i = 0; i < e.count; ++i) {
         const Real power = std::exp(logits[r * e.count + i]);
-        scores.push_back({-(e.sigmoid ? power / (power + 1) : power / all), i});
+        scores.push_back({-(is_sigmoid ? power / (power + 1) : power / all), i});
       }
       scores = of_best_groups(scores);
       std::sort(scores.begin(), scores.end());
@@ -244,7 +229,7 @@ class Decoder {
   /// Hendrycks & Gimpel 2016 (tanh form) or Shazeer 2020, eq. 6.
   Array mlp(const std::string& unit, const std::string& name, int n, const Array& x) const {
     Array active(rows() * n);
-    if (s_.gelu) {
+    if (s_.activation == model::Activation::gelu) {
       const Array up = linear(unit, name + ".up", x, s_.width, n);
       for (std::size_t i = 0; i < up.size(); ++i) {
         const Real u = up[i];
@@ -273,7 +258,9 @@ class Decoder {
     return losses;
   }
 
-  Settings s_;
+  model::DecoderSettings s_;
+  int tokens_;
+  std::vector<int> positions_;
   Parameters parameters_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/leaf_sums.hpp>
 
+#include <array>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/head_norm.hpp>
@@ -9,17 +10,23 @@
 namespace ostrakon::model {
 namespace {
 
-/// result = the sum over leaves of what write(begin, end, sum) writes of rows [begin, end).
-template <class T, class Write>
+/// Each of `results`, where it exists, = the sum over leaves of what write(begin, end, sums) writes
+/// of rows [begin, end).
+template <class T, std::size_t count, class Write>
 void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
-                View<compute_t<T>*> result, const Write& write) {
+                const std::array<View<compute_t<T>*>, count>& results, const Write& write) {
   using C = compute_t<T>;
-  const std::int64_t of_leaf = rows / sums.leaves, size = result.size();
+  const std::int64_t of_leaf = rows / sums.leaves;
   const auto begin_of = [&](std::int64_t leaf) {
     return sums.runs ? sums.runs[leaf] : leaf * of_leaf;
   };
   const auto slot = [&](std::int64_t index) {
-    return index == 0 ? result : sums.workspace.range((index - 1) * size, index * size);
+    std::array<View<C*>, count> all = results;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t size = all[i].size(), at = (index - 1) * count + i;
+      if (all[i] && index > 0) all[i] = sums.workspace.range(at * size, (at + 1) * size);
+    }
+    return all;
   };
   math::sum_pieces(
       sums.leaves,
@@ -27,7 +34,8 @@ void sum_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t rows,
         write(begin_of(leaf), begin_of(leaf + 1), slot(to));
       },
       [&](std::int64_t from, std::int64_t to) {
-        math::add_to<C>(exec, View<const C*>(slot(from)), slot(to));
+        for (std::size_t i = 0; i < count; ++i)
+          if (results[i]) math::add_to<C>(exec, View<const C*>(slot(from)[i]), slot(to)[i]);
       });
 }
 
@@ -51,9 +59,9 @@ template <class T>
 void sum_bias_gradient(const Exec& exec, View<const T**> dy, View<compute_t<T>*> dbias,
                        const LeafSums<T>& sums) {
   if (!dbias) return;
-  sum_leaves<T>(exec, sums, dy.rows(), dbias,
-                [&](std::int64_t begin, std::int64_t end, View<compute_t<T>*> sum) {
-                  math::column_sums<T>(exec, dy.row_range(begin, end), sum);
+  sum_leaves<T>(exec, sums, dy.rows(), std::array{dbias},
+                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                  math::column_sums<T>(exec, dy.row_range(begin, end), sum[0]);
                 });
 }
 
@@ -66,25 +74,12 @@ void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x
                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                         View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
                         const LeafSums<T>& sums) {
-  using C = compute_t<T>;
-  const std::int64_t rows = x.rows() / sums.leaves, width = x.columns();
-  const auto in_slot = [&](const View<C*>& sum, std::int64_t slot) {
-    if (!sum || slot == 0) return sum;
-    const std::int64_t place = 2 * (slot - 1) + (sum.data() == dweight.data() ? 0 : 1);
-    return sums.workspace.range(place * width, (place + 1) * width);
-  };
-  math::sum_pieces(
-      sums.leaves,
-      [&](std::int64_t slot, std::int64_t leaf) {
-        const std::int64_t begin = leaf * rows, end = begin + rows;
-        math::norm_backward_parameters<T>(
-            exec, kind, x.row_range(begin, end), mean.range(begin, end), rstd.range(begin, end),
-            dy.row_range(begin, end), in_slot(dweight, slot), in_slot(dbias, slot));
-      },
-      [&](std::int64_t from, std::int64_t to) {
-        for (const View<C*>& sum : {dweight, dbias})
-          if (sum) math::add_to<C>(exec, View<const C*>(in_slot(sum, from)), in_slot(sum, to));
-      });
+  sum_leaves<T>(exec, sums, x.rows(), std::array{dweight, dbias},
+                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                  math::norm_backward_parameters<T>(exec, kind, x.row_range(begin, end),
+                                                    mean.range(begin, end), rstd.range(begin, end),
+                                                    dy.row_range(begin, end), sum[0], sum[1]);
+                });
 }
 
 std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves) {
@@ -100,12 +95,12 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
   LeafSums<T> of_row = sums;
   of_row.leaves /= dweight.rows();
   for (std::int64_t row = 0; row < dweight.rows(); ++row)
-    sum_leaves<T>(exec, of_row, rows, dweight.row(row),
-                  [&](std::int64_t first, std::int64_t last, View<compute_t<T>*> sum) {
+    sum_leaves<T>(exec, of_row, rows, std::array{dweight.row(row)},
+                  [&](std::int64_t first, std::int64_t last, const auto& sum) {
                     const std::int64_t begin = row * rows + first, end = row * rows + last;
                     math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
                                                            rstd.range(begin * heads, end * heads),
-                                                           dy.row_range(begin, end), sum);
+                                                           dy.row_range(begin, end), sum[0]);
                   });
 }
 

@@ -6,10 +6,13 @@
 
 namespace ostrakon::model {
 
-/// Buffers of a type that was known at run time only, as those of T.
-template <class T>
-UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
-  static_assert(std::is_same<compute_t<T>, float>::value, "gradients are float");
+/// Buffers of a type that was known at run time only, as those of T; or the other way round, with
+/// T = void.
+template <class T, class From>
+UnitBuffers<T> typed(const UnitBuffers<From>& buffers) {
+  static_assert(std::is_same<typename SumOf<T>::type, typename SumOf<From>::type>::value,
+                "gradients are float");
+  using Element = typename UnitBuffers<T>::Element;
   UnitBuffers<T> result;
   result.phase = buffers.phase;
   result.recomputes = buffers.recomputes;
@@ -21,17 +24,17 @@ UnitBuffers<T> typed(const UnitBuffers<void>& buffers) {
   result.second_exchanged = buffers.second_exchanged;
   result.handed = buffers.handed;
   result.hands_nothing = buffers.hands_nothing;
-  result.parameters = view_as<T>(buffers.parameters);
-  result.frozen = view_as<T>(buffers.frozen);
-  result.tied_parameters = view_as<T>(buffers.tied_parameters);
-  result.tied_frozen = view_as<T>(buffers.tied_frozen);
-  result.input = view_as<T>(buffers.input);
-  result.output = view_as<T>(buffers.output);
+  result.parameters = view_as<Element>(buffers.parameters);
+  result.frozen = view_as<Element>(buffers.frozen);
+  result.tied_parameters = view_as<Element>(buffers.tied_parameters);
+  result.tied_frozen = view_as<Element>(buffers.tied_frozen);
+  result.input = view_as<Element>(buffers.input);
+  result.output = view_as<Element>(buffers.output);
   result.saved = buffers.saved;
   result.deferred = buffers.deferred;
   result.counts = buffers.counts;
   result.workspace = buffers.workspace;
-  result.gradient = view_as<T>(buffers.gradient);
+  result.gradient = view_as<Element>(buffers.gradient);
   result.parameter_gradients = buffers.parameter_gradients;
   result.tied_gradients = buffers.tied_gradients;
   return result;

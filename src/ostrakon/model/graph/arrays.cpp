@@ -17,15 +17,15 @@ Numbered::Numbered(const Listing& listing) {
 
 int ValueArrays::find_dead(const ValueArray& array) const {
   int best = -1;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const ValueArray& saved = all[i];
+  for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+    const ValueArray& saved = at(all, i);
     // A call for the first of several pieces comes before another for the last.
     const bool has_same_pieces = saved.pieces == own_pieces && array.pieces == own_pieces;
     if (saved.ends_by_piece && array.begins_by_piece && !has_same_pieces) continue;
     if (saved.home == Home::saved && !saved.is_guest && saved.last <= array.first &&
         saved.bytes >= array.bytes && saved.bytes <= 2 * array.bytes &&
-        (best < 0 || saved.bytes < all[static_cast<std::size_t>(best)].bytes))
-      best = static_cast<int>(i);
+        (best < 0 || saved.bytes < at(all, best).bytes))
+      best = i;
   }
   return best;
 }
@@ -39,9 +39,7 @@ class ArrayFinder {
     arrays_.of.assign(l_.graph.values.size(), -1);
     last_read_.assign(l_.graph.values.size(), -1);
     for (int i = 0; i < calls.count(); ++i) {
-      for (int v : calls[i].reads) last_read_[static_cast<std::size_t>(v)] = i;
-      for (int w : calls[i].weights)
-        if (w < 0) last_read_[static_cast<std::size_t>(~w)] = i;
+      for (int v : calls[i].all_reads()) at(last_read_, v) = i;
       if (calls[i].exchange) exchanged_.insert(calls[i].writes.begin(), calls[i].writes.end());
     }
   }
@@ -52,7 +50,7 @@ class ArrayFinder {
       for (auto [to, from] : call.replaces) share(i, to, from);
       for (int v : call.reads) use(i, v).is_for_exchange &= is_handed(call, v);
       for (int w : call.weights)
-        if (w < 0) use(i, ~w).is_for_exchange = false;
+        if (is_value(w)) use(i, value_of(w)).is_for_exchange = false;
       for (int v : call.writes) use(i, v);
     }
     for (int v = 0; v < static_cast<int>(l_.graph.values.size()); ++v) set_home(v);
@@ -65,14 +63,13 @@ class ArrayFinder {
 
  private:
   void share(int call, int to, int from) {
-    int& of = arrays_.of[static_cast<std::size_t>(to)];
+    int& of = at(arrays_.of, to);
     const Value &value = l_.value(to), &replaced = l_.value(from);
     if (of < 0 && value.group < 0 && !value.is_in_whole && !replaced.is_in_whole &&
         replaced.group < 0 && from != l_.graph.input && exchanged_.count(from) == 0 &&
-        last_read_[static_cast<std::size_t>(from)] == call &&
-        l_.in_gradient.count(to) == l_.in_gradient.count(from) &&
+        at(last_read_, from) == call && l_.in_gradient.count(to) == l_.in_gradient.count(from) &&
         l_.graph.bytes_of(to) == l_.graph.bytes_of(from))
-      of = arrays_.of[static_cast<std::size_t>(from)];
+      of = at(arrays_.of, from);
   }
 
   /// Whether the call is an exchange, which takes the value as it lies.
@@ -83,34 +80,27 @@ class ArrayFinder {
   }
 
   ValueArray& array_of(int v) {
-    if (l_.value(v).is_in_whole) {
-      ValueArray& whole = array_of(l_.value(v).whole);
-      arrays_.of[static_cast<std::size_t>(v)] =
-          arrays_.of[static_cast<std::size_t>(l_.value(v).whole)];
+    const Value& value = l_.value(v);
+    int& of = at(arrays_.of, v);
+    if (value.is_in_whole) {
+      ValueArray& whole = array_of(value.whole);
+      of = at(arrays_.of, value.whole);
       return whole;
     }
-    int& of = arrays_.of[static_cast<std::size_t>(v)];
-    const int group = l_.value(v).group;
-    if (of < 0 && group >= 0) {
-      const auto found = groups_.find(group);
-      if (found != groups_.end()) of = found->second;
-    }
+    if (of < 0) of = found_or(groups_, value.group, -1);
     if (of < 0) {
       of = static_cast<int>(arrays_.all.size());
       ValueArray array;
-      const Value& value = l_.value(v);
       array.bytes = l_.graph.bytes_of(v);
       array.pieces = value.pieces;
       array.is_vector = value.rows == 1;
-      if (group >= 0) {
-        groups_[group] = of;
-        array.bytes = value.pieces * value.rows *
-                      l_.graph.group_columns[static_cast<std::size_t>(group)] *
-                      l_.graph.element_bytes(value.element);
+      if (value.group >= 0) {
+        groups_[value.group] = of;
+        array.bytes = array.bytes / value.columns * l_.graph.columns_of_group(value.group);
       }
       arrays_.all.push_back(array);
     }
-    return arrays_.all[static_cast<std::size_t>(of)];
+    return at(arrays_.all, of);
   }
 
   ValueArray& use(int call, int v) {
@@ -137,10 +127,9 @@ class ArrayFinder {
   }
 
   void set_home(int v) {
-    const int of = arrays_.of[static_cast<std::size_t>(v)];
-    if (of < 0) return;
-    ValueArray& array = arrays_.all[static_cast<std::size_t>(of)];
-    if (l_.value(v).is_in_whole) return;
+    const int of = at(arrays_.of, v);
+    if (of < 0 || l_.value(v).is_in_whole) return;
+    ValueArray& array = at(arrays_.all, of);
     if (exchanged_.count(v) > 0) array.home = Home::exchanged;
     if (l_.kept.count(v) > 0) array.home = Home::saved;
     if (v == l_.graph.input) array.home = Home::input;

@@ -3,6 +3,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct Numbered {
 
   int count() const { return begins[3]; }
   int section(int call) const { return call < begins[1] ? 0 : call < begins[2] ? 1 : 2; }
-  const Call& operator[](int call) const { return *calls[static_cast<std::size_t>(call)]; }
+  const Call& operator[](int call) const { return *at(calls, call); }
 };
 
 /// Bytes that one value, or several one after the other or side by side, lie in.
@@ -40,9 +41,7 @@ struct ValueArrays {
   std::vector<int> of;  ///< by value; -1: nothing uses it
   std::int64_t own_pieces = 1;
 
-  const ValueArray& array_of(int v) const {
-    return all[static_cast<std::size_t>(of[static_cast<std::size_t>(v)])];
-  }
+  const ValueArray& array_of(int v) const { return at(all, at(of, v)); }
   /// A saved array that nothing uses after `array` begins, and at most twice as large: the
   /// smallest. -1: none. It may end with the call that writes `array`.
   int find_dead(const ValueArray& array) const;

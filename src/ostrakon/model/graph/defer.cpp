@@ -29,9 +29,10 @@ class Deferral {
       stay_.push_back(std::move(call));
     }
     for (Call& call : later_) {
-      for (int& v : call.reads) v = find_or_leave(v);
-      for (int& w : call.weights)
-        if (w < 0) w = ~find_or_leave(~w);
+      call.read_from([&](int v) {
+        const int found = find(v);
+        return found < 0 ? v : found;
+      });
       l_.deferred.push_back(std::move(call));
     }
     copy_weights();
@@ -72,8 +73,8 @@ class Deferral {
 
   void let_gradients_wait(Call& call) {
     for (int& gradient : call.gradients) {
-      if (gradient == Call::none || gradient < 0) continue;
-      const Weight& weight = l_.graph.weights[static_cast<std::size_t>(gradient)];
+      if (!Call::is_weight(gradient)) continue;
+      const Weight& weight = l_.graph.weight(gradient);
       Value value{"d " + weight.name, 1, weight.elements};
       value.element = Element::sum;
       value.keep = Keep::cheap;
@@ -82,19 +83,13 @@ class Deferral {
         value.pieces = l_.graph.setting.own_pieces();
       }
       const int waiting = l_.graph.add(value);
-      Call give{"give d " + weight.name, {waiting}, {}};
+      Call give = l_.graph.copy("give d " + weight.name, {waiting}, {});
       give.gradients = {gradient};
-      give.kernel = l_.graph.kernels.copy;
       give.is_by_piece = call.is_by_piece;
       later_.push_back(std::move(give));
       call.writes.push_back(waiting);
-      gradient = ~waiting;
+      gradient = in_place_of_weight(waiting);
     }
-  }
-
-  int find_or_leave(int v) {
-    const int found = find(v);
-    return found < 0 ? v : found;
   }
 
   /// Where deferred calls find a value; -1: it is lost.
@@ -103,8 +98,7 @@ class Deferral {
       return found->second;
     const auto made = std::find_if(stay_.begin(), stay_.end(),
                                    [&](const Call& call) { return contains(call.writes, v); });
-    const auto of = l_.recomputed_of.find(v);
-    const int original = of != l_.recomputed_of.end() ? of->second : v;
+    const int original = found_or(l_.recomputed_of, v, v);
     if (l_.in_gradient.count(v) > 0)
       return leave(v, made == stay_.end() ? stay_.begin() : made + 1);
     if (made != stay_.end() && made->exchange && !made->is_recomputed) {
@@ -123,35 +117,28 @@ class Deferral {
     const Call call = recomputation_of(l_, makers_, original);
     if (deferred_values_.count(original) > 0 || (call.flops == 0.0 && call_later(call)))
       return deferred_values_[v] = deferred_values_[original];
-    const auto found = recomputed_.find(original);
-    return found == recomputed_.end() || replaced_.count(found->second) > 0 ? -1 : found->second;
+    const int again = found_or(recomputed_, original, -1);
+    return replaced_.count(again) > 0 ? -1 : again;
   }
 
   /// Has backward copy the value, before call `at`, for deferred calls.
   int leave(int v, Calls::iterator at) {
     const int copy = deferred_values_[v] = l_.graph.add_like(v, "copy of ");
-    Call call{"copy " + l_.value(v).name, {v}, {copy}};
-    call.kernel = l_.graph.kernels.copy;
-    stay_.insert(at, std::move(call));
+    stay_.insert(at, l_.graph.copy("copy " + l_.value(v).name, {v}, {copy}));
     return copy;
   }
 
   /// Has the call run among the deferred ones, if they find all that it reads.
   bool call_later(Call call) {
     bool is_lost = false;
-    const auto found = [&](int v) {
+    call.read_from([&](int v) {
       v = find(v);
       is_lost = is_lost || v < 0;
       return v;
-    };
-    for (int& v : call.reads) v = found(v);
-    for (int& w : call.weights)
-      if (w < 0) w = ~found(~w);
+    });
     if (is_lost) return false;
     call.replaces.clear();
-    const std::vector<int> made = l_.graph.add_like(call.writes, "");
-    for (std::size_t i = 0; i < made.size(); ++i) deferred_values_[call.writes[i]] = made[i];
-    call.writes = made;
+    l_.write_anew(call, deferred_values_);
     l_.deferred.push_back(std::move(call));
     return true;
   }
@@ -160,17 +147,16 @@ class Deferral {
   void copy_weights() {
     for (Call& call : l_.deferred)
       for (int& weight : call.weights) {
-        if (weight < 0) continue;
+        if (is_value(weight)) continue;
         if (call.is_by_piece)
           throw std::logic_error(call.name +
                                  " is deferred and reads a weight of which it has pieces");
-        const Weight& of = l_.graph.weights[static_cast<std::size_t>(weight)];
+        const Weight& of = l_.graph.weight(weight);
         Value value{"copy of " + of.name, 1, of.elements};
         value.keep = Keep::cheap;
-        Call copy{"copy " + of.name, {}, {l_.graph.add(value)}};
+        Call copy = l_.graph.copy("copy " + of.name, {}, {l_.graph.add(value)});
         copy.weights = {weight};
-        copy.kernel = l_.graph.kernels.copy;
-        weight = ~copy.writes.front();
+        weight = in_place_of_weight(copy.writes.front());
         stay_.push_back(std::move(copy));
       }
   }

@@ -41,12 +41,11 @@ class Differentiation {
  private:
   /// The gradient of columns of an array is columns of one array, too.
   int gradient_like(int v) {
-    const int made = l_.graph.add_like(v, "d ");
+    const int made = l_.graph.add_like(v, groups_, "d ");
     Value& gradient = l_.value(made);
     const Value& value = l_.value(v);
     gradient.keep = Keep::cheap;
-    if (const auto found = l_.graph.summed_weights.find(v); found != l_.graph.summed_weights.end())
-      gradient.columns *= found->second;
+    gradient.columns *= found_or(l_.graph.summed_weights, v, 1);
     const bool is_number = gradient.element == Element::number;
     if (is_number && value.over_parts == Over::whole) {
       gradient.over_parts = Over::sum;
@@ -60,24 +59,14 @@ class Differentiation {
       if (value.over_tensor != Over::whole && value.element == Element::sum)
         gradient.element = Element::number;
     }
-    if (value.group < 0) return made;
-    const auto found = groups_.find(value.group);
-    const int group =
-        found != groups_.end()
-            ? found->second
-            : l_.graph.add_group(l_.graph.group_columns[static_cast<std::size_t>(value.group)]);
-    groups_[value.group] = group;
-    gradient.group = group;
-    gradient.first_column = value.first_column;
     return made;
   }
 
   /// What lies elsewhere is copied to where the output's gradient was, last of all.
   void move_to_gradient(int gradient) {
-    Call move{"move", {gradient}, {l_.graph.add_like(gradient)}};
-    move.kernel = l_.graph.kernels.copy;
-    l_.in_gradient.insert(move.writes.front());
-    l_.backward.push_back(std::move(move));
+    const int moved = l_.graph.add_like(gradient);
+    l_.in_gradient.insert(moved);
+    l_.backward.push_back(l_.graph.copy("move", {gradient}, {moved}));
   }
 
   void note_sum(int sum, int old) {
@@ -107,37 +96,37 @@ class Differentiation {
     std::vector<int> gradients;
     bool trains = false;
     for (int w : call.gradients) {
-      const bool trained =
-          w >= 0 ? w != Call::none && l_.graph.weights[static_cast<std::size_t>(w)].trained
-                 : l_.graph.summed_weights.count(~w) > 0;
+      const bool trained = is_gradient(w) ? l_.graph.summed_weights.count(primal_of(w)) > 0
+                                          : w != Call::none && l_.graph.weight(w).trained;
       gradients.push_back(trained ? w : Call::none);
       trains = trains || trained;
     }
     const auto exists = [&](int id) {
-      return id >= 0 ? absent_.count(id) == 0 : newest_.count(~id) > 0;
+      return is_gradient(id) ? newest_.count(primal_of(id)) > 0 : absent_.count(id) == 0;
     };
     const bool is_complete = std::all_of(call.reads.begin(), call.reads.end(), exists);
     if ((call.writes.empty() && !trains) || !is_complete) {
-      if (!is_complete && any_of(call.reads, [&](int id) { return id < 0 && exists(id); }))
+      if (!is_complete && any_of(call.reads, [&](int id) { return is_gradient(id) && exists(id); }))
         throw std::logic_error(call.name + " has gradients of some of its outputs only");
       absent_.insert(call.writes.begin(), call.writes.end());
       return;
     }
-    for (int& id : call.reads)
-      if (id < 0) id = newest_[~id];
+    const auto newest = [&](int& id) {
+      if (is_gradient(id)) id = newest_.at(primal_of(id));
+    };
+    for (int& id : call.reads) newest(id);
+    for (auto& [to, from] : call.replaces) newest(from);
     call.gradients = gradients;
     for (int w : call.gradients)
-      if (w < 0) call.writes.push_back(w);
-    for (auto& [to, from] : call.replaces)
-      if (from < 0) from = newest_.at(~from);
+      if (is_gradient(w)) call.writes.push_back(w);
     std::vector<std::pair<int, int>> written;  // values, twice if they are read twice
     for (int& id : call.writes) {
-      if (id >= 0) continue;
-      const int v = ~id;
+      if (!is_gradient(id)) continue;
+      const int v = primal_of(id);
       id = gradient_like(v);
       written.emplace_back(v, id);
       for (int& gradient : call.gradients)
-        if (gradient == ~v) gradient = ~id;
+        if (gradient == gradient_of(v)) gradient = in_place_of_weight(id);
       const auto old = newest_.find(v);
       if (!call.can_add || old == newest_.end() || l_.value(id).over_tensor == Over::sum) continue;
       call.adds = true;
@@ -147,8 +136,8 @@ class Differentiation {
       newest_.erase(old);
     }
     for (auto& [to, from] : call.replaces)
-      if (to < 0)
-        to = std::find_if(written.begin(), written.end(), [v = ~to](const auto& one) {
+      if (is_gradient(to))
+        to = std::find_if(written.begin(), written.end(), [v = primal_of(to)](const auto& one) {
                return one.first == v;
              })->second;
     l_.backward.push_back(std::move(call));

@@ -13,8 +13,7 @@ namespace {
 
 std::string names_of(const Graph& graph, const std::vector<int>& values) {
   std::string names;
-  for (int v : values)
-    names += (names.empty() ? "" : ", ") + graph.values[static_cast<std::size_t>(v)].name;
+  for (int v : values) names += (names.empty() ? "" : ", ") + graph.value(v).name;
   return names;
 }
 
@@ -27,15 +26,15 @@ plan::Span span_of(const Graph& graph, plan::Axis axis) {
 Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<int>& whole,
                  plan::Axis axis) {
   const plan::Span span = span_of(graph, axis);
-  const Value& first = graph.values[static_cast<std::size_t>(own.front())];
+  const Value& first = graph.value(own.front());
   const bool rounds =
       graph.setting.number_bytes != graph.setting.sum_bytes || first.group >= 0 || first.pieces > 1;
   std::vector<int> of_whole, of_own;
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const Value& one = graph.values[static_cast<std::size_t>(own[i])];
-    of_whole.push_back(~whole[i]);
-    of_own.push_back(~own[i]);
+    const Value& one = graph.value(own[i]);
+    of_whole.push_back(gradient_of(whole[i]));
+    of_own.push_back(gradient_of(own[i]));
     elements += one.pieces * one.rows * one.columns * span.ranks;
   }
   const std::string names = names_of(graph, own);
@@ -46,13 +45,12 @@ Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<in
   if (!rounds) return {{forward}, {backward}};
   backward.writes = graph.add_like(own, "sum of d ");
   for (int sum : backward.writes) {
-    Value& value = graph.values[static_cast<std::size_t>(sum)];
+    Value& value = graph.value(sum);
     value.element = Element::sum;
     value.keep = Keep::cheap;
     value.has_interleaved_pieces = value.pieces > 1;
   }
-  Call round{"round d " + names, backward.writes, of_own};
-  round.kernel = graph.kernels.copy;
+  Call round = graph.copy("round d " + names, backward.writes, of_own);
   round.is_by_piece = is_by_piece(graph, round);
   return {{forward}, {backward, round}};
 }
@@ -60,11 +58,11 @@ Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<in
 /// Sums `sums` over ranks, as `rows`, and gathers the gradients of these.
 Operation sum(Graph& graph, int sums, int rows) {
   const plan::Span span = span_of(graph, plan::Axis::tensor);
-  const Value& value = graph.values[static_cast<std::size_t>(sums)];
+  const Value& value = graph.value(sums);
   const std::int64_t elements = value.rows * value.columns;
   Call forward{"sum " + value.name, {sums}, {rows}};
   forward.exchange = {plan::ExchangeKind::reduce_scatter, span, elements, graph.setting.sum_bytes};
-  Call backward{"gather d " + value.name, {~rows}, {~sums}};
+  Call backward{"gather d " + value.name, {gradient_of(rows)}, {gradient_of(sums)}};
   backward.exchange = {plan::ExchangeKind::gather, span, elements, graph.setting.number_bytes};
   return {{forward}, {backward}};
 }
@@ -73,17 +71,17 @@ Operation sum(Graph& graph, int sums, int rows) {
 
 int Division::over_tensor(Graph& graph, int v, Over to) {
   if (graph.setting.pieces == 1) return v;
-  const Over from = graph.values[static_cast<std::size_t>(v)].over_tensor;
+  const Over from = graph.value(v).over_tensor;
   if (from == to) return v;
   const bool gathers = from == Over::rows && to == Over::whole;
   const auto found = summed_.find(v);
   if (found != summed_.end() && !gathers) return found->second;
   if (!gathers && !(from == Over::sum && to == Over::rows))
-    throw std::logic_error(graph.values[static_cast<std::size_t>(v)].name +
+    throw std::logic_error(graph.value(v).name +
                            " can't be brought to the layout that an operation takes it in");
   const int made = graph.add_like(v, gathers ? "all " : "sum of ");
   if (!gathers) summed_[v] = made;
-  Value& value = graph.values[static_cast<std::size_t>(made)];
+  Value& value = graph.value(made);
   value.over_tensor = to;
   value.keep = Keep::cheap;
   value.rows =
@@ -97,7 +95,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
   if (graph.setting.decoded_tokens > 0) {
     for (Value& value : graph.values) {
       const bool is_cached = any_of(own, [&](int v) {
-        const Value& one = graph.values[static_cast<std::size_t>(v)];
+        const Value& one = graph.value(v);
         return &one == &value || (one.group >= 0 && one.group == value.group);
       });
       if (!is_cached) continue;
@@ -113,7 +111,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
   if (!rest.empty()) {
     const std::vector<int> whole = graph.add_like(rest, "all ");
     for (std::size_t i = 0; i < rest.size(); ++i) {
-      Value& value = graph.values[static_cast<std::size_t>(whole[i])];
+      Value& value = graph.value(whole[i]);
       value.rows *= graph.setting.parts;
       value.over_parts = Over::whole;
       value.has_interleaved_pieces = value.pieces > 1;
@@ -129,11 +127,11 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
 
 int Division::gather_pieces(Graph& graph, int own) {
   const int all = graph.add_like(own, "all ");
-  Value& value = graph.values[static_cast<std::size_t>(all)];
+  Value& value = graph.value(all);
   value.rows *= graph.setting.pieces;
   value.pieces = 1;
   value.over_tensor = Over::whole;
-  Call forward{"gather " + graph.values[static_cast<std::size_t>(own)].name, {own}, {all}};
+  Call forward{"gather " + graph.value(own).name, {own}, {all}};
   forward.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
                       value.rows * value.columns, graph.element_bytes(value.element)};
   graph.operations.push_back({{forward}});
@@ -144,14 +142,14 @@ int Division::whole_weight(Graph& graph, int weight, bool is_summed, std::int64_
   if (graph.setting.pieces == 1) return weight;
   const auto [found, is_new] = weights_.try_emplace(weight, WholeWeight{-1, is_summed, leaves});
   if (is_new) {
-    const Weight& of = graph.weights[static_cast<std::size_t>(weight)];
+    const Weight& of = graph.weight(weight);
     found->second.value = graph.add({of.name, 1, of.elements * graph.setting.pieces});
     if (is_summed && of.trained) graph.summed_weights[found->second.value] = leaves;
   } else if (found->second.is_summed != is_summed || found->second.leaves != leaves) {
     throw std::logic_error("the gradient of a weight is summed in two ways: " +
-                           graph.weights[static_cast<std::size_t>(weight)].name);
+                           graph.weight(weight).name);
   }
-  return ~found->second.value;
+  return in_place_of_weight(found->second.value);
 }
 
 void Division::gather_weights(Graph& graph) {
@@ -161,14 +159,14 @@ void Division::gather_weights(Graph& graph) {
   std::vector<std::int64_t> leaves;  // of those gradients
   std::int64_t elements = 0, summed_elements = 0, waiting = 0;
   for (const auto& [w, of] : weights_) {
-    const Weight& weight = graph.weights[static_cast<std::size_t>(w)];
+    const Weight& weight = graph.weight(w);
     const std::int64_t all = weight.elements * graph.setting.pieces;
     weights.push_back(w);
     values.push_back(of.value);
     elements += all;
     if (!of.is_summed || !weight.trained) continue;
     summed.push_back(w);
-    gradients.push_back(~of.value);
+    gradients.push_back(gradient_of(of.value));
     leaves.push_back(of.leaves);
     summed_elements += of.leaves * all;
     waiting = std::max(waiting, (math::tree_slots(of.leaves) - 1) * all / span.ranks);
@@ -209,7 +207,7 @@ void Division::gather_weights(Graph& graph) {
 namespace {
 
 bool is_in_pieces(const Graph& graph, int id) {
-  return graph.values[static_cast<std::size_t>(id < 0 ? ~id : id)].over_tensor == Over::columns;
+  return graph.value(is_gradient(id) ? primal_of(id) : id).over_tensor == Over::columns;
 }
 
 }  // namespace
@@ -223,18 +221,16 @@ void set_pieces(const Graph& graph, Operation& operation) {
   const Setting& s = graph.setting;
   if (s.pieces == 1) return;
   const auto set = [&](Call& call) {
-    const auto is_weight = [](int id) { return id >= 0 && id != Call::none; };
     call.is_by_piece = is_by_piece(graph, call) ||
-                       (!call.takes_all_pieces &&
-                        (any_of(call.weights, is_weight) || any_of(call.gradients, is_weight)));
+                       (!call.takes_all_pieces && (any_of(call.weights, Call::is_weight) ||
+                                                   any_of(call.gradients, Call::is_weight)));
     if (!call.is_by_piece) return;
     const auto own = static_cast<double>(s.own_pieces());
     call.flops *= own;
     call.repeated_flops *= own;
     call.work = plan::times_as_long(call.work, own);
     const auto is_kept = [&](int id) {
-      return id >= 0 && is_in_pieces(graph, id) &&
-             graph.values[static_cast<std::size_t>(id)].keep != Keep::cheap;
+      return !is_gradient(id) && is_in_pieces(graph, id) && graph.value(id).keep != Keep::cheap;
     };
     if (s.chunks > 1 && call.is_by_row && call.flops > 0.0 &&
         (any_of(call.reads, is_kept) || any_of(call.writes, is_kept)))

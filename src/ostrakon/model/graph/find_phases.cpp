@@ -22,18 +22,13 @@ std::vector<std::int64_t> find_crossing(const Numbered& calls, const ValueArrays
   return bytes;
 }
 
-/// The last call that reads what each exchange brings.
-std::map<int, int> find_last_readers(const Numbered& calls) {
-  std::map<int, int> exchange_of, last;
-  for (int i = 0; i < calls.count(); ++i) {
-    for (int v : calls[i].reads)
-      if (const auto found = exchange_of.find(v); found != exchange_of.end())
-        last[found->second] = i;
-    if (!calls[i].exchange) continue;
-    for (int v : calls[i].writes) exchange_of[v] = i;
-    last[i] = i;
-  }
-  return last;
+/// The exchange that brings each value.
+std::map<int, int> find_exchanges(const Numbered& calls) {
+  std::map<int, int> exchanges;
+  for (int i = 0; i < calls.count(); ++i)
+    if (calls[i].exchange)
+      for (int v : calls[i].writes) exchanges[v] = i;
+  return exchanges;
 }
 
 }  // namespace
@@ -43,27 +38,26 @@ std::set<int> find_phases(const Listing& listing) {
   const ValueArrays arrays = find_arrays(listing, calls);
   const std::vector<std::int64_t> kept = find_crossing(calls, arrays, true);
   const std::vector<std::int64_t> crossing = find_crossing(calls, arrays, false);
-  const auto at = [](const std::vector<std::int64_t>& bytes, int call) {
-    return bytes[static_cast<std::size_t>(call)];
+  const std::map<int, int> exchange_of = find_exchanges(calls);
+  const auto for_each_read = [&](int call, const auto& act) {
+    for (int v : calls[call].reads)
+      if (const auto found = exchange_of.find(v); found != exchange_of.end()) act(found->second);
   };
-  const std::map<int, int> last_reader = find_last_readers(calls);
+  std::map<int, int> last_reader;  // of exchanges
+  for (int i = 0; i < calls.count(); ++i)
+    for_each_read(i, [&](int exchange) { last_reader[exchange] = i; });
   std::set<int> begins;
   for (int section = 0; section < 3; ++section) {
-    std::map<int, int> exchange_of;  // values
-    std::set<int> waited;            // exchanges that have been
+    std::set<int> waited;  // exchanges that have been
     int begin = calls.begins[section];
     for (int i = begin; i < calls.begins[section + 1]; ++i) {
       bool waits = false;
-      for (int v : calls[i].reads)
-        if (const auto found = exchange_of.find(v); found != exchange_of.end())
-          waits = waited.insert(found->second).second || waits;
+      for_each_read(i, [&](int exchange) { waits = waited.insert(exchange).second || waits; });
       int product = i;  // the first one of the phase
       std::set<int> reads;
       for (int j = i; j >= begin && !exchange_of.empty(); --j) {
         if (j < i && calls[j].flops > 0.0) product = j;
-        for (int v : calls[j].reads)
-          if (const auto found = exchange_of.find(v); found != exchange_of.end())
-            reads.insert(found->second);
+        for_each_read(j, [&](int exchange) { reads.insert(exchange); });
       }
       const bool is_full = reads.size() > plan::most_reads;
       // A phase waits for one exchange before it begins.
@@ -79,7 +73,6 @@ std::set<int> find_phases(const Listing& listing) {
         begins.insert(begin = best);
       }
       if (!calls[i].exchange) continue;
-      for (int v : calls[i].writes) exchange_of[v] = i;
       if (calls[i].exchange->span.ranks == 1) waited.insert(i);
       begins.insert(begin = i + 1);
     }

@@ -74,16 +74,25 @@ struct Weight {
   std::int64_t stride = 0;    ///< elements from one piece to the next
 };
 
-/// One kernel, or a few that nothing comes between. In an operation's backward ~v is the gradient
-/// of value v.
+/// Lists of an operation's backward name values, and by other numbers their gradients.
+constexpr int gradient_of(int v) { return ~v; }
+constexpr bool is_gradient(int id) { return id < 0; }
+constexpr int primal_of(int gradient) { return ~gradient; }
+
+/// Lists of weights name these by number, and by other numbers values that stand for one: a copy of
+/// it that is read, or what is written in place of its gradient.
+constexpr int in_place_of_weight(int v) { return ~v; }
+constexpr bool is_value(int entry) { return entry < 0; }
+constexpr int value_of(int entry) { return ~entry; }
+
+/// One kernel, or a few that nothing comes between.
 struct Call {
   std::string name;
-  std::vector<int> reads;   ///< values
-  std::vector<int> writes;  ///< values
-  /// Weights that it reads; ~v: a copy of one, which value v is.
-  std::vector<int> weights = {};
-  /// Where it writes gradients of weights: of which weight; `none`: it is not trained; ~v: into
-  /// value v, in an operation into the gradient of v.
+  std::vector<int> reads;         ///< values
+  std::vector<int> writes;        ///< values
+  std::vector<int> weights = {};  ///< that it reads, or values
+  /// Weights whose gradients it writes, or values, in an operation values whose gradients it
+  /// writes; `none`: of what is not trained.
   std::vector<int> gradients = {};
   std::int64_t gradient_elements = 0;  ///< of the one gradient of which it writes a part; 0: all
   /// {written, read}: the first may lie where the second does; `in_place`: it has to.
@@ -118,12 +127,20 @@ struct Call {
   std::shared_ptr<const Kernel> kernel = {};
 
   static constexpr int none = 1 << 30;
+  static constexpr bool is_weight(int entry) { return entry >= 0 && entry != none; }
   /// All values that it reads, also as weights.
   std::vector<int> all_reads() const {
     std::vector<int> all = reads;
     for (int w : weights)
-      if (w < 0) all.push_back(~w);
+      if (is_value(w)) all.push_back(value_of(w));
     return all;
+  }
+  /// Has it read value found(v) in place of each v.
+  template <class Found>
+  void read_from(const Found& found) {
+    for (int& v : reads) v = found(v);
+    for (int& w : weights)
+      if (is_value(w)) w = in_place_of_weight(found(value_of(w)));
   }
   bool writes_gradients() const {
     for (int gradient : gradients)
@@ -202,6 +219,14 @@ struct Graph {
   /// summed leaf by leaf, and the leaves last.
   std::map<int, std::int64_t> summed_weights = {};
 
+  Value& value(int v) { return values[static_cast<std::size_t>(v)]; }
+  const Value& value(int v) const { return values[static_cast<std::size_t>(v)]; }
+  Weight& weight(int w) { return weights[static_cast<std::size_t>(w)]; }
+  const Weight& weight(int w) const { return weights[static_cast<std::size_t>(w)]; }
+  std::int64_t columns_of_group(int group) const {
+    return group_columns[static_cast<std::size_t>(group)];
+  }
+
   int add(Value value) {
     values.push_back(std::move(value));
     return static_cast<int>(values.size()) - 1;
@@ -214,6 +239,15 @@ struct Graph {
   int add_like(int v, const std::string& before = "");
   /// Values like these. Those that are columns of one array are so again, of one with no others.
   std::vector<int> add_like(const std::vector<int>& all, const std::string& before);
+  /// A value like `v`, and where that is columns of an array, the same columns of an array like it,
+  /// which `groups` has for each.
+  int add_like(int v, std::map<int, int>& groups, const std::string& before = "");
+  /// A call that copies values.
+  Call copy(std::string name, std::vector<int> reads, std::vector<int> writes) const {
+    Call call{std::move(name), std::move(reads), std::move(writes)};
+    call.kernel = kernels.copy;
+    return call;
+  }
 
   std::int64_t element_bytes(Element element) const {
     return element == Element::number ? setting.number_bytes
@@ -222,8 +256,8 @@ struct Graph {
   }
   /// Bytes of a value with all its pieces.
   std::int64_t bytes_of(int v) const {
-    const Value& value = values[static_cast<std::size_t>(v)];
-    return value.pieces * value.rows * value.columns * element_bytes(value.element);
+    const Value& one = value(v);
+    return one.pieces * one.rows * one.columns * element_bytes(one.element);
   }
 };
 

@@ -27,21 +27,15 @@ class Keeping {
   explicit Keeping(Listing& listing) : l_(listing), makers_(listing.makers()) {}
 
   void run() {
+    const auto find_each = [&](int v) { return find(v); };
     for (Call call : std::exchange(l_.backward, {})) {
-      read_found(call);
-      for (auto& [to, from] : call.replaces)
-        if (const auto again = recomputed_.find(from); again != recomputed_.end())
-          from = again->second;
+      call.read_from(find_each);
+      for (auto& [to, from] : call.replaces) from = found_or(recomputed_, from, from);
       l_.backward.push_back(std::move(call));
     }
   }
 
  private:
-  void read_found(Call& call) {
-    for (int& v : call.reads) v = find(v);
-    for (int& w : call.weights)
-      if (w < 0) w = ~find(~w);
-  }
   /// The value that backward finds in place of `v`.
   int find(int v) {
     if (makers_.count(v) == 0) return v;
@@ -51,13 +45,13 @@ class Keeping {
     }
     if (recomputed_.count(v) > 0) return recomputed_[v];
     Call call = recomputation_of(l_, makers_, v);
-    read_found(call);
-    const std::vector<int> made = l_.graph.add_like(call.writes, "");
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      l_.recomputed_of[made[i]] = call.writes[i];
-      recomputed_[call.writes[i]] = made[i];
+    call.read_from([&](int read) { return find(read); });
+    std::map<int, int> made;
+    l_.write_anew(call, made);
+    for (auto [original, again] : made) {
+      l_.recomputed_of[again] = original;
+      recomputed_[original] = again;
     }
-    call.writes = made;
     l_.backward.push_back(std::move(call));
     return recomputed_[v];
   }
@@ -70,5 +64,11 @@ class Keeping {
 }  // namespace
 
 void keep(Listing& listing) { Keeping(listing).run(); }
+
+void Listing::write_anew(Call& call, std::map<int, int>& made) {
+  const std::vector<int> writes = graph.add_like(call.writes, "");
+  for (std::size_t i = 0; i < writes.size(); ++i) made[call.writes[i]] = writes[i];
+  call.writes = writes;
+}
 
 }  // namespace ostrakon::model::graph

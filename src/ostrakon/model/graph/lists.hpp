@@ -16,6 +16,17 @@ template <class List, class Item>
 bool contains(const List& list, const Item& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
+/// The item of this index, which numbers of values, calls and phases are.
+template <class List>
+decltype(auto) at(List& list, int index) {
+  return list[static_cast<std::size_t>(index)];
+}
+/// What a map has for `key`; where it has none, `other`.
+template <class Map>
+auto found_or(const Map& map, const typename Map::key_type& key, typename Map::mapped_type other) {
+  const auto found = map.find(key);
+  return found != map.end() ? found->second : other;
+}
 template <class Item>
 void append(std::vector<Item>& list, const std::vector<Item>& more) {
   list.insert(list.end(), more.begin(), more.end());

@@ -178,13 +178,11 @@ class AgainAhead {
       Call copy = calls[j];
       for (int& v : copy.writes) {
         const int made = copies[v] = l_.graph.add_like(v);
-        if (const auto of = l_.recomputed_of.find(v); of != l_.recomputed_of.end())
-          l_.recomputed_of[made] = of->second;
+        if (l_.recomputed_of.count(v) > 0) l_.recomputed_of[made] = l_.recomputed_of[v];
         v = made;
       }
       for (Call& call : group.calls)
-        for (int& v : call.reads)
-          if (const auto found = copies.find(v); found != copies.end()) v = found->second;
+        for (int& v : call.reads) v = found_or(copies, v, v);
       insert_at(group.calls, 0, std::move(copy));
     }
     groups_.push_back(std::move(group));

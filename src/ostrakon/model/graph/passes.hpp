@@ -24,8 +24,10 @@ struct Listing {
   std::map<int, int> recomputed_of =
       {};  ///< values of backward that are values of forward, made again
 
-  Value& value(int v) { return graph.values[static_cast<std::size_t>(v)]; }
-  const Value& value(int v) const { return graph.values[static_cast<std::size_t>(v)]; }
+  Value& value(int v) { return graph.value(v); }
+  const Value& value(int v) const { return graph.value(v); }
+  /// Has the call write values like those that it writes, which `made` tells of each.
+  void write_anew(Call& call, std::map<int, int>& made);
   /// The operation, and its call, that makes each value of forward.
   struct Maker {
     const Operation* operation;

@@ -27,12 +27,14 @@ struct CallPhases {
   std::vector<int> section;  // of each phase
   std::vector<int> first_calls;
   int count() const { return static_cast<int>(section.size()); }
+  int count(int wanted) const {
+    return static_cast<int>(std::count(section.begin(), section.end(), wanted));
+  }
 };
 
 bool crosses(const ValueArray& array, const CallPhases& phases) {
   return array.home == Home::workspace && array.last >= 0 &&
-         phases.of[static_cast<std::size_t>(array.first)] !=
-             phases.of[static_cast<std::size_t>(array.last)];
+         at(phases.of, array.first) != at(phases.of, array.last);
 }
 
 /// Moves arrays that later phases read to where a saved array is dead once the call that writes
@@ -51,7 +53,7 @@ class MovesToDead {
       const ValueArray& array = arrays_.all[a];
       if (!crosses(array, phases) || calls.section(array.first) != 1) continue;
       const int dead = arrays_.find_dead(array);
-      if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last == array.first)
+      if (dead >= 0 && at(arrays_.all, dead).last == array.first)
         starting[array.first].push_back(static_cast<int>(a));
     }
     std::set<int> shifted;
@@ -72,31 +74,18 @@ class MovesToDead {
 
  private:
   void read_moved(Call& call) {
-    const auto replace = [&](int& v) {
-      if (const auto found = moved_.find(v); found != moved_.end()) v = found->second;
-    };
-    for (int& v : call.reads) replace(v);
-    for (int& w : call.weights)
-      if (int v = ~w; w < 0) replace(v), w = ~v;
-    for (auto& [to, from] : call.replaces) replace(from);
+    const auto moved = [&](int v) { return found_or(moved_, v, v); };
+    call.read_from(moved);
+    for (auto& [to, from] : call.replaces) from = moved(from);
     for (int v : call.writes)
-      if (const auto found = groups_.find(l_.value(v).group); found != groups_.end())
-        l_.value(v).group = found->second;
+      l_.value(v).group = found_or(groups_, l_.value(v).group, l_.value(v).group);
   }
 
   Call move(const std::vector<int>& writes, int array) {
-    Call move{"move", {}, {}};
-    move.kernel = l_.graph.kernels.copy;
+    Call move = l_.graph.copy("move", {}, {});
     for (int v : writes) {
-      if (arrays_.of[static_cast<std::size_t>(v)] != array) continue;
-      const int to = moved_[v] = l_.graph.add_like(v);
-      if (const int group = l_.value(v).group; group >= 0) {
-        const auto [own, is_new] = groups_.try_emplace(group, -1);
-        if (is_new)
-          own->second = l_.graph.add_group(l_.graph.group_columns[static_cast<std::size_t>(group)]);
-        l_.value(to).group = own->second;
-        l_.value(to).first_column = l_.value(v).first_column;
-      }
+      if (at(arrays_.of, v) != array) continue;
+      const int to = moved_[v] = l_.graph.add_like(v, groups_);
       move.reads.push_back(v);
       move.writes.push_back(to);
       move.name += " " + l_.value(v).name;
@@ -116,15 +105,17 @@ class Placement {
   Placement(Listing listing, const std::set<int>& begins)
       : l_(std::move(listing)),
         calls_(l_),
-        phases_(calls_, begins),
+        call_phases_(calls_, begins),
         arrays_(find_arrays(l_, calls_)),
-        keeps_(static_cast<std::size_t>(phases_.count()), false),
-        scratch_(static_cast<std::size_t>(calls_.count())),
-        trees_(static_cast<std::size_t>(calls_.count())) {}
+        phases_(call_phases_.first_calls.size()),
+        placed_(static_cast<std::size_t>(calls_.count())) {}
 
   Program run() {
     program_.own_pieces = l_.graph.setting.own_pieces();
+    program_.weights = l_.graph.weights;
+    program_.deferred_phases = call_phases_.count(2);
     find_loops();
+    find_what_saves();
     describe_phases();
     place_outputs();
     place_saved();
@@ -134,33 +125,23 @@ class Placement {
       program_.deferred_bytes = std::max(program_.deferred_bytes, aligned(1));
     place_workspaces();
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
+    fill_program();
     check_places(l_, program_);
     if (l_.graph.setting.decoded_tokens == 0) check_gradients(program_);
     return std::move(program_);
   }
 
  private:
-  int phase_of(int call) const { return phases_.of[static_cast<std::size_t>(call)]; }
-  plan::Phase& phase(int p) {
-    const int section = phases_.section[static_cast<std::size_t>(p)];
-    return section == 0 ? program_.forward_phases[static_cast<std::size_t>(p)]
-                        : program_.backward_phases[static_cast<std::size_t>(p - forward_)];
-  }
-  std::vector<PlacedCall>& calls_in(int p) {
-    const int section = phases_.section[static_cast<std::size_t>(p)];
-    return section == 0 ? program_.forward[static_cast<std::size_t>(p)]
-                        : program_.backward[static_cast<std::size_t>(p - forward_)];
-  }
+  int phase_of(int call) const { return at(call_phases_.of, call); }
   /// Whether a rank has several pieces, and calls use the array for one piece after the other: then
   /// it has room for one.
   bool is_of_one_piece(const ValueArray& array) const {
     return array.pieces > 1 && array.home == Home::workspace && array.last >= 0 &&
            calls_[array.first].is_by_piece &&
-           loop_of_[static_cast<std::size_t>(array.first)] ==
-               loop_of_[static_cast<std::size_t>(array.last)];
+           first_of_loop(array.first) == first_of_loop(array.last);
   }
   /// The first and the last of the calls by piece that run with this one.
-  int first_of_loop(int call) const { return loop_of_[static_cast<std::size_t>(call)]; }
+  int first_of_loop(int call) const { return at(loop_of_, call); }
   int last_of_loop(int call) const {
     const int first = first_of_loop(call);
     while (call + 1 < calls_.count() && first_of_loop(call + 1) == first) ++call;
@@ -173,8 +154,6 @@ class Placement {
       loop_of_.push_back(continues ? loop_of_.back() : i);
     }
   }
-  /// The number of a phase in the list of forward, or of backward.
-  int number_in_list(int p) const { return p < forward_ ? p : p - forward_; }
   std::int64_t aligned(std::int64_t bytes) const {
     const std::int64_t unit = array_alignment * l_.graph.setting.number_bytes;
     return (bytes + unit - 1) / unit * unit;
@@ -185,48 +164,43 @@ class Placement {
     return offset;
   }
 
-  void describe_phases() {
-    const auto in_section = [&](int s) {
-      return static_cast<int>(std::count(phases_.section.begin(), phases_.section.end(), s));
-    };
-    forward_ = in_section(0);
-    program_.deferred_phases = in_section(2);
-    program_.forward_phases.resize(static_cast<std::size_t>(forward_));
-    program_.forward.resize(program_.forward_phases.size());
-    program_.backward_phases.resize(static_cast<std::size_t>(phases_.count() - forward_));
-    program_.backward.resize(program_.backward_phases.size());
-    program_.weights = l_.graph.weights;
-    program_.backward_reads_weights = false;
-
+  /// Finds the calls of forward without which something that is kept would not be there.
+  void find_what_saves() {
     std::set<int> needed = l_.kept;
-    saves_.assign(static_cast<std::size_t>(calls_.begins[1]), false);
     const auto is_needed = [&](int v) {
-      return needed.count(v) > 0 || (l_.value(v).whole >= 0 && needed.count(l_.value(v).whole) > 0);
+      return needed.count(v) > 0 || needed.count(l_.value(v).whole) > 0;
     };
     for (int i = calls_.begins[1]; i-- > 0;) {
-      if (!any_of(calls_[i].writes, is_needed)) continue;
-      const std::vector<int> reads = calls_[i].all_reads();
-      needed.insert(reads.begin(), reads.end());
-      for (int v : reads)
+      at(placed_, i).saves = any_of(calls_[i].writes, is_needed);
+      if (!at(placed_, i).saves) continue;
+      for (int v : calls_[i].all_reads()) {
+        needed.insert(v);
         if (l_.value(v).is_in_whole) needed.insert(l_.value(v).whole);
-      saves_[static_cast<std::size_t>(i)] = true;
+      }
     }
-    for (int p = 0; p < forward_; ++p) phase(p).recomputes = false;
+  }
+
+  void describe_phases() {
+    const int forward = call_phases_.count(0);
+    for (int p = 0; p < forward; ++p) at(phases_, p).recomputes = false;
+    program_.backward_reads_weights = false;
     for (int i = 0; i < calls_.count(); ++i) {
       const Call& call = calls_[i];
-      plan::Phase& own = phase(phase_of(i));
+      plan::Phase& own = at(phases_, phase_of(i));
       own.flops += call.flops;
       own.work += call.work;
       if (calls_.section(i) == 0) describe_forward(i, own);
       if (calls_.section(i) == 1)
-        program_.backward_reads_weights |= any_of(call.weights, [](int w) { return w >= 0; });
+        program_.backward_reads_weights |= any_of(call.weights, Call::is_weight);
       for (int v : call.reads)
-        if (const auto found = exchanged_.find(v);
-            found != exchanged_.end() && !contains(own.reads, found->second))
-          own.reads.push_back(found->second);
+        if (const int phase = found_or(exchanged_, v, -1);
+            phase >= 0 && !contains(own.reads, phase))
+          own.reads.push_back(phase);
       if (!call.exchange) continue;
       own.then = call.exchange;
-      for (int v : call.writes) exchanged_[v] = number_in_list(phase_of(i));
+      // By its number in the list of forward, or of backward.
+      for (int v : call.writes)
+        exchanged_[v] = phase_of(i) - (calls_.section(i) == 0 ? 0 : forward);
     }
   }
 
@@ -235,23 +209,33 @@ class Placement {
     own.writes_output |= any_of(call.writes, [&](int v) {
       return contains(l_.graph.outputs, v) || contains(l_.graph.outputs, l_.value(v).whole);
     });
-    if (!saves_[static_cast<std::size_t>(i)]) return;
+    if (!at(placed_, i).saves) return;
     own.recomputes = true;
     own.recompute_flops += call.flops;
     own.recompute_work += call.work;
   }
 
-  void place_outputs() {
-    for (std::size_t i = 0; i < l_.graph.outputs.size(); ++i) {
-      const int v = l_.graph.outputs[i];
-      set_offset(v, append(program_.output_bytes, l_.graph.bytes_of(v)));
+  void fill_program() {
+    for (int p = 0; p < call_phases_.count(); ++p) {
+      const bool is_forward = at(call_phases_.section, p) == 0;
+      (is_forward ? program_.forward_phases : program_.backward_phases).push_back(at(phases_, p));
+      (is_forward ? program_.forward : program_.backward).emplace_back();
     }
+    for (int i = 0; i < calls_.count(); ++i) {
+      const int p = phase_of(i), forward = call_phases_.count(0);
+      (p < forward ? at(program_.forward, p) : at(program_.backward, p - forward))
+          .push_back(std::move(at(placed_, i)));
+    }
+  }
+
+  void place_outputs() {
+    for (int v : l_.graph.outputs)
+      set_offset(v, append(program_.output_bytes, l_.graph.bytes_of(v)));
     std::int64_t end = 0;
     for (int v : l_.output_gradients) set_offset(v, append(end, l_.graph.bytes_of(v)));
   }
   void set_offset(int v, std::int64_t offset) {
-    const int of = arrays_.of[static_cast<std::size_t>(v)];
-    if (of >= 0) arrays_.all[static_cast<std::size_t>(of)].offset = offset;
+    if (const int of = at(arrays_.of, v); of >= 0) at(arrays_.all, of).offset = offset;
   }
 
   void place_saved() {
@@ -267,7 +251,7 @@ class Placement {
     for (ValueArray& array : arrays_.all) {
       if (array.home == Home::handed && phase_of(array.first) != phase_of(array.last))
         array.home = Home::workspace;
-      if (crosses(array, phases_)) in_order.push_back(&array);
+      if (crosses(array, call_phases_)) in_order.push_back(&array);
     }
     std::sort(in_order.begin(), in_order.end(),
               [](const ValueArray* a, const ValueArray* b) { return a->first < b->first; });
@@ -277,8 +261,8 @@ class Placement {
         throw std::logic_error("what " + calls_[array->first].name + " writes, and " +
                                calls_[array->last].name + " reads in backward, is not saved");
       const int dead = calls_.section(array->first) == 0 ? -1 : arrays_.find_dead(*array);
-      if (dead >= 0 && arrays_.all[static_cast<std::size_t>(dead)].last < array->first) {
-        ValueArray& saved = arrays_.all[static_cast<std::size_t>(dead)];
+      if (dead >= 0 && at(arrays_.all, dead).last < array->first) {
+        ValueArray& saved = at(arrays_.all, dead);
         array->home = Home::saved;
         array->offset = saved.offset;
         array->is_guest = true;
@@ -294,7 +278,7 @@ class Placement {
         array->is_guest = true;
       } else {
         for (int p = phase_of(array->first); p < phase_of(array->last); ++p)
-          keeps_[static_cast<std::size_t>(p)] = true;
+          at(phases_, p).keeps_workspace = true;
       }
     }
   }
@@ -310,31 +294,32 @@ class Placement {
   void place_workspaces() {
     std::vector<Workspace> workspaces;
     std::vector<std::size_t> workspace_of;  // phases
-    for (int p = 0; p < phases_.count(); ++p) {
-      const bool shares = p > 0 && keeps_[static_cast<std::size_t>(p) - 1];
-      if (shares)
-        phase(p - 1).keeps_workspace = true;
-      else
-        workspaces.push_back({p, phases_.first_calls[static_cast<std::size_t>(p)]});
+    for (int p = 0; p < call_phases_.count(); ++p) {
+      if (p == 0 || !at(phases_, p - 1).keeps_workspace)
+        workspaces.push_back({p, at(call_phases_.first_calls, p)});
       workspace_of.push_back(workspaces.size() - 1);
     }
     const auto put = [&](int first, int last, std::int64_t& offset, std::int64_t bytes) {
       if (bytes == 0) return;
-      Workspace& own = workspaces[workspace_of[static_cast<std::size_t>(phase_of(first))]];
+      Workspace& own = workspaces[at(workspace_of, phase_of(first))];
       own.rectangles.push_back({first - own.first_call, last - own.first_call, aligned(bytes)});
       own.calls = std::max(own.calls, own.rectangles.back().last + 1);
       own.arrays.emplace_back(&offset, bytes);
     };
     put_arrays(put);
     for (int i = 0; i < calls_.count(); ++i) {
-      std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(i)];
-      offsets.resize(calls_[i].scratch.size());
-      for (std::size_t s = 0; s < offsets.size(); ++s) put(i, i, offsets[s], calls_[i].scratch[s]);
-      put(first_of_loop(i), last_of_loop(i), trees_[static_cast<std::size_t>(i)], tree_bytes(i));
+      PlacedCall& placed = at(placed_, i);
+      for (std::int64_t bytes : calls_[i].scratch)
+        placed.scratch.push_back({Home::workspace, 0, 1, bytes, bytes, Element::byte});
+      for (Place& scratch : placed.scratch) put(i, i, scratch.offset, scratch.columns);
+      placed.sum = sum_of(i);
+      placed.loop = first_of_loop(i);
+      placed.tree = {Home::workspace, 0, 1, tree_bytes(i), tree_bytes(i), Element::byte};
+      put(first_of_loop(i), last_of_loop(i), placed.tree.offset, placed.tree.columns);
     }
     for (Workspace& own : workspaces) {
       plan::place(own.rectangles, own.calls, 0);
-      std::int64_t& bytes = phase(own.phase).workspace_bytes;
+      std::int64_t& bytes = at(phases_, own.phase).workspace_bytes;
       for (std::size_t r = 0; r < own.rectangles.size(); ++r) {
         *own.arrays[r].first = own.rectangles[r].offset;
         bytes = std::max(bytes, own.rectangles[r].offset + own.arrays[r].second);
@@ -352,11 +337,10 @@ class Placement {
         put(first_of_loop(array.first), last_of_loop(array.last), array.offset, array.bytes);
     }
     for (int i = 0; i < calls_.begins[1]; ++i)
-      if (!saves_[static_cast<std::size_t>(i)] && calls_[i].exchange)
+      if (!at(placed_, i).saves && calls_[i].exchange)
         for (int v : calls_[i].reads) {
-          ValueArray& array =
-              arrays_.all[static_cast<std::size_t>(arrays_.of[static_cast<std::size_t>(v)])];
-          if (array.home == Home::handed && saves_[static_cast<std::size_t>(array.first)])
+          ValueArray& array = at(arrays_.all, at(arrays_.of, v));
+          if (array.home == Home::handed && at(placed_, array.first).saves)
             put(first_of_loop(array.first), last_of_loop(array.last), array.spare, array.bytes);
         }
   }
@@ -373,7 +357,7 @@ class Placement {
     const int sum = sum_of(call);
     if (sum < 0) return 0;
     return (math::tree_slots(program_.own_pieces) - 1) *
-           l_.graph.bytes_of(calls_[call].writes[static_cast<std::size_t>(sum)]);
+           l_.graph.bytes_of(at(calls_[call].writes, sum));
   }
 
   Place place_of(int call, int v, bool is_written) {
@@ -383,7 +367,7 @@ class Placement {
     Place place{array.home,    array.offset,  value.rows,     value.columns,
                 value.columns, value.element, value.is_cached};
     if (value.group >= 0) {
-      place.stride = l_.graph.group_columns[static_cast<std::size_t>(value.group)];
+      place.stride = l_.graph.columns_of_group(value.group);
       place.offset += value.first_column * element;
     }
     place.pieces = value.pieces;
@@ -409,52 +393,32 @@ class Placement {
       if (!value.has_interleaved_pieces) place.piece_stride *= s.chunks;
     }
     if (array.home == Home::exchanged && !is_written) {
-      const std::vector<int>& reads = phase(phase_of(call)).reads;
+      const std::vector<int>& reads = at(phases_, phase_of(call)).reads;
       if (reads.size() > 1 && reads[1] == exchanged_.at(v)) place.home = Home::second_exchanged;
     }
     return place;
   }
-  std::vector<Place> places_of_scratch(int call) const {
-    std::vector<Place> places;
-    const std::vector<std::int64_t>& offsets = scratch_[static_cast<std::size_t>(call)];
-    for (std::size_t s = 0; s < offsets.size(); ++s) {
-      const std::int64_t bytes = calls_[call].scratch[s];
-      places.push_back({Home::workspace, offsets[s], 1, bytes, bytes, Element::byte});
-    }
-    // Sums of some pieces wait as long as calls run for one piece after the other.
-    for (int i = first_of_loop(call); i <= last_of_loop(call); ++i)
-      if (const std::int64_t bytes = tree_bytes(i); bytes > 0)
-        places.push_back(
-            {Home::workspace, trees_[static_cast<std::size_t>(i)], 1, bytes, bytes, Element::byte});
-    return places;
-  }
   void place_call(int i) {
-    PlacedCall placed;
+    PlacedCall& placed = at(placed_, i);
     placed.call = calls_[i];
     for (int v : placed.call.reads) placed.reads.push_back(place_of(i, v, false));
     for (int v : placed.call.writes) placed.writes.push_back(place_of(i, v, true));
     for (int w : placed.call.weights)
-      placed.weights.push_back(w < 0 ? place_of(i, ~w, false) : Place());
+      placed.weights.push_back(is_value(w) ? place_of(i, value_of(w), false) : Place());
     for (int g : placed.call.gradients)
-      placed.gradients.push_back(g < 0 ? place_of(i, ~g, true) : Place());
-    placed.scratch = places_of_scratch(i);
-    placed.sum = sum_of(i);
-    placed.loop = first_of_loop(i);
-    placed.tree.offset = trees_[static_cast<std::size_t>(i)];
-    placed.tree.columns = tree_bytes(i);
-    if (calls_.section(i) == 0) placed.saves = saves_[static_cast<std::size_t>(i)];
-    calls_in(phase_of(i)).push_back(std::move(placed));
+      placed.gradients.push_back(is_value(g) ? place_of(i, value_of(g), true) : Place());
+    // Sums of some pieces wait as long as calls run for one piece after the other.
+    for (int other = first_of_loop(i); other <= last_of_loop(i); ++other)
+      if (at(placed_, other).tree.columns > 0) placed.scratch.push_back(at(placed_, other).tree);
   }
 
   const Listing l_;
   const Numbered calls_;
-  const CallPhases phases_;
+  const CallPhases call_phases_;
   ValueArrays arrays_;
-  int forward_ = 0;  // phases of forward
-  std::vector<bool> saves_, keeps_;
-  std::map<int, int> exchanged_;  // values, by the phase that hands them over
-  std::vector<std::vector<std::int64_t>> scratch_;
-  std::vector<std::int64_t> trees_;  // offsets
+  std::vector<plan::Phase> phases_;  // those of forward, then those of backward
+  std::vector<PlacedCall> placed_;   // by call
+  std::map<int, int> exchanged_;     // values, by the phase that hands them over
   std::vector<int> loop_of_;         // of each call, the first one of its loop
   Program program_;
 };

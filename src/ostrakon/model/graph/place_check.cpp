@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <stdexcept>
+#include <tuple>
 #include <vector>
 
 namespace ostrakon::model::graph {
@@ -57,90 +58,94 @@ bool overlap_in_runs(const Graph& graph, const Place& a, const Place& b) {
   });
 }
 
-/// A phase of forward or backward. Phases that keep their workspace have one.
-struct AtPhase {
-  const plan::Phases* list;
-  int number;
-  int workspace;  // of all
-};
-
 /// A call for one of a rank's pieces, or for all of them.
 struct Step {
   const PlacedCall* placed;
   std::int64_t piece;
-  AtPhase at;
+  bool is_forward;
+  int phase;                      // of forward, or of backward
+  const std::vector<int>* reads;  // exchanges that the phase reads
+  int workspace;                  // phases that keep their workspace have one
 };
 
-/// A value, or a piece of one, that was written and not read for the last time.
-struct Live {
+/// A value, or a piece of one, that was written, and where.
+struct Content {
   int v;
   std::int64_t piece;
   Place place;
-  int last;  // step that needs it; -1: none
 };
 
-/// What is live in a buffer, by where it begins.
-struct BufferContent {
-  std::multimap<std::int64_t, Live> live;
+/// A buffer with what lies there, by where it begins. None of it overlaps.
+struct Buffer {
+  std::multimap<std::int64_t, Content> contents;
   std::int64_t longest = 0;
 };
 
-/// Walks over the calls in the order in which they run, and keeps what is live.
+/// Home, whether of forward, and the number of the workspace or of the exchange.
+using BufferName = std::tuple<Home, bool, int>;
+
+/// Where something begins.
+struct Spot {
+  BufferName buffer;
+  std::int64_t offset;
+};
+
+/// Runs the calls on buffers that hold names of values: what is written takes the place of all that
+/// it overlaps, and what is read has to be there.
 class PlaceCheck {
  public:
   PlaceCheck(const Listing& listing, const Program& program, bool only_saves)
-      : l_(listing),
-        program_(program),
-        only_saves_(only_saves),
-        last_(l_.graph.values.size()),
-        found_(l_.graph.values.size()) {
-    add_steps(program.forward, program.forward_phases);
+      : l_(listing), program_(program), only_saves_(only_saves) {
+    const Graph& g = l_.graph;
+    const std::int64_t input = g.input < 0 ? 0 : g.bytes_of(g.input);
+    bytes_ = {{{Home::input, true, 0}, input},
+              {{Home::output, true, 0}, program.output_bytes},
+              {{Home::gradient, true, 0}, std::max(program.output_bytes, input)},
+              {{Home::saved, true, 0}, program.saved_bytes},
+              {{Home::deferred, true, 0}, program.deferred_bytes}};
+    add_steps(program.forward, program.forward_phases, true);
     forward_ = steps_.size();
-    if (!only_saves) add_steps(program.backward, program.backward_phases);
+    if (!only_saves) add_steps(program.backward, program.backward_phases, false);
+    const int deferred = static_cast<int>(program.backward.size()) - program.deferred_phases;
+    for (at_once_ = forward_; at_once_ < steps_.size() && steps_[at_once_].phase < deferred;)
+      ++at_once_;
     for (const Step& step : steps_)
       for (int v : step.placed->call.writes) {
         written_.insert(v);
         if (l_.value(v).whole >= 0) chunks_of_[l_.value(v).whole].insert(v);
       }
-    for (std::size_t v = 0; v < last_.size(); ++v) {
-      last_[v].assign(static_cast<std::size_t>(l_.graph.values[v].pieces), -1);
-      found_[v].assign(last_[v].size(), nullptr);
-    }
-    find_last_reads();
   }
 
   void run() {
-    expiring_.resize(steps_.size() + 2);
     for (now_ = 0; now_ < steps_.size(); ++now_) {
-      if (now_ == forward_) begin_backward();
-      check_ends();
-      check_reads();
-      check_writes();
-      check_scratch();
-      for (const auto& [buffer, live] : expiring_[now_]) remove(buffer, live);
+      if (now_ == forward_) end_forward();
+      if (now_ == at_once_) require_gradient();
+      run_step();
     }
-    if (only_saves_) return;
-    for (int output : l_.graph.outputs)
-      for (int v : sources_of(output))
-        if (was_written_.count({v, 0}) == 0)
-          throw std::logic_error("no call writes the output " + l_.value(v).name);
+    if (now_ == forward_) end_forward();
+    if (now_ == at_once_) require_gradient();
   }
 
  private:
-  using Content = std::multimap<std::int64_t, Live>::iterator;
-
   /// Neighbouring calls of a loop run for the first piece, then for the second, and so on.
-  void add_steps(const std::vector<std::vector<PlacedCall>>& phases, const plan::Phases& list) {
+  void add_steps(const std::vector<std::vector<PlacedCall>>& phases, const plan::Phases& list,
+                 bool is_forward) {
     for (std::size_t p = 0; p < phases.size(); ++p) {
+      const int number = static_cast<int>(p);
       if (p == 0 || !list[p - 1].keeps_workspace) ++workspaces_;
-      const AtPhase at{&list, static_cast<int>(p), workspaces_};
+      bytes_[{Home::workspace, is_forward, workspaces_}] = plan::workspace_bytes(list, number);
+      if (list[p].then) {
+        bytes_[{Home::handed, is_forward, number}] = list[p].then->bytes_in();
+        bytes_[{Home::exchanged, is_forward, number}] = list[p].then->bytes_out();
+      }
       const std::vector<PlacedCall>& calls = phases[p];
       for (std::size_t i = 0, end = 0; i < calls.size(); i = end) {
         for (end = i + 1; end < calls.size() && calls[end].loop == calls[i].loop;) ++end;
         const std::int64_t times = calls[i].call.is_by_piece ? program_.own_pieces : 1;
         for (std::int64_t piece = 0; piece < times; ++piece)
           for (std::size_t c = i; c < end; ++c)
-            if (calls[c].saves || !only_saves_) steps_.push_back({&calls[c], piece, at});
+            if (calls[c].saves || !only_saves_)
+              steps_.push_back({&calls[c], piece, is_forward, number, &list[p].reads, workspaces_});
       }
     }
   }
@@ -153,56 +158,11 @@ class PlaceCheck {
   }
   const Step& step() const { return steps_[now_]; }
   const Call& call() const { return step().placed->call; }
-  /// Tells which pieces of a value a step takes or makes.
-  std::pair<std::int64_t, std::int64_t> pieces_here(const Step& step, int v) const {
+  /// Tells which pieces of a value this step takes or makes.
+  std::pair<std::int64_t, std::int64_t> pieces_here(int v) const {
     if (l_.value(v).pieces == 1) return {0, 1};
-    if (!step.placed->call.is_by_piece) return {0, l_.value(v).pieces};
-    return {step.piece, step.piece + 1};
-  }
-  int& last_of(int v, std::int64_t piece) {
-    return last_[static_cast<std::size_t>(v)][static_cast<std::size_t>(piece)];
-  }
-  const Live*& found(int v, std::int64_t piece) {
-    return found_[static_cast<std::size_t>(v)][static_cast<std::size_t>(piece)];
-  }
-
-  /// The last step that needs each value. Outputs are needed behind forward, and the gradient of
-  /// the input behind backward.
-  void find_last_reads() {
-    int gradient = -1, backward = 0;
-    const int deferred = static_cast<int>(program_.backward.size()) - program_.deferred_phases;
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-      const Step& step = steps_[s];
-      for (int of : step.placed->call.all_reads())
-        for (int v : sources_of(of)) {
-          const auto [first, end] = pieces_here(step, v);
-          for (std::int64_t piece = first; piece < end; ++piece)
-            last_of(v, piece) = static_cast<int>(s);
-        }
-      for (int v : step.placed->call.writes)
-        if (l_.in_gradient.count(v) > 0) gradient = v;
-      if (s < forward_ || step.at.number < deferred) backward = static_cast<int>(s) + 1;
-    }
-    for (int v : l_.graph.outputs)
-      for (int one : sources_of(v)) last_of(one, 0) = static_cast<int>(forward_);
-    if (gradient >= 0) last_of(gradient, 0) = backward;
-  }
-
-  void begin_backward() {
-    if (l_.graph.setting.is_loss) {  // evaluation has the one, training the other
-      buffers_.clear();
-      was_written_.clear();
-      for (auto& pieces : found_) pieces.assign(pieces.size(), nullptr);
-      for (auto& expiring : expiring_) expiring.clear();
-    }
-    for (int v : l_.output_gradients)
-      for (const Step& step : steps_) {
-        const auto& reads = step.placed->call.reads;
-        const auto read = std::find(reads.begin(), reads.end(), v);
-        if (read == reads.end()) continue;
-        add(v, 0, step.placed->reads[static_cast<std::size_t>(read - reads.begin())]);
-        break;
-      }
+    if (!call().is_by_piece) return {0, l_.value(v).pieces};
+    return {step().piece, step().piece + 1};
   }
 
   /// Where it lies in this walk.
@@ -212,159 +172,165 @@ class PlaceCheck {
     place.offset = place.spare;
     return place;
   }
-  /// A buffer of its own for each workspace and each exchange.
-  std::pair<Home, int> buffer_of(const Place& place) const {
-    if (place.home == Home::workspace) return {place.home, step().at.workspace};
-    if (place.home != Home::exchanged) return {place.home, 0};
-    return {place.home, 2 * step().at.number + (now_ < forward_ ? 0 : 1)};
-  }
-  void add(int v, std::int64_t piece, const Place& place) {
-    const auto buffer = buffer_of(place);
-    BufferContent& content = buffers_[buffer];
-    const int last = last_of(v, piece);
-    content.longest = std::max(content.longest, hull_end(place) - place.offset);
-    const Content made = content.live.emplace(place.offset, Live{v, piece, place, last});
-    found(v, piece) = &made->second;
-    workspace_of_[v] = step().at.workspace;
-    expiring_[std::max(static_cast<std::size_t>(std::max(last, 0)), now_)].emplace_back(buffer,
-                                                                                        made);
-  }
-  void remove(const std::pair<Home, int>& buffer, Content live) {
-    found(live->second.v, live->second.piece) = nullptr;
-    buffers_[buffer].live.erase(live);
+  BufferName buffer_of(const Place& place, bool is_written) const {
+    const bool is_forward = step().is_forward;
+    switch (place.home) {
+      case Home::workspace:
+        return {Home::workspace, is_forward, step().workspace};
+      case Home::handed:
+        return {Home::handed, is_forward, step().phase};
+      case Home::exchanged:
+        return {Home::exchanged, is_forward, is_written ? step().phase : step().reads->at(0)};
+      case Home::second_exchanged:
+        return {Home::exchanged, is_forward, step().reads->at(1)};
+      default:
+        return {place.home, true, 0};
+    }
   }
   std::int64_t hull_end(const Place& place) const {
     std::int64_t end = place.offset;
     for (const Place& run : runs_of(l_.graph, place)) end = std::max(end, end_of(l_.graph, run));
     return end;
   }
-  /// What is live and lies there.
-  template <class Act>
-  void for_each_beside(const Place& place, const Act& act) {
-    const auto found = buffers_.find(buffer_of(place));
-    if (place.columns == 0 || found == buffers_.end()) return;
-    const auto& live = found->second.live;
+
+  void run_step() {
+    check_reads(false);
+    for (const Place& own : step().placed->scratch) take(own, -1);
+    check_reads(false);  // and no scratch lies there
+    for (std::size_t i = 0; i < call().writes.size(); ++i)
+      write(call().writes[i], at(step().placed->writes[i]));
+    check_reads(true);
+    for (const Place& own : step().placed->scratch) take(own, -1);  // nor where results are
+  }
+
+  /// Takes the room from all but value `own`.
+  void take(const Place& place, int own) {
+    const BufferName name = buffer_of(place, true);
+    if (place.columns == 0) return;
     const std::int64_t end = hull_end(place);
-    for (auto one = live.lower_bound(place.offset - found->second.longest);
-         one != live.end() && one->first < end; ++one)
-      if (overlap_in_runs(l_.graph, place, one->second.place)) act(one->second);
-  }
-  bool is_needed(const Live& one) const { return one.last >= static_cast<int>(now_); }
-  void fail(const char* what, int v) const {
-    throw std::logic_error(call().name + what + l_.value(v).name);
-  }
-
-  std::int64_t bytes_of(const Place& place, bool is_written) const {
-    const plan::Phases& list = *step().at.list;
-    const plan::Phase& own = list[static_cast<std::size_t>(step().at.number)];
-    const auto brought = [&](std::size_t index) {
-      if (index >= own.reads.size()) return std::int64_t{0};
-      return list[static_cast<std::size_t>(own.reads[index])].then->bytes_out();
-    };
-    const Graph& g = l_.graph;
-    switch (place.home) {
-      case Home::workspace:
-        return plan::workspace_bytes(list, step().at.number);
-      case Home::input:
-        return g.bytes_of(g.input);
-      case Home::output:
-        return program_.output_bytes;
-      case Home::gradient:
-        return std::max(program_.output_bytes, g.input < 0 ? 0 : g.bytes_of(g.input));
-      case Home::saved:
-        return program_.saved_bytes;
-      case Home::deferred:
-        return program_.deferred_bytes;
-      case Home::handed:
-        return own.then ? own.then->bytes_in() : 0;
-      case Home::exchanged:
-        return is_written ? own.then->bytes_out() : brought(0);
-      case Home::second_exchanged:
-        return brought(1);
-    }
-    return 0;
-  }
-
-  void check_ends() const {
-    const auto check = [&](const std::vector<Place>& places, bool is_written) {
-      for (const Place& one : places) {
-        const Place place = at(one);
-        if (place.columns > 0 &&
-            hull_end(piece_of(place, place.pieces - 1)) > bytes_of(place, is_written))
-          throw std::logic_error(call().name + " reaches beyond the end of a buffer");
+    if (end > bytes_.at(name))
+      throw std::logic_error(call().name + " reaches beyond the end of a buffer");
+    auto& [contents, longest] = buffers_[name];
+    for (auto one = contents.lower_bound(place.offset - longest);
+         one != contents.end() && one->first < end;) {
+      const Content& there = one->second;
+      if (there.v == own || !overlap_in_runs(l_.graph, place, there.place)) {
+        ++one;
+        continue;
       }
-    };
-    check(step().placed->reads, false);
-    check(step().placed->weights, false);
-    check(step().placed->writes, true);
-    check(step().placed->scratch, true);
+      found_.erase({there.v, there.piece});
+      taken_by_[there.v] = call().name;
+      one = contents.erase(one);
+    }
   }
 
-  void check_reads() {
-    for (int of : call().all_reads())
+  void write(int w, const Place& place) {
+    const auto [first, end] = pieces_here(w);
+    // Each piece adds to a sum.
+    const bool continues = step().piece > 0 && l_.value(w).over_tensor == Over::sum;
+    if (continues) require(w, 0);
+    for (std::int64_t piece = first; piece < end; ++piece) {
+      const Place own = piece_of(place, piece);
+      if (!continues && !was_written_.insert({w, piece}).second)
+        throw std::logic_error(call().name + " writes a second time: " + l_.value(w).name);
+      take(own, w);
+      if (!continues) put(w, piece, own);
+    }
+    if (l_.in_gradient.count(w) > 0) gradient_ = w;
+  }
+  void put(int v, std::int64_t piece, const Place& place) {
+    const BufferName name = buffer_of(place, true);
+    Buffer& buffer = buffers_[name];
+    buffer.longest = std::max(buffer.longest, hull_end(place) - place.offset);
+    buffer.contents.emplace(place.offset, Content{v, piece, place});
+    found_[{v, piece}] = {name, place.offset};
+  }
+
+  /// Throws unless it lies in a buffer; returns where.
+  const Spot& require(int v, std::int64_t piece) const {
+    const auto found = found_.find({v, piece});
+    if (found != found_.end()) return found->second;
+    const auto taken = taken_by_.find(v);
+    if (taken == taken_by_.end()) fail(v);
+    throw std::logic_error(taken->second + " overwrites " + l_.value(v).name);
+  }
+  [[noreturn]] void fail(int v) const {
+    throw std::logic_error(call().name +
+                           " reads before it is written, or after it is lost: " + l_.value(v).name);
+  }
+  /// `is_behind`: what this call may replace need not be there any more.
+  void check_reads(bool is_behind) {
+    const auto check = [&](int of, const Place& place) {
+      const BufferName name = buffer_of(at(place), false);
+      if (place.columns > 0 && hull_end(piece_of(at(place), place.pieces - 1)) > bytes_.at(name))
+        throw std::logic_error(call().name + " reaches beyond the end of a buffer");
       for (int v : sources_of(of)) {
-        if (v == l_.graph.input) continue;
-        const auto [first, end] = pieces_here(step(), v);
+        if (v == l_.graph.input || (is_behind && is_replaced(of))) continue;
+        const auto [first, end] = pieces_here(v);
         for (std::int64_t piece = first; piece < end; ++piece) {
-          const Live* one = found(v, piece);
-          if (one == nullptr ||
-              (one->place.home == Home::workspace && workspace_of_[v] != step().at.workspace))
-            fail(" reads before it is written, or after it is lost: ", v);
+          const auto& [buffer, offset] = require(v, piece);
+          const bool is_elsewhere = v == of && offset != piece_of(at(place), piece).offset;
+          if (buffer != name || is_elsewhere) fail(v);
         }
       }
-    for (auto [to, from] : call().replaces) {
-      const Place *a = place_of(to), *b = place_of(from);
-      const bool is_there = a->home == b->home && a->offset == b->offset;
-      const bool adds = call().adds && !call().adds_from_anywhere && from == call().reads.back();
-      if (!is_there && (call().in_place || adds))
-        fail(" works in place, but elsewhere than where this lies: ", from);
-    }
-  }
-  /// Finds where this call has a value; null: it does not have it.
-  const Place* place_of(int v) const {
+    };
     const PlacedCall& placed = *step().placed;
-    for (std::size_t i = 0; i < placed.call.writes.size(); ++i)
-      if (placed.call.writes[i] == v) return &placed.writes[i];
-    for (std::size_t i = 0; i < placed.call.reads.size(); ++i)
-      if (placed.call.reads[i] == v) return &placed.reads[i];
-    return nullptr;
-  }
-
-  void check_writes() {
-    for (std::size_t i = 0; i < call().writes.size(); ++i) {
-      const int w = call().writes[i];
-      const auto [first, end] = pieces_here(step(), w);
-      // Each piece adds to a sum.
-      const bool continues = step().piece > 0 && l_.value(w).over_tensor == Over::sum;
-      for (std::int64_t piece = first; piece < end; ++piece) {
-        const Place place = piece_of(at(step().placed->writes[i]), piece);
-        if (!continues && !was_written_.insert({w, piece}).second)
-          fail(" writes a second time: ", w);
-        for_each_beside(place, [&](const Live& one) {
-          if (one.v != w && is_needed(one) && !may_replace(w, piece, place, one))
-            fail(" overwrites ", one.v);
-        });
-        if (!continues) add(w, piece, place);
-      }
+    for (std::size_t i = 0; i < call().reads.size(); ++i) check(call().reads[i], placed.reads[i]);
+    for (std::size_t i = 0; i < call().weights.size(); ++i)
+      if (is_value(call().weights[i])) check(value_of(call().weights[i]), placed.weights[i]);
+    if (is_behind) return;
+    for (auto [to, from] : call().replaces) {
+      const bool adds = call().adds && !call().adds_from_anywhere && from == call().reads.back();
+      if (!is_where(to, from) && (call().in_place || adds))
+        throw std::logic_error(
+            call().name +
+            " works in place, but elsewhere than where this lies: " + l_.value(from).name);
     }
   }
-  /// Whether value `w`, written there, may replace this one. A chunk is replaced with all others of
-  /// the value.
-  bool may_replace(int w, std::int64_t piece, const Place& place, const Live& one) const {
-    const int v = l_.value(one.v).is_in_whole ? l_.value(one.v).whole : one.v;
-    if (one.last != static_cast<int>(now_) || one.piece != piece ||
-        !contains(call().replaces, std::pair{w, v}))
-      return false;
-    const Place replaced = piece_of(*place_of(v), piece);
-    return place.offset == replaced.offset && end_of(l_.graph, place) == end_of(l_.graph, replaced);
+  bool is_replaced(int v) const {
+    return any_of(call().replaces,
+                  [&](const auto& one) { return one.second == v && is_where(one.first, v); });
+  }
+  /// Whether this call has the two at one place.
+  bool is_where(int to, int from) const {
+    const Place a = at(place_of(*step().placed, to)), b = at(place_of(*step().placed, from));
+    return a.home == b.home && a.offset == b.offset && end_of(l_.graph, a) == end_of(l_.graph, b);
+  }
+  static const Place& place_of(const PlacedCall& placed, int v) {
+    for (std::size_t i = 0; i < placed.call.writes.size(); ++i)
+      if (placed.call.writes[i] == v) return placed.writes[i];
+    const auto read = std::find(placed.call.reads.begin(), placed.call.reads.end(), v);
+    return placed.reads.at(static_cast<std::size_t>(read - placed.call.reads.begin()));
   }
 
-  void check_scratch() {
-    for (const Place& own : step().placed->scratch)
-      for_each_beside(own, [&](const Live& one) {
-        if (is_needed(one) || contains(call().writes, one.v))
-          fail(" works where this lies: ", one.v);
+  void require_result(int of) const {
+    for (int v : sources_of(of))
+      for (std::int64_t piece = 0; piece < l_.value(v).pieces; ++piece) {
+        if (was_written_.count({v, piece}) == 0)
+          throw std::logic_error("no call writes " + l_.value(v).name);
+        require(v, piece);
+      }
+  }
+  void require_gradient() const {
+    if (gradient_ >= 0) require_result(gradient_);
+  }
+  /// What comes of forward is there; then so are the gradients of outputs.
+  void end_forward() {
+    const std::set<int> outputs(l_.graph.outputs.begin(), l_.graph.outputs.end());
+    const bool decodes = l_.graph.setting.decoded_tokens > 0;  // what is kept may be replaced
+    if (!only_saves_ || !decodes)
+      for (int v : only_saves_ ? program_.kept : outputs) require_result(v);
+    if (l_.graph.setting.is_loss) {  // evaluation has the one, training the other
+      buffers_.clear();
+      found_.clear();
+      was_written_.clear();
+    }
+    for (int v : l_.output_gradients) {
+      const auto reader = std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) {
+        return contains(step.placed->call.reads, v);
       });
+      if (reader != steps_.end()) put(v, 0, place_of(*reader->placed, v));
+    }
   }
 
   const Listing& l_;
@@ -372,14 +338,14 @@ class PlaceCheck {
   const bool only_saves_;
   std::vector<Step> steps_;
   int workspaces_ = 0;
-  std::size_t forward_ = 0, now_ = 0;
+  std::size_t forward_ = 0, at_once_ = 0, now_ = 0;  // steps up to their ends
+  int gradient_ = -1;                                // what was written last in the unit's gradient
   std::set<int> written_;
   std::map<int, std::set<int>> chunks_of_;  // of a value, those that are written
-  std::vector<std::vector<int>> last_;      // steps, by value and piece
-  std::vector<std::vector<const Live*>> found_;
-  std::map<int, int> workspace_of_;
-  std::map<std::pair<Home, int>, BufferContent> buffers_;
-  std::vector<std::vector<std::pair<std::pair<Home, int>, Content>>> expiring_;  // by step
+  std::map<BufferName, std::int64_t> bytes_;
+  std::map<BufferName, Buffer> buffers_;
+  std::map<std::pair<int, std::int64_t>, Spot> found_;  // values and pieces that are there
+  std::map<int, std::string> taken_by_;                 // calls that have overwritten values
   std::set<std::pair<int, std::int64_t>> was_written_;
 };
 
@@ -394,7 +360,7 @@ void check_gradients(const Program& program) {
   for (const std::vector<PlacedCall>& phase : program.backward)
     for (const PlacedCall& placed : phase)
       for (int w : placed.call.gradients)
-        if (w >= 0 && w != Call::none)
+        if (Call::is_weight(w))
           written[static_cast<std::size_t>(w)] +=
               placed.call.gradient_elements > 0
                   ? placed.call.gradient_elements

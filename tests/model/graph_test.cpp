@@ -83,7 +83,7 @@ struct Sketch {
     g.operations.push_back(operation);
   }
   int norm(int x, const std::string& name, Keep statistics = Keep::norms) {
-    const int y = value(name, Keep::cheap), s = value(name + ".statistics", statistics, 1);
+    const int y = value(name, Keep::never), s = value(name + ".statistics", statistics, 1);
     const int w = weight(name, width);
     Call gradient{"d " + name + ".weight", {x, ~y, s}, {}};
     gradient.gradients = {w};
@@ -95,7 +95,7 @@ struct Sketch {
     return y;
   }
   int activation(int x, const std::string& name) {
-    const int y = value(name, Keep::cheap);
+    const int y = value(name, Keep::never);
     Call backward{"d " + name, {x, ~y}, {~x}};
     backward.replaces = {{~x, x}};
     g.operations.push_back({{{name, {x}, {y}}}, {backward}});
@@ -174,7 +174,7 @@ void expect_deferred_calls_alone(const Listing& listing) {
     for (int w : call.weights) EXPECT_LT(w, 0) << call.name;
     for (int v : call.reads) {
       EXPECT_EQ(exchanged.count(v), 0u) << call.name << " reads " << listing.value(v).name;
-      EXPECT_EQ(listing.in_gradient.count(v), 0u)
+      EXPECT_EQ(listing.gradient_aliases.count(v), 0u)
           << call.name << " reads " << listing.value(v).name;
     }
   }
@@ -364,7 +364,7 @@ TEST(Division, GathersInOneMessageAndSumsGradients) {
     for (const Call& call : *calls)
       for (int r : call.reads)
         EXPECT_EQ(listing.value(r).rows,
-                  listing.value(r).over_parts == Over::rows ? rows : 2 * rows)
+                  listing.value(r).part_distribution == Distribution::rows ? rows : 2 * rows)
             << listing.value(r).name;
 }
 
@@ -393,7 +393,7 @@ TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(listing.value(join.reads[i]).rows, 1);
     EXPECT_EQ(listing.value(join.reads[i]).columns, leaves[i] * 12);
-    EXPECT_EQ(listing.value(join.reads[i]).over_tensor, Over::sum);
+    EXPECT_EQ(listing.value(join.reads[i]).tensor_distribution, Distribution::partial);
   }
   EXPECT_EQ(sum.exchange->elements, (5 + 1) * 12);
   EXPECT_EQ(join.leaves, (std::vector<std::int64_t>{5, 1}));
@@ -811,7 +811,7 @@ TEST(CheckPlaces, FindsWhatBreaksPrograms) {
 /// What is saved and what is exchanged come of one call, and forward makes the first again alone.
 TEST(CheckPlaces, WalksOverARecomputation) {
   Sketch s(setting(true, false, 2));
-  const int n = s.norm(s.g.input, "n"), a = s.value("a", Keep::cheap), kept = s.value("kept");
+  const int n = s.norm(s.g.input, "n"), a = s.value("a", Keep::never), kept = s.value("kept");
   Call split{"split", {n}, {a, kept}};
   Call backward{"d split", {kept, ~a}, {~n}};
   backward.can_add = true;

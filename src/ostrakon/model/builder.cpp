@@ -20,7 +20,7 @@ namespace {
 
 using graph::Arguments;
 using graph::Call;
-using graph::Over;
+using graph::Distribution;
 
 template <class T>
 void copy_floats(const OperationForward<T>& call, std::int64_t columns, std::int64_t first_byte) {
@@ -76,7 +76,7 @@ struct Builder<T>::State {
   graph::Graph& graph() { return operations.graph(); }
   std::int64_t pieces() const { return leaf.tensor_pieces(); }
   graph::Value& value(int v) { return graph().values[static_cast<std::size_t>(v)]; }
-  bool has_columns(int v) { return value(v).over_tensor == Over::columns; }
+  bool has_columns(int v) { return value(v).tensor_distribution == Distribution::columns; }
 
   Value make(int v, const std::string& name) {
     unread[v] = name;
@@ -170,7 +170,7 @@ struct Builder<T>::State {
   int hand_on(int v) {
     const graph::Operation& last = graph().operations.back();
     if (last.forward.back().writes != std::vector<int>{v}) return copy_of(v);
-    value(v).keep = graph::Keep::cheap;
+    value(v).keep = graph::Keep::never;
     return v;
   }
   int copy_of(int v) {
@@ -364,7 +364,7 @@ Value Builder<T>::add(const Value& x, const Value& y) {
           "expected linear_onto");
   const int made = s.graph().add_like(a);
   s.value(made).name = "add";
-  s.value(made).keep = graph::Keep::cheap;
+  s.value(made).keep = graph::Keep::never;
   Call forward{"add", {a, b}, {made}};
   const graph::Value& of = s.value(made);
   forward.work = plan::row_work(static_cast<double>(bytes_of<T>(of.rows * 3 * of.columns)));
@@ -386,14 +386,14 @@ template <class T>
 int Builder<T>::State::add_value(const Operation<T>& operation, std::int64_t columns,
                                  bool makes_losses) {
   graph::Value made{operation.name, pieces() > 1 ? leaf.own_rows() : leaf.rows(), columns};
-  if (pieces() > 1) made.over_tensor = Over::rows;
+  if (pieces() > 1) made.tensor_distribution = Distribution::rows;
   if (!operation.inputs.empty() && has_columns(operation.inputs.front().number)) {
     made = value(operation.inputs.front().number);
     made.name = operation.name;
     made.group = -1;
     made.first_column = 0;
   }
-  made.keep = operation.flops > 0.0 ? graph::Keep::always : graph::Keep::cheap;
+  made.keep = operation.flops > 0.0 ? graph::Keep::always : graph::Keep::never;
   if (makes_losses) {
     made.element = graph::Element::sum;
     made.keep = graph::Keep::always;

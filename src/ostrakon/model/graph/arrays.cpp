@@ -67,7 +67,8 @@ class ArrayFinder {
     const Value &value = l_.value(to), &replaced = l_.value(from);
     if (of < 0 && value.group < 0 && !value.is_in_whole && !replaced.is_in_whole &&
         replaced.group < 0 && from != l_.graph.input && exchanged_.count(from) == 0 &&
-        at(last_read_, from) == call && l_.in_gradient.count(to) == l_.in_gradient.count(from) &&
+        at(last_read_, from) == call &&
+        l_.gradient_aliases.count(to) == l_.gradient_aliases.count(from) &&
         l_.graph.bytes_of(to) == l_.graph.bytes_of(from))
       of = at(arrays_.of, from);
   }
@@ -133,7 +134,7 @@ class ArrayFinder {
     if (exchanged_.count(v) > 0) array.home = Home::exchanged;
     if (l_.kept.count(v) > 0) array.home = Home::saved;
     if (v == l_.graph.input) array.home = Home::input;
-    if (l_.in_gradient.count(v) > 0) array.home = Home::gradient;
+    if (l_.gradient_aliases.count(v) > 0) array.home = Home::gradient;
     if (!contains(l_.graph.outputs, v)) return;
     if (array.home == Home::saved)
       throw std::logic_error("backward reads the unit's output " + l_.value(v).name);

@@ -96,7 +96,7 @@ class Chunking {
     for (auto& [key, calls] : items_)
       for (Call& call : calls) {
         const auto lies_in_whole = [&](int v) {
-          return l_.value(v).is_in_whole && l_.value(v).over_tensor != Over::rows;
+          return l_.value(v).is_in_whole && l_.value(v).tensor_distribution != Distribution::rows;
         };
         if (!call.exchange &&
             (any_of(call.reads, lies_in_whole) || any_of(call.writes, lies_in_whole)))

@@ -54,13 +54,13 @@ class Deferral {
     };
     add([](const Call& call) { return call.flops > 0.0; });
     if (read.empty()) return waits;
-    add([](const Call& call) { return call.is_late; });
+    add([](const Call& call) { return call.runs_deferred; });
     add([&](const Call& call) {
       return std::all_of(call.reads.begin(), call.reads.end(),
                          [&](int v) { return read.count(v) > 0 || l_.kept.count(v) > 0; });
     });
     // Exchanges of what they alone read run beside them.
-    std::set<int> stay = l_.in_gradient;
+    std::set<int> stay = l_.gradient_aliases;
     for (std::size_t i = waits.size(); i-- > 0;) {
       const Call& call = l_.backward[i];
       waits[i] = waits[i] || (call.exchange && !call.is_recomputed &&
@@ -77,9 +77,9 @@ class Deferral {
       const Weight& weight = l_.graph.weight(gradient);
       Value value{"d " + weight.name, 1, weight.elements};
       value.element = Element::sum;
-      value.keep = Keep::cheap;
+      value.keep = Keep::never;
       if (call.is_by_piece) {  // each has its own
-        value.over_tensor = Over::columns;
+        value.tensor_distribution = Distribution::columns;
         value.pieces = l_.graph.setting.own_pieces();
       }
       const int waiting = l_.graph.add(value);
@@ -99,7 +99,7 @@ class Deferral {
     const auto made = std::find_if(stay_.begin(), stay_.end(),
                                    [&](const Call& call) { return contains(call.writes, v); });
     const int original = found_or(l_.recomputed_of, v, v);
-    if (l_.in_gradient.count(v) > 0)
+    if (l_.gradient_aliases.count(v) > 0)
       return leave(v, made == stay_.end() ? stay_.begin() : made + 1);
     if (made != stay_.end() && made->exchange && !made->is_recomputed) {
       // Behind the first call that waits for it, so that nothing waits earlier.
@@ -153,7 +153,7 @@ class Deferral {
                                  " is deferred and reads a weight of which it has pieces");
         const Weight& of = l_.graph.weight(weight);
         Value value{"copy of " + of.name, 1, of.elements};
-        value.keep = Keep::cheap;
+        value.keep = Keep::never;
         Call copy = l_.graph.copy("copy " + of.name, {}, {l_.graph.add(value)});
         copy.weights = {weight};
         weight = in_place_of_weight(copy.writes.front());

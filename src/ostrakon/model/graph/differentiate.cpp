@@ -19,7 +19,7 @@ class Differentiation {
     for (int output : is_loss ? std::vector<int>() : l_.graph.outputs) {
       newest_[output] = gradient_like(output);
       l_.output_gradients.push_back(newest_[output]);
-      l_.in_gradient.insert(newest_[output]);
+      l_.gradient_aliases.insert(newest_[output]);
     }
     const std::vector<Operation>& operations = l_.graph.operations;
     for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation) {
@@ -33,9 +33,9 @@ class Differentiation {
     const bool is_exchanged = any_of(l_.backward, [&](const Call& call) {
       return call.exchange && contains(call.writes, gradient);
     });
-    if (is_exchanged || (!is_loss && l_.in_gradient.count(gradient) == 0))
+    if (is_exchanged || (!is_loss && l_.gradient_aliases.count(gradient) == 0))
       return move_to_gradient(gradient);
-    l_.in_gradient.insert(gradient);
+    l_.gradient_aliases.insert(gradient);
   }
 
  private:
@@ -44,19 +44,22 @@ class Differentiation {
     const int made = l_.graph.add_like(v, groups_, "d ");
     Value& gradient = l_.value(made);
     const Value& value = l_.value(v);
-    gradient.keep = Keep::cheap;
+    gradient.keep = Keep::never;
     gradient.columns *= found_or(l_.graph.summed_weights, v, 1);
     const bool is_number = gradient.element == Element::number;
-    if (is_number && value.over_parts == Over::whole) {
-      gradient.over_parts = Over::sum;
+    if (is_number && value.part_distribution == Distribution::replicated) {
+      gradient.part_distribution = Distribution::partial;
       if (l_.graph.setting.parts > 1) gradient.element = Element::sum;
     }
     if (l_.graph.setting.pieces > 1) {
-      if (value.over_tensor == Over::whole) gradient.over_tensor = Over::sum;
-      if (value.over_tensor == Over::sum) gradient.over_tensor = Over::whole;
-      if (is_number && gradient.over_tensor == Over::sum) gradient.element = Element::sum;
+      if (value.tensor_distribution == Distribution::replicated)
+        gradient.tensor_distribution = Distribution::partial;
+      if (value.tensor_distribution == Distribution::partial)
+        gradient.tensor_distribution = Distribution::replicated;
+      if (is_number && gradient.tensor_distribution == Distribution::partial)
+        gradient.element = Element::sum;
       // The sum of a product over ranks becomes a number where it is rounded.
-      if (value.over_tensor != Over::whole && value.element == Element::sum)
+      if (value.tensor_distribution != Distribution::replicated && value.element == Element::sum)
         gradient.element = Element::number;
     }
     return made;
@@ -65,12 +68,12 @@ class Differentiation {
   /// What lies elsewhere is copied to where the output's gradient was, last of all.
   void move_to_gradient(int gradient) {
     const int moved = l_.graph.add_like(gradient);
-    l_.in_gradient.insert(moved);
+    l_.gradient_aliases.insert(moved);
     l_.backward.push_back(l_.graph.copy("move", {gradient}, {moved}));
   }
 
   void note_sum(int sum, int old) {
-    if (l_.in_gradient.count(old) > 0) l_.in_gradient.insert(sum);
+    if (l_.gradient_aliases.count(old) > 0) l_.gradient_aliases.insert(sum);
   }
 
   void add_to_gradient(int v, int more) {
@@ -81,7 +84,8 @@ class Differentiation {
     }
     if (l_.value(v).group >= 0)
       throw std::logic_error("gradients of columns are not added up: " + l_.value(v).name);
-    if (l_.value(found->second).over_tensor == Over::sum && l_.graph.setting.pieces > 1)
+    if (l_.value(found->second).tensor_distribution == Distribution::partial &&
+        l_.graph.setting.pieces > 1)
       throw std::logic_error("sums over pieces are not added up, each has to be complete: d " +
                              l_.value(v).name);
     const int sum = gradient_like(v), old = std::exchange(found->second, sum);
@@ -128,7 +132,9 @@ class Differentiation {
       for (int& gradient : call.gradients)
         if (gradient == gradient_of(v)) gradient = in_place_of_weight(id);
       const auto old = newest_.find(v);
-      if (!call.can_add || old == newest_.end() || l_.value(id).over_tensor == Over::sum) continue;
+      if (!call.can_add || old == newest_.end() ||
+          l_.value(id).tensor_distribution == Distribution::partial)
+        continue;
       call.adds = true;
       call.reads.push_back(old->second);
       call.replaces.emplace_back(id, old->second);

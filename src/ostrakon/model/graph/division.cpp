@@ -47,7 +47,7 @@ Operation gather(Graph& graph, const std::vector<int>& own, const std::vector<in
   for (int sum : backward.writes) {
     Value& value = graph.value(sum);
     value.element = Element::sum;
-    value.keep = Keep::cheap;
+    value.keep = Keep::never;
     value.has_interleaved_pieces = value.pieces > 1;
   }
   Call round = graph.copy("round d " + names, backward.writes, of_own);
@@ -69,21 +69,21 @@ Operation sum(Graph& graph, int sums, int rows) {
 
 }  // namespace
 
-int Division::over_tensor(Graph& graph, int v, Over to) {
+int Division::redistribute(Graph& graph, int v, Distribution to) {
   if (graph.setting.pieces == 1) return v;
-  const Over from = graph.value(v).over_tensor;
+  const Distribution from = graph.value(v).tensor_distribution;
   if (from == to) return v;
-  const bool gathers = from == Over::rows && to == Over::whole;
+  const bool gathers = from == Distribution::rows && to == Distribution::replicated;
   const auto found = summed_.find(v);
   if (found != summed_.end() && !gathers) return found->second;
-  if (!gathers && !(from == Over::sum && to == Over::rows))
+  if (!gathers && !(from == Distribution::partial && to == Distribution::rows))
     throw std::logic_error(graph.value(v).name +
                            " can't be brought to the layout that an operation takes it in");
   const int made = graph.add_like(v, gathers ? "all " : "sum of ");
   if (!gathers) summed_[v] = made;
   Value& value = graph.value(made);
-  value.over_tensor = to;
-  value.keep = Keep::cheap;
+  value.tensor_distribution = to;
+  value.keep = Keep::never;
   value.rows =
       gathers ? value.rows * graph.setting.tensor_ranks : value.rows / graph.setting.tensor_ranks;
   graph.operations.push_back(gathers ? gather(graph, {v}, {made}, plan::Axis::tensor)
@@ -113,9 +113,9 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
     for (std::size_t i = 0; i < rest.size(); ++i) {
       Value& value = graph.value(whole[i]);
       value.rows *= graph.setting.parts;
-      value.over_parts = Over::whole;
+      value.part_distribution = Distribution::replicated;
       value.has_interleaved_pieces = value.pieces > 1;
-      value.keep = Keep::cheap;
+      value.keep = Keep::never;
       whole_[rest[i]] = whole[i];
     }
     graph.operations.push_back(gather(graph, rest, whole, plan::Axis::shard));
@@ -130,7 +130,7 @@ int Division::gather_pieces(Graph& graph, int own) {
   Value& value = graph.value(all);
   value.rows *= graph.setting.pieces;
   value.pieces = 1;
-  value.over_tensor = Over::whole;
+  value.tensor_distribution = Distribution::replicated;
   Call forward{"gather " + graph.value(own).name, {own}, {all}};
   forward.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
                       value.rows * value.columns, graph.element_bytes(value.element)};
@@ -172,7 +172,7 @@ void Division::gather_weights(Graph& graph) {
     waiting = std::max(waiting, (math::tree_slots(of.leaves) - 1) * all / span.ranks);
   }
   const auto add = [&](const char* name, std::int64_t count, Element element) {
-    Value value{name, 1, count, element, Keep::cheap};
+    Value value{name, 1, count, element, Keep::never};
     return graph.add(value);
   };
   const int own = add("own weights", elements / span.ranks, Element::number);
@@ -196,7 +196,7 @@ void Division::gather_weights(Graph& graph) {
     Call give{"give d weights", {of_own}, {}};
     give.gradients = summed;
     give.leaves = leaves;
-    give.is_late = true;
+    give.runs_deferred = true;
     give.scratch = {waiting * graph.setting.sum_bytes};
     give.kernel = graph.kernels.give_gradients;
     operation.backward = {join, sum, give};
@@ -207,7 +207,8 @@ void Division::gather_weights(Graph& graph) {
 namespace {
 
 bool is_in_pieces(const Graph& graph, int id) {
-  return graph.value(is_gradient(id) ? primal_of(id) : id).over_tensor == Over::columns;
+  return graph.value(is_gradient(id) ? primal_of(id) : id).tensor_distribution ==
+         Distribution::columns;
 }
 
 }  // namespace
@@ -230,7 +231,7 @@ void set_pieces(const Graph& graph, Operation& operation) {
     call.repeated_flops *= own;
     call.work = plan::times_as_long(call.work, own);
     const auto is_kept = [&](int id) {
-      return !is_gradient(id) && is_in_pieces(graph, id) && graph.value(id).keep != Keep::cheap;
+      return !is_gradient(id) && is_in_pieces(graph, id) && graph.value(id).keep != Keep::never;
     };
     if (s.chunks > 1 && call.is_by_row && call.flops > 0.0 &&
         (any_of(call.reads, is_kept) || any_of(call.writes, is_kept)))

@@ -8,17 +8,17 @@
 namespace ostrakon::model::graph {
 
 /// Has ranks share the work of a graph. Each operation takes its inputs as it computes with them
-/// (Over); where a value is had otherwise, an exchange is appended that brings it: parts to whole,
-/// a gather; addends to rows, a sum of which each rank gets its rows. Each is the other's gradient,
-/// so that no exchange of backward is written anywhere. Guarantee: a sum is exchanged once,
-/// whatever takes it, and every call finds the layout that its operation declares.
+/// (Distribution); where a value is had otherwise, an exchange is appended that brings it: parts to
+/// whole, a gather; addends to rows, a sum of which each rank gets its rows. Each is the other's
+/// gradient, so that no exchange of backward is written anywhere. Guarantee: a sum is exchanged
+/// once, whatever takes it, and every call finds the layout that its operation declares.
 class Division {
  public:
   /// How tensor ranks have `v` for an operation that takes it so: `v`, or what an exchange makes of
   /// it. Sums that become rows are in the type of sums still. Rows are gathered for each operation
   /// that takes them whole, as its gradient is a sum over pieces of its own: two would be added up
   /// before that sum on one rank, and behind it on several. Without pieces always `v`.
-  int over_tensor(Graph& graph, int v, Over to);
+  int redistribute(Graph& graph, int v, Distribution to);
   /// Values with the rows of all parts of sequences, which travel in one message. Where sequences
   /// are decoded, with the rows of all tokens: they are cached, with the other columns of their
   /// arrays.

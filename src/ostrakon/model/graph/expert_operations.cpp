@@ -215,7 +215,7 @@ template <class T>
 int Operations<T>::add_bytes(const std::string& name, std::int64_t bytes) {
   Value value{prefix_ + name, 1, bytes};
   value.element = Element::byte;
-  value.over_tensor = Over::rows;
+  value.tensor_distribution = Distribution::rows;
   return graph_.add(std::move(value));
 }
 
@@ -264,8 +264,8 @@ Operation Operations<T>::route(int x, const std::string& name, const ExpertBorde
 
   // Backward begins with the gradients of the weights, and leaves that of x for the caller to make
   // of experts.dx and what else x is taken by.
-  const int dlogits = add_for(x, "d " + name + ".logits", count, Keep::cheap, Element::sum);
-  experts.dx = add_for(x, "d " + name + ".x", width, Keep::cheap, Element::sum);
+  const int dlogits = add_for(x, "d " + name + ".logits", count, Keep::never, Element::sum);
+  experts.dx = add_for(x, "d " + name + ".x", width, Keep::never, Element::sum);
   std::optional<ExpertBorder> apart;
   if (border != nullptr) {
     apart = *border;
@@ -313,7 +313,7 @@ int Operations<T>::dispatch(int of, const std::string& name, Experts& experts) {
   Operation operation = route(x, name, nullptr, experts);
   const Experts all = experts;
   const std::int64_t width = columns_of(x), assignments = all.rows * all.router.per_token;
-  const int copies = add_for(x, "copies", width, Keep::cheap);
+  const int copies = add_for(x, "copies", width, Keep::never);
   graph_.values.back().rows = assignments;
   graph_.values.back().per_row = all.router.per_token;
   Call gather = pass({"gather", {x, all.lists}, {copies}}, copies, 2 * width);
@@ -420,7 +420,7 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
     });
   });
   // Gradients of weights take the gradient of y once more, times the weights of the router.
-  const int weighed = add_for(x, "d " + layer.name + ".outputs", width, Keep::cheap);
+  const int weighed = add_for(x, "d " + layer.name + ".outputs", width, Keep::never);
   Call weigh = pass({"weigh d y", {~y, all.lists, all.weights}, {weighed}}, x, 2 * width);
   weigh.rematerialize = true;
   weigh.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {

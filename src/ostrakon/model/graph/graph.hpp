@@ -25,14 +25,14 @@ struct Kernel;  // kernel.hpp
 /// of something that only one operation understands.
 enum class Element : std::uint8_t { number, sum, byte };
 
-/// Whether forward leaves a value for backward. `cheap`: never; a pass over memory makes it again.
+/// Whether forward leaves a value for backward. `never`: a pass over memory makes it again.
 /// `norms`, `attention`, `mlp`: unless the setting of that name drops it. `always`: it is saved if
 /// backward reads it.
-enum class Keep : std::uint8_t { cheap, norms, attention, mlp, always };
+enum class Keep : std::uint8_t { never, norms, attention, mlp, always };
 
 /// How the ranks of an axis have a value: each all of it, some of its rows, or some of its columns,
 /// in pieces; or an addend of it.
-enum class Over : std::uint8_t { whole, rows, columns, sum };
+enum class Distribution : std::uint8_t { replicated, rows, columns, partial };
 
 /// What one call writes, and none changes: (rows, columns) elements of this rank, or as many of
 /// each of its pieces.
@@ -42,9 +42,11 @@ struct Value {
   std::int64_t columns = 0;
   Element element = Element::number;
   Keep keep = Keep::always;
-  Over over_tensor = Over::whole;  ///< over ranks that compute rows together, Setting::pieces
-  Over over_parts = Over::rows;    ///< over ranks that have a part of each sequence
-  std::int64_t pieces = 1;         ///< matrices of this size, where its columns are divided
+  Distribution tensor_distribution =
+      Distribution::replicated;  ///< over ranks that compute rows together, Setting::pieces
+  Distribution part_distribution =
+      Distribution::rows;   ///< over ranks that have a part of each sequence
+  std::int64_t pieces = 1;  ///< matrices of this size, where its columns are divided
   /// Its pieces are columns of one matrix, not one matrix after the other: so they travel over
   /// parts.
   bool has_interleaved_pieces = false;
@@ -102,7 +104,7 @@ struct Call {
   bool can_add = false;
   bool adds_from_anywhere = false;  ///< then what it adds to need not lie where it writes
   /// Whether it runs with what is deferred, if anything is, though it may have no product.
-  bool is_late = false;
+  bool runs_deferred = false;
   /// Whether deferred calls have it run again rather than find what it has written, which takes
   /// more memory than what it reads.
   bool rematerialize = false;
@@ -182,7 +184,7 @@ struct Setting {
 
   std::int64_t own_pieces() const { return pieces / tensor_ranks; }
   bool drops(Keep keep) const {
-    return is_loss || keep == Keep::cheap || (keep == Keep::norms && drops_norms) ||
+    return is_loss || keep == Keep::never || (keep == Keep::norms && drops_norms) ||
            (keep == Keep::attention && drops_attention) || (keep == Keep::mlp && drops_mlp);
   }
 };

@@ -173,7 +173,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   if (leaf.decodes()) setting.decoded_tokens = leaf.tokens;
   for (const Parameter& parameter : parameters) graph_.weights.push_back(weight_of(parameter));
   graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
-  if (width > 0) graph_.input = add("x", width, Over::rows);
+  if (width > 0) graph_.input = add("x", width, Distribution::rows);
 }
 
 template <class T>
@@ -194,15 +194,15 @@ void Operations<T>::append(Operation operation) {
 }
 
 template <class T>
-int Operations<T>::add(const std::string& name, std::int64_t columns, Over over, Keep keep,
+int Operations<T>::add(const std::string& name, std::int64_t columns, Distribution over, Keep keep,
                        Element element) {
   Value value{prefix_ + name, leaf_.rows(), columns};
   value.keep = keep;
   value.element = element;
   if (graph_.setting.pieces > 1) {
-    value.over_tensor = over;
-    if (over == Over::rows) value.rows = leaf_.own_rows();
-    if (over == Over::columns) value.pieces = leaf_.own_pieces();
+    value.tensor_distribution = over;
+    if (over == Distribution::rows) value.rows = leaf_.own_rows();
+    if (over == Distribution::columns) value.pieces = leaf_.own_pieces();
   }
   return graph_.add(std::move(value));
 }
@@ -210,7 +210,7 @@ int Operations<T>::add(const std::string& name, std::int64_t columns, Over over,
 template <class T>
 int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns, Keep keep,
                            Element element) {
-  const int made = add(name, columns, value(x).over_tensor, keep, element);
+  const int made = add(name, columns, value(x).tensor_distribution, keep, element);
   graph_.values.back().rows = value(x).rows;
   graph_.values.back().per_row = value(x).per_row;
   return made;
@@ -224,7 +224,7 @@ std::vector<int> Operations<T>::columns(const std::vector<std::string>& names,
   std::vector<int> made;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::int64_t own = columns[i] / leaf_.tensor_pieces();
-    made.push_back(add(names[i], own, Over::columns));
+    made.push_back(add(names[i], own, Distribution::columns));
     graph_.values.back().group = group;
     graph_.values.back().first_column = end;
     end += own;
@@ -241,14 +241,14 @@ int Operations<T>::add_among_columns(int x, const std::string& name) {
 
 template <class T>
 int Operations<T>::rows_of_rank(int x) {
-  const int rows = over_tensor(x, Over::rows);
+  const int rows = redistribute(x, Distribution::rows);
   if (rows == x || value(rows).element == Element::number) return rows;
   return round_sum(rows, name_of(x) + " rounded");
 }
 
 template <class T>
 int Operations<T>::round_sum(int sum, const std::string& made, const std::string& bias, int onto) {
-  const int rows = over_tensor(sum, Over::rows);
+  const int rows = redistribute(sum, Distribution::rows);
   const int y = add_for(rows, made, columns_of(rows));
   Call forward{"round " + made, {rows}, {y}};
   if (weight(bias) >= 0) forward.weights = {whole_weight(bias, false)};
@@ -319,7 +319,7 @@ int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, do
   const int x = rows_of_rank(of);
   const std::int64_t width = columns_of(x), leaves = leaves_of(x);
   const std::vector<int> weights = whole_weights_of(name);
-  const int made = add_for(x, name, width, Keep::cheap);
+  const int made = add_for(x, name, width, Keep::never);
   std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
   if (kind == math::NormKind::layernorm)
     statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
@@ -370,7 +370,7 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   const std::vector<int> weights = whole_weights_of(name, leaves);
   const int made = add_among_columns(x, prefix_ + name);
   const int kept = add_for(x, name_of(x) + " unnormed", width);
-  const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::cheap, Element::sum);
+  const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::never, Element::sum);
   Call forward = pass({name, {x}, {made, kept}, weights}, x, 2 * width);
   forward.is_by_row = false;  // in place of what is one array for all rows
   forward.replaces = {{made, x}};
@@ -462,7 +462,7 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
                            const std::vector<std::vector<int>>& products, bool halves_gradient,
                            int onto) {
   const bool is_sum = value(all.front()).element == Element::sum;  // over pieces, as x has columns
-  const int x = is_sum ? of : over_tensor(of, Over::whole);
+  const int x = is_sum ? of : redistribute(of, Distribution::replicated);
   const std::int64_t inputs = columns_of(x);
   std::vector<int> weights = weights_of(name);
   if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
@@ -503,7 +503,7 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
 
 template <class T>
 int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t outputs) {
-  const int sum = add(name, outputs, Over::sum, Keep::cheap, Element::sum);
+  const int sum = add(name, outputs, Distribution::partial, Keep::never, Element::sum);
   linear(x, name, {sum}, {{sum}});
   return sum;
 }
@@ -511,16 +511,16 @@ int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t o
 template <class T>
 int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep,
                           bool halves_gradient) {
-  if (value(x).over_tensor == Over::columns)
+  if (value(x).tensor_distribution == Distribution::columns)
     return round_sum(sum_of_product(x, name, columns), name, name + ".bias");
-  const int made = add(name, columns / leaf_.tensor_pieces(), Over::columns, keep);
+  const int made = add(name, columns / leaf_.tensor_pieces(), Distribution::columns, keep);
   linear(x, name, {made}, {{made}}, halves_gradient);
   return made;
 }
 
 template <class T>
 int Operations<T>::linear_onto(int onto, int x, const std::string& name, const std::string& made) {
-  if (value(x).over_tensor == Over::columns)
+  if (value(x).tensor_distribution == Distribution::columns)
     return round_sum(sum_of_product(x, name, columns_of(onto)), made, name + ".bias", onto);
   const int y = add_for(onto, made, columns_of(onto));
   linear(x, name, {y}, {{y}}, false, onto);
@@ -651,7 +651,7 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
     return plan::activation_work(static_cast<double>(rows * inner),
                                  static_cast<double>(bytes_of<T>(rows * columns)));
   };
-  const int made = add_for(x, name, inner, Keep::cheap);
+  const int made = add_for(x, name, inner, Keep::never);
   Call forward{name, {x}, {made}};
   forward.work = work_of(up + inner);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {

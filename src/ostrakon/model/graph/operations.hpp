@@ -116,7 +116,7 @@ class Operations {
   Graph& graph() { return graph_; }
   void append(Operation operation);
   /// The value as ranks have it for an operation that takes it so.
-  int over_tensor(int x, Over over) { return division_.over_tensor(graph_, x, over); }
+  int redistribute(int x, Distribution over) { return division_.redistribute(graph_, x, over); }
   /// The weight as an operation on rows takes it: entries of Call::weights and Call::gradients.
   int whole_weight(const std::string& name, bool is_summed = true) {
     return division_.whole_weight(graph_, weight(name), is_summed);
@@ -135,8 +135,8 @@ class Operations {
 
   const Value& value(int v) const { return graph_.values[static_cast<std::size_t>(v)]; }
   /// Adds (rows of the leaf, columns), as ranks have it where they have it so.
-  int add(const std::string& name, std::int64_t columns, Over over, Keep keep = Keep::always,
-          Element element = Element::number);
+  int add(const std::string& name, std::int64_t columns, Distribution over,
+          Keep keep = Keep::always, Element element = Element::number);
   /// Adds (rows of `x`, columns), as ranks have `x`.
   int add_for(int x, const std::string& name, std::int64_t columns, Keep keep = Keep::always,
               Element element = Element::number);
@@ -144,7 +144,8 @@ class Operations {
   std::vector<int> whole_weights_of(const std::string& name, std::int64_t leaves = 1);
   /// Leaves in which gradients are summed over the rows of x.
   std::int64_t leaves_of(int x) const {
-    return value(x).over_tensor == Over::rows ? leaf_.own_row_leaves() : leaf_.leaves();
+    return value(x).tensor_distribution == Distribution::rows ? leaf_.own_row_leaves()
+                                                              : leaf_.leaves();
   }
   /// A value in place of x, whose columns are among those of one array.
   int add_among_columns(int x, const std::string& name);

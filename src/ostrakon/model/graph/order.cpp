@@ -24,7 +24,7 @@ bool has_product(const Calls& calls, std::size_t begin, std::size_t end) {
 
 /// Drops what backward, or what is deferred, makes and nobody reads.
 void drop_unread(Listing& listing) {
-  std::set<int> read = listing.in_gradient;
+  std::set<int> read = listing.gradient_aliases;
   read.insert(listing.graph.outputs.begin(), listing.graph.outputs.end());
   for (Calls* calls : {&listing.deferred, &listing.backward}) {
     Calls used;

@@ -17,9 +17,9 @@ namespace ostrakon::model::graph {
 struct Listing {
   Graph graph;
   Calls forward = {}, backward = {}, deferred = {};
-  std::set<int> kept = {};         ///< values of forward that backward reads
-  std::set<int> in_gradient = {};  ///< values that lie in the gradient of the unit's output, which
-                                   ///< becomes that of its input
+  std::set<int> kept = {};              ///< values of forward that backward reads
+  std::set<int> gradient_aliases = {};  ///< values that lie in the gradient of the unit's output,
+                                        ///< which becomes that of its input
   std::vector<int> output_gradients = {};  ///< of Graph::outputs
   std::map<int, int> recomputed_of =
       {};  ///< values of backward that are values of forward, made again

@@ -349,7 +349,8 @@ class Placement {
   int sum_of(int call) const {
     if (!calls_[call].is_by_piece) return -1;
     for (std::size_t i = 0; i < calls_[call].writes.size(); ++i)
-      if (l_.value(calls_[call].writes[i]).over_tensor == Over::sum) return static_cast<int>(i);
+      if (l_.value(calls_[call].writes[i]).tensor_distribution == Distribution::partial)
+        return static_cast<int>(i);
     return -1;
   }
   /// Bytes for sums of some pieces that wait for others.
@@ -385,7 +386,8 @@ class Placement {
       place.run_stride = value.rows / place.runs;
     }
     if (value.is_in_whole) {
-      const std::int64_t ranks = value.over_tensor == Over::rows ? 1 : s.tensor_ranks;
+      const std::int64_t ranks =
+          value.tensor_distribution == Distribution::rows ? 1 : s.tensor_ranks;
       const std::int64_t own = value.rows / ranks;  // rows of each rank
       place.offset += value.chunk * own * place.stride * element;
       place.runs = ranks;

@@ -227,7 +227,8 @@ class PlaceCheck {
   void write(int w, const Place& place) {
     const auto [first, end] = pieces_here(w);
     // Each piece adds to a sum.
-    const bool continues = step().piece > 0 && l_.value(w).over_tensor == Over::sum;
+    const bool continues =
+        step().piece > 0 && l_.value(w).tensor_distribution == Distribution::partial;
     if (continues) require(w, 0);
     for (std::int64_t piece = first; piece < end; ++piece) {
       const Place own = piece_of(place, piece);
@@ -236,7 +237,7 @@ class PlaceCheck {
       take(own, w);
       if (!continues) put(w, piece, own);
     }
-    if (l_.in_gradient.count(w) > 0) gradient_ = w;
+    if (l_.gradient_aliases.count(w) > 0) gradient_ = w;
   }
   void put(int v, std::int64_t piece, const Place& place) {
     const BufferName name = buffer_of(place, true);

@@ -112,8 +112,9 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
       has_positions ? std::vector<int>{table, positions} : std::vector<int>{table};
   const LeafShape leaf = leaf_;
   const bool in_pieces = graph_.setting.pieces > 1;
-  const int y = in_pieces ? add("embedding", width, Over::sum, Keep::cheap, Element::sum)
-                          : add("embedding", width, Over::rows);
+  const int y = in_pieces
+                    ? add("embedding", width, Distribution::partial, Keep::never, Element::sum)
+                    : add("embedding", width, Distribution::rows);
   const std::int64_t rows = value(y).rows, words_of_piece = elements_of(table) / width;
   // Rows are added up where the table's piece is.
   Call forward =
@@ -148,7 +149,7 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
 
 template <class T>
 int Operations<T>::last_row(int x) {
-  const int y = add("last row", columns_of(x), Over::rows);
+  const int y = add("last row", columns_of(x), Distribution::rows);
   graph_.values.back().rows = 1;
   Call forward{"last row", {x}, {y}};
   forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
@@ -197,7 +198,7 @@ int Operations<T>::cross_entropy(int x, int weight, std::int64_t words) {
   graph_.setting.is_loss = true;
   return graph_.setting.pieces == 1
              ? losses_of_whole_words(x, weight, words)
-             : losses_of_some_words(over_tensor(x, Over::whole), weight, words);
+             : losses_of_some_words(redistribute(x, Distribution::replicated), weight, words);
 }
 
 template <class T>
@@ -265,7 +266,7 @@ int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
   const std::int64_t workspace = bytes_of<T>(
       math::cross_entropy_piece_workspace<T>(rows, width, of_piece, leaf.leaves(), leaf.kernels));
 
-  const int own = add("statistics", rows, Over::columns, Keep::cheap, Element::sum);
+  const int own = add("statistics", rows, Distribution::columns, Keep::never, Element::sum);
   graph_.values.back().rows = math::piece_statistics;
   Call statistics = product({"statistics", {x}, {own}, {weight}}, x, width, of_piece);
   const plan::KernelWork one = statistics.work;
@@ -280,8 +281,8 @@ int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
   append({{statistics}});
   const int all = division_.gather_pieces(graph_, own);
 
-  const int losses = add("losses", 1, Over::rows, Keep::always, Element::sum);
-  const int log_sums = add("log sums", 1, Over::whole, Keep::cheap, Element::sum);
+  const int losses = add("losses", 1, Distribution::rows, Keep::always, Element::sum);
+  const int log_sums = add("log sums", 1, Distribution::replicated, Keep::never, Element::sum);
   // Of all rows, of which the rank keeps its own losses.
   Call again{"log sums", {all}, {losses, log_sums}};
   again.scratch = {bytes_of<Compute>(rows)};

@@ -45,26 +45,14 @@ using model::OperationBackward;
 using model::OperationForward;
 using model::Takes;
 
-// A unit of your own that is not made of operations: you write all of forward and backward, in
-// buffers whose sizes you state.
-template <class T>
-using Unit = model::ChainUnit<T>;
-using UnitDescription = model::ChainUnitDescription;
-using model::BackwardCall;
-using model::ForwardCall;
-using model::UnitCall;
-using plan::Phase;
-using plan::Phases;
-
-// Parameters of operations and of units.
+// Parameters of operations.
 using model::Initializer;
 using model::Parameter;
 
 // Arrays: Array<T> is View<T*>, an array, and View<T**> a row-major matrix (math/view.hpp); kernels
 // run on Exec, in Memory.
 using model::Array;
-using model::as_matrix;
-using model::Bytes;
+using model::BatchBytes;
 
 // The chain, and the arguments of a Trainer.
 using model::Chain;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/model/unit_calls.hpp>
 #include <vector>
 
 namespace ostrakon {
@@ -111,12 +110,6 @@ TEST_F(ViewChecksDeathTest, ArraysThatDoNotExist) {
   EXPECT_DEATH(none.matrix(2, 3).flat()(5), "index 5 is outside of a view of no array");
   EXPECT_EQ(none.matrix(2, 0).row(1).size(), 0);
   EXPECT_DEATH(HostView<float*>().matrix(2, 3)(0, 0), "of a view of no array with extents");
-
-  const std::vector<model::Parameter> parameters = {model::Parameter::zeros("weight", {2, 3})};
-  const View<float*> unset(nullptr, 0, &origin_);
-  const model::ParameterArrays<float> arrays(unset, unset, parameters);
-  EXPECT_FALSE(arrays.matrix(0));
-  EXPECT_DEATH(arrays.matrix(0)(0, 0), "no array in buffer 'saved of block.3'");
 }
 
 TEST_F(ViewChecksDeathTest, ArrayWithoutAName) {

@@ -178,47 +178,28 @@ TEST(Builder, AWrongKernelIsFound) {
   }
 }
 
-TEST(Builder, ItsUnitsStandBesideThoseWrittenByHand) {
-  SmallSamples samples;
-  ostrakon::Units<double> units;
-  units.add(std::make_unique<Source<double>>());
-  units.add("mlp", [](B& b, Value x) {
-    return b.linear_onto(x, b.gelu(b.linear(x, "up", 7, {0.5})), "down", {0.5});
-  });
-  units.add(std::make_unique<Bend<double>>("bend", BendKind()));
-  units.add(std::make_unique<Squares<double>>(Fault::none));
-  const Chain<double> chain(std::move(units), {small_rows, samples.sample_bytes()});
-  const auto report = check_gradients(chain, samples);
-  EXPECT_TRUE(report.passed()) << report.text();
+double value_at(const Parameter& parameter, std::int64_t element) {
+  return std::cos(1.3 * static_cast<double>(element + parameter.elements()));
 }
-
-/// The unit's parameter `name`, element by element.
-std::vector<double> values_of(const Chain<double>& chain, const std::string& name,
-                              model::ParameterValues<double>& all) {
-  all.trained.resize(static_cast<std::size_t>(chain.description().units[1].trained_elements()));
+std::vector<double> values_of(const Chain<double>& chain, const std::string& name) {
   std::vector<double> values;
-  for (const Parameter& parameter : chain.parameters(1)) {
-    if (parameter.name != name) continue;
-    for (const std::size_t place : model::places_of(parameter)) {
-      values.push_back(std::cos(1.3 * static_cast<double>(values.size() + name.size())));
-      all.trained[place] = values.back();
-    }
-  }
+  for (const Parameter& parameter : chain.parameters(1))
+    for (std::int64_t i = 0; parameter.name == name && i < parameter.elements(); ++i)
+      values.push_back(value_at(parameter, i));
   return values;
 }
 
 void expect_values_of_loops(const Chain<double>& chain) {
   constexpr std::int64_t rows = built_samples * built_rows, inner = 12;
-  model::ParameterValues<double> all;
-  const auto up = values_of(chain, "up.weight", all), b = values_of(chain, "up.bias", all);
-  const auto scale = values_of(chain, "tanh.scale", all);
-  const auto down = values_of(chain, "down.weight", all), c = values_of(chain, "down.bias", all);
+  const auto up = values_of(chain, "up.weight"), b = values_of(chain, "up.bias");
+  const auto scale = values_of(chain, "tanh.scale");
+  const auto down = values_of(chain, "down.weight"), c = values_of(chain, "down.bias");
   std::vector<double> x;
   for (std::int64_t i = 0; i < rows * built_width; ++i)
     x.push_back(std::sin(0.3 * static_cast<double>(i)));
   std::vector<float> batch(static_cast<std::size_t>(rows * built_width));
-  model::UnitTrial<double> trial(chain, 1, batch.data(), all, {}, x);
-  const std::vector<double> y = trial.forward();
+  const std::vector<double> y =
+      model::UnitRun<double>(chain, 1, batch.data(), x, value_at).forward();
   ASSERT_EQ(y.size(), x.size());
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   for (std::int64_t i = 0; i < rows; ++i)
@@ -352,8 +333,10 @@ TEST(Builder, RefusesLossesThatAreNotLast) {
     });
     return Chain<double>(std::move(units), built_leaf());
   };
-  EXPECT_EQ(testing::error_of([&] { chain(true); }),
-            "unit misfit is the last and computes no losses: expected is_loss");
+  EXPECT_EQ(
+      testing::error_of([&] { chain(true); }),
+      "unit misfit, as it is described: it is the last and computes no losses: expected losses "
+      "or cross_entropy");
   EXPECT_NE(testing::error_of([&] { chain(false); }), "");
 }
 
@@ -374,13 +357,6 @@ TEST(Builder, RefusesABatchThatIsTooShort) {
   EXPECT_EQ(refused([](Builder<float>& b) { return b.floats(2); }, losses),
             "unit first, as it is described: it reads 64 bytes of a batch, but those of a leaf are "
             "32");
-}
-
-TEST(Builder, RefusesAHandWrittenUnitInTensorPieces) {
-  EXPECT_EQ(testing::error_of([] {
-              Chain<float>(small_units<float>(), {small_rows, 20, 1, 2, 2});
-            }),
-            "unit source is written by hand, for whole rows and columns; expected 1 tensor piece");
 }
 
 }  // namespace

@@ -5,11 +5,12 @@
 
 #include <cmath>
 #include <cstdint>
-#include <ostrakon/model/unit_trial.hpp>
+#include <ostrakon/model/unit_run.hpp>
 #include <string>
 #include <vector>
 
-#include "model/small_chain.hpp"
+#include <ostrakon/gradient_check.hpp>
+#include <ostrakon/training.hpp>
 
 // Units of a Builder, with operations of one's own.
 

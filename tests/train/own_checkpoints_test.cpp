@@ -12,6 +12,7 @@
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/training.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/scratch_folder.hpp"
@@ -26,8 +27,9 @@ namespace fs = std::filesystem;
 /// A trainer with its checkpoints.
 struct Saved {
   explicit Saved(const std::string& folder, TrainerSettings settings = plain_settings(),
-                 const SampleSource& samples = SmallSamples())
-      : trainer(make_model(small_chain<float>()), settings, mesh),
+                 const SampleSource& samples = SmallSamples(),
+                 Chain<float> chain = small_chain<float>())
+      : trainer(make_model(std::move(chain)), settings, mesh),
         checkpoints(options_of(folder), mesh, trainer, samples) {
     trainer.allocate();
   }
@@ -79,6 +81,21 @@ TEST(Checkpoints, ResumeWithTheSameBits) {
               "Trainer::step was called with step 3; expected step 4: one after the other");
     EXPECT_EQ(train_steps(run.trainer, 4, 8).digest, reference().digest);
   }
+}
+
+TEST(Checkpoints, ResumeAModelWithATiedTable) {
+  const testing::SharedFolder folder;
+  {
+    Saved run(folder.path(), plain_settings(), SmallTokens(), tied_chain<float>());
+    run.trainer.initialize();
+    train_steps(run.trainer, 1, 3, SmallTokens());
+    run.checkpoints.save();
+  }
+  TrainerSettings settings = plain_settings();
+  settings.policy.sharding = plan::Sharding::none;
+  Saved run(folder.path(), settings, SmallTokens(), tied_chain<float>());
+  ASSERT_EQ(run.checkpoints.resume(), 3);
+  EXPECT_EQ(train_steps(run.trainer, 4, 8, SmallTokens()).digest, tied_reference().digest);
 }
 
 class OtherData : public SmallSamples {

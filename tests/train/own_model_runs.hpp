@@ -26,8 +26,8 @@ struct Trained {
   std::uint64_t digest = 0;
 };
 
-inline Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last) {
-  SmallSamples samples;
+inline Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t last,
+                           SampleSource&& samples = SmallSamples()) {
   Trained trained;
   for (std::int64_t step = first; step <= last; ++step)
     trained.losses.push_back(trainer.step(samples, step).loss);
@@ -35,17 +35,24 @@ inline Trained train_steps(Trainer& trainer, std::int64_t first, std::int64_t la
   return trained;
 }
 
-inline Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm) {
+inline Trained train_chain(const TrainerSettings& settings, Chain<float> chain, MPI_Comm comm,
+                           SampleSource&& samples = SmallSamples()) {
   Mesh mesh(comm);
   Trainer trainer(make_model(std::move(chain)), settings, mesh);
   trainer.allocate();
   trainer.initialize();
-  return train_steps(trainer, 1, settings.steps);
+  return train_steps(trainer, 1, settings.steps, std::move(samples));
 }
 
 /// What one rank gets, with the simplest settings; known to all ranks.
 inline const Trained& reference() {
   static const Trained trained = train_chain(plain_settings(), small_chain<float>(), MPI_COMM_SELF);
+  return trained;
+}
+/// That of the chain with a tied table.
+inline const Trained& tied_reference() {
+  static const Trained trained =
+      train_chain(plain_settings(), tied_chain<float>(), MPI_COMM_SELF, SmallTokens());
   return trained;
 }
 

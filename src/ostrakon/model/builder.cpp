@@ -7,7 +7,6 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/block.hpp>
-#include <ostrakon/model/chain_check.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/own_kernels.hpp>

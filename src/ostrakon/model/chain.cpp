@@ -2,9 +2,12 @@
 #include <ostrakon/model/chain.hpp>
 
 #include <algorithm>
-#include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/model/chain_check.hpp>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
 #include <typeinfo>
 
@@ -17,17 +20,6 @@ template <>
 constexpr DType dtype_of<bf16> = DType::bf16;
 template <>
 constexpr DType dtype_of<fp16> = DType::fp16;
-
-/// Bytes of the `which`-th exchange that a phase reads, and of what it hands over.
-std::int64_t bytes_read(const plan::Phases& phases, int phase, std::size_t which) {
-  const std::vector<int>& reads = phases[static_cast<std::size_t>(phase)].reads;
-  if (which >= reads.size()) return 0;
-  return phases[static_cast<std::size_t>(reads[which])].then->bytes_out();
-}
-std::int64_t bytes_handed(const plan::Phases& phases, int phase) {
-  const auto& then = phases[static_cast<std::size_t>(phase)].then;
-  return then ? then->bytes_in() : 0;
-}
 
 /// An Error of `call` says which unit's it is. Other types, which say more than their text, pass.
 template <class Call>
@@ -67,21 +59,57 @@ void require_possible(const LeafSize& leaf) {
           " tensor pieces; expected a multiple");
 }
 
+/// Names are parts of paths in checkpoints.
+void require_name(const std::string& name, const std::string& what) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  };
+  require(!name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), is_plain),
+          what, " has the name '", name, "'; expected letters, digits, '_', '-' and '.'");
+}
+
+void require_sound(const Parameter& parameter) {
+  require_name(parameter.name, "a parameter");
+  require(std::isfinite(parameter.deviation) && parameter.deviation >= 0.0, "parameter ",
+          parameter.name, " has a deviation of ", parameter.deviation);
+  double elements = 1.0;  // which outgrow 64 bits
+  for (const std::int64_t extent : parameter.shape) elements *= static_cast<double>(extent);
+  require(elements <= static_cast<double>(largest_chain), "parameter ", parameter.name,
+          " is too large; expected at most ", largest_chain, " elements in all units");
+}
+
+/// What all arrays of the units take together.
+void require_countable(const std::vector<plan::UnitDescription>& units) {
+  double bytes = 0.0;
+  for (const plan::UnitDescription& unit : units) {
+    for (const std::int64_t own : {unit.parameter_elements, unit.output_bytes, unit.saved_bytes})
+      bytes += static_cast<double>(own);
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward})
+      for (const plan::Phase& phase : *phases)
+        bytes += static_cast<double>(phase.workspace_bytes) +
+                 static_cast<double>(phase.then ? phase.then->whole_bytes() : 0);
+    require(bytes <= static_cast<double>(largest_chain), "unit ", unit.name,
+            " is too large; expected at most ", largest_chain, " bytes in all units");
+  }
+}
+
 }  // namespace
 
 template <class T>
-Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen) : leaf_(leaf) {
+Chain<T>::Chain(const Units& units, LeafSize leaf, const Frozen& frozen) : leaf_(leaf) {
   require_possible(leaf);
-  for (auto& entry : units.entries()) add(std::move(entry), frozen);
-  check_chain(descriptions_);
-  for (int u = 0; u < this->units(); ++u) {
-    description_.units.push_back(describe(u, frozen));
-    if (!is_loss(u))
+  const auto& entries = units.entries();
+  require(entries.size() >= 2, "a chain of ", entries.size(),
+          " units; expected at least one, and then the one that computes the losses");
+  for (const auto& entry : entries) {
+    const bool is_last = &entry == &entries.back();
+    add(entry, is_last, frozen);
+    if (!is_last)
       description_.gradient_bytes =
           std::max(description_.gradient_bytes, description_.units.back().output_bytes);
   }
-  require_different_parameters(descriptions_);
-  if (frozen) require_frozen(frozen);
+  require_countable(description_.units);
+  require_different_names(frozen);
   description_.batch_bytes = leaf.bytes();
   description_.element_bytes = sizeof(T);
   description_.master_bytes = sizeof(compute_t<T>);
@@ -89,207 +117,90 @@ Chain<T>::Chain(Units units, LeafSize leaf, const Frozen& frozen) : leaf_(leaf) 
   description_.tensor_ranks = static_cast<int>(leaf.tensor_ranks);
 }
 
+/// No two parameters of the units have one name, and `frozen`, if given, names one: where it is
+/// not spelt as it is in the chain the parameter would stay trained.
 template <class T>
-void Chain<T>::add(typename Units::Entry entry, const Frozen& frozen) {
-  if (entry.function) return build(entry.name, entry.function, frozen);
-  require(entry.unit != nullptr, "unit ", units(), " of a chain is null");
-  descriptions_.push_back(entry.unit->describe());
-  require(shape_of(leaf_).tensor_pieces() == 1, "unit ", descriptions_.back().name,
-          " is written by hand, for whole rows and columns; expected 1 tensor piece");
-  computed_.push_back({nullptr, std::move(entry.unit)});
+void Chain<T>::require_different_names(const Frozen& frozen) const {
+  std::map<std::string, std::string> owners;
+  std::string first;
+  bool freezes = false;
+  for (int u = 0; u < units(); ++u)
+    for (const Parameter& parameter : parameters(u)) {
+      const std::string name = parameter.full_name(), &own = unit(u).description().name;
+      const auto [found, is_new] = owners.emplace(name, own);
+      require(is_new, "units ", found->second, " and ", own,
+              " both have a parameter with the full name ", name);
+      if (first.empty()) first = name;
+      freezes = freezes || (frozen && frozen(name));
+    }
+  require(!frozen || freezes, "frozen, the third argument of Chain, names no parameter of the ",
+          "chain, ", first.empty() ? "which has none" : "the first of which is ", first);
 }
 
 template <class T>
-void Chain<T>::build(const std::string& name, const UnitFunction<T>& function,
-                     const Frozen& frozen) {
+typename Builder<T>::Built Chain<T>::build(const typename Units::Entry& entry,
+                                           const Frozen& frozen) const {
   const LeafShape shape = shape_of(leaf_);
-  const std::int64_t input = descriptions_.empty() ? 0 : descriptions_.back().output;
-  typename Builder<T>::Built built;
-  with_name(name, "as it is described", [&] {
-    require(input % shape.own_rows() == 0, "its input has ", input,
-            " elements, which are no matrix of ", shape.own_rows(), " rows");
-    Builder<T> builder(name, shape, input / shape.own_rows(), frozen,
-                       [&](const std::string& other) { return find_table(other); });
-    try {
-      built = std::move(builder).build(function(builder, builder.input()));
-    } catch (const std::logic_error& error) {
-      throw Error(text("its program can't be derived: ", error.what()));
-    }
+  const std::int64_t input =
+      units_.empty() ? 0 : description_.units.back().output_bytes / bytes_of<T>(shape.own_rows());
+  const auto find_table = [&](const std::string& other) -> const Parameter* {
+    for (std::size_t u = 0; u < units_.size(); ++u)
+      for (const Parameter& parameter : units_[u]->parameters())
+        if (description_.units[u].name == other && parameter.name == tables_[u]) return &parameter;
+    return nullptr;
+  };
+  Builder<T> builder(entry.name, shape, input, frozen, find_table);
+  try {
+    return std::move(builder).build(entry.function(builder, builder.input()));
+  } catch (const std::logic_error& error) {
+    throw Error(text("its program can't be derived: ", error.what()));
+  }
+}
+
+template <class T>
+void Chain<T>::add(const typename Units::Entry& entry, bool is_last, const Frozen& frozen) {
+  std::vector<plan::UnitDescription>& units = description_.units;
+  require_name(entry.name, text("unit ", units.size(), " of a chain"));
+  for (const plan::UnitDescription& other : units)
+    require(other.name != entry.name, "two units have the name ", entry.name);
+  with_name(entry.name, "as it is described", [&] {
+    auto built = build(entry, frozen);
+    plan::UnitDescription planned = built.unit->description();
     require(built.batch_bytes <= leaf_.bytes(), "it reads ", built.batch_bytes,
             " bytes of a batch, but those of a leaf are ", leaf_.bytes());
-  });
-  const plan::UnitDescription& planned = built.unit->description();
-  ChainUnitDescription own{name, built.unit->parameters(), input};
-  own.is_loss = built.is_loss;
-  own.output = planned.output_bytes /
-               static_cast<std::int64_t>(built.is_loss ? sizeof(compute_t<T>) : sizeof(T));
-  own.saved_bytes = planned.saved_bytes;
-  own.reads_batch = built.reads_batch;
-  own.backward_reads_parameters = planned.backward_reads_parameters;
-  own.forward = planned.forward;
-  own.backward = planned.backward;
-  own.tied_to = built.tied_to;
-  descriptions_.push_back(std::move(own));
-  computed_.push_back({std::move(built.unit), nullptr, built.table});
-}
-
-/// The table of an embedding in a unit that is there.
-template <class T>
-const Parameter* Chain<T>::find_table(const std::string& unit) const {
-  for (std::size_t u = 0; u < computed_.size(); ++u)
-    for (const Parameter& parameter : descriptions_[u].parameters)
-      if (descriptions_[u].name == unit && parameter.name == computed_[u].table) return &parameter;
-  return nullptr;
-}
-
-/// The unit that a unit says it is tied to.
-template <class T>
-int Chain<T>::find_tied(int unit) const {
-  const std::string& name = this->unit(unit).tied_to;
-  for (int u = 0; u < unit && !name.empty(); ++u)
-    if (this->unit(u).name == name) return u;
-  return -1;
-}
-
-template <class T>
-plan::UnitDescription Chain<T>::describe(int unit, const Frozen& frozen) {
-  ChainUnitDescription& own = descriptions_[static_cast<std::size_t>(unit)];
-  const int tied = find_tied(unit);
-  if (built(unit) != nullptr) {
-    plan::UnitDescription planned = built(unit)->description();
-    for (const Parameter& parameter : own.parameters)
+    require(built.is_loss || !is_last,
+            "it is the last and computes no losses: expected losses or cross_entropy");
+    require(!built.is_loss || is_last, "it computes losses, but is not the last unit");
+    require(!units.empty() || built.reads_batch,
+            "it is the first and reads nothing: expected floats, an embedding, or reads_batch");
+    for (const Parameter& parameter : built.unit->parameters()) {
+      require_sound(parameter);
       if (parameter.frozen) planned.frozen_count += parameter.elements();
-    planned.tied_to = tied;
-    return planned;
-  }
-  const SegmentSizes sizes = lay_out_parameters(own.parameters, own.name, frozen);
-  plan::UnitDescription planned;
-  planned.name = own.name;
-  planned.parameter_elements = sizes.frozen + sizes.trained;
-  planned.frozen_elements = sizes.frozen;
-  for (const Parameter& parameter : own.parameters)
-    if (parameter.frozen) planned.frozen_count += parameter.elements();
-  const auto element_bytes =
-      static_cast<std::int64_t>(is_loss(unit) ? sizeof(compute_t<T>) : sizeof(T));
-  planned.output_bytes = own.output * element_bytes;
-  planned.saved_bytes = own.saved_bytes;
-  planned.forward = own.forward;
-  planned.backward = own.backward;
-  planned.gradient_flops = plan::flops(own.backward);
-  planned.recomputes = own.saved_bytes > 0 && !is_loss(unit);
-  planned.reads_batch = own.reads_batch;
-  planned.backward_reads_parameters = own.backward_reads_parameters || is_loss(unit);
-  if (is_loss(unit)) {
-    planned.backward = own.forward;
-    plan::append(planned.backward, own.backward);
-  }
-  planned.tied_to = tied;
-  planned.tied_gradients =
-      tied >= 0 && description_.units[static_cast<std::size_t>(tied)].trained_elements() > 0;
-  return planned;
-}
-
-/// A name that is not spelt as it is in the chain would leave the parameter trained.
-template <class T>
-void Chain<T>::require_frozen(const Frozen& frozen) const {
-  std::string first;
-  for (const ChainUnitDescription& unit : descriptions_)
-    for (const Parameter& parameter : unit.parameters) {
-      if (frozen(parameter.full_name())) return;
-      if (first.empty()) first = parameter.full_name();
     }
-  throw Error(text("frozen, the third argument of Chain, names no parameter of the chain, ",
-                   first.empty() ? "which has none" : "the first of which is ", first));
-}
-
-/// What forward and backward have in common.
-template <class T>
-template <class Call>
-Call Chain<T>::make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
-                         const plan::Phases& phases) const {
-  const ChainUnitDescription& own = this->unit(unit);
-  const auto bytes = [&](const auto& data, std::int64_t size, const char* what) {
-    return Bytes<typename std::decay_t<decltype(data)>::Element>(data.range(0, size), what);
-  };
-  Call call;
-  call.exec = exec;
-  call.phase = phase;
-  call.batch = own.reads_batch ? bytes(buffers.batch, leaf_.bytes(), "batch")
-                               : Bytes<const std::byte>({}, "batch (reads_batch is false)");
-  call.saved = bytes(buffers.saved, own.saved_bytes, "saved");
-  call.input = buffers.input.range(0, own.input);
-  if (!own.parameters.empty())
-    call.parameters = {buffers.parameters, buffers.frozen, own.parameters};
-  if (tied_to(unit) >= 0)
-    call.tied_parameters = {buffers.tied_parameters, buffers.tied_frozen,
-                            parameters(tied_to(unit))};
-  call.workspace = bytes(buffers.workspace, plan::workspace_bytes(phases, phase), "workspace");
-  call.exchanged = bytes(buffers.exchanged, bytes_read(phases, phase, 0), "exchanged");
-  call.second_exchanged =
-      bytes(buffers.second_exchanged, bytes_read(phases, phase, 1), "second_exchanged");
-  // In a recompute perhaps no phase reads it: then it is empty.
-  call.handed = bytes(buffers.handed, buffers.handed ? bytes_handed(phases, phase) : 0, "handed");
-  return call;
-}
-
-template <class T>
-void Chain<T>::run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                           const AbsentArrays<T>& absent) const {
-  const ChainUnitDescription& own = this->unit(unit);
-  const int phase = buffers.phase;
-  auto call = make_call<ForwardCall<T>>(unit, exec, buffers, phase, own.forward);
-  call.output = absent.output;
-  call.losses = absent.losses;
-  if (buffers.output && plan::writes_output(own.forward, phase)) {
-    if (is_loss(unit))
-      call.losses = view_as<compute_t<T>>(buffers.output).range(0, own.output);
-    else
-      call.output = buffers.output.range(0, own.output);
-  }
-  call.recomputes = buffers.recomputes;
-  with_name(own.name, call.recomputes ? "forward that recomputes" : "forward",
-            [&] { computed_[static_cast<std::size_t>(unit)].by_hand->forward(call); });
-}
-
-template <class T>
-void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                       const AbsentArrays<T>& absent) const {
-  if (built(unit) == nullptr) return run_forward(unit, exec, buffers, absent);
-  const std::int64_t rows = shape_of(leaf_).rows();
-  with_name(this->unit(unit).name, buffers.recomputes ? "forward that recomputes" : "forward", [&] {
-    built(unit)->forward(exec, with_tokens(buffers, rows), {0, rows});
+    for (std::size_t u = 0; u < units.size(); ++u)
+      if (units[u].name == built.tied_to) planned.tied_to = static_cast<int>(u);
+    units.push_back(std::move(planned));
+    units_.push_back(std::move(built.unit));
+    tables_.push_back(built.table);
   });
+}
+
+template <class T>
+void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const {
+  const std::int64_t rows = shape_of(leaf_).rows();
+  with_name(this->unit(unit).description().name,
+            buffers.recomputes ? "forward that recomputes" : "forward", [&] {
+              this->unit(unit).forward(exec, with_tokens(buffers, rows), {0, rows});
+            });
 }
 
 template <class T>
 void Chain<T>::backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                        compute_t<T> loss_scale, bool gradients_opened,
-                        const AbsentArrays<T>& absent) const {
-  const ChainUnitDescription& own = this->unit(unit);
-  if (built(unit) != nullptr)
-    return with_name(own.name, "backward", [&] {
-      built(unit)->backward(exec, with_tokens(buffers, shape_of(leaf_).rows()), loss_scale,
-                            gradients_opened);
-    });
-  const int forwards = is_loss(unit) ? static_cast<int>(own.forward.size()) : 0;
-  if (buffers.phase < forwards) return run_forward(unit, exec, buffers, absent);
-  const int phase = buffers.phase - forwards;
-  auto call = make_call<BackwardCall<T>>(unit, exec, buffers, phase, own.backward);
-  call.gradient = buffers.gradient.range(0, std::max(own.input, is_loss(unit) ? 0 : own.output));
-  call.loss_scale = loss_scale;
-  if (!own.parameters.empty())
-    call.parameter_gradients = {buffers.parameter_gradients, absent.frozen_gradients,
-                                own.parameters};
-  call.adds_gradients = gradients_opened;
-  if (const int tied = tied_to(unit); tied >= 0) {
-    call.tied_gradients = {buffers.tied_gradients, absent.tied_frozen_gradients, parameters(tied)};
-    const std::int64_t trained =
-        description_.units[static_cast<std::size_t>(tied)].trained_elements();
-    if (phase == 0 && buffers.tied_gradients)
-      math::fill(exec, buffers.tied_gradients.range(0, trained), compute_t<T>(0));
-  }
-  with_name(own.name, "backward",
-            [&] { computed_[static_cast<std::size_t>(unit)].by_hand->backward(call); });
+                        compute_t<T> loss_scale, bool gradients_opened) const {
+  with_name(this->unit(unit).description().name, "backward", [&] {
+    this->unit(unit).backward(exec, with_tokens(buffers, shape_of(leaf_).rows()), loss_scale,
+                              gradients_opened);
+  });
 }
 
 namespace {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <ostrakon/model/builder.hpp>
-#include <ostrakon/model/chain_unit.hpp>
 #include <ostrakon/model/model.hpp>
 #include <string>
 #include <type_traits>
@@ -18,7 +17,7 @@ namespace ostrakon::model {
 struct LeafSize {
   std::int64_t samples = 1;
   std::int64_t sample_bytes = 0;
-  std::int64_t rows = 1;  ///< of a sample, in the units of a Builder: tokens of a sequence
+  std::int64_t rows = 1;  ///< of a sample: tokens of a sequence
   /// Neighbouring ranks that compute a leaf together: each has some columns of each linear layer
   /// and heads of attention, and between these an equal part of the rows.
   std::int64_t tensor_ranks = 1;
@@ -29,48 +28,29 @@ struct LeafSize {
   std::int64_t bytes() const { return samples * sample_bytes; }
 };
 
-/// What calls get for arrays that they don't have, of no elements: null where a model is trained.
-/// Where gradients are checked there is memory at each, so that a unit that writes there is found.
-/// Those of gradients are as long as the frozen segments that they belong to.
-template <class T>
-struct AbsentArrays {
-  View<T*> output = {};
-  View<compute_t<T>*> losses = {};
-  View<compute_t<T>*> frozen_gradients = {};
-  View<compute_t<T>*> tied_frozen_gradients = {};
-};
-
 /// What the losses of a Chain are called in messages, where a Decoder has tokens.
 constexpr const char* chain_losses = "losses";
 
-/// The units of a chain, in order: described by a function of a Builder, or written by hand.
+/// The units of a chain, in order: a name and a function of a Builder each.
 template <class T>
 class UnitList {
  public:
   struct Entry {
     std::string name;
-    UnitFunction<T> function;  ///< none of one that is written by hand
-    std::unique_ptr<ChainUnit<T>> unit;
+    UnitFunction<T> function;
   };
-
-  UnitList() = default;
-  UnitList(std::vector<std::unique_ptr<ChainUnit<T>>> units) {
-    for (auto& unit : units) add(std::move(unit));
-  }
 
   /// `function`: of (Builder<T>&, Value x), or of (Builder<T>&) in the first unit. Returns a Value.
   template <class F>
   void add(std::string name, F function) {
     if constexpr (std::is_invocable<F, Builder<T>&>::value)
       entries_.push_back(
-          {std::move(name), [=](Builder<T>& b, const Value&) { return function(b); }, nullptr});
+          {std::move(name), [=](Builder<T>& b, const Value&) { return function(b); }});
     else
-      entries_.push_back({std::move(name), std::move(function), nullptr});
+      entries_.push_back({std::move(name), std::move(function)});
   }
-  void add(std::unique_ptr<ChainUnit<T>> unit) { entries_.push_back({"", {}, std::move(unit)}); }
 
-  std::size_t size() const { return entries_.size(); }
-  std::vector<Entry>& entries() { return entries_; }
+  const std::vector<Entry>& entries() const { return entries_; }
 
  private:
   std::vector<Entry> entries_;
@@ -90,61 +70,37 @@ class Chain {
   /// `frozen`: parameters that are not trained, by full name, besides those that units say
   /// themselves.
   ///
-  /// Throws Error, naming the unit, where a Builder refuses what it is called with, sizes are
-  /// negative, too large to be counted or do not meet, the last unit has no losses or another has,
-  /// two units or parameters have one name, tied_to names no earlier unit, or `frozen` is given and
-  /// names no parameter.
-  Chain(Units units, LeafSize leaf, const Frozen& frozen = {});
+  /// Throws Error, naming the unit, where a Builder refuses what it is called with, sizes are too
+  /// large to be counted, the last unit has no losses or another has, two units or parameters have
+  /// one name, or `frozen` is given and names no parameter.
+  Chain(const Units& units, LeafSize leaf, const Frozen& frozen = {});
 
-  int units() const { return static_cast<int>(computed_.size()); }
-  const ChainUnitDescription& unit(int index) const {
-    return descriptions_[static_cast<std::size_t>(index)];
-  }
+  int units() const { return static_cast<int>(units_.size()); }
   /// With offsets.
-  const std::vector<Parameter>& parameters(int unit) const { return this->unit(unit).parameters; }
-  /// The unit that `unit` is tied to, or -1.
-  int tied_to(int unit) const { return description_.units[static_cast<std::size_t>(unit)].tied_to; }
+  const std::vector<Parameter>& parameters(int unit) const { return this->unit(unit).parameters(); }
   LeafSize leaf() const { return leaf_; }
   /// Losses of a leaf, over all tensor ranks.
-  std::int64_t losses() const { return descriptions_.back().output * leaf_.tensor_ranks; }
-  /// The backward of a loss unit that is written by hand is its forward's phases and then its own,
-  /// as it has no forward before it.
+  std::int64_t losses() const {
+    return description_.units.back().output_bytes /
+           static_cast<std::int64_t>(sizeof(compute_t<T>)) * leaf_.tensor_ranks;
+  }
   const plan::ModelDescription& description() const { return description_; }
 
-  /// A phase of a unit's forward, or backward as it is planned. An Error that the unit throws gets
-  /// "unit NAME, forward: " (or "forward that recomputes", or "backward") in front.
-  void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-               const AbsentArrays<T>& absent = {}) const;
+  /// A phase of a unit's forward, or backward as it is planned. An Error that a kernel throws gets
+  /// "unit NAME, forward: " (or "backward") in front.
+  void forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const;
   void backward(int unit, const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
-                bool gradients_opened, const AbsentArrays<T>& absent = {}) const;
+                bool gradients_opened) const;
 
  private:
-  /// How calls reach a unit: one that a Builder has made, or one that is written by hand.
-  struct Computed {
-    std::unique_ptr<const model::Unit<T>> built;
-    std::unique_ptr<ChainUnit<T>> by_hand;
-    std::string table = {};  ///< Builder::Built::table
-  };
-
-  const model::Unit<T>* built(int unit) const {
-    return computed_[static_cast<std::size_t>(unit)].built.get();
-  }
-  void add(typename Units::Entry entry, const Frozen& frozen);
-  void build(const std::string& name, const UnitFunction<T>& function, const Frozen& frozen);
-  const Parameter* find_table(const std::string& unit) const;
-  int find_tied(int unit) const;
-  bool is_loss(int unit) const { return this->unit(unit).is_loss; }
-  plan::UnitDescription describe(int unit, const Frozen& frozen);
-  void require_frozen(const Frozen& frozen) const;
-  template <class Call>
-  Call make_call(int unit, const Exec& exec, const UnitBuffers<T>& buffers, int phase,
-                 const plan::Phases& phases) const;
-  void run_forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers,
-                   const AbsentArrays<T>& absent) const;
+  const model::Unit<T>& unit(int index) const { return *units_[static_cast<std::size_t>(index)]; }
+  typename Builder<T>::Built build(const typename Units::Entry& entry, const Frozen& frozen) const;
+  void add(const typename Units::Entry& entry, bool is_last, const Frozen& frozen);
+  void require_different_names(const Frozen& frozen) const;
 
   LeafSize leaf_;
-  std::vector<Computed> computed_;
-  std::vector<ChainUnitDescription> descriptions_;
+  std::vector<std::unique_ptr<const model::Unit<T>>> units_;
+  std::vector<std::string> tables_;  ///< of each unit: Builder::Built::table
   plan::ModelDescription description_;
 };
 

@@ -23,8 +23,8 @@ struct GradientCheckSettings {
 /// What is wrong with a unit.
 struct GradientProblem {
   std::string unit;
-  std::string array;          ///< the parameter's name, "input", "saved", ...
-  std::int64_t element = -1;  ///< of the array (of `saved`: byte); -1: not one of them
+  std::string array;          ///< the parameter's name, "input", "output", or an operation's name
+  std::int64_t element = -1;  ///< of the array; -1: not one of them
   double backward = 0.0;      ///< its gradient as backward gives it, and
   double difference = 0.0;    ///< the central difference of the loss
   std::string text;           ///< all of it, as a sentence
@@ -47,24 +47,29 @@ template <class T>
 GradientReport check_units(const Chain<T>& chain, const void* batch,
                            const GradientCheckSettings& settings);
 
-/// Checks forward and backward of each unit of a chain by itself, with the outputs of those before
-/// it as input, and parameters that are random around their initial values:
+/// Checks each unit of a chain by itself, with the outputs of those before it as input, and
+/// parameters that are random around their initial values:
 ///
-/// - gradients of parameters and of the input against central differences of the loss, or for a
-///   unit before the last of a random linear function of its output: so the unit that is wrong is
-///   named, not those before it;
-/// - backward writes all gradients, and adds to them where a unit is tied to this one;
-/// - backward of the loss unit multiplies its losses with loss_scale;
-/// - forward and backward have the same bits where they are called twice alike;
-/// - a forward that recomputes restores `saved` bit for bit;
-/// - nothing is written next to a buffer (a few hundred bytes), between two gradients of parameters
-///   (where they end before a multiple of 64 elements), to what may only be read, or to an array
-///   that the call does not have: `output` where it recomputes, gradients of frozen parameters.
-///   Such arrays are empty: ask for their size().
+/// - gradients of parameters and of the input against central differences of the loss, multiplied
+///   with a loss_scale, or for a unit before the last of a random linear function of its output: so
+///   the unit that is wrong is named, not those before it.
+///
+/// And each call of an operation of one's own by itself, in copies of its arrays:
+///
+/// - nothing is written next to an array (a few hundred bytes), to what may only be read, or to an
+///   array that the call does not have, such as gradients of frozen parameters. Such arrays are
+///   empty: ask for their size();
+/// - all that has to be written is;
+/// - calls that are repeated leave the same bits;
+/// - some of the rows, or of the columns of an operation by element, have the same values as all,
+///   bit for bit where matrix products are the library's own (in float, on a host). So a backward
+///   that computes forward again has what forward had.
+///
+/// What is next to an array, or backward does not say that it reads, is not a number.
 ///
 /// `batch`: the samples of a leaf in host memory, chain.leaf().bytes(). T: double is the sharper
 /// check: write units as templates, and check Chain<double>. Or float. Takes no ranks: the same on
-/// each. Throws Error where a unit does, and where one exchanges activations over several ranks.
+/// each. Throws Error where a kernel does, and where the chain is for several tensor ranks.
 template <class T>
 GradientReport check_gradients(const Chain<T>& chain, const void* batch,
                                const GradientCheckSettings& settings = {}) {

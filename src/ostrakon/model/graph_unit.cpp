@@ -49,6 +49,7 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.part = buffers.part;
   bytes.tensor_rank = buffers.tensor_rank;
   bytes.counts = buffers.counts;
+  bytes.watch = buffers.watch;
   return bytes;
 }
 

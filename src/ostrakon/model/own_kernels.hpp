@@ -27,14 +27,18 @@ struct OwnShape {
 
 /// Has the call take these of its rows.
 template <class T>
+void take_rows(OperationForward<T>& call, std::int64_t begin, std::int64_t end) {
+  for (auto& input : call.inputs) input = input.row_range(begin, end);
+  call.output = call.output.row_range(begin, end);
+  call.losses = call.losses.range(begin, end);
+  call.first_row += begin;
+}
+template <class T>
 void take_rows(OperationBackward<T>& call, std::int64_t begin, std::int64_t end) {
-  const auto cut = [&](auto& matrix) {
-    if (matrix) matrix = matrix.row_range(begin, end);
-  };
-  for (auto& input : call.inputs) cut(input);
-  for (auto& gradient : call.input_gradients) cut(gradient);
-  cut(call.output);
-  cut(call.gradient);
+  for (auto& input : call.inputs) input = input.row_range(begin, end);
+  for (auto& gradient : call.input_gradients) gradient = gradient.row_range(begin, end);
+  call.output = call.output.row_range(begin, end);
+  call.gradient = call.gradient.row_range(begin, end);
   call.first_row += begin;
 }
 
@@ -58,8 +62,9 @@ class OwnKernels {
     set(call, exec, a, a.place_read(0).columns);
     int next = shape_.is_loss ? 0 : 1;
     if (!shape_.is_loss) call.gradient = a.read<T>(0);
-    if (operation_.backward_reads_inputs || shape_.is_loss)
-      for (std::size_t i = 0; i < inputs(); ++i) call.inputs.push_back(a.read<T>(next++));
+    const bool reads_inputs = operation_.backward_reads_inputs || shape_.is_loss;
+    for (std::size_t i = 0; i < inputs(); ++i)
+      call.inputs.push_back(reads_inputs ? a.read<T>(next++) : View<const T**>());
     if (operation_.backward_reads_output) call.output = a.read<T>(next);
     call.loss_scale = static_cast<C>(a.buffers().loss_scale);
     for (std::size_t i = 0; i < inputs(); ++i)
@@ -74,10 +79,7 @@ class OwnKernels {
   void set(OperationCall<T>& call, const Exec& exec, const graph::Arguments& a,
            std::int64_t columns) const {
     call.exec = exec;
-    const View<const std::byte*> batch = a.buffers().batch;
-    call.batch = operation_.reads_batch
-                     ? Bytes<const std::byte>(batch, "batch")
-                     : Bytes<const std::byte>({}, "batch (reads_batch is false)");
+    if (operation_.reads_batch) call.batch = BatchBytes(a.buffers().batch);
     for (int i = 0; i < a.weights(); ++i) call.parameters.push_back(a.weight<T>(i));
     if (shape_.by_columns)
       call.first_column = a.piece() * columns;
@@ -96,13 +98,22 @@ class OwnKernels {
       call.losses = a.written<C>(written).flat();
     else
       call.output = a.written<T>(written);
+    if (OperationWatch<T>* const watch = watch_of(a)) return watch->forward(operation_, call);
     operation_.forward(call);
+  }
+
+  static OperationWatch<T>* watch_of(const graph::Arguments& a) {
+    return static_cast<OperationWatch<T>*>(a.buffers().watch);
+  }
+  void compute_backward(const graph::Arguments& a, const OperationBackward<T>& call) const {
+    if (OperationWatch<T>* const watch = watch_of(a)) return watch->backward(operation_, call);
+    operation_.backward(call);
   }
 
   /// Gradients of parameters are sums over leaves by the tree that all others take.
   void run_backward(const Exec& exec, const graph::Arguments& a,
                     const OperationBackward<T>& call) const {
-    if (shape_.leaves == 1 || call.parameter_gradients.empty()) return operation_.backward(call);
+    if (shape_.leaves == 1 || call.parameter_gradients.empty()) return compute_backward(a, call);
     const std::int64_t rows = a.place_read(0).rows / shape_.leaves;
     const std::int64_t all = shape_.all_elements();
     const auto slot = [&](std::int64_t index, std::size_t i) {
@@ -119,7 +130,7 @@ class OwnKernels {
           take_rows(of_leaf, leaf * rows, (leaf + 1) * rows);
           for (std::size_t i = 0; i < call.parameter_gradients.size(); ++i)
             of_leaf.parameter_gradients[i] = slot(to, i);
-          operation_.backward(of_leaf);
+          compute_backward(a, of_leaf);
         },
         [&](std::int64_t from, std::int64_t to) {
           for (std::size_t i = 0; i < call.parameter_gradients.size(); ++i)

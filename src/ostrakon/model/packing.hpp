@@ -7,6 +7,10 @@
 
 namespace ostrakon::model {
 
+/// The largest sizes of a chain, in elements or bytes: far above any machine's memory, and far
+/// enough below 2^63 for what is computed from them.
+constexpr std::int64_t largest_chain = std::int64_t{1} << 50;
+
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

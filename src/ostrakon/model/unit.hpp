@@ -138,6 +138,11 @@ struct SumOf<void> {
   using type = float;
 };
 
+/// What is called in place of kernels that users have written: OperationWatch.
+struct KernelWatch {
+  virtual ~KernelWatch() = default;
+};
+
 /// What a unit computes with, owned by the caller, valid for the call. Arrays that a call has no
 /// use for do not exist.
 ///
@@ -178,6 +183,7 @@ struct UnitBuffers {
   View<Element*> gradient;         ///< backward: in, dL/d output; out, dL/d input
   View<Sum*> parameter_gradients;  ///< backward writes all but the alignment gaps
   View<Sum*> tied_gradients;       ///< backward writes all of it
+  KernelWatch* watch = nullptr;    ///< where gradients are checked
 };
 
 /// Rows [begin, end) of the leaf: all of them, or, where it is decoded, some of the only sequence,

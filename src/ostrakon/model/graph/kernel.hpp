@@ -32,6 +32,7 @@ struct Buffers {
   /// What kernels of the phase have copied to the host: offsets, by the value that has them.
   std::shared_ptr<std::map<int, math::OffsetsOnHost>> on_host =
       std::make_shared<std::map<int, math::OffsetsOnHost>>();
+  KernelWatch* watch = nullptr;  ///< UnitBuffers::watch
 
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
 };

@@ -24,10 +24,10 @@
 # A test that is a command by itself, for example a script that starts mpiexec. It runs in the same
 # environment, with OSTRAKON_APPS, OSTRAKON_SOURCE, OSTRAKON_MPIEXEC set.
 #
-# ostrakon_add_every_case(<name> <configuration>)
+# ostrakon_add_every_case(<name> <configuration> [COMMAND <command> [<argument>...]])
 #
-# The test <name>.every: what test_<name> samples elsewhere (OSTRAKON_TEST_EVERY), in full. Runs only on
-# request: ctest -C <configuration> -L <configuration>.
+# The test <name>.every: what test_<name>, or the command, samples elsewhere (OSTRAKON_TEST_EVERY), in
+# full. Runs only on request: ctest -C <configuration> -L <configuration>.
 #
 # An argument that none of them knows is an error. Tests end when they hang, not when the machine is busy:
 # OSTRAKON_TEST_TIMEOUT is ten times what the longest needs on two idle cores, sanitizers included.
@@ -177,7 +177,13 @@ function(ostrakon_add_command_test name)
 endfunction()
 
 function(ostrakon_add_every_case name configuration)
-  add_test(NAME ${name}.every CONFIGURATIONS ${configuration} COMMAND test_${name})
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "COMMAND")
+  ostrakon_refuse_unknown("ostrakon_add_every_case(${name})" "${arg_UNPARSED_ARGUMENTS}"
+                          "${arg_KEYWORDS_MISSING_VALUES}")
+  if(NOT arg_COMMAND)
+    set(arg_COMMAND test_${name})
+  endif()
+  add_test(NAME ${name}.every CONFIGURATIONS ${configuration} COMMAND ${arg_COMMAND})
   set_tests_properties(${name}.every PROPERTIES
     PROCESSORS 2 TIMEOUT 14400 LABELS "${configuration};mpi"
     ENVIRONMENT "${OSTRAKON_COMMAND_ENVIRONMENT};OSTRAKON_TEST_EVERY=1")

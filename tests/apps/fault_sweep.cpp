@@ -243,8 +243,7 @@ TEST_P(FaultSweep, SampledFailuresAreToldOrDoNoHarm) {
   ASSERT_EQ(good.status, 0) << good.err;
   calls_ = static_cast<int>(calls_of("reference").size());
   ASSERT_GT(calls_, 20);
-  const int runs = GetParam().ranks > 1 ? 8 : 16;
-  const int every = std::max(1, calls_ / runs);
+  const int every = std::max(1, calls_ / static_cast<int>(errors.size()));
   std::vector<Fault> faults;
   for (int call = 1 + every / 2; call <= calls_; call += every)
     faults.push_back({call, &errors[faults.size() % errors.size()]});

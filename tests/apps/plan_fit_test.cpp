@@ -309,7 +309,7 @@ TEST_F(Fit, EveryRowOfAPipelineIsTrue) {
                                           "--set",
                                           "parallel.pipeline=2",
                                           "--set",
-                                          "training.global_batch_size=32"};
+                                          "training.global_batch_size=16"};
   const auto expect_rows = [&](std::vector<std::string> more) {
     std::vector<std::string> all = place;
     all.insert(all.end(), more.begin(), more.end());
@@ -345,9 +345,18 @@ TEST_F(Fit, EveryRowOfAPipelineIsTrue) {
 }
 
 TEST_F(Fit, RanksSettingsOfExpertsOverRanks) {
-  const std::vector<std::string> place = {
-      "--ranks",         "4",     "--ranks-per-node",          "2",     "--set",
-      "model.experts=4", "--set", "model.experts_per_token=2", "--set", "parallel.expert=2"};
+  const std::vector<std::string> place = {"--ranks",
+                                          "4",
+                                          "--ranks-per-node",
+                                          "2",
+                                          "--set",
+                                          "model.experts=4",
+                                          "--set",
+                                          "model.experts_per_token=2",
+                                          "--set",
+                                          "parallel.expert=2",
+                                          "--set",
+                                          "training.global_batch_size=8"};
   const Json rows = find_fits("1GiB", place);
   EXPECT_GT(rows.size(), 1u);
   for (const Json& row : rows) expect_true(row, place);
@@ -362,7 +371,7 @@ TEST_F(Fit, RanksSettingsOfExpertsOverRanks) {
 // With a grain, what is fastest loses the bits that the deck has: no list may hide that.
 TEST_F(Fit, EveryRowSaysWhetherItHasTheBitsOfOneRank) {
   const std::vector<std::string> place = {"--ranks", "8",     "--ranks-per-node",
-                                          "4",       "--set", "training.global_batch_size=64"};
+                                          "4",       "--set", "training.global_batch_size=32"};
   const auto with_grain = [&](const char* grain) {
     std::vector<std::string> arguments = place;
     arguments.insert(arguments.end(), {"--set", std::string("training.sum_grain=") + grain});

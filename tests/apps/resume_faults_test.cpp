@@ -167,7 +167,7 @@ TEST_F(ResumeFaults, WhatCanNotBeReadNowEndsTheRunAndChangesNothing) {
                                            {"step-00000004/manifest.json", "reads", 0, false}}) {
     for (const std::string& error : errors) {
       if (!one.with_no_memory && (error == "enomem" || error == "emfile")) continue;
-      if (++number % tests::every_nth(3) != 0) continue;
+      if (++number % tests::every_nth(5) != 0) continue;
       SCOPED_TRACE(text(error, " where it ", one.calls, " ", one.file));
       expect_refused(
           2, fault(error, one.file, one.calls, one.rank),
@@ -191,7 +191,7 @@ TEST_F(ResumeFaults, EachReadOfAManifestAndOfNumbersMayFail) {
     std::istringstream lines(read_bytes(path("calls")));
     for (int count = 0; lines >> count;) calls = std::max(calls, count);
     ASSERT_GE(calls, 3) << file;
-    for (int call = 1; call <= calls; call += tests::every_nth(5)) {
+    for (int call = 1; call <= calls; call += tests::every_nth(9)) {
       SCOPED_TRACE(text("call ", call, " of ", calls, " for ", file));
       renew();
       const auto before = all_files("checkpoints");

@@ -473,7 +473,7 @@ TEST_F(Faults, KilledAnywhereItResumesBitForBit) {
   const int calls = count_calls(settings);
   std::cout << calls << " calls\n";
   ASSERT_GT(calls, 40);
-  const int every = tests::every_nth(3);
+  const int every = tests::every_nth(5);
   in_parallel(calls / every, [&](int number) {
     const int call = every * number + 1;
     SCOPED_TRACE(text("call ", call, " of ", calls));
@@ -503,7 +503,7 @@ TEST_F(Faults, TwoRanksKilledAnywhereResumeBitForBit) {
                             text("checkpoint.files=", files)};
     fs::remove_all(path("reference"));
     const int calls = count_calls(settings);
-    const int every = 4 * tests::every_nth(3);
+    const int every = 4 * tests::every_nth(5);
     in_parallel(calls / every, [&](int number) {
       const int call = every * number + 1;
       SCOPED_TRACE(text(files, ", call ", call, " of ", calls));
@@ -518,7 +518,7 @@ TEST_F(Faults, TwoRanksKilledAnywhereResumeBitForBit) {
 TEST_F(Faults, FullDisksAndErrorsHarmNoOlderCheckpoint) {
   const Texts settings = {"training.steps=6", "checkpoint.every=2", "checkpoint.keep=9"};
   const int calls = count_calls(settings);
-  const int every = tests::every_nth(3);
+  const int every = tests::every_nth(5);
   in_parallel(calls / every, [&](int number) {
     const std::string fault = number % 2 == 0 ? "enospc" : "eio";
     const int call = every * number + 1;

@@ -313,8 +313,7 @@ TEST(Fit, NamesTheSmallestWhereNothingFits) {
 
 TEST(Fit, TheLeastArenaIsNeverMoreThanTheArena) {
   double share = 0.0;
-  const int count = tests::takes_every_case() ? 400 : 200;
-  const int seeds = tests::takes_every_case() ? 4 : 3;
+  const int count = tests::trials(400), seeds = tests::takes_every_case() ? 4 : 2;
   for (int seed = 0; seed < seeds; ++seed) {
     const Many many = make_many(static_cast<std::uint64_t>(seed), count);
     for (const Candidate& candidate : many.candidates) {

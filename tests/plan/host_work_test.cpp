@@ -29,7 +29,7 @@ using namespace ostrakon::tests;
 /// Random plans of all purposes, and of stages.
 void for_many(const std::function<void(const StepPlan&)>& look) {
   std::mt19937_64 random(71);
-  for (int trial = 0; trial < trials(300); ++trial) {
+  for (int trial = 0; trial < trials(1200); ++trial) {
     look(random_plan(random, 3, 4, 3).plan);
     for (const StepPlan& plan : random_pipeline(random, {4, 4, 6, 3}).stages) look(plan);
   }

@@ -229,7 +229,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
       {"moved to another stream", move_to_another_stream}};
   std::map<std::string, Count> counts;
   Random random(4);
-  for (int base = 0; base < 250; ++base) {
+  for (int base = 0; base < tests::trials(250); ++base) {
     const RandomPlan made = random_plan(random, 2, 4, 3);
     const PlacedPlan whole = place(made.plan);
     const Outcome reference = meaning(whole);
@@ -269,7 +269,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
     killed += count.killed;
   }
   EXPECT_EQ(counts.size(), mutations.size());
-  EXPECT_GE(killed, 500);
+  EXPECT_GE(killed, tests::trials(500));
 }
 
 }  // namespace

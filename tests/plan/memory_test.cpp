@@ -132,7 +132,7 @@ TEST(MemoryPlan, ASpaceWithoutBuffersNeedsNothing) {
 TEST(MemoryPlan, IsProvenForEveryPolicyAndCloseToTheLowerBound) {
   std::mt19937_64 random(8);
   double worst = 1.0;
-  for (std::uint64_t trial = 0; trial < std::uint64_t{tests::trials(400)}; ++trial) {
+  for (std::uint64_t trial = 0; trial < static_cast<std::uint64_t>(tests::trials(400)); ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 6);
     const ModelDescription model =
@@ -179,8 +179,8 @@ TEST(MemoryPlan, ArenasOfPlansThatAreAlikeAreKnown) {
 
 TEST(MemoryPlan, LongPlansArePlacedToo) {
   const StepPlan plan =
-      build_step_plan(make_model(60, true, 13), 2, make_policy(2048), Purpose::train);
-  ASSERT_GT(plan.buffers.size(), 200000u);
+      build_step_plan(make_model(60, true, 13), 2, make_policy(512), Purpose::train);
+  ASSERT_GT(plan.buffers.size(), 50000u);
   const MemoryPlan memory = plan_memory(plan);
   EXPECT_NO_THROW(prove_memory(plan, memory));
   EXPECT_LT(static_cast<double>(memory.arena_bytes),
@@ -348,7 +348,7 @@ TEST(MemoryPlan, SoDoTheyWithDeepPrefetch) {
       {"llama3-8b", 8}, {"llama3-70b", 64}, {"llama3-405b", 64}, {"llama3-405b", 512}};
   const bool every = tests::takes_every_case();
   for (const auto& [name, ranks] : layouts) {
-    if (!every && name == std::string("llama3-405b") && ranks == 64) continue;
+    if (!every && ranks == 64) continue;
     const RealModel model = read_deck(name);
     for (int depth : {8, 16, 40, 130}) {
       if (!every && depth == 40) continue;

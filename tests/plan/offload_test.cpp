@@ -8,6 +8,7 @@
 #include <ostrakon/plan/step_plan.hpp>
 
 #include "plan/random_plans.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -76,8 +77,8 @@ void for_many(int step, const Check& check) {
 }
 
 TEST(Offload, PlansOfAllKindsAreProvenAndShareTheirState) {
-  for_many(31, [](const ModelDescription& model, int ranks, const Policy& policy,
-                  const std::string& name) {
+  for_many(takes_every_case() ? 31 : 97, [](const ModelDescription& model, int ranks,
+                                            const Policy& policy, const std::string& name) {
     MemoryPlan first[spaces];
     for (Purpose purpose : purposes) {
       StepPlan plan;

@@ -44,7 +44,7 @@ TEST(StageProof, HoldsForEveryPipelineThatIsPlanned) {
   Random random(21);
   std::map<std::size_t, int> seen;
   int defer = 0;
-  const int trials = tests::trials(takes_every_case() ? 10000 : 2500);
+  const int trials = tests::trials(takes_every_case() ? 10000 : 3000);
   for (int trial = 0; trial < trials; ++trial) {
     const RandomPipeline made = trial % 4 == 1 ? random_pipeline(random, {8, 4, 16, 5, 1, true})
                                                : random_pipeline(random, {8, 4, 16, 5});

@@ -9,6 +9,7 @@
 
 #include "plan/random_pipelines.hpp"
 #include "plan/rank_mutants.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -162,7 +163,7 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
       {"accumulation of other sums", swap_sources, sums}};
   Random random(27);
   std::map<std::string, int> counts;
-  for (int base = 0; base < 1500; ++base) {
+  for (int base = 0; base < tests::trials(1500); ++base) {
     const RankPlans whole = all_ranks(random_pipeline(random, {3, 16, 4, 2}).stages);
     for (const Named& mutation : mutations)
       for (int i = 0; i < 3; ++i) {
@@ -178,7 +179,7 @@ TEST(StepProof, RefusesWhatAllRanksOfAStageDoWrong) {
   }
   for (const Named& mutation : mutations) {
     std::printf("%-34s %4d refused\n", mutation.name, counts[mutation.name]);
-    EXPECT_GT(counts[mutation.name], 15) << mutation.name;
+    EXPECT_GT(counts[mutation.name], tests::trials(15)) << mutation.name;
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "random_plans.hpp"
+#include "support/trials.hpp"
 
 namespace ostrakon::tests {
 namespace {
@@ -174,7 +175,7 @@ StepPlan plan_of(int ranks, const Policy& policy) {
 TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
   int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
   const auto as_it_is = [](const Case&, const auto&) {};
-  for_random_cases(6000, 1, as_it_is, [&](const Case& one) {
+  for_random_cases(trials(6000), 1, as_it_is, [&](const Case& one) {
     StepPlan plan;
     try {
       plan = plan_of(one.ranks, one.policy);
@@ -199,11 +200,11 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
     for (Space space : {Space::device, Space::host})
       EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
   });
-  EXPECT_GT(same, 1000);
-  EXPECT_GT(other, 1000);
-  EXPECT_GT(because_of_grain, 250);
-  EXPECT_GT(continued, 250);
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(same, trials(1000));
+  EXPECT_GT(other, trials(1000));
+  EXPECT_GT(because_of_grain, trials(250));
+  EXPECT_GT(continued, trials(250));
+  EXPECT_GT(refused, trials(50));
 }
 
 // What a library sums takes no staging, and has the bits of one rank where no ranks are summed. A
@@ -215,7 +216,7 @@ TEST(SumOrder, LibrariesSumWithoutStaging) {
     one.policy.hierarchical = {Hierarchical::by_size, 1};
     one.policy.summation = Summation::library;
   };
-  for_random_cases(2000, 6, on_nodes, [&](const Case& one) {
+  for_random_cases(trials(2000), 6, on_nodes, [&](const Case& one) {
     const StepPlan plan = plan_of(one.ranks, one.policy);
     bool sums_ranks = false;
     for (const Action& action : plan.actions) {
@@ -246,9 +247,9 @@ TEST(SumOrder, LibrariesSumWithoutStaging) {
       EXPECT_EQ(plan.bytes_sent(), other.bytes_sent());
     }
   });
-  EXPECT_GT(by_library, 500);
-  EXPECT_GT(with_grain, 100);
-  EXPECT_GT(in_levels, 100);
+  EXPECT_GT(by_library, trials(500));
+  EXPECT_GT(with_grain, trials(100));
+  EXPECT_GT(in_levels, trials(100));
 }
 
 // Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.
@@ -258,7 +259,7 @@ TEST(SumOrder, LevelsChangeNoSum) {
     place_on_nodes(random, one.ranks, one.policy);
     one.policy.leaf_order = LeafOrder::ascending;
   };
-  for_random_cases(6000, 5, on_nodes, [&](Case one) {
+  for_random_cases(trials(6000), 5, on_nodes, [&](Case one) {
     one.policy.hierarchical = {Hierarchical::by_size, 1};
     const StepPlan plan = plan_of(one.ranks, one.policy);
     if (!plan.grid.has_levels()) return;
@@ -272,8 +273,8 @@ TEST(SumOrder, LevelsChangeNoSum) {
     ++in_levels;
     with_grain += plan.layouts.sum_grain > 0 ? 1 : 0;
   });
-  EXPECT_GT(in_levels, 1000);
-  EXPECT_GT(with_grain, 500);
+  EXPECT_GT(in_levels, trials(1000));
+  EXPECT_GT(with_grain, trials(500));
 }
 
 // With powers of two, and gradients that are sent as they are, some order has the bits of one rank
@@ -284,7 +285,7 @@ TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
     one.policy.leaf_order = LeafOrder::ascending;
     one.policy.accumulation = Accumulation::automatic;
   };
-  for_random_cases(3000, 2, automatic, [&](const Case& one) {
+  for_random_cases(trials(3000), 2, automatic, [&](const Case& one) {
     const StepPlan plan = plan_of(one.ranks, one.policy);
     Policy before = one.policy;
     before.sum_grain = 0;
@@ -306,8 +307,8 @@ TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
     }
     ++without;
   });
-  EXPECT_GT(chosen, 100);
-  EXPECT_GT(without, 100);
+  EXPECT_GT(chosen, trials(100));
+  EXPECT_GT(without, trials(100));
 }
 
 TEST(SumOrder, AGrainOfAllLeavesIsNone) {

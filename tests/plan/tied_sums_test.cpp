@@ -13,6 +13,7 @@
 
 #include "plan/random_plans.hpp"
 #include "plan/rank_mutants.hpp"
+#include "support/trials.hpp"
 
 namespace {
 
@@ -165,9 +166,11 @@ TEST(TiedSums, ChangeNothingWithoutTwoGradients) {
 }
 
 /// Calls with(plan) for a model whose head, or a unit in the middle, is tied, with all that decides
-/// where gradients are summed.
+/// where gradients are summed: elsewhere than in a full run a fifth, in which all pairs of choices
+/// are, as none has five.
 template <class With>
 void for_all_policies(const With& with) {
+  int count = 0;
   ModelDescription in_the_middle = make_small_tied_model(true);
   in_the_middle.units.insert(in_the_middle.units.begin() + 2, in_the_middle.units[1]);
   in_the_middle.units[2].name = "block.1";
@@ -184,6 +187,7 @@ void for_all_policies(const With& with) {
             for (int micro_batches : {1, 2, 3})
               for (std::int64_t grain : {0, 1, 2})
                 for (int in_flight : {0, 1, 2}) {
+                  if (count++ % every_nth(5) != 0) continue;
                   Policy policy;
                   policy.sharding = sharding;
                   policy.shard_group = group;
@@ -282,7 +286,7 @@ TEST(TiedSums, ADroppedOrDoubledUseIsRefused) {
       ++whole_uses;
     }
   });
-  EXPECT_GT(whole_uses, 1000);
+  EXPECT_GT(whole_uses, 1000 / every_nth(5));
 }
 
 // The uses are like units of their own: the traffic of the table's gradient is twice that of one.

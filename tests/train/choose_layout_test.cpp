@@ -116,7 +116,7 @@ TEST(ChooseLayout, SearchIsAsGoodAsPlanningAllSettings) {
 
 void expect_same_at_each_call(const config::Settings& deck, ChooseRequest request) {
   const ChosenLayouts one = choose_layouts(deck, request);
-  for (const int threads : {1, 2, 3, 3}) {
+  for (const int threads : {1, 3, 3}) {
     request.threads = threads;
     const ChosenLayouts other = choose_layouts(deck, request);
     EXPECT_EQ(one.estimated, other.estimated) << threads;
@@ -227,7 +227,8 @@ TEST(ChooseLayout, EstimatesStagesOfManyLayers) {
 }
 
 TEST(ChooseLayout, EstimatesLongPipelinesByShorterOnes) {
-  for (const int batch : {16, 32, 64, 128})
+  for (const int batch : {16, 32, 64, 128}) {
+    if ((batch == 32 || batch == 64) && !tests::takes_every_case()) continue;
     for (const char* schedule : {"1f1b", "interleaved", "zero_bubble"}) {
       SCOPED_TRACE(schedule + std::to_string(batch));
       config::Settings deck = small_deck(30, batch);
@@ -236,6 +237,7 @@ TEST(ChooseLayout, EstimatesLongPipelinesByShorterOnes) {
         config::set(deck, {{&chunks, "2"}});
       expect_close_estimate(deck, 32, 0.07, 0.16);
     }
+  }
 }
 
 TEST(ChooseLayout, KeepsWhatIsSaid) {

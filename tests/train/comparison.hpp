@@ -30,11 +30,11 @@ inline void expect_same_bits(const History& run, const History& reference,
   EXPECT_EQ(run.half_batch_loss, reference.half_batch_loss) << name;
 }
 
-/// One rank, one tree, nothing sharded: computed by every rank for itself.
+/// One rank, one tree, nothing sharded. All ranks of the world call it.
 inline History reference_run(config::Settings settings) {
   settings.parallel.sharding = plan::Sharding::none;
   settings.parallel.leaf_order = plan::LeafOrder::ascending;
-  return train_history(settings, MPI_COMM_SELF);
+  return train_alone(settings);
 }
 
 /// Eight sequences, and pieces of eight of all that is cut. Sizes are as odd as that allows: the

@@ -42,16 +42,6 @@ void take_steps(SmallRun& run, std::int64_t first, std::int64_t last, Steps& ste
   }
 }
 
-/// Makes values the same on every rank of the world.
-template <class T>
-void from_rank_0(std::vector<T>& values) {
-  comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-  std::int64_t count = static_cast<std::int64_t>(values.size());
-  world.broadcast(&count, sizeof count, 0);
-  values.resize(static_cast<std::size_t>(count));
-  world.broadcast(values.data(), count * static_cast<std::int64_t>(sizeof(T)), 0);
-}
-
 /// The steps after saved_step of a run on one rank without interruptions.
 Steps uninterrupted(const config::Settings& settings) {
   Steps before, after;

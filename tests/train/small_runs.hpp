@@ -5,12 +5,14 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/make_trainer.hpp>
+#include <thread>
 #include <vector>
 
 #include "plan/traffic.hpp"
@@ -118,11 +120,31 @@ inline config::Settings small_llama(std::int64_t leaves) {
   return settings;
 }
 
+/// Waits for all ranks of `comm`, which it returns, without a core: others may compute meanwhile.
+inline MPI_Comm gathered(MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(comm, &request);
+  for (int done = 0; done == 0;) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return comm;
+}
+
+/// Makes values the first rank's on all ranks of `comm`.
+template <class T>
+void from_rank_0(std::vector<T>& values, MPI_Comm comm = MPI_COMM_WORLD) {
+  auto count = static_cast<std::int64_t>(values.size());
+  MPI_Bcast(&count, 1, MPI_INT64_T, 0, gathered(comm));
+  values.resize(static_cast<std::size_t>(count));
+  MPI_Bcast(values.data(), static_cast<int>(values.size() * sizeof(T)), MPI_BYTE, 0, comm);
+}
+
 /// A trainer on all ranks of `comm` with its arenas and its first weights, and data as the settings
 /// say.
 struct SmallRun {
   explicit SmallRun(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD)
-      : mesh(comm, static_cast<int>(settings.ranks_per_node), settings.shard_group,
+      : mesh(gathered(comm), static_cast<int>(settings.ranks_per_node), settings.shard_group,
              static_cast<int>(settings.pipeline)),
         trainer(train::make_trainer(settings, mesh)),
         training(open(settings, data::Split::training)),
@@ -376,6 +398,23 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   EXPECT_EQ(after.allocations - run.before.allocations, 2)
       << "something but the arenas was allocated";
   EXPECT_EQ(after.library_allocations, run.allocated.library_allocations);
+  return history;
+}
+
+/// The history of one rank, which the first of `comm` trains for all of them.
+inline History train_alone(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  History history;
+  if (rank == 0) history = train_history(settings, MPI_COMM_SELF);
+  std::vector<double> validation = {history.validation_loss, history.half_batch_loss};
+  from_rank_0(validation, comm);
+  history.validation_loss = validation[0];
+  history.half_batch_loss = validation[1];
+  from_rank_0(history.losses, comm);
+  from_rank_0(history.norms, comm);
+  from_rank_0(history.digests, comm);
+  from_rank_0(history.loads, comm);
   return history;
 }
 

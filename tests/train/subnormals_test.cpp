@@ -45,7 +45,7 @@ TEST(Subnormals, GiveTheSameBitsInEveryLayoutFlushedOrKept) {
   std::vector<std::uint64_t> ends;
   for (const Subnormals subnormals : {Subnormals::flush, Subnormals::keep}) {
     SCOPED_TRACE(name_in(subnormals_names, subnormals));
-    const History alone = train_history(settings_with(subnormals), MPI_COMM_SELF);
+    const History alone = train_alone(settings_with(subnormals));
     for (const auto& [name, change] : layouts()) {
       SCOPED_TRACE(name);
       config::Settings settings = settings_with(subnormals);

@@ -25,7 +25,7 @@ using Change = std::function<void(config::Settings&)>;
 
 History reference_run(config::Settings settings) {
   settings.parallel.sharding = plan::Sharding::none;
-  return train_history(settings, MPI_COMM_SELF);
+  return train_alone(settings);
 }
 
 /// Whether all that a run leaves behind is the same.

@@ -28,6 +28,7 @@
 #include <ostrakon/plan/stage_proof.hpp>
 #include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/train/make_trainer.hpp>
 #include <ostrakon/train/submissions.hpp>
 #include <set>
@@ -38,7 +39,6 @@
 #include "command_line.hpp"
 #include "output_file.hpp"
 #include "plan_choose.hpp"
-#include "plan_fit.hpp"
 #include "plan_ranks.hpp"
 #include "plan_time.hpp"
 #include "program.hpp"
@@ -74,13 +74,6 @@ can be planned anywhere.
                            step; of a pipeline also what each stage computes when, and its waits
   --help, --version
 
-  --fit BYTES              show, instead, the ten fastest settings with which the arena of a rank,
-                           for training, validation and writing weights, is at most BYTES, such as
-                           80GiB; each as the --set options that make the deck so. With --time
-                           sorted by what is simulated on that machine
-  --any-precision          with --fit: other precision.gather and precision.reduce, too
-  --host-bytes BYTES       with --fit: most that the arena in host memory may take; default: any
-
   --time MACHINE.yaml      show, instead, how long a step takes on the machine that a file
                            describes, such as machines/h100-infiniband.yaml: with a range, what
                            each stream does, where the time goes, what would help
@@ -92,11 +85,16 @@ can be planned anywhere.
   --html FILE              with --time: what it shows and --svg draws, as a page
   --trace FILE             with --time and --svg or --html: the trace.json of a run, drawn beside
 
-  --choose                 with --time: show, instead, the settings with which a step is fastest on
-                           that machine, as the --set options that make the deck so, and the next
-                           of other kinds. No bit of results is changed by them
-  --memory BYTES           with --choose: most that the arena of a rank may take; default: the
-                           machine's memory but for a sixteenth, if its file says how much it has
+  --choose                 show, instead, the settings with which a step is fastest on the machine of
+                           --time, or at the rates below, and how much faster than the deck as it
+                           stands; commands with them; the next of other kinds. No bit of results is
+                           changed by them
+  --memory BYTES           with --choose: most that the arena of a rank may take, for training,
+                           validation and writing weights, such as 72GiB; default: the machine's
+                           memory but for a sixteenth, if its file says how much it has
+  --host-bytes BYTES       with --choose: most that its arena in host memory may take; default: any
+  --any-precision          with --choose: other precision.gather and precision.reduce, and any
+                           training.micro_batch_size, too: bits of results change
   --output FILE            with --choose: write the deck with these settings, too
   --exhaustive             with --choose: plan all settings instead of searching. It takes long
 
@@ -119,38 +117,15 @@ runtime.streams: threads; inline, communication adds to the time. Concurrent col
 link. All else takes no time, nor do latencies. MFU counts a step as three forwards, without
 recomputation, relative to --gflops. --json has the estimate if one of the rates is given.
 
---fit sorts by estimated time, then by arena. In addition to the deck's settings it tries
-    parallel.sharding               none, optimizer, gradients, full
-    parallel.shard_group            world, node
-    parallel.reshard_after_forward  default, never, end_of_step, the ranks of a node
-    parallel.accumulation           auto, reduce_last
-    memory.activation_checkpointing none, selective attention mlp norms, every 2, full
-    training.micro_batch_size       powers of two that give all ranks equally many; changes bits
-                                    of results unless training.leaf is sequence
-    with --any-precision: precision.gather, precision.reduce
-                                    fp32 both, bf16 both, bf16 and fp32
-and, if that makes the settings fit or saves more than 1 % of time,
-    parallel.forward_prefetch, backward_prefetch, in_flight_reductions
-                                    1 each, 2 each, no reductions in flight, none of them
-    parallel.in_flight_gathers      unlimited; with prefetch 2 also two units of ordinary size
-    memory.offload                  none, optimizer, parameters, all
-    memory.activations              device, host
-The fastest setting is listed, and each slower one that, compared with every faster row, needs at
-least 1 % less memory (device or host), or is bitwise equal to 1 rank where that row is not. The
-last column says whether a row is (bits_of_one_rank with --json). All figures are of complete plans.
-Settings are excluded without a plan only if a lower bound of their memory does not fit, or of
-their time shows that they would not be listed.
-
---choose varies what --fit does, and parallel.pipeline, schedule, pipeline_chunks, context, tensor,
-expert and hierarchical_collectives; other precisions never, micro_batch_size, tensor and context
-only where that changes no bit (training.leaf, model.tensor_grain, training.context_grain). Keys
-that --set gives are kept, and so are those of a deck with parallel.choose. What is in host memory
-is varied only if nothing fits otherwise. docs/choosing.md.
-
-With --fit, all settings have the deck's parallel.pipeline, schedule, pipeline_chunks and expert. In a pipeline
-a world is a stage's ranks, a time is that of all stages, with what they wait for each other, and an
-arena the largest of any stage. All else is of the stage that is shown without --fit: the one whose
-arena is the largest in training.
+--choose varies
+    parallel.sharding, shard_group, pipeline, schedule, pipeline_chunks, tensor, context, expert,
+    accumulation, reshard_after_forward, hierarchical_collectives, forward_prefetch,
+    backward_prefetch, in_flight_reductions, memory.activation_checkpointing;
+    tensor, context and training.micro_batch_size only where that changes no bit (model.tensor_grain,
+    training.context_grain, training.leaf);
+    memory.offload and memory.activations only if nothing fits otherwise, on devices.
+Keys that --set gives are kept, and so are those of a deck with parallel.choose. All that is shown
+is of complete plans. docs/choosing.md.
 
 Exit status: 0 done, 1 bad input or failure, also where nothing fits.
 )";
@@ -163,17 +138,16 @@ struct CommandLine {
   config::Processor processor;  // --device
   bool json = false;
   std::string svg;
-  bool fits = false;  // --fit
-  plan::Room room;
-  bool any_precision = false;
   std::string machine;     // --time
   std::vector<int> sweep;  // --sweep ranks=
   apps::Scaling scaling = apps::Scaling::weak;
   bool csv = false;
   std::string html, trace;
-  bool chooses = false;     // --choose
-  std::int64_t memory = 0;  // --memory; 0: the machine's
-  std::string output;       // --output
+  bool chooses = false;  // --choose
+  tune::Memory room;     // --memory, --host-bytes; 0: not given
+  bool any_precision = false;
+  std::string output;              // --output
+  std::vector<std::string> place;  // options that say what a step runs on
   bool exhaustive = false;
   bool has_rates = false;  // any of the following is given
   double gflops = 100000.0;
@@ -226,6 +200,13 @@ std::int64_t bytes(const std::string& option, const std::string& value) {
   return limit->bytes;
 }
 
+/// Throws Error: what was two searches is one.
+[[noreturn]] void refuse_fit(const std::string& argument) {
+  const std::string bytes = argument.rfind("--fit=", 0) == 0 ? argument.substr(6) : "BYTES";
+  throw Error(text("--fit is --choose now: write --choose --memory ", bytes,
+                   ", with --time MACHINE.yaml for a described machine; see ostrakon-plan --help"));
+}
+
 CommandLine parse(const apps::Arguments& arguments) {
   CommandLine line;
   std::set<std::string> given;
@@ -259,14 +240,16 @@ CommandLine parse(const apps::Arguments& arguments) {
       line.exhaustive = true;
       continue;
     }
+    if (argument == "--fit" && i + 1 < arguments.size()) refuse_fit("--fit=" + arguments[i + 1]);
+    if (argument.rfind("--fit", 0) == 0) refuse_fit(argument);
     // "--ranks 8" or "--ranks=8"
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     require(option == "--set" || option == "--ranks" || option == "--ranks-per-node" ||
-                option == "--device" || option == "--svg" || option == "--fit" ||
-                option == "--host-bytes" || option == "--time" || option == "--html" ||
-                option == "--trace" || option == "--sweep" || option == "--scaling" ||
-                option == "--memory" || option == "--output" || option == "--gflops" ||
+                option == "--device" || option == "--svg" || option == "--host-bytes" ||
+                option == "--time" || option == "--html" || option == "--trace" ||
+                option == "--sweep" || option == "--scaling" || option == "--memory" ||
+                option == "--output" || option == "--gflops" ||
                 option == "--gigabytes-per-second" || option == "--copy-gigabytes-per-second" ||
                 option == "--host-gigabytes-per-second",
             "unknown option ", argument, "; see ostrakon-plan --help");
@@ -277,6 +260,10 @@ CommandLine parse(const apps::Arguments& arguments) {
     if (option != "--set") once.add(option, value);
     given.insert(option);
     if (option == "--set") line.overrides.push_back(config::parse_override(value));
+    // All but these say what a step runs on: ranks, a machine, rates.
+    if (option != "--set" && option != "--memory" && option != "--host-bytes" &&
+        option != "--output")
+      line.place.insert(line.place.end(), {option, value});
     if (option == "--ranks") line.ranks = positive(option, value);
     if (option == "--ranks-per-node") line.ranks_per_node = positive(option, value);
     if (option == "--device") {
@@ -290,16 +277,13 @@ CommandLine parse(const apps::Arguments& arguments) {
       require(!value.empty(), "--svg needs the name of a file");
       line.svg = value;
     }
-    if (option == "--fit") {
-      line.fits = true;
-      line.room.device_bytes = bytes(option, value);
-    }
     require(!value.empty() || (option != "--time" && option != "--html" && option != "--trace"),
             option, " needs the name of a file");
     if (option == "--time") line.machine = value;
     if (option == "--html") line.html = value;
     if (option == "--trace") line.trace = value;
-    if (option == "--memory") line.memory = bytes(option, value);
+    if (option == "--memory") line.room.device = bytes(option, value);
+    if (option == "--host-bytes") line.room.host = bytes(option, value);
     if (option == "--output") {
       require(!value.empty(), "--output needs the name of a file");
       line.output = value;
@@ -310,7 +294,6 @@ CommandLine parse(const apps::Arguments& arguments) {
               ": expected weak or strong");
       line.scaling = value == "weak" ? apps::Scaling::weak : apps::Scaling::strong;
     }
-    if (option == "--host-bytes") line.room.host_bytes = bytes(option, value);
     if (option == "--gflops") line.gflops = positive_number(option, value);
     if (option == "--gigabytes-per-second")
       line.gigabytes_per_second = positive_number(option, value);
@@ -331,26 +314,19 @@ CommandLine parse(const apps::Arguments& arguments) {
           "--time takes rates from its file; leave out --gflops and the like");
   require(line.machine.empty() || given.count("--device") == 0,
           "--time's file says what ranks compute on; leave out --device");
-  require(!line.fits || line.sweep.empty(), "--fit and --sweep don't go together");
-  require(!line.fits || line.html.empty(), "--html draws one plan; --fit shows many");
   require(line.html.empty() || (!line.machine.empty() && line.sweep.empty()),
           "--html goes with --time, without --sweep");
   require(line.trace.empty() || (!line.machine.empty() && line.sweep.empty() &&
                                  !(line.svg.empty() && line.html.empty())),
           "--trace goes with --time and --svg or --html, without --sweep");
-  require(!line.chooses || !line.machine.empty(),
-          "--choose needs a machine: --time MACHINE.yaml, such as machines/h100-infiniband.yaml");
   require(!line.chooses || line.sweep.empty(), "--choose and --sweep don't go together");
-  require(!line.chooses || !line.fits, "--choose and --fit don't go together");
-  for (const char* option : {"--memory", "--output"})
+  for (const char* option : {"--memory", "--host-bytes", "--output"})
     require(line.chooses || given.count(option) == 0, option, " goes with --choose only");
   require(line.chooses || !line.exhaustive, "--exhaustive goes with --choose only");
   require(!line.chooses || (line.svg.empty() && line.html.empty()),
           "--svg and --html draw one plan; --choose shows settings");
   require(!line.csv || !line.json, "--csv and --json: expected one of them");
-  require(line.fits || given.count("--host-bytes") == 0, "--host-bytes goes with --fit only");
-  require(line.fits || !line.any_precision, "--any-precision goes with --fit only");
-  require(!line.fits || line.svg.empty(), "--svg draws one plan; --fit shows many");
+  require(line.chooses || !line.any_precision, "--any-precision goes with --choose only");
   require(!line.deck.empty(), "no deck given; see ostrakon-plan --help");
   return line;
 }
@@ -473,15 +449,18 @@ void show_time(config::Settings settings, CommandLine line) {
   require(std::cout.good(), "the output can't be written");
 }
 
-/// `machine`: the file of one. Of a deck that says what to choose for, its own keys are kept.
-train::ChooseRequest choose_request(const config::Settings& settings, const CommandLine& line,
-                                    const std::string& machine) {
-  train::ChooseRequest request;
-  request.on.machine = config::read_machine(apps::read_file(machine), machine);
+/// `machine`: the file of one; empty: the rates of the command line. Of a deck that says what to
+/// choose for, its own keys are kept.
+tune::Request choose_request(const config::Settings& settings, const CommandLine& line,
+                             const std::string& machine) {
+  tune::Request request;
+  request.on.machine = machine.empty() ? simulate::machine_with(line.rates())
+                                       : config::read_machine(apps::read_file(machine), machine);
   request.on.ranks = line.ranks;
   const int of_node = ranks_of_machine(settings, line, request.on.machine);
   request.on.ranks_per_node = of_node > 0 ? std::min(of_node, line.ranks) : line.ranks;
-  request.room_bytes = line.memory;
+  request.room = line.room;
+  request.any_precision = line.any_precision;
   request.is_exhaustive = line.exhaustive;
   request.threads = static_cast<int>(allowed_cores().size());
   for (const config::Override& setting : line.overrides) request.kept.insert(setting.first);
@@ -489,36 +468,33 @@ train::ChooseRequest choose_request(const config::Settings& settings, const Comm
   return request;
 }
 
-train::ChosenLayouts choose(config::Settings deck, const train::ChooseRequest& request) {
-  deck.ranks_per_node = 0;
-  return train::choose_layouts(deck, request);
+apps::ChooseLine choose_line(const CommandLine& line) {
+  apps::ChooseLine said;
+  said.deck = line.deck;
+  said.output = line.output;
+  said.place = line.place;
+  for (const auto& [key, value] : line.overrides) said.settings.push_back(key + "=" + value);
+  return said;
 }
 
 void show_choice(config::Settings settings, const CommandLine& line) {
-  const train::ChooseRequest request = choose_request(settings, line, line.machine);
-  settings.processor = config::processor_of(request.on.machine);
-  const train::ChosenLayouts chosen = choose(settings, request);
-  const config::TrainingSettings& training = settings.training;
-  apps::show_choice(chosen, request,
-                    static_cast<double>(training.global_batch_size * training.sequence_length),
-                    line.json, std::cout);
+  const tune::Request request = choose_request(settings, line, line.machine);
+  if (!line.machine.empty()) settings.processor = config::processor_of(request.on.machine);
+  const tune::Result choice = tune::choose(settings, request);
+  apps::show_choice(choice, request, choose_line(line), line.json, std::cout);
   std::cout << std::flush;
   require(std::cout.good(), "the output can't be written");
-  if (line.output.empty()) return;
-  config::Settings best = chosen.best.front().settings;
-  best.ranks_per_node = settings.ranks_per_node;
-  best.choose.clear();
-  write_file(line.output, config::write_deck(config::with_absolute_paths(best)));
+  if (!line.output.empty())
+    write_file(line.output, apps::chosen_deck(choice, request, choose_line(line)));
 }
 
 /// With what a run would choose.
 config::Settings with_choice(const config::Settings& settings, const CommandLine& line) {
-  if (settings.choose.empty() || line.fits) return settings;
+  if (settings.choose.empty()) return settings;
   require(line.sweep.empty(), "parallel.choose = ", settings.choose,
           ": --sweep takes settings as they are; add --set parallel.choose=");
-  const train::ChooseRequest request = choose_request(settings, line, settings.choose);
-  config::Settings best = choose(settings, request).best.front().settings;
-  best.ranks_per_node = settings.ranks_per_node;
+  const tune::Request request = choose_request(settings, line, settings.choose);
+  config::Settings best = tune::choose(settings, request).best.front().settings;
   best.choose.clear();
   config::complete(best);
   return best;
@@ -530,25 +506,7 @@ void plan_deck(const CommandLine& line) {
   settings.processor = line.processor;
   if (line.chooses) return show_choice(std::move(settings), line);
   settings = with_choice(settings, line);
-  if (!line.machine.empty() && !line.fits) return show_time(std::move(settings), line);
-  if (line.fits) {
-    apps::FitRequest request;
-    CommandLine placed = line;
-    if (!line.machine.empty()) {
-      request.machine = config::read_machine(apps::read_file(line.machine), line.machine);
-      placed.ranks_per_node = ranks_of_machine(settings, line, *request.machine);
-      settings.processor = config::processor_of(*request.machine);
-    }
-    request.room = line.room;
-    request.ranks = line.ranks;
-    request.ranks_per_node = place_ranks(settings, placed);
-    request.any_precision = line.any_precision;
-    request.rates = line.rates();
-    apps::show_fits(settings, request, line.json, std::cout);
-    std::cout << std::flush;
-    require(std::cout.good(), "the output can't be written");
-    return;
-  }
+  if (!line.machine.empty()) return show_time(std::move(settings), line);
   const int ranks_per_node = place_ranks(settings, line);
   apps::place_on_ranks(settings, line.ranks, ranks_per_node);
   const std::unique_ptr<model::Model> model = train::make_decoder(settings);

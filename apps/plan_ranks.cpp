@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan_ranks.hpp"
 
-#include <ostrakon/plan/fit.hpp>
-
 namespace ostrakon::apps {
 
 using config::Settings;

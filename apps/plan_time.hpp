@@ -5,7 +5,7 @@
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/step_plan.hpp>
 #include <ostrakon/simulate/prediction.hpp>
-#include <ostrakon/train/layout_candidates.hpp>
+#include <ostrakon/train/place_on_ranks.hpp>
 #include <string>
 #include <vector>
 

@@ -345,7 +345,7 @@ void plan_study(int argc, char** argv) {
             << " traced\n\n";
   print_table(study);
   if (!request.machine) std::cout << "\nno prediction: give a machine file, --machine\n";
-  const std::string folder = printable(scaling::shell_word(request.output));
+  const std::string folder = printable(shell_word(request.output));
   std::cout << "\nwritten into " << printable(request.output) << "; next:\n  bash " << folder
             << "/run-all.sh\n  ostrakon-scale collect " << folder << "\n  ostrakon-scale report "
             << folder << "\n";

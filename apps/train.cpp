@@ -11,6 +11,7 @@
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/train/run.hpp>
 #include <ostrakon/train/triggers.hpp>
+#include <ostrakon/tune/choose_for_run.hpp>
 #include <string>
 
 #include "command_line.hpp"
@@ -137,7 +138,8 @@ int main(int argc, char** argv) {
         }
         const config::Settings settings = apps::read_deck(world, line.deck, line.overrides);
         line.options.terminal = output_is_terminal();
-        const train::RunEnd end = train::run(settings, MPI_COMM_WORLD, line.options);
+        const train::RunEnd end = train::run(tune::choose_for_run(settings, MPI_COMM_WORLD),
+                                             MPI_COMM_WORLD, line.options);
         return end == train::RunEnd::stopped ? apps::status_requeue : 0;
       });
 }

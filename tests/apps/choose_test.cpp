@@ -2,6 +2,7 @@
 // ostrakon-plan --choose, and runs of decks with parallel.choose.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>
@@ -21,6 +22,7 @@ class Choose : public SharedFolder<Choose> {
     write_bytes(path("machine.yaml"), R"(ostrakon:
   machine: {name: "slow network", ranks_per_node: 2}
   fp32: {product_teraflops: 0.01}
+  bits16: {product_teraflops: 0.1}
   kernels: {row_gigabytes_per_second: 5}
   inside_nodes: {gigabytes_per_second: 2}
   across_nodes: {gigabytes_per_second: 0.01}
@@ -28,26 +30,121 @@ class Choose : public SharedFolder<Choose> {
 )");
   }
 
-  static void expect_refused(std::vector<std::string> arguments, const std::string& words) {
-    arguments.insert(arguments.begin(), "deck.yaml");
-    const Outcome outcome = start("ostrakon-plan", arguments);
-    EXPECT_EQ(outcome.status, 1);
-    expect_in(outcome.err, {words});
-    EXPECT_EQ(outcome.out, "");
+  /// What a command that was shown prints, where it is pasted into a shell.
+  static std::string pasted(const std::string& command) {
+    Command shell;
+    shell.arguments = {"sh", "-c", "PATH='" OSTRAKON_APPS_DIR "'; " + command};
+    shell.folder = path("");
+    const Outcome outcome = run_command(shell);
+    EXPECT_EQ(outcome.status, 0) << command << "\n" << outcome.err;
+    return outcome.out;
   }
 };
 
-TEST_F(Choose, IsRefusedWithoutAMachineAndWhereNothingFits) {
-  expect_refused({"--choose"}, "--choose needs a machine: --time MACHINE.yaml");
-  expect_refused({"--memory", "1GiB"}, "--memory goes with --choose only");
-  expect_refused({"--output", "x.yaml"}, "--output goes with --choose only");
-  expect_refused({"--exhaustive"}, "--exhaustive goes with --choose only");
-  expect_refused({"--choose", "--time", "machine.yaml", "--sweep", "ranks=1,2"},
-                 "--choose and --sweep don't go together");
-  expect_refused({"--choose", "--time", "machine.yaml", "--ranks", "4", "--memory", "1000"},
-                 "the smallest arena that was found takes");
-  expect_refused({"--choose", "--time", "nowhere.yaml"}, "nowhere.yaml");
-  expect_refused({"--set", "parallel.choose=nowhere.yaml"}, "nowhere.yaml");
+TEST_F(Choose, IsRefusedInOneLineThatSaysWhatToWrite) {
+  struct Row {
+    std::vector<std::string> arguments;
+    std::vector<std::string> words;
+  };
+  const Row rows[] = {
+      {{"--fit", "72GiB"}, {"--fit", "--choose --memory 72GiB"}},
+      {{"--fit=1GiB", "--host-bytes", "2GiB"}, {"--fit", "--choose --memory 1GiB"}},
+      {{"--fit"}, {"--fit", "--choose --memory BYTES"}},
+      {{"--memory", "1GiB"}, {"--memory goes with --choose"}},
+      {{"--host-bytes", "1GiB"}, {"--host-bytes goes with --choose"}},
+      {{"--any-precision"}, {"--any-precision goes with --choose"}},
+      {{"--output", "x.yaml"}, {"--output goes with --choose"}},
+      {{"--exhaustive"}, {"--exhaustive goes with --choose"}},
+      {{"--choose", "--memory", "0"}, {"--memory 0", "bytes, such as 80GiB"}},
+      {{"--choose", "--memory", "80parsec"}, {"--memory 80parsec", "bytes"}},
+      {{"--choose", "--memory", "unlimited"}, {"--memory unlimited", "bytes"}},
+      {{"--choose", "--host-bytes", "0"}, {"--host-bytes 0", "bytes"}},
+      {{"--choose", "--gflops", "0"}, {"--gflops 0", "a number above 0"}},
+      {{"--choose", "--svg", "a.svg"}, {"--svg", "--choose"}},
+      {{"--choose", "--time", "machine.yaml", "--html", "a.html"}, {"--html", "--choose"}},
+      {{"--choose", "--time", "machine.yaml", "--sweep", "ranks=1,2"}, {"--sweep", "--choose"}},
+      {{"--choose", "--time", "machine.yaml", "--gflops", "1"}, {"--time", "--gflops"}},
+      {{"--choose", "--time", "nowhere.yaml"}, {"nowhere.yaml"}},
+      {{"--set", "parallel.choose=nowhere.yaml"}, {"nowhere.yaml"}},
+      {{"--choose", "--time", "machine.yaml", "--ranks", "4", "--memory", "1000"},
+       {"nothing fits 1000 B", "4 ranks, 2 on each node", "the smallest arena", "--set "}},
+      {{"--choose", "--device", "nvidia", "--host-bytes", "1"},
+       {"nothing fits 1 B of the host's memory", "the smallest arena"}},
+      {{"--choose", "--ranks", "7"}, {"8 leaves"}},
+  };
+  for (const Row& row : rows) {
+    std::vector<std::string> arguments = row.arguments;
+    arguments.insert(arguments.begin(), "deck.yaml");
+    const Outcome outcome = start("ostrakon-plan", arguments);
+    EXPECT_EQ(outcome.status, 1) << row.words[0];
+    EXPECT_EQ(outcome.err.rfind("ostrakon-plan: error: ", 0), 0u) << outcome.err;
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+    expect_in(outcome.err, row.words);
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+// The commands that are shown take as long, and as much memory, as was said.
+TEST_F(Choose, WhatIsShownIsTrue) {
+  struct Row {
+    const char* name;
+    std::vector<std::string> arguments;
+    const char* is_set;  ///< in what was chosen
+  };
+  const Row rows[] = {
+      {"at default rates", {"--ranks", "8"}, ""},
+      {"at rates", {"--ranks=8", "--ranks-per-node=4", "--gflops", "0.05", "--device=nvidia"}, ""},
+      {"on a machine", {"--ranks", "4", "--time", "machine.yaml"}, ""},
+      {"of a pipeline",
+       {"--ranks", "4", "--set", "parallel.pipeline=2", "--time=machine.yaml"},
+       ""},
+      {"in little memory",
+       {"--ranks", "2", "--time", "machine.yaml", "--memory", "230KiB", "--host-bytes", "2MiB"},
+       "memory.offload"},
+      {"in any precision",
+       {"--ranks", "4", "--any-precision", "--set", "training.seed=3", "--time", "machine.yaml"},
+       "precision.gather=bf16"},
+      {"with experts over ranks",
+       {"--ranks", "4", "--ranks-per-node", "2", "--set", "model.experts=4", "--set",
+        "model.experts_per_token=2", "--set", "parallel.expert=2"},
+       ""},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    std::vector<std::string> arguments = {"deck.yaml", "--choose", "--json"};
+    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
+    const std::string shown = must("ostrakon-plan", arguments);
+    EXPECT_EQ(must("ostrakon-plan", arguments), shown);
+    const Json chosen = Json::parse(shown);
+    const Json& best = chosen["settings"][0];
+    const bool is_on_machine = shown.find("slow network") != std::string::npos;
+    expect_in(best["set"].dump(), {row.is_set});
+    const auto expect_row = [&](const std::string& command, const Json& expected) {
+      const Json step = Json::parse(
+          pasted(command + " --json" + (is_on_machine ? "" : " --copy-gigabytes-per-second 25")));
+      if (is_on_machine) {
+        EXPECT_EQ(step["step_seconds"], expected["step_seconds"]) << command;
+        return;
+      }
+      EXPECT_EQ(step["estimate"]["step_seconds"], expected["step_seconds"]) << command;
+      EXPECT_EQ(step["has_the_bits_of_one_rank"], expected["bits_of_one_rank"]) << command;
+      EXPECT_DOUBLE_EQ(step["estimate"]["mfu"].get<double>(), expected["mfu"].get<double>());
+    };
+    expect_row(chosen["plan_command"], best);
+    for (const Json& other : chosen["settings"])
+      EXPECT_GE(other["step_seconds"], best["step_seconds"]);
+    if (chosen["deck"].value("fits", false)) {
+      EXPECT_GE(chosen["times_as_fast_as_the_deck"].get<double>(), 1.0);
+    }
+    if (row.name == std::string("in little memory")) {
+      EXPECT_LE(best["arena_bytes"], 230 << 10);
+      EXPECT_LE(best["host_arena_bytes"], 2 << 20);
+    }
+    // As text.
+    arguments.erase(std::find(arguments.begin(), arguments.end(), "--json"));
+    expect_in(must("ostrakon-plan", arguments),
+              {chosen["plan_command"], chosen["train_command"], "the deck as it stands"});
+  }
 }
 
 TEST_F(Choose, TheDeckThatIsWrittenTakesAsLongAsWasSaid) {
@@ -64,6 +161,17 @@ TEST_F(Choose, TheDeckThatIsWrittenTakesAsLongAsWasSaid) {
   EXPECT_EQ(Json::parse(must("ostrakon-plan", best))["step_seconds"], seconds);
   EXPECT_GE(Json::parse(must("ostrakon-plan", as_before))["step_seconds"], seconds);
   for (const Json& other : chosen["settings"]) EXPECT_GE(other["step_seconds"], seconds);
+}
+
+// Of a folder that may be moved: what is in it is named relative to it.
+TEST_F(Choose, TheDeckThatIsWrittenNamesMachineRanksAndRelativePaths) {
+  must("ostrakon-plan", {"deck.yaml", "--choose", "--ranks", "4", "--time", "machine.yaml",
+                         "--output", "best.yaml"});
+  const std::string deck = read_bytes(path("best.yaml"));
+  expect_in(deck, {"slow network", "4 ranks, 2 on each node", "# ", "--time machine.yaml",
+                   "mpiexec -n 4 ostrakon-train best.yaml", "directory: run "});
+  EXPECT_EQ(deck.find(path("")), std::string::npos);
+  must("ostrakon-train", {"best.yaml", "--dry-run"}, 4);
 }
 
 TEST_F(Choose, ARunHasTheSameBitsWithIt) {

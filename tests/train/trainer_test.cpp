@@ -235,7 +235,7 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
   } catch (const AgreedError& error) {
     EXPECT_NE(std::string(error.what()).find("does not fit"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("ostrakon-plan --fit"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("ostrakon-plan --choose"), std::string::npos)
         << error.what();
     EXPECT_EQ(std::string(error.what()).find("offloading"), std::string::npos) << error.what();
   }

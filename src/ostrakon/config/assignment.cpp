@@ -2,6 +2,7 @@
 #include <ostrakon/config/assignment.hpp>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/shell_word.hpp>
 #include <ostrakon/config/value.hpp>
 
 namespace ostrakon::config {
@@ -25,10 +26,8 @@ void set(Settings& settings, const Choice& choice) {
 std::string set_options(const std::vector<std::string>& changes) {
   if (changes.empty()) return "as the deck says";
   std::string text;
-  for (const std::string& change : changes) {
-    const bool plain = change.find_first_of(" ;*:'\"") == std::string::npos;
-    text += (text.empty() ? "--set " : " --set ") + (plain ? change : "'" + change + "'");
-  }
+  for (const std::string& change : changes)
+    text += (text.empty() ? "--set " : " --set ") + shell_word(change);
   return text;
 }
 

@@ -227,16 +227,35 @@ std::string path_origin(const Settings& settings, const std::string& key) {
   return known == settings.path_origins.end() ? key : known->second;
 }
 
-Settings with_absolute_paths(Settings settings) {
-  for (const Section& section : sections()) {
-    for (const Key& key : section.keys) {
-      if (!key.path || key.path(settings).empty()) continue;
-      std::string& path = key.path(settings);
-      path = std::filesystem::absolute(path).lexically_normal().string();
-      require_utf8(path_origin(settings, section.name + "." + key.name), path);
-    }
-  }
+namespace {
+
+/// Calls `change` for each path that is set, with its key.
+template <class Change>
+Settings with_paths(Settings settings, const Change& change) {
+  for (const Section& section : sections())
+    for (const Key& key : section.keys)
+      if (key.path && !key.path(settings).empty())
+        change(key.path(settings), section.name + "." + key.name);
   return settings;
+}
+
+}  // namespace
+
+Settings with_absolute_paths(Settings settings) {
+  return with_paths(settings, [&](std::string& path, const std::string& key) {
+    path = std::filesystem::absolute(path).lexically_normal().string();
+    require_utf8(path_origin(settings, key), path);
+  });
+}
+
+Settings with_paths_from(Settings settings, const std::string& folder) {
+  if (settings.runtime.paths_from == PathsFrom::working_directory) return settings;
+  namespace fs = std::filesystem;
+  const fs::path from = fs::absolute(folder.empty() ? "." : folder).lexically_normal();
+  return with_paths(std::move(settings), [&](std::string& path, const std::string&) {
+    if (fs::path(path).is_relative())
+      path = fs::absolute(path).lexically_normal().lexically_relative(from).string();
+  });
 }
 
 }  // namespace ostrakon::config

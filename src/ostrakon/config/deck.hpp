@@ -48,6 +48,10 @@ std::string default_deck();
 /// Returns the settings with absolute paths, to write them as a deck into another folder.
 Settings with_absolute_paths(Settings settings);
 
+/// Returns the settings with relative paths as a deck in `folder` names them, and those that are
+/// absolute as they are.
+Settings with_paths_from(Settings settings, const std::string& folder);
+
 /// Begins a message about a path: where it was given, and relative to what. `key` is "data.path":
 ///     my.yaml: data.path = "../text.h5", relative to the deck's folder
 ///     --set data.path="text.h5", relative to the working directory

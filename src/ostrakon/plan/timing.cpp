@@ -405,20 +405,8 @@ class RateCosts : public Costs {
       : stages_(stages), links_(links), rates_(rates) {}
 
   ResourceSeconds seconds(int stage, const Action& action) const override {
-    const Links& links = links_[static_cast<std::size_t>(stage)];
-    ResourceSeconds seconds;
-    if (action.empty_if_even) return seconds;
-    seconds[Resource::device] = action.flops / rates_.flops;
-    seconds[Resource::inside_nodes] =
-        static_cast<double>(links.bytes_inside_nodes(action)) / rates_.bytes_inside_nodes;
-    seconds[Resource::across_nodes] =
-        static_cast<double>(links.bytes_across_nodes(action)) / rates_.bytes_across_nodes;
-    seconds[action.kind == Kind::copy_to_device ? Resource::uploads : Resource::downloads] =
-        static_cast<double>(copied_bytes(action)) / rates_.bytes_copied;
-    const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)];
-    seconds[Resource::host] =
-        static_cast<double>(bytes_on_host(plan, action)) / rates_.bytes_on_host;
-    return seconds;
+    const auto at = static_cast<std::size_t>(stage);
+    return seconds_at(rates_, *stages_[at], links_[at], action);
   }
 
  private:
@@ -431,6 +419,21 @@ class RateCosts : public Costs {
 
 std::vector<Timing> simulate_times(const std::vector<const StepPlan*>& stages, const Costs& costs) {
   return Simulation(stages, costs).run();
+}
+
+ResourceSeconds seconds_at(const Rates& rates, const StepPlan& plan, const Links& links,
+                           const Action& action) {
+  ResourceSeconds seconds;
+  if (action.empty_if_even) return seconds;
+  seconds[Resource::device] = action.flops / rates.flops;
+  seconds[Resource::inside_nodes] =
+      static_cast<double>(links.bytes_inside_nodes(action)) / rates.bytes_inside_nodes;
+  seconds[Resource::across_nodes] =
+      static_cast<double>(links.bytes_across_nodes(action)) / rates.bytes_across_nodes;
+  seconds[action.kind == Kind::copy_to_device ? Resource::uploads : Resource::downloads] =
+      static_cast<double>(copied_bytes(action)) / rates.bytes_copied;
+  seconds[Resource::host] = static_cast<double>(bytes_on_host(plan, action)) / rates.bytes_on_host;
+  return seconds;
 }
 
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates) {

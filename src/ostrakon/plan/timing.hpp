@@ -79,9 +79,13 @@ Kind meeting_of(const StepPlan& plan);
 /// waits.
 std::vector<Timing> simulate_times(const std::vector<const StepPlan*>& stages, const Costs& costs);
 
-/// Estimates times at `rates`: an action takes the time for its floating-point operations, the
-/// bytes that it sends inside and across nodes, copies, or processes on the host, one after the
-/// other. Everything else takes no time.
+/// What an action takes at `rates`: as long as its floating-point operations, the bytes that it
+/// sends inside and across nodes, copies, or processes on the host, one after the other, need. All
+/// else takes no time.
+ResourceSeconds seconds_at(const Rates& rates, const StepPlan& plan, const Links& links,
+                           const Action& action);
+
+/// Estimates times with seconds_at.
 Timing estimate_times(const StepPlan& plan, const Links& links, const Rates& rates);
 std::vector<Timing> estimate_times(const std::vector<const StepPlan*>& stages, int ranks_per_node,
                                    const Rates& rates);

@@ -67,16 +67,6 @@ const char* submit_command(Launcher launcher) {
 
 }  // namespace
 
-std::string shell_word(const std::string& text) {
-  const char* const plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:,=";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string word = "'";
-  for (const char letter : text)
-    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return word + "'";
-}
-
 std::string job_template(Launcher launcher) {
   const Text parts = text_of(launcher);
   return text("#!/usr/bin/env bash\n", parts.directives, R"(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/shell_word.hpp>
 #include <ostrakon/scaling/study.hpp>
 #include <string>
 
@@ -27,8 +28,5 @@ std::string fill_in(const std::string& job_template, const Job& job, const std::
 
 /// Returns a script that starts, or submits, the jobs of all sizes.
 std::string run_all_script(const Study& study);
-
-/// Returns a word for a POSIX shell, quoted if necessary.
-std::string shell_word(const std::string& text);
 
 }  // namespace ostrakon::scaling

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostrakon/plan/kernel_work.hpp>
+#include <ostrakon/plan/timing.hpp>
 #include <string>
 
 namespace ostrakon::simulate {
@@ -85,6 +87,9 @@ struct Machine {
   /// On devices: whether attention is computed by matrix products through memory, not on chip.
   bool attention_by_products = false;
   std::int64_t memory_bytes = 0;  ///< memory of a rank's device; 0: not known
+
+  /// Where there are any, actions take what plan::seconds_at says. Not in machine files.
+  std::optional<plan::Rates> plain_rates;
 
   ComputeRates fp32, bits16, fp64;  ///< bits16: bf16 and fp16
   KernelRates kernels;

@@ -2,7 +2,9 @@
 #include <ostrakon/simulate/machine_costs.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/report_text.hpp>
 
 namespace ostrakon::simulate {
 namespace {
@@ -146,6 +148,7 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
 ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)];
   const plan::Links& links = links_[static_cast<std::size_t>(stage)];
+  if (machine_.plain_rates) return plan::seconds_at(*machine_.plain_rates, plan, links, action);
   ResourceSeconds all;
   if (action.empty_if_even) return all;
   const auto on_core = [&](Resource resource, double seconds) {
@@ -194,6 +197,19 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   if (action.kind == meetings_[static_cast<std::size_t>(stage)])
     all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
   return all;
+}
+
+Machine machine_with(const plan::Rates& rates) {
+  Machine machine;
+  machine.name = plan::rates_text(rates, true, true);
+  machine.plain_rates = rates;
+  machine.fp32.products = machine.bits16.products = machine.fp64.products = rates.flops;
+  machine.kernels.row_bytes_per_second = std::numeric_limits<double>::infinity();
+  machine.inside_nodes.bytes_per_second = rates.bytes_inside_nodes;
+  machine.across_nodes.bytes_per_second = rates.bytes_across_nodes;
+  machine.host_bytes_per_second = rates.bytes_on_host;
+  machine.upload_bytes_per_second = machine.download_bytes_per_second = rates.bytes_copied;
+  return machine;
 }
 
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node) {

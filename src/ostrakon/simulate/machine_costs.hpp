@@ -35,7 +35,9 @@ class MachineCosts : public plan::Costs {
 
   plan::ResourceSeconds seconds(int stage, const plan::Action& action) const override;
   double slowdown() const override { return machine_.slowdown; }
-  bool is_inline() const override { return streams_ == Streams::one_after_the_other; }
+  bool is_inline() const override {
+    return streams_ == Streams::one_after_the_other && !machine_.plain_rates;
+  }
 
   /// Continues with the same plans on another machine.
   void set_machine(const Machine& machine);
@@ -57,8 +59,12 @@ class MachineCosts : public plan::Costs {
   bool shares_core_ = false;     ///< whether a rank does all its work on one core
 };
 
-/// Returns rates at which no action takes longer than MachineCosts says: there is no latency, and
-/// compute, messages and copies run at the machine's maximum. `element_bytes`: of the dtype in
+/// A machine with any number of devices on a node, of any memory, on which actions take what
+/// plan::seconds_at says.
+Machine machine_with(const plan::Rates& rates);
+
+/// Rates at which no action takes longer than MachineCosts says: nothing has a latency, and all
+/// computes, sends and copies at the most that the machine can. `element_bytes`: of the dtype in
 /// which plans compute. Throws Error where the machine has no rates for it.
 plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, int ranks_per_node);
 

@@ -79,7 +79,7 @@ void require_memory(const std::vector<MemoryNeed>& needs, const Programs& progra
           "; use more hosts, a smaller model, another training.micro_batch_size (a small one "
           "saves activations, a large one partial sums of gradients)",
           policy.sharding != plan::Sharding::none ? "" : ", or parallel.sharding: full",
-          "; ostrakon-plan --fit lists settings that fit",
+          "; ostrakon-plan --choose --memory BYTES finds settings that fit",
           gains_nothing ? " (offloading gains nothing in a build without a device)" : "");
 }
 

@@ -33,4 +33,17 @@ void place_on_ranks(config::Settings& settings, int all_ranks, int ranks_per_nod
                                                               : group;
 }
 
+simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
+                             int ranks_per_node) {
+  using config::StreamsChoice;
+  const StreamsChoice choice = settings.runtime.streams;
+  if (machine.cores_per_node == 0)  // devices
+    return choice == StreamsChoice::in_plan_order ? simulate::Streams::one_after_the_other
+                                                  : simulate::Streams::concurrent;
+  const bool has_cores = machine.cores_per_node >= 3 * ranks_per_node;  // StreamsChoice::automatic
+  return choice == StreamsChoice::threads || (choice == StreamsChoice::automatic && has_cores)
+             ? simulate::Streams::concurrent
+             : simulate::Streams::one_after_the_other;
+}
+
 }  // namespace ostrakon::train

@@ -10,7 +10,6 @@
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/train/about_path.hpp>
-#include <ostrakon/train/chosen_run.hpp>
 #include <ostrakon/train/console.hpp>
 #include <ostrakon/train/initial_weights.hpp>
 #include <ostrakon/train/make_trainer.hpp>
@@ -25,6 +24,7 @@
 #include <ostrakon/train/save_weights.hpp>
 #include <ostrakon/train/saver.hpp>
 #include <ostrakon/train/step_recorder.hpp>
+#include <stdexcept>
 
 namespace ostrakon::train {
 namespace {
@@ -310,7 +310,9 @@ class Run {
 }  // namespace
 
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
-  return Run(with_chosen_layout(settings, parent), parent, options).all();
+  if (!settings.choose.empty())
+    throw std::logic_error("parallel.choose is of the caller: tune::choose_for_run");
+  return Run(settings, parent, options).all();
 }
 
 }  // namespace ostrakon::train

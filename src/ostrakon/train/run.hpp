@@ -17,9 +17,9 @@ enum class RunEnd {
 /// checkpoints, writes <output.directory>/{deck.yaml, metrics.jsonl, weights.h5}; ends with a
 /// summary of times. An existing weights.h5 is renamed to weights.previous.h5 before the first
 /// step, and another run's metrics.jsonl to metrics.previous.jsonl, each to .previous-2 and so on
-/// if that name is taken. A stopped run writes no weights.h5: its checkpoint has them. Collective
-/// over `parent`; Kokkos must be initialized. Throws AgreedError on all ranks for errors that a
-/// user can correct.
+/// if that name is taken. A stopped run writes no weights.h5: its checkpoint has them. Settings are
+/// final: parallel.choose is empty (tune::choose_for_run). Collective over `parent`; Kokkos must be
+/// initialized. Throws AgreedError on all ranks for errors that a user can correct.
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options);
 
 }  // namespace ostrakon::train

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/tune/search.hpp>
+#include <vector>
+
+namespace ostrakon::tune {
+
+/// Returns the plans in the form that simulations of stages take.
+std::vector<const plan::StepPlan*> pointers_to(const std::vector<plan::StepPlan>& plans);
+
+bool have_the_bits_of_one_rank(const std::vector<plan::StepPlan>& plans);
+
+/// What the plans of a run have in common, known before a step is planned.
+struct RunState {
+  Memory memory;                  ///< that a rank needs at least, of some stage
+  bool bits_of_one_rank = false;  ///< whether sums may be bitwise equal to 1 rank
+};
+
+/// `ranks`: of all stages. Throws Error where nothing can be planned; that it does not says
+/// nothing.
+RunState find_state(const plan::ModelDescription& model, const plan::Policy& policy, int ranks);
+
+/// All plans of a run: those of a training step first, of all stages, of which there may be one.
+class RunPlans {
+ public:
+  /// Plans a training step on `ranks` ranks in all. Throws Error where that can't be. Keeps a
+  /// reference to the model. `threads`: on which stages are planned.
+  RunPlans(const plan::ModelDescription& model, plan::Policy policy, int ranks, int threads);
+
+  /// Plans of the training step, one for each stage.
+  const std::vector<plan::StepPlan>& training() const { return training_.plans; }
+
+  /// The largest arenas of any stage: of training, validation and writing weights.
+  Memory arenas() const;
+
+ private:
+  std::vector<plan::StepPlan> build(plan::Purpose purpose) const;
+  /// `known`: those on the device; -1: not known.
+  Memory lay_out(const std::vector<plan::StepPlan>& plans, std::vector<std::int64_t> known) const;
+
+  const plan::ModelDescription& model_;
+  const plan::Policy policy_;
+  const int ranks_of_stage_, threads_;
+  plan::TrainingStages training_;
+};
+
+}  // namespace ostrakon::tune

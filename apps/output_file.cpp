@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output_file.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/file_type.hpp>
 #include <ostrakon/base/format.hpp>
@@ -10,6 +14,12 @@ namespace ostrakon::apps {
 
 void require_output(const std::string& option, const std::string& path) {
   require_expanded(text(option, " is ", shown(path)), path);
+}
+
+void require_reader(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  require(descriptor >= 0 || errno != ENXIO, path, ": is a pipe without a reader");
+  if (descriptor >= 0) ::close(descriptor);
 }
 
 void require_free_name(const std::string& path, bool overwrite) {

@@ -9,9 +9,13 @@ namespace ostrakon::apps {
 /// should have expanded it, see require_expanded.
 void require_output(const std::string& option, const std::string& path);
 
-/// Checks the path that a command is about to write as a whole. Throws Error if something has that
-/// name, except a file with `overwrite` (the option --overwrite), which is replaced once the new
-/// one is complete.
+/// Throws Error where `path` is a pipe that nobody reads: opening it would wait for ever. A device
+/// or a pipe with a reader, such as /dev/stdout, is fine.
+void require_reader(const std::string& path);
+
+/// For what a command is about to write as a whole. Throws Error where something has that name
+/// already, but for a file where `overwrite` (the option --overwrite): that one is replaced when
+/// the new one is good.
 void require_free_name(const std::string& path, bool overwrite);
 
 }  // namespace ostrakon::apps

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ostrakon-plan: what a deck needs and sends on any number of ranks, without starting them.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -20,13 +17,11 @@
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/picture.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/report_json.hpp>
 #include <ostrakon/plan/report_text.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/stages_picture.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/train/make_trainer.hpp>
@@ -37,6 +32,7 @@
 #include <vector>
 
 #include "command_line.hpp"
+#include "draw.hpp"
 #include "output_file.hpp"
 #include "plan_choose.hpp"
 #include "plan_ranks.hpp"
@@ -71,7 +67,8 @@ can be planned anywhere.
   --json                   write the whole plan as JSON instead: every buffer with its offset in
                            memory, every action with what it uses and waits for
   --svg FILE               draw the plan too: streams, actions and their waits, memory over the
-                           step; of a pipeline also what each stage computes when, and its waits
+                           step; of a pipeline also what each stage computes when, and its waits.
+                           Writes FILE.json, which the Python package ostrakon_report draws
   --help, --version
 
   --time MACHINE.yaml      show, instead, how long a step takes on the machine that a file
@@ -347,10 +344,7 @@ int place_ranks(const config::Settings& settings, const CommandLine& line) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  // A device or a pipe with a reader, such as /dev/stdout, is fine.
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  require(descriptor >= 0 || errno != ENXIO, path, ": is a pipe without a reader");
-  if (descriptor >= 0) ::close(descriptor);
+  apps::require_reader(path);
   std::ofstream stream(path, std::ios::binary);
   require(stream.is_open(), path, ": can't be written: ", std::strerror(errno));
   stream << text;
@@ -370,23 +364,6 @@ std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
   for (plan::StepPlan& plan : plans) stages.push_back(runtime::make_program(std::move(plan)));
   if (stages.size() > 1) plan::prove_stages(plans_of(stages));
   return stages;
-}
-
-/// The plan of a stage, below all stages where there are several.
-void draw(const CommandLine& line, const std::vector<runtime::Program>& stages,
-          const runtime::Program& shown, int ranks_per_node) {
-  const std::string deck = std::filesystem::path(line.deck).filename().string();
-  const int ranks = shown.plan.grid.ranks_of_stage();
-  const std::string of_ranks =
-      text(", each of ", format_count(ranks), ranks == 1 ? " rank" : " ranks");
-  std::vector<plan::Drawing> drawings;
-  if (stages.size() > 1)
-    drawings.push_back(plan::draw_stages(
-        plans_of(stages), plan::estimate_times(plans_of(stages), ranks_per_node, line.rates()),
-        text(deck, ", ", stages.size(), " stages", of_ranks)));
-  const std::string of_stage = stages.size() > 1 ? text(", stage ", shown.plan.stage) : "";
-  drawings.push_back(plan::draw_plan(shown.plan, shown.memory, text(deck, of_stage, of_ranks)));
-  write_file(line.svg, plan::svg_image(drawings));
 }
 
 /// What the first rank of the stage that is shown submits to a device, where this build has the
@@ -433,17 +410,26 @@ void show_time(config::Settings settings, CommandLine line) {
     const std::string title =
         text(std::filesystem::path(line.deck).filename().string(), " on ", format_count(line.ranks),
              line.ranks == 1 ? " rank, " : " ranks, ", machine.name);
-    if (!line.svg.empty()) write_file(line.svg, apps::draw_time(step, machine, title, line.trace));
-    if (!line.html.empty())
-      write_file(line.html, apps::time_page(step, machine, title, line.trace));
+    std::cout << std::flush;
+    if (line.svg.empty() && line.html.empty()) return;
+    TextWriter data;
+    apps::show_time(step, machine, true, data);
+    const apps::Picture picture{"step", title, data.str(), line.trace};
+    if (!line.svg.empty()) apps::draw(picture, line.svg, "svg");
+    if (!line.html.empty()) apps::draw(picture, line.html, "html");
   } else {
     const apps::SweepFormat format = line.json  ? apps::SweepFormat::json
                                      : line.csv ? apps::SweepFormat::csv
                                                 : apps::SweepFormat::table;
-    std::string svg;
-    apps::show_sweep(settings, line.sweep, line.ranks_per_node, line.scaling, machine, format,
-                     std::cout, line.svg.empty() ? nullptr : &svg);
-    if (!line.svg.empty()) write_file(line.svg, svg);
+    const apps::Sweep sweep =
+        apps::run_sweep(settings, line.sweep, line.ranks_per_node, line.scaling, machine);
+    apps::show_sweep(sweep, format, std::cout);
+    std::cout << std::flush;
+    if (line.svg.empty()) return;
+    TextWriter data;
+    apps::show_sweep(sweep, apps::SweepFormat::json, data);
+    apps::draw({"study", std::filesystem::path(line.deck).filename().string(), data.str()},
+               line.svg, "svg");
   }
   std::cout << std::flush;
   require(std::cout.good(), "the output can't be written");
@@ -536,12 +522,15 @@ void plan_deck(const CommandLine& line) {
     for (const runtime::Program& stage : stages)
       report.stages.push_back(plan::summarize_stage(stage.plan, stage.memory.arena_bytes,
                                                     stage.host_memory.arena_bytes));
+  plan::TimedStages timed;
   // The JSON without rates is what training writes as plan.json, which has none.
-  if (!line.json || line.has_rates) {
+  const bool shows_times = !line.json || line.has_rates;
+  if (shows_times || !line.svg.empty()) {
     plan::Estimate estimate;
     estimate.rates = line.rates();
-    const std::vector<plan::Timing> timings =
-        plan::estimate_times(plans_of(stages), ranks_per_node, estimate.rates);
+    timed.plans = plans_of(stages);
+    timed.timings = plan::estimate_times(timed.plans, ranks_per_node, estimate.rates);
+    const std::vector<plan::Timing>& timings = timed.timings;
     estimate.timing = timings[static_cast<std::size_t>(shown - stages.begin())];
     for (std::size_t s = 0; s < report.stages.size(); ++s)
       report.stages[s].waiting = timings[s].waiting / timings[s].seconds;
@@ -551,9 +540,14 @@ void plan_deck(const CommandLine& line) {
     estimate.mfu = made.mfu;
     report.estimate = std::move(estimate);
   }
-  if (!line.svg.empty()) draw(line, stages, program, ranks_per_node);
+  const auto write_json = [&](std::ostream& out, bool with_times) {
+    plan::Report written = report;
+    if (!with_times) written.estimate.reset();
+    plan::write_report_json(out, program.plan, program.memory, program.host_memory, written,
+                            with_times ? timed : plan::TimedStages{});
+  };
   if (line.json) {
-    plan::write_report_json(std::cout, program.plan, program.memory, program.host_memory, report);
+    write_json(std::cout, shows_times);
   } else {
     // Nothing of these is run or shown: they need no proof.
     std::int64_t others = 0, others_on_host = 0;
@@ -581,6 +575,16 @@ void plan_deck(const CommandLine& line) {
   }
   std::cout << std::flush;
   require(std::cout.good(), "the output can't be written");
+  if (line.svg.empty()) return;
+  const int ranks = program.plan.grid.ranks_of_stage();
+  TextWriter data;
+  write_json(data, true);
+  apps::draw({"plan",
+              text(std::filesystem::path(line.deck).filename().string(),
+                   stages.size() > 1 ? text(", stage ", program.plan.stage) : "", ", each of ",
+                   format_count(ranks), ranks == 1 ? " rank" : " ranks"),
+              data.str()},
+             line.svg, "svg");
 }
 
 }  // namespace

@@ -3,15 +3,14 @@
 #include "plan_time.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/plan/json_row.hpp>
 #include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stages_picture.hpp>
-#include <ostrakon/plan/timeline_picture.hpp>
+#include <ostrakon/plan/timelines_json.hpp>
 #include <ostream>
 
 #include "plan_ranks.hpp"
@@ -80,8 +79,11 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"waiting_seconds", timing.waiting},
                {"factors", factors_json(prediction.factors)},
                {"critical_path", critical},
-               {"twice_as_good", remedies}};
-  out << json.dump(2) << "\n";
+               {"twice_as_good", remedies},
+               {"stage", prediction.busiest}};
+  out << plan::without_end(json);
+  plan::write_timelines(out, {step.plans(), prediction.timings});
+  out << "\n}\n";
 }
 
 }  // namespace
@@ -163,144 +165,8 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
                  100.0 * (1.0 - remedy.step_seconds / prediction.step_seconds));
 }
 
-namespace {
-
-/// Throws Json::exception where it is none.
-std::vector<plan::MeasuredAction> actions_in(const Json& trace, const std::string& path, int rank) {
-  std::vector<plan::MeasuredAction> all;
-  std::int64_t last = -1;
-  double first = 0.0;
-  if (trace.is_object() && trace.contains("traceEvents") && trace["traceEvents"].is_array()) {
-    for (const Json& event : trace["traceEvents"]) {
-      if (event.value("ph", "") != "X" || event.value("pid", -1) != rank || !event.contains("args"))
-        continue;
-      const std::int64_t of = event["args"].value("step", std::int64_t{-1});
-      const int stream = event.value("tid", -1);
-      const std::string kind = event.value("cat", "");
-      const auto named = std::find_if(std::begin(plan::kind_names), std::end(plan::kind_names),
-                                      [&](const auto& one) { return kind == one.name; });
-      if (of < last || stream < 0 || stream >= plan::streams || named == std::end(plan::kind_names))
-        continue;
-      const double begin = 1e-6 * event.value("ts", 0.0);
-      if (of > last) {
-        all.clear();
-        first = begin;
-      }
-      last = of;
-      first = std::min(first, begin);
-      all.push_back({static_cast<plan::Stream>(stream), named->value, begin,
-                     begin + 1e-6 * event.value("dur", 0.0)});
-    }
-  }
-  require(!all.empty(), path, ": has no actions of rank ", rank,
-          "; expected the trace.json of a run");
-  for (plan::MeasuredAction& action : all) {
-    action.begin -= first;
-    action.end -= first;
-  }
-  return all;
-}
-
-/// The last step of a rank in a trace.
-std::vector<plan::MeasuredAction> read_trace(const std::string& path, int rank) {
-  Json trace;
-  try {
-    trace = Json::parse(read_file(path));
-    return actions_in(trace, path, rank);
-  } catch (const Json::exception&) {
-    throw Error(path + ": is no trace; expected the trace.json of a run");
-  }
-}
-
-}  // namespace
-
-std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
-                      const std::string& title, const std::string& trace) {
-  const Prediction prediction = predict(step, machine);
-  std::vector<plan::Drawing> drawings;
-  if (step.stages.size() > 1)
-    drawings.push_back(plan::draw_stages(step.plans(), prediction.timings, title));
-  const auto busiest = static_cast<std::size_t>(prediction.busiest);
-  const std::vector<plan::MeasuredAction> measured =
-      trace.empty()
-          ? std::vector<plan::MeasuredAction>()
-          : read_trace(trace, prediction.busiest * step.stages[busiest].grid.ranks_of_stage());
-  const std::string of_stage =
-      step.stages.size() > 1 ? ", stage " + std::to_string(busiest) : std::string();
-  drawings.push_back(plan::draw_timeline(step.stages[busiest], prediction.timings[busiest],
-                                         measured, title + of_stage));
-  return plan::svg_image(drawings);
-}
-
-std::string time_page(const PlannedStep& step, const simulate::Machine& machine,
-                      const std::string& title, const std::string& trace) {
-  TextWriter text;
-  show_time(step, machine, false, text);
-  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>" +
-         plan::escape(title) +
-         "</title><style>body{font-family:sans-serif;margin:2em}svg{max-width:100%;height:auto}"
-         "</style></head>\n<body>\n" +
-         draw_time(step, machine, title, trace) + "<pre>" + plan::escape(text.str()) +
-         "</pre>\n</body>\n</html>\n";
-}
-
-namespace {
-
-struct SweepRow {
-  int ranks = 1;
-  std::int64_t batch = 0;
-  std::int64_t arena = 0;
-  Prediction prediction;
-  double tokens_per_second = 0.0;
-  double efficiency = 1.0;  ///< tokens/s of a rank, of those on the fewest ranks
-};
-
-std::string draw_sweep(const std::vector<SweepRow>& rows, const std::string& title) {
-  constexpr double width = 640, height = 360, left = 60, right = 20, top = 40, bottom = 50;
-  const double least = std::log2(rows.front().ranks), most = std::log2(rows.back().ranks);
-  const auto x = [&](int ranks) {
-    const double part = most > least ? (std::log2(ranks) - least) / (most - least) : 0.5;
-    return left + part * (width - left - right);
-  };
-  double highest = 1.0;
-  for (const SweepRow& row : rows) highest = std::max(highest, row.efficiency);
-  const auto y = [&](double efficiency) {
-    return height - bottom - efficiency / highest * (height - top - bottom);
-  };
-  std::string svg = print(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" "
-      "fill=\"white\"/>\n",
-      width, height);
-  svg += print("<text x=\"%g\" y=\"20\" font-size=\"14\">", left) + title + "</text>\n";
-  for (int tenth = 0; tenth <= 10; tenth += 2) {
-    const double at = y(0.1 * tenth);
-    svg += print(
-        "<path d=\"M%g %gH%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" "
-        "text-anchor=\"end\">%d %%</text>\n",
-        left, at, width - right, left - 6, at + 4, 10 * tenth);
-  }
-  std::string line, range;
-  for (const SweepRow& row : rows) {
-    svg += print("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">%d</text>\n", x(row.ranks),
-                 height - bottom + 18, row.ranks);
-    line += print("%c%g %g", line.empty() ? 'M' : 'L', x(row.ranks), y(row.efficiency));
-    const double best = row.efficiency * row.prediction.step_seconds / row.prediction.fastest;
-    const double worst = row.efficiency * row.prediction.step_seconds / row.prediction.slowest;
-    range += print("M%g %gV%g", x(row.ranks), y(std::min(best, highest)), y(worst));
-  }
-  svg += "<path d=\"" + range + "\" stroke=\"#9bbcd9\" stroke-width=\"6\"/>\n";
-  svg += "<path d=\"" + line + "\" fill=\"none\" stroke=\"#1f5f99\" stroke-width=\"2\"/>\n";
-  svg += print("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">ranks</text>\n</svg>\n",
-               0.5 * (left + width - right), height - 12);
-  return svg;
-}
-
-}  // namespace
-
-void show_sweep(const config::Settings& settings, const std::vector<int>& ranks, int ranks_per_node,
-                Scaling scaling, const simulate::Machine& machine, SweepFormat format,
-                std::ostream& out, std::string* svg) {
+Sweep run_sweep(const config::Settings& settings, const std::vector<int>& ranks, int ranks_per_node,
+                Scaling scaling, const simulate::Machine& machine) {
   const int fewest = *std::min_element(ranks.begin(), ranks.end());
   std::vector<SweepRow> rows;
   for (const int count : ranks) {
@@ -327,9 +193,12 @@ void show_sweep(const config::Settings& settings, const std::vector<int>& ranks,
   for (SweepRow& row : rows)
     row.efficiency =
         row.tokens_per_second / row.ranks / (rows.front().tokens_per_second / rows.front().ranks);
-  if (svg)
-    *svg = draw_sweep(rows, std::string(scaling == Scaling::weak ? "weak" : "strong") +
-                                " scaling: tokens/s a rank");
+  return {machine.name, scaling, std::move(rows)};
+}
+
+void show_sweep(const Sweep& sweep, SweepFormat format, std::ostream& out) {
+  const std::vector<SweepRow>& rows = sweep.rows;
+  const char* const scaling = sweep.scaling == Scaling::weak ? "weak" : "strong";
   if (format == SweepFormat::json) {
     Json json = Json::array();
     for (const SweepRow& row : rows)
@@ -343,11 +212,7 @@ void show_sweep(const config::Settings& settings, const std::vector<int>& ranks,
                       {"mfu", row.prediction.mfu},
                       {"arena_bytes", row.arena},
                       {"factors", factors_json(row.prediction.factors)}});
-    out << Json{{"machine", machine.name},
-                {"scaling", scaling == Scaling::weak ? "weak" : "strong"},
-                {"rows", json}}
-               .dump(2)
-        << "\n";
+    out << Json{{"machine", sweep.machine}, {"scaling", scaling}, {"rows", json}}.dump(2) << "\n";
     return;
   }
   if (format == SweepFormat::csv) {
@@ -366,7 +231,7 @@ void show_sweep(const config::Settings& settings, const std::vector<int>& ranks,
     }
     return;
   }
-  out << machine.name << ", " << (scaling == Scaling::weak ? "weak" : "strong") << " scaling\n\n"
+  out << sweep.machine << ", " << scaling << " scaling\n\n"
       << print("%8s %8s %11s %12s %11s %7s", "ranks", "batch", "step", "tokens/s", "efficiency",
                "MFU");
   for (const auto& [name, factor] : list(rows.front().prediction.factors))

@@ -36,16 +36,6 @@ simulate::Prediction predict(const PlannedStep& step, const simulate::Machine& m
 void show_time(const PlannedStep& step, const simulate::Machine& machine, bool json,
                std::ostream& out);
 
-/// The step true in time, as an SVG image: all stages where there are several, and the streams of
-/// the one that computes longest; beside what was measured, the last step of its first rank in the
-/// file `trace` (trace.json of a run) where that is not empty. Throws Error where it is none.
-std::string draw_time(const PlannedStep& step, const simulate::Machine& machine,
-                      const std::string& title, const std::string& trace);
-
-/// What show_time shows and draw_time draws, as a page of its own.
-std::string time_page(const PlannedStep& step, const simulate::Machine& machine,
-                      const std::string& title, const std::string& trace);
-
 /// How a deck is run on more ranks.
 enum class Scaling {
   weak,   ///< the global batch grows with the ranks, from that of the deck on the fewest
@@ -55,10 +45,26 @@ enum class Scaling {
 /// What `ostrakon-plan --sweep` shows.
 enum class SweepFormat { table, csv, json };
 
-/// The deck's step on each number of ranks. `first_ranks`: those of the deck's global batch.
-/// `svg`: also draws efficiency over ranks, or nothing where it is null.
-void show_sweep(const config::Settings& settings, const std::vector<int>& ranks, int ranks_per_node,
-                Scaling scaling, const simulate::Machine& machine, SweepFormat format,
-                std::ostream& out, std::string* svg);
+struct SweepRow {
+  int ranks = 1;
+  std::int64_t batch = 0;
+  std::int64_t arena = 0;
+  simulate::Prediction prediction;
+  double tokens_per_second = 0.0;
+  double efficiency = 1.0;  ///< tokens/s of a rank, of those on the fewest ranks
+};
+
+/// A deck's step on several numbers of ranks, the fewest first.
+struct Sweep {
+  std::string machine;
+  Scaling scaling = Scaling::weak;
+  std::vector<SweepRow> rows;
+};
+
+/// The deck's global batch is that of the fewest ranks.
+Sweep run_sweep(const config::Settings& settings, const std::vector<int>& ranks, int ranks_per_node,
+                Scaling scaling, const simulate::Machine& machine);
+
+void show_sweep(const Sweep& sweep, SweepFormat format, std::ostream& out);
 
 }  // namespace ostrakon::apps

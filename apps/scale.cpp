@@ -49,7 +49,8 @@ collect reads metrics.jsonl and trace.json of all runs and writes DIR/collected.
     --partial                  leave such runs out, and list them
 report  writes DIR/report.html, with plots, DIR/report.md and DIR/report.csv: speedup and efficiency
         with 95 % confidence intervals, the factors that the efficiency is a product of, outlier
-        steps, and predictions next to measurements. Prints lines for other tools:
+        steps, and predictions next to measurements. The first two are made by the Python package
+        ostrakon_report from DIR/collected.json. Prints lines for other tools:
         figure: ranks_4.efficiency 87.5 %
 
 --help and --version print and exit. Exit status: 0 done, 1 bad input or failure.

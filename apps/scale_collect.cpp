@@ -4,10 +4,11 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/scaling/collected.hpp>
-#include <ostrakon/scaling/report.hpp>
+#include <ostrakon/scaling/results_files.hpp>
 #include <string>
 
 #include "command_line.hpp"
+#include "draw.hpp"
 #include "scale_commands.hpp"
 
 namespace ostrakon::apps::scale_program {
@@ -37,14 +38,16 @@ void report_study(int argc, char** argv) {
   const std::string& folder = arguments.one_file("report", "folder of a study");
   const scaling::Collected collected = scaling::read_collected(folder);
   const std::vector<scaling::ScalingPoint> points = scaling::scaling_points(collected);
-  replace_file(path_in(folder, "report.md"), scaling::report_markdown(collected, points));
-  replace_file(path_in(folder, "report.csv"), scaling::report_csv(points));
-  replace_file(path_in(folder, "report.html"), scaling::report_html(collected, points));
+  scaling::write_collected(folder, collected);
+  replace_file(path_in(folder, "report.csv"), scaling::points_csv(points));
   for (const std::string& remark : scaling::describe_remarks(collected, points))
     std::cout << printable(remark) << "\n";
   for (const std::string& outlier : scaling::describe_outliers(collected))
     std::cout << "outlier: " << printable(outlier) << "\n";
-  std::cout << scaling::figures(points) << "written: " << printable(path_in(folder, "report.html"))
+  std::cout << scaling::figures(points) << std::flush;
+  draw_file("study", path_in(folder, "collected.json"),
+            {path_in(folder, "report.html"), path_in(folder, "report.md")});
+  std::cout << "written: " << printable(path_in(folder, "report.html"))
             << ", report.md, report.csv\n";
 }
 

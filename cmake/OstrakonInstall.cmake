@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers, library, package config, decks, job scripts, benchmarks and documentation. The programs
+# Headers, library, package config, decks, job scripts, benchmarks, what draws, and documentation. The programs
 # install themselves (apps/CMakeLists.txt).
 
 include(CMakePackageConfigHelpers)
@@ -19,6 +19,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks ${PROJECT_SOURCE_DIR}/machin
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/benchmarks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon
         FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/jobs
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon USE_SOURCE_PERMISSIONS)
 

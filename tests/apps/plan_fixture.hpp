@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "stand_in_python.hpp"
 
 namespace ostrakon::testing {
 
@@ -31,6 +32,7 @@ class Plan : public ::testing::Test {
     Command command;
     command.arguments = std::move(arguments);
     command.folder = path(".");
+    command.environment.push_back(stand_in_python(path("."), python_status_));
     return run_command(command);
   }
 
@@ -44,6 +46,7 @@ class Plan : public ::testing::Test {
   }
 
   ScratchFolder folder_;
+  int python_status_ = 0;  ///< of the Python that draws
 };
 
 }  // namespace ostrakon::testing

@@ -44,9 +44,44 @@ TEST_F(Plan, WritesJsonAndAPicture) {
   EXPECT_EQ(json["traffic"]["bytes_inside_nodes"], 3 * message);
   EXPECT_EQ(json["traffic"]["bytes_across_nodes"], 4 * message);
   EXPECT_GT(json["host_memory"]["arena_bytes"], 0);
-  const std::string svg = read_bytes(path("plan.svg"));
-  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
-  EXPECT_NE(svg.find("</svg>"), std::string::npos);
+  EXPECT_FALSE(json.contains("timelines")) << "as the plan.json of a run";
+  const Json drawn = Json::parse(read_bytes(path("plan.svg.json")));
+  EXPECT_EQ(drawn["actions"], json["actions"]);
+  EXPECT_GT(drawn["timelines"][0]["actions"].size(), 0u);
+  EXPECT_EQ(
+      read_bytes(path("drawn")),
+      "-m ostrakon_report plan plan.svg.json -o plan.svg --title deck.yaml, each of 8 ranks\n");
+}
+
+TEST_F(Plan, SaysHowToDrawWhereThePackageIsMissing) {
+  python_status_ = 1;
+  const Outcome outcome = run({"deck.yaml", "--svg", "my plan"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err,
+            "ostrakon-plan: error: can't draw \"my plan\": python3: No module named "
+            "ostrakon_report; the Python package ostrakon_report draws it (docs/pictures.md): "
+            "python3 -m ostrakon_report plan 'my plan.json' -o 'my plan' --format svg --title "
+            "'deck.yaml, each of 1 rank'\n");
+  EXPECT_NE(outcome.out.find("GFLOP"), std::string::npos) << "what needs no picture is shown";
+  EXPECT_EQ(Json::parse(read_bytes(path("my plan.json")))["ranks"], 1);
+}
+
+TEST_F(Plan, SaysWhereAPictureCanNotBeWritten) {
+  const Outcome outcome = run({"deck.yaml", "--svg", "nowhere/plan.svg"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("nowhere/plan.svg"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+}
+
+TEST_F(Plan, LeavesNoFileBesideADevice) {
+  const Outcome outcome = run({"deck.yaml", "--svg", "/dev/null"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(read_bytes(path("drawn")).find("-o /dev/null --format svg"), std::string::npos);
+  const std::string drawn = read_bytes(path("drawn"));
+  const std::size_t begin = drawn.find("plan ") + 5;
+  const std::string json = drawn.substr(begin, drawn.find(" -o") - begin);
+  EXPECT_EQ(json.substr(json.rfind('/')), "/plan.json");
+  EXPECT_FALSE(std::filesystem::exists(json));
 }
 
 TEST_F(Plan, ShowsWhatTheDeckSaysOfGathers) {
@@ -258,7 +293,6 @@ TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({"deck.yaml", "--set", "parallel.prefetch=1"},
                  "did you mean parallel.forward_prefetch or parallel.backward_prefetch?");
   expect_refused({"deck.yaml", "--set", "training.step=1"}, "training.steps");
-  expect_refused({"deck.yaml", "--svg", "nowhere/plan.svg"}, "nowhere/plan.svg");
 }
 
 TEST_F(Plan, IsThePlanThatTrainingWrites) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fixtures.hpp"
+#include "stand_in_python.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -37,6 +38,7 @@ class Scale : public ::testing::Test {
     Command command;
     command.arguments = std::move(arguments);
     command.folder = path(".");
+    command.environment.push_back(stand_in_python(path("."), python_status_));
     return run_command(command);
   }
   std::string output_of(const Texts& arguments) const {
@@ -53,6 +55,7 @@ class Scale : public ::testing::Test {
   }
 
   ScratchFolder folder_;
+  int python_status_ = 0;  ///< of the Python that draws
 };
 
 TEST_F(Scale, PlansAStudyOfStrongScaling) {
@@ -192,8 +195,19 @@ TEST_F(Scale, AStudyFromNothingToAReport) {
     EXPECT_EQ(one["traced_steps"], 8);
     EXPECT_GT(one["shares"]["compute"], 0.0);
   }
-  for (const char* file : {"report.html", "report.md", "report.csv", "collected.csv"})
+  EXPECT_EQ(read_bytes(path("drawn")),
+            "-m ostrakon_report study study/collected.json -o study/report.html -o "
+            "study/report.md\n");
+  for (const char* file : {"report.csv", "collected.csv"})
     EXPECT_TRUE(fs::exists(path(std::string("study/") + file))) << file;
+  EXPECT_NEAR(collected["points"][1]["efficiency"]["mean"].get<double>(), efficiency, 1e-9);
+  python_status_ = 1;
+  const Outcome undrawn = run({"report", "study"});
+  EXPECT_EQ(undrawn.status, 1);
+  expect_in(undrawn.out, {"figure: ranks_1.efficiency 100 %\n"});
+  expect_in(undrawn.err, {"error: can't draw \"study/report.html\": python3: No module named",
+                          "python3 -m ostrakon_report study study/collected.json -o "});
+  python_status_ = 0;
   // A run that is lost.
   fs::remove(path("study/ranks-1/run-1/trace.json"));
   expect_refused({"collect", "study"}, "study/ranks-1/run-1/trace.json' does not exist");

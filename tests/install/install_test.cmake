@@ -49,6 +49,8 @@ expect_installed(share/ostrakon/input_decks/quickstart.yaml share/ostrakon/input
 expect_installed(share/ostrakon/benchmarks/reframe/ostrakon.py
                  share/ostrakon/benchmarks/ramble/ostrakon/application.py
                  share/ostrakon/benchmarks/jube/ostrakon.yaml)
+expect_installed(share/ostrakon/python/ostrakon_report/__main__.py
+                 share/ostrakon/python/ostrakon_report/templates/page.html)
 set(documents share/doc/ostrakon)
 foreach(file IN ITEMS README.md LICENSE CHANGELOG.md CONTRIBUTING.md docs/jobs.md spack/README.md)
   expect_installed(${documents}/${file})

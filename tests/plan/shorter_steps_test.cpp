@@ -40,18 +40,21 @@ StepTakes take(const StepLength& length) {
 
 std::int64_t work(const StepLength& length) { return length.layers * length.micro_batches; }
 
-struct Case {
+struct ShortenedCase {
   int stages, chunks, layers_of_chunk;
   std::int64_t micro_batches;
   int stages_at_a_time;
 };
 
 TEST(ShorterSteps, AreExactWhereAllIsLinear) {
-  for (const Case& of :
-       {Case{1, 1, 5, 3, 8}, Case{1, 1, 24, 2, 8}, Case{1, 1, 24, 9, 8}, Case{1, 1, 5, 64, 8},
-        Case{2, 1, 12, 8, 4}, Case{4, 1, 2, 64, 1}, Case{8, 1, 20, 64, 1}, Case{16, 1, 3, 16, 1},
-        Case{16, 1, 3, 24, 1}, Case{32, 1, 2, 8, 1}, Case{16, 2, 8, 64, 2}, Case{32, 2, 2, 256, 8},
-        Case{32, 4, 1, 32, 1}, Case{64, 1, 2, 1024, 4}, Case{24, 1, 6, 72, 3}}) {
+  for (const ShortenedCase& of :
+       {ShortenedCase{1, 1, 5, 3, 8}, ShortenedCase{1, 1, 24, 2, 8}, ShortenedCase{1, 1, 24, 9, 8},
+        ShortenedCase{1, 1, 5, 64, 8}, ShortenedCase{2, 1, 12, 8, 4}, ShortenedCase{4, 1, 2, 64, 1},
+        ShortenedCase{8, 1, 20, 64, 1}, ShortenedCase{16, 1, 3, 16, 1},
+        ShortenedCase{16, 1, 3, 24, 1}, ShortenedCase{32, 1, 2, 8, 1},
+        ShortenedCase{16, 2, 8, 64, 2}, ShortenedCase{32, 2, 2, 256, 8},
+        ShortenedCase{32, 4, 1, 32, 1}, ShortenedCase{64, 1, 2, 1024, 4},
+        ShortenedCase{24, 1, 6, 72, 3}}) {
     SCOPED_TRACE(testing::Message()
                  << of.stages << " stages, " << of.chunks << " chunks of " << of.layers_of_chunk
                  << ", micro-batches " << of.micro_batches);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <ostrakon/scaling/results.hpp>
+#include <nlohmann/json.hpp>
+#include <ostrakon/scaling/results_files.hpp>
 
 #include "small_study.hpp"
 
@@ -44,6 +46,30 @@ TEST(Results, SpeedupAndEfficiencyAreRelativeToTheFewestRanks) {
   EXPECT_NEAR(points[2].efficiency.half_width, 0.625 * std::sqrt(2e-4), 1e-12);
   for (const ScalingPoint& point : points)
     EXPECT_NEAR(product(point.relative), point.efficiency.mean, 1e-12);
+}
+
+TEST(Results, FilesHaveARowForEachSize) {
+  Collected collected = runs_of({1.0, 0.55, 0.4});
+  for (StudySize& size : collected.study.sizes)
+    if (size.ranks > 1)
+      size.prediction = PredictedStep{0.9, 0.8, 0.1, 0.0, 0.0, 0.0, "made-up rates"};
+  const std::vector<ScalingPoint> points = scaling_points(collected);
+  const std::string csv = points_csv(points);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), ','),
+            4 * std::count(csv.begin(), csv.begin() + static_cast<long>(csv.find('\n')), ','));
+  const nlohmann::json json = points_json(points);
+  ASSERT_EQ(json.size(), 3u);
+  EXPECT_TRUE(json[0]["prediction"].is_null());
+  EXPECT_EQ(json[2]["efficiency"]["mean"], points[2].efficiency.mean);
+  EXPECT_EQ(json[2]["efficiency"]["half_width"], points[2].efficiency.half_width);
+  for (const nlohmann::json& shares : {json[2]["shares"], json[2]["prediction"]["shares"]}) {
+    double sum = 0.0;
+    for (const nlohmann::json& share : shares) sum += share.get<double>();
+    EXPECT_NEAR(sum, 1.0, 1e-12) << shares;
+  }
+  EXPECT_EQ(json[2]["prediction"]["shares"]["exposed_communication"], 0.1 / 0.9);
+  EXPECT_EQ(json[2]["relative_factors"]["compute_rate"], points[2].relative.compute_rate);
 }
 
 TEST(Results, RepeatsAreComparedByTheirMeans) {

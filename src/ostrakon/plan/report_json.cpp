@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/plan/report_json.hpp>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/plan/json_row.hpp>
+#include <ostrakon/plan/timelines_json.hpp>
 #include <ostream>
 
 namespace ostrakon::plan {
@@ -11,15 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string key(Category category) {
-  std::string text = name(category);
-  std::replace(text.begin(), text.end(), ' ', '_');
-  return text;
-}
-
 Json to_json(const CategoryBytes& bytes) {
   Json json = Json::object();
-  for (int c = 0; c < categories; ++c) json[key(static_cast<Category>(c))] = bytes[c];
+  for (int c = 0; c < categories; ++c) json[category_key(static_cast<Category>(c))] = bytes[c];
   return json;
 }
 
@@ -137,61 +132,12 @@ Json actions_json(const Report& report) {
   return json;
 }
 
-/// A JSON object on one line, for lists that may be long: Json itself takes much longer.
-class JsonRow {
- public:
-  JsonRow& put(const char* field, std::int64_t value) {
-    return put_text(field, std::to_string(value));
-  }
-  JsonRow& put(const char* field, bool value) { return put_text(field, value ? "true" : "false"); }
-  JsonRow& put(const char* field, double value) {
-    return put_text(field, value == 0.0 ? "0.0" : Json(value).dump());
-  }
-  JsonRow& put(const char* field, const std::string& value) {
-    return put_text(field, Json(value).dump());
-  }
-  /// Puts a name that has nothing to escape.
-  JsonRow& put(const char* field, const char* value) {
-    return put_text(field, '"' + std::string(value) + '"');
-  }
-  template <class Value>
-  JsonRow& put_or_null(const char* field, bool is_there, const Value& value) {
-    return is_there ? put(field, value) : put_text(field, "null");
-  }
-  template <class Items, class Write>
-  JsonRow& put_list(const char* field, const Items& items, const Write& write) {
-    begin(field);
-    text_ += '[';
-    for (const auto& item : items) {
-      if (text_.back() != '[') text_ += ',';
-      text_ += write(item);
-    }
-    text_ += ']';
-    return *this;
-  }
-
-  std::string end() const { return text_ + '}'; }
-
- private:
-  void begin(const char* field) {
-    if (text_.size() > 1) text_ += ',';
-    ((text_ += '"') += field) += "\":";
-  }
-  JsonRow& put_text(const char* field, const std::string& value) {
-    begin(field);
-    text_ += value;
-    return *this;
-  }
-
-  std::string text_ = "{";
-};
-
 std::string buffer_line(const StepPlan& plan, const Buffer& buffer, std::int64_t offset) {
   std::vector<const FlatParameter*> flats;
   for (int f = buffer.flats.first; f < buffer.flats.end; ++f) flats.push_back(&plan.flats[f]);
   return JsonRow()
       .put("name", buffer.name)
-      .put("category", key(buffer.category))
+      .put("category", category_key(buffer.category))
       .put("space", name(buffer.space))
       .put("offset", offset)
       .put("bytes", buffer.bytes)
@@ -245,7 +191,8 @@ std::string action_line(const StepPlan& plan, const Action& action, Group group)
 }  // namespace
 
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
-                       const MemoryPlan& host_memory, const Report& report) {
+                       const MemoryPlan& host_memory, const Report& report,
+                       const TimedStages& timed) {
   const Elements elements = count_elements(plan);
   Json head = {
       {"format", 3},
@@ -313,16 +260,9 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
     head["stage"] = plan.stage;
     head["stages"] = stages;
   }
-  // Lists are written line by line: as one document, those of long plans would take gigabytes.
-  std::string text = head.dump(2);
-  text.resize(text.size() - 2);  // without "\n}"
-  out << text;
-  const auto list = [&](const char* what, std::size_t count, const auto& item) {
-    out << ",\n  \"" << what << "\": [";
-    for (std::size_t i = 0; i < count; ++i) out << (i == 0 ? "\n    " : ",\n    ") << item(i);
-    out << "\n  ]";
-  };
-  list("units", plan.units.size(), [&](std::size_t u) {
+  // The lists are written line by line: as one document, those of long plans would take gigabytes.
+  out << without_end(head);
+  write_list(out, "units", plan.units.size(), [&](std::size_t u) {
     const PlannedUnit& unit = plan.units[u];
     return JsonRow()
         .put("name", unit.name)
@@ -331,14 +271,15 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
         .put("padded_frozen_elements", plan.padded(plan.frozen(static_cast<int>(u))))
         .end();
   });
-  list("buffers", plan.buffers.size(), [&](std::size_t b) {
+  write_list(out, "buffers", plan.buffers.size(), [&](std::size_t b) {
     const Buffer& buffer = plan.buffers[b];
     return buffer_line(plan, buffer,
                        (buffer.space == Space::host ? host_memory : memory).offsets[b]);
   });
   const std::vector<Group> group_of_action = find_groups(plan);
-  list("actions", plan.actions.size(),
-       [&](std::size_t a) { return action_line(plan, plan.actions[a], group_of_action[a]); });
+  write_list(out, "actions", plan.actions.size(),
+             [&](std::size_t a) { return action_line(plan, plan.actions[a], group_of_action[a]); });
+  if (!timed.plans.empty()) write_timelines(out, timed);
   out << "\n}\n";
 }
 

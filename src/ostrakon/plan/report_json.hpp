@@ -5,13 +5,16 @@
 #include <ostrakon/plan/memory_plan.hpp>
 #include <ostrakon/plan/report.hpp>
 #include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/timelines_json.hpp>
 
 namespace ostrakon::plan {
 
-/// Writes the whole plan as JSON: the report, every buffer with its offset in the arena of its
-/// space, every action with the buffers that it uses and the indices of the actions that it waits
-/// for. One buffer or action per line; field names are stable within a `format`.
+/// The whole plan as JSON: the report, every buffer with its place in the arena of its space, every
+/// action with the buffers that it uses and the actions that it waits for (as indices). One buffer
+/// or action on a line; names of fields are stable within a `format`. `timed`: all stages, if the
+/// times of their actions are to be written, too.
 void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
-                       const MemoryPlan& host_memory, const Report& report);
+                       const MemoryPlan& host_memory, const Report& report,
+                       const TimedStages& timed = {});
 
 }  // namespace ostrakon::plan

@@ -6,6 +6,7 @@
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/scaling/json_fields.hpp>
+#include <ostrakon/scaling/results_files.hpp>
 
 namespace ostrakon::scaling {
 namespace {
@@ -161,6 +162,10 @@ void write_collected(const std::string& study_folder, const Collected& collected
   for (const CollectedRun& run : collected.runs) json["runs"].push_back(json_of(run));
   for (const MissingRun& run : collected.missing)
     json["missing"].push_back({{"run", run.folder}, {"reason", run.reason}});
+  const std::vector<ScalingPoint> points = scaling_points(collected);
+  json["points"] = points_json(points);
+  json["remarks"] = describe_remarks(collected, points);
+  json["outlier_steps"] = describe_outliers(collected);
   replace_file(path_in(study_folder),
                json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -67,7 +67,8 @@ Collected collect(const std::string& study_folder, bool partial);
 
 std::string collected_csv(const Collected& collected);
 
-/// Write and read DIR/collected.json. Throw Error.
+/// DIR/collected.json, with what results.hpp makes of the runs for those that show it; reading
+/// makes it anew. Throw Error.
 void write_collected(const std::string& study_folder, const Collected& collected);
 Collected read_collected(const std::string& study_folder);
 

@@ -36,6 +36,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     variant("nccl", default=True, description="Communicate between GPUs by NCCL or RCCL")
     variant("openmp", default=False, description="Kokkos kernels on OpenMP threads")
     variant("shared", default=False, description="Build a shared library")
+    variant("report", default=False, description="What draws plans, studies and runs, in Python")
     variant("tests", default=False, description="Build the tests")
 
     conflicts("+cuda", when="cuda_arch=none", msg="name the GPU: cuda_arch=90 or another")
@@ -57,6 +58,11 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("nlohmann-json")
     depends_on("onednn cpu_runtime=omp", when="+onednn")
     depends_on("openblas", when="+openblas")
+
+    with when("+report"):
+        depends_on("python@3.9:", type="run")
+        depends_on("py-matplotlib@3.5:", type="run")
+        depends_on("py-jinja2@3:", type="run")
 
     # Teuchos comes with Trilinos, which pins the Kokkos that it is built with: one pair for both.
     # Tpetra is the smallest part of it that a Trilinos with Kokkos builds Teuchos for.
@@ -110,6 +116,10 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
         if self.spec.satisfies("+rocm"):
             args.append(self.define("CMAKE_CXX_COMPILER", self.spec["hip"].hipcc))
         return args
+
+    def setup_run_environment(self, env):
+        if self.spec.satisfies("+report"):
+            env.prepend_path("PYTHONPATH", join_path(self.prefix.share, "ostrakon", "python"))
 
     # Stand-alone tests: `spack test run ostrakon`.
 

@@ -46,7 +46,6 @@ struct BendKind {
   Fault fault = Fault::none;
   bool is_frozen = false;  ///< its shift
   double size = 1.0, offset = 0.0;
-  double flops = 0.0;
 };
 
 /// Writes where the kernels that it stands in have nothing to write; null: not at all.
@@ -125,7 +124,6 @@ Operation<T> bend(Value x, const BendKind& kind) {
       [=](const OperationBackward<T>& call) { bend_backward<T>(call, kind, ++*calls); }};
   own.takes = Takes::elements;
   own.backward_reads_inputs = kind.fault != Fault::reads_what_it_does_not_say;
-  own.flops = kind.flops;
   own.parameters = {Parameter::normal("scale", {small_width}, 0.5),
                     Parameter::zeros("shift", {small_width})};
   own.parameters[1].frozen = kind.is_frozen;

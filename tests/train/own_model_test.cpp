@@ -155,9 +155,11 @@ TEST(OwnModel, WhatRanksHaveDifferentlyIsRefused) {
   frozen.is_frozen = is_other;
   EXPECT_EQ(refusal(small_chain<float>({}, frozen)),
             "ranks have different models: the parameter bend.1.shift is 5, zeros, frozen");
-  BendKind other;
-  other.flops = is_other ? 1.0 : 0.0;
-  const std::string of_plans = refusal(small_chain<float>({}, other));
+  ostrakon::Units<float> units;
+  units.add("source", [](Builder<float>& b) { return b.floats(small_width); });
+  if (is_other) units.add("cap", [](Builder<float>& b, Value x) { return b.soft_cap(x, 2.0); });
+  units.add("squares", [](Builder<float>& b, Value x) { return b.losses(squares<float>(x)); });
+  const std::string of_plans = refusal({units, {small_rows, SmallSamples().sample_bytes()}});
   EXPECT_EQ(of_plans.rfind("ranks have made different plans: the plan of ", 0), 0u) << of_plans;
 }
 

@@ -4,17 +4,8 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <utility>
 
 namespace ostrakon::plan {
-
-void append(Phases& phases, const Phases& more) {
-  const auto begun = static_cast<int>(phases.size());
-  for (Phase phase : more) {
-    for (int& read : phase.reads) read += begun;
-    phases.push_back(std::move(phase));
-  }
-}
 
 std::vector<int> all_of(const Phases& phases) {
   std::vector<int> all(phases.size());

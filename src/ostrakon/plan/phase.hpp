@@ -99,9 +99,6 @@ inline std::vector<std::vector<int>> reads(const Phases& phases) {
   return any ? all : std::vector<std::vector<int>>();
 }
 
-/// Appends `more`, whose `reads` are indices among themselves.
-void append(Phases& phases, const Phases& more);
-
 /// Phase::keeps_workspace of each phase; empty where none does.
 std::vector<bool> keep_workspaces(const Phases& phases);
 

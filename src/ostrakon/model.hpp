@@ -31,10 +31,15 @@ namespace ostrakon {
 
 // Units made of operations.
 using math::NormKind;
+using math::RouterScore;
+using model::Activation;
 using model::AttentionSettings;
 using model::Builder;
+using model::ExpertSettings;
 using model::LinearSettings;
+using model::MlpSettings;
 using model::NormSettings;
+using model::RouterBalance;
 using model::Value;
 template <class T>
 using Units = model::UnitList<T>;

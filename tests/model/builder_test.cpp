@@ -54,6 +54,13 @@ TEST(Builder, GradientsOfEachOperationAreRight) {
   expect_right("attention", [](B& b, Value x) {
     return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, 100.0}, {0.5}), "out");
   });
+  expect_right("attention with norms of heads", [](B& b, Value x) {
+    return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, 100.0, true}, {0.5}), "out");
+  });
+  for (const Activation activation : {Activation::gelu, Activation::swiglu})
+    expect_right("mlp", [=](B& b, Value x) {
+      return b.mlp_onto(x, b.norm(x, "norm"), "mlp", 12, {activation, {0.5}, {0.5}});
+    });
   expect_right("add", [](B& b, Value x) {
     const Value up = b.linear(x, "up", 12), gated = b.gated_linear(x, "gated", 12);
     return b.add(x, b.linear(b.add(up, gated), "down", built_width));
@@ -75,6 +82,20 @@ TEST(Builder, GradientsOfValuesThatSeveralTakeAreSums) {
     const Value up = b.linear(x, "up", 16);
     return b.linear_onto(x, up, "down");
   });
+}
+
+TEST(Builder, AMixtureOfExpertsIsOfOneTensorPiece) {
+  const auto mixture = [](B& b, Value x) {
+    const MlpSettings expert{Activation::swiglu, {0.5}, {0.5}};
+    return b.mixture_onto(x, b.norm(x, "norm"), "mixture", {4, 2, 1, 8}, expert);
+  };
+  BuiltSamples samples;
+  const auto chain = built_chain<double>(mixture);
+  const GradientReport report = check_gradients(chain, samples);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_EQ(chain.description().units[1].counts, std::vector<std::int64_t>{4});
+  EXPECT_EQ(testing::error_of([&] { built_chain<double>(mixture, 2); }),
+            "unit unit, as it is described: it has a mixture of experts; expected 1 tensor piece");
 }
 
 /// Rows that are wider than the blocks in which products are computed.
@@ -304,6 +325,49 @@ TEST(Builder, RefusesWhatCantBe) {
             "operation tanh has no backward; expected one, as it has inputs or parameters");
   EXPECT_EQ(refusal_of([](B& b, Value x) { return b.attention(x, "a", {3}); }),
             "a has 3 heads of 16 columns; expected a divisor, or a head width");
+}
+
+TEST(Builder, RefusesSizesThatCantBeCounted) {
+  constexpr std::int64_t huge = std::int64_t{1} << 62, large = std::int64_t{1} << 30;
+  const auto expect_refusal = [](const std::string& begin, const auto& function) {
+    EXPECT_EQ(refusal_of(function).substr(0, begin.size()), begin);
+  };
+  expect_refusal("embedding has 4611686018427387904 words; expected at most ",
+                 [](B& b, Value) { return b.embedding(huge, 8); });
+  expect_refusal("parameter token.weight is too large; expected at most ",
+                 [](B& b, Value) { return b.embedding(large, large); });
+  expect_refusal("parameter position.weight is too large; expected at most ",
+                 [](B& b, Value) { return b.embedding(8, 8, huge); });
+  expect_refusal("floats has 4611686018427387904 columns; expected at most ",
+                 [](B& b, Value) { return b.floats(huge); });
+  expect_refusal("a has 2 heads of 4611686018427387904 columns; expected at most ",
+                 [](B& b, Value x) {
+                   return b.attention(x, "a", {2, 2, huge});
+                 });
+  expect_refusal("a has 1073741824 heads of 1073741824 columns; expected at most ",
+                 [](B& b, Value x) {
+                   return b.attention(x, "a", {large, large, large});
+                 });
+  expect_refusal("output has 4611686018427387904 words; expected at most ",
+                 [](B& b, Value x) { return b.cross_entropy(x, "output", huge); });
+  expect_refusal("operation tanh has 4611686018427387904 columns; expected at most ",
+                 [](B& b, Value x) {
+                   auto own = scaled_tanh<double>(x, built_width);
+                   own.columns = huge;
+                   return b.apply(own);
+                 });
+}
+
+TEST(Builder, RefusesAScalarInTensorPieces) {
+  EXPECT_EQ(refusal_of(
+                [](B& b, Value x) {
+                  Operation<double> own = mixed<double>(x);
+                  own.parameters.push_back(Parameter::zeros("offset", {}));
+                  return b.apply(own);
+                },
+                2),
+            "parameter offset has a first extent of 1, which can't be cut into 2 tensor pieces; "
+            "expected a multiple, so no scalar");
 }
 
 TEST(Builder, RefusesRowsForColumnsInTensorPieces) {

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/packing.hpp>
 

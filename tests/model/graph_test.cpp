@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <ostrakon/base/text.hpp>
-#include <ostrakon/model/block_parameters.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
@@ -190,7 +190,8 @@ Graph mlp_over_tensor_ranks(bool defers) {
   leaf.tensor_ranks = 2;
   leaf.defers_gradients = defers;
   std::vector<model::Parameter> parameters;
-  for (const model::Parameter& one : model::block_parameters(m))
+  const model::Decoder<float> decoder(m, leaf);
+  for (const model::Parameter& one : decoder.unit(1).parameters())
     if (starts(one.name, "mlp.")) parameters.push_back(one);
   model::lay_out_parameters(parameters, "block.0", {}, leaf.tensor_pieces());
   Operations<float> block(leaf, {}, parameters, m.width);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ostrakon/model/block.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <tuple>
 
@@ -103,8 +102,9 @@ TEST(Grouping, DescribesUnitsOfSeveralBlocks) {
 TEST(Grouping, AlignsParameters) {
   const ModelCase which = grouped(deep_cases(6)[1], 6);  // 18 rows of 24: all need gaps
   const model::Decoder<double> decoder(which.settings, which.leaf);
-  const auto block = model::BlockMaker<double>(which.settings, which.leaf).make(0);
-  const plan::UnitDescription& one = block->description();
+  const ModelCase alone = grouped(deep_cases()[1], 1);
+  const model::Decoder<double> apart(alone.settings, alone.leaf);
+  const plan::UnitDescription& one = apart.unit(1).description();
   const plan::UnitDescription& all = decoder.unit(1).description();
 
   EXPECT_EQ(all.parameter_elements, 6 * one.parameter_elements);

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/model/block_parameters.hpp>
+#include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
-#include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph_unit.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
 #include <string>
 #include <vector>
 
@@ -85,27 +85,10 @@ class MixtureRun {
  private:
   static std::unique_ptr<model::Unit<T>> make_unit(const model::DecoderSettings& m,
                                                    const model::LeafShape& leaf) {
-    std::vector<model::Parameter> parameters;
-    for (const model::Parameter& parameter : model::block_parameters(m))
-      if (parameter.name.rfind("mlp.", 0) == 0) parameters.push_back(parameter);
-    const model::SegmentSizes sizes = model::lay_out_parameters(parameters, "mixture", {});
-    model::graph::Operations<T> unit(leaf, {}, parameters, m.width);
-    model::graph::Experts experts{m.experts.router()};
-    if (m.experts.balance == RouterBalance::loss) experts.loss_factor = m.experts.balance_rate;
-    const int x = unit.input(), n = unit.norm(x, "mlp.norm", m.norm, m.norm_epsilon);
-    const int copies = unit.dispatch(n, "mlp.router", experts);
-    int shared = -1;
-    if (m.experts.shared > 0) {
-      const std::string up = model::name_of_up(m, "mlp.shared");
-      const std::int64_t inner = m.experts.shared_width();
-      const int columns = m.activation == model::Activation::gelu ? inner : 2 * inner;
-      const int activated = unit.activation(unit.linear(n, up, columns), "shared", m.activation);
-      shared = unit.linear(activated, "mlp.shared.down", m.width);
-    }
-    const int up = unit.expert_linear(experts, copies, model::name_of_up(m, ""));
-    const int activated = unit.activation(up, "activated", m.activation);
-    const int y = unit.combine(experts, x, shared, activated, ".down");
-    return model::make_graph_unit<T>("mixture", parameters, sizes, leaf, std::move(unit).take({y}));
+    model::Builder<T> b("mixture", leaf, m.width, {}, {}, {});
+    const model::Value x = b.input(), n = b.norm(x, "mlp.norm", m.norm_settings());
+    const model::Value y = b.mixture_onto(x, n, "mlp", m.experts, m.mlp_settings());
+    return std::move(b).build(y).unit;
   }
 
   model::UnitBuffers<T> buffers(const DeviceArray<T>& x,
@@ -202,7 +185,7 @@ TYPED_TEST(MixtureOf, ExpertsWithoutTokensHaveGradientsOfZero) {
     run.backward(x, x);
     std::int64_t used = 0;
     for (std::int64_t e = 0; e < settings.experts.count; ++e) {
-      const auto down = run.gradient(model::name_of_expert(e) + ".down.weight");
+      const auto down = run.gradient(model::name_of_expert("mlp", e) + ".down.weight");
       const bool is_zero = std::all_of(down.begin(), down.end(), [](auto g) { return g == 0; });
       if (!is_zero) ++used;
     }

@@ -115,7 +115,7 @@ Chain<T> gpt(const model::DecoderSettings& m, const LeafSize& leaf) {
   return {std::move(units), leaf};
 }
 
-/// In the style of Llama 3.
+/// In the style of Llama 3, or with experts of Mixtral.
 template <class T>
 Chain<T> llama(const model::DecoderSettings& m, const LeafSize& leaf) {
   ostrakon::Units<T> units;
@@ -128,9 +128,10 @@ Chain<T> llama(const model::DecoderSettings& m, const LeafSize& leaf) {
       const Value a =
           b.attention(n, "attention", {m.heads, m.kv_heads, 0, m.rotary_base}, {0.02, false});
       const Value middle = b.linear_onto(x, a, "attention.out", {out, false});
-      const Value up = b.gated_linear(b.norm(middle, "mlp.norm", rms), "mlp.gate_up", m.ffn_width,
-                                      {0.02, false});
-      return b.linear_onto(middle, up, "mlp.down", {out, false});
+      const Value normed = b.norm(middle, "mlp.norm", rms);
+      const MlpSettings mlp{Activation::swiglu, {0.02, false}, {out, false}};
+      return m.experts.exist() ? b.mixture_onto(middle, normed, "mlp", m.experts, mlp)
+                               : b.mlp_onto(middle, normed, "mlp", m.ffn_width, mlp);
     });
   units.add("head", [=](Builder<T>& b, Value x) {
     const Value n = b.norm(x, "norm", rms);
@@ -164,20 +165,22 @@ History train_units(const config::Settings& settings, std::int64_t tensor_ranks,
 
 TEST(OwnUnits, HaveTheBitsOfADecksModel) {
   const int ranks = world_ranks();
-  for (const bool is_gpt : {true, false})
+  for (const std::string style : {"GPT-2", "Llama", "Mixtral"})
     for (const bool is_tied : {true, false})
       for (const std::int64_t pieces : {1, 4}) {
-        config::Settings settings = is_gpt ? small_gpt2(8) : small_llama(8);
+        if (style == "Mixtral" && pieces > 1) continue;
+        config::Settings settings = style == "GPT-2" ? small_gpt2(8) : small_llama(8);
         settings.model.width = 48;
         settings.model.heads = settings.model.kv_heads = 4;
         settings.model.tie_embeddings = is_tied;
+        if (style == "Mixtral") settings.model.experts = {4, 2, 1, 32};
         settings.tensor_grain = pieces;
         settings.training.steps = 3;
         const History deck = train_deck(settings);
         for (std::int64_t tensor = 1; tensor <= std::min<std::int64_t>(ranks, pieces); tensor *= 2)
-          expect_bits(train_units<float>(settings, tensor, MPI_COMM_WORLD), deck,
-                      text(is_gpt ? "GPT-2" : "Llama", is_tied ? ", tied, " : ", untied, ", pieces,
-                           " pieces, tensor ", tensor));
+          expect_bits(
+              train_units<float>(settings, tensor, MPI_COMM_WORLD), deck,
+              text(style, is_tied ? ", tied, " : ", untied, ", pieces, " pieces, tensor ", tensor));
       }
 }
 

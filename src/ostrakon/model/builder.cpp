@@ -1,36 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/model/builder.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/model/block.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/model/builder_state.hpp>
+#include <ostrakon/model/expert_border.hpp>
+#include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph_unit.hpp>
-#include <ostrakon/model/own_kernels.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/packing.hpp>
-#include <set>
-#include <utility>
 
 namespace ostrakon::model {
 namespace {
 
 using graph::Arguments;
 using graph::Call;
-using graph::Distribution;
-
-template <class T>
-void copy_floats(const OperationForward<T>& call, std::int64_t columns, std::int64_t first_byte) {
-  const View<T**> y = call.output;
-  const std::int64_t first = call.first_row * columns;
-  const auto floats = call.batch.template array<float>(first_byte, first + y.rows() * columns);
-  for_each(
-      call.exec, y.rows(), columns, KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) {
-        y(i, j) = T(floats(first + i * columns + j));
-      });
-}
 
 /// Numbers Builders, also those that other threads make.
 std::uint64_t next_builder() {
@@ -48,150 +34,69 @@ void add_matrices(const Exec& exec, View<const T**> a, View<const T**> b, View<T
 
 }  // namespace
 
+// ---- state --------------------------------------------------------------------------------------
+
 template <class T>
-struct Builder<T>::State {
-  State(std::string unit_, const LeafShape& leaf_, std::int64_t input, Frozen frozen_,
-        FindTable find_table_)
-      : unit(std::move(unit_)),
-        leaf(leaf_),
-        operations(leaf, {}, {}, input),
-        frozen(std::move(frozen_)),
-        find_table(std::move(find_table_)) {}
+Builder<T>::State::State(std::string unit_, const LeafShape& leaf_, std::int64_t input,
+                         Frozen frozen_, FindTable find_table_, const Recompute& recompute)
+    : id(next_builder()),
+      unit(std::move(unit_)),
+      owner(unit),
+      leaf(leaf_),
+      operations(leaf, recompute, {}, input),
+      frozen(std::move(frozen_)),
+      find_table(std::move(find_table_)) {}
 
-  const std::uint64_t id = next_builder();
-  std::string unit;
-  LeafShape leaf;
-  graph::Operations<T> operations;
-  Frozen frozen;
-  FindTable find_table;
-  std::vector<Parameter> parameters;  // in the order of the graph's weights
-  std::map<int, std::string> unread;  // values that nothing has taken, by what made them
-  bool is_loss = false, reads_batch = false, reads_input = false;
-  std::string tied_to, table;
-  std::int64_t batch_bytes = 0;
-  const Parameter* tied = nullptr;
-  int losses = -1;
+template <class T>
+int Builder<T>::State::declare(Parameter parameter) {
+  require(operations.weight(parameter.name) < 0, "two parameters have the name ", parameter.name);
+  std::int64_t elements = 1;
+  for (std::int64_t extent : parameter.shape) {
+    require(extent >= 1, "parameter ", parameter.name, " has an extent of ", extent,
+            "; expected at least 1");
+    require(extent <= largest_chain / elements, "parameter ", parameter.name,
+            " is too large; expected at most ", largest_chain, " elements in all units");
+    elements *= extent;
+  }
+  parameter.owner = owner;
+  parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
+  parameter.pieces = pieces();
+  parameters.push_back(std::move(parameter));
+  return operations.add_weight(parameters.back());
+}
 
-  graph::Graph& graph() { return operations.graph(); }
-  std::int64_t pieces() const { return leaf.tensor_pieces(); }
-  graph::Value& value(int v) { return graph().values[static_cast<std::size_t>(v)]; }
-  bool has_columns(int v) { return value(v).tensor_distribution == Distribution::columns; }
+template <class T>
+int Builder<T>::State::copy_of(int v) {
+  const int copy = graph().add_like(v, "copy of ");
+  Call forward{"copy " + value(v).name, {v}, {copy}};
+  forward.work = plan::row_work(static_cast<double>(2 * graph().bytes_of(v)));
+  forward.kernel = graph().kernels.copy;
+  graph::Operation operation{{forward}};
+  operation.residuals = {v};
+  operations.append(std::move(operation));
+  return copy;
+}
 
-  Value make(int v, const std::string& name) {
-    unread[v] = name;
-    return {v, id};
-  }
-
-  void require_value(const Value& x, const std::string& name) {
-    require(x.number >= 0, name,
-            " takes no value; expected one that this Builder has made, or the unit's input");
-    require(x.builder == id, name, " takes a value of another unit; expected one that this ",
-            "Builder has made, or the unit's input");
-  }
-  /// The value, which an operation takes.
-  int take(const Value& x, const std::string& name) {
-    require_value(x, name);
-    require(!is_loss, name, " comes behind the losses; expected them last");
-    if (x.number == graph().input) reads_input = true;
-    unread.erase(x.number);
-    return x.number;
-  }
-  int take_rows(const Value& x, const std::string& name) {
-    const int v = take(x, name);
-    require(!has_columns(v), name, " takes rows, but of ", value(v).name,
-            " tensor ranks have columns; expected a linear layer between");
-    return v;
-  }
-
-  Value make_losses(int v, const std::string& name) {
-    is_loss = true;
-    losses = v;
-    return make(v, name);
-  }
-
-  /// So many bytes of the batch.
-  void reads(std::int64_t bytes) {
-    reads_batch = true;
-    batch_bytes = std::max(batch_bytes, bytes);
-  }
-
-  /// An extent that is cut into pieces.
-  void require_cut(const std::string& name, const char* what, std::int64_t extent) const {
-    require(extent >= 1, name, " has ", extent, " ", what, "; expected at least 1");
-    require(extent <= largest_chain / (4 * leaf.rows()), name, " has ", extent, " ", what,
-            "; expected at most ", largest_chain, " bytes in all units");
-    require(extent % pieces() == 0, name, " has ", extent, " ", what, ", which can't be cut into ",
-            pieces(), " tensor pieces; expected a multiple");
-  }
-
-  /// Its number among the weights.
-  int declare(Parameter parameter) {
-    for (const Parameter& other : parameters)
-      require(other.name != parameter.name, "two parameters have the name ", parameter.name);
-    for (std::int64_t extent : parameter.shape)
-      require(extent >= 1, "parameter ", parameter.name, " has an extent of ", extent,
-              "; expected at least 1");
-    parameter.owner = unit;
-    parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
-    parameter.pieces = pieces();
-    graph().weights.push_back(
-        {parameter.name, 0, parameter.piece_elements(), !parameter.frozen, false, 0});
-    parameters.push_back(std::move(parameter));
-    return static_cast<int>(graph().weights.size()) - 1;
-  }
-  void declare_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs,
-                      const LinearSettings& settings, const Cut& cut) {
-    Parameter weight = Parameter::normal(name + ".weight", {outputs, inputs}, settings.deviation);
-    weight.cut = cut;
-    declare(std::move(weight));
-    if (!settings.bias) return;
-    Parameter bias = Parameter::zeros(name + ".bias", {outputs});
-    if (!cut.by_columns) bias.cut = cut;
-    declare(std::move(bias));
-  }
-  Parameter table_of(const std::string& name, std::int64_t rows, std::int64_t columns,
-                     double deviation) const {
-    Parameter made = Parameter::normal(name, {rows, columns}, deviation);
-    made.orthogonalize = false;
-    return made;
-  }
-  void lay_out(SegmentSizes& sizes) {
-    sizes = lay_out_parameters(parameters, unit, {}, pieces());
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      graph().weights[p].offset = parameters[p].offset;
-      graph().weights[p].stride = parameters[p].piece_stride;
+/// An output does not stay: who reads it in backward makes it again. What is made with others, of
+/// which some are saved, is copied: where these are made again, there is no output.
+template <class T>
+std::vector<int> Builder<T>::State::hand_on(int v) {
+  std::vector<int> outputs = {v};
+  graph::append(outputs, handed_besides);
+  for (int made : graph().operations.back().forward.back().writes)
+    if (std::find(outputs.begin(), outputs.end(), made) == outputs.end()) {
+      outputs.front() = copy_of(v);
+      return outputs;
     }
-  }
-
-  /// The value as the unit's output, which does not stay: who reads it in backward makes it again.
-  /// What is made with others, of which some are saved, is copied: where these are made again,
-  /// there is no output.
-  int hand_on(int v) {
-    const graph::Operation& last = graph().operations.back();
-    if (last.forward.back().writes != std::vector<int>{v}) return copy_of(v);
-    value(v).keep = graph::Keep::never;
-    return v;
-  }
-  int copy_of(int v) {
-    const int copy = graph().add_like(v, "copy of ");
-    Call forward{"copy " + value(v).name, {v}, {copy}};
-    forward.work = plan::row_work(static_cast<double>(2 * graph().bytes_of(v)));
-    forward.kernel = graph().kernels.copy;
-    graph::Operation operation{{forward}};
-    operation.residuals = {v};
-    operations.append(std::move(operation));
-    return copy;
-  }
-
-  Value apply(Operation<T> operation, bool makes_losses);
-  int add_value(const Operation<T>& operation, std::int64_t columns, bool makes_losses);
-};
+  value(v).keep = graph::Keep::never;
+  return outputs;
+}
 
 template <class T>
 Builder<T>::Builder(std::string unit, const LeafShape& leaf, std::int64_t input, Frozen frozen,
-                    FindTable find_table)
+                    FindTable find_table, const Recompute& recompute)
     : state_(std::make_unique<State>(std::move(unit), leaf, input, std::move(frozen),
-                                     std::move(find_table))) {}
+                                     std::move(find_table), recompute)) {}
 
 template <class T>
 Builder<T>::~Builder() = default;
@@ -204,8 +109,7 @@ std::int64_t Builder<T>::rows() const {
 template <class T>
 std::int64_t Builder<T>::columns(const Value& x) const {
   state_->require_value(x, "columns");
-  const graph::Value& value = state_->value(x.number);
-  return value.columns * (state_->has_columns(x.number) ? state_->pieces() : 1);
+  return state_->columns(x.number);
 }
 
 template <class T>
@@ -213,20 +117,20 @@ Value Builder<T>::input() const {
   return {state_->graph().input, state_->id};
 }
 
-// ---- of the batch -------------------------------------------------------------------------------
+template <class T>
+void Builder<T>::begin_part(const std::string& owner) {
+  State& s = *state_;
+  s.owner = owner;
+  s.operations.set_prefix(s.parts == 0 ? "" : std::to_string(s.parts) + ".");
+  ++s.parts;
+}
 
 template <class T>
-Value Builder<T>::floats(std::int64_t columns, std::int64_t first) {
-  Operation<T> operation{
-      "floats", {}, [=](const OperationForward<T>& call) { copy_floats<T>(call, columns, first); }};
-  operation.columns = columns;
-  operation.reads_batch = true;
-  require(columns >= 1 && first >= 0 && first % static_cast<std::int64_t>(sizeof(float)) == 0,
-          "floats of ", columns, " columns from byte ", first,
-          " on; expected at least 1 column, and a multiple of 4");
-  state_->reads(first + bytes_of<float>(rows() * columns));
-  return apply(std::move(operation));
+const std::vector<Parameter>& Builder<T>::parameters() const {
+  return state_->parameters;
 }
+
+// ---- the batch ----------------------------------------------------------------------------------
 
 template <class T>
 Value Builder<T>::embedding(std::int64_t words, std::int64_t columns, std::int64_t positions,
@@ -234,18 +138,22 @@ Value Builder<T>::embedding(std::int64_t words, std::int64_t columns, std::int64
   State& s = *state_;
   require(positions == 0 || positions >= s.leaf.tokens, "embedding has ", positions,
           " positions; expected 0 for none, or at least the ", s.leaf.tokens, " of a sample");
+  s.require_size("embedding", "words", words);
   s.require_cut("embedding", "columns", columns);
   s.table = "token.weight";
-  s.declare(s.table_of(s.table, words, columns, deviation));
-  if (positions > 0) {
-    Parameter table = s.table_of("position.weight", positions, columns, deviation);
-    table.cut.by_columns = true;
-    s.declare(std::move(table));
-  }
+  s.declare_table(s.table, words, columns, deviation);
+  if (positions > 0) s.declare_table("position.weight", positions, columns, deviation, {true, {}});
   s.reads(bytes_of<std::int32_t>(rows()));
   // In pieces ranks have addends, of which what comes behind takes sums.
   const int made = s.operations.embedding(words, columns, positions > 0);
   return s.make(s.operations.rows_of_rank(made), "embedding");
+}
+
+template <class T>
+Value Builder<T>::predicting_rows(const Value& x) {
+  State& s = *state_;
+  return s.leaf.decodes() ? s.make(s.operations.last_row(s.take_rows(x, "last row")), "last row")
+                          : x;
 }
 
 // ---- layers -------------------------------------------------------------------------------------
@@ -255,12 +163,13 @@ Value Builder<T>::linear(const Value& x, const std::string& name, std::int64_t c
                          const LinearSettings& settings) {
   State& s = *state_;
   const int v = s.take(x, name);
-  const std::int64_t inputs = this->columns(x);
   const bool makes_rows = s.has_columns(v);
+  s.require_size(name, "columns", columns);
   // Rows are of all columns, which only a bias has in pieces.
   if (!makes_rows || settings.bias) s.require_cut(name, "columns", columns);
-  s.declare_linear(name, columns, inputs, settings, {makes_rows, {}});
-  return s.make(s.operations.linear(v, name, columns, graph::Keep::always, true), name);
+  const Cut cut = makes_rows ? Cut{true, {}} : Cut{false, {columns}};
+  s.declare(linear_parameters(name, columns, s.columns(v), settings, cut));
+  return s.make(s.operations.linear(v, name, columns, graph::Keep::mlp, true), name);
 }
 
 template <class T>
@@ -271,9 +180,8 @@ Value Builder<T>::linear_onto(const Value& onto, const Value& x, const std::stri
   int v = s.take(x, name);
   require(s.pieces() == 1 || s.has_columns(v), name, " takes columns, but of ", s.value(v).name,
           " tensor ranks have rows; expected a linear layer or attention between");
-  const std::int64_t outputs = columns(onto);
-  s.require_cut(name, "columns", outputs);
-  s.declare_linear(name, outputs, columns(x), settings, {true, {}});
+  s.require_cut(name, "columns", s.columns(to));
+  s.declare(linear_parameters(name, s.columns(to), s.columns(v), settings, {true, {}}));
   if (v == to) v = s.copy_of(v);  // a gradient can't be added to what the product takes
   return s.make(s.operations.linear_onto(to, v, name, name), name);
 }
@@ -284,8 +192,9 @@ Value Builder<T>::gated_linear(const Value& x, const std::string& name, std::int
   State& s = *state_;
   const int v = s.take_rows(x, name);
   s.require_cut(name, "columns", columns);
-  s.declare_linear(name, 2 * columns, this->columns(x), settings, {false, {columns, columns}});
-  const int both = s.operations.linear(v, name, 2 * columns, graph::Keep::always, true);
+  s.declare(
+      linear_parameters(name, 2 * columns, s.columns(v), settings, {false, {columns, columns}}));
+  const int both = s.operations.linear(v, name, 2 * columns, graph::Keep::mlp, true);
   return s.make(s.operations.activation(both, name + ".activated", Activation::swiglu), name);
 }
 
@@ -293,15 +202,12 @@ template <class T>
 Value Builder<T>::norm(const Value& x, const std::string& name, const NormSettings& settings) {
   State& s = *state_;
   const int v = s.take_rows(x, name);
-  const std::int64_t width = columns(x);
   require(settings.epsilon > 0.0 && std::isfinite(settings.epsilon), name, " has an epsilon of ",
           settings.epsilon, "; expected a number above 0");
-  s.require_cut(name, "columns", width);
-  Parameter weight = Parameter::zeros(name + ".weight", {width});
-  weight.initializer = Initializer::ones;
-  s.declare(std::move(weight));
+  s.require_cut(name, "columns", s.columns(v));
+  s.declare_gain(name, s.columns(v));
   if (settings.bias && settings.kind == math::NormKind::layernorm)
-    s.declare(Parameter::zeros(name + ".bias", {width}));
+    s.declare(Parameter::zeros(name + ".bias", {s.columns(v)}));
   return s.make(s.operations.norm(v, name, settings.kind, settings.epsilon), name);
 }
 
@@ -309,30 +215,132 @@ template <class T>
 Value Builder<T>::attention(const Value& x, const std::string& name,
                             const AttentionSettings& settings, const LinearSettings& linear) {
   State& s = *state_;
-  const int v = s.take_rows(x, name);
+  graph::Operations<T>& operations = s.operations;
+  const int in = s.take_rows(x, name);
+  const std::int64_t width = s.columns(in), heads = settings.heads;
+  const std::int64_t kv_heads = settings.kv_heads == 0 ? heads : settings.kv_heads;
   require(settings.head_width >= 0, name, " has heads of ", settings.head_width,
           " columns; expected 0 for columns / heads, or more");
   require(settings.rotary_base >= 0.0 && std::isfinite(settings.rotary_base), name,
           " has a rotary base of ", settings.rotary_base, "; expected 0 for none, or more");
-  DecoderSettings m;
-  m.width = columns(x);
-  m.heads = settings.heads;
-  m.kv_heads = settings.kv_heads == 0 ? settings.heads : settings.kv_heads;
-  m.own_head_width = settings.head_width;
-  m.positions = settings.rotary_base > 0.0 ? Positions::rotary : Positions::learned;
-  m.rotary_base = settings.rotary_base;
-  s.require_cut(name, "heads", m.heads);
-  s.require_cut(name, "heads of keys and values", m.kv_heads);
-  require(m.heads % m.kv_heads == 0, name, " has ", m.heads, " heads and ", m.kv_heads,
+  s.require_cut(name, "heads", heads);
+  s.require_cut(name, "heads of keys and values", kv_heads);
+  require(heads % kv_heads == 0, name, " has ", heads, " heads and ", kv_heads,
           " of keys and values; expected a multiple");
-  require(m.own_head_width > 0 || m.width % m.heads == 0, name, " has ", m.heads, " heads of ",
-          m.width, " columns; expected a divisor, or a head width");
-  require(m.positions != Positions::rotary || m.head_width() % 2 == 0, name, " has heads of ",
-          m.head_width(), " columns; expected an even number, as positions turn pairs");
-  const std::int64_t queries = m.query_width(), keys = m.kv_heads * m.head_width();
-  s.declare_linear(name + ".qkv", queries + 2 * keys, m.width, linear,
-                   {false, {queries, keys, keys}});
-  return s.make(add_attention<T>(s.operations, m, s.leaf, name, v), name);
+  require(settings.head_width > 0 || width % heads == 0, name, " has ", heads, " heads of ", width,
+          " columns; expected a divisor, or a head width");
+  const bool is_rotary = settings.rotary_base > 0.0;
+  const std::int64_t head = settings.head_width > 0 ? settings.head_width : width / heads;
+  require(!is_rotary || head % 2 == 0, name, " has heads of ", head,
+          " columns; expected an even number, as positions turn pairs");
+  require(head <= largest_chain / (16 * heads * s.leaf.rows()), name, " has ", heads, " heads of ",
+          head, " columns; expected at most ", largest_chain, " bytes in all units");
+  const std::int64_t queries = heads * head, keys = kv_heads * head;
+  s.declare(linear_parameters(name + ".qkv", queries + 2 * keys, width, linear,
+                              {false, {queries, keys, keys}}));
+  if (settings.query_key_norm) {
+    s.require_cut(name, "columns in a head, which is normed,", head);
+    for (const char* norm : {".query_norm", ".key_norm"}) s.declare_gain(name + norm, head);
+  }
+
+  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
+  // Decoding keeps keys and values, and no queries.
+  const bool is_apart = s.leaf.is_cut() || s.leaf.decodes();
+  std::vector<int> qkv;
+  if (s.leaf.decodes()) {
+    qkv = operations.columns({"q"}, {queries});
+    graph::append(qkv, operations.columns({"k", "v"}, {keys, keys}));
+  } else {
+    qkv = operations.columns({"q", "k", "v"}, {queries, keys, keys});
+  }
+  int q = qkv[0], k = qkv[1];
+  const int v = qkv[2];
+  using Products = std::vector<std::vector<int>>;
+  operations.linear(in, name + ".qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  if (settings.query_key_norm) {
+    k = operations.head_norm(k, name + ".key_norm", head, settings.norm_epsilon);
+    q = operations.head_norm(q, name + ".query_norm", head, settings.norm_epsilon);
+  }
+  if (is_rotary && is_apart) {
+    k = operations.rotary({k}, "rotary k", head, settings.rotary_base).front();
+    q = operations.rotary({q}, "rotary q", head, settings.rotary_base).front();
+  } else if (is_rotary) {
+    const std::vector<int> rotated =
+        operations.rotary({q, k}, "rotary", head, settings.rotary_base);
+    q = rotated[0];
+    k = rotated[1];
+  }
+  return s.make(operations.attention(q, k, v, name, head), name);
+}
+
+namespace {
+
+/// What an MLP has activated.
+template <class T>
+Value activated(Builder<T>& b, const Value& x, const std::string& name, std::int64_t columns,
+                const MlpSettings& mlp) {
+  const std::string up = name_of_up(mlp.activation, name);
+  return mlp.activation == Activation::swiglu ? b.gated_linear(x, up, columns, mlp.up)
+                                              : b.gelu(b.linear(x, up, columns, mlp.up));
+}
+
+}  // namespace
+
+template <class T>
+Value Builder<T>::mlp_onto(const Value& onto, const Value& x, const std::string& name,
+                           std::int64_t columns, const MlpSettings& settings) {
+  return linear_onto(onto, activated(*this, x, name, columns, settings), name + ".down",
+                     settings.down);
+}
+
+template <class T>
+Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::string& name,
+                               const ExpertSettings& settings, const MlpSettings& expert) {
+  State& s = *state_;
+  graph::Operations<T>& operations = s.operations;
+  const int to = s.take_rows(onto, name);
+  int v = s.take_rows(x, name);
+  const std::int64_t width = s.columns(to);
+  require(settings.exist(), name, " has ", settings.count, " experts; expected at least 1");
+  require_possible(name, settings, s.leaf.rows());
+  require(s.columns(v) == width, name, " takes ", s.columns(v), " columns and goes onto ", width,
+          "; expected as many");
+  s.require_cut(name, "columns", width);
+  s.require_size(name, "columns in an expert", settings.width);
+  const std::string router = name + ".router";
+  s.declare_table(router + ".weight", settings.count, width, expert.up.deviation);
+  if (settings.balance == RouterBalance::bias) {
+    Parameter balance = Parameter::zeros(router + ".balance", {settings.count});
+    balance.sign_rate = settings.balance_rate;
+    s.declare(std::move(balance));
+  }
+  s.counts.push_back(settings.count);
+  graph::Experts experts{settings.router()};
+  experts.name = name;
+  if (settings.balance == RouterBalance::loss) experts.loss_factor = settings.balance_rate;
+  if (v == to) v = s.copy_of(v);
+  const auto make_shared = [&] {
+    const Value inner =
+        activated(*this, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
+    return s.take(linear(inner, name + ".shared.down", width, expert.down), name);
+  };
+  if (!s.leaf.has_expert_units()) {
+    s.declare(expert_parameters(name, settings, expert, width));
+    const int copies = operations.dispatch(v, router, experts);
+    const int shared = settings.shared > 0 ? make_shared() : -1;
+    const int up = operations.expert_linear(experts, copies, name_of_up(expert.activation, ""));
+    const int activated = operations.activation(up, name + ".experts.activated", expert.activation);
+    return s.make(operations.combine(experts, to, shared, activated, ".down"), name);
+  }
+  // In pieces experts find shared ones in what they go onto.
+  const ExpertBorder border(settings, width, s.leaf);
+  const int rows = operations.route_apart(v, router, border, experts);
+  const int shared = border.has_shared ? make_shared() : -1;
+  const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, border);
+  s.handed_besides.push_back(made.back());
+  const Value y = s.make(made.front(), name);
+  if (settings.shared == 0 || border.has_shared) return y;
+  return mlp_onto(y, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
 }
 
 // ---- without parameters -------------------------------------------------------------------------
@@ -356,7 +364,7 @@ template <class T>
 Value Builder<T>::add(const Value& x, const Value& y) {
   State& s = *state_;
   const int a = s.take(x, "add"), b = s.take(y, "add");
-  require(columns(x) == columns(y), "add takes ", columns(x), " and ", columns(y),
+  require(s.columns(a) == s.columns(b), "add takes ", s.columns(a), " and ", s.columns(b),
           " columns; expected as many");
   require(s.has_columns(a) == s.has_columns(b), "add takes ", s.value(a).name, " and ",
           s.value(b).name, ", of which tensor ranks have rows of one and columns of the other; ",
@@ -379,121 +387,27 @@ Value Builder<T>::add(const Value& x, const Value& y) {
   return s.make(made, "add");
 }
 
-// ---- operations of one's own --------------------------------------------------------------------
-
-template <class T>
-int Builder<T>::State::add_value(const Operation<T>& operation, std::int64_t columns,
-                                 bool makes_losses) {
-  graph::Value made{operation.name, pieces() > 1 ? leaf.own_rows() : leaf.rows(), columns};
-  if (pieces() > 1) made.tensor_distribution = Distribution::rows;
-  if (!operation.inputs.empty() && has_columns(operation.inputs.front().number)) {
-    made = value(operation.inputs.front().number);
-    made.name = operation.name;
-    made.group = -1;
-    made.first_column = 0;
-  }
-  made.keep = operation.flops > 0.0 ? graph::Keep::always : graph::Keep::never;
-  if (makes_losses) {
-    made.element = graph::Element::sum;
-    made.keep = graph::Keep::always;
-  }
-  return graph().add(std::move(made));
-}
-
-template <class T>
-Value Builder<T>::State::apply(Operation<T> operation, bool makes_losses) {
-  const std::string& name = operation.name;
-  require(static_cast<bool>(operation.forward), "operation ", name, " has no forward");
-  const bool by_element = operation.takes == Takes::elements;
-  std::vector<int> inputs, of_inputs;
-  for (const Value& x : operation.inputs) {
-    inputs.push_back(by_element ? take(x, name) : take_rows(x, name));
-    of_inputs.push_back(~inputs.back());
-  }
-  OwnShape shape;
-  shape.leaf = leaf;
-  shape.is_loss = makes_losses;
-  shape.by_columns = !inputs.empty() && has_columns(inputs.front());
-  std::int64_t columns = operation.columns, all = columns;
-  if (columns == 0 && !inputs.empty()) columns = value(inputs.front()).columns;
-  if (makes_losses) columns = 1;
-  require(columns >= 1, "operation ", name, " has ", columns, " columns; expected at least 1");
-  all = columns * (shape.by_columns ? pieces() : 1);
-  if (by_element && operation.columns > 0) all = operation.columns;
-  for (int v : inputs) {
-    const std::int64_t here = value(v).columns * (has_columns(v) ? pieces() : 1);
-    require(!by_element || (here == all && has_columns(v) == shape.by_columns), "operation ", name,
-            " is by element and takes ", value(v).name, ", of ", here,
-            has_columns(v) ? " columns in pieces" : " columns", "; expected inputs and output of ",
-            all, shape.by_columns ? " columns in pieces" : " columns");
-  }
-  if (shape.by_columns) columns = value(inputs.front()).columns;
-  const bool has_backward = !inputs.empty() || !operation.parameters.empty();
-  require(!has_backward || static_cast<bool>(operation.backward), "operation ", name,
-          " has no backward; expected one, as it has inputs or parameters");
-  std::vector<int> weights;
-  for (const Parameter& parameter : operation.parameters) {
-    require(!by_element || parameter.rows() == all, "operation ", name, " is by element, of ", all,
-            " columns, and parameter ", parameter.name, " has ", parameter.rows(),
-            " in its first extent; expected as many");
-    if (pieces() > 1) require_cut("parameter " + parameter.name, "rows", parameter.rows());
-    Parameter own = parameter;
-    own.cut = {};
-    const int w = declare(std::move(own));
-    weights.push_back(shape.by_columns ? w : operations.whole_weight(parameter.name));
-    shape.elements.push_back(parameter.elements() / (shape.by_columns ? pieces() : 1));
-  }
-  const bool has_rows = pieces() > 1 && !shape.by_columns;
-  shape.leaves = has_rows ? leaf.own_row_leaves() : leaf.leaves();
-  reads_batch = reads_batch || operation.reads_batch;
-
-  const int made = add_value(operation, columns, makes_losses);
-  const auto rows = static_cast<double>(value(made).rows);
-  std::int64_t bytes = bytes_of<T>(value(made).rows * columns);
-  for (int v : inputs) bytes += bytes_of<T>(value(v).rows * value(v).columns);
-  const auto kernels = std::make_shared<const OwnKernels<T>>(operation, shape);
-  Call forward{name, inputs, {made}, weights};
-  forward.flops = operation.flops * rows / (shape.by_columns ? pieces() : 1);
-  forward.work = plan::row_work(static_cast<double>(bytes));
-  forward.kernel = graph::make_kernel(
-      [kernels](const Exec& exec, const Arguments& a) { kernels->forward(exec, a); });
-  graph::Operation own{{forward}};
-  if (has_backward) {
-    Call backward{"d " + name, {}, of_inputs, weights};
-    if (makes_losses)
-      backward.writes.push_back(made);
-    else
-      backward.reads = {~made};
-    if (operation.backward_reads_inputs || makes_losses) graph::append(backward.reads, inputs);
-    if (operation.backward_reads_output && !makes_losses) backward.reads.push_back(made);
-    backward.gradients = weights;
-    backward.scratch = {
-        bytes_of<compute_t<T>>((math::tree_slots(shape.leaves) - 1) * shape.all_elements())};
-    backward.flops = 2.0 * forward.flops;
-    backward.work = plan::row_work(2.0 * static_cast<double>(bytes));
-    backward.kernel = graph::make_kernel(
-        [kernels](const Exec& exec, const Arguments& a) { kernels->backward(exec, a); });
-    own.backward = {backward};
-  }
-  operations.append(std::move(own));
-  return make(made, name);
-}
-
-template <class T>
-Value Builder<T>::apply(Operation<T> operation) {
-  return state_->apply(std::move(operation), false);
-}
-
 // ---- losses -------------------------------------------------------------------------------------
+
+namespace {
+
+template <class T>
+int predict(graph::Operations<T>& operations, const LeafShape& leaf, int x, int weight,
+            std::int64_t words) {
+  return leaf.decodes() ? operations.logits(x, weight) : operations.cross_entropy(x, weight, words);
+}
+
+}  // namespace
 
 template <class T>
 Value Builder<T>::cross_entropy(const Value& x, const std::string& name, std::int64_t words,
                                 double deviation) {
   State& s = *state_;
   const int v = s.take_rows(x, name);
-  const int weight = s.declare(s.table_of(name + ".weight", words, columns(x), deviation));
+  s.require_size(name, "words", words);
+  const int weight = s.declare_table(name + ".weight", words, s.columns(v), deviation);
   s.reads(bytes_of<std::int32_t>(2 * rows()));
-  return s.make_losses(s.operations.cross_entropy(v, weight, words), name);
+  return s.make_losses(predict(s.operations, s.leaf, v, weight, words), name);
 }
 
 template <class T>
@@ -505,28 +419,18 @@ Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit) {
           ", which is no unit before it with an embedding");
   require(s.tied->offset == 0, "the losses are tied to ", s.tied->full_name(),
           ", which is not the first parameter of its unit; expected it to be");
-  require(s.tied->columns() == columns(x), "the losses are tied to ", s.tied->full_name(), " of ",
-          s.tied->columns(), " columns, but take ", columns(x), "; expected as many");
+  require(s.tied->columns() == s.columns(v), "the losses are tied to ", s.tied->full_name(), " of ",
+          s.tied->columns(), " columns, but take ", s.columns(v), "; expected as many");
   s.tied_to = unit;
   s.reads(bytes_of<std::int32_t>(2 * rows()));
   const int weight = s.operations.tied_weight(*s.tied);
-  return s.make_losses(s.operations.cross_entropy(v, weight, s.tied->rows()), "losses");
-}
-
-template <class T>
-Value Builder<T>::losses(Operation<T> operation) {
-  State& s = *state_;
-  require(!operation.inputs.empty() && !operation.backward_reads_output, "operation ",
-          operation.name, " makes losses; expected inputs, and a backward that reads no output");
-  const Value made = s.apply(std::move(operation), true);
-  s.graph().setting.is_loss = true;
-  return s.make_losses(made.number, s.value(made.number).name);
+  return s.make_losses(predict(s.operations, s.leaf, v, weight, s.tied->rows()), "losses");
 }
 
 // ---- the unit -----------------------------------------------------------------------------------
 
 template <class T>
-typename Builder<T>::Built Builder<T>::build(const Value& output) && {
+typename Builder<T>::Built Builder<T>::build(const Value& output, SharedPrograms* shared) && {
   State& s = *state_;
   require(output.number >= 0 && output.builder == s.id && output.number != s.graph().input,
           "it returns no value that its Builder has made");
@@ -542,20 +446,33 @@ typename Builder<T>::Built Builder<T>::build(const Value& output) && {
   require(s.graph().input < 0 || s.reads_input, "nothing takes its input");
   require(!s.has_columns(output.number), "it returns ", s.value(output.number).name,
           ", of which tensor ranks have columns; expected linear or linear_onto last");
-  const int handed_on = s.is_loss ? output.number : s.hand_on(output.number);
-  SegmentSizes sizes;
-  s.lay_out(sizes);
+  std::vector<int> outputs = s.is_loss ? std::vector<int>{output.number} : s.hand_on(output.number);
+
+  const SegmentSizes sizes = lay_out_parameters(s.parameters, s.pieces());
+  std::vector<bool> frozen;
+  for (std::size_t p = 0; p < s.parameters.size(); ++p) {
+    s.graph().weights[p].offset = s.parameters[p].offset;
+    s.graph().weights[p].stride = s.parameters[p].piece_stride;
+    frozen.push_back(s.parameters[p].frozen);
+  }
+  graph::Graph graph = std::move(s.operations).take(std::move(outputs));
+  graph.setting.defers = graph.setting.defers && sizes.trained > 0;
+  Programs own;
+  Programs& programs = shared != nullptr ? (*shared)[frozen] : own;
+  if (!programs.at_once) programs = derive_programs(std::move(graph));
+
   Built built;
+  built.unit = std::make_unique<GraphUnit<T>>(s.unit, s.parameters, sizes, s.leaf, programs);
+  plan::UnitDescription& description = built.unit->description();
+  if (s.tied != nullptr) description.tied_gradients = !s.tied->frozen;
+  description.sums_tied_apart = s.is_loss && s.leaf.sums_by_leaf() && description.tied_gradients;
+  description.counts = s.counts;
+  description.reads_batch = built.reads_batch = s.reads_batch;
   built.is_loss = s.is_loss;
-  built.reads_batch = s.reads_batch;
+  built.has_experts_behind = !s.handed_besides.empty();
   built.tied_to = s.tied_to;
   built.table = s.table;
   built.batch_bytes = s.batch_bytes;
-  auto unit = make_graph_unit<T>(s.unit, s.parameters, sizes, s.leaf,
-                                 std::move(s.operations).take({handed_on}));
-  if (s.tied != nullptr) unit->description().tied_gradients = !s.tied->frozen;
-  unit->description().reads_batch = s.reads_batch;
-  built.unit = std::move(unit);
   return built;
 }
 

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <ostrakon/math/norm.hpp>
+#include <ostrakon/model/layer_settings.hpp>
 #include <ostrakon/model/own_operation.hpp>
 #include <string>
 #include <vector>
@@ -12,36 +13,17 @@
 namespace ostrakon::model {
 
 struct LeafShape;
-namespace graph {
+struct Recompute;
+struct Programs;
 template <class T>
-class Operations;
-}
+class GraphUnit;
 
-/// A linear layer y = x W^T + b has a W with random initial values of this standard deviation, and
-/// may have a b, which is 0 at first.
-struct LinearSettings {
-  double deviation = 0.02;
-  bool bias = true;
-};
-
-/// A norm of rows. The bias is layernorm's.
-struct NormSettings {
-  math::NormKind kind = math::NormKind::layernorm;
-  bool bias = true;
-  double epsilon = 1e-5;
-};
-
-/// Causal attention within each sample.
-struct AttentionSettings {
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 0;    ///< of keys and values; 0: as many
-  std::int64_t head_width = 0;  ///< 0: columns / heads
-  double rotary_base = 0.0;     ///< of rotary positions; 0: none
-};
+/// Programs of units that one function describes, by which of their parameters are frozen.
+using SharedPrograms = std::map<std::vector<bool>, Programs>;
 
 /// Describes what a unit computes, operation by operation: a function is given a Builder and calls
-/// it. From that follow backward, memory, what is saved or computed again, and how tensor ranks
-/// share the work.
+/// it. From that follow backward, memory, what is saved or computed again, and how ranks share the
+/// work. The units of a Decoder and of a Chain are described so.
 ///
 /// Parameters are declared where they are used, by a name that is used once in a unit: `name` is
 /// that of a layer, which has `name`.weight and, with a bias, `name`.bias.
@@ -53,13 +35,6 @@ struct AttentionSettings {
 template <class T>
 class Builder {
  public:
-  /// Finds the embedding table of an earlier unit, laid out; null: it has none.
-  using FindTable = std::function<const Parameter*(const std::string& unit)>;
-
-  /// By a Chain. `input`: columns of what the unit before makes; 0: there is none. `frozen`: of the
-  /// parameters' full names.
-  Builder(std::string unit, const LeafShape& leaf, std::int64_t input, Frozen frozen,
-          FindTable find_table);
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
   ~Builder();
@@ -90,9 +65,20 @@ class Builder {
                      const LinearSettings& settings = {});
   Value norm(const Value& x, const std::string& name, const NormSettings& settings = {});
   /// Attention of the queries, keys and values x W^T + b, layer `name`.qkv: (rows, heads *
-  /// head_width).
+  /// head_width). With query_key_norm also `name`.query_norm.weight and `name`.key_norm.weight
+  /// (head_width).
   Value attention(const Value& x, const std::string& name, const AttentionSettings& settings,
                   const LinearSettings& linear = {});
+  /// onto + MLP(x) of so many inner columns: layers `name`.up, or `name`.gate_up of swiglu, and
+  /// `name`.down.
+  Value mlp_onto(const Value& onto, const Value& x, const std::string& name, std::int64_t columns,
+                 const MlpSettings& settings = {});
+  /// onto + the mixture of experts of x, each an MLP `name`.experts.3 with settings.width inner
+  /// columns, rounded once. `name`.router.weight (experts, columns of x) chooses those of a row,
+  /// and `name`.router.balance (experts), if a bias balances them; shared experts are the MLP
+  /// `name`.shared. No row is dropped. In one tensor piece, but in a Decoder.
+  Value mixture_onto(const Value& onto, const Value& x, const std::string& name,
+                     const ExpertSettings& settings, const MlpSettings& expert = {});
 
   // ---- without parameters
 
@@ -115,19 +101,37 @@ class Builder {
   /// Losses by an operation of one's own, which writes OperationForward::losses.
   Value losses(Operation<T> operation);
 
-  // ---- by a Chain
+  // ---- by a Chain or a Decoder
+
+  /// Finds the embedding table of an earlier unit, laid out; null: it has none.
+  using FindTable = std::function<const Parameter*(const std::string& unit)>;
+
+  /// `input`: columns of what the unit before makes; 0: there is none. `frozen`: of the parameters'
+  /// full names.
+  Builder(std::string unit, const LeafShape& leaf, std::int64_t input, Frozen frozen,
+          FindTable find_table, const Recompute& recompute);
 
   /// The unit's input; in the first unit no value.
   Value input() const;
-  /// The unit with this output.
+  /// What is declared from now on belongs to this part of the model, one of several in the unit:
+  /// its parameters' full names, which are different in parts, begin so.
+  void begin_part(const std::string& owner);
+  /// The rows whose next tokens are predicted: all, or where a sequence is decoded the last one. A
+  /// cross-entropy of that row is in fact its logits.
+  Value predicting_rows(const Value& x);
+  /// What is declared so far.
+  const std::vector<Parameter>& parameters() const;
+
   struct Built {
-    std::unique_ptr<const Unit<T>> unit;
+    std::unique_ptr<GraphUnit<T>> unit;
     bool is_loss = false, reads_batch = false;
-    std::string tied_to = {};      ///< a unit
-    std::string table = {};        ///< the parameter to which another unit may be tied
-    std::int64_t batch_bytes = 0;  ///< that it reads of a batch, at least
+    bool has_experts_behind = false;  ///< it hands rows to experts, the unit behind it: ExpertUnit
+    std::string tied_to = {};         ///< a unit
+    std::string table = {};           ///< the parameter to which another unit may be tied
+    std::int64_t batch_bytes = 0;     ///< that it reads of a batch, at least
   };
-  Built build(const Value& output) &&;
+  /// The unit with this output.
+  Built build(const Value& output, SharedPrograms* shared = nullptr) &&;
 
  private:
   struct State;

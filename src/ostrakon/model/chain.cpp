@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
 #include <typeinfo>
@@ -149,7 +149,7 @@ typename Builder<T>::Built Chain<T>::build(const typename Units::Entry& entry,
         if (description_.units[u].name == other && parameter.name == tables_[u]) return &parameter;
     return nullptr;
   };
-  Builder<T> builder(entry.name, shape, input, frozen, find_table);
+  Builder<T> builder(entry.name, shape, input, frozen, find_table, {});
   try {
     return std::move(builder).build(entry.function(builder, builder.input()));
   } catch (const std::logic_error& error) {
@@ -166,6 +166,7 @@ void Chain<T>::add(const typename Units::Entry& entry, bool is_last, const Froze
   with_name(entry.name, "as it is described", [&] {
     auto built = build(entry, frozen);
     plan::UnitDescription planned = built.unit->description();
+    require(!built.has_experts_behind, "it has a mixture of experts; expected 1 tensor piece");
     require(built.batch_bytes <= leaf_.bytes(), "it reads ", built.batch_bytes,
             " bytes of a batch, but those of a leaf are ", leaf_.bytes());
     require(built.is_loss || !is_last,

@@ -2,14 +2,12 @@
 #include <ostrakon/model/decoder.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
-#include <ostrakon/model/block.hpp>
-#include <ostrakon/model/block_parameters.hpp>
-#include <ostrakon/model/embedding.hpp>
+#include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
-#include <ostrakon/model/head.hpp>
+#include <ostrakon/model/graph_unit.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <string>
 #include <utility>
@@ -70,31 +68,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
   const ExpertSettings& experts = settings.experts;
-  require(experts.count >= 0 && experts.count <= most_experts, "model experts is ", experts.count,
-          ", expected 0 for none, or up to ", most_experts);
-  if (experts.exist()) {
-    positive("expert width", experts.width);
-    require(experts.shared >= 0, "model shared experts is ", experts.shared,
-            ", expected at least 0");
-    require(experts.per_token >= 1 && experts.per_token <= experts.count, "model ",
-            experts.per_token, " experts per token of ", experts.count,
-            ", expected at least 1 and at most all");
-    require(experts.groups >= 1 && experts.groups <= math::most_router_groups &&
-                experts.count % experts.groups == 0,
-            "model router groups is ", experts.groups, ", expected a divisor of the ",
-            experts.count, " experts, at most ", math::most_router_groups);
-    require(experts.groups_per_token >= 1 && experts.groups_per_token <= experts.groups &&
-                experts.per_token <= experts.groups_per_token * (experts.count / experts.groups),
-            "model router groups per token is ", experts.groups_per_token, " of ", experts.groups,
-            ", expected no more than all, with the ", experts.per_token,
-            " experts of a token or more in them");
-    require(experts.balance != RouterBalance::bias || experts.balance_rate > 0.0,
-            "model router balance rate is ", experts.balance_rate,
-            ", by which a bias never changes; expected more than 0");
-    require(leaf.rows() <= std::numeric_limits<std::int32_t>::max() / experts.per_token,
-            leaf.rows(), " tokens at once, each by ", experts.per_token,
-            " experts; expected fewer than 2^31 in all");
-  }
+  require_possible("model", experts, leaf.rows());
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
   if (has_expert_units(settings, leaf)) {
@@ -119,12 +93,96 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           ", expected at least 1, or 0 for automatic");
 }
 
-/// Elements of a block's flat parameter.
-std::int64_t elements_of_block(const DecoderSettings& settings, const LeafShape& leaf) {
-  std::vector<Parameter> parameters = block_parameters(settings, !leaf.has_expert_units());
-  const SegmentSizes sizes = lay_out_parameters(parameters, "block", {});
-  return sizes.frozen + sizes.trained;
+// ---- what the units compute ---------------------------------------------------------------------
+
+template <class T>
+Value describe_embedding(Builder<T>& b, const DecoderSettings& m, std::int64_t tokens) {
+  const std::int64_t positions = m.positions == Positions::learned ? m.position_rows(tokens) : 0;
+  return b.embedding(m.vocabulary, m.width, positions, m.initializer_deviation);
 }
+
+/// Pre-norm: middle = x + attention(norm(x)) and middle + f(norm(middle)), f being an MLP or a
+/// mixture of experts.
+template <class T>
+Value describe_block(Builder<T>& b, const DecoderSettings& m, const Value& x) {
+  const Value n = b.norm(x, "attention.norm", m.norm_settings());
+  const Value a =
+      b.attention(n, "attention", m.attention_settings(), {m.initializer_deviation, m.bias});
+  const Value middle = b.linear_onto(x, a, "attention.out", {m.residual_deviation(), m.bias});
+  const Value normed = b.norm(middle, "mlp.norm", m.norm_settings());
+  return m.experts.exist() ? b.mixture_onto(middle, normed, "mlp", m.experts, m.mlp_settings())
+                           : b.mlp_onto(middle, normed, "mlp", m.ffn_width, m.mlp_settings());
+}
+
+template <class T>
+Value describe_head(Builder<T>& b, const DecoderSettings& m, const Value& x) {
+  const Value n = b.norm(b.predicting_rows(x), "norm", m.norm_settings());
+  return m.tie_embeddings ? b.tied_cross_entropy(n, "embedding")
+                          : b.cross_entropy(n, "output", m.vocabulary, m.initializer_deviation);
+}
+
+template <class T>
+class UnitMaker {
+ public:
+  UnitMaker(const DecoderSettings& settings, const LeafShape& leaf, const Recompute& recompute,
+            const Frozen& frozen)
+      : settings_(settings), leaf_(leaf), ends_(leaf), recompute_(recompute), frozen_(frozen) {
+    ends_.tensor_chunks = 1;
+    ends_.defers_gradients = false;
+  }
+
+  std::unique_ptr<GraphUnit<T>> make_embedding() const {
+    Builder<T> b("embedding", ends_, 0, frozen_, {}, recompute_);
+    return finish(b, describe_embedding(b, settings_, leaf_.tokens));
+  }
+
+  /// The unit of blocks [first, first + count). Units whose blocks have the same frozen parameters
+  /// share one program.
+  std::unique_ptr<GraphUnit<T>> make_blocks(std::int64_t first, std::int64_t count) {
+    std::string name = "block." + std::to_string(first);
+    if (count > 1) name += "-" + std::to_string(first + count - 1);
+    Builder<T> b(std::move(name), leaf_, settings_.width, frozen_, {}, recompute_);
+    Value x = b.input();
+    for (std::int64_t layer = first; layer < first + count; ++layer) {
+      b.begin_part("block." + std::to_string(layer));
+      x = describe_block(b, settings_, x);
+    }
+    return finish(b, x, &programs_);
+  }
+
+  std::unique_ptr<GraphUnit<T>> make_head(const Parameter& table) const {
+    Builder<T> b(
+        "head", ends_, settings_.width, frozen_, [&](const std::string&) { return &table; },
+        recompute_);
+    auto unit = finish(b, describe_head(b, settings_, b.input()));
+    if (settings_.tie_embeddings) unit->description().tied_to = 0;
+    return unit;
+  }
+
+  /// Elements of a block's flat parameter, in one tensor piece.
+  std::int64_t block_elements() const {
+    Builder<T> b("block", leaf_, settings_.width, {}, {}, recompute_);
+    describe_block(b, settings_, b.input());
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : b.parameters())
+      elements += round_up(parameter.elements(), parameter_alignment);
+    return elements;
+  }
+
+ private:
+  static std::unique_ptr<GraphUnit<T>> finish(Builder<T>& b, const Value& output,
+                                              SharedPrograms* shared = nullptr) {
+    auto unit = std::move(b).build(output, shared).unit;
+    unit->description().reads_batch = true;  // plans have the batch for all units
+    return unit;
+  }
+
+  const DecoderSettings& settings_;
+  LeafShape leaf_, ends_;
+  Recompute recompute_;
+  const Frozen& frozen_;
+  SharedPrograms programs_;
+};
 
 }  // namespace
 
@@ -161,19 +219,18 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
     : settings_(settings), leaf_(leaf) {
   require_possible(settings, leaf);
   const bool with_expert_units = has_expert_units(settings, leaf);
-  units_.push_back(make_embedding<T>(settings, leaf, frozen));
-  const std::int64_t block_elements = elements_of_block(settings, leaf) / leaf.tensor_ranks;
-  BlockMaker<T> blocks(settings, leaf, recompute, frozen);
+  UnitMaker<T> maker(settings_, leaf, recompute, frozen);
+  units_.push_back(maker.make_embedding());
   std::int64_t first = 0;
-  for (const std::int64_t count : blocks_of_units(
-           settings.layers, with_expert_units ? 1 : settings.blocks_per_unit, block_elements)) {
-    units_.push_back(blocks.make(first, count));
+  for (const std::int64_t count :
+       blocks_of_units(settings.layers, with_expert_units ? 1 : settings.blocks_per_unit,
+                       maker.block_elements() / leaf.tensor_ranks)) {
+    units_.push_back(maker.make_blocks(first, count));
     if (with_expert_units)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }
-  const Unit<T>* tied_to = settings.tie_embeddings ? units_.front().get() : nullptr;
-  units_.push_back(make_head<T>(settings, leaf, tied_to, frozen));
+  units_.push_back(maker.make_head(units_.front()->parameters().front()));
 }
 
 template <class T>
@@ -194,7 +251,7 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   if (has_expert_units(settings_, leaf_)) {
-    const ExpertBorder border(settings_, leaf_);
+    const ExpertBorder border(settings_.experts, settings_.width, leaf_);
     description.gradient_bytes =
         border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;
   }

@@ -3,7 +3,9 @@
 
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/model/arrays.hpp>
-#include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/layer_settings.hpp>
+#include <ostrakon/model/leaf_shape.hpp>
+#include <ostrakon/model/unit.hpp>
 
 namespace ostrakon::model {
 
@@ -22,12 +24,12 @@ struct ExpertBorder {
   bool has_shared = false;
 
   ExpertBorder() = default;
-  ExpertBorder(const DecoderSettings& settings, const LeafShape& leaf)
+  ExpertBorder(const ExpertSettings& experts, std::int64_t columns, const LeafShape& leaf)
       : rows(leaf.own_rows()),
-        width(settings.width),
+        width(columns),
         leaves(leaf.own_row_leaves()),
-        router(settings.experts.router()),
-        has_shared(settings.experts.shared > 0 && leaf.tensor_pieces() == 1) {}
+        router(experts.router()),
+        has_shared(experts.shared > 0 && leaf.tensor_pieces() == 1) {}
 
   /// Assignments of all rows.
   std::int64_t assignments() const { return rows * router.per_token; }

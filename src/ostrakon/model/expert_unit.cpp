@@ -10,7 +10,7 @@
 #include <ostrakon/math/gemm.hpp>
 #include <ostrakon/math/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/model/block_parameters.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -483,7 +483,7 @@ void ExpertUnit<T>::Phase::sum_ranks() {
 template <class T>
 ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf,
                           std::int64_t index, const Frozen& frozen)
-    : border_(settings, leaf),
+    : border_(settings.experts, settings.width, leaf),
       ranks_(leaf.expert_ranks),
       tensor_ranks_(leaf.tensor_ranks),
       own_(settings.experts.count / leaf.expert_ranks),
@@ -493,13 +493,13 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       rounds_(make_rounds(settings, leaf)) {
   description_.room = expert_room(settings, leaf);
   description_.name = "block." + std::to_string(index) + ".experts";
-  parameters_ = expert_parameters(settings);
-  add_parameters(settings, frozen);
+  parameters_ = expert_parameters("mlp", settings.experts, settings.mlp_settings(), settings.width);
+  add_parameters(frozen);
   describe();
 }
 
 template <class T>
-void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen& frozen) {
+void ExpertUnit<T>::add_parameters(const Frozen& frozen) {
   const std::string owner = description_.name.substr(0, description_.name.rfind('.'));
   const SegmentSizes sizes = lay_out_parameters(parameters_, owner, frozen);
   const std::size_t of_expert = parameters_.size() / static_cast<std::size_t>(own_ * ranks_);
@@ -515,8 +515,8 @@ void ExpertUnit<T>::add_parameters(const DecoderSettings& settings, const Frozen
   description_.frozen_elements = sizes.frozen;
   trained_elements_ = sizes.trained / (own_ * ranks_);
   frozen_elements_ = sizes.frozen / (own_ * ranks_);
-  const std::string first = name_of_expert(0);
-  up_ = find_layer(name_of_up(settings, first));
+  const std::string first = name_of_expert("mlp", 0);
+  up_ = find_layer(name_of_up(activation_, first));
   down_ = find_layer(first + ".down");
   // nvcc can't loop over a list of these itself.
   const Location arrays[] = {up_.weight, up_.bias, down_.weight, down_.bias};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/expert_rounds.hpp>
+#include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/expert_border.hpp>
 #include <vector>
 
@@ -66,7 +67,8 @@ class ExpertUnit final : public Unit<T> {
     Location weight, bias;
   };
   Layer find_layer(const std::string& name) const;
-  void add_parameters(const DecoderSettings& settings, const Frozen& frozen);
+
+  void add_parameters(const Frozen& frozen);
   void describe();
   void describe_work();
 

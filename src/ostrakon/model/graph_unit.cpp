@@ -73,14 +73,23 @@ void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Pro
 
 }  // namespace
 
+Programs derive_programs(graph::Graph graph) {
+  Programs programs;
+  if (graph.setting.defers)
+    programs.deferring = std::make_shared<const graph::Program>(graph::derive(graph));
+  graph.setting.defers = false;
+  programs.at_once = std::make_shared<const graph::Program>(graph::derive(
+      std::move(graph), programs.deferring ? programs.deferring->kept : std::set<int>()));
+  return programs;
+}
+
 template <class T>
 GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
-                        const SegmentSizes& sizes, const LeafShape& leaf, ProgramPointer at_once,
-                        ProgramPointer deferring)
+                        const SegmentSizes& sizes, const LeafShape& leaf, Programs programs)
     : parameters_(std::move(parameters)),
       leaf_(leaf),
-      at_once_(std::move(at_once)),
-      deferring_(std::move(deferring)) {
+      at_once_(std::move(programs.at_once)),
+      deferring_(std::move(programs.deferring)) {
   if (deferring_ && deferring_->deferred_phases == 0) deferring_ = nullptr;
   const graph::Program& program = deferring_ ? *deferring_ : *at_once_;
   if (program.kept_bytes != at_once_->kept_bytes)

@@ -11,20 +11,27 @@
 
 namespace ostrakon::model {
 
+/// A graph's program; and the one that computes gradients of parameters in phases of their own,
+/// null where the graph doesn't.
+struct Programs {
+  std::shared_ptr<const graph::Program> at_once, deferring;
+};
+
+/// Both save the same from forward to backward.
+Programs derive_programs(graph::Graph graph);
+
 /// A unit whose program was derived from a graph of operations. It runs the calls of a phase one
 /// after the other, and holds no arrays.
 template <class T>
 class GraphUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
-  using ProgramPointer = std::shared_ptr<const graph::Program>;
 
-  /// `parameters`: laid out, in segments of these sizes. `deferring`: the unit's program where it
-  /// computes gradients of parameters in phases of their own, or none.
+  /// `parameters`: laid out, in segments of these sizes.
   GraphUnit(std::string name, std::vector<Parameter> parameters, const SegmentSizes& sizes,
-            const LeafShape& leaf, ProgramPointer at_once, ProgramPointer deferring);
+            const LeafShape& leaf, Programs programs);
 
-  /// What is not derived (counts) may be added.
+  /// What is not derived (counts, ties) may be added.
   plan::UnitDescription& description() { return description_; }
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -44,19 +51,8 @@ class GraphUnit final : public Unit<T> {
 
   std::vector<Parameter> parameters_;
   LeafShape leaf_;
-  ProgramPointer at_once_, deferring_;
+  std::shared_ptr<const graph::Program> at_once_, deferring_;
   plan::UnitDescription description_;
 };
-
-/// The unit of a graph that never defers.
-template <class T>
-std::unique_ptr<GraphUnit<T>> make_graph_unit(std::string name, std::vector<Parameter> parameters,
-                                              const SegmentSizes& sizes, const LeafShape& leaf,
-                                              graph::Graph graph) {
-  graph.setting.defers = false;
-  return std::make_unique<GraphUnit<T>>(
-      std::move(name), std::move(parameters), sizes, leaf,
-      std::make_shared<const graph::Program>(graph::derive(std::move(graph))), nullptr);
-}
 
 }  // namespace ostrakon::model

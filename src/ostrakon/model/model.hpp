@@ -37,7 +37,8 @@ class Model {
   /// parameters, and of what they exchange. The terms of the loss are for the leaf; each rank
   /// outputs its part of them.
   virtual int tensor_ranks() const { return 1; }
-  /// Of a part of a sample, in whose order a rank has its rows; see data::SamplePart.
+  /// How many pieces a part of a sample has, in whose order a rank has its rows; see
+  /// data::SamplePart.
   virtual int pieces() const { return 1; }
   /// Leaves in what a rank computes at once, whose gradients its units sum by the tree of
   /// math/piece_tree.hpp.

@@ -44,7 +44,7 @@ class Packing {
   std::int64_t size_ = 0;
 };
 
-/// Of arrays in a buffer of T, in bytes.
+/// Arrays in a buffer of T begin at multiples of so many bytes.
 template <class T>
 constexpr std::int64_t buffer_alignment =
     static_cast<std::int64_t>(sizeof(T)) * parameter_alignment;

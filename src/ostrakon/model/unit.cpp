@@ -60,12 +60,9 @@ std::vector<ElementRuns> Parameter::elements_of_piece(std::int64_t piece) const 
   return all;
 }
 
-SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
-                                const Frozen& frozen, std::int64_t pieces) {
+SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, std::int64_t pieces) {
   Packing frozen_segment(parameter_alignment), trained_segment(parameter_alignment);
   for (Parameter& parameter : parameters) {
-    parameter.owner = owner;
-    parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
     require_pieces(parameter, pieces);
     parameter.pieces = pieces;
     Packing& segment = parameter.frozen ? frozen_segment : trained_segment;
@@ -76,6 +73,15 @@ SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::s
   for (Parameter& parameter : parameters)
     parameter.piece_stride = parameter.frozen ? of_frozen : of_trained;
   return {pieces * of_frozen, pieces * of_trained};
+}
+
+SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
+                                const Frozen& frozen, std::int64_t pieces) {
+  for (Parameter& parameter : parameters) {
+    parameter.owner = owner;
+    parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
+  }
+  return lay_out_parameters(parameters, pieces);
 }
 
 }  // namespace ostrakon::model

@@ -119,12 +119,13 @@ struct SegmentSizes {
   std::int64_t trained = 0;
 };
 
-/// Sets the owner, which parameters are frozen besides those that say so themselves, and the
-/// offsets: in the order of the list, end to end in each segment but for alignment. The layout does
-/// not depend on the number of ranks. With several pieces a segment has the first piece of each,
-/// then the second of each, and so on, so that equal numbers of pieces are equal parts of it.
-/// Throws Error, naming the parameter, where its columns do not divide into so many pieces, or a
-/// piece of its rows would be empty.
+/// Sets the offsets: in the order of the list, end to end in each segment but for alignment. The
+/// layout does not depend on the number of ranks. With several pieces a segment has the first piece
+/// of each, then the second of each, and so on, so that equal numbers of pieces are equal parts of
+/// it. Throws Error, naming the parameter, where its columns do not divide into so many pieces, or
+/// a piece of its rows would be empty.
+SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, std::int64_t pieces = 1);
+/// First sets the owner, and which parameters are frozen besides those that say so themselves.
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
                                 const Frozen& frozen, std::int64_t pieces = 1);
 

@@ -4,11 +4,11 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
 #include <ostrakon/math/gemm.hpp>
-#include <ostrakon/model/block_parameters.hpp>
 #include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 
 namespace ostrakon::model::graph {
@@ -128,10 +128,10 @@ ExpertLayer find_layer(Operations<T>& operations, const Experts& experts, int x,
   const auto is_trained = [&](int w) { return graph.weights[static_cast<std::size_t>(w)].trained; };
   const std::int64_t count = experts.router.experts;
   ExpertLayer layer;
-  layer.name = "mlp.experts" + name;
+  layer.name = experts.name + ".experts" + name;
   layer.inputs = rows_of_x.columns;
   for (std::int64_t e = 0; e < count; ++e) {
-    const std::vector<int> own = operations.weights_of(name_of_expert(e) + name);
+    const std::vector<int> own = operations.weights_of(name_of_expert(experts.name, e) + name);
     layer.weights.push_back(own.front());
     if (own.size() > 1) layer.biases.push_back(own.back());
     layer.outputs = operations.elements_of(own.front()) / layer.inputs;

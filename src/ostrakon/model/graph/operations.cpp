@@ -74,11 +74,6 @@ View<A**> shaped_like(View<B**> other, View<A*> array) {
   return array.matrix(other.rows(), other.columns());
 }
 
-Weight weight_of(const Parameter& parameter) {
-  return {parameter.name, parameter.offset,      parameter.piece_elements(), !parameter.frozen,
-          false,          parameter.piece_stride};
-}
-
 template <class T>
 GraphKernels kernels_of(std::int64_t ranks) {
   using C = compute_t<T>;
@@ -171,7 +166,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.chunks = leaf.tensor_chunks;
   setting.defers = leaf.defers_gradients;
   if (leaf.decodes()) setting.decoded_tokens = leaf.tokens;
-  for (const Parameter& parameter : parameters) graph_.weights.push_back(weight_of(parameter));
+  for (const Parameter& parameter : parameters) add_weight(parameter);
   graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
   if (width > 0) graph_.input = add("x", width, Distribution::rows);
 }
@@ -272,11 +267,18 @@ int Operations<T>::round_sum(int sum, const std::string& made, const std::string
 }
 
 template <class T>
+int Operations<T>::add_weight(const Parameter& parameter) {
+  const auto w = static_cast<int>(graph_.weights.size());
+  graph_.weights.push_back({prefix_ + parameter.name, parameter.offset, parameter.piece_elements(),
+                            !parameter.frozen, false, parameter.piece_stride});
+  weights_.emplace(graph_.weights.back().name, w);
+  return w;
+}
+
+template <class T>
 int Operations<T>::weight(const std::string& name) const {
-  const std::string full = prefix_ + name;
-  for (std::size_t w = 0; w < graph_.weights.size(); ++w)
-    if (graph_.weights[w].name == full) return static_cast<int>(w);
-  return -1;
+  const auto found = weights_.find(prefix_ + name);
+  return found == weights_.end() ? -1 : found->second;
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 // The operations of which units are made. Each appends itself to a graph and returns the value, or
 // the values, that it makes; it says once what its kernels read and write, forward and backward.
 
+#include <map>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -24,6 +25,7 @@ struct Experts {
   int weights = -1;  ///< (rows, experts of each)
   int dx = -1;       ///< the gradient of the router's input by its product, in backward
   int border = -1;   ///< value of bytes: what is handed to experts that are a unit of their own
+  std::string name = "mlp";  ///< of the mixture, with which those of its parameters begin
 };
 
 /// Builds a graph for leaves of one shape. T: float, double, bf16 or fp16.
@@ -82,7 +84,8 @@ class Operations {
   // mlp_e(n)). Rows are copied, sorted by expert, and each expert multiplies its run of copies: no
   // row is dropped, and the size of every array follows from the shape of the leaf. A row's result
   // depends on no other row, and an expert's gradient of a leaf on none outside of the leaf; see
-  // math/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are "mlp.experts.3" + `layer`.
+  // math/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are Experts::name + ".experts.3"
+  // + `layer`.
 
   /// Routes rows of x by x W^T, in compute_t<T> like all that follows from it up to the weights;
   /// parameters `name`.weight (experts, columns) and, if there is one, .balance. Returns copies of
@@ -123,6 +126,9 @@ class Operations {
   }
   /// A value in numbers, with rows of the tensor rank alone.
   int rows_of_rank(int x);
+  /// Adds a parameter of the unit; its offset may follow. Returns its number.
+  int add_weight(const Parameter& parameter);
+  /// The number of the parameter with this name, or -1.
   int weight(const std::string& name) const;
   /// `name`.weight and, if there is one, .bias.
   std::vector<int> weights_of(const std::string& name) const;
@@ -175,7 +181,8 @@ class Operations {
   std::string prefix_;
   Graph graph_;
   Division division_;
-  std::int64_t counted_ = 0;  // experts of the mixtures so far, which count their rows
+  std::map<std::string, int> weights_;  // by name
+  std::int64_t counted_ = 0;            // experts of the mixtures so far, which count their rows
 };
 
 }  // namespace ostrakon::model::graph

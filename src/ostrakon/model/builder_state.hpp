@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/model/builder.hpp>
+#include <ostrakon/model/packing.hpp>
+#include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/leaf_shape.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::model {
+
+/// What a Builder has made so far.
+template <class T>
+struct Builder<T>::State {
+  State(std::string unit_, const LeafShape& leaf_, std::int64_t input, Frozen frozen_,
+        FindTable find_table_, const Recompute& recompute);
+
+  const std::uint64_t id;
+  std::string unit;
+  std::string owner;  // of what is declared
+  int parts = 0;
+  LeafShape leaf;
+  graph::Operations<T> operations;
+  Frozen frozen;
+  FindTable find_table;
+  std::vector<Parameter> parameters;  // in the order of the graph's weights
+  std::map<int, std::string> unread;  // values that nothing has taken, by what made them
+  bool is_loss = false, reads_batch = false, reads_input = false;
+  std::string tied_to, table;
+  std::int64_t batch_bytes = 0;
+  const Parameter* tied = nullptr;
+  int losses = -1;
+  std::vector<int> handed_besides;   // values that the unit behind takes besides the output
+  std::vector<std::int64_t> counts;  // experts of each mixture
+
+  graph::Graph& graph() { return operations.graph(); }
+  std::int64_t pieces() const { return leaf.tensor_pieces(); }
+  graph::Value& value(int v) { return graph().values[static_cast<std::size_t>(v)]; }
+  bool has_columns(int v) { return value(v).tensor_distribution == graph::Distribution::columns; }
+  /// Those of all ranks.
+  std::int64_t columns(int v) { return value(v).columns * (has_columns(v) ? pieces() : 1); }
+
+  Value make(int v, const std::string& name) {
+    unread[v] = name;
+    return {v, id};
+  }
+  Value make_losses(int v, const std::string& name) {
+    is_loss = true;
+    losses = v;
+    return make(v, name);
+  }
+
+  void require_value(const Value& x, const std::string& name) const {
+    require(x.number >= 0, name,
+            " takes no value; expected one that this Builder has made, or the unit's input");
+    require(x.builder == id, name, " takes a value of another unit; expected one that this ",
+            "Builder has made, or the unit's input");
+  }
+  /// The value, which an operation takes; or its rows.
+  int take(const Value& x, const std::string& name) {
+    require_value(x, name);
+    require(!is_loss, name, " comes behind the losses; expected them last");
+    if (x.number == graph().input) reads_input = true;
+    unread.erase(x.number);
+    return x.number;
+  }
+  int take_rows(const Value& x, const std::string& name) {
+    const int v = take(x, name);
+    require(!has_columns(v), name, " takes rows, but of ", value(v).name,
+            " tensor ranks have columns; expected a linear layer between");
+    return v;
+  }
+
+  /// The unit reads so many bytes of the batch, or more.
+  void reads(std::int64_t bytes) {
+    reads_batch = true;
+    batch_bytes = std::max(batch_bytes, bytes);
+  }
+
+  /// An extent from which sizes are computed; or one that is cut into pieces, too.
+  void require_size(const std::string& name, const char* what, std::int64_t extent) const {
+    require(extent >= 1, name, " has ", extent, " ", what, "; expected at least 1");
+    require(extent <= largest_chain / (4 * leaf.rows()), name, " has ", extent, " ", what,
+            "; expected at most ", largest_chain, " bytes in all units");
+  }
+  void require_cut(const std::string& name, const char* what, std::int64_t extent) const {
+    require_size(name, what, extent);
+    require(extent % pieces() == 0, name, " has ", extent, " ", what, ", which can't be cut into ",
+            pieces(), " tensor pieces; expected a multiple");
+  }
+
+  /// Its number among the weights.
+  int declare(Parameter parameter);
+  void declare(std::vector<Parameter> all) {
+    for (Parameter& parameter : all) declare(std::move(parameter));
+  }
+  /// A table of rows that are looked up, or give logits.
+  int declare_table(const std::string& name, std::int64_t rows, std::int64_t columns,
+                    double deviation, const Cut& cut = {}) {
+    Parameter made = Parameter::normal(name, {rows, columns}, deviation);
+    made.orthogonalize = false;
+    made.cut = cut;
+    return declare(std::move(made));
+  }
+  void declare_gain(const std::string& name, std::int64_t width) {
+    Parameter weight = Parameter::zeros(name + ".weight", {width});
+    weight.initializer = Initializer::ones;
+    declare(std::move(weight));
+  }
+
+  int copy_of(int v);
+  /// The unit's outputs, of which the first is this value.
+  std::vector<int> hand_on(int v);
+  Value apply(const Operation<T>& operation, bool makes_losses);
+};
+
+}  // namespace ostrakon::model

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/math/kernel_form.hpp>
+#include <ostrakon/math/sequence_parts.hpp>
+
+namespace ostrakon::model {
+
+/// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
+/// part of each that one of `parts` neighbouring ranks has. The ranks then exchange keys and values
+/// (context parallel).
+struct LeafShape {
+  std::int64_t batch = 1;
+  std::int64_t tokens = 1;
+  std::int64_t parts = 1;
+  /// Pieces of each sequence that are leaves of their own, whichever ranks have them; 1: not cut.
+  std::int64_t grain = 1;
+  bool by_sequence = false;  ///< whether sequences are leaves of their own
+  /// Neighbouring ranks that compute the rows together: each has some heads, columns of the MLP and
+  /// words, and between products an equal part of the rows (tensor and sequence parallel).
+  std::int64_t tensor_ranks = 1;
+  /// Pieces of heads, columns and words whose terms are summed by themselves, whichever ranks have
+  /// them; 1: as many as ranks.
+  std::int64_t tensor_grain = 1;
+  /// In how many equal runs a tensor rank's rows are exchanged in forward of a block, each while
+  /// others are computed.
+  std::int64_t tensor_chunks = 1;
+  /// Neighbouring ranks that share the experts of a block: each has an equal part of these, and
+  /// computes with it the tokens of all (expert parallel). All tensor ranks are among them.
+  std::int64_t expert_ranks = 1;
+  /// Room for tokens that a rank sends to another one's experts at a time, relative to an even
+  /// division. More take further rounds.
+  double expert_capacity = 1.0;
+  /// Blocks compute gradients of parameters in a phase that is deferred, so that it may run when
+  /// there is nothing else to do. Changes no bit.
+  bool defers_gradients = false;
+  /// For which workspaces are planned; another than this build's can't be computed here.
+  math::KernelForm kernels = math::kernel_form;
+  /// Above 0: it is decoded, not trained. That many rows of the only sequence are computed at a
+  /// time at most, and keys and values of the rows before are kept.
+  std::int64_t decoded_rows = 0;
+
+  /// Over all tensor ranks, and of one.
+  std::int64_t tensor_pieces() const {
+    return tensor_grain > tensor_ranks ? tensor_grain : tensor_ranks;
+  }
+  std::int64_t own_pieces() const { return tensor_pieces() / tensor_ranks; }
+  /// Rows that a tensor rank has where they are divided.
+  std::int64_t own_rows() const { return rows() / tensor_ranks; }
+  /// How sums over a tensor rank's own rows are made: their pieces are leaves of one tree, as those
+  /// of other ranks are.
+  std::int64_t own_row_leaves() const { return leaves() * own_pieces(); }
+  /// Whether experts are units of their own: those that ranks share, and all that come behind
+  /// blocks in tensor pieces.
+  bool has_expert_units() const { return expert_ranks > 1 || tensor_pieces() > 1; }
+
+  /// How many pieces a part has of each sequence, whose rows are neighbours.
+  std::int64_t pieces() const { return grain > parts ? grain / parts : 1; }
+  math::SequenceParts sequence() const { return {tokens, parts, pieces()}; }
+  /// Whether rows are in another order than tokens.
+  bool is_cut() const { return parts * grain > 1; }
+  /// Whether gradients of parameters are sums over several leaves by one tree, here or on another
+  /// number of ranks; else all rows are one leaf.
+  bool sums_by_leaf() const { return by_sequence || grain > 1; }
+  std::int64_t leaves() const { return sums_by_leaf() ? batch * pieces() : 1; }
+  /// Tokens of each sequence that a part has.
+  std::int64_t part_tokens() const { return tokens / parts; }
+  /// Rows that are computed at a time.
+  std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
+  bool decodes() const { return decoded_rows > 0; }
+
+  /// body(first row, run) for the runs of neighbouring tokens that `part` has of each sequence.
+  template <class Body>
+  void for_each_run(std::int64_t part, const Body& body) const {
+    for (std::int64_t s = 0; s < batch; ++s)
+      for (std::int64_t r = 0; r < sequence().runs(); ++r) {
+        const math::TokenRun run = sequence().run(part, r);
+        body(s * part_tokens() + run.row, run);
+      }
+  }
+
+  /// Throws Error unless [begin, end) is all rows, or where it is decoded some rows of the
+  /// sequence.
+  void require_row_range(std::int64_t begin, std::int64_t end) const;
+};
+
+/// What blocks do not save, but compute again in backward: less `saved`, more workspace of
+/// backward, and no bit of a result changes.
+struct Recompute {
+  bool attention = false;  ///< its output and log-sum-exp, from queries, keys and values
+  bool norms = false;      ///< their statistics
+  bool mlp = false;        ///< the product before the activation
+};
+
+}  // namespace ostrakon::model

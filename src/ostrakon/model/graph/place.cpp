@@ -221,8 +221,9 @@ class Placement {
       (is_forward ? program_.forward_phases : program_.backward_phases).push_back(at(phases_, p));
       (is_forward ? program_.forward : program_.backward).emplace_back();
     }
+    const int forward = call_phases_.count(0);
     for (int i = 0; i < calls_.count(); ++i) {
-      const int p = phase_of(i), forward = call_phases_.count(0);
+      const int p = phase_of(i);
       (p < forward ? at(program_.forward, p) : at(program_.backward, p - forward))
           .push_back(std::move(at(placed_, i)));
     }

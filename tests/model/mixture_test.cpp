@@ -226,7 +226,9 @@ TEST(Mixture, CallsReadNoBiasesThatTheyDoNotUse) {
 TEST(Mixture, CallsOfAPhaseCopyOffsetsToTheHostOnce) {
   using model::graph::PlacedCall;
   const DeviceArray<std::int64_t> offsets({0, 2, 3}), others({0, 1, 3});
-  const PlacedCall first{{"first", {7}, {}}}, second{{"second", {5, 7}, {}}};
+  PlacedCall first, second;
+  first.call.reads = {7};
+  second.call.reads = {5, 7};
   const model::graph::Program program;
   const model::graph::Buffers phase, next_phase;
   const auto second_offset = [&](const PlacedCall& call, const model::graph::Buffers& buffers,

@@ -62,9 +62,9 @@ def run(arguments):
         report.write(path, ending)
 
 
-def main():
+def main(arguments=None):
     try:
-        run(sys.argv[1:])
+        run(arguments)
     except (ReportError, OSError) as error:
         print(f"ostrakon_report: error: {error}", file=sys.stderr)
         sys.exit(1)

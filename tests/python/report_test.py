@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ostrakon_report as a user runs it, on what the programs of this build write."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -11,6 +13,9 @@ from pathlib import Path
 
 SOURCE = Path(os.environ.get("OSTRAKON_SOURCE", Path(__file__).parents[2]))
 APPS = Path(os.environ.get("OSTRAKON_APPS", SOURCE / "build" / "apps"))
+sys.path.insert(0, str(SOURCE / "python"))
+from ostrakon_report.__main__ import main  # noqa: E402
+
 MACHINE = str(SOURCE / "machines" / "h100-infiniband.yaml")
 DECK = str(SOURCE / "input_decks" / "quickstart.yaml")
 PIPELINE = ["--ranks", "4", "--set", "parallel.pipeline=2"]
@@ -41,6 +46,8 @@ class Report(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
 
     def file(self, name, content):
         path = self.folder / name
@@ -53,14 +60,18 @@ class Report(unittest.TestCase):
         return self.file("plan.json", made.stdout.decode())
 
     def run_package(self, *arguments):
-        environment = dict(os.environ, PYTHONPATH=str(SOURCE / "python"))
-        return subprocess.run([sys.executable, "-m", "ostrakon_report", *arguments], env=environment, cwd=self.folder,
-                              check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        """Exit status, standard output and error, in this process: starting another takes longer than drawing."""
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main([str(argument) for argument in arguments])
+            except SystemExit as ended:
+                status = ended.code
+        return status, out.getvalue(), err.getvalue()
 
     def draw(self, ending, *arguments):
         """The text of what is drawn."""
-        done = self.run_package(*arguments, "-o", "out." + ending)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertEqual(self.run_package(*arguments, "-o", "out." + ending), (0, "", ""))
         return (self.folder / ("out." + ending)).read_text(encoding="utf-8")
 
     def expect(self, text, *parts):
@@ -75,8 +86,8 @@ class Report(unittest.TestCase):
                     "peak 45.77 MiB at backward(block.3, micro-batch 0)")
         self.assertEqual(svg, self.draw("svg", "plan", plan, "--title", "a & <b>"), "the same every time")
         self.assertLess(len(svg), 150_000)
-        done = self.run_package("plan", plan, "-o", "picture", "--format", "png")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        subprocess.run([sys.executable, "-m", "ostrakon_report", "plan", plan, "-o", "picture", "--format", "png"],
+                       env=dict(os.environ, PYTHONPATH=str(SOURCE / "python")), check=True)
         self.assertEqual((self.folder / "picture").read_bytes()[1:4], b"PNG")
 
     def test_a_long_plan_is_cut(self):
@@ -133,12 +144,12 @@ class Report(unittest.TestCase):
                 (["study", plan], "plan.json: has no points"), (["run", plan], "plan.json: line 1 is no JSON"),
                 (["run", empty], "empty.json: line 1 has no step"), (["plan", plan, plan], "plan takes 1 file; found 2"),
                 (["step", timed, empty], "empty.json: has no actions of rank 0")):
-            done = self.run_package(*arguments, "-o", "out.svg")
-            self.assertEqual((done.returncode, done.stdout), (1, ""), arguments)
-            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-            self.expect(done.stderr, "ostrakon_report: error: ", words)
-        done = self.run_package("plan", plan, "-o", "out.pdf")
-        self.expect(done.stderr, "-o out.pdf: expected a name that ends in .svg, .png, .html, or --format")
+            status, out, err = self.run_package(*arguments, "-o", "out.svg")
+            self.assertEqual((status, out), (1, ""), arguments)
+            self.assertEqual(err.count("\n"), 1, err)
+            self.expect(err, "ostrakon_report: error: ", words)
+        _, _, err = self.run_package("plan", plan, "-o", "out.pdf")
+        self.expect(err, "-o out.pdf: expected a name that ends in .svg, .png, .html, or --format")
         self.assertFalse((self.folder / "out.svg").exists())
 
 

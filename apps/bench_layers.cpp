@@ -3,7 +3,7 @@
 
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/model/unit_calls.hpp>
+#include <ostrakon/model/own_operation.hpp>
 #include <ostrakon/plan/description.hpp>
 #include <string>
 #include <vector>

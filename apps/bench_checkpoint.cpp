@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/saver.hpp>
-#include <ostrakon/train/threads.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/saving/saver.hpp>
+#include <ostrakon/trainer/threads.hpp>
 
 #include "bench.hpp"
 

@@ -17,9 +17,9 @@
 #include <ostrakon/device/memory.hpp>
 #include <ostrakon/device/stream.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/train/devices.hpp>
+#include <ostrakon/trainer/devices.hpp>
 #endif
 
 namespace ostrakon::bench {

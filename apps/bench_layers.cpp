@@ -4,7 +4,7 @@
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/own_operation.hpp>
-#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/ir/description.hpp>
 #include <string>
 #include <vector>
 

@@ -14,10 +14,10 @@
 #include <ostrakon/simulate/kernel_fit.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/simulate/prediction.hpp>
-#include <ostrakon/train/devices.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/product_rate.hpp>
-#include <ostrakon/train/threads.hpp>
+#include <ostrakon/trainer/devices.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/product_rate.hpp>
+#include <ostrakon/trainer/threads.hpp>
 #include <thread>
 
 #include "bench.hpp"

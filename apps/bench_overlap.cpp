@@ -3,10 +3,10 @@
 #include <numeric>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/end_times.hpp>
+#include <ostrakon/plan/pipeline/end_times.hpp>
 #include <ostrakon/runtime/overlap.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/threads.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/threads.hpp>
 #include <vector>
 
 #include "bench.hpp"

@@ -5,8 +5,8 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/timing.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <thread>
 #include <tuple>
 #include <utility>

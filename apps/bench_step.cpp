@@ -9,9 +9,9 @@
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/simulate/prediction.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/peak_rate.hpp>
-#include <ostrakon/train/threads.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/peak_rate.hpp>
+#include <ostrakon/trainer/threads.hpp>
 
 #include "bench.hpp"
 #include "program.hpp"

@@ -12,9 +12,9 @@
 #include <memory>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/print.hpp>
-#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/math/half.hpp>

@@ -8,11 +8,11 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
-#include <ostrakon/checkpoint/huggingface_writer.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/new_folder.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>

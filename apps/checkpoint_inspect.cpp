@@ -7,12 +7,12 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/safetensors.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>

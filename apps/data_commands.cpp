@@ -5,7 +5,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/base/print.hpp>
 #include <system_error>
 

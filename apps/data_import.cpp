@@ -7,11 +7,11 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
 #include <ostrakon/data/id_dump.hpp>
 #include <ostrakon/data/token_file.hpp>
 #include <ostrakon/data/tokenizer.hpp>

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/scaling/job_script.hpp>

@@ -5,15 +5,15 @@
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
-#include <ostrakon/checkpoint/huggingface_tokenizer.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
 #include <ostrakon/checkpoint/models_of_run.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/host_threads.hpp>
-#include <ostrakon/train/generator.hpp>
+#include <ostrakon/generate/generator.hpp>
 #include <string>
 #include <vector>
 

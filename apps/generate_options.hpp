@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostrakon/train/sampler.hpp>
+#include <ostrakon/generate/sampler.hpp>
 #include <string>
 
 #include "program.hpp"

@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/safetensors.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 

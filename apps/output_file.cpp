@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/input.hpp>
 
 namespace ostrakon::apps {
 

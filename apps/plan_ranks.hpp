@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/train/place_on_ranks.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/run/place_on_ranks.hpp>
 
 namespace ostrakon::apps {
 

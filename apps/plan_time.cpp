@@ -8,9 +8,9 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/plan/json_row.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/timelines_json.hpp>
+#include <ostrakon/plan/report/json_row.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/timelines_json.hpp>
 #include <ostream>
 
 #include "plan_ranks.hpp"

@@ -3,9 +3,9 @@
 
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/simulate/prediction.hpp>
-#include <ostrakon/train/place_on_ranks.hpp>
+#include <ostrakon/run/place_on_ranks.hpp>
 #include <string>
 #include <vector>
 

@@ -2,8 +2,8 @@
 #include "program.hpp"
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/input.hpp>
 
 namespace ostrakon::apps {
 

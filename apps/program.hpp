@@ -3,7 +3,7 @@
 
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/program.hpp>
+#include <ostrakon/trainer/program.hpp>
 #include <string>
 #include <vector>
 

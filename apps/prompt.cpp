@@ -11,7 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/lfs_pointer.hpp>
+#include <ostrakon/base/files/lfs_pointer.hpp>
 
 namespace ostrakon::apps {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 #include <iostream>
-#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <set>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 #include <vector>
 

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/print.hpp>
@@ -15,8 +15,8 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/wall_time.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/scaling/job_script.hpp>
 #include <ostrakon/scaling/study.hpp>
 #include <string>

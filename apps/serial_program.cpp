@@ -5,7 +5,7 @@
 #include <exception>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/message.hpp>
 
 namespace ostrakon::apps {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_plans.hpp"
 
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 
 namespace ostrakon::apps {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <vector>
 

@@ -9,8 +9,8 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/run.hpp>
-#include <ostrakon/train/triggers.hpp>
+#include <ostrakon/run/run.hpp>
+#include <ostrakon/saving/triggers.hpp>
 #include <ostrakon/tune/choose_for_run.hpp>
 #include <string>
 

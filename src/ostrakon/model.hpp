@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/chain.hpp>
 
 // A model of your own: see docs/own-models.md. A model is a chain of units; a unit is a function

@@ -9,12 +9,12 @@
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model.hpp>
 #include <ostrakon/optim/parameter_rules.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/train/checkpoints.hpp>
-#include <ostrakon/train/program.hpp>
-#include <ostrakon/train/threads.hpp>
-#include <ostrakon/train/trainer.hpp>
+#include <ostrakon/saving/checkpoints.hpp>
+#include <ostrakon/trainer/program.hpp>
+#include <ostrakon/trainer/threads.hpp>
+#include <ostrakon/trainer/trainer.hpp>
 
 // Trains a model of your own, sharded over MPI ranks: see docs/own-models.md.
 //

@@ -13,11 +13,11 @@
 #include <functional>
 #include <future>
 #include <map>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/data/token_file.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <thread>

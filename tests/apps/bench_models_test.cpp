@@ -3,7 +3,7 @@
 
 #include <apps/bench_models.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <set>
 #include <sstream>
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ostrakon/checkpoint/safetensors.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <sstream>
 #include <string>
 #include <support/scratch_folder.hpp>

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <ostrakon/base/append_file.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/append_file.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 
 #include "../support/no_files.hpp"
 #include "../support/scratch_folder.hpp"

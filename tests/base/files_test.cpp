@@ -5,8 +5,8 @@
 
 #include <filesystem>
 #include <limits>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/files/input.hpp>
 
 #include "../support/scratch_folder.hpp"
 

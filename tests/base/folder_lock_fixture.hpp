@@ -11,7 +11,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <thread>

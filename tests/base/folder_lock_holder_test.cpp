@@ -8,7 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 
 #include "folder_lock_fixture.hpp"

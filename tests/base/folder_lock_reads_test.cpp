@@ -9,7 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 #include <system_error>
 #include <thread>

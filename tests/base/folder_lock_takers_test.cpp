@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 #include <thread>
 #include <vector>

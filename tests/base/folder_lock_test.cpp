@@ -9,7 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <ostrakon/base/folder_lock.hpp>
+#include <ostrakon/base/files/folder_lock.hpp>
 #include <string>
 #include <thread>
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <ostrakon/base/free_name.hpp>
+#include <ostrakon/base/files/free_name.hpp>
 
 #include "../support/scratch_folder.hpp"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 
 #include "../support/scratch_folder.hpp"
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/shared_memory.hpp>
+#include <ostrakon/base/files/shared_memory.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <utility>

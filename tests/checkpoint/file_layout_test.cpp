@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <random>
 #include <stdexcept>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/checkpoint/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <string>
 
 #include "../support/scratch_folder.hpp"

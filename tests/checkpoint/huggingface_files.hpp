@@ -5,8 +5,8 @@
 
 #include <cmath>
 #include <cstdio>
-#include <ostrakon/checkpoint/huggingface_source.hpp>
-#include <ostrakon/checkpoint/huggingface_writer.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <random>
 #include <string>

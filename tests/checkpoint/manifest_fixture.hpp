@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <string>
 #include <utility>

@@ -5,8 +5,8 @@
 #include <functional>
 #include <iterator>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <random>
 

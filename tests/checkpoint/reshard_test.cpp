@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/reshard.hpp>
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <ostrakon/checkpoint/safetensors.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/math/half.hpp>
 #include <random>
 

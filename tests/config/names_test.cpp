@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <ostrakon/base/dtype.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/step_plan.hpp>
-#include <ostrakon/plan/traffic.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/timing/traffic.hpp>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <stdexcept>
 
 #include "config/decks.hpp"

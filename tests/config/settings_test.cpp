@@ -11,7 +11,7 @@
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <string>
 #include <utility>
 

@@ -7,7 +7,7 @@
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 
 #include "config/decks.hpp"

@@ -8,7 +8,7 @@
 #include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/optim/muon.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 #include <sstream>
 

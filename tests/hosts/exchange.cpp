@@ -16,7 +16,7 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/plan/axes.hpp>
+#include <ostrakon/plan/ir/axes.hpp>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/nccl.hpp>
-#include <ostrakon/train/devices.hpp>
+#include <ostrakon/trainer/devices.hpp>
 #include <string>
 #include <vector>
 

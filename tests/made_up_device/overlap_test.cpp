@@ -10,7 +10,7 @@
 #include <iostream>
 #include <numeric>
 #include <ostrakon/base/clock.hpp>
-#include <ostrakon/plan/end_times.hpp>
+#include <ostrakon/plan/pipeline/end_times.hpp>
 #include <string>
 #include <vector>
 

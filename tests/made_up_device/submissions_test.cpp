@@ -5,7 +5,7 @@
 
 #include <optional>
 #include <ostrakon/device/memory.hpp>
-#include <ostrakon/train/submissions.hpp>
+#include <ostrakon/trainer/handlers/submissions.hpp>
 #include <string>
 
 #include "train/small_runs.hpp"

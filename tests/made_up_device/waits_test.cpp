@@ -5,8 +5,8 @@
 #include <made_up_device/runtime.h>
 
 #include <iostream>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/order.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/order.hpp>
 #include <set>
 #include <stdexcept>
 #include <string>

@@ -5,8 +5,8 @@
 #include <made_up_device/runtime.h>
 
 #include <algorithm>
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/train/checkpoints.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/saving/checkpoints.hpp>
 #include <string>
 #include <vector>
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <ostrakon/math/amx_gemm.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/amx_gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <random>
 #include <string>
 #include <thread>

@@ -8,10 +8,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <ostrakon/math/attention.hpp>
-#include <ostrakon/math/attention_on_chip.hpp>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/attention_on_chip.hpp>
 #include <ostrakon/math/launch_count.hpp>
-#include <ostrakon/math/matrix_tile.hpp>
+#include <ostrakon/math/products/matrix_tile.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 
 #include "math/compare.hpp"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/attention.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <string>
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <random>

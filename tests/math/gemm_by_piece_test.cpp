@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/gemm_facts.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/gemm_facts.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <string>
 #include <vector>

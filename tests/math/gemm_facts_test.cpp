@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/gemm_facts.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/gemm_facts.hpp>
 #include <set>
 #include <string>
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
 #include "math/compare.hpp"

@@ -3,10 +3,10 @@
 // and the numbers must be equal.
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/attention.hpp>
-#include <ostrakon/math/attention_tiles.hpp>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>

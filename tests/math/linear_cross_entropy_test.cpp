@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <string>

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/ordered_gemm.hpp>
-#include <ostrakon/math/tile_kernels.hpp>
+#include <ostrakon/math/products/ordered_gemm.hpp>
+#include <ostrakon/math/products/tile_kernels.hpp>
 #include <random>
 #include <string>
 #include <vector>

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <ostrakon/math/product_parts.hpp>
+#include <ostrakon/math/products/product_parts.hpp>
 #include <vector>
 
 namespace ostrakon::math {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <ostrakon/math/rotary.hpp>
-#include <ostrakon/math/sine_cosine.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/attention/sine_cosine.hpp>
 
 #include "math/check_gradient.hpp"
 #include "support/device_array.hpp"

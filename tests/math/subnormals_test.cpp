@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/math/elementary.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/subnormals.hpp>

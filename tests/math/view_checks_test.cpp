@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <vector>
 
 namespace ostrakon {

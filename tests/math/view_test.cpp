@@ -3,7 +3,7 @@
 
 #include <numeric>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/hash.hpp>
-#include <ostrakon/plan/phase.hpp>
+#include <ostrakon/plan/ir/phase.hpp>
 #include <sstream>
 #include <string>
 #include <vector>

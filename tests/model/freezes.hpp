@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/model/unit.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <string>
 #include <vector>
 

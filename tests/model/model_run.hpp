@@ -14,7 +14,7 @@
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/model/typed_buffers.hpp>
-#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/ir/description.hpp>
 #include <random>
 #include <string>
 #include <type_traits>

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <map>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 
 #include "plan/random_step_plan.hpp"

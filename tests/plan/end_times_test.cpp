@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ostrakon/plan/end_times.hpp>
+#include <ostrakon/plan/pipeline/end_times.hpp>
 
 #include "plan/random_plans.hpp"
 

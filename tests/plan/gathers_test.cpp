@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/order.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 
 #include "plan/random_plans.hpp"
-#include "plan/traffic.hpp"
+#include "plan/timing/traffic.hpp"
 #include "support/trials.hpp"
 
 namespace {

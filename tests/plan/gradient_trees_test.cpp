@@ -6,14 +6,14 @@
 
 #include <cstdint>
 #include <map>
-#include <ostrakon/plan/reduction_tree.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/reduction_tree.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "plan/random_plans.hpp"
-#include "plan/traffic.hpp"
+#include "plan/timing/traffic.hpp"
 #include "support/trials.hpp"
 
 namespace {

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ostrakon/plan/gradients.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <random>
 
 #include "random_plans.hpp"

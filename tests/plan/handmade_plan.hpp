@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -9,7 +9,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <random>
 
 #include "plan/random_plans.hpp"

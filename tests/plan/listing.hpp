@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <string>
 #include <vector>
 

@@ -12,8 +12,8 @@
 #include <functional>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <string>
 
 #include "plan/handmade_plan.hpp"

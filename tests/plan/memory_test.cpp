@@ -12,8 +12,8 @@
 #include <iterator>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <string>
 #include <vector>
 
-#include "plan/traffic.hpp"
+#include "plan/timing/traffic.hpp"
 
 namespace ostrakon::tests {
 

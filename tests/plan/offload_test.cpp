@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 
 #include "plan/random_plans.hpp"
 #include "support/trials.hpp"

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <random>
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <ostrakon/plan/order.hpp>
+#include <ostrakon/plan/proof/order.hpp>
 #include <random>
 #include <stdexcept>
 #include <utility>

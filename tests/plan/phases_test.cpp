@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <functional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/traffic.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/plan/timing/traffic.hpp>
 #include <stdexcept>
 
 #include "plan/oracle.hpp"

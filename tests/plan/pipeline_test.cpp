@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/order.hpp>
-#include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <set>
 
 #include "plan/oracle.hpp"

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <limits>
 #include <numeric>
-#include <ostrakon/plan/placement.hpp>
+#include <ostrakon/plan/memory/placement.hpp>
 #include <random>
 
 #include "support/trials.hpp"

@@ -4,9 +4,9 @@
 // Models and policies of all kinds, to write plans with.
 
 #include <algorithm>
-#include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/step_plan.hpp>
-#include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
 #include <random>
 #include <string>
 #include <vector>

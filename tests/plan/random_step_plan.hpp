@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 #include <string>
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 #include <string>
 #include <utility>

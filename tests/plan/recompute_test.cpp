@@ -3,7 +3,7 @@
 // where backward does without them, and those of a unit that it is tied to.
 #include <gtest/gtest.h>
 
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 
 #include "plan/random_plans.hpp"
 #include "plan/rank_mutants.hpp"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ostrakon/plan/reduction_tree.hpp>
+#include <ostrakon/plan/ir/reduction_tree.hpp>
 
 namespace {
 

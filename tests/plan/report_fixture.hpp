@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <numeric>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <string>
 
 namespace ostrakon::tests::reports {

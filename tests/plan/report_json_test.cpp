@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/report_json.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
 #include <set>
 #include <sstream>
 #include <string>

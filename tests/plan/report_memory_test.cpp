@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/plan/report_json.hpp>
-#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
+#include <ostrakon/plan/report/report_text.hpp>
 #include <sstream>
 #include <string>
 #include <utility>

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/order.hpp>
-#include <ostrakon/plan/report_json.hpp>
-#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
+#include <ostrakon/plan/report/report_text.hpp>
 #include <random>
 #include <set>
 #include <sstream>

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/report_json.hpp>
-#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
+#include <ostrakon/plan/report/report_text.hpp>
 #include <set>
 #include <sstream>
 #include <string>

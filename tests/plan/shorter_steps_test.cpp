@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <ostrakon/plan/shorter_steps.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
 
 namespace ostrakon::tests {
 namespace {

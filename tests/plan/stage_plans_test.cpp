@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/deferral.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <string>
 
 #include "plan/random_plans.hpp"

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 #include <set>
 #include <utility>
 
 #include "plan/random_plans.hpp"
-#include "plan/traffic.hpp"
+#include "plan/timing/traffic.hpp"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/gradients.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <random>
 #include <utility>
 #include <vector>

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <string>
 #include <vector>
 

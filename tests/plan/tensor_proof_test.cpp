@@ -9,7 +9,7 @@
 #include <functional>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <utility>
 
 #include "plan/rank_mutants.hpp"

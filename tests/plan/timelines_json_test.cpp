@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/timelines_json.hpp>
+#include <ostrakon/plan/report/timelines_json.hpp>
 #include <sstream>
 #include <string>
 

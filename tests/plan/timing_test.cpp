@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <random>
 #include <vector>
 

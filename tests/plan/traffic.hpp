@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <vector>
 
 namespace ostrakon::tests {

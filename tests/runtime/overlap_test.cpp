@@ -5,7 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <ostrakon/base/clock.hpp>
-#include <ostrakon/plan/end_times.hpp>
+#include <ostrakon/plan/pipeline/end_times.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <thread>

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
-#include <ostrakon/plan/traffic.hpp>
+#include <ostrakon/plan/timing/traffic.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 

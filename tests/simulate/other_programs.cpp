@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <utility>
 
 namespace ostrakon::tests {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <string>
 #include <vector>
 

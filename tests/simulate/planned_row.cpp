@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <sstream>
 #include <tuple>

@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <string>
 #include <vector>

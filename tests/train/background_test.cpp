@@ -7,7 +7,7 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <ostrakon/train/background.hpp>
+#include <ostrakon/saving/background.hpp>
 #include <stdexcept>
 #include <thread>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/train/console.hpp>
+#include <ostrakon/run/console.hpp>
 #include <sstream>
 
 namespace ostrakon::train {

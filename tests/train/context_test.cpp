@@ -5,7 +5,7 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/saving/saver.hpp>
 #include <string>
 
 #include "support/covering.hpp"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/continuation.hpp>
+#include <ostrakon/saving/continuation.hpp>
 
 #include "../support/scratch_folder.hpp"
 

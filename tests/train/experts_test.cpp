@@ -9,7 +9,7 @@
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/train/save_weights.hpp>
+#include <ostrakon/saving/save_weights.hpp>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/order.hpp>
+#include <ostrakon/plan/proof/order.hpp>
 #include <string>
 #include <tuple>
 

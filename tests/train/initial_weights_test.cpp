@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/initial_weights.hpp>
-#include <ostrakon/train/save_weights.hpp>
+#include <ostrakon/run/initial_weights.hpp>
+#include <ostrakon/saving/save_weights.hpp>
 #include <sstream>
 
 #include "small_runs.hpp"

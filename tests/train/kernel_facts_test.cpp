@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/facts.hpp>
-#include <ostrakon/math/gemm_facts.hpp>
-#include <ostrakon/train/kernel_facts.hpp>
+#include <ostrakon/math/products/gemm_facts.hpp>
+#include <ostrakon/trainer/kernel_facts.hpp>
 #include <string>
 
 namespace ostrakon::train {

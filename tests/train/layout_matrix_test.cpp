@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <memory>
 #include <ostrakon/plan/build.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/node_windows.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/node_windows.hpp>
 #include <set>
 #include <tuple>
 #include <vector>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/saving/saver.hpp>
 #include <string>
 
 #include "support/covering.hpp"

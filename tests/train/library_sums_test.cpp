@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/devices.hpp>
+#include <ostrakon/trainer/devices.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <ostrakon/train/metrics.hpp>
+#include <ostrakon/run/metrics.hpp>
 #include <sstream>
 #include <vector>
 

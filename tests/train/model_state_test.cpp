@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/model_state.hpp>
-#include <ostrakon/train/saved_slices.hpp>
+#include <ostrakon/trainer/state/model_state.hpp>
+#include <ostrakon/trainer/state/saved_slices.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>

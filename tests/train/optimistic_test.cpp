@@ -8,8 +8,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/optim/adamw.hpp>
-#include <ostrakon/plan/order.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/plan/proof/order.hpp>
+#include <ostrakon/saving/saver.hpp>
 #include <string>
 
 #include "support/covering.hpp"

@@ -3,7 +3,7 @@
 
 #include <csignal>
 #include <filesystem>
-#include <ostrakon/train/orders.hpp>
+#include <ostrakon/run/orders.hpp>
 
 #include "support/shared_folder.hpp"
 

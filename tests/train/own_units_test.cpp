@@ -7,7 +7,7 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/training.hpp>
 
 #include "model/small_units.hpp"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
 
 #include "support/covering.hpp"

@@ -9,7 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostrakon/train/peak_rate.hpp>
+#include <ostrakon/trainer/peak_rate.hpp>
 #include <set>
 
 namespace ostrakon::train {

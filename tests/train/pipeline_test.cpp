@@ -5,9 +5,9 @@
 
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/report.hpp>
-#include <ostrakon/plan/sum_order.hpp>
-#include <ostrakon/train/run_description.hpp>
+#include <ostrakon/plan/report/report.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/run/run_description.hpp>
 #include <string>
 
 #include "support/covering.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 
 namespace ostrakon::tests {
 

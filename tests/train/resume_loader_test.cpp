@@ -3,8 +3,8 @@
 
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/resume_loader.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/run/resume_loader.hpp>
+#include <ostrakon/saving/saver.hpp>
 #include <sstream>
 
 #include "small_runs.hpp"

@@ -8,7 +8,7 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/saving/saver.hpp>
 
 #include "small_runs.hpp"
 #include "support/covering.hpp"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/run_folder.hpp>
+#include <ostrakon/run/run_folder.hpp>
 #include <sstream>
 
 #include "support/no_files.hpp"

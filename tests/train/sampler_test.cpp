@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <limits>
-#include <ostrakon/train/sampler.hpp>
+#include <ostrakon/generate/sampler.hpp>
 #include <random>
 #include <string>
 #include <support/scratch_folder.hpp>

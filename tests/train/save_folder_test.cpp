@@ -11,7 +11,7 @@
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/train/save_folder.hpp>
+#include <ostrakon/saving/save_folder.hpp>
 #include <string>
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/save_policy.hpp>
+#include <ostrakon/run/save_policy.hpp>
 #include <sstream>
 #include <thread>
 #include <vector>

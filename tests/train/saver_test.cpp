@@ -3,7 +3,7 @@
 
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/saver.hpp>
+#include <ostrakon/saving/saver.hpp>
 #include <string>
 
 #include "small_runs.hpp"

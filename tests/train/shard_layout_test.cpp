@@ -9,10 +9,10 @@
 #include <memory>
 #include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/model_description.hpp>
-#include <ostrakon/train/saved_slices.hpp>
-#include <ostrakon/train/shard_layout.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/model_description.hpp>
+#include <ostrakon/trainer/state/saved_slices.hpp>
+#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <random>
 #include <set>
 #include <string>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/skipped_steps.hpp>
+#include <ostrakon/trainer/state/skipped_steps.hpp>
 
 #include "support/scratch_folder.hpp"
 

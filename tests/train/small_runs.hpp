@@ -11,11 +11,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/make_trainer.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <thread>
 #include <vector>
 
-#include "plan/traffic.hpp"
+#include "plan/timing/traffic.hpp"
 
 namespace ostrakon::tests {
 

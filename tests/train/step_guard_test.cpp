@@ -7,8 +7,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/model/chain.hpp>
-#include <ostrakon/train/dispatch_dtype.hpp>
-#include <ostrakon/train/step_guard.hpp>
+#include <ostrakon/trainer/dispatch_dtype.hpp>
+#include <ostrakon/trainer/step_guard.hpp>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/train/step_recorder.hpp>
+#include <ostrakon/run/step_recorder.hpp>
 #include <set>
 #include <sstream>
 

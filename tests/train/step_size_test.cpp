@@ -3,8 +3,8 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/train/make_trainer.hpp>
-#include <ostrakon/train/step_size.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/step_size.hpp>
 #include <string>
 #include <vector>
 

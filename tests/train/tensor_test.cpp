@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/sum_order.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
 
 #include "support/covering.hpp"

@@ -6,7 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/host_threads.hpp>
-#include <ostrakon/train/threads.hpp>
+#include <ostrakon/trainer/threads.hpp>
 #include <string>
 
 #if defined(_OPENMP)

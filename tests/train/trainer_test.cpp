@@ -10,7 +10,7 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/train/memory_check.hpp>
+#include <ostrakon/trainer/memory_check.hpp>
 
 #include "train/small_runs.hpp"
 

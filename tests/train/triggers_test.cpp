@@ -6,8 +6,8 @@
 #include <csignal>
 #include <filesystem>
 #include <future>
-#include <ostrakon/train/background.hpp>
-#include <ostrakon/train/triggers.hpp>
+#include <ostrakon/saving/background.hpp>
+#include <ostrakon/saving/triggers.hpp>
 #include <thread>
 
 #include "support/scratch_folder.hpp"

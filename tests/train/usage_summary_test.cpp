@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/train/usage_summary.hpp>
+#include <ostrakon/run/usage_summary.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/hdf5.hpp>
-#include <ostrakon/base/writer_lock.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/base/files/writer_lock.hpp>
 #include <string>
 
 namespace ostrakon {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <string>

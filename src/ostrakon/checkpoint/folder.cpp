@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/free_name.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/files/free_name.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <system_error>
 #include <tuple>

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 
 namespace ostrakon::checkpoint {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <string>
 
 namespace ostrakon::checkpoint {

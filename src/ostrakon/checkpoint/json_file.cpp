@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <set>

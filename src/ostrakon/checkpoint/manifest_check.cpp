@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/manifest_text.hpp>
 #include <set>

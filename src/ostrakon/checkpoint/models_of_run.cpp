@@ -3,7 +3,7 @@
 
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 
 namespace ostrakon::checkpoint {

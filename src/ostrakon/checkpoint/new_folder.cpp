@@ -3,7 +3,7 @@
 
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 
 namespace ostrakon::checkpoint {
 

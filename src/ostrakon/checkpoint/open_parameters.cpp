@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
-#include <ostrakon/checkpoint/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 

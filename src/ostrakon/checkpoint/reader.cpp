@@ -6,10 +6,10 @@
 #include <deque>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/math/half.hpp>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/new_folder.hpp>

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <thread>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <ostrakon/base/shared_memory.hpp>
+#include <ostrakon/base/files/shared_memory.hpp>
 #include <string>
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>

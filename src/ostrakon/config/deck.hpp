@@ -3,7 +3,7 @@
 
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <string>
 #include <utility>
 #include <vector>

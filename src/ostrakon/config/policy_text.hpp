@@ -5,7 +5,7 @@
 #include <optional>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <string>
 
 namespace ostrakon::config {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ostrakon/optim/parameter_rules.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <string>
 #include <vector>
 

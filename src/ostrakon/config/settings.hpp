@@ -16,8 +16,8 @@
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 #include <set>
 #include <string>
 

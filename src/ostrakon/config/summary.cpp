@@ -8,7 +8,7 @@
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/math/portability.hpp>
-#include <ostrakon/plan/layout.hpp>
+#include <ostrakon/plan/ir/layout.hpp>
 #include <stdexcept>
 
 namespace ostrakon::config {

@@ -11,7 +11,7 @@
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
-#include <ostrakon/math/sequence_parts.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 
 namespace ostrakon::data {
 namespace {

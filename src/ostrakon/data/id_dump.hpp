@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/names.hpp>
 #include <string>
 #include <vector>

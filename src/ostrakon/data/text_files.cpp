@@ -8,9 +8,9 @@
 #include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/file_type.hpp>
-#include <ostrakon/base/files.hpp>
-#include <ostrakon/base/lfs_pointer.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/files/lfs_pointer.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <set>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <ostrakon/base/hdf5.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <string>
 #include <vector>
 

@@ -29,7 +29,7 @@ template <class T, class Space>
 void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y);
 
 /// Sums the rows of x (pieces, count) in the order of the fixed binary tree (see
-/// plan/reduction_tree.hpp); the sum replaces row 0, other rows are clobbered.
+/// plan/ir/reduction_tree.hpp); the sum replaces row 0, other rows are clobbered.
 template <class T>
 void tree_sum(const Exec& exec, View<T**> x);
 

@@ -6,10 +6,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
-#include <ostrakon/math/sequence_parts.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 
 namespace ostrakon::math {
 namespace {

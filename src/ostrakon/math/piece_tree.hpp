@@ -7,7 +7,7 @@ namespace ostrakon::math {
 
 // Sums over pieces by a fixed tree, so that a part of the pieces can be summed elsewhere with the
 // same bits: a node over n pieces has the largest power of two below n on its left and the rest on
-// its right (as plan/reduction_tree.hpp does for leaves). The sum of each piece begins with +0.
+// its right (as plan/ir/reduction_tree.hpp does for leaves). The sum of each piece begins with +0.
 
 /// Returns the number of slots for `pieces` pieces: the pending sums and the current one.
 constexpr std::int64_t tree_slots(std::int64_t pieces) {

@@ -3,7 +3,7 @@
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/hash.hpp>
-#include <ostrakon/math/sine_cosine.hpp>
+#include <ostrakon/math/attention/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

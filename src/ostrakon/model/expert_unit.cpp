@@ -7,8 +7,8 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/ordered_gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/ordered_gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <string>

@@ -2,9 +2,9 @@
 #include <ostrakon/model/graph_unit.hpp>
 
 #include <algorithm>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/arrays.hpp>
-#include <ostrakon/plan/phase.hpp>
+#include <ostrakon/plan/ir/phase.hpp>
 #include <stdexcept>
 #include <utility>
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/math/kernel_form.hpp>
-#include <ostrakon/math/sequence_parts.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 
 namespace ostrakon::model {
 

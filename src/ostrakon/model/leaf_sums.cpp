@@ -3,8 +3,8 @@
 
 #include <array>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/head_norm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 
 namespace ostrakon::model {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
-#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/ir/description.hpp>
 #include <string>
 #include <utility>
 #include <vector>

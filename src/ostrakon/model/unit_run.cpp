@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/phase.hpp>
+#include <ostrakon/plan/ir/phase.hpp>
 
 namespace ostrakon::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/optim/rules.hpp>
 #include <ostrakon/optim/update_loop.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/optim/parameter_rules.hpp>
 
-#include <ostrakon/plan/policy.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
 
 namespace ostrakon::optim {
 

@@ -4,23 +4,23 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
-#include <ostrakon/plan/activation_pass.hpp>
-#include <ostrakon/plan/builder.hpp>
-#include <ostrakon/plan/compute_pass.hpp>
-#include <ostrakon/plan/deferral.hpp>
-#include <ostrakon/plan/gather_pass.hpp>
-#include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/phases.hpp>
-#include <ostrakon/plan/pipeline_pass.hpp>
-#include <ostrakon/plan/reduction_pass.hpp>
-#include <ostrakon/plan/show_pass.hpp>
-#include <ostrakon/plan/state_buffers.hpp>
-#include <ostrakon/plan/step_plan.hpp>
-#include <ostrakon/plan/sum_order.hpp>
-#include <ostrakon/plan/sums_pass.hpp>
-#include <ostrakon/plan/tape.hpp>
-#include <ostrakon/plan/tasks.hpp>
-#include <ostrakon/plan/update_pass.hpp>
+#include <ostrakon/plan/passes/activation_pass.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
+#include <ostrakon/plan/passes/compute_pass.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/passes/gather_pass.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/passes/phases.hpp>
+#include <ostrakon/plan/pipeline/pipeline_pass.hpp>
+#include <ostrakon/plan/passes/reduction_pass.hpp>
+#include <ostrakon/plan/passes/show_pass.hpp>
+#include <ostrakon/plan/passes/state_buffers.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/passes/sums_pass.hpp>
+#include <ostrakon/plan/passes/tape.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/update_pass.hpp>
 
 namespace ostrakon::plan {
 

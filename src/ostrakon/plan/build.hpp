@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <limits>
-#include <ostrakon/plan/pipeline_schedule.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/pipeline_schedule.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 
 namespace ostrakon::plan {
 

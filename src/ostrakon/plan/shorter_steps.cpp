@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/stages.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
 
 namespace ostrakon::plan {
 namespace {

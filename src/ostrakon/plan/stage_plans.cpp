@@ -8,12 +8,12 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/plan/build.hpp>
-#include <ostrakon/plan/deferral.hpp>
-#include <ostrakon/plan/levels.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
-#include <ostrakon/plan/pipeline_schedule.hpp>
-#include <ostrakon/plan/tasks.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/ir/pipeline_schedule.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <utility>
 
 namespace ostrakon::plan {

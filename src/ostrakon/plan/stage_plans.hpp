@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/policy.hpp>
-#include <ostrakon/plan/purpose.hpp>
-#include <ostrakon/plan/stages.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/ir/purpose.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <ostrakon/base/shared_memory.hpp>
+#include <ostrakon/base/files/shared_memory.hpp>
 #include <ostrakon/math/portability.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
 #endif

@@ -2,7 +2,7 @@
 #include <ostrakon/runtime/program.hpp>
 
 #include <atomic>
-#include <ostrakon/plan/stage_proof.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <stdexcept>
 #include <utility>
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/report.hpp>
+#include <ostrakon/plan/report/report.hpp>
 
 namespace ostrakon::runtime {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/scaling/json_fields.hpp>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/scaling/json_fields.hpp>

@@ -3,7 +3,7 @@
 
 #include <array>
 #include <ostrakon/base/names.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <vector>
 
 namespace ostrakon::scaling {

@@ -3,7 +3,7 @@
 
 #include <charconv>
 #include <filesystem>
-#include <ostrakon/base/files.hpp>
+#include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/scaling/json_fields.hpp>

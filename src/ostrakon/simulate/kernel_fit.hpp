@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <ostrakon/plan/kernel_work.hpp>
+#include <ostrakon/plan/ir/kernel_work.hpp>
 #include <ostrakon/simulate/machine.hpp>
 #include <string>
 #include <vector>

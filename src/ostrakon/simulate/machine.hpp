@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <ostrakon/plan/kernel_work.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/ir/kernel_work.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <string>
 
 namespace ostrakon::simulate {

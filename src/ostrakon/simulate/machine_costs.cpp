@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/report_text.hpp>
+#include <ostrakon/plan/report/report_text.hpp>
 
 namespace ostrakon::simulate {
 namespace {

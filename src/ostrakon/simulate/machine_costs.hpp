@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 #include <ostrakon/simulate/collectives.hpp>
 #include <ostrakon/simulate/machine.hpp>
 #include <vector>

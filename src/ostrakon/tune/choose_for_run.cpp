@@ -4,7 +4,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/base/input.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/config/deck.hpp>

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/threads.hpp>
-#include <ostrakon/plan/memory_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <utility>
 
 namespace ostrakon::tune {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/policy.hpp>
-#include <ostrakon/plan/purpose.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/ir/purpose.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/step_plan.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/tune/search.hpp>
 #include <vector>
 

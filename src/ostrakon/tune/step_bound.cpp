@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <optional>
-#include <ostrakon/plan/pipeline_schedule.hpp>
+#include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/stages.hpp>
-#include <ostrakon/plan/tasks.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
 
 namespace ostrakon::tune {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/description.hpp>
-#include <ostrakon/plan/policy.hpp>
-#include <ostrakon/plan/timing.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/timing/timing.hpp>
 
 namespace ostrakon::tune {
 

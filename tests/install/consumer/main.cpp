@@ -4,7 +4,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdio>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 
 int main(int argc, char** argv) {
   Kokkos::ScopeGuard kokkos(argc, argv);

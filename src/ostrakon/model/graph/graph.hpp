@@ -11,8 +11,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <ostrakon/plan/kernel_work.hpp>
-#include <ostrakon/plan/phase.hpp>
+#include <ostrakon/plan/ir/kernel_work.hpp>
+#include <ostrakon/plan/ir/phase.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
-#include <ostrakon/math/attention.hpp>
+#include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/gemm.hpp>
-#include <ostrakon/math/head_norm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
-#include <ostrakon/math/rotary.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/run_of_rows.hpp>

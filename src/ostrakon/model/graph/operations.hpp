@@ -84,7 +84,7 @@ class Operations {
   // mlp_e(n)). Rows are copied, sorted by expert, and each expert multiplies its run of copies: no
   // row is dropped, and the size of every array follows from the shape of the leaf. A row's result
   // depends on no other row, and an expert's gradient of a leaf on none outside of the leaf; see
-  // math/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are Experts::name + ".experts.3"
+  // math/products/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are Experts::name + ".experts.3"
   // + `layer`.
 
   /// Routes rows of x by x W^T, in compute_t<T> like all that follows from it up to the weights;

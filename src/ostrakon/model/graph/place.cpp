@@ -5,7 +5,7 @@
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/place_check.hpp>
-#include <ostrakon/plan/placement.hpp>
+#include <ostrakon/plan/memory/placement.hpp>
 #include <stdexcept>
 #include <utility>
 

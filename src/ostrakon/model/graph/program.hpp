@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/model/graph/graph.hpp>
-#include <ostrakon/plan/description.hpp>
+#include <ostrakon/plan/ir/description.hpp>
 #include <set>
 #include <vector>
 

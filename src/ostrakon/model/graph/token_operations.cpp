@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/gemm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The queries of attention, and the blocks of queries of the product form: the operands of a block,
+// and the order of the blocks.
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <utility>
+
+namespace ostrakon::math {
+
+/// The runs of queries of a part, or one range of queries.
+class QueryRuns {
+ public:
+  explicit QueryRuns(const AttentionQueries& queries)
+      : sequence_(queries.sequence), part_(queries.part) {}
+  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
+      : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
+  /// Queries from position `begin` on, stored from the first of `rows` rows on.
+  static QueryRuns from(std::int64_t tokens, std::int64_t begin, std::int64_t count,
+                        std::int64_t rows) {
+    QueryRuns runs(tokens, begin, begin + count);
+    runs.range_.row = 0;
+    runs.rows_ = rows;
+    return runs;
+  }
+
+  /// Rows, and pieces, of each sequence.
+  std::int64_t rows() const { return rows_ > 0 ? rows_ : sequence_.part_tokens(); }
+  std::int64_t pieces() const { return sequence_.pieces; }
+  std::int64_t runs_of_piece() const { return sequence_.piece_runs(); }
+  std::int64_t runs() const { return pieces() * runs_of_piece(); }
+  KOKKOS_INLINE_FUNCTION TokenRun run(std::int64_t index) const {
+    return is_range_ ? range_ : sequence_.run(part_, index);
+  }
+  void check(const AttentionShape& shape) const {
+    require(sequence_.tokens == shape.tokens && sequence_.pieces >= 1 && 0 <= part_ &&
+                part_ < sequence_.parts && sequence_.tokens % sequence_.cuts() == 0 &&
+                (sequence_.cuts() == 1 || sequence_.piece_tokens() % 2 == 0),
+            "attention: queries of part ", part_, " of ", sequence_.parts, ", with ",
+            sequence_.pieces, " pieces each of ", sequence_.tokens, " tokens, of sequences of ",
+            shape.tokens, " tokens");
+    require(
+        0 <= range_.position && range_.count >= 0 && range_.position + range_.count <= shape.tokens,
+        "attention: queries [", range_.position, ", ", range_.position + range_.count, ") of ",
+        shape.tokens, " tokens");
+  }
+
+ private:
+  SequenceParts sequence_;
+  std::int64_t part_ = 0;
+  TokenRun range_;
+  bool is_range_ = false;
+  std::int64_t rows_ = 0;  // 0: the rows of a part
+};
+
+/// Number of queries whose scores exist at a time. Smaller blocks waste less above the diagonal;
+/// larger ones make better matrix products, above all on a device, which products of few rows leave
+/// mostly idle.
+constexpr std::int64_t attention_query_block_of(KernelForm form) {
+  return is_of_device(form) ? 512 : 64;
+}
+constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_form);
+
+/// Number of key/value heads in one batched product: one on a host, so that the scores stay in
+/// cache; all on a device, so that it has enough work.
+inline std::int64_t attention_heads_at_once(const AttentionShape& shape,
+                                            KernelForm form = kernel_form) {
+  return is_of_device(form) ? shape.kv_heads : 1;
+}
+
+/// Adjacent key/value heads of a sequence.
+struct AttentionHeads {
+  std::int64_t sequence;
+  std::int64_t kv_head, count;
+};
+
+/// One query head of each of some key/value heads, one block of queries [begin, end). Query heads
+/// that share key/value heads are processed one after the other, which fixes the order in which
+/// their gradients are added.
+struct AttentionBlock : AttentionHeads {
+  std::int64_t row;         ///< row of the first query in the sequence
+  std::int64_t begin, end;  ///< positions of the queries; keys are [0, end)
+  std::int64_t member;      ///< index of the query head in its group
+  bool is_first;            ///< whether it is the first block of these key/value heads
+
+  std::int64_t queries() const { return end - begin; }
+};
+
+/// Returns the operands of a block: the columns of its heads.
+class AttentionOperands {
+ public:
+  /// `query_rows`: number of rows of each sequence.
+  AttentionOperands(const AttentionShape& shape, std::int64_t query_rows)
+      : shape_(shape), query_rows_(query_rows), group_(shape.heads / shape.kv_heads) {}
+
+  std::int64_t query_stride() const { return group_ * shape_.head_width; }
+
+  std::int64_t query_head(const AttentionBlock& block) const {
+    return block.kv_head * group_ + block.member;
+  }
+  /// Returns the block's queries in q, or its rows of out.
+  template <class T>
+  Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
+    return heads(query_rows(x, block), query_head(block), group_, block.count);
+  }
+  /// Returns the block's rows with the columns of all heads.
+  template <class T>
+  View<T**> query_rows(const View<T**>& x, const AttentionBlock& block) const {
+    const std::int64_t row = block.sequence * query_rows_ + block.row;
+    return x.row_range(row, row + block.queries());
+  }
+  template <class T>
+  Batch<T> keys(const View<T**>& kv, const AttentionBlock& block) const {
+    return heads(key_rows(kv, block), block.kv_head, 1, block.count);
+  }
+  template <class T>
+  Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
+    return heads(key_rows(kv, block), shape_.kv_heads + block.kv_head, 1, block.count);
+  }
+  /// Return the key heads, and value heads, of all tokens of the sequence.
+  template <class T>
+  View<T**> all_keys(const View<T**>& kv, const AttentionHeads& heads) const {
+    return all_tokens(kv, heads, heads.kv_head);
+  }
+  template <class T>
+  View<T**> all_values(const View<T**>& kv, const AttentionHeads& heads) const {
+    return all_tokens(kv, heads, shape_.kv_heads + heads.kv_head);
+  }
+  /// Returns the elements from the block's first query and head on; heads are log_sum_exp_stride()
+  /// apart.
+  template <class T>
+  View<T*> log_sum_exp(View<T*> all, const AttentionBlock& block) const {
+    return all.range((block.sequence * shape_.heads + query_head(block)) * query_rows_ + block.row,
+                     all.size());
+  }
+  std::int64_t log_sum_exp_stride() const { return group_ * query_rows_; }
+
+ private:
+  template <class T>
+  View<T**> key_rows(const View<T**>& kv, const AttentionBlock& block) const {
+    const std::int64_t row = block.sequence * shape_.tokens;
+    return kv.row_range(row, row + block.end);
+  }
+
+  /// Returns `count` heads of the rows x, `apart` heads from one to the next.
+  template <class T>
+  Batch<T> heads(const View<T**>& x, std::int64_t first, std::int64_t apart,
+                 std::int64_t count) const {
+    return Batch<T>::of_columns(x.column_range(first * shape_.head_width, x.columns()),
+                                shape_.head_width, apart * shape_.head_width, count);
+  }
+
+  template <class T>
+  View<T**> all_tokens(const View<T**>& kv, const AttentionHeads& heads, std::int64_t head) const {
+    const std::int64_t row = heads.sequence * shape_.tokens;
+    return kv.row_range(row, row + shape_.tokens)
+        .column_range(head * shape_.head_width, (head + heads.count) * shape_.head_width);
+  }
+
+  AttentionShape shape_;
+  std::int64_t query_rows_;
+  std::int64_t group_;
+};
+
+/// Runs body(heads) for all key/value heads of all sequences.
+template <class Body>
+void for_each_attention_heads(const AttentionShape& shape, const Body& body) {
+  const std::int64_t at_once = attention_heads_at_once(shape);
+  for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence)
+    for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; kv_head += at_once)
+      body(AttentionHeads{sequence, kv_head, at_once});
+}
+
+/// Runs body(row, begin, end) for blocks of queries [begin, end), the first at row `row`, of `runs`
+/// runs, run_of(index), which are ordered by position. The last block comes first: in backward the
+/// block that sees the most keys writes the gradients that the others add to.
+template <class RunOf, class Body>
+void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& body) {
+  for (std::int64_t r = runs - 1; r >= 0; --r) {
+    const TokenRun run = run_of(r);
+    for (std::int64_t end = run.position + run.count; end > run.position;) {
+      const std::int64_t begin =
+          std::max(run.position, (end - 1) / attention_query_block * attention_query_block);
+      body(run.row + begin - run.position, begin, end);
+      end = begin;
+    }
+  }
+}
+
+/// Runs body(block) for all blocks of these heads.
+template <class RunOf, class Body>
+void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
+                              std::int64_t runs, const RunOf& run_of, const Body& body) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  bool is_first = true;
+  for_each_query_block(runs, run_of, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t member = 0; member < group; ++member)
+      body(AttentionBlock{heads, row, begin, end, member, std::exchange(is_first, false)});
+  });
+}
+
+}  // namespace ostrakon::math

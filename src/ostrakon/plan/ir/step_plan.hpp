@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/names.hpp>
+#include <ostrakon/base/short_vector.hpp>
+#include <ostrakon/plan/ir/axes.hpp>
+#include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kernel_work.hpp>
+#include <ostrakon/plan/ir/layout.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/ir/purpose.hpp>
+#include <ostrakon/plan/ir/space.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::plan {
+
+/// Shards begin at multiples of this many elements of the flat parameter: a multiple of the block
+/// in which norms are summed, so that the blocks don't depend on the number of shards.
+constexpr std::int64_t shard_alignment = 64;
+
+/// What an action does; its `unit` and `micro_batch` say to what.
+enum class Kind : std::uint8_t {
+  begin,   ///< clear the step's sums
+  load,    ///< tokens and targets of a micro-batch, to host memory
+  gather,  ///< all-gather a unit's parameters from their shards
+  forward,
+  recompute,  ///< forward again, for the activations that backward reads
+  backward,
+  keep,              ///< copy the part of gathered parameters that stays after forward
+  release,           ///< end buffers, after other streams have finished using them
+  loss,              ///< add a micro-batch's losses to the step's sums
+  reduce_scatter,    ///< sum a unit's gradients over ranks, keep this rank's part or add it to its
+                     ///< sum over the micro-batches before
+  accumulate,        ///< add one partial sum over micro-batches to another
+  norm,              ///< add the squares of a unit's gradient to the step's sums
+  reduce_sums,       ///< add up the step's sums over ranks where `clip` does not: see Updates
+  clip,              ///< add up the step's sums over ranks; the loss, the norm, the clip
+                     ///< coefficient
+  gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part;
+                     ///< or update directions, of which orthogonalize needs whole matrices
+  direction,         ///< replace the gradients of whole matrices by their momentum
+  orthogonalize,     ///< orthogonalize the whole matrices of which this rank updates a part
+  optimize,          ///< update a unit's parameters
+  verify,            ///< verify an update made before `clip`: if `clip` decides otherwise, restore
+                     ///< the replaced values, and update again as `clip` says, if at all
+  gather_updates,    ///< all-gather updated parameters, in place, where a rank updates fewer than
+                     ///< it stores
+  copy_to_device,    ///< copy between host and device memory: see Action::flats
+  copy_to_host,
+  visit,    ///< show a unit's parameters to the caller (export)
+  send,     ///< send a unit's output, or a gradient, to a neighbouring stage
+  receive,  ///< receive an output, or a gradient, from a neighbouring stage
+  exchange  ///< exchange activations between two phases of a unit's forward, recompute or backward
+};
+constexpr int kinds = static_cast<int>(Kind::exchange) + 1;
+constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
+                                      {Kind::load, "load"},
+                                      {Kind::gather, "gather"},
+                                      {Kind::forward, "forward"},
+                                      {Kind::recompute, "recompute"},
+                                      {Kind::backward, "backward"},
+                                      {Kind::keep, "keep"},
+                                      {Kind::release, "release"},
+                                      {Kind::loss, "loss"},
+                                      {Kind::reduce_scatter, "reduce_scatter"},
+                                      {Kind::accumulate, "accumulate"},
+                                      {Kind::norm, "norm"},
+                                      {Kind::reduce_sums, "reduce_sums"},
+                                      {Kind::clip, "clip"},
+                                      {Kind::gather_gradients, "gather_gradients"},
+                                      {Kind::direction, "direction"},
+                                      {Kind::orthogonalize, "orthogonalize"},
+                                      {Kind::optimize, "optimize"},
+                                      {Kind::verify, "verify"},
+                                      {Kind::gather_updates, "gather_updates"},
+                                      {Kind::copy_to_device, "copy_to_device"},
+                                      {Kind::copy_to_host, "copy_to_host"},
+                                      {Kind::visit, "visit"},
+                                      {Kind::send, "send"},
+                                      {Kind::receive, "receive"},
+                                      {Kind::exchange, "exchange"}};
+constexpr const char* name(Kind kind) { return name_in(kind_names, kind); }
+/// Whether an action of this kind is a collective over parameters, gradients or activations.
+constexpr bool communicates(Kind kind) {
+  return kind == Kind::gather || kind == Kind::reduce_scatter || kind == Kind::gather_gradients ||
+         kind == Kind::gather_updates || kind == Kind::exchange;
+}
+
+/// The queue that an action belongs to. Actions of one stream run one after the other, in plan
+/// order; those of different streams run at the same time unless one waits for the other.
+enum class Stream : std::uint8_t {
+  compute,
+  gather,
+  reduce,
+  upload,    ///< copies from host to device
+  download,  ///< copies from device to host
+  host,      ///< work of the host on its own memory: reads batches, adds up the step's sums over
+             ///< ranks, and updates. Handlers of all other streams may leave work to a device
+  send,      ///< messages to neighbouring stages
+  receive,   ///< messages from neighbouring stages
+  exchange   ///< exchanges of activations within a unit
+};
+constexpr Named<Stream> stream_names[] = {
+    {Stream::compute, "compute"}, {Stream::gather, "gather"},     {Stream::reduce, "reduce"},
+    {Stream::upload, "upload"},   {Stream::download, "download"}, {Stream::host, "host"},
+    {Stream::send, "send"},       {Stream::receive, "receive"},   {Stream::exchange, "exchange"}};
+constexpr const char* name(Stream stream) { return name_in(stream_names, stream); }
+constexpr int streams = 9;
+
+/// What an action uses a buffer for.
+enum class Role : std::uint8_t {
+  batch,
+  parameters,  ///< parameters that a unit computes with: gathered, or the shard itself where it is
+               ///< whole
+  tied_parameters,
+  shard,  ///< this rank's master parameters, or the part that it kept after forward
+  first_moment,
+  second_moment,
+  input,
+  output,
+  saved,
+  deferred,  ///< written by backward for the deferred phases
+  workspace,
+  gradient,  ///< gradient of activations, passed backward
+  parameter_gradients,
+  tied_gradients,
+  gradient_shard,  ///< this rank's part of the gradients summed over ranks
+  packed,          ///< gradients in the dtype in which they are sent
+  source,          ///< source of an accumulation or a copy
+  target,          ///< target of a copy
+  staging,
+  sums,              ///< this rank's sums of the step: on the device, or as copied from there
+  ended,             ///< a buffer that a release ends
+  host_batch,        ///< batch in host memory, as read from files
+  host_sums,         ///< the step's sums on the host, which are added up over ranks
+  handed,            ///< send buffer of an exchange, written by the phase before it
+  exchanged,         ///< result of the first exchange that a phase reads: Phase::reads
+  second_exchanged,  ///< result of the second exchange that a phase reads
+  replaced           ///< values that an update replaces, until it is verified:
+                     ///< StepPlan::replaced_bytes
+};
+constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
+                                      {Role::parameters, "parameters"},
+                                      {Role::tied_parameters, "tied_parameters"},
+                                      {Role::shard, "shard"},
+                                      {Role::first_moment, "first_moment"},
+                                      {Role::second_moment, "second_moment"},
+                                      {Role::input, "input"},
+                                      {Role::output, "output"},
+                                      {Role::saved, "saved"},
+                                      {Role::deferred, "deferred"},
+                                      {Role::workspace, "workspace"},
+                                      {Role::gradient, "gradient"},
+                                      {Role::parameter_gradients, "parameter_gradients"},
+                                      {Role::tied_gradients, "tied_gradients"},
+                                      {Role::gradient_shard, "gradient_shard"},
+                                      {Role::packed, "packed"},
+                                      {Role::source, "source"},
+                                      {Role::target, "target"},
+                                      {Role::staging, "staging"},
+                                      {Role::sums, "sums"},
+                                      {Role::ended, "ended"},
+                                      {Role::host_batch, "host_batch"},
+                                      {Role::host_sums, "host_sums"},
+                                      {Role::handed, "handed"},
+                                      {Role::exchanged, "exchanged"},
+                                      {Role::second_exchanged, "second_exchanged"},
+                                      {Role::replaced, "replaced"}};
+/// Roles of the results of the exchanges that a phase reads, in the order of Phase::reads.
+constexpr Role exchanged_roles[most_reads] = {Role::exchanged, Role::second_exchanged};
+constexpr const char* name(Role role) { return name_in(role_names, role); }
+
+enum class Access : std::uint8_t { read, write, read_write };
+constexpr Named<Access> access_names[] = {
+    {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
+constexpr const char* name(Access access) { return name_in(access_names, access); }
+
+/// What memory is used for, as shown in reports.
+enum class Category : std::uint8_t {
+  parameters,
+  optimizer,
+  gathered,
+  gradients,
+  activations,
+  workspace,
+  staging,
+  other
+};
+constexpr Named<Category> category_names[] = {
+    {Category::parameters, "parameters"},         {Category::optimizer, "optimizer state"},
+    {Category::gathered, "gathered parameters"},  {Category::gradients, "gradients"},
+    {Category::activations, "activations"},       {Category::workspace, "workspace"},
+    {Category::staging, "communication staging"}, {Category::other, "other"}};
+constexpr const char* name(Category category) { return name_in(category_names, category); }
+constexpr int categories = 8;
+
+/// A range of StepPlan::flats: all flat parameters of a unit, or some of them.
+struct FlatRange {
+  int first = 0;
+  int end = 0;
+
+  bool empty() const { return first == end; }
+  int size() const { return end - first; }
+  friend bool operator==(FlatRange a, FlatRange b) { return a.first == b.first && a.end == b.end; }
+};
+
+/// Parameters of a unit that are divided over ranks as one array, padded to equal parts. A unit has
+/// a flat parameter of its frozen parameters, one of its trained ones, or both in this order; an
+/// array of both holds a rank's part of the first, then its part of the second.
+struct FlatParameter {
+  int unit = -1;
+  bool trained = true;
+  std::int64_t elements = 0;  ///< number without padding
+  std::int64_t padded = 0;
+};
+
+struct Buffer {
+  std::string name;
+  std::int64_t bytes = 0;
+  Category category = Category::other;
+  Space space = Space::device;
+  bool persistent = false;  ///< kept from step to step
+  int first = -1;           ///< first and last action that use it
+  int last = -1;
+  // Only buffers of parameters, gradients and moments set the next two members.
+  FlatRange flats;  ///< flat parameters that it holds, one after the other
+  Spans divided;    ///< spans that each of them is divided over
+};
+
+struct Use {
+  Role role = Role::batch;
+  Access access = Access::read;
+  int buffer = -1;
+
+  Use() = default;
+  Use(Role role_of_it, int index, Access how) : role(role_of_it), access(how), buffer(index) {}
+};
+
+struct Action {  // Members are ordered to leave few gaps: a plan has some hundred thousand actions.
+  Kind kind = Kind::begin;
+  Stream stream = Stream::compute;
+  ExchangeKind exchange = ExchangeKind::gather;  ///< exchange: its kind
+  bool converts = false;  ///< gather: the shard has masters, which are converted to the dtype that
+                          ///< is sent
+  bool gradients_opened = false;  ///< backward: adds to the gradients that a tied unit has written
+  bool may_be_empty = false;      ///< exchange: Exchange::may_be_empty
+  bool empty_if_even = false;     ///< exchange: Exchange::empty_if_even
+  int unit = -1;
+  int micro_batch = -1;
+  int phase = -1;  ///< phase, where the unit has several; exchange: the phase before it
+  int peer = -1;   ///< send, receive: the other stage
+  Span span;       ///< communication: its ranks; keep: as many parts as it has ranks
+  /// reduce_scatter: the number of neighbouring ranks whose gradients are summed by one tree; the
+  /// trees' sums are accumulated in order; 0: one tree over all.
+  int tree = 0;
+  std::int64_t elements = 0;       ///< how many are gathered or scattered over the span, or read
+  std::int64_t element_bytes = 0;  ///< bytes of each element, as sent
+  double flops = 0.0;
+  KernelWork work;  ///< forward, recompute, backward: Phase::work
+  /// gather: the one flat parameter that is gathered; if the gathered part is less than the buffer
+  /// will hold, `divided` says what it is divided over: see StepPlan::gathered. A gather without a
+  /// buffer for a rank's own part is in place. Copies and `optimize`: the flat parameter of which
+  /// they take the part that `divided` says, wherever source and target hold it. A copy that names
+  /// none copies a whole buffer to another of the same layout, `elements` of `element_bytes`.
+  FlatRange flats;
+  Spans divided;
+  ShortVector<Use, 3> uses;
+  /// Actions on other streams, earlier in the plan, that must have ended before this one begins.
+  /// Waits that follow from others, or from earlier actions of this stream, are left out.
+  ShortVector<int, 2> waits;
+
+  /// Index of the buffer in this role, or -1.
+  int buffer(Role role) const {
+    for (const Use& used : uses)
+      if (used.role == role) return used.buffer;
+    return -1;
+  }
+  /// For a reduce_scatter: whether it adds to what its gradient_shard holds.
+  bool continues_sum() const;
+};
+
+/// The exchange that a unit asks for after each of its phases; of 0 elements: none. See
+/// exchanges().
+using Exchanges = std::vector<Exchange>;
+
+/// What a plan knows of a unit: its parameters, and where its persistent state is. Buffers are -1
+/// where a plan has none: units without trained parameters have no moments and no gradients.
+struct PlannedUnit {
+  std::string name;
+  int number = -1;                          ///< among all units of the model
+  int tied_to = -1;                         ///< the unit whose parameters it reads besides its own
+  FlatRange flats;                          ///< all of its flat parameters
+  std::int64_t parameter_elements = 0;      ///< number of parameters before padding
+  std::vector<WholeMatrix> whole_matrices;  ///< matrices among its trained parameters, padding
+                                            ///< counted
+  Exchanges forward, backward;              ///< exchanges after its phases; empty: none
+  Layouts layouts;                          ///< layouts of its flat parameters
+  ExpertRoom room;                          ///< as in UnitDescription
+  int forward_phases = 1, backward_phases = 1;
+  int first_of_gradients = 0;                                   ///< as in UnitDescription
+  std::vector<int> recompute_phases;                            ///< phases of forward that a
+                                                                ///< recompute runs; empty: all
+  std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
+  std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
+  bool stays_gathered = false;                      ///< whether parameters stay gathered until
+                                                    ///< their last use in the step
+  int borrowed_from = -1, lent_to = -1;             ///< as in UnitDescription
+  bool lent_has_gradient = false;
+  int masters = -1;  ///< master parameters; -1 also where they are borrowed
+  int working = -1;  ///< copies to compute with; -1: the masters are used
+  int first_moments = -1;
+  /// Second moments, laid out as the first ones but without whole_matrices, whose update rule has
+  /// only one moment. The size is that of the rank with the most; other ranks pack theirs at the
+  /// front.
+  int second_moments = -1;
+  int gradients = -1;  ///< gradients summed over micro-batches and ranks: live from norm to update
+
+  /// The buffer that units compute with, or gather from.
+  int compute() const { return working >= 0 ? working : masters; }
+};
+/// The actions of one step in program order, the same on every rank of a stage, and the buffers
+/// that they use.
+///
+/// Program order is one order in which the step may run. Others follow from streams and waits: an
+/// action *happens before* another if it is earlier on the same stream, or waited for, or happens
+/// before one that does. Program order is also the order of memory: a buffer begins, in whatever
+/// stream, after the compute action that stands before it in the plan, and ends with a compute
+/// action that has waited for all of its uses. So buffers whose lifetimes in the plan are disjoint
+/// are so in any order that the waits allow; prove_memory shows it for each plan.
+struct StepPlan {
+  Purpose purpose = Purpose::train;
+  Grid grid;
+  int stage = 0;  ///< stage of the pipeline that runs this plan
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;  ///< schedule of the pipeline
+  Layouts layouts;  ///< layouts of units with parts = 1; PlannedUnit has each unit's own
+  std::vector<FlatParameter> flats;
+  std::vector<PlannedUnit> units;
+  std::int64_t frozen_count = 0;  ///< parameters that are frozen, without padding
+  std::vector<Buffer> buffers;
+  std::vector<Action> actions;
+  int sums = -1;
+  int checkpoint = -1;  ///< copy of all that this rank saves (Policy::checkpoint_staging); -1: none
+
+  /// The trained, or the frozen, flat parameter of a unit; empty where there is none.
+  FlatRange trained(int unit) const;
+  FlatRange frozen(int unit) const;
+
+  /// Elements of flat parameters that a rank has where each is divided over `divided`.
+  std::int64_t elements(FlatRange range, const Spans& divided) const;
+  std::int64_t padded(FlatRange range) const { return elements(range, {}); }
+  /// The first element of a rank's part, counted from the begin of the flat parameter.
+  std::int64_t first_element(int flat, const Spans& divided, int rank) const;
+  /// Offset in elements of a rank's part of a flat parameter in `buffer`, which holds at least that
+  /// part.
+  std::int64_t offset_in(const Buffer& buffer, int flat, const Spans& divided, int rank) const;
+
+  /// The spans that the result of a gather, in the buffer in `role`, is divided over: those that
+  /// the action names, or else those of the buffer.
+  const Spans& gathered(const Action& action, Role role) const {
+    return action.divided.empty() ? buffers[action.buffer(role)].divided : action.divided;
+  }
+
+  /// The spans over which gradients are summed, one after the other: spans of ranks, and the
+  /// micro-batches of a rank. See sum_order.hpp.
+  std::vector<Span> sum_spans() const;
+  /// Returns the spans over which the gradients of a unit's backward are summed, and how.
+  std::vector<SpanSum> span_sums(int unit) const;
+
+  /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
+  /// to ranks that are summed first, as sum_spans() says, so that sums are nodes of one tree.
+  std::int64_t leaf(int rank, std::int64_t micro_batch) const;
+
+  /// Bytes of the values that an update of a unit replaces: a rank's part of the masters, then its
+  /// moments.
+  std::int64_t replaced_bytes(int unit) const;
+
+  /// Returns "gather(block.3)" or "backward(head, micro-batch 2)".
+  std::string describe(const Action& action) const;
+
+  /// Bytes that a rank sends in an action, or in the whole plan: M (n - 1) / n for each collective
+  /// over M bytes in a group of n ranks, and all M of a message to another stage.
+  std::int64_t bytes_sent(const Action& action) const;
+  std::int64_t bytes_sent() const;
+  /// How many of bytes_sent() are not sent where experts get equally many tokens:
+  /// Exchange::empty_if_even.
+  std::int64_t bytes_left_out_if_even() const;
+  double flops() const;
+
+  /// Whether sums over leaves are the same additions on any number of ranks (sums_as_one_rank in
+  /// sum_order.hpp), and none is rounded to be sent.
+  bool sums_in_one_order() const;
+  /// The number of ranks that exchange activations to compute the same samples, if another number
+  /// would give other bits; else 1.
+  int ranks_of_sample() const;
+  /// Whether sums are bit for bit those of one rank: they are made in one order, no sample is
+  /// shared by ranks, and one rank cuts matrix products as tensor ranks do.
+  bool has_the_bits_of_one_rank() const {
+    return sums_in_one_order() && ranks_of_sample() == 1 && grid.tensor() <= layouts.tensor_grain;
+  }
+
+  /// Hash of the actions and buffers, on which ranks have to agree.
+  std::uint64_t hash() const;
+};
+
+/// Writes the plan of one step for `ranks` ranks. A pure function of its arguments.
+///
+/// Flat parameters are padded so that they divide into equal parts of a multiple of 64 elements.
+/// policy.leaves must be a multiple of `ranks`, and `ranks` of policy.shard_group. A unit may be
+/// tied to one before it, and no two to the same. Throws Error where that does not hold, where a
+/// rule for units names none of the model's, and where a limit of gathers is below what one action
+/// needs.
+///
+/// A *visit* is a forward or a backward that needs gathered parameters. Before it, its own gather
+/// is written first if it is not there yet, then those of later visits as Prefetch says and
+/// GatherLimit allows; they wait for the compute action before the visit, so that they run while it
+/// computes, and no earlier. With in_flight_reductions = n, the reduction of a unit's gradients
+/// runs while the next n units compute.
+StepPlan build_step_plan(const ModelDescription& model, int ranks, const Policy& policy,
+                         Purpose purpose);
+
+/// Whether an action computes deferred phases of backward: gradients of parameters.
+bool is_deferred(const StepPlan& plan, const Action& action);
+
+}  // namespace ostrakon::plan

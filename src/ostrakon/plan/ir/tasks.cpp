@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/plan/ir/tasks.hpp>
+
+#include <algorithm>
+#include <map>
+
+namespace ostrakon::plan {
+namespace {
+
+Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turns,
+                     const Layouts& layouts) {
+  const std::vector<Chunk> chunks = chunks_of(model);
+  const int units = static_cast<int>(model.units.size());
+  const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
+  const auto is_trained = [&](int u) {
+    return model.units[u].trained_elements() > 0 && model.units[u].borrowed_from < 0;
+  };
+  // Lent parameters are updated late, as a part of their gradient comes last from another stage.
+  const auto is_early = [&](int u) {
+    return layouts.updates_early && !model.units[u].lent_has_gradient;
+  };
+  std::vector<int> optimistic;
+  for (const bool has_copy : {false, true})
+    for (int u = units - 1; u >= 0 && layouts.updates_optimistically; --u)
+      if (is_trained(u) && model.units[u].whole_matrices.empty() &&
+          model.units[u].lent_has_gradient == has_copy)
+        optimistic.push_back(u);
+  const auto is_optimistic = [&](int u) {
+    return std::find(optimistic.begin(), optimistic.end(), u) != optimistic.end();
+  };
+  std::vector<bool> goes_back;  // per unit: whether it has a backward
+  for (int u = 0; u < units; ++u) goes_back.push_back(has_backward(model, u));
+  std::map<Pass, std::vector<int>> left;  // number of turns left per chunk
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::gradients})
+    left[pass].resize(chunks.size());
+  for (const Turn& turn : turns) ++left[turn.pass][static_cast<std::size_t>(turn.chunk)];
+  Tasks tasks = {{Work::begin}};
+  for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
+    const Turn& turn = turns[t];
+    const auto chunk = static_cast<std::size_t>(turn.chunk);
+    const UnitRange range = chunks[chunk].units;
+    const int micro_batch = turn.micro_batch;
+    if (turn.pass == Pass::forward) {
+      for (int u = range.first; u < range.end; ++u)
+        if (!has_loss(u)) tasks.push_back({Work::forward, u, micro_batch, t});
+      continue;
+    }
+    const bool is_last = --left[turn.pass][chunk] == 0;
+    for (int u = range.end - 1; u >= range.first && goes_back[u]; --u) {
+      if (turn.pass == Pass::backward) {
+        tasks.push_back({Work::backward, u, micro_batch, t});
+        if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
+      }
+      const bool defers = model.units[u].deferred_phases > 0;
+      if (turn.pass != (defers ? Pass::gradients : Pass::backward)) continue;
+      if (defers) tasks.push_back({Work::gradients, u, micro_batch, t});
+      tasks.push_back({Work::reduce, u, micro_batch});
+      if (is_early(u) && is_last && is_trained(u)) tasks.push_back({Work::update, u});
+    }
+  }
+  for (int u : optimistic) tasks.push_back({Work::update, u});
+  tasks.push_back({Work::clip});
+  for (int u : optimistic) tasks.push_back({Work::verify, u});
+  for (int u = 0; u < units; ++u)
+    if (!is_early(u) && !is_optimistic(u) && is_trained(u)) tasks.push_back({Work::update, u});
+  for (int u = 0; u < units; ++u)
+    if (model.units[u].trained_elements() > 0 &&
+        (model.units[u].lent_to >= 0 || model.units[u].borrowed_from >= 0))
+      tasks.push_back({Work::share, u});
+  return tasks;
+}
+
+Tasks evaluation_tasks(const ModelDescription& model, const PipelineSchedule& turns) {
+  const std::vector<Chunk> chunks = chunks_of(model);
+  const int units = static_cast<int>(model.units.size());
+  Tasks tasks = {{Work::begin}};
+  for (int t = 0; t < static_cast<int>(turns.size()); ++t) {
+    const UnitRange range = chunks[static_cast<std::size_t>(turns[t].chunk)].units;
+    const int micro_batch = turns[t].micro_batch;
+    for (int u = range.first; u < range.end; ++u)
+      tasks.push_back({Work::forward, u, micro_batch, t});
+    if (model.has_loss && range.end == units) tasks.push_back({Work::loss, units - 1, micro_batch});
+  }
+  tasks.push_back({Work::clip});
+  return tasks;
+}
+
+/// Returns a task of the same work for each unit.
+Tasks tasks_of_units(const ModelDescription& model, Work work, int micro_batch) {
+  Tasks tasks;
+  for (int u = 0; u < static_cast<int>(model.units.size()); ++u)
+    tasks.push_back({work, u, micro_batch});
+  return tasks;
+}
+
+}  // namespace
+
+std::vector<bool> find_checkpointed(const ModelDescription& model, const Checkpointing& policy) {
+  std::vector<bool> checkpointed(model.units.size(), false);
+  int seen = 0;
+  const std::size_t forwards = model.units.size() - (model.has_loss ? 1 : 0);
+  for (std::size_t u = 0; policy.every > 0 && u < forwards; ++u)
+    if (model.units[u].recomputes) checkpointed[u] = seen++ % policy.every == 0;
+  return checkpointed;
+}
+
+Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineSchedule& turns,
+                 const Layouts& layouts) {
+  switch (purpose) {
+    case Purpose::train:
+      return training_tasks(model, turns, layouts);
+    case Purpose::evaluate:
+      return evaluation_tasks(model, turns);
+    case Purpose::export_parameters:
+      return tasks_of_units(model, Work::show, -1);
+    case Purpose::decode:
+      return tasks_of_units(model, Work::forward, 0);
+  }
+  return {};
+}
+
+}  // namespace ostrakon::plan

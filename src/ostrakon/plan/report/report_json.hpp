@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <iosfwd>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/report.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/report/timelines_json.hpp>
+
+namespace ostrakon::plan {
+
+/// The whole plan as JSON: the report, every buffer with its place in the arena of its space, every
+/// action with the buffers that it uses and the actions that it waits for (as indices). One buffer
+/// or action on a line; names of fields are stable within a `format`. `timed`: all stages, if the
+/// times of their actions are to be written, too.
+void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan& memory,
+                       const MemoryPlan& host_memory, const Report& report,
+                       const TimedStages& timed = {});
+
+}  // namespace ostrakon::plan

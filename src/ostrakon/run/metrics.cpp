@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/metrics.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/base/files/free_name.hpp>
+#include <ostrakon/saving/cut_metrics.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+
+using Row = nlohmann::ordered_json;
+
+namespace {
+
+/// Rounds to four decimals, which are enough to see imbalance.
+double rounded(double share) { return std::round(share * 1e4) / 1e4; }
+
+/// Returns {"max": 1.5, "layers": [[0.5, 1.5], [0.75, 1.25]]}.
+Row row_of(const std::vector<ExpertLoad>& loads) {
+  double most = 0.0;
+  Row layers = Row::array();
+  for (const ExpertLoad& load : loads) {
+    most = std::max(most, load.most);
+    layers.push_back({rounded(load.least), rounded(load.most)});
+  }
+  return {{"max", rounded(most)}, {"layers", layers}};
+}
+
+/// Returns {"max": 3, "layers": [[1, 0], [3, 0.25]]}.
+Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
+  std::int64_t most = 1;
+  Row layers = Row::array();
+  for (const ExpertRoundsTaken& taken : rounds) {
+    most = std::max(most, taken.most);
+    layers.push_back({taken.most, rounded(taken.share_of_more)});
+  }
+  return {{"max", most}, {"layers", layers}};
+}
+
+/// Returns the path of a file after its rows of steps after `last` were removed.
+const std::string& cut(const std::string& path, std::int64_t last) {
+  if (is_plain_file(path)) cut_metrics_after(path, last);
+  return path;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t last) : file_(cut(path, last)) {}
+
+MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
+  Row row = {{"step", metrics.step},
+             {"loss", metrics.loss},
+             {"grad_norm", metrics.grad_norm},
+             {"learning_rate", metrics.learning_rate},
+             {"tokens", metrics.tokens},
+             {"step_seconds", metrics.step_seconds},
+             {"tokens_per_second", metrics.tokens_per_second},
+             {"mfu", metrics.mfu},
+             {"planned_peak_bytes", metrics.planned_peak_bytes},
+             {"peak_bytes", metrics.peak_bytes},
+             {"allocations", metrics.allocations},
+             {"resident_bytes", metrics.resident_bytes}};
+  if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
+  if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
+  if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;
+  if (metrics.update_repeated) row["update_repeated"] = true;
+  if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
+  if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
+  if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
+  return add(row.dump() + "\n");
+}
+
+MetricsFile::Waiting MetricsFile::write(const ValidationMetrics& metrics) {
+  Row row = {{"step", metrics.step}, {"validation_loss", metrics.validation_loss}};
+  if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
+  return add(row.dump() + "\n");
+}
+
+MetricsFile::Waiting MetricsFile::add(std::string row) {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    rows_.push_back(std::move(row));
+  }
+  return flush();
+}
+
+MetricsFile::Waiting MetricsFile::flush() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  try {
+    for (; !rows_.empty(); rows_.pop_front()) file_.append(rows_.front());
+  } catch (const Error& error) {
+    return {rows_.size(), error.what()};
+  }
+  return {};
+}
+
+void MetricsFile::close() {
+  const Waiting waiting = flush();
+  require(waiting.rows == 0, waiting.why, "; its last ",
+          waiting.rows == 1 ? "row is missing" : text(waiting.rows, " rows are missing"));
+  file_.close();
+}
+
+std::string set_metrics_aside(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!is_plain_file(path)) return "";
+  std::error_code problem;
+  const bool is_empty = fs::file_size(path, problem) == 0;
+  require(!problem, "can't look at '", path, "': ", problem.message());
+  if (is_empty) return "";
+  const fs::path from = path;
+  const std::string start = (from.parent_path() / from.stem()).string() + ".previous";
+  const std::string to = free_name(start, from.extension().string());
+  rename_file(path, to);
+  return to;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <ostrakon/base/files/append_file.hpp>
+#include <ostrakon/trainer/expert_counts.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// One row of metrics.jsonl.
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0.0;       ///< nats per token
+  double grad_norm = 0.0;  ///< before clipping
+  double learning_rate = 0.0;
+  std::int64_t tokens = 0;  ///< seen since step 1, including this step
+  double step_seconds = 0.0;
+  double tokens_per_second = 0.0;       ///< all ranks together
+  double mfu = 0.0;                     ///< model flops per second over the ranks' peak
+  bool mfu_uncertain = false;           ///< whether mfu is an upper bound: see PeakRate
+  std::int64_t planned_peak_bytes = 0;  ///< per rank
+  std::int64_t peak_bytes = 0;          ///< as counted, on the rank with the most
+  std::int64_t allocations = 0;         ///< made during this step, on the rank with the most
+  std::int64_t resident_bytes = 0;      ///< maximum so far, on the rank with the most
+  std::optional<double> loss_scale;     ///< loss scale of this step, where gradients are scaled
+  std::string skipped;                  ///< why the update was skipped; empty if it was not
+  bool update_repeated = false;         ///< StepResult::update_repeated
+  std::vector<ExpertLoad> expert_load;  ///< one per layer with experts
+  std::vector<ExpertRoundsTaken> expert_rounds;  ///< one per layer whose experts are shared by
+                                                 ///< ranks
+  std::optional<std::uint64_t> state_digest;
+};
+
+/// A row of metrics.jsonl after a validation.
+struct ValidationMetrics {
+  std::int64_t step = 0;
+  double validation_loss = 0.0;         ///< nats per token
+  std::optional<double> bits_per_byte;  ///< if the data has the lengths of tokens
+};
+
+/// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost
+/// if it is killed. Rows that can't be written because the disk is full wait in memory for the next
+/// try; the file has whole rows only. One rank writes, from any thread.
+class MetricsFile {
+ public:
+  /// Appends to a file, after removing its rows of steps after `last`: see cut_metrics_after.
+  /// Throws Error, naming the path and the reason, where it can't be read or written; no row is
+  /// lost then.
+  explicit MetricsFile(const std::string& path, std::int64_t last = 0);
+
+  struct Waiting {
+    std::size_t rows = 0;
+    std::string why;  ///< the path and the reason; empty if no rows wait
+  };
+  /// Adds a row, and returns what flush() does.
+  Waiting write(const StepMetrics& metrics);
+  Waiting write(const ValidationMetrics& metrics);
+  /// Tries to write waiting rows; returns those that still wait.
+  Waiting flush();
+  /// To be called after the last row: throws Error where not all rows are on the disk. They wait
+  /// then, and a later call tries again.
+  void close();
+
+ private:
+  Waiting add(std::string row);
+
+  std::mutex mutex_;  // held while rows are added or written
+  AppendFile file_;
+  std::deque<std::string> rows_;  // waiting rows
+};
+
+/// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or
+/// "a/metrics.previous-2.jsonl" and so on if that name is taken. Returns the new name; empty if
+/// there is no such file, or it is empty. Throws Error.
+std::string set_metrics_aside(const std::string& path);
+
+}  // namespace ostrakon::train

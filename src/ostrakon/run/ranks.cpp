@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/ranks.hpp>
+
+#include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/trainer/step_size.hpp>
+#include <ostrakon/trainer/threads.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent, bool dry_run) {
+  comm::Communicator world = comm::Communicator::duplicate(parent);
+  comm::require_agreement(world, "ranks have different settings", config::facts_of(settings));
+  world.agree([&] { config::check_ranks(settings, world.size()); });
+  mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group,
+                  static_cast<int>(settings.pipeline));
+  if (!dry_run) world.agree([&] { require_possible_step(settings, mesh); });
+  return mesh;
+}
+
+}  // namespace
+
+Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run) {
+  mesh::Mesh mesh = make_mesh(settings, parent, dry_run);
+  const int matrix_threads = set_matrix_threads(settings, mesh.world());
+  return {std::move(mesh), matrix_threads};
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/resume_loader.hpp>
+
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/saving/continuation.hpp>
+#include <ostrakon/saving/resume_search.hpp>
+#include <ostrakon/trainer/state/skipped_steps.hpp>
+#include <ostrakon/saving/tidy_folder.hpp>
+
+namespace ostrakon::train {
+
+namespace {
+
+std::vector<std::string> changes_since(const config::Settings& settings,
+                                       const checkpoint::Manifest& manifest,
+                                       const std::string& path) {
+  try {
+    return config::differences(
+        settings, config::read_settings(manifest.deck, path, {}, config::DeckUse::model));
+  } catch (const Error&) {
+    return {"(the checkpoint's deck is of another version)"};
+  }
+}
+
+}  // namespace
+
+ResumeLoader::ResumeLoader(const config::Settings& settings, const RunOptions& options,
+                           mesh::Mesh& mesh, const checkpoint::Folder& own, Console& console)
+    : settings_(settings), options_(options), mesh_(mesh), own_(own), console_(console) {}
+
+/// Rank 0 searches; the content of checkpoints is checked when they are opened.
+void ResumeLoader::find() {
+  if (options_.resume == Resume::none) return;
+  std::optional<std::string> asked;
+  if (options_.resume == Resume::path) asked = options_.checkpoint;
+  const FoundCheckpoints found = find_resumable(mesh_, own_, asked);
+  for (const std::string& problem : found.problems) console_.say(text("damaged: ", problem, "\n"));
+  if (!found.note.empty()) console_.say(text("note: ", found.note, "\n"));
+  candidates_ = found.sound;
+  damaged_ = found.damaged;
+  in_folder_ = found.in_folder;
+  if (candidates_.empty() && !damaged_.empty()) refuse_all();
+  if (candidates_.empty()) console_.say("checkpoint\n  none yet: begins at step 1\n\n");
+  if (options_.dry_run && !candidates_.empty())
+    console_.say(text("checkpoint\n  newest                 ", candidates_.front(), "\n\n"));
+}
+
+void ResumeLoader::refuse_all() const {
+  throw AgreedError(text("no checkpoint in ",
+                         options_.resume == Resume::path ? options_.checkpoint : own_.path(),
+                         " can be used; --resume none begins at step 1 and renames them"));
+}
+
+void ResumeLoader::require_none_since(bool is_new_lock) const {
+  mesh_.world().agree([&] {
+    if (!is_new_lock || options_.resume != Resume::automatic) return;
+    require(own_.names().empty(), "another run has saved into ", own_.path(),
+            " since this one looked for checkpoints: start this one again");
+  });
+}
+
+ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
+  std::vector<std::string> notes;
+  ResumeCalls calls;
+  calls.require_fit = [&](const checkpoint::Manifest& manifest, const std::string& path) {
+    require_source(manifest.huggingface_config);
+    notes = require_continuation(settings_, data, manifest, path, options_.allowed);
+  };
+  calls.note_damage = [this](const std::string& path, const AgreedDamage& damage) {
+    note_damage(path, damage);
+  };
+  calls.to_what = " the deck";
+  const RestoredCheckpoint restored = restore_first(mesh_, trainer, candidates_, calls);
+  if (restored.reader == nullptr) refuse_all();
+  const checkpoint::Manifest& manifest = restored.reader->manifest();
+  Loaded loaded;
+  loaded.step = manifest.progress.step;
+  loaded.tokenizer = manifest.tokenizer;
+  loaded.huggingface_config = manifest.huggingface_config;
+  find_place(restored.path, loaded);
+  say_origin(restored.path, manifest, notes);
+  return loaded;
+}
+
+/// Passes over a damaged checkpoint, unless it is the only one that was asked for.
+void ResumeLoader::note_damage(const std::string& path, const AgreedDamage& damage) {
+  if (options_.resume == Resume::path && candidates_.size() == 1) throw damage;
+  console_.say(text("damaged: ", damage.what(), "\n"));
+  damaged_.push_back(path);
+}
+
+/// Requires that the run resumes with the model that it began with.
+void ResumeLoader::require_source(const std::string& huggingface_config) const {
+  if (huggingface_config.empty()) return;
+  checkpoint::require_same_model(
+      checkpoint::parse_huggingface_config(huggingface_config, "config.json kept in it"),
+      settings_.model, settings_.training.sequence_length);
+}
+
+/// Rank 0 decides, as on other hosts the output folder may not be visible.
+void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
+  comm::Communicator& world = mesh_.world();
+  mesh::agree_by_name(world, [&] {
+    if (!console_.is_root()) return;
+    loaded.is_own = is_in_folder(path, own_);
+    loaded.is_saved = loaded.is_own && own_.note_sound(path);
+  });
+  world.broadcast(&loaded.is_own, sizeof loaded.is_own, 0);
+  world.broadcast(&loaded.is_saved, sizeof loaded.is_saved, 0);
+}
+
+void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifest& manifest,
+                              const std::vector<std::string>& notes) const {
+  std::vector<std::string> all = notes;
+  const std::int64_t skipped = manifest.progress.skipped_in_a_row;
+  if (skipped >= SkippedSteps::least_ruined)
+    all.push_back(
+        text("the last ", skipped, " steps before it were skipped: its parameters may be ruined"));
+  std::string words =
+      text("checkpoint\n  resumes from           ", path, ", step ", manifest.progress.step, " of ",
+           settings_.training.steps, ", saved by ", manifest.ranks,
+           manifest.ranks == 1 ? " rank" : " ranks", "\n", note_lines(all));
+  if (console_.is_root()) {
+    const char* title = "  the deck says now      ";
+    for (const std::string& one : changes_since(settings_, manifest, path)) {
+      words += title + one + "\n";
+      title = "                         ";
+    }
+  }
+  console_.say(words + "\n");
+}
+
+void ResumeLoader::tidy(const Loaded& loaded) const {
+  std::optional<std::int64_t> restored;
+  if (loaded.is_saved && in_folder_) restored = loaded.step;
+  for (const std::string& line : tidy_folder(own_, damaged_, restored)) console_.say(line + "\n");
+  if (options_.resume != Resume::none) return;
+  const std::string aside = own_.set_aside();
+  if (!aside.empty())
+    console_.say(text("checkpoints of an earlier run are in ", aside, " now\n\n"));
+}
+
+}  // namespace ostrakon::train

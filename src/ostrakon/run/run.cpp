@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/run.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/timing.hpp>
+#include <ostrakon/data/tokenizer.hpp>
+#include <ostrakon/run/about_path.hpp>
+#include <ostrakon/run/console.hpp>
+#include <ostrakon/run/initial_weights.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/run/orders.hpp>
+#include <ostrakon/run/ranks.hpp>
+#include <ostrakon/run/resume_loader.hpp>
+#include <ostrakon/run/run_data.hpp>
+#include <ostrakon/run/run_description.hpp>
+#include <ostrakon/run/run_folder.hpp>
+#include <ostrakon/run/run_summary.hpp>
+#include <ostrakon/run/save_policy.hpp>
+#include <ostrakon/saving/save_weights.hpp>
+#include <ostrakon/saving/saver.hpp>
+#include <ostrakon/run/step_recorder.hpp>
+#include <stdexcept>
+
+namespace ostrakon::train {
+namespace {
+
+/// A run from start to end: the order in which everything happens.
+class Run {
+ public:
+  Run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options)
+      : settings_(config::with_absolute_paths(settings)),
+        options_(options),
+        ranks_(make_ranks(settings, parent, options.dry_run)),
+        console_(std::cout, {world().rank() == 0, options.terminal, settings.training.steps,
+                             settings.output.every}),
+        trainer_(make_trainer(settings, ranks_.mesh)),
+        folder_(settings_.output.directory, world(), console_, options.break_lock),
+        saver_(settings_, ranks_.mesh, trainer_),
+        saves_(saver_, console_, timers_, settings_.checkpoint.every, world().size()),
+        resume_(settings_, options_, ranks_.mesh, saver_.folder(), console_),
+        orders_(settings_, world()),
+        recorder_(settings_, trainer_, world(), folder_, console_) {
+    saver_.guard([this] { folder_.check_before_save(); });
+  }
+
+  RunEnd all() {
+    console_.say(describe_run(settings_, ranks_.mesh, trainer_, ranks_.matrix_threads));
+    if (!options_.dry_run) trainer_.require_memory();
+    data_ = open_run_data(settings_, trainer_.settings().loss, options_, world(), console_);
+    tokenizer_ = data_.training->tokenizer();
+    saver_.describe_data(data_.training->identity());
+    if (!options_.dry_run) about_output([this] { folder_.lock_if_there(); });
+    resume_.find();
+    std::unique_ptr<checkpoint::ParameterSource> weights;
+    if (!resume_.has_found()) weights = open_weights();
+    if (options_.dry_run) {
+      console_.say("dry run: nothing was allocated\n");
+      return RunEnd::done;
+    }
+    if (stops_before_first_step()) return RunEnd::stopped;
+    about_output([this] { resume_.require_none_since(folder_.make()); });
+    trainer_.allocate();
+    recorder_.find_peak();
+    const ResumeLoader::Loaded from = begin_state(std::move(weights));
+    time_actions();
+    about_output([&] { open_output(from); });
+    if (stops_before_first_step()) return RunEnd::stopped;
+    RunEnd end = RunEnd::done;
+    try {
+      end = train();
+    } catch (const AgreedError& error) {
+      console_.end_line();
+      keep_what_was_learned(error.what());
+      throw;
+    }
+    if (end == RunEnd::done) about_output([this] { save_final_weights(); });
+    const config::TrainingSettings& training = settings_.training;
+    console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh,
+                              training.global_batch_size * training.sequence_length));
+    saves_.require_saved();
+    if (end == RunEnd::done) require_updates();
+    return end;
+  }
+
+ private:
+  comm::Communicator& world() { return ranks_.mesh.world(); }
+
+  template <class Work>
+  void about_output(const Work& work) const {
+    about_path(settings_, "output.directory", work);
+  }
+
+  std::unique_ptr<checkpoint::ParameterSource> open_weights() {
+    return about_path(settings_, "checkpoint.initial_weights", [this] {
+      auto weights =
+          open_initial_weights(settings_, options_, data_.training->tokenizer(), world(), console_);
+      if (weights) {
+        huggingface_config_ = weights->huggingface_config();
+        keep_tokenizer(tokenizer_of(*weights));
+      }
+      return weights;
+    });
+  }
+
+  /// Returns the tokenizer of weights, for which rank 0 reads a file, if there is one. Collective.
+  std::string tokenizer_of(const checkpoint::ParameterSource& weights) {
+    std::string found;
+    world().agree([&] {
+      if (console_.is_root()) found = weights.tokenizer();
+    });
+    found = world().broadcast(found, 0);
+    return found.empty() ? data::unknown_tokenizer : found;
+  }
+
+  /// Keeps the tokenizer that the weights were trained with, if the data are synthetic and have
+  /// none.
+  void keep_tokenizer(const std::string& of_weights) {
+    if (tokenizer_ == data::no_tokenizer) tokenizer_ = of_weights;
+  }
+
+  /// Whether a stop is requested before anything is computed: then there is nothing to save.
+  bool stops_before_first_step() {
+    const bool stops = orders_.wants_stop(steps_done_ < settings_.training.steps);
+    if (stops)
+      console_.say(
+          "stopped before the first step, as requested by a signal: there is nothing to save\n");
+    return stops;
+  }
+
+  ResumeLoader::Loaded begin_state(std::unique_ptr<checkpoint::ParameterSource> weights) {
+    const config::ScopedTimer timer(timers_, "initialize");
+    if (!resume_.has_found()) {
+      trainer_.initialize(weights.get());
+      return {};
+    }
+    ResumeLoader::Loaded from = resume_.load(trainer_, data_.training->identity());
+    steps_done_ = from.step;
+    huggingface_config_ = from.huggingface_config;
+    keep_tokenizer(from.tokenizer);
+    if (from.is_saved) saves_.note_saved(from.step);
+    return from;
+  }
+
+  void time_actions() {
+    trainer_.observe([this](const plan::Action& action, bool begins) {
+      if (begins)
+        timers_.start(plan::name(action.kind));
+      else
+        timers_.stop(plan::name(action.kind));
+    });
+    if (trainer_.streams() != runtime::Streams::threads) return;
+    trainer_.observe_runs([this](const runtime::Program& program) { time_host(program); });
+  }
+
+  /// Times the host's work for the whole step on its own thread, which the other observer does not
+  /// see.
+  void time_host(const runtime::Program& program) {
+    const std::vector<plan::Action>& actions = program.plan.actions;
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const bool is_of_step = actions[a].stream == plan::Stream::host && actions[a].unit < 0;
+      if (!is_of_step || actions[a].kind == plan::Kind::begin) continue;
+      const runtime::ActionTime& time = trainer_.action_times()[a];
+      timers_.add(plan::name(actions[a].kind), time.end - time.begin);
+    }
+  }
+
+  void open_output(const ResumeLoader::Loaded& from) {
+    const std::vector<plan::StageSummary> stages = summarize_stages(ranks_.mesh, trainer_);
+    world().agree([&] {
+      if (!console_.is_root()) return;
+      resume_.tidy(from);
+      folder_.open_metrics(from.step, from.is_own);
+      folder_.write_file("deck.yaml", config::write_deck(settings_));
+      folder_.write_file("plan.json", plan_json(settings_, ranks_.mesh, trainer_, stages));
+      recorder_.trace().open(folder_.file("trace.json"));
+      folder_.keep_earlier_weights();
+    });
+  }
+
+  RunEnd train() {
+    const config::TrainingSettings& training = settings_.training;
+    console_.say("training\n");
+    if (steps_done_ == training.steps)
+      console_.say(text("  all ", training.steps, " steps of training.steps are done already\n"));
+    if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
+    world().barrier();
+    recorder_.begin(steps_done_ + 1);
+    const Stopwatch since_start;
+    double longest_step = 0.0;  // seconds, with the work after it
+    StepEnd end;
+    while (steps_done_ < training.steps && !end.is_last) {
+      const Stopwatch clock;
+      take_step(clock);
+      const double to_stop = seconds_to_stop(longest_step, saves_.seconds_to_save());
+      const Orders orders = orders_.take(since_start.seconds(), to_stop, saver_.is_busy());
+      end = end_of_step(steps_done_, training.steps, orders);
+      if (data_.validation.is_due(end)) validate();
+      saves_.after_step(end, orders, [this](bool overlapped) { begin_save(overlapped); });
+      longest_step = std::max(longest_step, clock.seconds());
+      if (!end.is_last) continue;
+      console_.end_line();
+      console_.say(describe_early_end(end, orders, training));
+    }
+    saves_.finish();
+    close_output();
+    return end.stops ? RunEnd::stopped : RunEnd::done;
+  }
+
+  void take_step(const Stopwatch& clock) {
+    StepResult result;
+    {
+      const config::ScopedTimer timer(timers_, "step");
+      result = trainer_.step(*data_.training, steps_done_ + 1);
+    }
+    ++steps_done_;
+    recorder_.record(steps_done_, result, clock.seconds());
+  }
+
+  void validate() {
+    const config::ScopedTimer timer(timers_, "validation");
+    recorder_.record(data_.validation.measure(trainer_, steps_done_));
+  }
+
+  /// Fails at the end of a run that has not changed anything recently. All its state is saved by
+  /// now.
+  void require_updates() {
+    const std::string problem = trainer_.skipped().problem(steps_done_);
+    if (problem.empty()) return;
+    std::string advice = "; the parameters may be ruined";
+    try {
+      const std::vector<std::string> before =
+          console_.is_root() ? saver_.folder().fallbacks() : std::vector<std::string>();
+      if (!before.empty()) advice += text(": resume from ", before.back(), " with other settings");
+    } catch (const Error&) {
+      // The original problem is reported instead.
+    }
+    throw AgreedError(text("training is done, but ", problem, world().broadcast(advice, 0)));
+  }
+
+  void begin_save(bool overlapped) {
+    saver_.begin(trainer_.progress(), tokenizer_, overlapped, huggingface_config_);
+  }
+
+  void close_output() {
+    world().agree([&] {
+      if (!console_.is_root()) return;
+      try {
+        recorder_.close_trace();
+      } catch (const Error&) {
+        folder_.close_metrics();  // if that fails, too, rows are more important
+        throw;
+      }
+      folder_.close_metrics();
+    });
+  }
+
+  void save_final_weights() {
+    const config::ScopedTimer timer(timers_, "save weights");
+    folder_.require_held();
+    const std::string path = folder_.file("weights.h5");
+    save_weights(trainer_, world(), path,
+                 {config::write_deck(settings_), steps_done_, tokenizer_, huggingface_config_},
+                 [this] { folder_.check(); });
+    console_.say(text("weights are in ", path, "\n"));
+  }
+
+  /// Saves results after a failure for the reason `why`, which the caller reports: no error here
+  /// may hide it.
+  void keep_what_was_learned(const std::string& why) {
+    if (!folder_.is_held()) return;
+    if (saver_.is_saving()) saves_.finish();
+    try {
+      close_output();
+    } catch (const AgreedError& error) {
+      if (error.what() != why) console_.say(text(error.what(), "\n"));
+    }
+    // A failed step may have damaged the weights.
+    if (steps_done_ == 0 || !trainer_.is_intact()) return;
+    try {
+      save_final_weights();
+    } catch (const AgreedError& error) {
+      console_.say(text("weights could not be saved: ", error.what(), "\n"));
+    }
+  }
+
+  const config::Settings settings_;
+  const RunOptions options_;
+  Ranks ranks_;
+  Console console_;
+  Trainer trainer_;
+  config::Timers timers_;
+  RunData data_;
+  RunFolder folder_;
+  Saver saver_;
+  SavePolicy saves_;
+  ResumeLoader resume_;
+  OrderTaker orders_;
+  StepRecorder recorder_;
+  std::int64_t steps_done_ = 0;
+  std::string tokenizer_;           // tokenizer of the parameters
+  std::string huggingface_config_;  // configuration of the model that the run began with; empty:
+                                    // not known
+};
+
+}  // namespace
+
+RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
+  if (!settings.choose.empty())
+    throw std::logic_error("parallel.choose is of the caller: tune::choose_for_run");
+  return Run(settings, parent, options).all();
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/run/step_recorder.hpp>
+
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/runtime/overlap.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+
+std::int64_t AllocationCounter::take() {
+  const std::int64_t now = runtime::memory_count().all_allocations();
+  return now - std::exchange(before_, now);
+}
+
+StepRecorder::StepRecorder(const config::Settings& settings, Trainer& trainer,
+                           comm::Communicator& world, RunFolder& folder, Console& console)
+    : settings_(settings),
+      trainer_(trainer),
+      world_(world),
+      folder_(folder),
+      console_(console),
+      trace_(settings.output.trace_steps) {}
+
+void StepRecorder::find_peak() {
+  const double given = settings_.runtime.peak_gflops * 1e9;
+  usage_.set_peak(given > 0.0
+                      ? PeakRate(given, PeakRate::Origin::given)
+                      : PeakRate(trainer_.measure_peak_flops(), PeakRate::Origin::measured));
+}
+
+void StepRecorder::begin(std::int64_t first_step) {
+  trace_.begin(first_step, settings_.training.steps, seconds_now());
+  allocations_.take();
+}
+
+void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds) {
+  const StepMetrics metrics = measure(step, result, seconds);
+  folder_.write(metrics);
+  console_.show(metrics);
+  if (!result.skipped.empty()) {
+    console_.end_line();
+    console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
+  }
+  trainer_.skipped().require_updates(step);
+  const runtime::Program& program = trainer_.program(plan::Purpose::train);
+  const std::vector<runtime::ActionTime>& times = trainer_.action_times();
+  if (program.plan.layouts.updates_optimistically)
+    usage_.add_optimistic(result.update_repeated, !result.skipped.empty());
+  usage_.add(metrics.step_seconds, runtime::measure_overlap(program, times));
+  trace_.record(step, program, times, world_);
+  tell_of_trace();
+}
+
+void StepRecorder::close_trace() {
+  trace_.close();
+  tell_of_trace();
+}
+
+void StepRecorder::tell_of_trace() {
+  const bool waits = !trace_.why().empty();
+  if (waits == std::exchange(trace_waits_, waits)) return;
+  console_.end_line();
+  console_.say(
+      waits ? text("  ", trace_.why(), "; the trace waits in memory until it can be written\n")
+            : text("  '", folder_.file("trace.json"), "' has all of the trace again\n"));
+}
+
+void StepRecorder::record(const ValidationMetrics& metrics) {
+  folder_.write(metrics);
+  console_.show(metrics);
+}
+
+/// Returns the metrics of a step, with maxima over ranks: a guarantee holds for all ranks or not at
+/// all.
+StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, double seconds) {
+  const config::TrainingSettings& training = settings_.training;
+  const std::int64_t tokens = training.global_batch_size * training.sequence_length;
+  double most[] = {static_cast<double>(runtime::memory_count().peak_bytes),
+                   static_cast<double>(allocations_.take()),
+                   static_cast<double>(runtime::peak_resident_bytes()), seconds,
+                   static_cast<double>(trainer_.planned_peak_bytes())};
+  world_.maximum(most, 5);
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = result.loss;
+  metrics.grad_norm = result.grad_norm;
+  metrics.learning_rate = result.learning_rate;
+  metrics.tokens = trainer_.progress().samples * training.sequence_length;
+  metrics.step_seconds = most[3];
+  metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
+  metrics.mfu = usage_.peak().utilization(trainer_.model_flops() / most[3]);
+  metrics.mfu_uncertain = usage_.peak().is_uncertain();
+  metrics.planned_peak_bytes = static_cast<std::int64_t>(most[4]);
+  metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
+  metrics.allocations = static_cast<std::int64_t>(most[1]);
+  metrics.resident_bytes = static_cast<std::int64_t>(most[2]);
+  if (result.loss_scale != 1.0) metrics.loss_scale = result.loss_scale;
+  metrics.skipped = result.skipped;
+  metrics.update_repeated = result.update_repeated;
+  metrics.expert_load = result.expert_load;
+  metrics.expert_rounds = result.expert_rounds;
+  const std::int64_t digest_every = settings_.output.digest_every;
+  if (digest_every > 0 && step % digest_every == 0) metrics.state_digest = trainer_.state_digest();
+  return metrics;
+}
+
+}  // namespace ostrakon::train

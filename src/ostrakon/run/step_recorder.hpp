@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/run/console.hpp>
+#include <ostrakon/run/metrics.hpp>
+#include <ostrakon/run/run_folder.hpp>
+#include <ostrakon/run/trace_recorder.hpp>
+#include <ostrakon/trainer/trainer.hpp>
+#include <ostrakon/run/usage_summary.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// Counts allocations from one step's end to the next.
+class AllocationCounter {
+ public:
+  AllocationCounter() { take(); }
+  /// Allocations since the last call, or since the counter was made.
+  std::int64_t take();
+
+ private:
+  std::int64_t before_ = 0;
+};
+
+/// Records steps: rows of metrics.jsonl, lines on the console, trace.json, and sums for the end of
+/// the run.
+class StepRecorder {
+ public:
+  StepRecorder(const config::Settings& settings, Trainer& trainer, comm::Communicator& world,
+               RunFolder& folder, Console& console);
+
+  TraceRecorder& trace() { return trace_; }
+  UsageSummary& usage() { return usage_; }
+
+  /// Sets the peak rate for MFU: runtime.peak_gflops or, if that is 0, a measurement: see
+  /// Trainer::measure_peak_flops. Collective.
+  void find_peak();
+  /// To be called before the first step of this process.
+  void begin(std::int64_t first_step);
+  /// Records a step that the trainer has just done, in `seconds` on this rank. Collective; throws
+  /// AgreedError where output can't be written, replicas differ, or too many steps in a row have
+  /// changed nothing.
+  void record(std::int64_t step, const StepResult& result, double seconds);
+  /// Records a validation. Collective; throws AgreedError.
+  void record(const ValidationMetrics& metrics);
+  /// Closes the trace: see TraceRecorder. On rank 0; throws Error.
+  void close_trace();
+
+ private:
+  void tell_of_trace();
+  StepMetrics measure(std::int64_t step, const StepResult& result, double seconds);
+
+  const config::Settings& settings_;
+  Trainer& trainer_;
+  comm::Communicator& world_;
+  RunFolder& folder_;
+  Console& console_;
+  AllocationCounter allocations_;
+  TraceRecorder trace_;
+  UsageSummary usage_;
+  bool trace_waits_ = false;  // whether the user was told that the trace waits for disk space
+};
+
+}  // namespace ostrakon::train

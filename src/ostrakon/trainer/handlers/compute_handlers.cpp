@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/handlers/compute_handlers.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/trainer/handlers/unit_buffers.hpp>
+
+namespace ostrakon::train {
+
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
+                                 const TrainerSettings& settings, const Handovers& handovers,
+                                 Diagnosis* diagnosis)
+    : context_(context),
+      model_(layout.model()),
+      handovers_(handovers),
+      diagnosis_(diagnosis),
+      counts_(model_.description()),
+      output_terms_(settings.leaf_terms() / settings.tensor_ranks),
+      step_terms_(settings.step_terms()),
+      samples_(settings.micro_batch_size),
+      parts_(settings.parts) {
+  for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
+}
+
+void ComputeHandlers::install(runtime::Executor& executor) {
+  for (Kind kind : {Kind::forward, Kind::recompute})
+    executor.on(kind, [this](const ActionBuffers& buffers) { forward(buffers); });
+  executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
+  executor.on(Kind::loss, [this](const ActionBuffers& buffers) { add_losses(buffers); });
+  executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
+}
+
+/// Returns the unit's buffers, with the rank's places in the grid.
+model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffers) const {
+  const plan::StepPlan& plan = context_.plan();
+  const plan::PlannedUnit& unit = plan.units[buffers.action.unit];
+  const auto neighbours = [&](int count) {
+    return plan.grid.place(context_.rank, plan::Span{plan::Axis::shard, count});
+  };
+  model::UnitBuffers<void> own = unit_buffers<void>(buffers, plan, unit.tied_to);
+  own.part = neighbours(parts_);
+  own.tensor_rank = plan.grid.place(context_.rank, plan::Axis::tensor);
+  own.expert_rank =
+      std::int64_t{neighbours(unit.layouts.parts)} * plan.grid.tensor() + own.tensor_rank;
+  own.hands_nothing = handovers_.empty(buffers.action);
+  if (own.hands_nothing != nullptr) *own.hands_nothing = false;
+  return own;
+}
+
+void ComputeHandlers::forward(const ActionBuffers& buffers) {
+  const plan::PlannedUnit& unit = context_.plan().units[buffers.action.unit];
+  model::UnitBuffers<void> own = buffers_of(buffers);
+  if (buffers.action.buffer(Role::sums) >= 0)
+    own.counts = counts_.of_unit(unit.number, buffers.device_view<std::int64_t>(Role::sums));
+  model_.forward(unit.number, buffers.exec, own);
+}
+
+void ComputeHandlers::backward(const ActionBuffers& buffers) {
+  const plan::Action& action = buffers.action;
+  const plan::PlannedUnit& planned = context_.plan().units[action.unit];
+  const int tied_to = planned.tied_to;
+  model::UnitBuffers<void> unit = buffers_of(buffers);
+  const bool is_last_phase = unit.phase + 1 == planned.backward_phases;
+  const View<float*> own = unit.parameter_gradients;
+  const View<float*> tied = unit.tied_gradients;
+  if (unit.phase == planned.first_of_gradients) {
+    if (own && !action.gradients_opened) clear_gaps(buffers.exec, action.unit, own);
+    if (tied) clear_gaps(buffers.exec, tied_to, tied);
+  }
+  const double scale = context_.result.loss_scale / static_cast<double>(step_terms_);
+  model_.backward(planned.number, buffers.exec, unit, static_cast<float>(scale),
+                  action.gradients_opened);
+  if (!is_last_phase) return;
+  if (planned.number == context_.inject_nonfinite && action.micro_batch == 0 && own)
+    math::fill(buffers.exec, own.range(0, 1), std::numeric_limits<float>::infinity());
+  if (context_.diagnoses) diagnosis_->inspect(buffers, own, tied);
+}
+
+// Clears padding, as it takes part in sums over ranks and in the norm.
+void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradients) {
+  for (const Gap& gap : gaps_[unit]) math::fill(exec, gradients.range(gap.begin, gap.end), 0.0f);
+}
+
+/// Returns how many of an action's losses count, from the first on: a leaf's losses are in the
+/// order of samples, and its tensor ranks have equal runs of them.
+std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
+  if (!context_.counted) return output_terms_;
+  const plan::Grid& grid = context_.plan().grid;
+  const std::int64_t leaf = context_.plan().leaf(context_.rank, action.micro_batch);
+  const std::int64_t before = leaf / parts_ * samples_;
+  const std::int64_t samples =
+      std::clamp<std::int64_t>(context_.counted->samples - before, 0, samples_);
+  const std::int64_t terms = output_terms_ * grid.tensor() * samples / samples_;
+  const std::int64_t first = output_terms_ * grid.place(context_.rank, plan::Axis::tensor);
+  return std::clamp<std::int64_t>(terms - first, 0, output_terms_);
+}
+
+void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
+  const std::int64_t terms = counted_terms(buffers.action);
+  if (terms == 0) return;
+  math::add_terms<float>(buffers.exec, buffers.device_view<float>(Role::output).range(0, terms),
+                         buffers.device_view<std::int64_t>(Role::sums));
+}
+
+void ComputeHandlers::show(const ActionBuffers& buffers) {
+  buffers.exec.fence();
+  const plan::StepPlan& plan = context_.plan();
+  const int unit = buffers.action.unit;
+  const View<const float*> both = buffers.device_view<float>(Role::parameters);
+  const std::int64_t frozen = plan.padded(plan.frozen(unit));
+  context_.visitor(plan.units[unit].number, both.range(frozen, both.size()), both.range(0, frozen));
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/handlers/submissions.hpp>
+
+#include <algorithm>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/exact_sum.hpp>
+#include <ostrakon/math/launch_count.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/trainer/handlers/compute_handlers.hpp>
+#include <ostrakon/trainer/distinct_actions.hpp>
+#include <ostrakon/trainer/handlers/handovers.hpp>
+#include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/handlers/update_handlers.hpp>
+
+namespace ostrakon::train {
+namespace {
+
+using plan::Action;
+using plan::Kind;
+using plan::Role;
+using runtime::ActionBuffers;
+
+bool copies(Kind kind) { return kind == Kind::copy_to_device || kind == Kind::copy_to_host; }
+bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
+/// Whether an action waits for another one between streams of the device.
+bool is_wait(const Action& action, const Action& awaited) {
+  return action.stream != awaited.stream && action.stream != plan::Stream::host &&
+         awaited.stream != plan::Stream::host;
+}
+
+void count_units(const runtime::Program& program, Submissions& all) {
+  for (const Action& action : program.plan.actions) {
+    all.copies += copies(action.kind);
+    all.messages += is_message(action.kind);
+    all.collectives += plan::communicates(action.kind) && !is_message(action.kind);
+    for (const int wait : action.waits)
+      all.waits += is_wait(action, program.plan.actions[static_cast<std::size_t>(wait)]);
+  }
+}
+
+/// Replaces handlers that need other ranks or data in memory; counts the kernels that they would
+/// launch.
+class OtherHandlers {
+ public:
+  OtherHandlers(const runtime::Program& program, const ShardLayout& layout)
+      : plan_(program.plan), layout_(layout) {}
+
+  void install(runtime::Executor& executor) {
+    const auto nothing = [](const ActionBuffers&) {};
+    for (const Kind kind :
+         {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device, Kind::copy_to_host,
+          Kind::send, Kind::receive, Kind::gather_updates, Kind::gather_gradients, Kind::visit})
+      executor.on(kind, nothing);
+    const auto one = [](const ActionBuffers&) { math::LaunchCount::takes_one(); };
+    for (const Kind kind : {Kind::begin, Kind::accumulate}) executor.on(kind, one);
+    executor.on(Kind::gather, [](const ActionBuffers& buffers) {
+      if (buffers.action.converts) math::LaunchCount::takes_one();
+    });
+    executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
+    executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) {
+      if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
+      // This kernel is the ordered sum, or the conversion to float after a library has summed in 16
+      // bits.
+      const bool is_ordered = plan_.layouts.summation == plan::Summation::ordered;
+      if (is_ordered || buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
+    });
+    executor.on(Kind::exchange, [](const ActionBuffers& buffers) {
+      if (buffers.action.exchange == plan::ExchangeKind::reduce_scatter)
+        math::LaunchCount::takes_one();
+    });
+    executor.on(Kind::norm, [this](const ActionBuffers& buffers) { norm(buffers); });
+  }
+
+ private:
+  void keep(const Action& action) const {
+    const plan::Buffer& kept = plan_.buffers[static_cast<std::size_t>(action.buffer(Role::shard))];
+    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat) math::LaunchCount::takes_one();
+  }
+  void norm(const ActionBuffers& buffers) const {
+    const auto squares = buffers.device_view<std::int64_t>(Role::sums)
+                             .range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
+    const auto gradients = buffers.device_view<float>(Role::gradient_shard);
+    for (const ElementRange& range : layout_.normed_ranges(buffers.action.unit))
+      math::add_squares<float, OnDevice>(buffers.exec, gradients.range(0, range.end - range.begin),
+                                         squares);
+  }
+
+  const plan::StepPlan& plan_;
+  const ShardLayout& layout_;
+};
+
+}  // namespace
+
+std::optional<Submissions> count_submissions(const runtime::Program& program,
+                                             const ShardLayout& layout,
+                                             const TrainerSettings& settings) {
+  const std::vector<plan::UnitDescription>& units = layout.model().description().units;
+  if (std::any_of(units.begin(), units.end(),
+                  [](const plan::UnitDescription& unit) { return !unit.counts.empty(); }))
+    return std::nullopt;
+  Submissions all;
+  count_units(program, all);
+  const DistinctActions distinct(program, layout, settings);
+  const runtime::Program& counted = distinct.program;
+  StepContext context;
+  context.rank = layout.rank();
+  context.program = &counted;
+  const Handovers handovers(counted);
+  ComputeHandlers compute(context, layout, settings, handovers, nullptr);
+  UpdateHandlers update(context, layout, settings);
+  OtherHandlers others(counted, layout);
+  // Addresses are made up, as nobody dereferences them.
+  auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);  // NOLINT
+  runtime::Executor executor({nowhere, nowhere});
+  compute.install(executor);
+  update.install(executor);
+  others.install(executor);  // also replaces handlers of compute that show results
+  const math::LaunchCount count;
+  all.kernels_of.assign(counted.plan.actions.size(), 0);
+  std::int64_t before = 0;
+  executor.observe([&](const Action& action, bool begins) {
+    if (begins)
+      before = count.launches();
+    else
+      all.kernels_of[static_cast<std::size_t>(&action - counted.plan.actions.data())] =
+          static_cast<int>(count.launches() - before);
+  });
+  executor.run(counted);
+  for (std::size_t a = 0; a < distinct.like.size(); ++a) {
+    const int like = distinct.like[a];
+    if (like >= 0) all.kernels_of[a] = all.kernels_of[static_cast<std::size_t>(like)];
+    all.kernels += all.kernels_of[a];
+  }
+  return all;
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/make_trainer.hpp>
+
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/model/decoder_model.hpp>
+#include <ostrakon/trainer/devices.hpp>
+#include <ostrakon/trainer/threads.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::train {
+namespace {
+
+/// Throws Error, the same on all ranks, where two levels of collectives are required but nodes are
+/// irregular.
+void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
+  const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
+  if (!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group) return;
+  throw AgreedError(
+      text("parallel.hierarchical_collectives = always: the ", mesh.nodes(),
+           " nodes don't have equally many ranks each, numbered one after the other; start ranks "
+           "node by node, the same number on each, or leave it at auto"));
+}
+
+/// Resets the members that the Trainer sets itself, as it takes none from others.
+void leave_to_trainer(plan::Policy& policy) {
+  const plan::Policy unset;
+  policy.shard_group = unset.shard_group;
+  policy.ranks_per_node = unset.ranks_per_node;
+  policy.leaves = unset.leaves;
+  policy.sample_ranks = unset.sample_ranks;
+  policy.tensor_ranks = unset.tensor_ranks;
+  policy.expert_ranks = unset.expert_ranks;
+  policy.stages = unset.stages;
+  policy.moments.count = unset.moments.count;
+  policy.early_updates = unset.early_updates;
+}
+
+}  // namespace
+
+model::LeafShape leaf_shape(const config::Settings& settings) {
+  const config::TrainingSettings& training = settings.training;
+  return {training.micro_batch_size,
+          training.sequence_length,
+          settings.context,
+          training.context_grain,
+          training.leaf == config::Leaf::sequence,
+          settings.tensor,
+          settings.tensor_grain,
+          settings.tensor_chunks,
+          settings.expert,
+          settings.expert_capacity,
+          settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
+          settings.processor.kernels};
+}
+
+std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
+  const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
+  return model::make_decoder(
+      settings.precision.gather, settings.model, leaf_shape(settings), settings.recompute,
+      [rules](const std::string& name) { return optim::is_frozen(rules, name); });
+}
+
+TrainerSettings trainer_settings(const config::Settings& settings) {
+  config::Settings completed = settings;
+  config::complete(completed);
+  TrainerSettings own;
+  own.policy = completed.parallel;
+  own.policy.sum_grain = config::micro_batch_grain(settings.training);  // a grain of whole samples
+  own.optimizer = settings.optimizer;
+  own.schedule = settings.schedule;
+  own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,
+                   settings.stability.outlier_window};
+  own.loss_scale = settings.precision.loss_scale;
+  own.steps = settings.training.steps;
+  own.global_batch_size = settings.training.global_batch_size;
+  own.micro_batch_size = settings.training.micro_batch_size;
+  own.early_updates = settings.early_updates;
+  own.seed = settings.training.seed;
+  own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
+  own.collective_timeout = settings.runtime.collective_timeout;
+  own.pinned_host_memory = settings.pinned_host_memory;
+  own.subnormals = settings.runtime.subnormals;
+  return own;
+}
+
+TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
+  require_regular_nodes(settings, mesh);
+  mesh.world().agree([&] {
+    require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
+  });
+  TrainerSettings own = trainer_settings(settings);
+  leave_to_trainer(own.policy);
+  own.streams = choose_streams(settings, mesh);
+  const ChosenTransport transport = choose_transport(settings, mesh);
+  own.transport = transport.kind;
+  own.shared_device = transport.shared;
+  return own;
+}
+
+Trainer make_trainer(const config::Settings& settings, mesh::Mesh& mesh) {
+  if (settings.processor.kernels != math::kernel_form)
+    throw std::logic_error("a plan for other kernels than this build's can't be run");
+  std::unique_ptr<model::Model> decoder = make_decoder(settings);
+  const TrainerSettings own = trainer_settings(settings, mesh);
+  return Trainer(std::move(decoder), own, mesh);
+}
+
+}  // namespace ostrakon::train

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/trainer/programs.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::train {
+
+/// Bytes that each rank of a host, or of a device, takes of one memory, and that are available to
+/// all of them.
+struct MemoryNeed {
+  std::string where;  ///< " in device memory", or "" if there is one memory
+  std::int64_t planned = 0;
+  std::int64_t process = 0;  ///< memory besides the planned one
+  std::int64_t available = 0;
+  /// Sum over all ranks that share the memory, if they don't all plan the same; else 0.
+  std::int64_t planned_by_all = 0;
+  int of_device = 0;  ///< ranks that share the device whose memory it is; 0: it is the host's
+};
+
+/// Returns the arithmetic of the first of `needs` that is too large for that many ranks of a host;
+/// "" if there is none.
+std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of_host);
+
+/// Throws AgreedError with the arithmetic where the ranks of this rank's host, or those that share
+/// its device, need more memory than is available. `parameters`: elements of the model. Collective.
+void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
+                    mesh::Mesh& mesh);
+
+}  // namespace ostrakon::train

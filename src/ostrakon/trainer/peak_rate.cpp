@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/peak_rate.hpp>
+
+#include <algorithm>
+#include <ostrakon/base/print.hpp>
+#include <vector>
+
+namespace ostrakon::train {
+namespace {
+
+/// Seconds of a product after which no larger one is tried.
+constexpr double long_enough = 0.005;
+
+/// Shorter times are not measured.
+constexpr double clock_tick = 1e-9;
+
+/// While a rate improves by this factor, measuring continues, for so many budgets at most.
+constexpr double better = 1.01;
+constexpr double most_budgets = 3.0;
+
+/// A rate that is this many times an earlier one shows that the earlier one was disturbed.
+constexpr double noticeable = 1.1;
+
+struct Window {
+  std::int64_t side;
+  double spent = 0.0;  ///< seconds, in all products of this side
+
+  double flops() const {
+    const auto n = static_cast<double>(side);
+    return 2.0 * n * n * n;
+  }
+};
+
+}  // namespace
+
+double best_product_rate(std::int64_t largest_side, double budget,
+                         const std::function<double(std::int64_t side)>& seconds_of) {
+  double best = 0.0, total = 0.0, last = 0.0;
+  const auto measure = [&](Window& window) {
+    last = std::max(seconds_of(window.side), clock_tick);
+    window.spent += last;
+    total += last;
+    best = std::max(best, window.flops() / last);
+  };
+  std::vector<Window> windows;
+  for (std::int64_t side = std::min<std::int64_t>(256, largest_side);
+       side <= largest_side && last < long_enough; side *= 2) {
+    seconds_of(side);  // the library initializes itself
+    windows.push_back({side});
+    measure(windows.back());
+  }
+  // Measuring takes at least the budget, and continues while the last half of it still found a
+  // better rate: the machine gets faster, or is seldom undisturbed.
+  constexpr int most = 10000;  // bound if a product takes next to no time
+  double best_before = 0.0, until = 0.5 * budget;
+  for (int i = 0; i < most; ++i) {
+    if (total >= until) {
+      if (until >= budget && (best <= better * best_before || until >= most_budgets * budget))
+        break;
+      best_before = best;
+      until += 0.5 * budget;
+    }
+    measure(*std::min_element(windows.begin(), windows.end(),
+                              [](const Window& a, const Window& b) { return a.spent < b.spent; }));
+  }
+  return best;
+}
+
+double PeakRate::utilization(double step_rate) {
+  if (step_rate > best_) {
+    best_ = step_rate;
+    measured_again_ = false;
+  }
+  return step_rate / best_;
+}
+
+void PeakRate::measure_again(double rate) {
+  if (rate <= best_) return;
+  best_ = rate;
+  measured_again_ = true;
+}
+
+std::string PeakRate::describe() const {
+  const double best = 1e-9 * best_, first = 1e-9 * first_;
+  if (is_uncertain() && origin_ == Origin::given)
+    return print(
+        "runtime.peak_gflops = %.4g is too low, steps reached %.4g GFLOP/s a rank: MFU is an upper "
+        "bound",
+        first, best);
+  if (is_uncertain())
+    return print(
+        "peak at least %.4g GFLOP/s a rank, which steps reached: measured too low, as on a busy "
+        "machine; MFU is an upper bound",
+        best);
+  if (best > noticeable * first)
+    return print(
+        "peak %.4g GFLOP/s a rank, measured after the last step; %.4g at start, as on a busy "
+        "machine: MFU of single steps is up to %.2g times too large",
+        best, first, best / first);
+  return print("peak %.4g GFLOP/s a rank, %s", best,
+               origin_ == Origin::given ? "as runtime.peak_gflops says" : "measured");
+}
+
+}  // namespace ostrakon::train

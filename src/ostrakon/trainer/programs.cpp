@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/programs.hpp>
+
+#include <algorithm>
+#include <ostrakon/math/hash.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/trainer/step_guard.hpp>
+#include <stdexcept>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+void require_same_state(const runtime::Program& one, const runtime::Program& other) {
+  for (std::size_t b = 0; b < one.plan.buffers.size() && one.plan.buffers[b].persistent; ++b)
+    if (other.memory.offsets[b] != one.memory.offsets[b] ||
+        other.host_memory.offsets[b] != one.host_memory.offsets[b])
+      throw std::logic_error("plans of a run place persistent buffers differently");
+}
+
+}  // namespace
+
+const runtime::Program& Programs::of(plan::Purpose purpose) const {
+  return purpose == plan::Purpose::train      ? train
+         : purpose == plan::Purpose::evaluate ? evaluate
+                                              : export_parameters;
+}
+
+std::int64_t Programs::arena_bytes(plan::Space space) const {
+  std::int64_t most = 0;
+  for (const runtime::Program* program : {&train, &evaluate, &export_parameters})
+    most = std::max(
+        most, (space == plan::Space::device ? program->memory : program->host_memory).arena_bytes);
+  return most;
+}
+
+Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
+                       int stage) {
+  const std::vector<plan::UnitRange> chunks =
+      plan::find_chunks(model, ranks / policy.stages, policy);
+  Programs programs;
+  const auto make = [&](plan::Purpose purpose) {
+    std::vector<plan::StepPlan> plans =
+        plan::build_stage_plans(model, chunks, ranks / policy.stages, policy, purpose);
+    if (plans.size() > 1) plan::prove_stages(plans);
+    std::uint64_t& hash = programs.hashes[purpose];
+    for (const plan::StepPlan& plan : plans) hash = math::mix_bits(hash) ^ plan.hash();
+    runtime::Program own = runtime::make_program(plans[static_cast<std::size_t>(stage)]);
+    if (purpose == plan::Purpose::train) {
+      programs.stages = std::move(plans);
+      for (plan::StepPlan& plan : programs.stages) {
+        plan.actions = std::vector<plan::Action>();
+        while (!plan.buffers.empty() && !plan.buffers.back().persistent) plan.buffers.pop_back();
+        plan.buffers.shrink_to_fit();
+      }
+    }
+    return own;
+  };
+  programs.train = make(plan::Purpose::train);
+  programs.evaluate = make(plan::Purpose::evaluate);
+  programs.export_parameters = make(plan::Purpose::export_parameters);
+  require_same_state(programs.train, programs.evaluate);
+  require_same_state(programs.train, programs.export_parameters);
+  return programs;
+}
+
+TrainerSettings for_model(TrainerSettings settings, const model::Model& model) {
+  settings.loss = model.loss_terms();
+  settings.parts = model.parts();
+  settings.pieces = model.pieces();
+  settings.tensor_ranks = model.tensor_ranks();
+  return settings;
+}
+
+TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
+  settings = for_model(std::move(settings), model);
+  plan::Policy& policy = settings.policy;
+  policy.leaves = settings.leaves();
+  policy.sample_ranks = settings.parts;
+  policy.tensor_ranks = settings.tensor_ranks;
+  for (const plan::UnitDescription& unit : model.description().units)
+    policy.expert_ranks = std::max(policy.expert_ranks, unit.parts);
+  policy.sum_grain *= settings.parts;
+  policy.moments.count = optim::moments(settings.optimizer);
+  const plan::GradientUses uses = {
+      settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
+      settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
+  // Before early updates ranks agree at the last batch, which not all stages of a pipeline read.
+  policy.early_updates = settings.early_updates && mesh.pipeline().size() == 1 &&
+                         plan::may_update_early(policy.offload, uses);
+  policy.shard_group = mesh.shard_group().size();
+  policy.stages = mesh.pipeline().size();
+  policy.ranks_per_node = mesh.ranks_per_node();
+  return settings;
+}
+
+int rank_in_plans(mesh::Mesh& mesh) {
+  return mesh.pipeline().rank() * mesh.stage().size() +
+         mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();
+}
+
+}  // namespace ostrakon::train

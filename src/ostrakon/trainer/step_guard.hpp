@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostrakon/base/dtype.hpp>
+#include <ostrakon/checkpoint/manifest.hpp>
+#include <ostrakon/optim/loss_scale.hpp>
+#include <ostrakon/optim/outlier_filter.hpp>
+#include <ostrakon/trainer/state/skipped_steps.hpp>
+#include <ostrakon/trainer/trainer_settings.hpp>
+#include <string>
+
+namespace ostrakon::train {
+
+/// The results of a step that all ranks know after its sums are added over them.
+struct StepSums {
+  double loss = 0.0;                   ///< mean over the global batch; NaN if any term is not
+                                       ///< finite
+  double grad_norm = 0.0;              ///< before clipping; NaN if it is not finite
+  std::int64_t non_finite_losses = 0;  ///< terms of the loss that are not finite
+  bool gradient_is_finite = true;
+};
+
+/// Returns the sums of losses and of squared gradients (step_sums integers, see math/exact_sum.hpp)
+/// as doubles. `terms`: loss terms of a global batch; `loss_scale`: the scale with which gradients
+/// were computed.
+StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale);
+
+/// Whether losses are scaled before backward: if fp16 is computed with or sent.
+constexpr bool scales_loss(DType compute, DType reduce) {
+  return compute == DType::fp16 || reduce == DType::fp16;
+}
+
+/// The decision about a step's update.
+struct Verdict {
+  bool skip_update = false;      ///< whether nothing is updated
+  double gradient_scale = 1.0;   ///< factor of gradients in the update: clipping, and the inverse
+                                 ///< loss scale
+  std::string skipped;           ///< why the update is skipped; empty if that has to be diagnosed
+  bool overflowed = false;       ///< whether it is skipped as the loss scale was too large, which
+                                 ///< is lower now
+  bool needs_diagnosis = false;  ///< whether the gradient is not finite: see judge_gradient
+  std::string error;             ///< why the run has to end; empty: it continues
+};
+
+/// Decides from a step's sums whether its update is made, and how gradients are scaled. It keeps
+/// the state that this depends on: the loss scale, the statistics of outliers and the number of
+/// updates. It does not communicate: all ranks see the same sums and decide alike.
+class StepGuard {
+ public:
+  /// `compute`: dtype of parameters and activations. `updates_early`: before sums are known.
+  StepGuard(const TrainerSettings& settings, DType compute, bool updates_early);
+
+  bool updates_early() const { return updates_early_; }
+
+  /// The factor of the loss of the next step before backward: 1 without fp16.
+  double loss_scale() const;
+  /// The number of updates so far.
+  std::int64_t updates() const { return updates_; }
+  /// The steps since the last update.
+  const SkippedSteps& skipped() const { return skipped_; }
+
+  /// The verdict until a step's sums are known; early updates, which do not wait for them, use it.
+  Verdict before_sums() const;
+  /// Judges step `step`, once a step. Changes the loss scale and the statistics of outliers.
+  Verdict judge(std::int64_t step, const StepSums& sums);
+  /// Continues with the diagnosis that judge() asked for: "the gradient of head is not finite ...".
+  Verdict judge_gradient(std::int64_t step, const std::string& diagnosis) const;
+  /// Notes that the step was not an error.
+  void finish(const Verdict& verdict);
+
+  /// Returns why a run has to end after a validation with these sums; empty: it continues.
+  std::string validation_error(std::int64_t step, const StepSums& sums) const;
+
+  /// Writes its state to a checkpoint's progress, and restores it. restore() throws Error where the
+  /// progress does not fit the settings.
+  void save(checkpoint::Progress& progress) const;
+  void restore(const checkpoint::Progress& progress);
+
+ private:
+  std::string loss_text(const StepSums& sums) const;
+  std::string outlier_text(const optim::OutlierFilter::Verdict& verdict) const;
+  std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
+  std::string changed_parameters() const;
+
+  StabilitySettings settings_;
+  double clip_norm_;
+  std::int64_t step_terms_;
+  const char* term_name_;
+  DType compute_, reduce_;
+  bool updates_early_;
+  bool scales_loss_;
+  optim::LossScale loss_scale_;
+  std::optional<optim::OutlierFilter> outliers_;
+  std::int64_t updates_ = 0;
+  SkippedSteps skipped_;
+};
+
+}  // namespace ostrakon::train

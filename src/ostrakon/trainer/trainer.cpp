@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/random.hpp>
+#include <ostrakon/math/subnormals.hpp>
+#include <ostrakon/math/transfer.hpp>
+#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/trainer/memory_check.hpp>
+#include <ostrakon/trainer/model_description.hpp>
+#include <ostrakon/trainer/node_windows.hpp>
+#include <ostrakon/trainer/product_rate.hpp>
+#include <ostrakon/trainer/program.hpp>
+#include <ostrakon/trainer/warm_up.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+
+using plan::Purpose;
+
+namespace {
+
+/// Throws Error where a rule matches no parameter: it would silently have no effect.
+void require_match(const std::string& pattern, const model::Model& model) {
+  std::string first;
+  for (int u = 0; u < model.units(); ++u)
+    for (const model::Parameter& parameter : model.parameters(u)) {
+      if (plan::matches(pattern, parameter.full_name())) return;
+      if (first.empty()) first = parameter.full_name();
+    }
+  throw Error(text("optimizer.parameters: the pattern '", pattern,
+                   "' matches no parameter of the model, ",
+                   first.empty() ? "which has none" : "the first of which is ", first));
+}
+
+/// Throws Error where the model and the settings contradict each other.
+void require_possible(const TrainerSettings& settings, const model::Model& model) {
+  const std::int64_t samples = model.loss_terms().samples;
+  require(samples == settings.micro_batch_size, "the model is made for leaves of ", samples,
+          " samples, but micro_batch_size is ", settings.micro_batch_size);
+  for (int u = 0; u < model.units(); ++u)
+    for (const model::Parameter& parameter : model.parameters(u))
+      require(parameter.frozen ||
+                  !optim::is_frozen(settings.optimizer.parameters, parameter.full_name()),
+              "optimizer.parameters freezes ", parameter.full_name(),
+              ", which the model trains; expected it to be frozen where the model is made");
+  for (const optim::ParameterRule& rule : settings.optimizer.parameters)
+    require_match(rule.pattern, model);
+}
+
+/// Throws AgreedError where ranks were given different settings or parameters.
+void require_alike(const TrainerSettings& settings, const model::Model& model,
+                   comm::Communicator& world) {
+  comm::require_agreement(world, "ranks have different settings", facts_of(settings));
+  // Parameters may be thousands, so ranks compare one digest, and the parameters only if it
+  // differs.
+  const Facts facts = facts_of(model);
+  const Facts digest = {{"digest", format_hex(math::random_key(0, pack_facts(facts)))}};
+  if (!comm::disagreement(world, digest).empty())
+    comm::require_agreement(world, "ranks have different models", facts);
+}
+
+/// Throws Error unless an exchange is among the ranks that share samples, among tensor ranks, among
+/// the ranks that share the unit's parts, or among the latter two together.
+void require_exchange(const plan::Exchange& exchange, const plan::UnitDescription& description,
+                      int parts, int tensor_ranks) {
+  using plan::ExchangeKind;
+  if (exchange.span.ranks == 1) return;
+  const std::string& unit = description.name;
+  const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
+  const plan::Span of_parts{plan::Axis::shard, description.parts};
+  const plan::Span of_both{plan::Axis::tensor_shard, tensor_ranks * description.parts};
+  require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts ||
+              exchange.span == of_both,
+          "unit ", unit, " exchanges activations over ", exchange.span.ranks,
+          " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
+          " that the model's samples are divided over (Model::parts)",
+          description.parts > 1 ? text(", or the ", description.parts,
+                                       " that share the unit (UnitDescription::parts)")
+                                : "",
+          tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
+                           : "",
+          description.parts > 1 && tensor_ranks > 1 ? ", or both of these" : "");
+  const bool is_float = exchange.element_bytes == sizeof(float);
+  require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
+          "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
+          exchange.element_bytes, " bytes; expected 4, or 2 in a gather");
+}
+
+void require_exchanges(const plan::ModelDescription& model, int parts, int tensor_ranks) {
+  for (const plan::UnitDescription& unit : model.units)
+    for (const plan::Phases* phases : {&unit.forward, &unit.backward, &unit.backward_at_once})
+      for (const plan::Phase& phase : *phases)
+        if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
+}
+
+/// Checks the settings, and adds those that the Trainer sets.
+TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
+                        mesh::Mesh& mesh, std::string& why_no_windows) {
+  require_alike(settings, model, mesh.world());
+  mesh.world().agree([&] {
+    check(settings);
+    require_possible(settings, model);
+  });
+  TrainerSettings completed = complete(settings, model, mesh);
+  FoundWindows found = find_windows(completed.policy.node_windows, mesh);
+  completed.policy.node_windows = found.windows;
+  why_no_windows = std::move(found.why_not);
+  return completed;
+}
+
+Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
+                           mesh::Mesh& mesh) {
+  Programs programs;
+  mesh.world().agree([&] {
+    require_exchanges(model, settings.parts, settings.tensor_ranks);
+    plan::require_tensor_in_node(settings.policy, mesh.nodes(), mesh.ranks_per_node());
+    programs = make_programs(model, mesh.world().size(), settings.policy, mesh.pipeline().rank());
+  });
+  return programs;
+}
+
+}  // namespace
+
+Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
+                 mesh::Mesh& mesh)
+    : settings_(checked(settings, *model, mesh, why_no_windows_)),
+      mesh_(mesh),
+      model_(std::move(model)),
+      description_(describe(*model_, settings_.optimizer)),
+      programs_(agree_on_programs(description_, settings_, mesh)),
+      layout_(programs_.stages, *model_, settings_.optimizer, rank_in_plans(mesh)),
+      rank_locations_(find_rank_locations(layout_.rank(), mesh)),
+      guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
+  context_.rank = layout_.rank();
+  require_same_plan();
+}
+
+double Trainer::model_flops() const {
+  return plan::model_flops(description_) *
+         static_cast<double>(programs_.train.plan.grid.micro_batches()) / settings_.policy.stages;
+}
+
+std::int64_t Trainer::planned_peak_bytes() const {
+  return programs_.arena_bytes(plan::Space::device) + programs_.arena_bytes(plan::Space::host);
+}
+
+void Trainer::require_memory() {
+  train::require_memory(programs_, settings_.policy, model_->parameter_count(), mesh_);
+}
+
+void Trainer::require_same_plan() {
+  Facts plans;
+  for (const auto& [name, purpose] :
+       {std::pair{"training", Purpose::train}, std::pair{"validation", Purpose::evaluate},
+        std::pair{"writing weights", Purpose::export_parameters}})
+    plans.push_back({text("plan of ", name), format_hex(programs_.hashes.at(purpose))});
+  comm::require_agreement(mesh_.world(), "ranks have made different plans", plans);
+}
+
+void Trainer::allocate() {
+  if (executor_ != nullptr) throw Error("Trainer::allocate was called twice; expected one call");
+  const ModelState::Options options = {settings_.policy.moments.dtype, settings_.seed,
+                                       settings_.pinned_host_memory};
+  device_memory_.before = device_bytes_in_use();
+  state_ = std::make_unique<ModelState>(programs_, layout_, options, mesh_);
+  std::int64_t in_use = device_bytes_in_use();
+  const auto taken = [&] {  // other users of the device may free memory meanwhile
+    const std::int64_t before = std::exchange(in_use, device_bytes_in_use());
+    return std::max<std::int64_t>(0, in_use - before);
+  };
+  const bool has_streams = settings_.streams == runtime::Streams::device;
+  const Carriers carriers = {settings_.transport, has_streams, settings_.single_communicators,
+                             settings_.collective_timeout, end_job_alone};
+  channels_ = std::make_unique<Channels>(programs_, layout_.rank(), mesh_, carriers,
+                                         state_->memory().shared());
+  device_memory_.communication = taken();
+  executor_ = std::make_unique<runtime::Executor>(state_->memory().arenas(), settings_.streams);
+  executor_->on_failure(
+      [channels = channels_.get()](const auto& failure) { channels->note_failure(failure); });
+  for (int s = 0; s < plan::streams; ++s) {
+    const auto stream = static_cast<plan::Stream>(s);
+    if (!has_streams) continue;
+    if (channels_->blocks(stream))
+      executor_->run_on_thread(stream);
+    else if (stream == plan::Stream::send || stream == plan::Stream::receive)
+      executor_->submit_on_thread(stream);  // a message waits for another stage
+  }
+  math::warm_up_products();
+  const StepHandlers::Parts parts = {context_,  programs_,  layout_, description_,
+                                     settings_, *channels_, guard_,  mesh_.world()};
+  handlers_ = std::make_unique<StepHandlers>(parts);
+  handlers_->install(*executor_);
+  if constexpr (has_device) {
+    const math::SubnormalsScope scope(settings_.subnormals);
+    warm_up_programs(parts, state_->memory().arenas());
+    state_->warm_up();
+  }
+  device_memory_.computing = taken();
+}
+
+DeviceMemoryUse Trainer::device_memory() const {
+  DeviceMemoryUse use = device_memory_;
+  use.kokkos = runtime::memory_count().library_bytes;
+  return use;
+}
+
+void Trainer::initialize(checkpoint::ParameterSource* weights) {
+  require_allocated("Trainer::initialize");
+  const math::SubnormalsScope scope(settings_.subnormals);
+  state_->initialize(weights);
+  guard_ = StepGuard(settings_, model_->dtype(), guard_.updates_early());
+  start_ = {};
+  steps_done_ = 0;
+  context_.is_intact = true;
+}
+
+void Trainer::require_allocated(const char* call) const {
+  if (executor_ == nullptr)
+    throw Error(text(call, " was called before Trainer::allocate; expected it after"));
+}
+
+void Trainer::require_state(const char* call) const {
+  require_allocated(call);
+  if (!state_->has_values())
+    throw Error(text(call,
+                     " was called before the parameters have values; expected "
+                     "Trainer::initialize, or a checkpoint to resume from, before"));
+}
+
+void Trainer::begin_step(data::SampleSource& samples, std::int64_t step) {
+  context_.samples = &samples;
+  context_.first_sample = static_cast<std::uint64_t>(samples_before(step));
+  context_.counted.reset();
+  context_.step = step;
+  context_.update = guard_.updates() + 1;
+  context_.diagnoses = false;
+  context_.inject_nonfinite = std::exchange(next_nonfinite_, -1);
+  context_.verdict = guard_.before_sums();
+  context_.failure = nullptr;
+  context_.result.loss_scale = guard_.loss_scale();
+  context_.result.learning_rate = optim::learning_rate(
+      settings_.schedule, settings_.optimizer.learning_rate, step, settings_.steps);
+}
+
+void Trainer::run(const runtime::Program& program) {
+  context_.program = &program;
+  context_.assumed = context_.verdict;
+  context_.load_error.clear();
+  handlers_->diagnosis().restart_notes();
+  executor_->run(program);
+  if (run_observer_) run_observer_(program);
+}
+
+StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
+  require_state("Trainer::step");
+  require(step == steps_done_ + 1, "Trainer::step was called with step ", step, "; expected step ",
+          steps_done_ + 1, ": one after the other");
+  const math::SubnormalsScope scope(settings_.subnormals);
+  begin_step(samples, step);
+  const bool was_intact = context_.is_intact;
+  run(programs_.train);
+  const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
+  // All updates that don't stand have been undone.
+  if (is_optimistic) context_.is_intact = was_intact;
+  if (context_.failure) std::rethrow_exception(context_.failure);
+  if (context_.verdict.needs_diagnosis) diagnose();
+  context_.is_intact = was_intact;
+  context_.result.update_repeated =
+      is_optimistic && !context_.verdict.skip_update && !context_.updates_stand();
+  guard_.finish(context_.verdict);
+  context_.result.skipped = context_.verdict.skipped;
+  context_.result.overflowed = context_.verdict.overflowed;
+  steps_done_ = step;
+  return context_.result;
+}
+
+/// Finds the unit with a nonfinite gradient. No parameter has changed, so a second run makes the
+/// same gradients, bit for bit.
+void Trainer::diagnose() {
+  context_.diagnoses = true;
+  handlers_->diagnosis().restart();
+  run(programs_.train);
+  context_.diagnoses = false;
+  if (context_.failure) std::rethrow_exception(context_.failure);
+  context_.verdict = guard_.judge_gradient(context_.step, context_.diagnosis);
+  if (!context_.verdict.error.empty()) throw AgreedError(context_.verdict.error);
+}
+
+double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
+  require_state("Trainer::evaluate");
+  const math::SubnormalsScope scope(settings_.subnormals);
+  if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
+  context_.samples = &samples;
+  context_.counted.reset();
+  double total = 0.0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
+    run(programs_.evaluate);
+    total += context_.result.loss;
+  }
+  return total / static_cast<double>(batches);
+}
+
+double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count) {
+  const std::int64_t batch = settings_.global_batch_size;
+  if (count == batch) return evaluate(samples, 1);
+  require_state("Trainer::evaluate_samples");
+  if (count < 1 || count > batch)
+    throw Error(text("evaluation of ", count, " samples; expected 1 to ", batch));
+  mesh_.world().agree([&] { require_own_losses(settings_.loss, count); });
+  const math::SubnormalsScope scope(settings_.subnormals);
+  context_.samples = &samples;
+  context_.first_sample = 0;
+  context_.counted = CountedLosses{count, settings_.step_terms() * count / batch};
+  run(programs_.evaluate);
+  return context_.result.loss;
+}
+
+void Trainer::visit_parameters(const Visitor& visit) {
+  require_state("Trainer::visit_parameters");
+  context_.visitor = visit;
+  run(programs_.export_parameters);
+  context_.visitor = nullptr;
+}
+
+namespace {
+
+/// Returns the flat parameter that contains a parameter of a unit of the model.
+int flat_of(const plan::StepPlan& plan, int unit, const model::Parameter& parameter) {
+  const auto planned =
+      std::find_if(plan.units.begin(), plan.units.end(),
+                   [&](const plan::PlannedUnit& one) { return one.number == unit; });
+  require(planned != plan.units.end(), "a Trainer was asked for values of unit ", unit,
+          "; expected one of this rank's stage");
+  const int index = static_cast<int>(planned - plan.units.begin());
+  return (parameter.frozen ? plan.frozen(index) : plan.trained(index)).first;
+}
+
+}  // namespace
+
+View<const float*> Trainer::view_of(int unit, const model::Parameter& parameter,
+                                    View<const float*> trained, View<const float*> frozen) const {
+  const int flat = flat_of(layout_.plan(), unit, parameter);
+  if (!layout_.is_in_one_run(flat, parameter)) return {};
+  const std::int64_t first = layout_.first_of_piece(flat, parameter, 0);
+  return (parameter.frozen ? frozen : trained).range(first, first + parameter.elements());
+}
+
+std::vector<float> Trainer::values_of(int unit, const model::Parameter& parameter,
+                                      View<const float*> trained, View<const float*> frozen) const {
+  const int flat = flat_of(layout_.plan(), unit, parameter);
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  const HostView<float*> all = host_view(values);
+  for (const ParameterSlice& slice : layout_.slices_of_part(flat, {})) {
+    if (slice.parameter->offset != parameter.offset) continue;
+    std::int64_t from = slice.offset;
+    slice.elements.for_each([&](std::int64_t element, std::int64_t run) {
+      math::copy_to_host(Exec(), (parameter.frozen ? frozen : trained).range(from, from + run),
+                         all.range(element, element + run));
+      from += run;
+    });
+  }
+  return values;
+}
+
+std::uint64_t Trainer::state_digest() {
+  require_state("Trainer::state_digest");
+  return state_->digest();
+}
+
+checkpoint::ShardMap Trainer::shard_map() const {
+  return make_shard_map(layout_, rank_locations_, settings_.policy.moments.dtype);
+}
+
+checkpoint::Progress Trainer::progress() const {
+  checkpoint::Progress progress;
+  progress.step = steps_done_;
+  progress.samples = samples_before(steps_done_ + 1);
+  progress.seed = settings_.seed;
+  guard_.save(progress);
+  return progress;
+}
+
+void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
+  train::require_fit(manifest, layout_, settings_.policy.moments.dtype, settings_.loss);
+}
+
+void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
+  require_allocated("Trainer::restore");
+  const checkpoint::Progress& progress = checkpoint.manifest().progress;
+  mesh::agree_by_name(mesh_.world(), [&] { guard_.restore(progress); });
+  state_->restore(checkpoint, *channels_);
+  context_.step = steps_done_ = progress.step;
+  start_ = {progress.step + 1, progress.samples};
+  context_.is_intact = true;
+}
+
+double Trainer::measure_peak_flops(double seconds) {
+  require_allocated("Trainer::measure_peak_flops");
+  const math::SubnormalsScope scope(settings_.subnormals);
+  const double own =
+      measure_product_rate(model_->dtype(), state_->memory().device_arena(), seconds);
+  // Rates are summed as integers, which do not round.
+  std::int64_t sum = std::llround(own);
+  mesh_.world().sum(&sum, 1);
+  return static_cast<double>(sum) / mesh_.world().size();
+}
+
+}  // namespace ostrakon::train

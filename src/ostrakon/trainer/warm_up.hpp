@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/runtime/program.hpp>
+#include <ostrakon/trainer/handlers/step_handlers.hpp>
+
+namespace ostrakon::train {
+
+/// Launches once each kernel and each matrix product that the programs of training, evaluation and
+/// export launch on the device, in their shapes, so that none is loaded while ranks wait for each
+/// other (see math::WarmUp). It calls the handlers of a run on arrays of zeros: of equal actions
+/// those of one, without messages, data, and the host's stream.
+///
+/// Overwrites the device's arena, so it is called before the state has values. Not collective; does
+/// not use parts.context. Does nothing without a device.
+void warm_up_programs(const StepHandlers::Parts& parts, runtime::Arenas arenas);
+
+}  // namespace ostrakon::train

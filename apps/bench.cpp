@@ -277,7 +277,7 @@ void run(const apps::Arguments& arguments) {
   runtime::start_counting_memory();
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
   CommandLine line;
-  world.agree([&] {
+  world.run_collectively([&] {
     line = parse(arguments);
     require((line.what != "comm" && line.what != "overlap") || world.size() > 1, line.what,
             " measures communication, found 1 rank; expected mpiexec -n 2 or more");

@@ -73,7 +73,7 @@ void run_kernels(comm::Communicator& world, const Options& options);
 /// rank.
 void run_comm(comm::Communicator& world, const Options& options);
 
-/// Measures copies, launches, products and collectives of devices. Throws AgreedError without a
+/// Measures copies, launches, products and collectives of devices. Throws CollectiveError without a
 /// device.
 void run_device(comm::Communicator& world, const Options& options);
 

@@ -7,8 +7,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/saving/saver.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/threads.hpp>
 
 #include "bench.hpp"
@@ -157,7 +157,7 @@ class Checkpoints {
 
   double shell(const std::string& command) {
     double seconds = 0.0;
-    world_.agree([&] {
+    world_.run_collectively([&] {
       if (world_.rank() == 0) seconds = run_shell(command);
     });
     world_.broadcast(&seconds, sizeof seconds, 0);
@@ -179,7 +179,7 @@ class Checkpoints {
 
   /// Creates the folder in the deck's output folder, so that it is on the intended file system.
   void make_folder() {
-    world_.agree([&] {
+    world_.run_collectively([&] {
       if (world_.rank() == 0) fs::create_directories(settings_.output.directory);
     });
   }
@@ -200,7 +200,7 @@ class Checkpoints {
 
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
-  world.agree([&] { config::check_ranks(settings, world.size()); });
+  world.run_collectively([&] { config::check_ranks(settings, world.size()); });
   train::set_matrix_threads(settings, world);
   settings.output.directory =
       (fs::absolute(settings.output.directory) / "ostrakon-bench-checkpoint").string();

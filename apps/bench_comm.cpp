@@ -118,7 +118,7 @@ void show_size(const std::vector<Pair>& pairs, int ranks_per_node, bool json) {
 }  // namespace
 
 void run_comm(comm::Communicator& world, const Options& options) {
-  world.agree([] {
+  world.run_collectively([] {
     require(!has_device, "comm compares collectives of host memory; expected device in this build");
   });
   const double budget = options.seconds > 0.0 ? options.seconds : 0.3;

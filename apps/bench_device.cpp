@@ -183,7 +183,7 @@ void run_device(comm::Communicator& world, const Options& options) {
   Bench bench{world, budget, table, device::Stream(), device::Stream(device::Priority::high)};
   bench.copies();
   bench.launches();
-#if defined(OSTRAKON_MADE_UP_DEVICE)
+#if defined(OSTRAKON_FAKE_DEVICE)
   constexpr std::int64_t size = 256;  // a core of the host multiplies
 #else
   constexpr std::int64_t size = 8192;
@@ -197,7 +197,8 @@ void run_device(comm::Communicator& world, const Options& options) {
     constexpr double limit = 300.0;  // seconds
     auto nccl = std::make_unique<comm::NcclCommunicator>(world, "bench", limit);
     comm::Communicator group = comm::Communicator::duplicate(world.mpi());
-    group.carry(std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr));
+    group.set_transport(
+        std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr));
     bench.collectives(comm::TransportKind::nccl, group);
     if (world.rank() == 0 && !options.json)
       std::cout << "  (NCCL took " << format_bytes(before - device::memory_info().free)
@@ -207,7 +208,7 @@ void run_device(comm::Communicator& world, const Options& options) {
   for (const bool staged : {false, true}) {
     if (!staged && !facts.mpi_is_aware) continue;
     comm::Communicator group = comm::Communicator::duplicate(world.mpi());
-    group.carry(std::make_unique<comm::MpiTransport>(group.mpi(), staged));
+    group.set_transport(std::make_unique<comm::MpiTransport>(group.mpi(), staged));
     bench.collectives(staged ? comm::TransportKind::mpi_staged : comm::TransportKind::mpi_direct,
                       group);
   }
@@ -216,7 +217,7 @@ void run_device(comm::Communicator& world, const Options& options) {
 #else
 
 void run_device(comm::Communicator& world, const Options&) {
-  world.agree(
+  world.run_collectively(
       [] { throw Error("device: this build computes on the host; expected one for CUDA or HIP"); });
 }
 

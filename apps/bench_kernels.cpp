@@ -4,16 +4,16 @@
 #include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/digest.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
-#include <ostrakon/math/attention/rotary.hpp>
-#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/optim/adamw.hpp>
@@ -36,7 +36,7 @@ class Array {
       : view_(Kokkos::view_alloc("bench", Kokkos::WithoutInitializing),
               static_cast<std::size_t>(count)) {
     if (memory_is_host_accessible)
-      ask_for_huge_pages(view_.data(), count * static_cast<std::int64_t>(sizeof(T)));
+      advise_huge_pages(view_.data(), count * static_cast<std::int64_t>(sizeof(T)));
     Kokkos::deep_copy(view_, T(0));
     if (deviation == 0.0) return;
     static std::uint64_t key = 0;

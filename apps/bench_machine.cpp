@@ -645,7 +645,7 @@ void run_machine(comm::Communicator& world, const Options& options) {
   const Machine machine = bench.all();
   const std::string text = config::write_machine(
       machine, "Measured by ostrakon-bench machine, all ranks at once", bench.remarks());
-  world.agree([&] {
+  world.run_collectively([&] {
     if (world.rank() != 0) return;
     if (options.output.empty()) {
       std::cout << "\n" << text << std::flush;

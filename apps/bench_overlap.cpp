@@ -128,7 +128,7 @@ class SlowedSteps {
 
 void run_overlap(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
-  world.agree([&] { config::check_ranks(settings, world.size()); });
+  world.run_collectively([&] { config::check_ranks(settings, world.size()); });
   train::set_matrix_threads(settings, world);
   Table table("overlap",
               {{"streams", "streams", Format::text, 8},

@@ -130,7 +130,7 @@ void add_row(Table& table, const std::string& what, int chunks, const SleepingSt
 
 void run_pipeline(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
-  world.agree([&] {
+  world.run_collectively([&] {
     config::check_ranks(settings, world.size());
     require(settings.pipeline > 1, "parallel.pipeline = ", settings.pipeline,
             ": one stage waits for no other; expected 2 or more");

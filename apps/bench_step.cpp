@@ -73,7 +73,7 @@ class StepBench {
 
  private:
   void read_machine() {
-    world_.agree([&] {
+    world_.run_collectively([&] {
       require(settings_.pipeline == 1,
               "--machine: predicts steps without stages, found parallel.pipeline = ",
               settings_.pipeline, "; ostrakon-plan --time does");
@@ -234,7 +234,7 @@ void use_synthetic_data_if_needed(comm::Communicator& world, config::Settings& s
 
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
   use_synthetic_data_if_needed(world, settings);
-  world.agree([&] { config::check_ranks(settings, world.size()); });
+  world.run_collectively([&] { config::check_ranks(settings, world.size()); });
   train::set_matrix_threads(settings, world);
   StepBench(world, settings, options).all();
 }

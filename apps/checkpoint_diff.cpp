@@ -119,7 +119,7 @@ Arrays arrays_of(HuggingFaceSource& source, const config::Settings& settings) {
 class Side {
  public:
   Side(const std::string& path, const std::string& other) {
-    const FileKind kind = one_model_kind(path), other_kind = one_model_kind(other);
+    const FileKind kind = single_model_kind(path), other_kind = single_model_kind(other);
     if (kind == FileKind::weights) {
       weights_ = std::make_unique<WeightsReader>(path);
       arrays_ = arrays_of(*weights_);
@@ -342,7 +342,8 @@ std::size_t print_differences(const std::string& title, const Fields& a, const F
 int diff(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
   require_two_files(arguments, "diff", "A and B");
-  const std::string a = meant_file(arguments.files()[0]), b = meant_file(arguments.files()[1]);
+  const std::string a = resolve_model_path(arguments.files()[0]),
+                    b = resolve_model_path(arguments.files()[1]);
   const Side first(a, b), second(b, a);
   std::size_t different = 0;
   if (first.manifest() != nullptr && second.manifest() != nullptr) {

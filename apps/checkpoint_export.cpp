@@ -76,7 +76,7 @@ int export_folder(const std::string& out, const ModelFile& model, std::int64_t s
 int export_weights(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--dtype", "--shard-size"}, {"--overwrite"});
   require_two_files(arguments, "export", "WEIGHTS and OUT");
-  const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  const std::string in = resolve_model_path(arguments.files()[0]), &out = arguments.files()[1];
   require_output("OUT", out);
   const std::string type = arguments.text_option("--dtype").value_or("fp32");
   require(type == "fp32" || type == "bf16", "--dtype is '", type, "'; expected fp32 or bf16");
@@ -119,12 +119,12 @@ int export_weights(int argc, char** argv) {
 int import_weights(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--deck", "--tokenizer"}, {"--overwrite"});
   require_two_files(arguments, "import", "IN and OUT");
-  const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  const std::string in = resolve_model_path(arguments.files()[0]), &out = arguments.files()[1];
   require_output("OUT", out);
   const auto deck = arguments.text_option("--deck");
   require_another_file(in, out);
   require_free_name(out, arguments.flag("--overwrite"));
-  const bool described = one_model_kind(in) == FileKind::safetensors &&
+  const bool described = single_model_kind(in) == FileKind::safetensors &&
                          !checkpoint::huggingface_config_next_to(in).empty();
   require(deck || described, "import needs --deck DECK: no config.json next to '", in,
           "' describes the model");
@@ -136,7 +136,7 @@ int import_weights(int argc, char** argv) {
   const std::string theirs = said.empty() ? unknown_tokenizer : said;
   const std::string tokenizer = arguments.text_option("--tokenizer").value_or(theirs);
   source->verify();
-  const auto locks = hold_run_folders(out);
+  const auto locks = lock_run_folders(out);
   checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
                                    0, tokenizer, source->huggingface_config());
   std::vector<float> values;

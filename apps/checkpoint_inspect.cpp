@@ -10,9 +10,9 @@
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <string>
@@ -245,7 +245,7 @@ bool verify_checkpoints(const std::string& path) {
 
 int inspect(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
-  const std::string path = meant_file(arguments.one_file("inspect", "file"));
+  const std::string path = resolve_model_path(arguments.one_file("inspect", "file"));
   switch (kind_of(path)) {
     case FileKind::weights:
       inspect_weights(path);
@@ -265,7 +265,7 @@ int inspect(int argc, char** argv) {
 
 int verify(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {});
-  const std::string path = meant_file(arguments.one_file("verify", "file"));
+  const std::string path = resolve_model_path(arguments.one_file("verify", "file"));
   switch (kind_of(path)) {
     case FileKind::weights:
       verify_weights(path);

@@ -27,7 +27,7 @@ checkpoint::Files read_files(const std::string& kind) {
 int reshard(int argc, char** argv) {
   const CommandLine arguments(program, argc, argv, {"--ranks", "--files", "--ranks-per-node"});
   require_two_files(arguments, "reshard", "CHECKPOINT and OUT");
-  const std::string in = meant_file(arguments.files()[0]), &out = arguments.files()[1];
+  const std::string in = resolve_model_path(arguments.files()[0]), &out = arguments.files()[1];
   require_output("OUT", out);
   const auto ranks = arguments.integer_option<int>("--ranks");
   require(ranks.has_value(), "reshard needs --ranks N");
@@ -36,8 +36,8 @@ int reshard(int argc, char** argv) {
   division.files = read_files(arguments.text_option("--files").value_or("rank"));
   division.ranks_per_node = arguments.integer_option<int>("--ranks-per-node").value_or(*ranks);
   division.check();
-  require(one_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
-  const auto locks = hold_run_folders(out);
+  require(single_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
+  const auto locks = lock_run_folders(out);
   checkpoint::CheckpointReader reader(in);
   const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
   std::cout << "wrote " << printable(out) << ", step " << format_count(manifest.progress.step)

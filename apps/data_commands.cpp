@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/input.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <system_error>
 

@@ -11,9 +11,9 @@
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
-#include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/generate/generator.hpp>
+#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 #include <vector>
 
@@ -65,7 +65,7 @@ void require_text(const apps::ModelFile& model, const CommandLine& line, const s
 
 /// Opens the weights and checks that this program can use them as requested.
 apps::ModelFile open_model(const std::string& path, const CommandLine& line) {
-  const bool described = apps::one_model_kind(path) != apps::FileKind::safetensors;
+  const bool described = apps::single_model_kind(path) != apps::FileKind::safetensors;
   require(!described || !line.deck, "--deck is for safetensors; ", path, " has its deck in it");
   apps::ModelFile model = described ? apps::open_with_deck(path)
                                     : apps::open_safetensors(path, line.deck, line.context);
@@ -149,7 +149,7 @@ Writer make_writer(const CommandLine& line) {
   require(!of_run || !line.deck, "--deck is for safetensors; '", line.model, "' is a run's folder");
   const std::vector<std::string> paths =
       of_run ? checkpoint::models_of_run(line.model, tell_damage)
-             : std::vector<std::string>{apps::meant_file(line.model)};
+             : std::vector<std::string>{apps::resolve_model_path(line.model)};
   std::optional<Text> text;
   for (std::size_t i = 0;; ++i) {
     try {
@@ -215,7 +215,7 @@ int main(int argc, char** argv) {
       "ostrakon-generate", apps::generate_program::usage, argc, argv,
       [](const apps::Arguments& arguments) {
         comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-        world.agree([&] {
+        world.run_collectively([&] {
           require(world.size() == 1, "started on ", world.size(), " ranks; expected one");
           const CommandLine line = apps::generate_program::parse(arguments);
           // Threads are set as in training: by default libraries use all cores, although the

@@ -10,10 +10,10 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
-#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 #include <ostrakon/config/deck.hpp>
 
@@ -80,13 +80,13 @@ FileKind kind_of(const std::string& path) {
   return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
 }
 
-std::string meant_file(const std::string& named) {
-  const checkpoint::MeantCheckpoint meant = checkpoint::follow_latest(named);
+std::string resolve_model_path(const std::string& named) {
+  const checkpoint::ResolvedCheckpoint meant = checkpoint::follow_latest(named);
   if (!meant.note.empty()) std::cerr << "note: " << printable(meant.note) << std::endl;
   return meant.path;
 }
 
-FileKind one_model_kind(const std::string& path) {
+FileKind single_model_kind(const std::string& path) {
   const FileKind kind = kind_of(path);
   require(kind != FileKind::checkpoints, "'", path,
           "' is a folder of checkpoints; expected one of them, such as '",
@@ -95,7 +95,7 @@ FileKind one_model_kind(const std::string& path) {
 }
 
 ModelFile open_with_deck(const std::string& path) {
-  const FileKind kind = one_model_kind(path);
+  const FileKind kind = single_model_kind(path);
   require(kind != FileKind::safetensors, "'", path,
           "' is neither a weights file (HDF5) nor a checkpoint");
   ModelFile file;

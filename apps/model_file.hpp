@@ -21,11 +21,11 @@ FileKind kind_of(const std::string& path);
 
 /// As kind_of, for a single model: throws Error for a folder of checkpoints, saying to name one of
 /// them.
-FileKind one_model_kind(const std::string& path);
+FileKind single_model_kind(const std::string& path);
 
 /// Returns the file or folder to read for a path: see checkpoint::follow_latest. Prints a note to
 /// stderr if it is another path. Throws Error if it can't be determined.
-std::string meant_file(const std::string& named);
+std::string resolve_model_path(const std::string& named);
 
 /// A model, and the source of its parameters.
 struct ModelFile {

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/input.hpp>
+#include <ostrakon/base/format.hpp>
 
 namespace ostrakon::apps {
 

@@ -17,15 +17,15 @@
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
-#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/handlers/submissions.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -494,7 +494,7 @@ void plan_deck(const CommandLine& line) {
   settings = with_choice(settings, line);
   if (!line.machine.empty()) return show_time(std::move(settings), line);
   const int ranks_per_node = place_ranks(settings, line);
-  apps::place_on_ranks(settings, line.ranks, ranks_per_node);
+  apps::resolve_for_ranks(settings, line.ranks, ranks_per_node);
   const std::unique_ptr<model::Model> model = train::make_decoder(settings);
   const plan::ModelDescription description = train::describe(*model, settings.optimizer);
   const std::vector<plan::UnitRange> chunks =

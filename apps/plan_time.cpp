@@ -8,8 +8,8 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/plan/report/json_row.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/report/json_row.hpp>
 #include <ostrakon/plan/report/timelines_json.hpp>
 #include <ostream>
 
@@ -57,7 +57,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
   for (const simulate::CriticalPart& part : prediction.critical)
     critical.push_back(
         {{"action", part.action}, {"seconds", part.seconds}, {"actions", part.actions}});
-  for (const simulate::Remedy& remedy : simulate::find_remedies(
+  for (const simulate::Improvement& remedy : simulate::find_improvements(
            step.plans(), machine, step.ranks_per_node,
            streams_of(step.settings, machine, step.ranks_per_node), step.model_flops))
     remedies.push_back({{"what", remedy.what}, {"step_seconds", remedy.step_seconds}});
@@ -105,7 +105,7 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) 
   PlannedStep step;
   step.ranks = ranks;
   step.ranks_per_node = ranks_per_node;
-  place_on_ranks(settings, ranks, ranks_per_node);
+  resolve_for_ranks(settings, ranks, ranks_per_node);
   const DeckPlans plans(settings, ranks);
   step.stages = plans.of(plan::Purpose::train);
   const config::TrainingSettings& training = settings.training;
@@ -154,12 +154,12 @@ void show_time(const PlannedStep& step, const simulate::Machine& machine, bool j
       out << print("  %-28s %10s  %5.1f %%  %d actions\n", part.action.c_str(),
                    seconds_text(part.seconds).c_str(),
                    100.0 * part.seconds / prediction.step_seconds, part.actions);
-  const auto remedies = simulate::find_remedies(
+  const auto remedies = simulate::find_improvements(
       step.plans(), machine, step.ranks_per_node,
       streams_of(step.settings, machine, step.ranks_per_node), step.model_flops);
   if (remedies.empty()) return;
   out << "\nwhat would help\n";
-  for (const simulate::Remedy& remedy : remedies)
+  for (const simulate::Improvement& remedy : remedies)
     out << print("  %-46s %10s  %4.1f %% less\n", remedy.what.c_str(),
                  seconds_text(remedy.step_seconds).c_str(),
                  100.0 * (1.0 - remedy.step_seconds / prediction.step_seconds));

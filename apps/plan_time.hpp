@@ -4,8 +4,8 @@
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/run/resolve_for_ranks.hpp>
 #include <ostrakon/simulate/prediction.hpp>
-#include <ostrakon/run/place_on_ranks.hpp>
 #include <string>
 #include <vector>
 

@@ -19,7 +19,7 @@ constexpr int status_requeue = 75;
 /// Returns a deck's text. Throws Error if the file can't be read.
 std::string read_file(const std::string& path);
 
-/// Rank 0 reads the file, all ranks parse it. Collective. Throws AgreedError.
+/// Rank 0 reads the file, all ranks parse it. Collective. Throws CollectiveError.
 config::Settings read_deck(comm::Communicator& world, const std::string& path,
                            const std::vector<config::Override>& overrides);
 

@@ -21,7 +21,7 @@ bool is_of_run(const fs::path& folder) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<FolderLock>> hold_run_folders(const std::string& out) {
+std::vector<std::unique_ptr<FolderLock>> lock_run_folders(const std::string& out) {
   fs::path path = fs::absolute(out);
   if (path.filename().empty()) path = path.parent_path();  // the path is like "run/x/"
   const fs::path named = path.parent_path(), meant = fs::weakly_canonical(named);

@@ -11,6 +11,6 @@ namespace ostrakon::apps {
 /// Locks the folders of runs that contain `out`, directly or in their checkpoints: none if there is
 /// no such run, two if a link leads from one run's folder to another's. Throws Error if a run is
 /// active.
-std::vector<std::unique_ptr<FolderLock>> hold_run_folders(const std::string& out);
+std::vector<std::unique_ptr<FolderLock>> lock_run_folders(const std::string& out);
 
 }  // namespace ostrakon::apps

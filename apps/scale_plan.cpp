@@ -168,7 +168,7 @@ int ranks_of_node(const Request& request, const config::Settings& settings, int 
 /// Exact figures of a step. `settings` are not placed on ranks yet.
 void measure_plans(StudySize& size, const config::Settings& settings, int node) {
   config::Settings placed = settings;
-  place_on_ranks(placed, size.ranks, node);
+  resolve_for_ranks(placed, size.ranks, node);
   const DeckPlans plans(placed, size.ranks);
   const auto stages = static_cast<std::size_t>(placed.parallel.stages);
   std::vector<std::int64_t> device(stages), host(stages);
@@ -279,7 +279,7 @@ void write_all(const Request& request, const Study& study, const std::vector<Pla
     job.repeat = study.repeat;
     job.time = time_text(study.launcher, request.time);
     job.program = train_program();
-    scripts.push_back(scaling::fill_in(request.job_template, job, request.template_name));
+    scripts.push_back(scaling::render_template(request.job_template, job, request.template_name));
   }
   const fs::path folder = request.output;
   make_folder(folder);

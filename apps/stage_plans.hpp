@@ -11,7 +11,7 @@ namespace ostrakon::apps {
 /// Writes the plans of a deck's steps, without ranks or arrays.
 class DeckPlans {
  public:
-  /// `settings`: from place_on_ranks, for `ranks` ranks. Throws Error if the model can't be
+  /// `settings`: from resolve_for_ranks, for `ranks` ranks. Throws Error if the model can't be
   /// planned.
   DeckPlans(const config::Settings& settings, int ranks);
 

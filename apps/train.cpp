@@ -8,8 +8,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/run/run.hpp>
+#include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/saving/triggers.hpp>
 #include <ostrakon/tune/choose_for_run.hpp>
 #include <string>
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
         runtime::start_counting_memory();
         comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
         CommandLine line;
-        world.agree([&] { line = parse(arguments); });
+        world.run_collectively([&] { line = parse(arguments); });
         if (line.print_defaults) {
           if (world.rank() == 0) std::cout << config::default_deck();
           return 0;

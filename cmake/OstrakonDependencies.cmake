@@ -45,9 +45,9 @@ if(OSTRAKON_ON_DEVICE AND Ostrakon_DEVICE_KERNELS)
 endif()
 
 # A device of host threads, for tests.
-set(OSTRAKON_HAVE_MADE_UP_DEVICE OFF)
+set(OSTRAKON_HAVE_FAKE_DEVICE OFF)
 if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_ENABLE_SANITIZERS)
-  set(OSTRAKON_HAVE_MADE_UP_DEVICE ON)
+  set(OSTRAKON_HAVE_FAKE_DEVICE ON)
 endif()
 
 # Kernels in the form that they have on a device, for tests.

@@ -71,14 +71,14 @@ const char* const usage = "usage: gpt TEXT STEPS [TENSOR_RANKS]\n";
 
 // 3. Training.
 int run(const ostrakon::Arguments& arguments) {
-  if (arguments.size() < 2 || arguments.size() > 3) throw ostrakon::AgreedError(usage);
+  if (arguments.size() < 2 || arguments.size() > 3) throw ostrakon::CollectiveError(usage);
   const auto number = [](const std::string& text) {
     return std::strtoll(text.c_str(), nullptr, 10);
   };
   ostrakon::Mesh mesh(MPI_COMM_WORLD);
   const bool is_root = mesh.world().rank() == 0;
   std::unique_ptr<Text> text;  // each rank reads it: one message where some can't
-  mesh.world().agree([&] { text = std::make_unique<Text>(arguments[0]); });
+  mesh.world().run_collectively([&] { text = std::make_unique<Text>(arguments[0]); });
   ostrakon::TrainerSettings settings;
   settings.steps = number(arguments[1]);
   settings.global_batch_size = 16;

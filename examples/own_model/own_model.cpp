@@ -130,13 +130,14 @@ int run(const ostrakon::Arguments& arguments) {
     else if (arguments[i] == "--wrong-gradient")
       is_wrong = true;
     else
-      throw ostrakon::AgreedError(usage);
-  if (arguments.size() < 2) throw ostrakon::AgreedError(usage);
+      throw ostrakon::CollectiveError(usage);
+  if (arguments.size() < 2) throw ostrakon::CollectiveError(usage);
   ostrakon::Mesh mesh(MPI_COMM_WORLD);
   const bool is_root = mesh.world().rank() == 0;
-  // 4. Is backward that of forward? What is thrown within agree() is one message of all ranks.
+  // 4. Is backward that of forward? What is thrown within run_collectively() is one message of all
+  // ranks.
   Oscillations samples;
-  mesh.world().agree([&] {
+  mesh.world().run_collectively([&] {
     const auto report = ostrakon::check_gradients(make_chain<double>(1, is_wrong), samples);
     if (!report.passed()) throw ostrakon::Error(report.text());
     if (is_root) std::cout << report.text() << std::endl;

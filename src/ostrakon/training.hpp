@@ -47,7 +47,7 @@
 
 namespace ostrakon {
 
-// This namespace already has Error and AgreedError, Fact and Facts, DType, bf16, fp16.
+// This namespace already has Error and CollectiveError, Fact and Facts, DType, bf16, fp16.
 
 // A program: MPI and Kokkos, command line, messages and exit status.
 using train::Arguments;

@@ -22,7 +22,7 @@ TEST(RunInUse, WhatARunLeftIsLockedAlsoWithoutItsLock) {
       write_bytes(scratch.file("run/metrics.jsonl"), "");
     for (const char* out : {"run/new", "run/new/", "run/../run/new", "run/checkpoints/new"}) {
       if (!by_checkpoints && out == std::string("run/checkpoints/new")) continue;
-      const auto locks = apps::hold_run_folders(scratch.file(out));
+      const auto locks = apps::lock_run_folders(scratch.file(out));
       EXPECT_EQ(locks.size(), 1u) << out;
       EXPECT_TRUE(fs::exists(scratch.file("run/run.lock"))) << out;
     }
@@ -35,7 +35,7 @@ TEST(RunInUse, TwoRunsAreLockedWhereALinkLeadsFromOneToTheOther) {
   fs::create_directories(scratch.file("one"));
   fs::create_directories(scratch.file("two/checkpoints"));
   fs::create_directory_symlink(scratch.file("two/checkpoints"), scratch.file("one/checkpoints"));
-  const auto locks = apps::hold_run_folders(scratch.file("one/checkpoints/new"));
+  const auto locks = apps::lock_run_folders(scratch.file("one/checkpoints/new"));
   EXPECT_EQ(locks.size(), 2u);
   EXPECT_TRUE(fs::exists(scratch.file("one/run.lock")));
   EXPECT_TRUE(fs::exists(scratch.file("two/run.lock")));
@@ -43,8 +43,8 @@ TEST(RunInUse, TwoRunsAreLockedWhereALinkLeadsFromOneToTheOther) {
 
 TEST(RunInUse, OtherFoldersAreLeftAsTheyAre) {
   const ScratchFolder scratch;
-  EXPECT_TRUE(apps::hold_run_folders(scratch.file("new")).empty());
-  EXPECT_TRUE(apps::hold_run_folders(scratch.file("missing/new")).empty());
+  EXPECT_TRUE(apps::lock_run_folders(scratch.file("new")).empty());
+  EXPECT_TRUE(apps::lock_run_folders(scratch.file("missing/new")).empty());
   EXPECT_TRUE(fs::is_empty(scratch.file("")));
 }
 

@@ -40,7 +40,7 @@ TEST(HugePages, AreAskedForWhereWholeOnesFit) {
   ASSERT_NE(all, MAP_FAILED);
   // The range is inside the mapping, so the mapping is split into three.
   auto* const data = static_cast<char*>(all) + 100;
-  ask_for_huge_pages(data, bytes - 200);
+  advise_huge_pages(data, bytes - 200);
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   const auto page = static_cast<std::uintptr_t>(2 * mebibyte);
   const void* const first = data + ((address + page - 1) / page * page - address);
@@ -56,8 +56,8 @@ TEST(HugePages, AreAskedForWhereWholeOnesFit) {
 
 TEST(HugePages, AreNotAskedForWhereNoneFits) {
   char few[100];
-  ask_for_huge_pages(few, sizeof few);
-  ask_for_huge_pages(nullptr, 0);
+  advise_huge_pages(few, sizeof few);
+  advise_huge_pages(nullptr, 0);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using ostrakon::testing::error_of;
 TEST_F(CheckpointFolder, ADamagedOneThatMadeRoomIsSetAsideByItsOwnName) {
   save(12, 1);
   fs::rename(place("step-00000012"), place("step-00000012.replaced.partial"));
-  EXPECT_EQ(folder_.set_damaged_aside(folder_.list().front().path), place("step-00000012.damaged"));
+  EXPECT_EQ(folder_.quarantine(folder_.list().front().path), place("step-00000012.damaged"));
 }
 
 TEST_F(CheckpointFolder, IsSetAsideUnderAFreeName) {
@@ -62,12 +62,12 @@ TEST_F(CheckpointFolder, ADamagedCheckpointIsSetAside) {
   save(11, 1);
   const std::string path = save(12, 2);
   EXPECT_EQ(steps(), (Steps{12, 11}));
-  EXPECT_EQ(folder_.set_damaged_aside(path), path + ".damaged");
+  EXPECT_EQ(folder_.quarantine(path), path + ".damaged");
   save(12, 3);
-  EXPECT_EQ(folder_.set_damaged_aside(path), path + ".damaged-2");
+  EXPECT_EQ(folder_.quarantine(path), path + ".damaged-2");
   EXPECT_EQ(steps(), Steps{11});
   save(12, 4);
-  EXPECT_EQ(folder_.set_damaged_aside(path + "/"), path + ".damaged-3");
+  EXPECT_EQ(folder_.quarantine(path + "/"), path + ".damaged-3");
   save(13, 5);
   folder_.prune(1, 0);
   folder_.remove_partial();
@@ -80,7 +80,7 @@ TEST_F(CheckpointFolder, ADamagedCheckpointIsSetAside) {
   fs::create_directory(elsewhere);
   for (const std::string& other :
        {place("latest"), path + ".damaged", path, folder_.path(), elsewhere, std::string()}) {
-    EXPECT_NE(error_of([&] { folder_.set_damaged_aside(other); }), "no error") << other;
+    EXPECT_NE(error_of([&] { folder_.quarantine(other); }), "no error") << other;
   }
   EXPECT_TRUE(fs::exists(elsewhere));
   EXPECT_EQ(steps(), Steps{13});

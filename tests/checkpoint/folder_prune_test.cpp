@@ -72,8 +72,8 @@ TEST_F(CheckpointFolder, TwoThatWereReadOrSavedStay) {
   for (std::int64_t i = 1; i <= 4; ++i) save(10 * i, i);
   // Another run resumes from step 20.
   const Folder other(folder_.path());
-  EXPECT_TRUE(other.note_sound(place("step-00000020")));
-  EXPECT_TRUE(Folder(folder_.path()).note_sound(place("latest")));
+  EXPECT_TRUE(other.record_verified(place("step-00000020")));
+  EXPECT_TRUE(Folder(folder_.path()).record_verified(place("latest")));
   SmallCheckpoint(2, Files::single).save(other, 30, 5);
   other.prune(2, 0);
   EXPECT_EQ(steps(), (Steps{30, 40, 20}));
@@ -82,8 +82,8 @@ TEST_F(CheckpointFolder, TwoThatWereReadOrSavedStay) {
   EXPECT_EQ(steps(), (Steps{50, 30}));
   EXPECT_TRUE(is_checkpoint(place("step-00000030.previous")));
   fs::rename(place("step-00000030.previous"), scratch_.file("step-00000030"));
-  EXPECT_FALSE(other.note_sound(scratch_.file("step-00000030")));
-  EXPECT_NE(error_of([&] { other.note_sound(place("step-00000099")); }), "no error");
+  EXPECT_FALSE(other.record_verified(scratch_.file("step-00000030")));
+  EXPECT_NE(error_of([&] { other.record_verified(place("step-00000099")); }), "no error");
 }
 
 TEST_F(CheckpointFolder, ShortJobsKeepNoMoreThanLongOnes) {
@@ -92,7 +92,7 @@ TEST_F(CheckpointFolder, ShortJobsKeepNoMoreThanLongOnes) {
     fs::remove_all(folder_.path());
     for (std::int64_t i = 1; i <= 6; ++i) {
       const Folder process(folder_.path());
-      if (reads && i > 1) process.note_sound(process.list().front().path);
+      if (reads && i > 1) process.record_verified(process.list().front().path);
       SmallCheckpoint(2, Files::single).save(process, 10 * i, i);
       process.prune(3, 0);
     }
@@ -106,7 +106,7 @@ TEST_F(CheckpointFolder, NothingIsRemovedForWhatNobodyHasRead) {
   other.prune(1, 0);
   EXPECT_EQ(steps(), (Steps{40, 30, 20, 10}));
   // Checkpoints older than the newest that was read are removed, newer ones are not.
-  other.note_sound(place("step-00000020"));
+  other.record_verified(place("step-00000020"));
   other.prune(1, 0);
   EXPECT_EQ(steps(), (Steps{40, 30, 20}));
 }
@@ -120,7 +120,7 @@ TEST_F(CheckpointFolder, WhatIsFromBeforeSkippedStepsStays) {
     progress.updates = updates;
     progress.skipped_in_a_row = skipped;
     SmallCheckpoint(2, Files::single).save(process, step, ++sequence, progress);
-    process.note_sound(place(folder_name(step)));
+    process.record_verified(place(folder_name(step)));
     process.prune(2, 0);
     return process.fallbacks();
   };
@@ -147,7 +147,7 @@ TEST_F(CheckpointFolder, RenamedFoldersAreListedButNeverRemoved) {
   EXPECT_EQ(steps(), (Steps{30, 20, 20, 10}));
   EXPECT_EQ(entries[0].path, place("step-00000099"));
   EXPECT_TRUE(entries[0].is_renamed && !entries[1].is_renamed && entries[2].is_renamed);
-  EXPECT_FALSE(folder_.note_sound(place("step-00000099")));
+  EXPECT_FALSE(folder_.record_verified(place("step-00000099")));
   save(40, 4);
   folder_.prune(1, 0);
   EXPECT_EQ(names(), (Names{"latest", "step-00000040", "step-00000077", "step-00000099"}));

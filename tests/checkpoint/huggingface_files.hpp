@@ -77,7 +77,7 @@ inline ModelCase qwen3_case() {
   ModelCase which = llama_case();
   which.name = "qwen3";
   which.settings.query_key_norm = true;
-  which.settings.own_head_width = 6;
+  which.settings.head_dim = 6;
   return which;
 }
 

@@ -60,7 +60,7 @@ DecoderSettings qwen3_deck(const Sizes& sizes, std::int64_t head_width, bool tie
   deck.rotary_base = 1e6;
   deck.norm_epsilon = 1e-6;
   deck.query_key_norm = true;
-  deck.own_head_width = head_width;
+  deck.head_dim = head_width;
   return deck;
 }
 

@@ -35,7 +35,7 @@ TEST(Agreement, TheLowestRankThatDiffersIsNamedOnAllRanks) {
   try {
     comm::require_agreement(world, "data", {{"checksum", value}});
     FAIL() << "ranks that differ";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     const std::string rank = std::to_string(second);
     EXPECT_EQ(error.what(), "data: the checksum is of " + rank + " on rank " + rank + host +
                                 ", 1 on rank 0" + host);

@@ -125,7 +125,7 @@ class CommunicatorTest : public ::testing::Test {
   static comm::Communicator duplicate(MPI_Comm parent) {
     comm::Communicator made = comm::Communicator::duplicate(parent);
 #if OSTRAKON_HAS_DEVICE
-    made.carry(std::make_unique<comm::MpiTransport>(made.mpi(), true));
+    made.set_transport(std::make_unique<comm::MpiTransport>(made.mpi(), true));
 #endif
     return made;
   }

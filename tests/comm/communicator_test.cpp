@@ -88,7 +88,7 @@ TEST_F(CommunicatorTest, AgreeThrowsTheLowestFailureEverywhere) {
     const auto work = [&, fails = fails.first] {
       if (fails(world.rank())) throw Error(text("rank ", world.rank(), " can't read"));
     };
-    EXPECT_EQ(error_of([&] { world.agree(work); }), fails.second) << name;
+    EXPECT_EQ(error_of([&] { world.run_collectively(work); }), fails.second) << name;
   }
   std::int64_t one = 1;
   world.sum(&one, 1);
@@ -98,13 +98,13 @@ TEST_F(CommunicatorTest, AgreeThrowsTheLowestFailureEverywhere) {
 TEST_F(CommunicatorTest, AgreeTakesAnyException) {
   const bool last = world.rank() == world.size() - 1;
   EXPECT_EQ(error_of([&] {
-              world.agree([&] {
+              world.run_collectively([&] {
                 if (last) throw std::out_of_range("");
               });
             }),
             "");
   EXPECT_EQ(error_of([&] {
-              world.agree([&] {
+              world.run_collectively([&] {
                 if (last) throw 42;
               });
             }),

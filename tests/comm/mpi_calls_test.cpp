@@ -156,8 +156,9 @@ TEST_F(CommunicatorTest, AGroupOfOneNeverCallsMpi) {
   alone.maximum(&number, 1);
   alone.minimum(&number, 1);
   alone.barrier();
-  alone.agree([] {});
-  EXPECT_EQ(error_of([&] { alone.agree([] { throw std::runtime_error("no"); }); }), "no");
+  alone.run_collectively([] {});
+  EXPECT_EQ(error_of([&] { alone.run_collectively([] { throw std::runtime_error("no"); }); }),
+            "no");
   EXPECT_EQ(alone.broadcast("text", 0), "text");
   EXPECT_EQ(alone.gather_texts("text"), std::vector<std::string>{"text"});
   EXPECT_EQ(mpi_calls, before);
@@ -185,7 +186,7 @@ TEST_F(CommunicatorTest, EveryReturnCodeIsChecked) {
       {"MPI_Allreduce", [&] { world.sum(&count, 1); }},
       {"MPI_Allreduce", [&] { world.maximum(&number, 1); }},
       {"MPI_Allreduce", [&] { world.minimum(&number, 1); }},
-      {"MPI_Allreduce", [&] { world.agree([] {}); }},
+      {"MPI_Allreduce", [&] { world.run_collectively([] {}); }},
       {"MPI_Bcast", [&] { world.broadcast(&number, 8, 0); }},
       {"MPI_Barrier", [&] { world.barrier(); }}};
   for (const auto& [name, call] : calls) {

@@ -11,8 +11,8 @@
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/attention_on_chip.hpp>
 #include <ostrakon/math/launch_count.hpp>
-#include <ostrakon/math/products/matrix_tile.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/matrix_tile.hpp>
 
 #include "math/compare.hpp"
 #include "support/device_array.hpp"

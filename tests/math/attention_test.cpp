@@ -6,8 +6,8 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
 #include "math/check_gradient.hpp"
@@ -419,7 +419,7 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t j = 0; j < out; ++j) {
         // A library may sum in another order.
-        if (std::is_same<T, float>::value && math::parts_have_bits_of_whole<T>()) {
+        if (std::is_same<T, float>::value && math::is_partition_invariant<T>()) {
           EXPECT_EQ(host_out[r * out + j], whole_out[row_of(r) * out + j]) << r;
           EXPECT_EQ(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j]) << r;
         } else {

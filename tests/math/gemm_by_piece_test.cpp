@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <string>
 #include <vector>
 
@@ -90,7 +90,7 @@ TYPED_TEST(GemmByPiece, IsTheTreeOfItsPieces) {
                             : std::is_same<T, fp16>::value ? DType::fp16
                                                            : DType::fp32;
     const bool cuts_rows = x.m == 700;
-    if (!cuts_rows || math::rows_have_bits_of_whole(dtype)) {
+    if (!cuts_rows || math::is_row_partition_invariant(dtype)) {
       EXPECT_EQ(c.host(), expected);
       continue;
     }
@@ -226,7 +226,7 @@ TYPED_TEST(GemmByPiece, RowsHaveTheirBitsInAnyCompany) {
   const std::int64_t rows = 101, k = 300, n = 37;
   const DeviceArray<T> a(random_values<T>(rows * k, 1)), b(random_values<T>(n * k, 2));
   for (const std::int64_t at_once : {math::rows_of_a_product<T>, std::int64_t{16}}) {
-    if (at_once == 0 && !math::parts_have_bits_of_whole<T>()) continue;
+    if (at_once == 0 && !math::is_partition_invariant<T>()) continue;
     const DeviceArray<T> workspace(math::gemm_by_row_workspace<T>(k, n, at_once));
     const auto multiply = [&](std::int64_t begin, std::int64_t end) {
       const DeviceArray<T> c((end - begin) * n);

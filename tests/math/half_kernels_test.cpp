@@ -11,12 +11,12 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
 #include "math/compare.hpp"

@@ -6,10 +6,10 @@
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 
 namespace ostrakon::math {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
 #include "math/check_gradient.hpp"
@@ -228,7 +228,7 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
 /// Results do not depend on how many rows are computed at once: with few rows a block has more
 /// words.
 TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
-  if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
+  if (!math::is_partition_invariant<float>()) GTEST_SKIP() << "a library promises nothing";
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
     const Head<float> whole = random_head<float>(shape);
     backward_by_piece(whole, 0, shape.rows, 8, 0.5F);
@@ -460,7 +460,7 @@ TYPED_TEST(LinearCrossEntropy, TotalsOfPiecesAreAddedByTheTree) {
 
 /// Each leaf is computed separately, as on a rank with fewer rows.
 TEST(LinearCrossEntropyPieces, WeightGradientsOfPiecesAreTheTreeOverLeaves) {
-  if (!math::parts_have_bits_of_whole<float>()) GTEST_SKIP() << "a library promises nothing";
+  if (!math::is_partition_invariant<float>()) GTEST_SKIP() << "a library promises nothing";
   const Shape shape{4800, 3, 1500};
   constexpr std::int64_t words = 700, leaves = 6;
   const std::int64_t rows = shape.rows / leaves;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
 #include <ostrakon/math/products/tile_kernels.hpp>
 #include <random>

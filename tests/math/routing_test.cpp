@@ -144,7 +144,7 @@ TEST(Routing, ExcessIsWhatIsAboveTheMean) {
     const DeviceArray<float> excess(4), workspace(math::excess_workspace(router, leaves));
     math::choose_experts<float>(Exec(), router, {}, made.routes());
     math::sort_by_expert<float>(Exec(), router, leaves, made.routes());
-    math::count_excess<float>(Exec(), router, leaves, made.routes(), excess, workspace);
+    math::load_imbalance<float>(Exec(), router, leaves, made.routes(), excess, workspace);
     EXPECT_EQ(excess.host(), (std::vector<float>{1, 0, 0, -1}));
   }
 }

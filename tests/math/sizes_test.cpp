@@ -6,11 +6,11 @@
 
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/scratch.hpp>
 
 #include "support/device_array.hpp"

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <ostrakon/math/elementary.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <vector>

@@ -9,7 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -43,7 +43,7 @@ TEST(NamedAgree, NamesRankAndHostButNotOfDamage) {
   const int last = world.size() - 1;
   const auto failing = [&](const std::function<void()>& fail) {
     return error_of([&] {
-      agree_by_name(world, [&] {
+      run_collectively_by_name(world, [&] {
         if (world.rank() == last) fail();
       });
     });
@@ -53,7 +53,8 @@ TEST(NamedAgree, NamesRankAndHostButNotOfDamage) {
   EXPECT_EQ(failing([] { throw Error("can't read"); }), name + "can't read");
   EXPECT_EQ(failing([] { throw std::bad_alloc(); }), name + "out of memory");
   EXPECT_EQ(failing([] { throw DamagedError("is damaged"); }), "is damaged");
-  EXPECT_THROW(agree_by_name(world, [] { throw DamagedError("is damaged"); }), AgreedDamage);
+  EXPECT_THROW(run_collectively_by_name(world, [] { throw DamagedError("is damaged"); }),
+               AgreedDamage);
 }
 
 std::vector<std::string> lines_of(const std::string& table) {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/decoder_model.hpp>
 
 #include "model/freezes.hpp"

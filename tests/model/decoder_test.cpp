@@ -296,7 +296,8 @@ TEST(Decoder, RefusesImpossibleShapes) {
            {[](auto&s, auto&) { s.width = 63; }, "model width 63 is not a multiple of heads 8"},
            {[](auto&s, auto&) { s.kv_heads = 3; }, "model heads 8 is not a multiple of kv_heads 3"},
            {[](auto&s, auto&) { s.width = 24; },
-            "rotary positions turn pairs, but model width 24 over heads 8 gives the odd head width "
+            "RoPE requires an even head dimension, but model width 24 over heads 8 gives the odd "
+            "head width "
             "3"},
            {[](auto&s, auto&) { s.layers = 0; }, "model layers is 0, expected at least 1"},
            {[](auto&, auto&leaf) { leaf.tokens = 0; }, "model tokens is 0, expected at least 1"},

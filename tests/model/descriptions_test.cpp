@@ -93,7 +93,7 @@ std::vector<NamedLeaf> divisions() {
     leaf.defers_gradients = true;
   });
   add("tensor, parts", [](auto& leaf) {
-    leaf.tensor_ranks = leaf.parts = 2;
+    leaf.tensor_ranks = leaf.context_ranks = 2;
     leaf.grain = 2;
     leaf.batch = 1;
   });

@@ -156,7 +156,7 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
     return changed(of, [&](auto& s) {
       s.heads = 8;
       s.kv_heads = 4;
-      s.own_head_width = head_width;
+      s.head_dim = head_width;
       s.ffn_width = 20;
     });
   };
@@ -185,7 +185,7 @@ TEST(Gradient, NeedsEqualPiecesOfNormsOfHeads) {
   which.settings.heads = 8;
   which.settings.kv_heads = 4;
   which.settings.ffn_width = 20;
-  which.settings.own_head_width = 10;
+  which.settings.head_dim = 10;
   model::Decoder<double>(which.settings, which.leaf);
   which.settings.query_key_norm = true;
   try {

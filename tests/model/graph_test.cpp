@@ -139,7 +139,7 @@ Setting setting(bool drops, bool defers = false, std::int64_t parts = 1) {
   Setting s;
   s.drops_norms = s.drops_attention = s.drops_mlp = drops;
   s.defers = defers;
-  s.parts = parts;
+  s.context_ranks = parts;
   return s;
 }
 
@@ -443,14 +443,14 @@ class Memory {
 
   void begin(const plan::Phases& phases) {
     phases_ = &phases;
-    words_.erase(words_.lower_bound({Home::exchanged, 0}), words_.end());
+    words_.erase(words_.lower_bound({Home::recv_buffer, 0}), words_.end());
   }
   void finish_backward() {
     if (program_.backward.empty()) return;
     require_all(Home::gradient, newest_gradient_);
     words_[{Home::gradient, 0}].assign(1000, lost);
     for (auto& [key, words] : words_)
-      if (key.first == Home::exchanged) words.assign(words.size(), lost);
+      if (key.first == Home::recv_buffer) words.assign(words.size(), lost);
   }
   void require_all(Home home, int v) {
     const Words& words = words_[{home, 0}];
@@ -460,15 +460,15 @@ class Memory {
 
   Words& words_of(Home home, std::size_t p, bool is_written) {
     const plan::Phase& phase = (*phases_)[p];
-    const bool is_second = home == Home::second_exchanged;
+    const bool is_second = home == Home::second_recv_buffer;
     std::int64_t bytes = 4 * 1000;
     int key = 0;
-    if (home == Home::exchanged || is_second) {
+    if (home == Home::recv_buffer || is_second) {
       key = is_written ? static_cast<int>(p) : phase.reads.at(is_second ? 1 : 0);
-      home = Home::exchanged;
+      home = Home::recv_buffer;
       bytes = (*phases_)[static_cast<std::size_t>(key)].then.value().bytes_out();
     }
-    if (home == Home::handed) key = static_cast<int>(p), bytes = phase.then.value().bytes_in();
+    if (home == Home::send_buffer) key = static_cast<int>(p), bytes = phase.then.value().bytes_in();
     if (home == Home::saved) bytes = program_.saved_bytes;
     if (home == Home::deferred) bytes = program_.deferred_bytes;
     if (home == Home::workspace) bytes = plan::workspace_bytes(*phases_, static_cast<int>(p));
@@ -573,8 +573,8 @@ TEST(Place, LeavesWhatCrossesPhases) {
   const Program parts = derive(Sketch(setting(true, true, 2)).block());
   EXPECT_TRUE(
       any_of(parts.backward_phases, [](const plan::Phase& p) { return p.keeps_workspace; }));
-  EXPECT_EQ(placed(parts.forward, "gather a.qkv.k, a.qkv.v").writes[0].home, Home::exchanged);
-  EXPECT_EQ(placed(parts.backward, "sum d a.qkv.k, a.qkv.v").reads[0].home, Home::handed);
+  EXPECT_EQ(placed(parts.forward, "gather a.qkv.k, a.qkv.v").writes[0].home, Home::recv_buffer);
+  EXPECT_EQ(placed(parts.backward, "sum d a.qkv.k, a.qkv.v").reads[0].home, Home::send_buffer);
 }
 
 /// A name for how each value came about: two are the same if the same calls have made them of the
@@ -822,7 +822,7 @@ TEST(CheckPlaces, WalksOverARecomputation) {
   ASSERT_EQ(both.check(), "");
   EXPECT_EQ(both.run(), "");
   Place& spare = const_cast<Place&>(placed(both.program.forward, "split").writes[0]);
-  ASSERT_EQ(spare.home, Home::handed);
+  ASSERT_EQ(spare.home, Home::send_buffer);
   ASSERT_GE(spare.spare, 0);
   spare.spare = placed(both.program.forward, "n").writes[0].offset;
   EXPECT_EQ(both.check(), "split overwrites n");

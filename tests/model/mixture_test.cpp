@@ -257,9 +257,9 @@ TEST(ExpertUnit, IsPlannedWithTheRoundsOfEvenRouting) {
     leaf.expert_ranks = 2;
     leaf.expert_capacity = one.capacity;
     const plan::UnitDescription unit = model::ExpertUnit<float>(settings, leaf, 0).description();
-    EXPECT_EQ(unit.room.rows, one.rows) << one.capacity;
-    EXPECT_EQ(unit.room.rounds_if_even, one.rounds) << one.capacity;
-    EXPECT_GE(unit.room.most_rounds, one.rounds) << one.capacity;
+    EXPECT_EQ(unit.capacity.rows, one.rows) << one.capacity;
+    EXPECT_EQ(unit.capacity.rounds_if_even, one.rounds) << one.capacity;
+    EXPECT_GE(unit.capacity.most_rounds, one.rounds) << one.capacity;
     for (const plan::Phases* phases : {&unit.forward, &unit.backward}) {
       std::int64_t exchanges = 0;
       for (const plan::Phase& phase : *phases)

@@ -169,7 +169,7 @@ inline std::vector<ModelCase> model_cases() {
   });
   const auto qwen3 = changed(llama, [](auto& s) {
     s.query_key_norm = true;
-    s.own_head_width = 6;
+    s.head_dim = 6;
   });
   const auto qwen3_experts = changed(qwen3, [](auto& s) { s.experts = {6, 2, 0, 11}; });
   const auto narrow_heads = changed(qwen3, [](auto& s) {
@@ -178,7 +178,7 @@ inline std::vector<ModelCase> model_cases() {
   });
   const auto gpt2_head_norms = changed(gpt2, [](auto& s) {
     s.query_key_norm = true;
-    s.own_head_width = 11;
+    s.head_dim = 11;
   });
   const auto attention_bias = changed(llama, [](auto& s) {
     s.bias = true;
@@ -478,9 +478,9 @@ class ModelRun {
       handed.emplace_back(phases[p].then ? phases[p].then->bytes_in() : 0);
       b.phase = static_cast<int>(p);
       b.workspace = workspace;
-      b.exchanged = came(phases[p], 0);
-      b.second_exchanged = came(phases[p], 1);
-      b.handed = handed.back().view_or_none();
+      b.recv_buffer = came(phases[p], 0);
+      b.second_recv_buffer = came(phases[p], 1);
+      b.send_buffer = handed.back().view_or_none();
       call(b);
       exec.fence();
       EXPECT_TRUE(workspace.guards_intact() && handed.back().guards_intact()) << "phase " << p;

@@ -45,7 +45,7 @@ ParameterRule with_decay(const std::string& pattern, double weight_decay) {
 
 void expect_treatment(const std::vector<ParameterRule>& rules, const model::Parameter& of,
                       bool frozen, double learning_rate, double weight_decay) {
-  const Treatment treatment = treatment_of(rules, of, base_rate, decay);
+  const ParamGroup treatment = treatment_of(rules, of, base_rate, decay);
   EXPECT_EQ(treatment.frozen, frozen) << of.full_name();
   EXPECT_EQ(treatment.learning_rate, learning_rate) << of.full_name();
   EXPECT_EQ(treatment.weight_decay, weight_decay) << of.full_name();
@@ -119,7 +119,7 @@ TEST(ParameterRules, AreAsRegularExpressionsSay) {
       rules.push_back(rule);
     }
     for (const model::Parameter& one : parameters) {
-      Treatment expected;
+      ParamGroup expected;
       expected.learning_rate = base_rate;
       expected.weight_decay = one.decays ? decay : 0.0;
       for (const ParameterRule& rule : rules) {

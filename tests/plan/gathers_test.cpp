@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/proof/order.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
 
 #include "plan/random_plans.hpp"
 #include "plan/timing/traffic.hpp"
@@ -47,7 +47,7 @@ InFlight most_in_flight(const StepPlan& plan, const Policy& policy) {
     for (int a = buffer.first + 1; a <= buffer.last; ++a) {
       const Action& action = plan.actions[a];
       const bool computes = action.kind == Kind::forward || action.kind == Kind::backward ||
-                            action.kind == Kind::visit;
+                            action.kind == Kind::export_parameters;
       for (const Use& use : action.uses)
         if (computes && use.buffer == static_cast<int>(b)) visits.push_back(a);
     }

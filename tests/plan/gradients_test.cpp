@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <random>
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <functional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/proof/order.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -4,12 +4,12 @@
 #include <array>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/passes/redistribute.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
+#include <ostrakon/plan/passes/redistribute.hpp>
 #include <random>
 #include <stdexcept>
 #include <vector>
@@ -337,7 +337,7 @@ TEST(Redistribute, ArrivesAtTheLayoutThatIsAskedFor) {
                                                 {all[from], source_space, 4});
           std::vector<int> made;
           const Layout target{all[to], target_space, 4};
-          const int arrived = redistribute(builder, 0, source, target, Moving(), made);
+          const int arrived = redistribute(builder, 0, source, target, Redistribution(), made);
           const StepPlan& plan = builder.plan();
           EXPECT_EQ(plan.buffers[arrived].divided, target.divided);
           EXPECT_EQ(plan.buffers[arrived].space, target.space);
@@ -367,7 +367,7 @@ TEST(Redistribute, ConvertsOverOneRankWhereThereIsNothingToGather) {
   const int source = builder.make_array("source", 0, Category::parameters,
                                         builder.plan().trained(0), {{}, Space::device, 4});
   std::vector<int> made;
-  Moving moving;
+  Redistribution moving;
   moving.converts = true;
   const int arrived = redistribute(builder, 0, source, {{}, Space::device, 2}, moving, made);
   ASSERT_EQ(builder.plan().actions.size(), 1u);

@@ -61,7 +61,7 @@ TEST(Listings, SeeEveryField) {
     if (plan.actions[a].uses.empty()) continue;
     expect_seen_in("buffer", [](Action& x) { ++x.uses.back().buffer; });
     expect_seen_in("role", [](Action& x) {
-      x.uses.back().role = x.uses.back().role == Role::ended ? Role::sums : Role::ended;
+      x.uses.back().role = x.uses.back().role == Role::released ? Role::sums : Role::released;
     });
     expect_seen_in("access", [](Action& x) {
       Access& access = x.uses.back().access;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 
 #include "plan/random_plans.hpp"
 #include "support/trials.hpp"
@@ -117,7 +117,7 @@ TEST(Offload, ActionsFindTheirBuffersWhereTheyRun) {
             EXPECT_EQ(on_host, used.role == Role::source) << what;
           else if (action.kind == Kind::copy_to_host)
             EXPECT_EQ(on_host, used.role == Role::target) << what;
-          else if (action.kind == Kind::release || used.role == Role::ended)
+          else if (action.kind == Kind::release || used.role == Role::released)
             continue;
           else
             EXPECT_FALSE(on_host) << what;

@@ -207,7 +207,7 @@ class SymbolicMachine {
           if (action.kind != plan::Kind::release) outcome.reads_nothing |= nothing;
         }
       if (action.kind == plan::Kind::clip || action.kind == plan::Kind::optimize ||
-          action.kind == plan::Kind::verify || action.kind == plan::Kind::visit)
+          action.kind == plan::Kind::verify || action.kind == plan::Kind::export_parameters)
         outcome.values[identity] = inputs;
       for (std::size_t u = 0; u < action.uses.size(); ++u)
         if (action.uses[u].access != plan::Access::read)

@@ -86,11 +86,11 @@ TEST(Phases, HandOverThroughPlannedBuffers) {
   const auto bytes = [&](const Action& action, Role role) {
     return plan.buffers[static_cast<std::size_t>(action.buffer(role))].bytes;
   };
-  EXPECT_EQ(before.buffer(Role::handed), exchange.buffer(Role::handed));
-  EXPECT_EQ(after.buffer(Role::exchanged), exchange.buffer(Role::exchanged));
-  EXPECT_EQ(bytes(exchange, Role::handed), 16000);
+  EXPECT_EQ(before.buffer(Role::send_buffer), exchange.buffer(Role::send_buffer));
+  EXPECT_EQ(after.buffer(Role::recv_buffer), exchange.buffer(Role::recv_buffer));
+  EXPECT_EQ(bytes(exchange, Role::send_buffer), 16000);
   EXPECT_EQ(bytes(exchange, Role::staging), 16000);
-  EXPECT_EQ(bytes(exchange, Role::exchanged), 4000);
+  EXPECT_EQ(bytes(exchange, Role::recv_buffer), 4000);
   EXPECT_EQ(exchange.stream, Stream::exchange);
   EXPECT_EQ(plan.bytes_sent(exchange), 12000);
   // Each phase has its flops and its workspace; the last writes the output, all share what is
@@ -102,7 +102,7 @@ TEST(Phases, HandOverThroughPlannedBuffers) {
   EXPECT_EQ(before.buffer(Role::output), -1);
   EXPECT_GE(after.buffer(Role::output), 0);
   EXPECT_EQ(before.buffer(Role::saved), after.buffer(Role::saved));
-  EXPECT_EQ(after.buffer(Role::handed), -1);
+  EXPECT_EQ(after.buffer(Role::send_buffer), -1);
 }
 
 TEST(Phases, OverOneRankNothingIsExchanged) {
@@ -112,8 +112,8 @@ TEST(Phases, OverOneRankNothingIsExchanged) {
   const StepPlan plan = two.build();
   EXPECT_TRUE(std::none_of(plan.actions.begin(), plan.actions.end(),
                            [](const Action& action) { return action.kind == Kind::exchange; }));
-  EXPECT_EQ(find(plan, "forward(block.0, micro-batch 0, phase 0)").buffer(Role::handed),
-            find(plan, "forward(block.0, micro-batch 0, phase 1)").buffer(Role::exchanged));
+  EXPECT_EQ(find(plan, "forward(block.0, micro-batch 0, phase 0)").buffer(Role::send_buffer),
+            find(plan, "forward(block.0, micro-batch 0, phase 1)").buffer(Role::recv_buffer));
 }
 
 TEST(Phases, MayFollowEachOtherWithoutAnExchange) {
@@ -123,8 +123,8 @@ TEST(Phases, MayFollowEachOtherWithoutAnExchange) {
   const StepPlan plan = two.build();
   const Action& first = find(plan, "forward(block.0, micro-batch 0, phase 0)");
   const Action& second = find(plan, "forward(block.0, micro-batch 0, phase 1)");
-  EXPECT_EQ(first.buffer(Role::handed), -1);
-  EXPECT_EQ(second.buffer(Role::exchanged), -1);
+  EXPECT_EQ(first.buffer(Role::send_buffer), -1);
+  EXPECT_EQ(second.buffer(Role::recv_buffer), -1);
   EXPECT_EQ(first.buffer(Role::saved), second.buffer(Role::saved));
 }
 
@@ -167,13 +167,13 @@ TEST(Phases, OverlapWithExchangesThatLaterOnesRead) {
   EXPECT_EQ(found, expected);
   for (int p : {1, 2}) {
     EXPECT_TRUE(over.phase(p).waits.empty()) << p;
-    EXPECT_EQ(over.phase(p).buffer(Role::exchanged), -1);
+    EXPECT_EQ(over.phase(p).buffer(Role::recv_buffer), -1);
   }
   const Action& last = over.phase(3);
-  EXPECT_EQ(last.buffer(Role::exchanged),
-            find(over.plan, "exchange(block.0, micro-batch 0, phase 0)").buffer(Role::exchanged));
-  EXPECT_EQ(last.buffer(Role::second_exchanged),
-            find(over.plan, "exchange(block.0, micro-batch 0, phase 1)").buffer(Role::exchanged));
+  EXPECT_EQ(last.buffer(Role::recv_buffer),
+            find(over.plan, "exchange(block.0, micro-batch 0, phase 0)").buffer(Role::recv_buffer));
+  EXPECT_EQ(last.buffer(Role::second_recv_buffer),
+            find(over.plan, "exchange(block.0, micro-batch 0, phase 1)").buffer(Role::recv_buffer));
 }
 
 TEST(Phases, ShareAWorkspaceThatIsKept) {
@@ -231,12 +231,12 @@ TEST(Phases, ProofRefusesOverlapThatIsNotWaitedFor) {
     EXPECT_GE(mutants, 8);
     StepPlan swapped = over.plan;
     for (Action& action : swapped.actions)
-      if (action.buffer(Role::second_exchanged) >= 0)
+      if (action.buffer(Role::second_recv_buffer) >= 0)
         for (Use& use : action.uses) {
-          if (use.role == Role::exchanged)
-            use.role = Role::second_exchanged;
-          else if (use.role == Role::second_exchanged)
-            use.role = Role::exchanged;
+          if (use.role == Role::recv_buffer)
+            use.role = Role::second_recv_buffer;
+          else if (use.role == Role::second_recv_buffer)
+            use.role = Role::recv_buffer;
         }
     expect_has(refused_by([&] { prove_stages({&swapped}); }),
                "what it reads did not come of the exchange of phase 0");
@@ -392,13 +392,13 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
   expect_refused(
       [](StepPlan& its, Action& exchange) {
         exchange.span.ranks = 2;
-        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 2;
+        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::recv_buffer))].bytes *= 2;
       },
       false, "submits no more");
   expect_refused(
       [](StepPlan& its, Action& exchange) {
         exchange.elements *= 2;
-        for (Role role : {Role::handed, Role::exchanged})
+        for (Role role : {Role::send_buffer, Role::recv_buffer})
           its.buffers[static_cast<std::size_t>(exchange.buffer(role))].bytes *= 2;
       },
       false, "elements of 4 bytes, and");
@@ -406,7 +406,7 @@ TEST(Phases, ProofRefusesExchangesThatDoNotFit) {
   expect_refused(
       [](StepPlan& its, Action& exchange) {
         exchange.exchange = ExchangeKind::all_to_all;
-        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::exchanged))].bytes *= 4;
+        its.buffers[static_cast<std::size_t>(exchange.buffer(Role::recv_buffer))].bytes *= 4;
       },
       false, "reduce_scatter and all_to_all");
   expect_refused([](StepPlan&, Action& exchange) { exchange.may_be_empty = true; }, false,
@@ -440,22 +440,23 @@ TEST(Phases, ProofRefusesExchangesThatAllRanksGetWrong) {
     expect_has(refusal(a, [](StepPlan&, Action& action) { action.span.axis = Axis::replicate; }),
                "its unit asks for");
     for (int stride : {1, 2})
-      expect_has(refusal(a,
-                         [&](StepPlan& its, Action& action) {
-                           const bool gathers = action.exchange == ExchangeKind::gather;
-                           action.span = {Axis::shard, 2, stride};
-                           buffer_of(its, action, gathers ? Role::handed : Role::exchanged).bytes *=
-                               2;
-                         }),
-                 "its unit asks for");
+      expect_has(
+          refusal(a,
+                  [&](StepPlan& its, Action& action) {
+                    const bool gathers = action.exchange == ExchangeKind::gather;
+                    action.span = {Axis::shard, 2, stride};
+                    buffer_of(its, action, gathers ? Role::send_buffer : Role::recv_buffer).bytes *=
+                        2;
+                  }),
+          "its unit asks for");
     // Another kind of exchange, with buffers to fit.
     expect_has(refusal(a,
                        [&](StepPlan& its, Action& action) {
                          const bool gathers = action.exchange == ExchangeKind::gather;
                          action.exchange =
                              gathers ? ExchangeKind::reduce_scatter : ExchangeKind::gather;
-                         std::swap(buffer_of(its, action, Role::handed).bytes,
-                                   buffer_of(its, action, Role::exchanged).bytes);
+                         std::swap(buffer_of(its, action, Role::send_buffer).bytes,
+                                   buffer_of(its, action, Role::recv_buffer).bytes);
                        }),
                "its unit asks for");
     expect_has(refusal(a, [](StepPlan&, Action& action) { action.micro_batch ^= 1; }),

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/proof/order.hpp>
-#include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <set>

@@ -86,15 +86,15 @@ inline void divide_into_parts(std::mt19937_64& random, plan::ModelDescription& m
     plan::UnitDescription& unit = model.units[u];
     const std::int64_t whole = 64 * policy.expert_ranks;
     if (is_tied[u] || random() % 2 == 0 || !unit.whole_matrices.empty()) continue;
-    unit.parts = policy.expert_ranks;
+    unit.expert_ranks = policy.expert_ranks;
     unit.frozen_elements = unit.frozen_elements / whole * whole;
     unit.parameter_elements = unit.frozen_elements + (unit.trained_elements() / whole + 1) * whole;
     for (plan::Phases* phases : {&unit.forward, &unit.backward})
       for (plan::Phase& phase : *phases)
         if (phase.then && random() % 2 == 0) {
           phase.then->kind = plan::ExchangeKind::all_to_all;
-          phase.then->span = {plan::Axis::shard, unit.parts};
-          phase.then->elements = unit.parts * static_cast<std::int64_t>(1 + random() % 1000);
+          phase.then->span = {plan::Axis::shard, unit.expert_ranks};
+          phase.then->elements = unit.expert_ranks * static_cast<std::int64_t>(1 + random() % 1000);
         }
   }
 }
@@ -145,7 +145,7 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (random() % 2 == 0) policy.zero_bubble_memory = plan::ZeroBubbleMemory::unlimited;
     if (most.defers) policy.activation_checkpointing = {};
     if (policy.offload == plan::Offload::none && random() % 2 == 0)
-      policy.updates = plan::Updates::optimistic;
+      policy.updates = plan::Updates::speculative;
     const auto drawn = random() % 8;
     const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
                                   : drawn == 1 ? plan::Purpose::export_parameters

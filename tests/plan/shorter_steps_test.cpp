@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ostrakon/plan/shorter_steps.hpp>
 #include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/plan/shorter_steps.hpp>
 
 namespace ostrakon::tests {
 namespace {
@@ -26,8 +26,8 @@ ModelDescription model_of(std::int64_t layers) {
   return model;
 }
 
-StepTakes take(const StepLength& length) {
-  StepTakes takes;
+StepCost take(const StepLength& length) {
+  StepCost takes;
   const auto layers = static_cast<double>(length.layers);
   const auto micro_batches = static_cast<double>(length.micro_batches);
   takes.seconds = 5.0 + 2.0 * layers + 3.0 * micro_batches;
@@ -74,7 +74,7 @@ TEST(ShorterSteps, AreExactWhereAllIsLinear) {
     whole.chunk_units = policy.chunk_units;
     for (const bool has_like_layers : {true, false}) {
       const ShorterSteps shorter(model, policy, whole, has_like_layers, of.stages_at_a_time);
-      std::vector<StepTakes> takes;
+      std::vector<StepCost> takes;
       std::int64_t worked = 0;
       for (const StepLength& length : shorter.lengths()) {
         worked += work(length);
@@ -90,7 +90,7 @@ TEST(ShorterSteps, AreExactWhereAllIsLinear) {
         takes.push_back(take(length));
       }
       EXPECT_LE(worked, work(whole));
-      const StepTakes expected = take(whole);
+      const StepCost expected = take(whole);
       EXPECT_NEAR(shorter.seconds(takes), expected.seconds, 1e-9 * expected.seconds);
       EXPECT_EQ(shorter.bytes(takes),
                 *std::max_element(expected.bytes.begin(), expected.bytes.end()));

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/pipeline/deferral.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <string>
 

@@ -9,9 +9,9 @@
 #include <functional>
 #include <map>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/waits.hpp>
 #include <ostrakon/plan/proof/order.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
-#include <ostrakon/plan/passes/waits.hpp>
 #include <stdexcept>
 
 #include "plan/random_pipelines.hpp"

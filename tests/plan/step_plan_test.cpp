@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <random>
 #include <set>
 #include <utility>

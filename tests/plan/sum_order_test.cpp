@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
 #include <random>
 #include <utility>

@@ -100,7 +100,7 @@ inline bool is_over_tensor(const plan::Action& action) {
 inline std::vector<plan::Kind> works(const plan::StepPlan& plan) {
   std::vector<plan::Kind> found, left_by(plan.buffers.size(), plan::Kind::begin);
   for (const plan::Action& action : plan.actions) {
-    const int handed = action.buffer(plan::Role::handed);
+    const int handed = action.buffer(plan::Role::send_buffer);
     const bool exchanges = action.kind == plan::Kind::exchange;
     found.push_back(exchanges ? left_by[static_cast<std::size_t>(handed)] : action.kind);
     if (handed >= 0) left_by[static_cast<std::size_t>(handed)] = found.back();

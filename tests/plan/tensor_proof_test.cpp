@@ -27,7 +27,7 @@ StepPlan training_plan(const TensorDecoder& decoder, const TensorRanks& ranks,
   Policy policy;
   ranks.set(policy, 2);
   policy.rank_order = order;
-  policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+  policy.context_ranks = static_cast<int>(decoder.leaf.parts);
   policy.expert_ranks = decoder.parts_of_experts();
   policy.activation_checkpointing.every = 1;
   policy.reshard_after_forward.kind = Reshard::always;
@@ -65,8 +65,8 @@ Buffer& buffer_of(StepPlan& plan, const Action& action, Role role) {
 /// Gives an exchange buffers of the bytes that it sends and receives.
 void fit_buffers(StepPlan& plan, const Action& action) {
   const Exchange exchange{action.exchange, action.span, action.elements, action.element_bytes};
-  buffer_of(plan, action, Role::handed).bytes = exchange.bytes_in();
-  buffer_of(plan, action, Role::exchanged).bytes = exchange.bytes_out();
+  buffer_of(plan, action, Role::send_buffer).bytes = exchange.bytes_in();
+  buffer_of(plan, action, Role::recv_buffer).bytes = exchange.bytes_out();
 }
 
 void swap_places(StepPlan& plan, std::size_t a, std::size_t b) {
@@ -103,9 +103,9 @@ Change with_buffers(const std::function<void(Action&)>& change) {
 
 /// The action that reads what an exchange has brought.
 std::size_t reader(const StepPlan& plan, std::size_t a) {
-  const int exchanged = plan.actions[a].buffer(Role::exchanged);
+  const int exchanged = plan.actions[a].buffer(Role::recv_buffer);
   std::size_t found = a + 1;
-  while (plan.actions[found].buffer(Role::exchanged) != exchanged) ++found;
+  while (plan.actions[found].buffer(Role::recv_buffer) != exchanged) ++found;
   return found;
 }
 
@@ -131,14 +131,14 @@ const std::vector<NamedChange>& exchange_changes() {
       {"dropped, and its phase's part read instead",
        always([](StepPlan& plan, std::size_t a) {
          Action& next = plan.actions[reader(plan, a)];
-         use_in(next, Role::exchanged).buffer = plan.actions[a].buffer(Role::handed);
+         use_in(next, Role::recv_buffer).buffer = plan.actions[a].buffer(Role::send_buffer);
          remove_action(plan, a);
        }),
        {came}},
       {"not read by the next phase",
        always([](StepPlan& plan, std::size_t a) {
          Action& next = plan.actions[reader(plan, a)];
-         next.uses.erase(&use_in(next, Role::exchanged));
+         next.uses.erase(&use_in(next, Role::recv_buffer));
        }),
        {"does not read the exchange of phase"}},
       {"in the place of the unit's next",
@@ -190,8 +190,8 @@ const std::vector<NamedChange>& exchange_changes() {
        [](StepPlan& plan, std::size_t a) {
          const std::size_t b = next_like(plan, a, false);
          if (b == plan.actions.size()) return false;
-         use_in(plan.actions[reader(plan, b)], Role::exchanged).buffer =
-             plan.actions[a].buffer(Role::exchanged);
+         use_in(plan.actions[reader(plan, b)], Role::recv_buffer).buffer =
+             plan.actions[a].buffer(Role::recv_buffer);
          return true;
        },
        {came}},

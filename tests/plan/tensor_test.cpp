@@ -13,11 +13,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
-#include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostream>
 #include <random>
 #include <set>
@@ -148,7 +148,7 @@ TEST(TensorLayouts, ExportGathersTheWhole) {
             EXPECT_EQ(action.span, (Span{Axis::tensor, ranks.tensor}));
             gathered[action.unit] += action.elements;
           }
-          if (action.kind != Kind::visit) continue;
+          if (action.kind != Kind::export_parameters) continue;
           const Buffer& shown = plan.buffers[action.buffer(Role::parameters)];
           const std::int64_t whole = plan.padded(plan.units[action.unit].flats);
           EXPECT_TRUE(shown.divided.empty());
@@ -356,8 +356,8 @@ RandomTensorPlan random_tensor_plan(Random& random) {
   // Each stage counts its own.
   policy.activation_checkpointing.every = below(made.stages == 1 ? 3 : 2);
   policy.in_flight_gathers.bytes /= made.ranks.tensor;
-  policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
-  if (policy.sample_ranks > 1) policy.accumulation = Accumulation::automatic;
+  policy.context_ranks = static_cast<int>(decoder.leaf.parts);
+  if (policy.context_ranks > 1) policy.accumulation = Accumulation::automatic;
   made.ranks.set(policy, made.micro_batches);
   policy.rank_order = static_cast<RankOrder>(below(3));
   if (below(3) == 0) add_grain(random, made.ranks.all(), policy);
@@ -704,7 +704,7 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
                            const std::function<void(Policy&)>& change = [](Policy&) {}) {
     Policy policy;
     ranks.set(policy, 2);
-    policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+    policy.context_ranks = static_cast<int>(decoder.leaf.parts);
     change(policy);
     return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
   };
@@ -778,7 +778,7 @@ Overlapped overlap_of(const StepPlan& plan, Kind work) {
   for (std::size_t a = 0; a < plan.actions.size(); ++a) {
     const Action& exchange = plan.actions[a];
     if (exchange.kind != Kind::exchange || exchange.unit != 1 || of[a] != work) continue;
-    const int brought = exchange.buffer(Role::exchanged);
+    const int brought = exchange.buffer(Role::recv_buffer);
     const auto bytes = static_cast<double>(plan.bytes_sent(exchange));
     double flops = 0.0;
     for (std::size_t b = a + 1; b < plan.actions.size(); ++b) {
@@ -799,7 +799,7 @@ TEST(TensorOverlap, OfExchangesWithProductsOfTheirBlock) {
     Policy policy;
     const TensorRanks ranks{2, 2, 1};
     ranks.set(policy, 1);
-    policy.sample_ranks = static_cast<int>(decoder.leaf.parts);
+    policy.context_ranks = static_cast<int>(decoder.leaf.parts);
     return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
   };
   for (bool again : {false, true})
@@ -888,8 +888,8 @@ TEST(TensorRecompute, LeavesOutTheLastPhasesThatSaveNothing) {
       if (action.kind != Kind::recompute) continue;
       EXPECT_EQ(action.flops, 10.0 + action.phase);
       const bool is_last = action.phase + 1 == phases;
-      EXPECT_EQ(action.buffer(Role::handed) >= 0, !is_last);
-      EXPECT_EQ(action.buffer(Role::exchanged) >= 0, action.phase > 0);
+      EXPECT_EQ(action.buffer(Role::send_buffer) >= 0, !is_last);
+      EXPECT_EQ(action.buffer(Role::recv_buffer) >= 0, action.phase > 0);
     }
     for (int p = 0; p < phases; ++p) {
       expected.push_back(text("recompute ", p));

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <tuple>
 

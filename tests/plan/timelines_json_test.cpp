@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/report/timelines_json.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <sstream>
 #include <string>
 

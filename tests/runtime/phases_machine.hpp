@@ -191,12 +191,12 @@ class Machine {
 
   void exchange(const Buffers& at) {
     if (at.action.exchange == plan::ExchangeKind::gather)
-      exchange_.all_gather<float, OnHost>(at.exec, part_of(at, plan::Role::handed),
-                                          all_of(at, plan::Role::exchanged));
+      exchange_.all_gather<float, OnHost>(at.exec, part_of(at, plan::Role::send_buffer),
+                                          all_of(at, plan::Role::recv_buffer));
     else
-      exchange_.reduce_scatter<float, OnHost>(at.exec, all_of(at, plan::Role::handed),
+      exchange_.reduce_scatter<float, OnHost>(at.exec, all_of(at, plan::Role::send_buffer),
                                               all_of(at, plan::Role::staging),
-                                              part_of(at, plan::Role::exchanged));
+                                              part_of(at, plan::Role::recv_buffer));
   }
 
   void forward(const Buffers& at) {
@@ -241,21 +241,21 @@ class Machine {
   void block_forward(const Buffers& at) {
     if (at.action.phase == 0) {
       std::copy_n(at.host_view<float>(plan::Role::input).data(), rows * width,
-                  at.host_view<float>(plan::Role::handed).data());
+                  at.host_view<float>(plan::Role::send_buffer).data());
     } else if (at.action.phase == 1) {
       const Weights weights(at.host_view<float>(plan::Role::parameters).data());
       auto* x = at.host_view<float>(plan::Role::saved).data();
-      std::copy_n(at.host_view<float>(plan::Role::exchanged).data(), all_rows() * width, x);
+      std::copy_n(at.host_view<float>(plan::Role::recv_buffer).data(), all_rows() * width, x);
       auto* part = at.host_view<float>(plan::Role::workspace).data();
       for (int r = 0; r < all_rows(); ++r)
         for (int n = 0; n < slices_of_rank(); ++n) {
           slice_forward(weights, first_slice() + n, x + r * width, features(at, r, n), part);
-          take(part, n, at.host_view<float>(plan::Role::handed).data() + r * width);
+          take(part, n, at.host_view<float>(plan::Role::send_buffer).data() + r * width);
         }
     } else if (auto* output = at.host_view<float>(plan::Role::output).data(); output != nullptr) {
       for (int e = 0; e < rows * width; ++e)
         output[e] = at.host_view<float>(plan::Role::input)[e] +
-                    at.host_view<float>(plan::Role::exchanged)[e];
+                    at.host_view<float>(plan::Role::recv_buffer)[e];
     }
   }
 
@@ -263,7 +263,7 @@ class Machine {
     if (at.action.phase == 0) {
       clear_gradients(at, at.host_view<float>(plan::Role::parameter_gradients).data());
       std::copy_n(at.host_view<float>(plan::Role::gradient).data(), rows * width,
-                  at.host_view<float>(plan::Role::handed).data());
+                  at.host_view<float>(plan::Role::send_buffer).data());
     } else if (at.action.phase == 1) {
       const Weights weights(at.host_view<float>(plan::Role::parameters).data());
       auto* part = at.host_view<float>(plan::Role::workspace).data();
@@ -275,8 +275,8 @@ class Machine {
             slice_backward(
                 weights, first_slice() + n,
                 at.host_view<float>(plan::Role::saved).data() + r * width, features(at, r, n),
-                at.host_view<float>(plan::Role::exchanged).data() + r * width, of_leaf, part);
-            take(part, n, at.host_view<float>(plan::Role::handed).data() + r * width);
+                at.host_view<float>(plan::Role::recv_buffer).data() + r * width, of_leaf, part);
+            take(part, n, at.host_view<float>(plan::Role::send_buffer).data() + r * width);
           }
         for (int e = 0; e < block_elements; ++e)
           at.host_view<float>(plan::Role::parameter_gradients)[e] += of_leaf[e];
@@ -284,7 +284,7 @@ class Machine {
     } else {
       for (int e = 0; e < rows * width; ++e)
         at.host_view<float>(plan::Role::gradient)[e] +=
-            at.host_view<float>(plan::Role::exchanged)[e];
+            at.host_view<float>(plan::Role::recv_buffer)[e];
     }
   }
 

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::contains;
 using testing::error_of;
-using testing::MadeUpRun;
+using testing::FakeRun;
 using testing::read_bytes;
 using testing::write_bytes;
 
@@ -83,7 +83,7 @@ TEST_F(Collect, IsReadAsItWasWritten) {
 }
 
 TEST_F(Collect, RefusesRunsThatAreNotFinished) {
-  MadeUpRun run;
+  FakeRun run;
   run.steps = 9;
   run.write(file("ranks-1/run-2"));
   expect_refused("ranks-1/run-2/metrics.jsonl",
@@ -112,7 +112,7 @@ TEST_F(Collect, RefusesTornFiles) {
 }
 
 TEST_F(Collect, RefusesRunsOfAnotherStudy) {
-  MadeUpRun run;
+  FakeRun run;
   run.ranks = 2;
   run.tokens = 2000;
   run.write(file("ranks-2/run-1"));

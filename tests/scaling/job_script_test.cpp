@@ -23,7 +23,7 @@ Job job() {
 }
 
 void expect_lines(Launcher launcher, const std::vector<std::string>& lines) {
-  const std::string script = fill_in(job_template(launcher), job(), "");
+  const std::string script = render_template(job_template(launcher), job(), "");
   EXPECT_EQ(script.rfind("#!/usr/bin/env bash\n", 0), 0u) << script;
   EXPECT_FALSE(contains(script, "@")) << script;
   EXPECT_TRUE(contains(script, "\nfor run in 1 2 3; do\n")) << script;
@@ -45,12 +45,12 @@ TEST(JobScript, OfEachLauncher) {
 }
 
 TEST(JobScript, OfATemplateOfOnesOwn) {
-  EXPECT_EQ(fill_in("# me@site.org\nrun @RANKS@ @PROGRAM@ @", job(), "my.sh"),
+  EXPECT_EQ(render_template("# me@site.org\nrun @RANKS@ @PROGRAM@ @", job(), "my.sh"),
             "# me@site.org\nrun 16 /opt/ostrakon/bin/ostrakon-train @");
-  EXPECT_EQ(error_of([] { fill_in("run @TASKS@ @PROGRAM@", job(), "my.sh"); }),
+  EXPECT_EQ(error_of([] { render_template("run @TASKS@ @PROGRAM@", job(), "my.sh"); }),
             "my.sh: @TASKS@ is unknown; expected @NAME@, @RANKS@, @NODES@, @RANKS_OF_NODE@, "
             "@TIME@, @REPEATS@ or @PROGRAM@");
-  EXPECT_EQ(error_of([] { fill_in("run", job(), "my.sh"); }),
+  EXPECT_EQ(error_of([] { render_template("run", job(), "my.sh"); }),
             "my.sh: has no @PROGRAM@; expected it where ostrakon-train is started");
 }
 

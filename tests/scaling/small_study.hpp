@@ -38,7 +38,7 @@ inline scaling::Study small_study() {
 /// A run's files: steps of `seconds`, of which each rank computes 0.8, less 0.1 on rank 0 where
 /// there are several, and communicates for what is left but for 0.05. Step `slow` takes one second
 /// more, in which rank 0 gathers.
-struct MadeUpRun {
+struct FakeRun {
   int ranks = 1;
   double seconds = 1.0;
   int slow = 0;
@@ -106,7 +106,7 @@ inline void write_small_study(const std::string& folder) {
   scaling::write_study(folder, study);
   for (const scaling::StudySize& size : study.sizes)
     for (int run = 1; run <= study.repeat; ++run) {
-      MadeUpRun made;
+      FakeRun made;
       made.ranks = size.ranks;
       made.seconds = (size.ranks == 1 ? 1.0 : 0.625) * (run == 1 ? 1.002 : 0.998);
       if (size.ranks == 2 && run == 2) made.slow = 7;

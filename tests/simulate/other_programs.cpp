@@ -57,7 +57,7 @@ class Describer {
     settings.model.width = row.width;
     settings.model.heads = row.heads;
     settings.model.kv_heads = row.kv_heads;
-    settings.model.own_head_width = row.head_width * row.heads == row.width ? 0 : row.head_width;
+    settings.model.head_dim = row.head_width * row.heads == row.width ? 0 : row.head_width;
     settings.model.ffn_width = row.ffn_width;
     settings.model.vocabulary = row.vocabulary;
     settings.model.tie_embeddings = row.tied;
@@ -108,7 +108,7 @@ class Describer {
     return unit.name.rfind("block", 0) == 0 && unit.name.find("expert") == std::string::npos;
   }
   bool is_experts(const plan::UnitDescription& unit) const {
-    return unit.parts > 1 || unit.name.find("expert") != std::string::npos;
+    return unit.expert_ranks > 1 || unit.name.find("expert") != std::string::npos;
   }
   double rows() const {
     return static_cast<double>(row_.micro_batch * row_.sequence / row_.context);
@@ -287,7 +287,7 @@ plan::Policy policy_of(const PublishedRow& row, int micro_batches,
   policy.chunks = row.chunks;
   // Gradients of a context's ranks are summed with those of all others, once; so the plan sees
   // them as ranks with samples of their own.
-  policy.sample_ranks = 1;
+  policy.context_ranks = 1;
   policy.expert_ranks = row.expert > 1 ? row.expert / row.tensor : 1;
   policy.leaves = std::int64_t{micro_batches} * row.data_ranks() * row.context;
   policy.sum_grain = policy.expert_ranks;

@@ -117,8 +117,8 @@ TEST(Prediction, RemediesAreThoseThatHelpMostFirst) {
   const std::vector<StepPlan> plans = plan_stages(8, reports::make_policy(plan::Sharding::full, 8));
   Machine machine = round_machine();
   machine.across_nodes.bytes_per_second = 0.1;  // the network across nodes is all
-  const std::vector<Remedy> found =
-      find_remedies(pointers(plans), machine, 4, Streams::concurrent, model_flops);
+  const std::vector<Improvement> found =
+      find_improvements(pointers(plans), machine, 4, Streams::concurrent, model_flops);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().what, "twice the bandwidth across nodes");
   const double now =

@@ -211,7 +211,7 @@ std::vector<config::Settings> mixtures_in_pieces() {
     settings.model.width = 40;
     settings.tensor_grain = 4;
   }
-  all[0].model.own_head_width = 8;
+  all[0].model.head_dim = 8;
   all[0].model.query_key_norm = true;
   all[1].model.experts.count = 8;
   all[1].model.experts.groups = 4;

@@ -27,13 +27,13 @@ int fail(const ostrakon::Arguments& arguments) {
   const std::string of_rank = ostrakon::text("bad samples ", rank);
   if (which == "all") throw ostrakon::Error("bad samples");
   if (which == "all_differently") throw ostrakon::Error(of_rank);
-  if (which == "all_agreed") throw ostrakon::AgreedError("bad samples");
+  if (which == "all_agreed") throw ostrakon::CollectiveError("bad samples");
   if (which == "all_unknown") throw 1;
   if (which == "two" && rank != 1) throw ostrakon::Error(of_rank);
   if (which == "one" && rank == 1) throw ostrakon::Error(of_rank);
-  if (which == "one_agreed" && rank == 1) throw ostrakon::AgreedError(of_rank);
+  if (which == "one_agreed" && rank == 1) throw ostrakon::CollectiveError(of_rank);
   if (which == "one_differently" && rank == 1) throw ostrakon::Error(of_rank);
-  if (which == "one_differently") throw ostrakon::AgreedError("bad deck");
+  if (which == "one_differently") throw ostrakon::CollectiveError("bad deck");
   if (which == "one_unknown" && rank == 1) throw 1;
   if (which == "all_in_different_calls") {
     MPI_Request request = MPI_REQUEST_NULL;

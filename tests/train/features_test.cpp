@@ -376,7 +376,7 @@ TEST(Stability, ANonFiniteGradientEndsTheRunOnAllRanks) {
     try {
       run.step(2);
       FAIL() << "a gradient that is infinite";
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       const std::string expected = "step 2: the gradient of block.0 is not finite on rank " +
                                    std::to_string(last) + " (micro-batch 0). Try";
       EXPECT_EQ(std::string(error.what()).rfind(expected, 0), 0u) << error.what();
@@ -416,7 +416,7 @@ TEST(Stability, AGradientThatOverflowsOnItsWayIsNamedAsASum) {
   try {
     run.step(1);
     FAIL() << "a gradient that overflows";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     const std::string begin =
         "step 1: the gradient of head is not finite when summed over micro-batches and ranks (";
     EXPECT_EQ(std::string(error.what()).rfind(begin, 0), 0u) << error.what();
@@ -436,7 +436,7 @@ TEST(Stability, AnOutlierIsNamedByWhatIsBeyondTheThreshold) {
   int skipped = 0;
   for (std::int64_t step = 1; step <= 12; ++step) {
     const train::StepResult result = run.step(step);
-    const optim::OutlierFilter::Verdict verdict = filter.judge(result.loss, result.grad_norm);
+    const optim::OutlierFilter::StepDecision verdict = filter.judge(result.loss, result.grad_norm);
     EXPECT_EQ(result.skipped.empty(), !verdict.skip);
     if (!verdict.skip) continue;
     ++skipped;
@@ -464,7 +464,7 @@ TEST(Stability, WhereUpdatesOverlapWithBackwardABadGradientHasDamagedParameters)
     try {
       run.step(2);
       FAIL() << "a gradient that is infinite";
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       const std::string begin =
           "step 2: the gradient of block.0 is not finite when summed over micro-batches and ranks "
           "(1 element in the shard of rank 0); parameters have changed";

@@ -10,16 +10,16 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/trainer/channels.hpp>
-#include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/diagnosis.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
-#include <ostrakon/trainer/handlers/handovers.hpp>
-#include <ostrakon/trainer/state/initial_values.hpp>
+#include <ostrakon/trainer/handlers/compute_handlers.hpp>
+#include <ostrakon/trainer/handlers/empty_exchanges.hpp>
 #include <ostrakon/trainer/handlers/load_handler.hpp>
-#include <ostrakon/trainer/state/model_state.hpp>
 #include <ostrakon/trainer/handlers/move_handlers.hpp>
 #include <ostrakon/trainer/handlers/sum_handlers.hpp>
 #include <ostrakon/trainer/handlers/update_handlers.hpp>
+#include <ostrakon/trainer/state/initial_values.hpp>
+#include <ostrakon/trainer/state/model_state.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -237,7 +237,7 @@ TEST(LoadHandler, WithEarlyUpdatesRanksAgreeBeforeThem) {
   load.install(bench.executor);
   CountingSamples broken(deck.training.sequence_length + 1, 0);  // on one rank
   bench.context.samples = &broken;
-  EXPECT_THROW(bench.run(), AgreedError);
+  EXPECT_THROW(bench.run(), CollectiveError);
   EXPECT_TRUE(bench.context.is_intact);
   CountingSamples samples(deck.training.sequence_length + 1, none_broken);
   bench.context.samples = &samples;
@@ -252,8 +252,8 @@ TEST(MoveHandlers, GatherTheParametersOfAllRanks) {
     deck.precision.gather = compute;
     Bench bench(deck);
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
-    const train::Handovers handovers(bench.parts.programs);
-    train::MoveHandlers move(bench.context, channels, handovers, compute, DType::fp32);
+    const train::EmptyExchanges empty_exchanges(bench.parts.programs);
+    train::MoveHandlers move(bench.context, channels, empty_exchanges, compute, DType::fp32);
     move.install(bench.executor);
     std::int64_t seen = 0;
     bench.executor.on(Kind::forward, [&](const ActionBuffers& buffers) {
@@ -317,9 +317,9 @@ TEST(SumHandlers, FindTheNormOfSummedGradients) {
       comm::Communicator& world = bench.mesh.world();
       train::StepGuard guard(bench.parts.settings, DType::fp32, false);
       train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
-      const train::Handovers handovers(bench.parts.programs);
-      train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
-      train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, handovers,
+      const train::EmptyExchanges empty_exchanges(bench.parts.programs);
+      train::MoveHandlers move(bench.context, channels, empty_exchanges, DType::fp32, DType::fp32);
+      train::ComputeHandlers compute(bench.context, layout, bench.parts.settings, empty_exchanges,
                                      &diagnosis);
       train::SumHandlers sum(bench.context, layout, guard, diagnosis, world,
                              bench.parts.settings.step_terms());
@@ -358,11 +358,11 @@ TEST(SumHandlers, CountEachAssignmentOnce) {
     train::Channels channels(bench.parts.programs, bench.context.rank, bench.mesh);
     train::StepGuard guard(bench.parts.settings, DType::fp32, false);
     train::Diagnosis diagnosis(bench.plan(), bench.parts.description, bench.context.rank, world);
-    const train::Handovers handovers(bench.parts.programs);
-    train::MoveHandlers move(bench.context, channels, handovers, DType::fp32, DType::fp32);
+    const train::EmptyExchanges empty_exchanges(bench.parts.programs);
+    train::MoveHandlers move(bench.context, channels, empty_exchanges, DType::fp32, DType::fp32);
     train::LoadHandler load(bench.context, bench.parts.programs, bench.parts.settings, world);
     train::ComputeHandlers compute(bench.context, bench.parts.layout, bench.parts.settings,
-                                   handovers, &diagnosis);
+                                   empty_exchanges, &diagnosis);
     train::SumHandlers sum(bench.context, bench.parts.layout, guard, diagnosis, world,
                            bench.parts.settings.step_terms());
     move.install(bench.executor);

@@ -65,7 +65,7 @@ TEST_F(WeightsTest, ThoseOfARunAreInItsFolder) {
     EXPECT_NE(out_.str().find("weights.h5"), std::string::npos) << out_.str();
   }
   settings_.checkpoint.initial_weights = folder_.file("link");
-  world().agree([&] {
+  world().run_collectively([&] {
     if (world().rank() == 0) std::filesystem::create_symlink("none", folder_.file("link"));
   });
   EXPECT_NE(error_of([&] { open("bytes"); }).find("is a link whose target does not exist"),
@@ -88,7 +88,7 @@ TEST_F(WeightsTest, ThoseOfAnotherModelOrTokenizerAreRefused) {
     EXPECT_NE(out_.str().find("  note                   "), std::string::npos) << out_.str();
   }
   settings_.model.layers = 1;
-  EXPECT_THROW(open("bytes"), AgreedError);
+  EXPECT_THROW(open("bytes"), CollectiveError);
 }
 
 TEST_F(WeightsTest, ThereIsNoFileWhereTheFolderWasTaken) {

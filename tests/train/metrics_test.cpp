@@ -138,13 +138,13 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
 }
 
 TEST_F(Metrics, ThoseOfAnEarlierRunGetAFreeName) {
-  EXPECT_EQ(set_metrics_aside(path_), "");
+  EXPECT_EQ(rename_previous_metrics(path_), "");
   write_bytes(path_, "");
-  EXPECT_EQ(set_metrics_aside(path_), "");
+  EXPECT_EQ(rename_previous_metrics(path_), "");
   for (const char* const name : {"metrics.previous.jsonl", "metrics.previous-2.jsonl"}) {
     write_six();
     const std::string before = read_bytes(path_);
-    EXPECT_EQ(set_metrics_aside(path_), folder_.file(name));
+    EXPECT_EQ(rename_previous_metrics(path_), folder_.file(name));
     EXPECT_EQ(read_bytes(folder_.file(name)), before);
     EXPECT_FALSE(fs::exists(path_));
   }

@@ -122,7 +122,7 @@ TEST(ModelState, FindsReplicasThatDiffer) {
   const int masters = parts.programs.train.plan.units[1].masters;
   const bool is_last = mesh.world().rank() == mesh.world().size() - 1;
   if (is_last) state.memory().view<float, OnHost>(masters)[3] += 1.0f;
-  EXPECT_THROW(state.digest(), AgreedError);
+  EXPECT_THROW(state.digest(), CollectiveError);
   if (is_last) state.memory().view<float, OnHost>(masters)[3] -= 1.0f;
   EXPECT_EQ(state.digest(), digest);
 }
@@ -147,7 +147,7 @@ TEST(ModelState, WeightsThatOneRankCannotReadAreAnErrorOnAll) {
   const PlannedParts parts(small_llama(24), mesh);
   ModelState state(parts.programs, parts.layout, options_of(parts), mesh);
   BrokenWeights weights(mesh.world().rank() == mesh.world().size() - 1);
-  EXPECT_THROW(state.initialize(&weights), AgreedError);
+  EXPECT_THROW(state.initialize(&weights), CollectiveError);
 }
 
 TEST(StateMemory, PassesValuesOnInChunks) {

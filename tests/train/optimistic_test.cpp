@@ -33,7 +33,7 @@ config::Settings small(bool is_llama, std::int64_t steps) {
 }
 
 config::Settings optimistic(config::Settings settings) {
-  settings.parallel.updates = plan::Updates::optimistic;
+  settings.parallel.updates = plan::Updates::speculative;
   return settings;
 }
 
@@ -192,7 +192,7 @@ TEST(OptimisticUpdates, HaveTheBitsOfCarefulOnesWithAllElse) {
     if (row[precision] == 1 && row[stages] == 1) {
       // Its sums over rows are the library's.
       EXPECT_NEAR(steps.losses.back(), reference.losses.back(), 0.05) << what;
-      run.parallel.updates = plan::Updates::careful;
+      run.parallel.updates = plan::Updates::after_clip;
       expect_same(steps, take_all(run), what);
     } else {
       expect_same(steps, reference, what);
@@ -258,7 +258,7 @@ TEST(OptimisticUpdates, OfStepsThatFailAreUndone) {
             bool ended = false;
             try {
               messages.back() = run.trainer.step(samples, 2).skipped;
-            } catch (const AgreedError& error) {
+            } catch (const CollectiveError& error) {
               messages.back() = error.what();
               ended = true;
             }
@@ -291,7 +291,7 @@ TEST(OptimisticUpdates, AFailureWhileAGradientIsLookedForEndsTheStep) {
       std::string message;
       try {
         run.trainer.step(samples, 2);
-      } catch (const AgreedError& error) {
+      } catch (const CollectiveError& error) {
         message = error.what();
       }
       EXPECT_NE(message.find("the disk is gone"), std::string::npos) << message;
@@ -397,7 +397,7 @@ TEST(OptimisticUpdates, AreRefusedWithStateInHostMemory) {
     try {
       train::make_trainer(settings, mesh);
       ADD_FAILURE() << "not refused";
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       EXPECT_EQ(std::string(error.what()),
                 text("parallel.updates = optimistic with memory.offload = ", plan::name(offload),
                      ": expected memory.offload = none, or parallel.updates = careful"));

@@ -62,11 +62,11 @@ TEST(SecondsToStop, AreMoreThanAStepAndTheSaves) {
   EXPECT_DOUBLE_EQ(seconds_to_stop(2.0, 4.0), 10.0);
 }
 
-TEST(OrderTaker, TellsAllRanksWhatOneWasAsked) {
+TEST(StopRequests, TellsAllRanksWhatOneWasAsked) {
   note_signals();
   comm::Communicator world = make_world();
   const bool is_last_rank = world.rank() == world.size() - 1;
-  OrderTaker taker(config::Settings(), world);
+  StopRequests taker(config::Settings(), world);
   Orders orders = taker.take(0.0, 0.0, false);
   EXPECT_FALSE(orders.save || orders.stop || orders.is_writing || orders.out_of_time);
 
@@ -86,12 +86,12 @@ TEST(OrderTaker, TellsAllRanksWhatOneWasAsked) {
   EXPECT_FALSE(taker.take(0.0, 0.0, false).stop);
 }
 
-TEST(OrderTaker, SeesTheFileThatAsksForACheckpoint) {
+TEST(StopRequests, SeesTheFileThatAsksForACheckpoint) {
   comm::Communicator world = make_world();
   const SharedFolder folder;
   config::Settings settings;
   settings.output.directory = folder.path();
-  OrderTaker taker(settings, world);
+  StopRequests taker(settings, world);
   const std::string file = folder.file("checkpoint_now");
   if (world.rank() == 0) write_bytes(file, "");
   EXPECT_TRUE(taker.take(0.0, 0.0, false).save);
@@ -100,11 +100,11 @@ TEST(OrderTaker, SeesTheFileThatAsksForACheckpoint) {
   EXPECT_FALSE(taker.take(0.0, 0.0, false).save);
 }
 
-TEST(OrderTaker, StopsBeforeWallTimeByTheClockOfRank0) {
+TEST(StopRequests, StopsBeforeWallTimeByTheClockOfRank0) {
   comm::Communicator world = make_world();
   config::Settings settings;
   settings.runtime.wall_time = seconds_since_start() + 1000.0;
-  OrderTaker taker(settings, world);
+  StopRequests taker(settings, world);
   EXPECT_FALSE(taker.take(0.0, 10.0, false).stop);
   EXPECT_FALSE(taker.take(0.0, world.rank() == 0 ? 10.0 : 2000.0, false).stop);
   const Orders orders = taker.take(0.0, world.rank() == 0 ? 2000.0 : 10.0, false);
@@ -113,11 +113,11 @@ TEST(OrderTaker, StopsBeforeWallTimeByTheClockOfRank0) {
   EXPECT_FALSE(orders.out_of_time);
 }
 
-TEST(OrderTaker, EndsTrainingAfterTheTimeLimit) {
+TEST(StopRequests, EndsTrainingAfterTheTimeLimit) {
   comm::Communicator world = make_world();
   config::Settings settings;
   settings.training.time_limit_minutes = 2.0;
-  OrderTaker taker(settings, world);
+  StopRequests taker(settings, world);
   EXPECT_FALSE(taker.take(119.9, 0.0, false).out_of_time);
   EXPECT_FALSE(taker.take(world.rank() == 0 ? 119.9 : 121.0, 0.0, false).out_of_time);
   const Orders orders = taker.take(120.0, 0.0, false);

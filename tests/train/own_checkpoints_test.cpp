@@ -189,7 +189,7 @@ void damage(const std::string& path) {
 /// What rank 0 does to files, before what follows on all.
 void on_root(const std::function<void()>& work) {
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-  world.agree([&] {
+  world.run_collectively([&] {
     if (world.rank() == 0) work();
   });
 }
@@ -219,7 +219,7 @@ TEST(Checkpoints, AfterAFailedStepThatOfTheLastGoodOneIsSaved) {
   run.trainer.initialize();
   train_steps(run.trainer, 1, 1);
   run.trainer.inject_nonfinite(2, 0);
-  EXPECT_THROW(train_steps(run.trainer, 2, 2), AgreedError);
+  EXPECT_THROW(train_steps(run.trainer, 2, 2), CollectiveError);
   EXPECT_EQ(run.trainer.progress().step, 1);
   run.checkpoints.save();
   EXPECT_EQ(run.checkpoints.saved_step(), 1);
@@ -240,7 +240,7 @@ TEST(Checkpoints, AreNotMadeOfParametersOfTwoSteps) {
   run.save_steps(1);
   const std::uint64_t digest = run.trainer.state_digest();
   run.trainer.inject_nonfinite(2, 0);
-  EXPECT_THROW(train_steps(run.trainer, 2, 2), AgreedError);
+  EXPECT_THROW(train_steps(run.trainer, 2, 2), CollectiveError);
   ASSERT_FALSE(run.trainer.is_intact());
   const std::string message = testing::error_of([&] { run.checkpoints.save(); });
   EXPECT_EQ(message.rfind("Checkpoints::save was called after a step that failed", 0), 0u)
@@ -352,7 +352,7 @@ TEST(Checkpoints, OfAFolderThatCannotBeAreRefused) {
     const std::string message = testing::error_of([&] {
       try {
         Saved run(folder);
-      } catch (const AgreedError&) {
+      } catch (const CollectiveError&) {
         is_agreed = true;
         throw;
       }

@@ -141,7 +141,7 @@ TEST(OwnModel, WhatRanksHaveDifferentlyIsRefused) {
   const auto refusal = [&](Chain<float> chain) {
     try {
       Trainer(make_model(std::move(chain)), settings, mesh);
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       const std::string message = error.what();
       return message.substr(0, message.find(" on rank "));
     }
@@ -178,7 +178,7 @@ TEST(OwnModel, SamplesOfAnotherSizeAreRefused) {
   EXPECT_EQ(testing::error_of([&] { trainer.step(samples, 1); }),
             "a leaf of 2 samples of 24 bytes has 48 bytes; the model reads leaves of 40");
   // So that one message is shown, not one of each rank.
-  EXPECT_THROW(trainer.evaluate(samples, 1), AgreedError);
+  EXPECT_THROW(trainer.evaluate(samples, 1), CollectiveError);
 }
 
 /// The same leaf again and again.

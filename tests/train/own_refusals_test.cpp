@@ -139,7 +139,7 @@ TEST(OwnModel, CallsInAWrongOrderAreRefused) {
   // Other ranks may be elsewhere.
   try {
     trainer.state_digest();
-  } catch (const AgreedError&) {
+  } catch (const CollectiveError&) {
     ADD_FAILURE() << "nothing was agreed on";
   } catch (const Error&) {
   }

@@ -366,7 +366,7 @@ TEST(InitialWeights, ThatOneRankCannotReadAreRefusedByAll) {
   try {
     run.trainer.initialize(&weights);
     FAIL() << "no block.1";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     EXPECT_NE(std::string(error.what()).find("no block.1."), std::string::npos) << error.what();
   }
 }

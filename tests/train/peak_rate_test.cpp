@@ -18,9 +18,9 @@ double cube_flops(std::int64_t side) {
 
 /// A machine with a clock of its own. The scheduler lets us run for `turn` seconds, then others for
 /// as long as `others` says; small products reach less of the rate than large ones.
-class MadeUpMachine {
+class FakeMachine {
  public:
-  MadeUpMachine(double rate, double turn, double others)
+  FakeMachine(double rate, double turn, double others)
       : rate_(rate), turn_(turn), others_(others) {}
 
   double product(std::int64_t side) {
@@ -49,13 +49,13 @@ class MadeUpMachine {
   double now_ = 0.0, left_ = 0.0007;
 };
 
-double rate_of(MadeUpMachine& machine, std::int64_t largest_side = 1 << 20) {
+double rate_of(FakeMachine& machine, std::int64_t largest_side = 1 << 20) {
   return best_product_rate(largest_side, 0.25,
                            [&](std::int64_t side) { return machine.product(side); });
 }
 
 TEST(BestProductRate, IsThatOfAQuietMachine) {
-  MadeUpMachine machine(100 * giga, 0.0, 0.0);
+  FakeMachine machine(100 * giga, 0.0, 0.0);
   const double rate = rate_of(machine);
   EXPECT_GT(rate, 98 * giga);
   EXPECT_LE(rate, 100 * giga);
@@ -64,17 +64,17 @@ TEST(BestProductRate, IsThatOfAQuietMachine) {
 
 TEST(BestProductRate, IsNotHalvedByAsMuchOtherWork) {
   // What a product of 1024 x 1024 shows, 21 ms of work in turns of 3 ms, is half of the rate.
-  MadeUpMachine busy(100 * giga, 0.003, 0.003);
+  FakeMachine busy(100 * giga, 0.003, 0.003);
   EXPECT_LT(cube_flops(1024) / busy.product(1024), 60 * giga);
   EXPECT_GT(rate_of(busy), 95 * giga);
-  MadeUpMachine very_busy(100 * giga, 0.003, 0.012);
+  FakeMachine very_busy(100 * giga, 0.003, 0.012);
   EXPECT_GT(rate_of(very_busy), 95 * giga);
   EXPECT_LT(very_busy.measured, 1.0);
 }
 
 TEST(BestProductRate, MeasuresOnWhileTheMachineGetsFaster) {
   // Others leave bit by bit; within the budget half of the rate is to be had.
-  MadeUpMachine machine(100 * giga, 0.0, 0.0);
+  FakeMachine machine(100 * giga, 0.0, 0.0);
   double now = 0.0;
   const double rate = best_product_rate(1 << 20, 0.25, [&](std::int64_t side) {
     const double share = std::min(1.0, 0.4 + 1.2 * now);
@@ -88,8 +88,7 @@ TEST(BestProductRate, MeasuresOnWhileTheMachineGetsFaster) {
 
 TEST(BestProductRate, TakesProductsThatFillTheMachine) {
   // Until one takes milliseconds.
-  MadeUpMachine slow(1 * giga, 0.0, 0.0), core(100 * giga, 0.0, 0.0),
-      device(50000 * giga, 0.0, 0.0);
+  FakeMachine slow(1 * giga, 0.0, 0.0), core(100 * giga, 0.0, 0.0), device(50000 * giga, 0.0, 0.0);
   rate_of(slow);
   rate_of(core);
   rate_of(device);
@@ -100,7 +99,7 @@ TEST(BestProductRate, TakesProductsThatFillTheMachine) {
 
 TEST(BestProductRate, StaysWithinTheMemory) {
   for (const std::int64_t largest : {1, 7, 255, 256, 700}) {
-    MadeUpMachine machine(100 * giga, 0.0, 0.0);
+    FakeMachine machine(100 * giga, 0.0, 0.0);
     EXPECT_GT(rate_of(machine, largest), 0.0);
     EXPECT_LE(*machine.sides.rbegin(), largest);
   }

@@ -5,8 +5,8 @@
 
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/run/run_description.hpp>
 #include <string>
 
@@ -24,7 +24,7 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[1].model.heads = 16;  // of 3 columns would be odd
   all[1].model.width = 64;
   for (const std::size_t m : {1, 2}) {
-    all[m].model.own_head_width = 8;
+    all[m].model.head_dim = 8;
     all[m].model.query_key_norm = true;
   }
   all[2].model.experts = {
@@ -249,7 +249,7 @@ TEST(Pipeline, AStepThatFailsOnOneStageEndsOnAll) {
       std::string message;
       try {
         run.trainer.step(samples, 2);
-      } catch (const AgreedError& error) {
+      } catch (const CollectiveError& error) {
         message = error.what();
       }
       EXPECT_NE(message.find(by_data ? "the disk is gone" : "the gradient of block.0"),

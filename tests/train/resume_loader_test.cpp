@@ -51,7 +51,7 @@ class ResumeLoaderTest : public ::testing::Test {
   template <class Work>
   void on_root(const Work& work) {
     comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
-    world.agree([&] {
+    world.run_collectively([&] {
       if (world.rank() == 0) work();
     });
   }
@@ -73,7 +73,7 @@ class ResumeLoaderTest : public ::testing::Test {
           loader(settings, options, run.mesh, own, console) {}
     ResumeLoader::Loaded load() { return loader.load(run.trainer, run.training->identity()); }
     void tidy(const ResumeLoader::Loaded& loaded) {
-      run.mesh.world().agree([&] {
+      run.mesh.world().run_collectively([&] {
         if (console.is_root()) loader.tidy(loaded);
       });
     }

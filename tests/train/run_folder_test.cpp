@@ -35,7 +35,7 @@ class RunFolderTest : public ::testing::Test {
   /// On rank 0, before what follows on all of them.
   template <class Work>
   void on_root(const Work& work) {
-    world_.agree([&] {
+    world_.run_collectively([&] {
       if (is_root()) work();
     });
   }
@@ -84,7 +84,7 @@ TEST_F(RunFolderTest, ASecondRunIsRefusedOrTakesIt) {
   }
   EXPECT_TRUE(third.is_held());
   EXPECT_FALSE(first.is_held());
-  EXPECT_THROW(first.require_held(), AgreedError);
+  EXPECT_THROW(first.require_held(), CollectiveError);
   if (is_root()) {
     EXPECT_NE(error_of([&] { first.check(); }), "no error");
   }

@@ -29,7 +29,7 @@ TEST(Saver, WhatIsLeftOfAFailedSaveStaysWhereTheFolderWasTaken) {
     // No file can have this name.
     ASSERT_TRUE(fs::create_directory(partial + "/rank-00000.h5"));
     fails = is_taken;
-    EXPECT_THROW(saver.finish(), AgreedError);
+    EXPECT_THROW(saver.finish(), CollectiveError);
     EXPECT_EQ(fs::exists(partial), is_taken);
   }
 }

@@ -223,7 +223,7 @@ TEST(ShardLayout, UpdateRangesHaveEachElementOnceWithItsOwnRule) {
             return r.offset <= slice.offset && slice.offset + slice.count <= r.offset + r.count;
           });
           ASSERT_NE(range, ranges.end()) << seed;
-          const optim::Treatment treatment =
+          const optim::ParamGroup treatment =
               optim::treatment_of(optimizer.parameters, *slice.parameter, optimizer.learning_rate,
                                   optimizer.weight_decay);
           EXPECT_EQ(range->rule, optim::rule_of(optimizer, *slice.parameter));

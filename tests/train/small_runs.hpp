@@ -227,7 +227,8 @@ inline int first_trained_unit(const plan::StepPlan& plan) {
 }
 /// The levels of the shard axis over which a unit's parameters are divided.
 inline plan::Spans levels_of(const plan::StepPlan& plan, int unit) {
-  return plan::without_first(plan.grid.levels(plan::Axis::shard), plan.units[unit].layouts.parts);
+  return plan::without_first(plan.grid.levels(plan::Axis::shard),
+                             plan.units[unit].layouts.expert_ranks);
 }
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::Policy& policy = settings.parallel;
@@ -253,7 +254,7 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
   const bool by_leaf = training.leaf == config::Leaf::sequence || training.context_grain > 1;
   for (int u = 0; u < units; ++u) {
     // Ranks that share experts have no gradients or values of each other's.
-    const std::int64_t sharing = plan.units[u].layouts.parts;
+    const std::int64_t sharing = plan.units[u].layouts.expert_ranks;
     const std::int64_t group = plan.grid.shard() / sharing;
     const std::int64_t own_ranks = plan.grid.tensor() * sharing;
     const std::int64_t trained = plan.padded(plan.trained(u)) / own_ranks;

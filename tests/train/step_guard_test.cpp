@@ -65,14 +65,14 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
   StepGuard guard(settings, DType::fp32, false);
   EXPECT_EQ(guard.loss_scale(), 1.0);
   EXPECT_EQ(guard.before_sums().gradient_scale, 1.0);
-  const Verdict clipped = guard.judge(1, good_sums(2.0, 4.0));
+  const StepDecision clipped = guard.judge(1, good_sums(2.0, 4.0));
   EXPECT_FALSE(clipped.skip_update);
   EXPECT_NEAR(clipped.gradient_scale, 0.25, 1e-6);
   EXPECT_EQ(guard.judge(1, good_sums(2.0, 0.5)).gradient_scale, 1.0);
   EXPECT_EQ(guard.updates(), 0);
   guard.finish(clipped);
   EXPECT_EQ(guard.updates(), 1);
-  Verdict skipped;
+  StepDecision skipped;
   skipped.skip_update = true;
   guard.finish(skipped);
   guard.finish(skipped);
@@ -116,7 +116,7 @@ TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
   EXPECT_EQ(guard.before_sums().gradient_scale, 0.125);
   for (const char* expected : {"a gradient overflowed: the loss scale goes from 8 to 4",
                                "a gradient overflowed: the loss scale goes from 4 to 2"}) {
-    const Verdict verdict = guard.judge(1, bad_gradient());
+    const StepDecision verdict = guard.judge(1, bad_gradient());
     EXPECT_TRUE(verdict.skip_update && verdict.overflowed);
     EXPECT_FALSE(verdict.needs_diagnosis);
     EXPECT_EQ(verdict.skipped, expected);
@@ -155,7 +155,7 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
 
   settings.stability.skip_non_finite = true;
   StepGuard skips(settings, DType::fp32, false);
-  const Verdict verdict = skips.judge(7, bad_loss());
+  const StepDecision verdict = skips.judge(7, bad_loss());
   EXPECT_TRUE(verdict.skip_update);
   EXPECT_EQ(verdict.skipped, "the loss is not finite (3 of 16 tokens)");
   EXPECT_EQ(verdict.error, "");
@@ -165,7 +165,7 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
 TEST(StepGuard, AsksForADiagnosisOfAGradientThatIsNotFinite) {
   TrainerSettings settings = settings_of_tests();
   StepGuard guard(settings, DType::fp16, false);
-  Verdict verdict = guard.judge_gradient(5, "the gradient of head is bad");
+  StepDecision verdict = guard.judge_gradient(5, "the gradient of head is bad");
   EXPECT_EQ(verdict.error, "step 5: the gradient of head is bad. Try precision.gather = bf16");
   StepGuard of_fp32(settings, DType::fp32, false);
   verdict = of_fp32.judge(5, bad_gradient());
@@ -204,7 +204,7 @@ TEST(StepGuard, SkipsOutliersAndSaysWhatIsOne) {
   StepGuard guard(settings, DType::fp32, false);
   for (int step = 1; step <= 4; ++step)
     EXPECT_FALSE(guard.judge(step, good_sums(2.0 + 0.01 * (step % 2), 4.0)).skip_update);
-  const Verdict verdict = guard.judge(5, good_sums(2.0, 400.0));
+  const StepDecision verdict = guard.judge(5, good_sums(2.0, 400.0));
   EXPECT_TRUE(verdict.skip_update);
   EXPECT_EQ(verdict.skipped.rfind("an outlier: the gradient norm is ", 0), 0u) << verdict.skipped;
   EXPECT_EQ(verdict.skipped.find("the loss"), std::string::npos);
@@ -230,7 +230,7 @@ TEST(StepGuard, ContinuesWhereItWasSaved) {
   other.restore(progress);
   for (const StepSums& sums : {good_sums(2.6, 2.9), good_sums(9.0, 3.0), bad_gradient(),
                                good_sums(2.5, 3.0), good_sums(2.5, 3.0), good_sums(2.5, 3.0)}) {
-    const Verdict expected = guard.judge(6, sums), verdict = other.judge(6, sums);
+    const StepDecision expected = guard.judge(6, sums), verdict = other.judge(6, sums);
     EXPECT_EQ(verdict.skip_update, expected.skip_update);
     EXPECT_EQ(verdict.skipped, expected.skipped);
     EXPECT_EQ(verdict.gradient_scale, expected.gradient_scale);

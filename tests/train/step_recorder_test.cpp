@@ -45,7 +45,7 @@ class StepRecorderTest : public ::testing::Test {
     train::RunFolder output(settings_.output.directory, world, console, false);
     output.make();
     train::StepRecorder recorder(settings_, run.trainer, world, output, console);
-    world.agree([&] {
+    world.run_collectively([&] {
       if (world.rank() > 0) return;
       output.open_metrics(0, false);
       recorder.trace().open(path("trace.json"));
@@ -150,7 +150,7 @@ TEST_F(StepRecorderTest, ALastStepIsTracedThoughItIsTheFirst) {
   SmallRun run(settings_);
   comm::Communicator& world = run.mesh.world();
   const std::string file = folder_.file("trace.json");
-  world.agree([&] {
+  world.run_collectively([&] {
     if (world.rank() == 0) trace.open(file);
   });
   trace.begin(5, 5, seconds_now());

@@ -22,7 +22,7 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[2].model.tie_embeddings = false;
   all[3].model.tie_embeddings = true;
   for (const std::size_t m : {2, 3}) {
-    all[m].model.own_head_width = 16;
+    all[m].model.head_dim = 16;
     all[m].model.query_key_norm = true;
   }
   for (config::Settings& settings : all) settings.training.steps = steps;
@@ -234,7 +234,7 @@ TEST(Tensor, TrafficIsRowsAndVectors) {
     settings.tensor_chunks = chunks;
     settings.model.heads = 16;
     settings.model.width = 64;
-    settings.model.own_head_width = 8;
+    settings.model.head_dim = 8;
     settings.model.query_key_norm = has_head_norms;
     settings.training.context_grain = leaves;
     settings.parallel.activation_checkpointing.every = every;

@@ -116,7 +116,7 @@ TEST(Trainer, RanksThatHaveMadeOtherPlansAreRefused) {
   try {
     train::make_trainer(settings, mesh);
     FAIL() << "settings that differ";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     const std::string message = error.what();
     EXPECT_EQ(
         message.rfind("ranks have different settings: the policy.backward_prefetch.depth is 2", 0),
@@ -147,7 +147,7 @@ TEST(Trainer, ReplicasThatDifferAreFound) {
       math::fill(exec, View<float*>(const_cast<float*>(parameters.data()) + 3, 1), 7.0f);
       exec.fence();
     });
-    EXPECT_THROW(trainer.state_digest(), AgreedError);
+    EXPECT_THROW(trainer.state_digest(), CollectiveError);
   }
 }
 
@@ -186,7 +186,7 @@ TEST(Trainer, DataThatOneRankCannotReadEndTheStepOnAll) {
       try {
         trainer.step(dataset, 1);
         FAIL() << "a step without its data";
-      } catch (const AgreedError& error) {
+      } catch (const CollectiveError& error) {
         EXPECT_STREQ(error.what(), "the disk is gone");
       }
       EXPECT_EQ(trainer.state_digest(), digest);
@@ -208,7 +208,7 @@ TEST(Trainer, WhereUpdatesBeginEarlyAFailureSaysThatParametersHaveChanged) {
   try {
     for (std::int64_t step = 1; step <= 20; ++step) trainer.step(dataset, step);
     FAIL() << "went well";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
     EXPECT_NE(
         std::string(error.what())
@@ -232,7 +232,7 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
   try {
     trainer.require_memory();
     FAIL() << "405 billion parameters fit here?";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     EXPECT_NE(std::string(error.what()).find("does not fit"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("GiB"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("ostrakon-plan --choose"), std::string::npos)
@@ -244,7 +244,7 @@ TEST(Trainer, RefusesAModelThatDoesNotFit) {
   try {
     offloading.require_memory();
     FAIL() << "405 billion parameters fit here?";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     EXPECT_EQ(std::string(error.what()).find("offloading gains nothing") != std::string::npos,
               !has_device)
         << error.what();
@@ -320,7 +320,7 @@ TEST(Trainer, StopsAtALossThatIsNotFiniteBeforeItDamagesParameters) {
       trainer.step(dataset, step);
     }
     FAIL() << "a learning rate of 1e30 went well";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
   }
   EXPECT_EQ(trainer.state_digest(), digest);

@@ -246,7 +246,7 @@ TEST(Tune, EstimatesLongPipelinesByShorterOnes) {
         config::set(deck, {{&chunks, "2"}});
       expect_close_estimate(deck, 32, 0.07, 0.16);
     }
-  }
+}
 }
 
 TEST(Tune, KeepsWhatIsSaid) {

@@ -25,15 +25,15 @@ class DamagedError : public Error {
 
 /// An Error that every rank throws at the same point: the program may end regularly, and one rank
 /// tells the user. Any other exception may be thrown by one rank alone, and ends the job at once.
-class AgreedError : public Error {
+class CollectiveError : public Error {
  public:
   using Error::Error;
 };
 
-/// An AgreedError whose causes on all ranks were DamagedErrors.
-class AgreedDamage : public AgreedError {
+/// An CollectiveError whose causes on all ranks were DamagedErrors.
+class AgreedDamage : public CollectiveError {
  public:
-  using AgreedError::AgreedError;
+  using CollectiveError::CollectiveError;
 };
 
 /// Throws Error with the joined `parts` unless `condition` holds.
@@ -44,7 +44,7 @@ void require(bool condition, const Parts&... parts) {
 
 /// Throws DamagedError with the joined `parts` unless `condition` holds.
 template <class... Parts>
-void require_sound(bool condition, const Parts&... parts) {
+void require_undamaged(bool condition, const Parts&... parts) {
   if (!condition) throw DamagedError(text(parts...));
 }
 

@@ -40,7 +40,7 @@ Character read_character(const std::string& text, std::size_t at) {
 
 /// Whether a terminal may act on a character: control characters (of ASCII and of ISO 6429), line
 /// separators, and characters that change the direction of the text around them.
-bool gives_orders(std::uint32_t code) {
+bool is_terminal_control(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 ||
          code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
@@ -63,7 +63,7 @@ std::string escape(const std::string& text, bool lines) {
     const char c = text[at];
     if (c == '\n' || c == '\t')
       out += lines ? std::string(1, c) : c == '\n' ? "\\n" : "\\t";
-    else if (character.bytes == 0 || gives_orders(character.code))
+    else if (character.bytes == 0 || is_terminal_control(character.code))
       add_bytes(at, bytes);
     else
       out.append(text, at, bytes);

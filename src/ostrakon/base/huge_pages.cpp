@@ -30,7 +30,7 @@ std::int64_t huge_page_bytes() {
 
 }  // namespace
 
-void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64_t bytes) {
+void advise_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] std::int64_t bytes) {
 #if defined(MADV_HUGEPAGE)
   static const std::int64_t page = huge_page_bytes();
   if (page <= 0) return;

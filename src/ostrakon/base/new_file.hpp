@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/files/writer_lock.hpp>
+#include <ostrakon/base/hdf5/hdf5.hpp>
 #include <string>
 
 namespace ostrakon {

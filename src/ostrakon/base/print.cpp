@@ -5,13 +5,13 @@
 
 namespace ostrakon {
 
-ClassicNumbers::ClassicNumbers() : before_(nullptr) {
+ClassicLocaleScope::ClassicLocaleScope() : before_(nullptr) {
   static const locale_t classic = newlocale(LC_ALL_MASK, "C", nullptr);
   // Without memory for the "C" locale, the thread keeps the one that it has.
   if (classic != nullptr) before_ = uselocale(classic);
 }
 
-ClassicNumbers::~ClassicNumbers() {
+ClassicLocaleScope::~ClassicLocaleScope() {
   if (before_ != nullptr) uselocale(static_cast<locale_t>(before_));
 }
 

@@ -13,12 +13,12 @@
 namespace ostrakon {
 
 /// Switches the C functions of this thread to the "C" locale while it exists.
-class ClassicNumbers {
+class ClassicLocaleScope {
  public:
-  ClassicNumbers();
-  ClassicNumbers(const ClassicNumbers&) = delete;
-  ClassicNumbers& operator=(const ClassicNumbers&) = delete;
-  ~ClassicNumbers();
+  ClassicLocaleScope();
+  ClassicLocaleScope(const ClassicLocaleScope&) = delete;
+  ClassicLocaleScope& operator=(const ClassicLocaleScope&) = delete;
+  ~ClassicLocaleScope();
 
  private:
   void* before_;
@@ -27,7 +27,7 @@ class ClassicNumbers {
 /// Returns the text that std::printf would print.
 template <class... Arguments>
 std::string print(const char* format, Arguments... arguments) {
-  const ClassicNumbers classic;
+  const ClassicLocaleScope classic;
   const int size = std::snprintf(nullptr, 0, format, arguments...);
   std::string text(size > 0 ? static_cast<std::size_t>(size) : 0, '\0');
   std::snprintf(text.data(), text.size() + 1, format, arguments...);

@@ -349,7 +349,7 @@ void Folder::prune(std::int64_t keep, std::int64_t keep_every) const {
   }
 }
 
-bool Folder::note_sound(const std::string& path) const {
+bool Folder::record_verified(const std::string& path) const {
   std::error_code problem;
   const fs::path real = fs::canonical(path, problem);
   require(!problem, "can't look at '", path, "': ", problem.message());
@@ -378,7 +378,7 @@ std::string Folder::set_aside() const {
   return to;
 }
 
-std::string Folder::set_damaged_aside(const std::string& path) const {
+std::string Folder::quarantine(const std::string& path) const {
   const std::string from = without_slashes(path);
   const std::string name = fs::path(from).filename().string();
   const std::int64_t step = listed_step_of(name);

@@ -78,7 +78,7 @@ class Folder {
 
   /// Records that a checkpoint was read completely and is sound, as checkpoints from commit() are.
   /// Returns whether it is a checkpoint of this folder under its own name.
-  bool note_sound(const std::string& path) const;
+  bool record_verified(const std::string& path) const;
   /// Returns checkpoints to fall back to if the last step before the newest checkpoint was skipped,
   /// as its parameters may be invalid; the latest first. These are the newest whose own last step
   /// was not skipped and, if that has as many updates as the newest of all, the newest such with
@@ -100,7 +100,7 @@ class Folder {
   /// Renames a checkpoint of this folder to "<path>.damaged", or "<path>.damaged-2" and so on if
   /// that exists. Such names are not those of checkpoints or remains of saves. Returns the new
   /// path.
-  std::string set_damaged_aside(const std::string& path) const;
+  std::string quarantine(const std::string& path) const;
 
  private:
   /// Identifies a version of a manifest at a path: device, inode, size, and time of the last change

@@ -31,8 +31,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> order_of(const std::string&
 
 }  // namespace
 
-MeantCheckpoint follow_latest(const std::string& path) {
-  const MeantCheckpoint same = {path, ""};
+ResolvedCheckpoint follow_latest(const std::string& path) {
+  const ResolvedCheckpoint same = {path, ""};
   const std::string latest = without_slashes(path), folder = parent_folder(latest);
   if (fs::path(latest).filename() != latest_name || !is_folder(folder)) return same;
   const bool is_missing = type_of_name(latest) == fs::file_type::not_found;

@@ -6,7 +6,7 @@
 namespace ostrakon::checkpoint {
 
 /// The checkpoint that a path stands for.
-struct MeantCheckpoint {
+struct ResolvedCheckpoint {
   std::string path;
   std::string note;  ///< for people, if `path` is another path; else empty
 };
@@ -15,6 +15,6 @@ struct MeantCheckpoint {
 /// one by manifests: the link may be outdated in a copy of the folder or after a run was killed, or
 /// missing on file systems without links. Any other path stands for itself, and so does `latest` if
 /// it can't be shown to be older: its reader reports what is wrong.
-MeantCheckpoint follow_latest(const std::string& path);
+ResolvedCheckpoint follow_latest(const std::string& path);
 
 }  // namespace ostrakon::checkpoint

@@ -220,8 +220,8 @@ std::string load_manifest(const std::string& folder) {
   const PlainFile file(path, PlainFile::Mode::read);
   const std::int64_t bytes = file.size();
   require_length(file, bytes);
-  require_sound(bytes <= most_manifest_bytes, "manifest '", path, "' has ", bytes,
-                " bytes; expected at most ", most_manifest_bytes);
+  require_undamaged(bytes <= most_manifest_bytes, "manifest '", path, "' has ", bytes,
+                    " bytes; expected at most ", most_manifest_bytes);
   std::string manifest(static_cast<std::size_t>(bytes), '\0');
   file.read(0, bytes, manifest.data());
   return manifest;

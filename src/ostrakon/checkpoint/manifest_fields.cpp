@@ -15,7 +15,7 @@ constexpr std::size_t most_extents = 32;
 
 std::uint64_t natural(const Value& value) {
   if (const auto* found = std::get_if<std::uint64_t>(&value)) return *found;
-  throw Unfit{"a whole number from 0 to 2^64 - 1"};
+  throw InvalidValue{"a whole number from 0 to 2^64 - 1"};
 }
 
 std::int64_t whole(const Value& value, std::int64_t least = 0, std::int64_t most = most_int64) {
@@ -23,7 +23,7 @@ std::int64_t whole(const Value& value, std::int64_t least = 0, std::int64_t most
   if (found != nullptr && *found >= static_cast<std::uint64_t>(least) &&
       *found <= static_cast<std::uint64_t>(most))
     return static_cast<std::int64_t>(*found);
-  throw Unfit{text("a whole number from ", least, " to ", most)};
+  throw InvalidValue{text("a whole number from ", least, " to ", most)};
 }
 
 int small(const Value& value, std::int64_t least = 0) {
@@ -32,23 +32,23 @@ int small(const Value& value, std::int64_t least = 0) {
 
 double real(const Value& value) {
   if (const auto* found = std::get_if<double>(&value)) return *found;
-  throw Unfit{"a number with a decimal point"};
+  throw InvalidValue{"a number with a decimal point"};
 }
 
 bool flag(const Value& value) {
   if (const auto* found = std::get_if<bool>(&value)) return *found;
-  throw Unfit{"true or false"};
+  throw InvalidValue{"true or false"};
 }
 
 const std::string& words(const Value& value) {
   if (const auto* found = std::get_if<std::string>(&value)) return *found;
-  throw Unfit{"text"};
+  throw InvalidValue{"text"};
 }
 
 /// Checks a part of an array's path in a file.
 const std::string& array_name(const Value& value) {
   const std::string& found = words(value);
-  if (found.empty() || found.find('\0') != std::string::npos) throw Unfit{"a name"};
+  if (found.empty() || found.find('\0') != std::string::npos) throw InvalidValue{"a name"};
   return found;
 }
 
@@ -56,7 +56,7 @@ const std::string& file_name(const Value& value) {
   const std::string& found = words(value);
   if (found.empty() || found == "." || found == ".." ||
       found.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
-    throw Unfit{"the plain name of a file in the same folder"};
+    throw InvalidValue{"the plain name of a file in the same folder"};
   return found;
 }
 
@@ -64,7 +64,7 @@ std::uint64_t hexadecimal(const Value& value) {
   const auto* digits = std::get_if<std::string>(&value);
   const bool fits = digits != nullptr && digits->size() == checksum_digits &&
                     digits->find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!fits) throw Unfit{"sixteen digits 0 to 9, a to f"};
+  if (!fits) throw InvalidValue{"sixteen digits 0 to 9, a to f"};
   std::uint64_t number = 0;
   for (const char digit : *digits)
     number =
@@ -75,23 +75,23 @@ std::uint64_t hexadecimal(const Value& value) {
 DType read_dtype(const Value& value) {
   for (const DType dtype : {DType::fp32, DType::bf16})
     if (words(value) == name(dtype)) return dtype;
-  throw Unfit{"fp32 or bf16"};
+  throw InvalidValue{"fp32 or bf16"};
 }
 
 State state_named(const Value& value) {
   for (int i = 0; i < states; ++i)
     if (words(value) == name(static_cast<State>(i))) return static_cast<State>(i);
-  throw Unfit{"parameters, first_moment or second_moment"};
+  throw InvalidValue{"parameters, first_moment or second_moment"};
 }
 
 void set_format(Draft&, const Value& value) {
-  if (words(value) != manifest_format) throw Unfit{text("\"", manifest_format, "\"")};
+  if (words(value) != manifest_format) throw InvalidValue{text("\"", manifest_format, "\"")};
 }
 
 void set_version(Draft& draft, const Value& value) { require_version(natural(value), draft.title); }
 
 void set_no_outliers(Draft&, const Value& value) {
-  if (!std::holds_alternative<std::nullptr_t>(value)) throw Unfit{"an object or null"};
+  if (!std::holds_alternative<std::nullptr_t>(value)) throw InvalidValue{"an object or null"};
 }
 
 template <int state>
@@ -213,14 +213,14 @@ void append(Draft& draft, Scope array, const Value& value) {
       return;
     case Scope::shape:
       if (draft.parameter.shape.size() == most_extents)
-        throw Unfit{text("at most ", most_extents, " extents")};
+        throw InvalidValue{text("at most ", most_extents, " extents")};
       draft.parameter.shape.push_back(whole(value, 1));
       return;
     case Scope::checksums:
       draft.piece.checksums.push_back(hexadecimal(value));
       return;
     default:
-      throw Unfit{"an object"};
+      throw InvalidValue{"an object"};
   }
 }
 

@@ -17,7 +17,7 @@ namespace ostrakon::checkpoint {
 using Value = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string>;
 
 /// Thrown if a value, object or array is not what its key requires.
-struct Unfit {
+struct InvalidValue {
   std::string expected;
 };
 
@@ -73,7 +73,7 @@ constexpr std::uint32_t format_and_version = 3;
 /// Returns the fields of an object; null for arrays.
 const Fields* fields_of(Scope scope);
 
-/// Appends a value to an array. Throws Unfit.
+/// Appends a value to an array. Throws InvalidValue.
 void append(Draft& draft, Scope array, const Value& value);
 
 /// Returns the scope of the objects in an array.

@@ -102,14 +102,14 @@ class Handler {
 
   bool take(const Value& value) {
     try {
-      if (open_.empty()) throw Unfit{"an object"};
+      if (open_.empty()) throw InvalidValue{"an object"};
       if (fields() == nullptr)
         append(draft_, open_.back().scope, value);
       else if (field().set != nullptr)
         field().set(draft_, value);
       else
-        throw Unfit{field().array == Scope::nowhere ? "an object" : "an array"};
-    } catch (const Unfit& unfit) {
+        throw InvalidValue{field().array == Scope::nowhere ? "an object" : "an array"};
+    } catch (const InvalidValue& unfit) {
       refuse(shown_value(value), unfit.expected);
     }
     return true;
@@ -230,13 +230,13 @@ void require_our_version(const std::string& text, const std::string& title) {
 /// Throws DamagedError if the checksum is wrong or missing.
 void require_checksum(const std::string& text, const std::string& path, const std::string& title) {
   const std::size_t at = checksum_place(text);
-  require_sound(at != std::string::npos, "'", path,
-                "' is no manifest of a checkpoint, or damaged: ",
-                "it has no checksum of its own near its beginning");
+  require_undamaged(at != std::string::npos, "'", path,
+                    "' is no manifest of a checkpoint, or damaged: ",
+                    "it has no checksum of its own near its beginning");
   const std::string expected = text.substr(at, checksum_digits);
   const std::string found = format_hex(checksum_of_text(text));
-  require_sound(found == expected, title, " is damaged: its checksum is ", found, ", expected ",
-                shown(expected));
+  require_undamaged(found == expected, title, " is damaged: its checksum is ", found, ", expected ",
+                    shown(expected));
 }
 
 }  // namespace

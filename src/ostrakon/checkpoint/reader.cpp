@@ -67,7 +67,7 @@ class CheckpointReader::Lane {
   const CheckpointReader& reader_;
   std::map<int, PlainFile> files_;
   std::deque<int> order_;  // open files, the longest open first
-  TransferBuffer buffer_{block_bytes + 2 * TransferBuffer::alignment};
+  DirectIoBuffer buffer_{block_bytes + 2 * DirectIoBuffer::alignment};
   Block in_buffer_;
   const char* found_ = nullptr;  // the block in buffer_
 };
@@ -86,9 +86,9 @@ const PlainFile& CheckpointReader::Lane::open(int file) {
   PlainFile opened(path, PlainFile::Mode::read);
   const std::int64_t found = opened.size();
   require_length(opened, found);
-  require_sound(found == entry.bytes, "'", opened.path(), "' is ",
-                found < entry.bytes ? "truncated" : "too long", ": it has ", format_count(found),
-                " bytes, expected ", format_count(entry.bytes));
+  require_undamaged(found == entry.bytes, "'", opened.path(), "' is ",
+                    found < entry.bytes ? "truncated" : "too long", ": it has ",
+                    format_count(found), " bytes, expected ", format_count(entry.bytes));
   opened.prefer_direct();
   order_.push_back(file);
   return files_.emplace(file, std::move(opened)).first->second;
@@ -109,10 +109,10 @@ const char* CheckpointReader::Lane::read(const Block& block) {
   }
   const std::uint64_t found = checksum_of(found_, bytes);
   const std::uint64_t expected = piece.checksums[index(block.block)];
-  require_sound(found == expected, "'", file.path(), "' is damaged: its bytes ", offset, " to ",
-                offset + bytes, ", of ", name(piece.slice.state), " of ",
-                reader_.manifest_.parameters[index(piece.slice.parameter)].path(),
-                ", have the checksum ", format_hex(found), ", expected ", format_hex(expected));
+  require_undamaged(found == expected, "'", file.path(), "' is damaged: its bytes ", offset, " to ",
+                    offset + bytes, ", of ", name(piece.slice.state), " of ",
+                    reader_.manifest_.parameters[index(piece.slice.parameter)].path(),
+                    ", have the checksum ", format_hex(found), ", expected ", format_hex(expected));
   in_buffer_ = block;
   return found_;
 }
@@ -349,9 +349,9 @@ void CheckpointReader::verify_structure(int file) {
     }
     at = end;
   }
-  require_sound(sum.value() == expected.structure, "'", source.path(),
-                "' is damaged: its bytes outside the data have the checksum ", sum.hex(),
-                ", expected ", format_hex(expected.structure));
+  require_undamaged(sum.value() == expected.structure, "'", source.path(),
+                    "' is damaged: its bytes outside the data have the checksum ", sum.hex(),
+                    ", expected ", format_hex(expected.structure));
 }
 
 /// Adds all blocks of a file as parts that are only checked.

@@ -62,7 +62,7 @@ class Chunks {
       begin_ = end_ = offset;
     }
     while (count > 0) {
-      const std::int64_t base = TransferBuffer::round_down(begin_);
+      const std::int64_t base = DirectIoBuffer::round_down(begin_);
       const std::int64_t some = std::min(count, base + buffer_.bytes() - end_);
       std::memcpy(buffer_.data() + (end_ - base), bytes, static_cast<std::size_t>(some));
       end_ += some;
@@ -76,8 +76,8 @@ class Chunks {
     if (begin_ == end_) return;
     // Unaligned ends of a large chunk are written separately, so that the rest can be direct.
     constexpr std::int64_t worth = std::int64_t{64} << 10;
-    const std::int64_t first = TransferBuffer::round_up(begin_);
-    const std::int64_t last = TransferBuffer::round_down(end_);
+    const std::int64_t first = DirectIoBuffer::round_up(begin_);
+    const std::int64_t last = DirectIoBuffer::round_down(end_);
     if (last - first >= worth) {
       write(begin_, first);
       write(first, last);
@@ -93,13 +93,13 @@ class Chunks {
  private:
   /// Writes bytes [begin, end) of the file, which are in the buffer.
   void write(std::int64_t begin, std::int64_t end) {
-    const std::int64_t base = TransferBuffer::round_down(begin_);
+    const std::int64_t base = DirectIoBuffer::round_down(begin_);
     if (begin < end) file_.write(begin, end - begin, buffer_.data() + (begin - base));
   }
 
   PlainFile& file_;
   Pace pace_;
-  TransferBuffer buffer_;  // begins at the aligned offset at or before begin_
+  DirectIoBuffer buffer_;  // begins at the aligned offset at or before begin_
   std::int64_t begin_ = 0, end_ = 0;
 };
 
@@ -197,7 +197,7 @@ void Shard::write(const WriteOptions& options) {
 
 void Shard::verify() {
   file_.drop_cache(0, layout_.bytes);
-  const TransferBuffer buffer(block_bytes + 2 * TransferBuffer::alignment);
+  const DirectIoBuffer buffer(block_bytes + 2 * DirectIoBuffer::alignment);
   for (const Part& part : parts_) {
     const char* const found = file_.read_aligned(part.offset, part.bytes, buffer);
     bool same = false;

@@ -24,7 +24,7 @@ std::string disagreement(Communicator& world, const Facts& facts) {
 
 void require_agreement(Communicator& world, const std::string& about, const Facts& facts) {
   const std::string found = disagreement(world, facts);
-  if (!found.empty()) throw AgreedError(text(about, ": ", found));
+  if (!found.empty()) throw CollectiveError(text(about, ": ", found));
 }
 
 }  // namespace ostrakon::comm

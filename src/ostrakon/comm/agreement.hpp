@@ -16,7 +16,7 @@ namespace ostrakon::comm {
 /// Collective.
 std::string disagreement(Communicator& world, const Facts& facts);
 
-/// Throws AgreedError with `about` and the sentence if there is a disagreement. Collective.
+/// Throws CollectiveError with `about` and the sentence if there is a disagreement. Collective.
 void require_agreement(Communicator& world, const std::string& about, const Facts& facts);
 
 }  // namespace ostrakon::comm

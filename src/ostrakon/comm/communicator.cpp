@@ -12,7 +12,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/mpi_sum.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/past_caches.hpp>
+#include <ostrakon/math/nontemporal_stores.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <thread>
 #include <type_traits>
@@ -123,14 +123,14 @@ void copy_parts(const Window& window, std::int64_t offset, int rank, int ranks,
     std::byte* const to = full + from * part_bytes;
     const std::byte* const part = window.source(from) + offset;
     if (part == to) continue;
-    if (math::exceeds_caches(part_bytes) && part_bytes % sizeof(float) == 0)
-      math::add_past_caches(reinterpret_cast<const float*>(part), nullptr,
+    if (math::use_nontemporal(part_bytes) && part_bytes % sizeof(float) == 0)
+      math::add_nontemporal(reinterpret_cast<const float*>(part), nullptr,
                             reinterpret_cast<float*>(to),
                             part_bytes / static_cast<std::int64_t>(sizeof(float)));
     else
       std::memcpy(to, part, static_cast<std::size_t>(part_bytes));
   }
-  math::finish_past_caches();
+  math::fence_nontemporal();
 }
 
 std::string message_of_current_exception() {
@@ -528,7 +528,7 @@ void Communicator::barrier() {
   check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
 }
 
-void Communicator::agree(const std::function<void()>& work) {
+void Communicator::run_collectively(const std::function<void()>& work) {
   // A reduction finds the minimum: the lowest rank with an error that is no damage, or, if there is
   // none, the lowest with damage.
   const int none = 2 * size_;
@@ -548,7 +548,7 @@ void Communicator::agree(const std::function<void()>& work) {
   if (failed == none) return;
   message = broadcast(std::move(message), failed % size_);
   if (failed >= size_) throw AgreedDamage(message);
-  throw AgreedError(message);
+  throw CollectiveError(message);
 }
 
 }  // namespace ostrakon::comm

@@ -61,7 +61,7 @@ class Communicator {
 
   /// Sets the transport for arrays in device memory. Without one, collectives of such arrays are
   /// only possible in groups of one rank.
-  void carry(std::unique_ptr<Transport> transport) { transport_ = std::move(transport); }
+  void set_transport(std::unique_ptr<Transport> transport) { transport_ = std::move(transport); }
 
   /// Sets a window of shared memory. From now on all_gather, all_to_all and reduce_scatter of
   /// arrays in host memory read the other ranks' send buffers directly, which must be in the
@@ -132,11 +132,11 @@ class Communicator {
   /// compute meanwhile, as with a network card that does the work.
   void slow_down(double seconds_per_byte);
 
-  /// Runs `work` on every rank. If it throws on some, throws AgreedError on all, with the text of
-  /// the lowest rank that failed; AgreedDamage if all failures were DamagedErrors. Use it for I/O
-  /// that may fail on one rank only. `work` itself must not communicate: a rank that failed would
-  /// leave the others waiting.
-  void agree(const std::function<void()>& work);
+  /// Runs `work` on every rank. If it throws on some, throws CollectiveError on all, with the text
+  /// of the lowest rank that failed; AgreedDamage if all failures were DamagedErrors. Use it for
+  /// I/O that may fail on one rank only. `work` itself must not communicate: a rank that failed
+  /// would leave the others waiting.
+  void run_collectively(const std::function<void()>& work);
 
  private:
   Communicator() = default;

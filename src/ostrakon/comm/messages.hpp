@@ -33,7 +33,9 @@ class Messages {
   /// Sets a transport for messages in device memory. They are then in the order of the stream on
   /// which they are begun, and need not be finished. Messages in host memory may not be sent
   /// afterwards.
-  void carry(std::unique_ptr<MessageTransport> transport) { transport_ = std::move(transport); }
+  void set_transport(std::unique_ptr<MessageTransport> transport) {
+    transport_ = std::move(transport);
+  }
   /// Whether begun messages have to be finished.
   bool has_to_be_finished() const { return transport_ == nullptr; }
 

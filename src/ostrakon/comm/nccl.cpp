@@ -57,20 +57,20 @@ NcclCommunicator::NcclCommunicator(Communicator& group, std::string name, double
                                    Resources of_parts)
     : name_(std::move(name)), seconds_(seconds), size_(group.size()) {
   ncclUniqueId id{};
-  group.agree([&] {
+  group.run_collectively([&] {
     if (group.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
   });
   group.broadcast(&id, sizeof id, 0);
   ncclConfig_t config = config_of(name_, of_parts);
   try {
     // All ranks begin before any of them waits for the others.
-    group.agree([&] {
+    group.run_collectively([&] {
       const ncclResult_t result =
           ncclCommInitRankConfig(&handle_, size_, id, group.rank(), &config);
       if (has_failed(result))
         throw Error(text_of(name_, "ncclCommInitRankConfig", result, nullptr));
     });
-    group.agree([&] { check(ncclSuccess, "ncclCommInitRankConfig"); });
+    group.run_collectively([&] { check(ncclSuccess, "ncclCommInitRankConfig"); });
   } catch (...) {
     abort();
     throw;
@@ -163,15 +163,15 @@ void NcclCommunicator::abort() {
   handle_ = nullptr;
 }
 
-// --- NcclWatch
+// --- NcclWatchdog
 
-NcclWatch::NcclWatch(double seconds, std::function<void(const std::string&)> ended)
+NcclWatchdog::NcclWatchdog(double seconds, std::function<void(const std::string&)> ended)
     : seconds_(seconds),
       ended_(std::move(ended)),
       device_(device::current()),
       thread_([this] { serve(); }) {}
 
-NcclWatch::~NcclWatch() {
+NcclWatchdog::~NcclWatchdog() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ends_ = true;
@@ -180,32 +180,32 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(const void* who, NcclCommunicator& communicator,
-                    std::function<Oldest()> oldest) {
+void NcclWatchdog::add(const void* who, NcclCommunicator& communicator,
+                       std::function<Oldest()> oldest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   watched_.push_back({who, &communicator, std::move(oldest)});
 }
 
-void NcclWatch::forget(const void* who) {
+void NcclWatchdog::forget(const void* who) {
   const std::lock_guard<std::mutex> lock(mutex_);
   watched_.erase(std::remove_if(watched_.begin(), watched_.end(),
                                 [&](const Watched& one) { return one.who == who; }),
                  watched_.end());
 }
 
-void NcclWatch::hurry(const std::string& why, double seconds) {
+void NcclWatchdog::hurry(const std::string& why, double seconds) {
   const std::lock_guard<std::mutex> lock(mutex_);
   why_ = why;
   until_ = seconds_now() + seconds;
 }
 
-void NcclWatch::calm() {
+void NcclWatchdog::calm() {
   const std::lock_guard<std::mutex> lock(mutex_);
   why_.clear();
 }
 
 /// Returns the first failure that it finds, or "".
-std::string NcclWatch::look() {
+std::string NcclWatchdog::look() {
   for (const Watched& one : watched_) {
     std::string error = one.communicator->error();
     if (!error.empty()) return error;
@@ -218,7 +218,7 @@ std::string NcclWatch::look() {
   return "";
 }
 
-void NcclWatch::serve() {
+void NcclWatchdog::serve() {
   std::unique_lock<std::mutex> lock(mutex_);
   bool is_first = true;
   while (!ends_) {
@@ -252,7 +252,7 @@ void NcclOrder::end(device::StreamHandle stream) {
 }
 
 NcclTransport::NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank,
-                             NcclWatch* watch, std::shared_ptr<NcclOrder> order)
+                             NcclWatchdog* watch, std::shared_ptr<NcclOrder> order)
     : communicator_(std::move(communicator)), order_(std::move(order)), rank_(rank), watch_(watch) {
   constexpr std::size_t most = 256;
   pending_.resize(most);
@@ -287,7 +287,7 @@ void NcclTransport::note(const Exec& exec, const char* what, std::int64_t bytes,
   ++count_;
 }
 
-NcclWatch::Oldest NcclTransport::oldest() {
+NcclWatchdog::Oldest NcclTransport::oldest() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const double now = seconds_now();
   for (; count_ > 0; --count_, first_ = (first_ + 1) % pending_.size()) {
@@ -392,7 +392,7 @@ int NcclMessages::lane_of(Pair pair) {
 }
 
 NcclMessages::NcclMessages(Communicator& group, const std::vector<Pair>& pairs,
-                           const std::string& name, double seconds, NcclWatch* watch)
+                           const std::string& name, double seconds, NcclWatchdog* watch)
     : rank_(group.rank()) {
   for (const auto& [from, to] : pairs)
     require(from != to && std::min(from, to) >= 0 && std::max(from, to) < group.size(),

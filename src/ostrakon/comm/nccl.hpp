@@ -6,8 +6,8 @@
 
 #if defined(OSTRAKON_HAVE_NCCL)
 
-#if defined(OSTRAKON_MADE_UP_DEVICE)
-#include <made_up_device/nccl.h>
+#if defined(OSTRAKON_FAKE_DEVICE)
+#include <fake_device/nccl.h>
 #elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
 #include <rccl/rccl.h>
 #else
@@ -71,14 +71,14 @@ class NcclCommunicator {
 
 /// Watches communicators from a thread of its own: for errors that NCCL reports, and for operations
 /// that take longer than allowed.
-class NcclWatch {
+class NcclWatchdog {
  public:
   /// ended(text) is called once from the watching thread, at the first failure of a communicator.
   /// If it returns, all communicators are aborted.
-  NcclWatch(double seconds, std::function<void(const std::string&)> ended);
-  ~NcclWatch();
-  NcclWatch(const NcclWatch&) = delete;
-  NcclWatch& operator=(const NcclWatch&) = delete;
+  NcclWatchdog(double seconds, std::function<void(const std::string&)> ended);
+  ~NcclWatchdog();
+  NcclWatchdog(const NcclWatchdog&) = delete;
+  NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   /// The oldest unfinished operation, and for how long it has run; `what` is empty if there is
   /// none. Asked for from the watching thread.
@@ -135,7 +135,7 @@ class NcclOrder {
 class NcclTransport : public Transport {
  public:
   /// `order` is shared by all transports that use the same communicator.
-  NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank, NcclWatch* watch,
+  NcclTransport(std::shared_ptr<NcclCommunicator> communicator, int rank, NcclWatchdog* watch,
                 std::shared_ptr<NcclOrder> order = nullptr);
   ~NcclTransport() override;
 
@@ -166,12 +166,12 @@ class NcclTransport : public Transport {
   void begin(const Exec& exec);
   void note(const Exec& exec, const char* what, std::int64_t bytes, const char* way = "",
             int peer = -1);
-  NcclWatch::Oldest oldest();
+  NcclWatchdog::Oldest oldest();
 
   std::shared_ptr<NcclCommunicator> communicator_;
   std::shared_ptr<NcclOrder> order_;
   int rank_;
-  NcclWatch* watch_;
+  NcclWatchdog* watch_;
   std::mutex mutex_;  ///< guards the members below
   std::vector<Pending> pending_;
   std::size_t first_ = 0, count_ = 0;  ///< of the ring buffer pending_
@@ -189,7 +189,7 @@ class NcclMessages : public MessageTransport {
   /// exchange messages, the same on all ranks; they are connected here, so that no message blocks
   /// later to connect. `name`: a name for messages of errors.
   NcclMessages(Communicator& group, const std::vector<Pair>& pairs, const std::string& name,
-               double seconds, NcclWatch* watch);
+               double seconds, NcclWatchdog* watch);
 
   void send(const Exec& exec, const std::byte* data, std::int64_t bytes, int to) override;
   void receive(const Exec& exec, std::byte* data, std::int64_t bytes, int from) override;

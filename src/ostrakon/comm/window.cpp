@@ -83,7 +83,7 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
   const auto flag_bytes = static_cast<std::int64_t>(
       identity_bytes + static_cast<std::size_t>(windows) * sizeof(WindowFlags));
   TextWriter shown;
-  node.agree([&] {
+  node.run_collectively([&] {
     mine.flags = SharedMemory(flag_bytes);
     std::random_device random;
     identity_in(mine.flags) = (Identity{random()} << 32) + random();
@@ -95,7 +95,7 @@ NodeMemory::NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own
     }
   });
   const std::vector<std::string> of_ranks = node.gather_texts(shown.str());
-  node.agree([&] {
+  node.run_collectively([&] {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = ranks_[r];
       TextReader stream(of_ranks[r]);
@@ -149,10 +149,10 @@ void NodeMemory::require_process(int rank) const {
 std::string why_not_shared(Communicator& node) {
   try {
     SharedMemory any;
-    node.agree([&] { any = SharedMemory(1); });
+    node.run_collectively([&] { any = SharedMemory(1); });
     const NodeMemory probe(node, {&any}, 1);
     return "";
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     return error.what();
   }
 }

@@ -22,8 +22,8 @@ class NodeMemory {
  public:
   /// Collective over `node`, whose ranks share memory. `own`: the memory that this rank shares, the
   /// same number of parts on all ranks, of any size; it must outlive this object, and is closed
-  /// here. `windows`: the number of windows that will use it. Throws AgreedError with the reason if
-  /// a rank can't map another's memory.
+  /// here. `windows`: the number of windows that will use it. Throws CollectiveError with the
+  /// reason if a rank can't map another's memory.
   NodeMemory(Communicator& node, const std::vector<SharedMemory*>& own, int windows);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;

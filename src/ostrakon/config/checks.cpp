@@ -55,7 +55,7 @@ void require_product(const std::string& name, std::int64_t most, const char* wha
 }
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {
-  require(model.own_head_width > 0 || model.width % model.heads == 0, name,
+  require(model.head_dim > 0 || model.width % model.heads == 0, name,
           ": model.heads = ", model.heads, " does not divide model.width = ", model.width, " (",
           division(model.width, model.heads), "); expected a divisor, or model.head_width");
   require_divides(name, {"model.kv_heads", model.kv_heads}, {"model.heads", model.heads});
@@ -170,10 +170,10 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
   if (model.query_key_norm)
-    require_divides(name, by,
-                    {model.own_head_width > 0 ? "model.head_width" : "model.width / model.heads",
-                     model.head_width()},
-                    ", the elements of the weights of model.query_key_norm = true");
+    require_divides(
+        name, by,
+        {model.head_dim > 0 ? "model.head_width" : "model.width / model.heads", model.head_width()},
+        ", the elements of the weights of model.query_key_norm = true");
   if (!model.experts.exist()) {
     require_divides(name, by, {"model.ffn_width", model.ffn_width});
   } else {
@@ -425,7 +425,7 @@ void check_reshard(const Settings& settings, int ranks) {
 
 }  // namespace
 
-void check_together(const Settings& settings, const std::string& name) {
+void check_consistency(const Settings& settings, const std::string& name) {
   require(settings.parallel.sharding != plan::Sharding::none ||
               settings.parallel.shard_optimizer_over == plan::OptimizerGroup::shard_group,
           name, ": parallel.shard_optimizer_over = world divides optimizer state, which ",

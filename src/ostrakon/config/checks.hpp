@@ -8,7 +8,7 @@
 namespace ostrakon::config {
 
 /// Throws Error, beginning with `name`, for settings that are each valid but contradict each other.
-void check_together(const Settings& settings, const std::string& name);
+void check_consistency(const Settings& settings, const std::string& name);
 
 /// Throws Error, beginning with `name`, for settings that lack the data to train and validate on.
 void check_data(const Settings& settings, const std::string& name);

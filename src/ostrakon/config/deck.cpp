@@ -38,7 +38,7 @@ void set_key(Settings& settings, const Key& key, const Value& value, const std::
     throw Error(text(place, ": ", error.what()));
   }
   std::string expected = key.expected;
-  if (key.is_open_integer && value.kind == Value::Kind::number &&
+  if (key.is_unbounded_integer && value.kind == Value::Kind::number &&
       value.number > static_cast<double>(largest_integer)) {
     expected += text(" and <= ", largest_integer);
   }
@@ -135,7 +135,7 @@ void resolve_sizes(Settings& settings) {
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   // A head width that equals the default counts as not set, so that both decks describe the same
   // model.
-  if (model.own_head_width * model.heads == model.width) model.own_head_width = 0;
+  if (model.head_dim * model.heads == model.width) model.head_dim = 0;
   if (model.ffn_width == 0) model.ffn_width = default_ffn_width(model);
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }
@@ -196,7 +196,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   for (const Override& setting : overrides) apply_override(settings, setting);
   resolve_paths(settings, name, overrides, use);
   resolve_sizes(settings);
-  check_together(settings, name);
+  check_consistency(settings, name);
   // Decks, manifests and HDF5 texts, which hold paths, are UTF-8.
   if (use == DeckUse::training) with_absolute_paths(settings);
   if (use == DeckUse::training) check_data(settings, name);

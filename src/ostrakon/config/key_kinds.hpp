@@ -31,7 +31,7 @@ Key integer(const std::string& name, Field field, std::int64_t least, std::int64
   key.expected = most == largest_integer ? text("an integer >= ", least)
                                          : text("an integer from ", least, " to ", most);
   key.limits = text(">= ", least);
-  key.is_open_integer = most == largest_integer;
+  key.is_unbounded_integer = most == largest_integer;
   key.set = [=](Settings& settings, const Value& value) {
     const std::optional<std::int64_t> number = value.integer(least, most);
     if (!number) return false;

@@ -20,8 +20,8 @@ struct Key {
   /// `expected`; throws Error with a reason, to follow the key's name, for some wrong values.
   std::function<bool(Settings&, const Value&)> set;
   std::function<Value(const Settings&)> get;
-  bool is_open_integer = false;  ///< an integer bounded above only by what a deck can hold
-  bool is_text = false;          ///< takes text: --set does not parse its value
+  bool is_unbounded_integer = false;  ///< an integer bounded above only by what a deck can hold
+  bool is_text = false;               ///< takes text: --set does not parse its value
   /// Returns the path field of a key that names a file or folder.
   std::function<std::string&(Settings&)> path;
   bool is_written = false;  ///< whether a run creates or changes the file or folder

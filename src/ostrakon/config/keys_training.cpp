@@ -70,7 +70,7 @@ Section model_section() {
            "kv_heads", FIELD(model.kv_heads), 0, most_columns,
            "heads of keys and values (grouped-query attention). By default, and with 0, as many as "
            "heads"),
-       named_integer("head_width", FIELD(model.own_head_width), {{"auto", 0}}, 1, most_columns,
+       named_integer("head_width", FIELD(model.head_dim), {{"auto", 0}}, 1, most_columns,
                      "width of each head; auto: width / heads"),
        boolean("query_key_norm", FIELD(model.query_key_norm),
                "RMS norm of each head of queries and keys, before rotary positions"),

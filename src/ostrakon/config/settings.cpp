@@ -38,7 +38,7 @@ plan::ModelDescription without_units(const Settings& settings) {
 void complete(Settings& settings) {
   plan::Policy& policy = settings.parallel;
   policy.leaves = settings.leaves();
-  policy.sample_ranks = static_cast<int>(settings.context);
+  policy.context_ranks = static_cast<int>(settings.context);
   policy.tensor_ranks = static_cast<int>(settings.tensor);
   policy.stages = static_cast<int>(settings.pipeline);
   policy.expert_ranks =

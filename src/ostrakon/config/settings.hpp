@@ -199,7 +199,7 @@ bool scales_loss(const Settings& settings);
 /// Returns a model description without units: only the sizes of its elements.
 plan::ModelDescription without_units(const Settings& settings);
 
-/// Sets the policy's values that follow from other settings: leaves, sample_ranks, sum_grain,
+/// Sets the policy's values that follow from other settings: leaves, context_ranks, sum_grain,
 /// moments.count, checkpoint_staging and early_updates.
 void complete(Settings& settings);
 

@@ -151,8 +151,8 @@ constexpr Condition conditions[] = {
     {"schedule", "decay_steps", "tail", is_stable_then_decays}};
 
 /// Returns why `key` has no effect: "with sharding none"; empty if it may have one.
-std::string made_idle_by(const Settings& settings, const std::string& section,
-                         const std::string& key, const OnRanks& ranks) {
+std::string why_without_effect(const Settings& settings, const std::string& section,
+                               const std::string& key, const OnRanks& ranks) {
   const auto with = [&](const std::string& deciding) {
     std::vector<std::string> all;
     for (const std::string& one : words(deciding))
@@ -209,7 +209,7 @@ std::string without_effect(const Settings& settings, const Section& section, con
                            const std::string& indent) {
   std::vector<std::pair<std::string, std::string>> reasons;  // reason and keys
   for (const Key& key : section.keys) {
-    const std::string reason = made_idle_by(settings, section.name, key.name, ranks);
+    const std::string reason = why_without_effect(settings, section.name, key.name, ranks);
     if (reason.empty() || !is_given(settings, key)) continue;
     const auto known = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& one) { return one.first == reason; });
@@ -263,9 +263,9 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
     if ((key.name == "hierarchical_collectives" || key.name == "reduction") &&
         !is_given(settings, key))
       continue;
-    chosen.push_back(
-        {key.name, written(resolved, key),
-         made_idle_by(settings, "parallel", key.name, ranks).empty() || !is_given(settings, key)});
+    chosen.push_back({key.name, written(resolved, key),
+                      why_without_effect(settings, "parallel", key.name, ranks).empty() ||
+                          !is_given(settings, key)});
   }
   const Key& blocks = *find_key(*find_section("model"), "blocks_per_unit");
   chosen.push_back({blocks.name, written(settings, blocks)});
@@ -282,10 +282,11 @@ std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation
         Other{"optimizer", "name", "optimizer"}, Other{"optimizer", "moments", "moments"},
         Other{"optimizer", "parameters", "optimizer.parameters"}}) {
     const Key& key = *find_key(*find_section(other.section), other.key);
-    if (!is_given(settings, key) || !made_idle_by(settings, other.section, other.key, {}).empty())
+    if (!is_given(settings, key) ||
+        !why_without_effect(settings, other.section, other.key, {}).empty())
       continue;
     chosen.push_back({other.shown, written(settings, key),
-                      made_idle_by(settings, other.section, other.key, ranks).empty()});
+                      why_without_effect(settings, other.section, other.key, ranks).empty()});
   }
   return chosen;
 }

@@ -168,7 +168,7 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
   require(!path.empty(), "data.path names no token file; make one with ostrakon-data build");
 
   std::unique_ptr<Dataset> dataset;
-  world.agree([&] {
+  world.run_collectively([&] {
     const bool verify = settings.verify && world.rank() == 0;
     dataset = open_tokens(path, split, sequence_length, vocabulary, seed, verify);
   });

@@ -8,7 +8,7 @@
 namespace ostrakon::data {
 
 /// One of `parts` equal parts of a sample, for ranks that share samples, in `pieces` pieces, as the
-/// model defines (model::Model::parts). The whole sample is one part of one piece.
+/// model defines (model::Model::context_ranks). The whole sample is one part of one piece.
 struct SamplePart {
   std::int64_t index = 0;
   std::int64_t parts = 1;

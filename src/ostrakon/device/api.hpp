@@ -2,7 +2,7 @@
 #pragma once
 
 // One set of names for the device runtimes CUDA and HIP, and for the device of host threads on
-// which tests run (tests/made_up_device), whose functions have CUDA's names. CUDA and HIP differ
+// which tests run (tests/fake_device), whose functions have CUDA's names. CUDA and HIP differ
 // only in the prefix of the functions that are used here:
 //
 //     device::check(OSTRAKON_GPU(StreamSynchronize)(stream), OSTRAKON_GPU_NAME(StreamSynchronize));
@@ -10,8 +10,8 @@
 #include <Kokkos_Macros.hpp>
 
 // Whether there is a device with memory and streams of its own: 1 or 0.
-#if defined(OSTRAKON_MADE_UP_DEVICE)
-#include <made_up_device/runtime.h>
+#if defined(OSTRAKON_FAKE_DEVICE)
+#include <fake_device/runtime.h>
 #define OSTRAKON_HAS_DEVICE 1
 #define OSTRAKON_GPU(name) cuda##name
 #define OSTRAKON_GPU_NAME(name) "cuda" #name

@@ -5,10 +5,10 @@
 #include <memory>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/generate/sampler.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/generate/sampler.hpp>
 #include <vector>
 
 namespace ostrakon::train {

@@ -6,7 +6,7 @@
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/convert_run.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
-#include <ostrakon/math/past_caches.hpp>
+#include <ostrakon/math/nontemporal_stores.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
 
@@ -301,9 +301,9 @@ KOKKOS_INLINE_FUNCTION void add_run(const T* x, T* y, std::int64_t count) {
 }  // namespace
 
 template <class A, class B, class Space>
-void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Space> y) {
+void convert(const ExecutorFor<Space>& where, View<const A*, Space> x, View<B*, Space> y) {
   require_equal_sizes("convert", x.size(), y.size());
-  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096, vector_elements<A, B>());
+  constexpr std::int64_t run = per_item_on<ExecutorFor<Space>>(4096, vector_elements<A, B>());
   for_each_item(
       where, "convert", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
@@ -313,9 +313,9 @@ void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Spac
 }
 
 template <class T, class Space>
-void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y) {
+void add_to(const ExecutorFor<Space>& where, View<const T*, Space> x, View<T*, Space> y) {
   require_equal_sizes("add_to", x.size(), y.size());
-  constexpr std::int64_t run = per_item_on<WorksOn<Space>>(4096, vector_elements<T>());
+  constexpr std::int64_t run = per_item_on<ExecutorFor<Space>>(4096, vector_elements<T>());
   for_each_item(
       where, "add_to", items_for(x.size(), run), KOKKOS_LAMBDA(std::int64_t item) {
         const std::int64_t first = item * run;
@@ -398,7 +398,7 @@ void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool c
   require(tree >= 1, "chain_sum: trees over ", tree, " pieces, expected at least 1");
   const auto of_tree = static_cast<std::size_t>(tree);
   const bool goes_past = std::is_same<C, float>::value &&
-                         exceeds_caches(sum.size() * static_cast<std::int64_t>(sizeof(C)));
+                         use_nontemporal(sum.size() * static_cast<std::int64_t>(sizeof(C)));
   RowSums<T> of_run;
   C total[tree_run], added[tree_run];
   for (std::int64_t first = 0; first < sum.size(); first += tree_run) {
@@ -426,7 +426,7 @@ void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool c
     // The destination may be one of the rows.
     if constexpr (std::is_same<C, float>::value) {
       if (goes_past) {
-        add_past_caches(all.left, all.right, to, width);
+        add_nontemporal(all.left, all.right, to, width);
         continue;
       }
     }
@@ -436,7 +436,7 @@ void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool c
     }
     std::copy(all.left, all.left + width, to);
   }
-  if (goes_past) finish_past_caches();
+  if (goes_past) fence_nontemporal();
 }
 
 template <class T>

@@ -22,11 +22,11 @@ void copy(const Exec& exec, View<const T*> x, View<T*> y);
 
 /// y[i] = x[i] in another type: float and double to the same type, float to and from 16-bit types.
 template <class A, class B, class Space>
-void convert(const WorksOn<Space>& where, View<const A*, Space> x, View<B*, Space> y);
+void convert(const ExecutorFor<Space>& where, View<const A*, Space> x, View<B*, Space> y);
 
 /// y[i] += x[i].
 template <class T, class Space>
-void add_to(const WorksOn<Space>& where, View<const T*, Space> x, View<T*, Space> y);
+void add_to(const ExecutorFor<Space>& where, View<const T*, Space> x, View<T*, Space> y);
 
 /// Sums the rows of x (pieces, count) in the order of the fixed binary tree (see
 /// plan/ir/reduction_tree.hpp); the sum replaces row 0, other rows are clobbered.

@@ -239,7 +239,7 @@ void add_squares_on(const CallingThread&, HostView<const T*> x, HostView<std::in
 }  // namespace
 
 template <class T, class Space>
-void add_squares(const WorksOn<Space>& where, View<const T*, Space> x,
+void add_squares(const ExecutorFor<Space>& where, View<const T*, Space> x,
                  View<std::int64_t*, Space> limbs) {
   check_limbs("add_squares", limbs.size());
   add_squares_on(where, x, limbs);

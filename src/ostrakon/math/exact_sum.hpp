@@ -23,7 +23,7 @@ constexpr int exact_sum_limbs = 68;
 /// thread may use `limbs` meanwhile.
 constexpr std::int64_t norm_block = 64;
 template <class T, class Space>
-void add_squares(const WorksOn<Space>& where, View<const T*, Space> x,
+void add_squares(const ExecutorFor<Space>& where, View<const T*, Space> x,
                  View<std::int64_t*, Space> limbs);
 
 /// Adds every x[i] exactly.

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
-#include <ostrakon/math/attention/sequence_parts.hpp>
 
 namespace ostrakon::math {
 namespace {

@@ -10,15 +10,15 @@
 #include <ostrakon/device/api.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <type_traits>
-#if defined(OSTRAKON_MADE_UP_DEVICE)
-#include <ostrakon/device/made_up_exec.hpp>
+#if defined(OSTRAKON_FAKE_DEVICE)
+#include <ostrakon/device/fake_exec.hpp>
 #endif
 
 namespace ostrakon {
 
 /// Execution and memory space of kernels. All other spaces derive from these two.
-#if defined(OSTRAKON_MADE_UP_DEVICE)
-using Exec = device::MadeUpExec;
+#if defined(OSTRAKON_FAKE_DEVICE)
+using Exec = device::FakeExec;
 #else
 using Exec = Kokkos::DefaultExecutionSpace;
 #endif
@@ -29,7 +29,7 @@ using KernelSpace = Kokkos::DefaultExecutionSpace;
 // Whether kernels have their device form: 1 or 0. The macro is for the preprocessor, as CUDA allows
 // no kernel inside `if constexpr`; other code uses `on_device`. With OSTRAKON_DEVICE_KERNELS
 // (CMake: Ostrakon_DEVICE_KERNELS) kernels have this form on Kokkos' host backend, for tests.
-// `has_device` is whether there is a device: kernels of the made-up device have the host form.
+// `has_device` is whether there is a device: kernels of the fake device have the host form.
 #if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) || \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP) ||  \
     defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_SYCL) || defined(OSTRAKON_DEVICE_KERNELS)
@@ -81,7 +81,7 @@ constexpr bool memory_is_host_accessible = !has_device;
 #if OSTRAKON_HAS_DEVICE
 /// Returns the stream of `exec`.
 inline device::StreamHandle stream_of(const Exec& exec) {
-#if defined(OSTRAKON_MADE_UP_DEVICE)
+#if defined(OSTRAKON_FAKE_DEVICE)
   return exec.stream();
 #elif defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA)
   return exec.cuda_stream();
@@ -91,14 +91,14 @@ inline device::StreamHandle stream_of(const Exec& exec) {
 }
 #endif
 
-/// Runs kernels(where) with the execution space for Kokkos: at once, but on the made-up device in
-/// stream order, and not in a LaunchCount. `variant` distinguishes kernels that the made-up device
+/// Runs kernels(where) with the execution space for Kokkos: at once, but on the fake device in
+/// stream order, and not in a LaunchCount. `variant` distinguishes kernels that the fake device
 /// loads for the same code, such as a library's kernels for products of several shapes.
 template <class Kernels>
 void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels,
             [[maybe_unused]] std::uint64_t variant = 0) {
   if (math::LaunchCount::takes_one()) return;
-#if defined(OSTRAKON_MADE_UP_DEVICE)
+#if defined(OSTRAKON_FAKE_DEVICE)
   device::give(
       exec, [kernels] { kernels(KernelSpace()); }, variant);
 #else

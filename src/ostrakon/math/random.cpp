@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/random.hpp>
 
+#include <ostrakon/math/attention/sine_cosine.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/hash.hpp>
-#include <ostrakon/math/attention/sine_cosine.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

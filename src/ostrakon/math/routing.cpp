@@ -242,7 +242,7 @@ template <class C>
 void count_leaf(const Exec& exec, std::int64_t leaves, std::int64_t leaf,
                 View<const std::int64_t*> offsets, C mean, View<C*> excess) {
   for_each_item(
-      exec, "count_excess", excess.size(), KOKKOS_LAMBDA(std::int64_t e) {
+      exec, "load_imbalance", excess.size(), KOKKOS_LAMBDA(std::int64_t e) {
         const std::int64_t count = offsets[e * leaves + leaf + 1] - offsets[e * leaves + leaf];
         excess[e] = static_cast<C>(count) - mean;
       });
@@ -260,9 +260,9 @@ void add_counts(const Exec& exec, std::int64_t leaves, View<const std::int64_t*>
 }
 
 template <class C>
-void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
-                  const Routes<C>& routes, View<C*> excess, View<C*> workspace) {
-  const char* const name = "count_excess";
+void load_imbalance(const Exec& exec, const Router& router, std::int64_t leaves,
+                    const Routes<C>& routes, View<C*> excess, View<C*> workspace) {
+  const char* const name = "load_imbalance";
   const std::int64_t experts = router.experts;
   require_size(name, "offsets", routes.offsets, experts * leaves + 1);
   require_size(name, "excess", excess, experts);
@@ -344,8 +344,8 @@ void router_backward(const Exec& exec, const Router& router, std::int64_t leaves
 #define OSTRAKON_INSTANTIATE(C)                                                                   \
   template void choose_experts<C>(const Exec&, const Router&, View<const C*>, const Routes<C>&);  \
   template void sort_by_expert<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&);    \
-  template void count_excess<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&,       \
-                                View<C*>, View<C*>);                                              \
+  template void load_imbalance<C>(const Exec&, const Router&, std::int64_t, const Routes<C>&,     \
+                                  View<C*>, View<C*>);                                            \
   template void router_backward<C>(const Exec&, const Router&, std::int64_t, C, const Routes<C>&, \
                                    View<const C*>, View<C**>);
 OSTRAKON_INSTANTIATE(float)

@@ -86,8 +86,8 @@ void add_counts(const Exec& exec, std::int64_t leaves, View<const std::int64_t*>
 /// Summed over leaves as gradients are: within each leaf, then over leaves by the tree of
 /// piece_tree.hpp. workspace: excess_workspace() elements.
 template <class C>
-void count_excess(const Exec& exec, const Router& router, std::int64_t leaves,
-                  const Routes<C>& routes, View<C*> excess, View<C*> workspace);
+void load_imbalance(const Exec& exec, const Router& router, std::int64_t leaves,
+                    const Routes<C>& routes, View<C*> excess, View<C*> workspace);
 std::int64_t excess_workspace(const Router& router, std::int64_t leaves);
 
 /// dlogits (rows, experts) = gradient of the logits, overwritten, from dweights (assignments), the

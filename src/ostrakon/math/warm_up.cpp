@@ -13,7 +13,7 @@ void warm_up([[maybe_unused]] const Exec& exec) {
   Kokkos::parallel_for(
       "warm_up", policy, KOKKOS_LAMBDA(const TeamMember& team) { team.team_barrier(); });
   exec.fence();
-#elif defined(OSTRAKON_MADE_UP_DEVICE)
+#elif defined(OSTRAKON_FAKE_DEVICE)
   exec.take_team_scratch();
 #endif
 }

@@ -29,7 +29,7 @@ struct CallingThread {};
 
 /// The executor for views of a memory space: Exec, or for host memory the calling thread.
 template <class Space>
-using WorksOn = std::conditional_t<std::is_same<Space, OnHost>::value, CallingThread, Exec>;
+using ExecutorFor = std::conditional_t<std::is_same<Space, OnHost>::value, CallingThread, Exec>;
 
 /// Returns the elements per item of work for `Where`.
 template <class Where>

@@ -39,16 +39,16 @@ int lowest_rank(const comm::Communicator& world, comm::Communicator& group) {
 
 comm::Communicator make_node(comm::Communicator& world, comm::Communicator& host,
                              int ranks_per_node) {
-  world.agree([&] { check_ranks_per_node(world, ranks_per_node); });
+  world.run_collectively([&] { check_ranks_per_node(world, ranks_per_node); });
   if (ranks_per_node == 0) return comm::Communicator::split_shared_memory(world.mpi());
   const std::string mine = text(lowest_rank(world, host), ' ', host_name());
   const std::vector<std::string> hosts = world.gather_texts(mine);
-  world.agree([&] { require_nodes_within_hosts(hosts, ranks_per_node); });
+  world.run_collectively([&] { require_nodes_within_hosts(hosts, ranks_per_node); });
   return comm::Communicator::split(world.mpi(), world.rank() / ranks_per_node);
 }
 
 comm::Communicator make_stage(comm::Communicator& world, int stages) {
-  world.agree([&] {
+  world.run_collectively([&] {
     require(stages >= 1 && world.size() % stages == 0, "parallel.pipeline = ", stages,
             " does not divide the ", world.size(), world.size() == 1 ? " rank" : " ranks");
   });
@@ -58,7 +58,7 @@ comm::Communicator make_stage(comm::Communicator& world, int stages) {
 comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicator& node,
                                     comm::Communicator& stage, int ranks) {
   const char* const of_stage = stage.size() < world.size() ? " of a stage" : "";
-  world.agree([&] {
+  world.run_collectively([&] {
     require(ranks >= node_group, "parallel.shard_group = ", ranks,
             ": expected world, node or a number of ranks");
     require(ranks <= 0 || stage.size() % ranks == 0, "parallel.shard_group = ", ranks,
@@ -71,7 +71,7 @@ comm::Communicator make_shard_group(comm::Communicator& world, comm::Communicato
   double largest = group.size(), smallest = group.size();
   world.maximum(&largest, 1);
   world.minimum(&smallest, 1);
-  world.agree([&] {
+  world.run_collectively([&] {
     require(largest == smallest, "parallel.shard_group = node, but nodes have ", smallest, " to ",
             largest, " ranks", of_stage, "; expected the same number on all");
   });

@@ -26,8 +26,8 @@ int regular_ranks_per_node(const std::vector<std::int64_t>& node_of_rank);
 class Mesh {
  public:
   /// Collective over `parent`. A node is the ranks that share memory, or, for ranks_per_node > 0,
-  /// that many consecutive ranks of one host. Throws AgreedError if ranks_per_node does not divide
-  /// the ranks, or a node would have ranks on two hosts.
+  /// that many consecutive ranks of one host. Throws CollectiveError if ranks_per_node does not
+  /// divide the ranks, or a node would have ranks on two hosts.
   explicit Mesh(MPI_Comm parent, int ranks_per_node = 0, int shard_group = world_group,
                 int stages = 1);
 

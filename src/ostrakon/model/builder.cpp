@@ -5,11 +5,11 @@
 #include <cmath>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/model/builder_state.hpp>
-#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
+#include <ostrakon/model/moe_dispatch_layout.hpp>
 #include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model {
@@ -121,8 +121,8 @@ template <class T>
 void Builder<T>::begin_part(const std::string& owner) {
   State& s = *state_;
   s.owner = owner;
-  s.operations.set_prefix(s.parts == 0 ? "" : std::to_string(s.parts) + ".");
-  ++s.parts;
+  s.operations.set_prefix(s.context_ranks == 0 ? "" : std::to_string(s.context_ranks) + ".");
+  ++s.context_ranks;
 }
 
 template <class T>
@@ -333,7 +333,7 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
     return s.make(operations.combine(experts, to, shared, activated, ".down"), name);
   }
   // In pieces experts find shared ones in what they go onto.
-  const ExpertBorder border(settings, width, s.leaf);
+  const MoeDispatchLayout border(settings, width, s.leaf);
   const int rows = operations.route_apart(v, router, border, experts);
   const int shared = border.has_shared ? make_shared() : -1;
   const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, border);

@@ -5,9 +5,9 @@
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/builder.hpp>
-#include <ostrakon/model/packing.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_shape.hpp>
+#include <ostrakon/model/packing.hpp>
 #include <string>
 #include <utility>
 #include <vector>

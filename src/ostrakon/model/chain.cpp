@@ -68,7 +68,7 @@ void require_name(const std::string& name, const std::string& what) {
           what, " has the name '", name, "'; expected letters, digits, '_', '-' and '.'");
 }
 
-void require_sound(const Parameter& parameter) {
+void require_undamaged(const Parameter& parameter) {
   require_name(parameter.name, "a parameter");
   require(std::isfinite(parameter.deviation) && parameter.deviation >= 0.0, "parameter ",
           parameter.name, " has a deviation of ", parameter.deviation);
@@ -175,7 +175,7 @@ void Chain<T>::add(const typename Units::Entry& entry, bool is_last, const Froze
     require(!units.empty() || built.reads_batch,
             "it is the first and reads nothing: expected floats, an embedding, or reads_batch");
     for (const Parameter& parameter : built.unit->parameters()) {
-      require_sound(parameter);
+      require_undamaged(parameter);
       if (parameter.frozen) planned.frozen_count += parameter.elements();
     }
     for (std::size_t u = 0; u < units.size(); ++u)

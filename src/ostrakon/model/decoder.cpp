@@ -31,21 +31,22 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("vocabulary", settings.vocabulary);
   positive("batch", leaf.batch);
   positive("tokens", leaf.tokens);
-  positive("parts", leaf.parts);
+  positive("context_ranks", leaf.context_ranks);
   positive("grain", leaf.grain);
   require(!leaf.decodes() || (leaf.batch == 1 && !leaf.is_cut() && leaf.tensor_pieces() == 1 &&
                               leaf.expert_ranks == 1 && leaf.leaves() == 1),
           "decoding ", leaf.decoded_rows,
           " rows at a time; expected one whole sequence on one rank");
-  require(!leaf.is_cut() || leaf.tokens % (2 * leaf.parts * leaf.pieces()) == 0, "sequences of ",
-          leaf.tokens, " tokens can't be divided into ", leaf.parts, " parts of ", leaf.pieces(),
-          " pieces; expected a multiple of twice as many");
-  require(leaf.grain == 1 || leaf.grain % leaf.parts == 0, "pieces of ", leaf.grain,
-          " to a sequence can't be divided over ", leaf.parts, " ranks; expected a multiple");
-  require(leaf.batch == 1 || (leaf.grain == 1 ? leaf.parts == 1 || !leaf.by_sequence
-                                              : leaf.parts == 1 && leaf.by_sequence),
-          leaf.batch, " sequences at once, in ", leaf.parts, " parts, of which ", leaf.grain,
-          " pieces are leaves, expected 1");
+  require(!leaf.is_cut() || leaf.tokens % (2 * leaf.context_ranks * leaf.pieces()) == 0,
+          "sequences of ", leaf.tokens, " tokens can't be divided into ", leaf.context_ranks,
+          " parts of ", leaf.pieces(), " pieces; expected a multiple of twice as many");
+  require(leaf.grain == 1 || leaf.grain % leaf.context_ranks == 0, "pieces of ", leaf.grain,
+          " to a sequence can't be divided over ", leaf.context_ranks,
+          " ranks; expected a multiple");
+  require(leaf.batch == 1 || (leaf.grain == 1 ? leaf.context_ranks == 1 || !leaf.by_sequence
+                                              : leaf.context_ranks == 1 && leaf.by_sequence),
+          leaf.batch, " sequences at once, in ", leaf.context_ranks, " parts, of which ",
+          leaf.grain, " pieces are leaves, expected 1");
   positive("tensor_ranks", leaf.tensor_ranks);
   positive("tensor_grain", leaf.tensor_grain);
   const std::int64_t pieces = leaf.tensor_pieces();
@@ -82,12 +83,12 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
     require(settings.blocks_per_unit <= 1, settings.blocks_per_unit,
             " blocks to a unit, but experts are units of their own; expected 1");
   }
-  require(settings.own_head_width > 0 || settings.width % settings.heads == 0, "model width ",
+  require(settings.head_dim > 0 || settings.width % settings.heads == 0, "model width ",
           settings.width, " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
           " is not a multiple of kv_heads ", settings.kv_heads);
   require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,
-          "rotary positions turn pairs, but model width ", settings.width, " over heads ",
+          "RoPE requires an even head dimension, but model width ", settings.width, " over heads ",
           settings.heads, " gives the odd head width ", settings.head_width());
   require(settings.blocks_per_unit >= 0, "model blocks_per_unit is ", settings.blocks_per_unit,
           ", expected at least 1, or 0 for automatic");
@@ -251,7 +252,7 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   if (has_expert_units(settings_, leaf_)) {
-    const ExpertBorder border(settings_.experts, settings_.width, leaf_);
+    const MoeDispatchLayout border(settings_.experts, settings_.width, leaf_);
     description.gradient_bytes =
         border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;
   }

@@ -38,14 +38,14 @@ struct DecoderSettings {
   /// How many neighbouring blocks make one unit; 0: automatic, see blocks_of_units. Changes
   /// messages and memory, but no parameter's name and no result.
   std::int64_t blocks_per_unit = 1;
-  std::int64_t own_head_width = 0;  ///< of each head; 0: width / heads
-  bool query_key_norm = false;      ///< RMS norm of each head of queries and keys, then rotated
+  std::int64_t head_dim = 0;    ///< of each head; 0: width / heads
+  bool query_key_norm = false;  ///< RMS norm of each head of queries and keys, then rotated
   std::optional<bool> own_mlp_bias = {};  ///< biases of MLPs; none: as `bias`
   /// Rows of the table of learned positions; 0: as many as a sequence has tokens. Rows beyond these
   /// get no gradient, only weight decay.
   std::int64_t max_positions = 0;
 
-  std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : width / heads; }
+  std::int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
   bool mlp_bias() const { return own_mlp_bias.value_or(bias); }
   /// Rows of the table of learned positions, for sequences of `tokens` tokens.
   std::int64_t position_rows(std::int64_t tokens) const {
@@ -60,7 +60,7 @@ struct DecoderSettings {
   NormSettings norm_settings() const { return {norm, bias, norm_epsilon}; }
   AttentionSettings attention_settings() const {
     return {heads,          kv_heads,
-            own_head_width, positions == Positions::rotary ? rotary_base : 0.0,
+            head_dim,       positions == Positions::rotary ? rotary_base : 0.0,
             query_key_norm, norm_epsilon};
   }
   MlpSettings mlp_settings() const {

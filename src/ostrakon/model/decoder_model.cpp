@@ -20,7 +20,7 @@ class DecoderOf final : public Model {
     return decoder_.unit(unit).parameters();
   }
   plan::ModelDescription description() const override { return decoder_.description(); }
-  int parts() const override { return static_cast<int>(decoder_.leaf().parts); }
+  int context_ranks() const override { return static_cast<int>(decoder_.leaf().context_ranks); }
   int tensor_ranks() const override { return static_cast<int>(decoder_.leaf().tensor_ranks); }
   int pieces() const override { return static_cast<int>(decoder_.leaf().pieces()); }
   std::int64_t leaves() const override { return decoder_.leaf().leaves(); }
@@ -55,7 +55,7 @@ std::unique_ptr<Model> make_decoder(DType dtype, const DecoderSettings& settings
     case DType::fp16:
       return std::make_unique<DecoderOf<fp16>>(dtype, settings, leaf, recompute, frozen);
   }
-  throw std::logic_error("a number of no type");
+  throw std::logic_error("unknown dtype");
 }
 
 }  // namespace ostrakon::model

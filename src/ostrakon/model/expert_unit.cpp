@@ -7,9 +7,9 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <string>
 #include <utility>
@@ -43,7 +43,7 @@ math::ExpertRounds make_rounds(const DecoderSettings& settings, const LeafShape&
 
 }  // namespace
 
-plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& leaf) {
+plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const LeafShape& leaf) {
   const math::ExpertRounds rounds = make_rounds(settings, leaf);
   const std::int64_t own = settings.experts.count / leaf.expert_ranks,
                      runs = leaf.own_row_leaves() * own;
@@ -97,7 +97,7 @@ struct ExpertUnit<T>::Returned {
 /// In the workspace, from the first phase to the last.
 template <class T>
 struct ExpertUnit<T>::Workspace {
-  View<std::int64_t*> offsets;  // (ranks, ExpertBorder::offsets())
+  View<std::int64_t*> offsets;  // (ranks, MoeDispatchLayout::offsets())
   View<T**> returned;           // (assignments, width), by slot
   View<T**> up;                 // (capacity, up.outputs)
   View<T**> activated;          // (capacity, expert width)
@@ -113,7 +113,7 @@ struct ExpertUnit<T>::Workspace {
 
   Workspace(const ExpertUnit& unit, Pass pass, View<std::byte*> buffer) {
     Arrays<T> arrays(buffer);
-    const ExpertBorder& border = unit.border_;
+    const MoeDispatchLayout& border = unit.border_;
     const std::int64_t capacity = unit.rounds_.capacity, ranks = unit.ranks_;
     const auto padding_of = [&](const Layer& layer) {
       return math::gemm_by_row_workspace<T>(layer.inputs, layer.outputs,
@@ -257,7 +257,7 @@ class ExpertUnit<T>::Phase {
   const UnitBuffers<T>& buffers_;
   Pass pass_;
   Workspace work_;
-  ExpertBorder::Rows<T> handed_;
+  MoeDispatchLayout::Rows<T> handed_;
   std::optional<math::OffsetsOnHost> offsets_;  // of all ranks
 };
 
@@ -284,7 +284,7 @@ void ExpertUnit<T>::Phase::run() {
   const std::int64_t round = buffers_.phase / 2 - 1;  // that it computes, or has computed before
   if (buffers_.phase % 2 == 0) return compute(round);
   if (round >= 0) put(round);
-  if (round + 1 < u_.description_.room.most_rounds) return send(round + 1);
+  if (round + 1 < u_.description_.capacity.most_rounds) return send(round + 1);
   finish();
 }
 
@@ -295,7 +295,7 @@ bool ExpertUnit<T>::Phase::any_rows(std::int64_t round) {
   for (std::int64_t from = 0; from < u_.ranks_ && !any; ++from)
     for (std::int64_t to = 0; to < u_.ranks_ && !any; ++to)
       any = u_.rounds_.has_rows(runs(from, to), round);
-  if (buffers_.hands_nothing != nullptr) *buffers_.hands_nothing = !any;
+  if (buffers_.exchange_is_empty != nullptr) *buffers_.exchange_is_empty = !any;
   return any;
 }
 
@@ -448,7 +448,7 @@ bool ExpertUnit<T>::Phase::add_run(const Arrived& arrived, std::int64_t first, s
   const RoundRows rows = arrived.rows;
   std::int64_t begin = std::max(first, rows.begin), end = std::min(last, rows.end);
   if (first == last) {
-    const bool is_last = arrived.round + 1 == u_.description_.room.most_rounds &&
+    const bool is_last = arrived.round + 1 == u_.description_.capacity.most_rounds &&
                          first == arrived.runs[arrived.runs.size() - 1];
     if (!is_last && (first < rows.begin || first >= rows.end)) return false;
     begin = end = rows.begin;
@@ -491,7 +491,7 @@ ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf
       activation_(settings.activation),
       kernels_(leaf.kernels),
       rounds_(make_rounds(settings, leaf)) {
-  description_.room = expert_room(settings, leaf);
+  description_.capacity = expert_capacity(settings, leaf);
   description_.name = "block." + std::to_string(index) + ".experts";
   parameters_ = expert_parameters("mlp", settings.experts, settings.mlp_settings(), settings.width);
   add_parameters(frozen);
@@ -546,7 +546,7 @@ void ExpertUnit<T>::describe() {
   const plan::Span span{axis, static_cast<int>(ranks_)};
   constexpr std::int64_t word = sizeof(float);
   const auto make_phases = [&](Pass pass) {
-    plan::Phases phases(static_cast<std::size_t>(2 + 2 * description_.room.most_rounds));
+    plan::Phases phases(static_cast<std::size_t>(2 + 2 * description_.capacity.most_rounds));
     for (std::size_t p = 0; p < phases.size(); ++p) {
       phases[p].workspace_bytes = Workspace(*this, pass, {}).bytes;
       phases[p].keeps_workspace = p + 1 < phases.size();
@@ -559,7 +559,7 @@ void ExpertUnit<T>::describe() {
       plan::Exchange all_to_all{ExchangeKind::all_to_all, span, ranks_ * padded<T>(bytes) / word,
                                 word};
       all_to_all.may_be_empty = round > 0;
-      all_to_all.empty_if_even = round >= description_.room.rounds_if_even;
+      all_to_all.empty_if_even = round >= description_.capacity.rounds_if_even;
       phases[p].then = all_to_all;
     }
     phases[0].then = plan::Exchange{
@@ -570,7 +570,7 @@ void ExpertUnit<T>::describe() {
   description_.forward = make_phases(Pass::forward);
   description_.backward = make_phases(Pass::backward);
   description_.output_bytes = bytes_of<T>(border_.rows * border_.width);
-  description_.parts = static_cast<int>(ranks_ / tensor_ranks_);
+  description_.expert_ranks = static_cast<int>(ranks_ / tensor_ranks_);
   description_.cuts_matrices = false;
   description_.reads_batch = false;
   describe_work();
@@ -579,7 +579,7 @@ void ExpertUnit<T>::describe() {
 /// Rows are evenly divided over ranks, and over the rounds that these take.
 template <class T>
 void ExpertUnit<T>::describe_work() {
-  const std::int64_t rows = border_.assignments(), rounds = description_.room.rounds_if_even;
+  const std::int64_t rows = border_.assignments(), rounds = description_.capacity.rounds_if_even;
   const auto part = static_cast<double>(rounds), experts = static_cast<double>(own_);
   const auto product = [&](const Layer& layer) {
     return 2.0 * static_cast<double>(rows) * static_cast<double>(layer.inputs * layer.outputs);

@@ -3,19 +3,19 @@
 
 #include <ostrakon/math/expert_rounds.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/model/expert_border.hpp>
+#include <ostrakon/model/moe_dispatch_layout.hpp>
 #include <vector>
 
 namespace ostrakon::model {
 
 /// The room that the plan of such experts has, see ExpertUnit.
-plan::ExpertRoom expert_room(const DecoderSettings& settings, const LeafShape& leaf);
+plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const LeafShape& leaf);
 
 /// The experts of a block where neighbouring ranks have an equal part of them each (expert
 /// parallel): y = x + (shared + the sum over a token's experts e of weight_e mlp_e(n)). x, n, the
-/// output of shared experts and the routes come from the block, see ExpertBorder. Ranks are those
-/// of plan::Axis::tensor_shard: tensor ranks are the first neighbours, each with its own rows, and
-/// have whole experts.
+/// output of shared experts and the routes come from the block, see MoeDispatchLayout. Ranks are
+/// those of plan::Axis::tensor_shard: tensor ranks are the first neighbours, each with its own
+/// rows, and have whole experts.
 ///
 /// Tokens go to the ranks that have their experts, and what these make of them comes back to its
 /// slots: a row's result depends on no other row, so its bits are those of one rank. The plan has
@@ -72,7 +72,7 @@ class ExpertUnit final : public Unit<T> {
   void describe();
   void describe_work();
 
-  ExpertBorder border_;
+  MoeDispatchLayout border_;
   std::int64_t ranks_, tensor_ranks_, own_;  // experts of each rank
   std::int64_t inner_;
   Activation activation_;

@@ -34,9 +34,9 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   set(Home::gradient, as_bytes(buffers.gradient));
   set(Home::saved, buffers.saved);
   set(Home::deferred, buffers.deferred);
-  set(Home::handed, buffers.handed);
-  set(Home::exchanged, as_bytes(buffers.exchanged));
-  set(Home::second_exchanged, as_bytes(buffers.second_exchanged));
+  set(Home::send_buffer, buffers.send_buffer);
+  set(Home::recv_buffer, as_bytes(buffers.recv_buffer));
+  set(Home::second_recv_buffer, as_bytes(buffers.second_recv_buffer));
   bytes.trained = as_bytes(buffers.parameters);
   bytes.frozen = as_bytes(buffers.frozen);
   bytes.gradients = as_bytes(buffers.parameter_gradients);
@@ -46,7 +46,7 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.batch = buffers.batch;
   bytes.tokens = buffers.tokens;
   bytes.targets = buffers.targets;
-  bytes.part = buffers.part;
+  bytes.context_rank = buffers.context_rank;
   bytes.tensor_rank = buffers.tensor_rank;
   bytes.counts = buffers.counts;
   bytes.watch = buffers.watch;
@@ -57,9 +57,9 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
 template <class A>
 void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Program& program,
                const graph::Buffers& buffers, graph::Turn turn) {
-  const View<std::byte*> handed = buffers.in(Home::handed);
+  const View<std::byte*> handed = buffers.in(Home::send_buffer);
   const graph::Place& first = call.reads.front();
-  if (!handed || first.home == Home::handed) return;
+  if (!handed || first.home == Home::send_buffer) return;
   for (turn.piece = 0; turn.piece < first.pieces; ++turn.piece) {
     const graph::Arguments arguments(call, program, buffers, turn, false);
     const View<const A**> from = arguments.read<A>(0, arguments.reads());

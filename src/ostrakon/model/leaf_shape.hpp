@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/kernel_form.hpp>
 
 namespace ostrakon::model {
 
@@ -13,7 +13,7 @@ namespace ostrakon::model {
 struct LeafShape {
   std::int64_t batch = 1;
   std::int64_t tokens = 1;
-  std::int64_t parts = 1;
+  std::int64_t context_ranks = 1;
   /// Pieces of each sequence that are leaves of their own, whichever ranks have them; 1: not cut.
   std::int64_t grain = 1;
   bool by_sequence = false;  ///< whether sequences are leaves of their own
@@ -56,16 +56,16 @@ struct LeafShape {
   bool has_expert_units() const { return expert_ranks > 1 || tensor_pieces() > 1; }
 
   /// How many pieces a part has of each sequence, whose rows are neighbours.
-  std::int64_t pieces() const { return grain > parts ? grain / parts : 1; }
-  math::SequenceParts sequence() const { return {tokens, parts, pieces()}; }
+  std::int64_t pieces() const { return grain > context_ranks ? grain / context_ranks : 1; }
+  math::SequenceParts sequence() const { return {tokens, context_ranks, pieces()}; }
   /// Whether rows are in another order than tokens.
-  bool is_cut() const { return parts * grain > 1; }
+  bool is_cut() const { return context_ranks * grain > 1; }
   /// Whether gradients of parameters are sums over several leaves by one tree, here or on another
   /// number of ranks; else all rows are one leaf.
   bool sums_by_leaf() const { return by_sequence || grain > 1; }
   std::int64_t leaves() const { return sums_by_leaf() ? batch * pieces() : 1; }
   /// Tokens of each sequence that a part has.
-  std::int64_t part_tokens() const { return tokens / parts; }
+  std::int64_t part_tokens() const { return tokens / context_ranks; }
   /// Rows that are computed at a time.
   std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }

@@ -2,10 +2,10 @@
 #include <ostrakon/model/leaf_sums.hpp>
 
 #include <array>
-#include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 
 namespace ostrakon::model {
 namespace {

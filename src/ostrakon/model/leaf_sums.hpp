@@ -43,8 +43,8 @@ void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x
 std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves);
 
 /// dweight (1, head_width) of the norm of each head; x and dy (rows, heads * head_width), rstd
-/// (rows * heads). See math/attention/head_norm.hpp. Where dweight has several rows, each has the sum over an
-/// equal run of leaves.
+/// (rows * heads). See math/attention/head_norm.hpp. Where dweight has several rows, each has the
+/// sum over an equal run of leaves.
 template <class T>
 void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
                             View<const T**> dy, View<compute_t<T>**> dweight,

@@ -32,7 +32,7 @@ class Model {
   virtual LossTerms loss_terms() const = 0;
   /// Neighbouring ranks that share the samples of a leaf, each with a part of every sample, and
   /// exchange activations. Sizes, and the terms of the loss, are for one part.
-  virtual int parts() const { return 1; }
+  virtual int context_ranks() const { return 1; }
   /// Neighbouring ranks that compute a leaf together, each with some of the pieces of each unit's
   /// parameters, and of what they exchange. The terms of the loss are for the leaf; each rank
   /// outputs its part of them.

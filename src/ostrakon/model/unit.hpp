@@ -158,17 +158,17 @@ struct UnitBuffers {
   using Element = std::conditional_t<std::is_void<T>::value, std::byte, T>;
   using Sum = typename SumOf<T>::type;
 
-  int phase = 0;                 ///< of forward or backward, that is computed
-  bool recomputes = false;       ///< forward for what it saves alone
-  std::int64_t part = 0;         ///< of each sample, that this rank has: Model::parts
-  std::int64_t tensor_rank = 0;  ///< among Model::tensor_ranks
+  int phase = 0;                  ///< of forward or backward, that is computed
+  bool recomputes = false;        ///< forward for what it saves alone
+  std::int64_t context_rank = 0;  ///< of each sample, that this rank has: Model::context_ranks
+  std::int64_t tensor_rank = 0;   ///< among Model::tensor_ranks
   std::int64_t expert_rank = 0;  ///< among those that share the unit's parts, plan::UnitDescription
   View<const std::byte*> batch;  ///< the samples of the leaf
-  View<const std::byte*> exchanged;  ///< of the first exchange that it reads: plan::Phase::reads
-  View<const std::byte*> second_exchanged;  ///< of the second
-  View<std::byte*> handed;                  ///< for the exchange after it, if any phase reads that
+  View<const std::byte*> recv_buffer;  ///< of the first exchange that it reads: plan::Phase::reads
+  View<const std::byte*> second_recv_buffer;  ///< of the second
+  View<std::byte*> send_buffer;  ///< for the exchange after it, if any phase reads that
   /// Where that exchange may be empty: set to whether it is, to the same on all ranks.
-  bool* hands_nothing = nullptr;
+  bool* exchange_is_empty = nullptr;
   View<const std::int32_t*> tokens;      ///< (rows), of a decoder's batch
   View<const std::int32_t*> targets;     ///< (rows)
   View<const Element*> parameters;       ///< the flat parameter's trained segment

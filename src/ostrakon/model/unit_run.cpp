@@ -106,9 +106,9 @@ void UnitRun<T>::run(const plan::Phases& phases, UnitBuffers<T> buffers, const C
       return which < phase.reads.size() ? handed[static_cast<std::size_t>(phase.reads[which])]
                                         : View<std::byte*>();
     };
-    buffers.handed = handed.back();
-    buffers.exchanged = came(0);
-    buffers.second_exchanged = came(1);
+    buffers.send_buffer = handed.back();
+    buffers.recv_buffer = came(0);
+    buffers.second_recv_buffer = came(1);
     compute(exec, buffers);
     exec.fence();
   }

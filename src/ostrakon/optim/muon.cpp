@@ -112,7 +112,7 @@ void start_polynomial(const Exec& exec, View<T**> square, View<T**> to) {
 }  // namespace
 
 template <class T, class Moment, class Space>
-void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+void muon_direction(const math::ExecutorFor<Space>& where, const OptimizerSettings& settings,
                     const UpdateStep& step, View<T*, Space> gradients,
                     View<Moment*, Space> momentum) {
   update_all(where, "muon_direction", direction_rule<T>(settings, step),
@@ -121,7 +121,7 @@ void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& 
 }
 
 template <class T, class Space>
-void muon_apply(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+void muon_apply(const math::ExecutorFor<Space>& where, const OptimizerSettings& settings,
                 const UpdateStep& step, std::int64_t rows, std::int64_t columns,
                 View<T*, Space> parameters, View<const T*, Space> direction) {
   const View<T*, Space> none;
@@ -171,9 +171,9 @@ void orthogonalize(const Exec& exec, View<T**> x, int iterations, View<std::byte
   }
 }
 
-#define OSTRAKON_INSTANTIATE(T, Space)                                                      \
-  template void muon_apply<T, Space>(const math::WorksOn<Space>&, const OptimizerSettings&, \
-                                     const UpdateStep&, std::int64_t, std::int64_t,         \
+#define OSTRAKON_INSTANTIATE(T, Space)                                                          \
+  template void muon_apply<T, Space>(const math::ExecutorFor<Space>&, const OptimizerSettings&, \
+                                     const UpdateStep&, std::int64_t, std::int64_t,             \
                                      View<T*, Space>, View<const T*, Space>);
 OSTRAKON_INSTANTIATE(float, OnDevice)
 OSTRAKON_INSTANTIATE(double, OnDevice)
@@ -182,7 +182,7 @@ OSTRAKON_INSTANTIATE(double, OnHost)
 #undef OSTRAKON_INSTANTIATE
 
 #define OSTRAKON_INSTANTIATE(T, Moment, Space)                                                \
-  template void muon_direction<T, Moment, Space>(const math::WorksOn<Space>&,                 \
+  template void muon_direction<T, Moment, Space>(const math::ExecutorFor<Space>&,             \
                                                  const OptimizerSettings&, const UpdateStep&, \
                                                  View<T*, Space>, View<Moment*, Space>);
 OSTRAKON_INSTANTIATE(float, float, OnDevice)

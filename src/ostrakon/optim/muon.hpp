@@ -23,7 +23,7 @@ namespace ostrakon::optim {
 /// momentum, or with Nesterov gradient + mu * momentum. Reads gradient_scale of the step, and for
 /// 16-bit moments its rounding key. Instantiated as update() is. Throws Error if sizes differ.
 template <class T, class Moment, class Space>
-void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+void muon_direction(const math::ExecutorFor<Space>& where, const OptimizerSettings& settings,
                     const UpdateStep& step, View<T*, Space> gradients,
                     View<Moment*, Space> momentum);
 
@@ -31,7 +31,7 @@ void muon_direction(const math::WorksOn<Space>& where, const OptimizerSettings& 
 /// parameters -= rate * (0.2 * sqrt(max(rows, columns)) * direction + weight_decay * parameters).
 /// Throws Error if sizes differ.
 template <class T, class Space>
-void muon_apply(const math::WorksOn<Space>& where, const OptimizerSettings& settings,
+void muon_apply(const math::ExecutorFor<Space>& where, const OptimizerSettings& settings,
                 const UpdateStep& step, std::int64_t rows, std::int64_t columns,
                 View<T*, Space> parameters, View<const T*, Space> direction);
 

@@ -52,7 +52,7 @@ int moments(const OptimizerSettings& settings) {
 }
 
 template <class T, class Moment, class Space>
-void update(const math::WorksOn<Space>& where, OptimizerKind rule,
+void update(const math::ExecutorFor<Space>& where, OptimizerKind rule,
             const OptimizerSettings& settings, const UpdateStep& step, View<T*, Space> parameters,
             View<const T*, Space> gradients, View<Moment*, Space> first_moment,
             View<Moment*, Space> second_moment) {
@@ -62,9 +62,9 @@ void update(const math::WorksOn<Space>& where, OptimizerKind rule,
   });
 }
 
-#define OSTRAKON_INSTANTIATE(T, Moment, Space)                                                 \
-  template void update<T, Moment, Space>(                                                      \
-      const math::WorksOn<Space>&, OptimizerKind, const OptimizerSettings&, const UpdateStep&, \
+#define OSTRAKON_INSTANTIATE(T, Moment, Space)                                                     \
+  template void update<T, Moment, Space>(                                                          \
+      const math::ExecutorFor<Space>&, OptimizerKind, const OptimizerSettings&, const UpdateStep&, \
       View<T*, Space>, View<const T*, Space>, View<Moment*, Space>, View<Moment*, Space>);
 OSTRAKON_INSTANTIATE(float, float, OnDevice)
 OSTRAKON_INSTANTIATE(float, bf16, OnDevice)

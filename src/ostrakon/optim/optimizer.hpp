@@ -64,7 +64,7 @@ struct UpdateStep {
 /// (see rounding.hpp). Instantiated for (float, float), (float, bf16) and (double, double), in both
 /// spaces; bitwise equal in both if kernels run on the host. Throws Error if sizes differ.
 template <class T, class Moment, class Space>
-void update(const math::WorksOn<Space>& where, OptimizerKind rule,
+void update(const math::ExecutorFor<Space>& where, OptimizerKind rule,
             const OptimizerSettings& settings, const UpdateStep& step, View<T*, Space> parameters,
             View<const T*, Space> gradients, View<Moment*, Space> first_moment,
             View<Moment*, Space> second_moment);

@@ -5,9 +5,9 @@
 
 namespace ostrakon::optim {
 
-Treatment treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
-                       double learning_rate, double weight_decay) {
-  Treatment treatment;
+ParamGroup treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
+                        double learning_rate, double weight_decay) {
+  ParamGroup treatment;
   treatment.learning_rate = parameter.sign_rate > 0.0 ? parameter.sign_rate : learning_rate;
   treatment.weight_decay = parameter.decays ? weight_decay : 0.0;
   const std::string name = parameter.full_name();

@@ -19,7 +19,7 @@ struct ParameterRule {
 };
 
 /// Learning rate and weight decay of one parameter.
-struct Treatment {
+struct ParamGroup {
   bool frozen = false;
   double learning_rate = 0.0;  ///< peak rate
   double weight_decay = 0.0;   ///< 0 for parameters that do not decay
@@ -27,8 +27,8 @@ struct Treatment {
 
 /// Returns the settings of `parameter` by `rules`. Without a rule they are the given learning rate
 /// (or the parameter's own sign_rate) and, if it decays, the given weight decay.
-Treatment treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
-                       double learning_rate, double weight_decay);
+ParamGroup treatment_of(const std::vector<ParameterRule>& rules, const model::Parameter& parameter,
+                        double learning_rate, double weight_decay);
 
 /// Whether `rules` freeze the parameter with that full name.
 bool is_frozen(const std::vector<ParameterRule>& rules, const std::string& full_name);

@@ -140,9 +140,9 @@ struct LionRule {
 
   KOKKOS_INLINE_FUNCTION T operator()(T x, T unscaled_gradient, T& first, T&) const {
     const T gradient = scale * unscaled_gradient;
-    const T leaning = two_products(beta1, first, rest1, gradient);
+    const T direction = two_products(beta1, first, rest1, gradient);
     first = two_products(beta2, first, rest2, gradient);
-    const T sign = static_cast<T>((leaning > T(0)) - (leaning < T(0)));
+    const T sign = static_cast<T>((direction > T(0)) - (direction < T(0)));
     return x - two_products(step_size, sign, decay, x);
   }
 };

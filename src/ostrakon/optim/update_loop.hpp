@@ -118,7 +118,8 @@ template <class Where, class Rule, class T, class Moment, class Space>
 void update_all(const Where& where, const char* name, const Rule& rule, const Rounding& rounding,
                 std::int64_t first_element, View<T*, Space> x, View<const T*, Space> gradients,
                 View<Moment*, Space> first_moment, View<Moment*, Space> second_moment) {
-  static_assert(std::is_same<Where, math::WorksOn<Space>>::value, "does not work on that memory");
+  static_assert(std::is_same<Where, math::ExecutorFor<Space>>::value,
+                "does not work on that memory");
   if (!Rule::in_place) math::require_equal_sizes(name, x.size(), gradients.size());
   if (Rule::moments > 0) math::require_equal_sizes(name, x.size(), first_moment.size());
   if (Rule::moments > 1) math::require_equal_sizes(name, x.size(), second_moment.size());

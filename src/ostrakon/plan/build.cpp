@@ -4,23 +4,23 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/activation_pass.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/compute_pass.hpp>
-#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/passes/export_pass.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
-#include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/plan/passes/phases.hpp>
-#include <ostrakon/plan/pipeline/pipeline_pass.hpp>
 #include <ostrakon/plan/passes/reduction_pass.hpp>
-#include <ostrakon/plan/passes/show_pass.hpp>
 #include <ostrakon/plan/passes/state_buffers.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostrakon/plan/passes/sums_pass.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
-#include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/update_pass.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/pipeline/pipeline_pass.hpp>
 
 namespace ostrakon::plan {
 
@@ -31,11 +31,11 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
   require(model.tensor_ranks == policy.tensor_ranks, "the model is divided over ",
           model.tensor_ranks, " tensor ranks; expected ", policy.tensor_ranks);
   for (const UnitDescription& unit : model.units)
-    require(unit.parts == 1 || unit.parts == policy.expert_ranks, "unit ", unit.name, " is in ",
-            unit.parts, " parts; expected ", policy.expert_ranks);
+    require(unit.expert_ranks == 1 || unit.expert_ranks == policy.expert_ranks, "unit ", unit.name,
+            " is in ", unit.expert_ranks, " parts; expected ", policy.expert_ranks);
   require(policy.sum_grain >= 0 && is_power_of_two(policy.sum_grain),
           "training.sum_grain = ", policy.sum_grain, ": expected 0 or a power of two");
-  require(policy.updates == Updates::careful || policy.offload == Offload::none,
+  require(policy.updates == Updates::after_clip || policy.offload == Offload::none,
           "parallel.updates = ", name(policy.updates),
           " with memory.offload = ", name(policy.offload),
           ": expected memory.offload = none, or parallel.updates = careful");
@@ -88,7 +88,7 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   const ModelDescription model = with_deferral(described, policy, pipeline.turns[stage]);
   const Layouts layouts = find_layouts(policy, model, grid, purpose);
   check_leaf_order(grid, layouts, policy);
-  const Tasks tasks = compute_in_time(
+  const Tasks tasks = limit_deferred_bytes(
       model, make_tasks(model, purpose, pipeline.turns[stage], layouts), most_waiting);
 
   Builder builder(model, grid, layouts, purpose, stage);
@@ -100,7 +100,7 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   ComputePass compute(builder, tasks, gathers);
   ReductionPass reductions(builder, policy, sums);
   UpdatePass updates(builder, policy, tasks, reductions);
-  ShowPass show(builder);
+  ExportPass show(builder);
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes, sums);
 

@@ -13,7 +13,7 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
                 int ranks_of_stage);
 
 /// Puts the passes together: the plan of a stage, whose units are those of `model`, with deferred
-/// phases where `pipeline` has them, or earlier: see compute_in_time.
+/// phases where `pipeline` has them, or earlier: see limit_deferred_bytes.
 StepPlan build_plan(const ModelDescription& model, const Grid& grid, int stage,
                     const Pipeline& pipeline, const Policy& policy, Purpose purpose,
                     std::int64_t most_waiting = std::numeric_limits<std::int64_t>::max());

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 
 namespace ostrakon::plan {
 namespace {
@@ -124,7 +124,7 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
   StepLength shortest = with_stages(has_fewer_stages ? fewest : whole_.stages);
   // `deeper` and `longer` are shares of the distance from the shortest step to the whole one.
   double deeper = 0.0, longer = 0.0;
-  std::int64_t come_with_stages = 0;  // micro-batches
+  std::int64_t added_by_stages = 0;  // micro-batches
   if (has_fewer_stages) {
     const StepLength shorter = with_stages(few);
     more_stages_ = way(whole_.stages, fewest, few);
@@ -133,26 +133,26 @@ void ShorterSteps::shorten(int cut, double share, bool has_more_layers) {
     deeper = has_fewer_micro_batches && shorter.layers > shortest.layers
                  ? way(take(whole_.stages, cut).layers, shortest.layers, shorter.layers)
                  : more_stages_;
-    come_with_stages = shorter.micro_batches - shortest.micro_batches;
+    added_by_stages = shorter.micro_batches - shortest.micro_batches;
     add(shorter, true, deeper);
   }
   if (has_fewer_micro_batches) {
     const auto left = static_cast<double>(whole_.micro_batches - shortest.micro_batches);
     StepLength more = shortest;
     more.micro_batches += more.stages;
-    longer = (left - deeper * static_cast<double>(come_with_stages)) / more.stages;
+    longer = (left - deeper * static_cast<double>(added_by_stages)) / more.stages;
     add(more, false, longer);
   }
   add(shortest, false, 1.0 - deeper - longer);
 }
 
-double ShorterSteps::seconds(const std::vector<StepTakes>& takes) const {
+double ShorterSteps::seconds(const std::vector<StepCost>& takes) const {
   double sum = 0.0;
   for (std::size_t i = 0; i < lengths_.size(); ++i) sum += of_seconds_[i] * takes[i].seconds;
   return sum;
 }
 
-std::int64_t ShorterSteps::bytes(const std::vector<StepTakes>& takes) const {
+std::int64_t ShorterSteps::bytes(const std::vector<StepCost>& takes) const {
   // Bytes are found for each stage of the shortest step. The more stages follow a stage, the more
   // it keeps, so half of the stages are counted from the first, half from the last.
   const int shown = lengths_.back().stages;

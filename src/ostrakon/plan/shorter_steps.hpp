@@ -17,7 +17,7 @@ struct StepLength {
 };
 
 /// Time and memory of a step.
-struct StepTakes {
+struct StepCost {
   double seconds = 0.0;
   std::vector<std::int64_t> bytes;  ///< peak live bytes of each stage
 };
@@ -39,8 +39,8 @@ class ShorterSteps {
   const std::vector<StepLength>& lengths() const { return lengths_; }
 
   /// Time, and bytes on the stage with the most, of the whole step. `takes`: of each of lengths().
-  double seconds(const std::vector<StepTakes>& takes) const;
-  std::int64_t bytes(const std::vector<StepTakes>& takes) const;
+  double seconds(const std::vector<StepCost>& takes) const;
+  std::int64_t bytes(const std::vector<StepCost>& takes) const;
 
  private:
   struct Form {

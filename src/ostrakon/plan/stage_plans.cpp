@@ -8,11 +8,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/plan/build.hpp>
-#include <ostrakon/plan/pipeline/deferral.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <utility>
 
@@ -264,7 +264,7 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
   constexpr int most_tries = 3;            // attempts to take a unit from a chunk
   double busiest = 0.0;
   for (const UnitRange& chunk : chunks) busiest = std::max(busiest, flops_of(model, chunk));
-  busiest *= no_longer;
+  busiest *= max_slowdown;
   std::optional<double> most_time;
   const int count = static_cast<int>(chunks.size());
   for (bool moves = true; moves;) {
@@ -293,7 +293,7 @@ std::pair<std::vector<UnitRange>, StagePlans> find_stages(const ModelDescription
         if (!then.are_below(*largest)) continue;
         // At the first smaller division, `planned` still has the one that all others are compared
         // with.
-        if (!most_time) most_time = no_longer * planned.computing_time();
+        if (!most_time) most_time = max_slowdown * planned.computing_time();
         if (then.computing_time() > *most_time) continue;
         chunks = moved;
         planned = std::move(then);

@@ -5,8 +5,8 @@
 #include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/plan/ir/purpose.hpp>
-#include <ostrakon/plan/pipeline/stages.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -21,7 +21,7 @@ ScheduleKind schedule_of_memory(const Policy& policy);
 bool moves_units(const Policy& policy);
 /// Bound for find_chunks: no chunk gets more operations than this factor times the busiest before,
 /// nor does computing take longer than this factor times the time before.
-constexpr double no_longer = 1.001;
+constexpr double max_slowdown = 1.001;
 
 /// Returns the chunks of all stages: make_chunks; if the policy names none, units are then moved
 /// from stages with the largest arena to others, while that makes the largest device arena of a

@@ -9,14 +9,14 @@
 namespace ostrakon::train {
 
 /// Returns work(), which is about files below the path of a deck's key, "data.path". If it throws
-/// an AgreedError, adds how the path was given: see config::path_origin.
+/// an CollectiveError, adds how the path was given: see config::path_origin.
 template <class Work>
 std::invoke_result_t<const Work&> about_path(const config::Settings& settings,
                                              const std::string& key, const Work& work) {
   try {
     return work();
-  } catch (const AgreedError& error) {
-    throw AgreedError(text(config::path_origin(settings, key), ": ", error.what()));
+  } catch (const CollectiveError& error) {
+    throw CollectiveError(text(config::path_origin(settings, key), ": ", error.what()));
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 std::vector<std::string> candidates(const std::string& path, comm::Communicator& world,
                                     Console& console) {
   std::vector<std::string> found;
-  world.agree([&] {
+  world.run_collectively([&] {
     if (!console.is_root()) return;
     const bool is_folder_of_models =
         checkpoint::is_run_folder(path) || (is_folder(path) && !checkpoint::is_checkpoint(path) &&
@@ -30,7 +30,7 @@ std::vector<std::string> candidates(const std::string& path, comm::Communicator&
           path, [&](const std::string& problem) { console.say("damaged: " + problem + "\n"); });
       return;
     }
-    const checkpoint::MeantCheckpoint meant = checkpoint::follow_latest(path);
+    const checkpoint::ResolvedCheckpoint meant = checkpoint::follow_latest(path);
     if (!meant.note.empty()) console.say("note: " + meant.note + "\n");
     found = {meant.path};
   });
@@ -63,7 +63,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
   for (std::size_t i = 0; weights == nullptr && i < paths.size(); ++i) {
     path = paths[i];
     try {
-      world.agree(open);
+      world.run_collectively(open);
     } catch (const AgreedDamage& damage) {
       if (i + 1 == paths.size()) throw;
       weights = nullptr;
@@ -71,7 +71,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
     }
   }
   std::vector<std::string> notes;
-  world.agree([&] {
+  world.run_collectively([&] {
     if (!console.is_root()) return;  // this may read a file
     notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
     if (tokenizer == data::unknown_tokenizer && notes.empty())

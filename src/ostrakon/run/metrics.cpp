@@ -8,9 +8,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/free_name.hpp>
-#include <ostrakon/saving/cut_metrics.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/saving/truncate_metrics.hpp>
 #include <utility>
 
 namespace ostrakon::train {
@@ -46,7 +46,7 @@ Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
 
 /// Returns the path of a file after its rows of steps after `last` were removed.
 const std::string& cut(const std::string& path, std::int64_t last) {
-  if (is_plain_file(path)) cut_metrics_after(path, last);
+  if (is_plain_file(path)) truncate_metrics_after(path, last);
   return path;
 }
 
@@ -108,7 +108,7 @@ void MetricsFile::close() {
   file_.close();
 }
 
-std::string set_metrics_aside(const std::string& path) {
+std::string rename_previous_metrics(const std::string& path) {
   namespace fs = std::filesystem;
   if (!is_plain_file(path)) return "";
   std::error_code problem;

@@ -49,7 +49,7 @@ struct ValidationMetrics {
 /// try; the file has whole rows only. One rank writes, from any thread.
 class MetricsFile {
  public:
-  /// Appends to a file, after removing its rows of steps after `last`: see cut_metrics_after.
+  /// Appends to a file, after removing its rows of steps after `last`: see truncate_metrics_after.
   /// Throws Error, naming the path and the reason, where it can't be read or written; no row is
   /// lost then.
   explicit MetricsFile(const std::string& path, std::int64_t last = 0);
@@ -78,6 +78,6 @@ class MetricsFile {
 /// Renames an earlier run's file, "a/metrics.jsonl", to "a/metrics.previous.jsonl", or
 /// "a/metrics.previous-2.jsonl" and so on if that name is taken. Returns the new name; empty if
 /// there is no such file, or it is empty. Throws Error.
-std::string set_metrics_aside(const std::string& path);
+std::string rename_previous_metrics(const std::string& path);
 
 }  // namespace ostrakon::train

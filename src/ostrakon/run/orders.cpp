@@ -37,14 +37,14 @@ double seconds_to_stop(double longest_step, double saving) {
   return 1.0 + 1.5 * (longest_step + saving);
 }
 
-OrderTaker::OrderTaker(const config::Settings& settings, comm::Communicator& world)
+StopRequests::StopRequests(const config::Settings& settings, comm::Communicator& world)
     : world_(world),
       is_root_(world.rank() == 0),
       wall_time_(settings.runtime.wall_time),
       time_limit_(60.0 * settings.training.time_limit_minutes),
       triggers_(file_to_watch(settings, is_root_)) {}
 
-Orders OrderTaker::take(double training_seconds, double seconds_to_stop, bool is_writing) {
+Orders StopRequests::take(double training_seconds, double seconds_to_stop, bool is_writing) {
   const Triggers::Requests asked = triggers_.take();
   const bool over = is_root_ && time_limit_ > 0.0 && training_seconds >= time_limit_;
   const bool at_wall_time =
@@ -61,7 +61,7 @@ Orders OrderTaker::take(double training_seconds, double seconds_to_stop, bool is
   return orders;
 }
 
-bool OrderTaker::wants_stop(bool has_steps) {
+bool StopRequests::wants_stop(bool has_steps) {
   double asked = Triggers::wants_stop() && has_steps ? 1.0 : 0.0;
   world_.maximum(&asked, 1);
   return asked > 0.0;

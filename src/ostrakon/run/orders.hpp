@@ -40,9 +40,9 @@ double seconds_to_stop(double longest_step, double saving);
 
 /// Collects requests of users, batch systems and the clock: signals, the file checkpoint_now in
 /// output.directory, runtime.wall_time and training.time_limit_minutes. The clock is rank 0's.
-class OrderTaker {
+class StopRequests {
  public:
-  OrderTaker(const config::Settings& settings, comm::Communicator& world);
+  StopRequests(const config::Settings& settings, comm::Communicator& world);
 
   /// Returns the requests since the last call. `training_seconds`: time since training began;
   /// `seconds_to_stop`: see above; `is_writing`: whether this rank is working on a checkpoint.

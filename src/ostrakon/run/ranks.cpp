@@ -13,10 +13,10 @@ namespace {
 mesh::Mesh make_mesh(const config::Settings& settings, MPI_Comm parent, bool dry_run) {
   comm::Communicator world = comm::Communicator::duplicate(parent);
   comm::require_agreement(world, "ranks have different settings", config::facts_of(settings));
-  world.agree([&] { config::check_ranks(settings, world.size()); });
+  world.run_collectively([&] { config::check_ranks(settings, world.size()); });
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node), settings.shard_group,
                   static_cast<int>(settings.pipeline));
-  if (!dry_run) world.agree([&] { require_possible_step(settings, mesh); });
+  if (!dry_run) world.run_collectively([&] { require_possible_step(settings, mesh); });
   return mesh;
 }
 

@@ -15,7 +15,7 @@ struct Ranks {
 };
 
 /// Collective over `parent`: makes the mesh, and sets the threads of matrix products. Throws
-/// AgreedError where ranks have different settings, or settings do not fit the number of ranks;
+/// CollectiveError where ranks have different settings, or settings do not fit the number of ranks;
 /// unless `dry_run`, also where a step is too large to be planned, or its parameters for the host.
 Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run);
 

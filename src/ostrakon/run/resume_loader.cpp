@@ -5,11 +5,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/saving/clean_up_folder.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>
 #include <ostrakon/trainer/state/skipped_steps.hpp>
-#include <ostrakon/saving/tidy_folder.hpp>
 
 namespace ostrakon::train {
 
@@ -50,13 +50,13 @@ void ResumeLoader::find() {
 }
 
 void ResumeLoader::refuse_all() const {
-  throw AgreedError(text("no checkpoint in ",
-                         options_.resume == Resume::path ? options_.checkpoint : own_.path(),
-                         " can be used; --resume none begins at step 1 and renames them"));
+  throw CollectiveError(text("no checkpoint in ",
+                             options_.resume == Resume::path ? options_.checkpoint : own_.path(),
+                             " can be used; --resume none begins at step 1 and renames them"));
 }
 
 void ResumeLoader::require_none_since(bool is_new_lock) const {
-  mesh_.world().agree([&] {
+  mesh_.world().run_collectively([&] {
     if (!is_new_lock || options_.resume != Resume::automatic) return;
     require(own_.names().empty(), "another run has saved into ", own_.path(),
             " since this one looked for checkpoints: start this one again");
@@ -104,10 +104,10 @@ void ResumeLoader::require_source(const std::string& huggingface_config) const {
 /// Rank 0 decides, as on other hosts the output folder may not be visible.
 void ResumeLoader::find_place(const std::string& path, Loaded& loaded) {
   comm::Communicator& world = mesh_.world();
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     if (!console_.is_root()) return;
     loaded.is_own = is_in_folder(path, own_);
-    loaded.is_saved = loaded.is_own && own_.note_sound(path);
+    loaded.is_saved = loaded.is_own && own_.record_verified(path);
   });
   world.broadcast(&loaded.is_own, sizeof loaded.is_own, 0);
   world.broadcast(&loaded.is_saved, sizeof loaded.is_saved, 0);
@@ -137,7 +137,8 @@ void ResumeLoader::say_origin(const std::string& path, const checkpoint::Manifes
 void ResumeLoader::tidy(const Loaded& loaded) const {
   std::optional<std::int64_t> restored;
   if (loaded.is_saved && in_folder_) restored = loaded.step;
-  for (const std::string& line : tidy_folder(own_, damaged_, restored)) console_.say(line + "\n");
+  for (const std::string& line : clean_up_folder(own_, damaged_, restored))
+    console_.say(line + "\n");
   if (options_.resume != Resume::none) return;
   const std::string aside = own_.set_aside();
   if (!aside.empty())

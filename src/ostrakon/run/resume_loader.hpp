@@ -19,7 +19,7 @@ namespace ostrakon::train {
 
 /// Finds the checkpoint that a run resumes from and loads it: of several the newest that is not
 /// damaged. A folder is changed only after the state is loaded, by tidy(). find(), load() and
-/// require_none_since() are collective and throw AgreedError.
+/// require_none_since() are collective and throw CollectiveError.
 class ResumeLoader {
  public:
   /// `own`: the checkpoints of this run's folder. All arguments must outlive this object.

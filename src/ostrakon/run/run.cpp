@@ -12,7 +12,6 @@
 #include <ostrakon/run/about_path.hpp>
 #include <ostrakon/run/console.hpp>
 #include <ostrakon/run/initial_weights.hpp>
-#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/run/orders.hpp>
 #include <ostrakon/run/ranks.hpp>
 #include <ostrakon/run/resume_loader.hpp>
@@ -21,9 +20,10 @@
 #include <ostrakon/run/run_folder.hpp>
 #include <ostrakon/run/run_summary.hpp>
 #include <ostrakon/run/save_policy.hpp>
+#include <ostrakon/run/step_recorder.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 #include <ostrakon/saving/saver.hpp>
-#include <ostrakon/run/step_recorder.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
 #include <stdexcept>
 
 namespace ostrakon::train {
@@ -73,9 +73,9 @@ class Run {
     RunEnd end = RunEnd::done;
     try {
       end = train();
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       console_.end_line();
-      keep_what_was_learned(error.what());
+      save_weights_on_failure(error.what());
       throw;
     }
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
@@ -110,7 +110,7 @@ class Run {
   /// Returns the tokenizer of weights, for which rank 0 reads a file, if there is one. Collective.
   std::string tokenizer_of(const checkpoint::ParameterSource& weights) {
     std::string found;
-    world().agree([&] {
+    world().run_collectively([&] {
       if (console_.is_root()) found = weights.tokenizer();
     });
     found = world().broadcast(found, 0);
@@ -171,7 +171,7 @@ class Run {
 
   void open_output(const ResumeLoader::Loaded& from) {
     const std::vector<plan::StageSummary> stages = summarize_stages(ranks_.mesh, trainer_);
-    world().agree([&] {
+    world().run_collectively([&] {
       if (!console_.is_root()) return;
       resume_.tidy(from);
       folder_.open_metrics(from.step, from.is_own);
@@ -239,7 +239,7 @@ class Run {
     } catch (const Error&) {
       // The original problem is reported instead.
     }
-    throw AgreedError(text("training is done, but ", problem, world().broadcast(advice, 0)));
+    throw CollectiveError(text("training is done, but ", problem, world().broadcast(advice, 0)));
   }
 
   void begin_save(bool overlapped) {
@@ -247,7 +247,7 @@ class Run {
   }
 
   void close_output() {
-    world().agree([&] {
+    world().run_collectively([&] {
       if (!console_.is_root()) return;
       try {
         recorder_.close_trace();
@@ -271,19 +271,19 @@ class Run {
 
   /// Saves results after a failure for the reason `why`, which the caller reports: no error here
   /// may hide it.
-  void keep_what_was_learned(const std::string& why) {
+  void save_weights_on_failure(const std::string& why) {
     if (!folder_.is_held()) return;
     if (saver_.is_saving()) saves_.finish();
     try {
       close_output();
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       if (error.what() != why) console_.say(text(error.what(), "\n"));
     }
     // A failed step may have damaged the weights.
     if (steps_done_ == 0 || !trainer_.is_intact()) return;
     try {
       save_final_weights();
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       console_.say(text("weights could not be saved: ", error.what(), "\n"));
     }
   }
@@ -299,7 +299,7 @@ class Run {
   Saver saver_;
   SavePolicy saves_;
   ResumeLoader resume_;
-  OrderTaker orders_;
+  StopRequests orders_;
   StepRecorder recorder_;
   std::int64_t steps_done_ = 0;
   std::string tokenizer_;           // tokenizer of the parameters

@@ -19,7 +19,7 @@ enum class RunEnd {
 /// step, and another run's metrics.jsonl to metrics.previous.jsonl, each to .previous-2 and so on
 /// if that name is taken. A stopped run writes no weights.h5: its checkpoint has them. Settings are
 /// final: parallel.choose is empty (tune::choose_for_run). Collective over `parent`; Kokkos must be
-/// initialized. Throws AgreedError on all ranks for errors that a user can correct.
+/// initialized. Throws CollectiveError on all ranks for errors that a user can correct.
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options);
 
 }  // namespace ostrakon::train

@@ -28,7 +28,7 @@ RunData open_run_data(const config::Settings& settings, const model::LossTerms& 
   std::vector<std::string> notes;
   if (opened.validation.has_data())
     about_path(settings, "data.validation_path", [&] {
-      world.agree([&] {
+      world.run_collectively([&] {
         notes = require_comparable_validation(opened.training->identity(), data.path,
                                               opened.validation.data().identity(), options.allowed);
       });

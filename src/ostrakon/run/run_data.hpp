@@ -18,7 +18,7 @@ struct RunData {
 };
 
 /// Opens the data that the settings name and prints what is there. In a dry run no checksum is
-/// verified. `loss` is the model's. Collective; throws AgreedError where data can't be read, or
+/// verified. `loss` is the model's. Collective; throws CollectiveError where data can't be read, or
 /// where training and validation data can't be compared.
 RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
                       const RunOptions& options, comm::Communicator& world, Console& console);

@@ -3,26 +3,26 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/shared_memory.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/huge_pages.hpp>
 #include <ostrakon/base/print.hpp>
-#include <ostrakon/base/files/shared_memory.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/transport.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
-#include <ostrakon/math/host_threads.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/ir/sum_order.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
-#include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/run/lone_process.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/kernel_facts.hpp>
-#include <ostrakon/run/lone_process.hpp>
 #include <ostrakon/trainer/threads.hpp>
 
 namespace ostrakon::train {
@@ -58,7 +58,7 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
   for (const plan::StepPlan& stage : trainer.stages()) {
     frozen += stage.frozen_count;
     for (const plan::FlatParameter& flat : stage.flats)
-      if (stage.units[flat.unit].borrowed_from < 0) padded += flat.padded;
+      if (stage.units[flat.unit].tied_source_stage < 0) padded += flat.padded;
   }
   const std::int64_t parameters = trainer.model().parameter_count();
   return text("model\n  parameters             ", format_count(parameters),
@@ -109,7 +109,7 @@ std::string order_of_sums(const plan::StepPlan& plan) {
 std::string describe_sums(const plan::StepPlan& plan, DType dtype,
                           const std::string& unlike_kernels, int matrix_threads) {
   const std::string cut =
-      math::rows_have_bits_of_whole(dtype) ? "" : plan::describe_cut_products(plan);
+      math::is_row_partition_invariant(dtype) ? "" : plan::describe_cut_products(plan);
   return "  sums over leaves       " +
          (!unlike_kernels.empty()    ? "equal to 1 rank up to rounding"
           : plan.sums_in_one_order() ? plan::describe_sums(plan) + with_threads(matrix_threads)

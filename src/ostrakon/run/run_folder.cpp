@@ -5,9 +5,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/free_name.hpp>
 #include <ostrakon/base/files/input.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/run/lone_process.hpp>
 #include <utility>
@@ -40,13 +40,13 @@ void RunFolder::lock() {
 }
 
 void RunFolder::lock_if_there() {
-  world_.agree([&] {
+  world_.run_collectively([&] {
     if (console_.is_root() && is_folder(directory_)) lock();
   });
 }
 
 bool RunFolder::make() {
-  world_.agree([&] {
+  world_.run_collectively([&] {
     if (!console_.is_root()) return;
     std::error_code error;
     fs::create_directories(directory_, error);
@@ -57,7 +57,7 @@ bool RunFolder::make() {
     require(!is_folder(weights), weights, " is a folder; weights go to a file of that name");
   });
   const bool was_locked = lock_ != nullptr;
-  world_.agree([&] {
+  world_.run_collectively([&] {
     if (console_.is_root()) lock();
   });
   return console_.is_root() && !was_locked;
@@ -73,13 +73,13 @@ void RunFolder::check_before_save() const {
 }
 
 void RunFolder::require_held() const {
-  world_.agree([&] { check(); });
+  world_.run_collectively([&] { check(); });
 }
 
 bool RunFolder::is_held() const {
   try {
     require_held();
-  } catch (const AgreedError&) {
+  } catch (const CollectiveError&) {
     return false;
   }
   return true;
@@ -87,7 +87,7 @@ bool RunFolder::is_held() const {
 
 void RunFolder::open_metrics(std::int64_t last, bool is_own) {
   const std::string metrics = file("metrics.jsonl");
-  const std::string earlier = is_own ? "" : set_metrics_aside(metrics);
+  const std::string earlier = is_own ? "" : rename_previous_metrics(metrics);
   if (!earlier.empty())
     console_.say(text("metrics of an earlier run are in ", earlier, " now\n\n"));
   metrics_ = std::make_unique<MetricsFile>(metrics, last);
@@ -107,7 +107,7 @@ void RunFolder::keep_earlier_weights() const {
 
 template <class Metrics>
 void RunFolder::write_row(const Metrics& metrics) {
-  world_.agree([&] {
+  world_.run_collectively([&] {
     if (!console_.is_root()) return;
     if (lock_->is_lost()) lock_->require_held();
     require(metrics_ != nullptr, "'", file("metrics.jsonl"),

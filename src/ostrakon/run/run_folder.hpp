@@ -26,17 +26,17 @@ class RunFolder {
   std::string file(const std::string& name) const;
 
   /// Takes the lock if the folder exists, before anything in it is read. Collective; throws
-  /// AgreedError that names the holder where another run has it.
+  /// CollectiveError that names the holder where another run has it.
   void lock_if_there();
   /// Makes the folder, and takes the lock if lock_if_there() did not. Returns, on rank 0, whether
-  /// the lock was taken only now. Throws AgreedError, also where output can't be written there.
+  /// the lock was taken only now. Throws CollectiveError, also where output can't be written there.
   /// Collective.
   bool make();
 
   /// Throws Error where another run has taken the folder, so that this one must not write there any
   /// more. On rank 0, before each change that another process must not make at the same time.
   void check() const;
-  /// Calls check() for all ranks: collective, throws AgreedError.
+  /// Calls check() for all ranks: collective, throws CollectiveError.
   void require_held() const;
   /// Collective: whether the folder is still this run's.
   bool is_held() const;
@@ -55,7 +55,7 @@ class RunFolder {
   void check_before_save() const;
 
   /// Adds a row to metrics.jsonl, after a check of the lock. Prints a message, once, if rows have
-  /// to wait; see MetricsFile. Collective; throws AgreedError where another run has taken the
+  /// to wait; see MetricsFile. Collective; throws CollectiveError where another run has taken the
   /// folder.
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/timing.hpp>
-#include <ostrakon/trainer/trainer.hpp>
 #include <ostrakon/run/usage_summary.hpp>
+#include <ostrakon/trainer/trainer.hpp>
 #include <string>
 
 namespace ostrakon::train {

@@ -30,7 +30,7 @@ void SavePolicy::save(const StepEnd& end, const Begin& begin) {
     if (!overlapped) tell(saver_.finish());
   });
   if (end.stops && saved_step_ != end.step)
-    throw AgreedError(
+    throw CollectiveError(
         text("stopped as asked, but without a checkpoint of step ", end.step, ": ", failure_));
 }
 
@@ -41,7 +41,7 @@ void SavePolicy::finish() {
 void SavePolicy::attempt(const std::function<void()>& work) {
   try {
     work();
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     console_.end_line();
     failure_ = error.what();
     console_.say(text("  checkpoint failed: ", failure_, "\n"));
@@ -61,7 +61,8 @@ void SavePolicy::tell(const std::optional<Saver::Saved>& saved) {
 }
 
 void SavePolicy::require_saved() const {
-  if (!failure_.empty()) throw AgreedError("the last checkpoint could not be saved: " + failure_);
+  if (!failure_.empty())
+    throw CollectiveError("the last checkpoint could not be saved: " + failure_);
 }
 
 double SavePolicy::seconds_to_save() const {

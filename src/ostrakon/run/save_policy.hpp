@@ -28,12 +28,12 @@ class SavePolicy {
 
   /// Saves if that is due or requested, overlapped with the next steps if there is a staging copy
   /// of the state; otherwise advances the save in progress, if no rank is working on it. Throws
-  /// AgreedError where a run that stops has no checkpoint of its last step.
+  /// CollectiveError where a run that stops has no checkpoint of its last step.
   void after_step(const StepEnd& end, const Orders& orders, const Begin& begin);
   /// Waits for the save in progress.
   void finish();
-  /// Throws AgreedError where the last save failed, so that the exit status tells that a requested
-  /// checkpoint is missing.
+  /// Throws CollectiveError where the last save failed, so that the exit status tells that a
+  /// requested checkpoint is missing.
   void require_saved() const;
 
   /// Estimates the seconds until a checkpoint of a later step is complete: for that save and the

@@ -8,8 +8,8 @@
 #include <ostrakon/run/metrics.hpp>
 #include <ostrakon/run/run_folder.hpp>
 #include <ostrakon/run/trace_recorder.hpp>
-#include <ostrakon/trainer/trainer.hpp>
 #include <ostrakon/run/usage_summary.hpp>
+#include <ostrakon/trainer/trainer.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -41,10 +41,10 @@ class StepRecorder {
   /// To be called before the first step of this process.
   void begin(std::int64_t first_step);
   /// Records a step that the trainer has just done, in `seconds` on this rank. Collective; throws
-  /// AgreedError where output can't be written, replicas differ, or too many steps in a row have
-  /// changed nothing.
+  /// CollectiveError where output can't be written, replicas differ, or too many steps in a row
+  /// have changed nothing.
   void record(std::int64_t step, const StepResult& result, double seconds);
-  /// Records a validation. Collective; throws AgreedError.
+  /// Records a validation. Collective; throws CollectiveError.
   void record(const ValidationMetrics& metrics);
   /// Closes the trace: see TraceRecorder. On rank 0; throws Error.
   void close_trace();

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <ostrakon/comm/communicator.hpp>
-#include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/run/trace_file.hpp>
+#include <ostrakon/runtime/executor.hpp>
 #include <string>
 #include <vector>
 

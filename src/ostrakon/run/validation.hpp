@@ -18,8 +18,8 @@ class Validation {
   /// Makes a Validation without data, which is never due.
   Validation() = default;
   /// Validates on up to training.validation_batches global batches: as many as `dataset` has whole.
-  /// If it has less than one, each of its samples counts once: throws AgreedError where `loss`, of
-  /// the model, does not separate the losses of these samples from others.
+  /// If it has less than one, each of its samples counts once: throws CollectiveError where `loss`,
+  /// of the model, does not separate the losses of these samples from others.
   Validation(std::unique_ptr<data::Dataset> dataset, const config::TrainingSettings& training,
              const model::LossTerms& loss);
 

@@ -42,7 +42,7 @@ Arena::Arena(std::int64_t bytes, [[maybe_unused]] plan::Space space, [[maybe_unu
   host_ = decltype(host_)(Kokkos::view_alloc(label, Kokkos::WithoutInitializing),
                           static_cast<std::size_t>(bytes));
   data_ = reinterpret_cast<std::byte*>(host_.data());
-  ask_for_huge_pages(data_, bytes);
+  advise_huge_pages(data_, bytes);
 }
 
 Arena::~Arena() {

@@ -78,17 +78,17 @@ void show_only(const Program& program, const plan::Action& action, const Arenas&
 /// It stops at the first of its actions that fails or is skipped: all later ones are skipped, so
 /// that the number of actions whose handler has returned, and whether it stopped, tell its whole
 /// state.
-struct Line {
+struct StreamState {
   std::unique_ptr<Queue> queue;
-  bool on_thread = false;        ///< whether it runs on its own thread, not on the calling one
-  std::vector<int> actions;      ///< in plan order
-  std::vector<char> awaited;     ///< whether actions of other streams wait for them
-  int ended = 0;                 ///< number of actions whose handler has returned
-  bool stopped = false;          ///< whether no more of them will
-  std::exception_ptr failure;    ///< exception of the action at which it stopped, unless that was
-                                 ///< skipped
-  bool runs = false;             ///< whether its thread was started on it and is not done
-  const Line* awaits = nullptr;  ///< the line whose actions its thread sleeps for
+  bool on_thread = false;      ///< whether it runs on its own thread, not on the calling one
+  std::vector<int> actions;    ///< in plan order
+  std::vector<char> awaited;   ///< whether actions of other streams wait for them
+  int ended = 0;               ///< number of actions whose handler has returned
+  bool stopped = false;        ///< whether no more of them will
+  std::exception_ptr failure;  ///< exception of the action at which it stopped, unless that was
+                               ///< skipped
+  bool runs = false;           ///< whether its thread was started on it and is not done
+  const StreamState* awaits = nullptr;  ///< the line whose actions its thread sleeps for
   int awaits_ended = 0;
   std::condition_variable wakes;
   std::thread thread;  ///< started when it first has something to run
@@ -136,7 +136,7 @@ class Executor::Implementation {
   Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {
     if (mode_ == Streams::device && !has_device)
       throw std::logic_error("streams of a device, where there is none");
-    for (std::size_t s = 0; s < lines_.size(); ++s) {
+    for (std::size_t s = 0; s < stream_states_.size(); ++s) {
       const auto stream = static_cast<plan::Stream>(s);
       set_thread(stream, mode_ == Streams::threads
                              ? stream != plan::Stream::compute
@@ -148,23 +148,24 @@ class Executor::Implementation {
   Implementation& operator=(const Implementation&) = delete;
 
   void set_thread(plan::Stream stream, bool on_thread) {
-    Line& line = lines_[static_cast<std::size_t>(stream)];
+    StreamState& line = stream_states_[static_cast<std::size_t>(stream)];
     line.on_thread = on_thread;
     line.queue = make_queue(stream, mode_, on_thread);
   }
 
   /// Gives a stream a thread, without a change of its queue.
   void give_thread(plan::Stream stream) {
-    lines_[static_cast<std::size_t>(stream)].on_thread = true;
+    stream_states_[static_cast<std::size_t>(stream)].on_thread = true;
   }
 
   void finish_with(plan::Stream stream, Finish finish) {
     auto* const queue =
-        dynamic_cast<HostQueue*>(lines_[static_cast<std::size_t>(stream)].queue.get());
+        dynamic_cast<HostQueue*>(stream_states_[static_cast<std::size_t>(stream)].queue.get());
     if (queue == nullptr)
       throw std::logic_error("what handlers begin on a device needs no one to finish it");
-    queue->finish_with(std::move(finish), lines_[static_cast<std::size_t>(stream)].on_thread);
-    goes_on_[static_cast<std::size_t>(stream)] = queue;
+    queue->finish_with(std::move(finish),
+                       stream_states_[static_cast<std::size_t>(stream)].on_thread);
+    async_queues_[static_cast<std::size_t>(stream)] = queue;
   }
 
   void run(const Program& program) {
@@ -179,19 +180,19 @@ class Executor::Implementation {
       }
     };
     attempt([&] {
-      for (Line& line : lines_) line.queue->begin(line.awaited);
+      for (StreamState& line : stream_states_) line.queue->begin(line.awaited);
     });
     if (!has_failed_) {
       start_threads();
       drive();
       if (mode_ != Streams::in_plan_order) wait_for_threads();
     }
-    for (Line& line : lines_) attempt([&] { line.queue->finish(has_failed_); });
+    for (StreamState& line : stream_states_) attempt([&] { line.queue->finish(has_failed_); });
     if (!has_failed_) attempt([&] { read_times(); });
     if (has_failed_ && on_failure) on_failure(nullptr);
     allow_all(program, arenas_);
-    const Line* first = nullptr;
-    for (const Line& line : lines_)
+    const StreamState* first = nullptr;
+    for (const StreamState& line : stream_states_)
       if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
         first = &line;
     if (first != nullptr) std::rethrow_exception(first->failure);
@@ -205,10 +206,10 @@ class Executor::Implementation {
   std::vector<ActionTime> times;
 
  private:
-  Line& line_of(const plan::Action& action) {
-    return lines_[static_cast<std::size_t>(action.stream)];
+  StreamState& line_of(const plan::Action& action) {
+    return stream_states_[static_cast<std::size_t>(action.stream)];
   }
-  static int failed_action(const Line& line) {
+  static int failed_action(const StreamState& line) {
     return line.actions[static_cast<std::size_t>(line.ended)];
   }
   const plan::Action& action_at(int index) const {
@@ -237,7 +238,7 @@ class Executor::Implementation {
     origins_.prepare(program);
     shows_regions_ = a_tool_wants_regions();
     times.assign(actions.size(), ActionTime());
-    for (Line& line : lines_) {
+    for (StreamState& line : stream_states_) {
       line.actions.clear();
       line.awaited.clear();
       line.ended = 0;
@@ -246,7 +247,7 @@ class Executor::Implementation {
     }
     position_.resize(actions.size());
     for (std::size_t a = 0; a < actions.size(); ++a) {
-      Line& line = line_of(actions[a]);
+      StreamState& line = line_of(actions[a]);
       position_[a] = static_cast<int>(line.actions.size());
       line.actions.push_back(static_cast<int>(a));
       line.awaited.push_back(0);
@@ -274,17 +275,18 @@ class Executor::Implementation {
       // this rank waits.
       for (const bool goes_on : {true, false}) {
         if (choices > 0) break;
-        for (std::size_t s = 0; s < lines_.size(); ++s)
-          if ((goes_on_[s] != nullptr) == goes_on && next_is_ready(lines_[s], begun[s], begun))
+        for (std::size_t s = 0; s < stream_states_.size(); ++s)
+          if ((async_queues_[s] != nullptr) == goes_on &&
+              next_is_ready(stream_states_[s], begun[s], begun))
             ready[choices++] = s;
       }
       // The first remaining action in plan order is always among them.
       const std::size_t s = ready[random_bits(place) % choices];
-      order_.push_back(lines_[s].actions[static_cast<std::size_t>(begun[s]++)]);
+      order_.push_back(stream_states_[s].actions[static_cast<std::size_t>(begun[s]++)]);
     }
   }
 
-  bool next_is_ready(const Line& line, int next,
+  bool next_is_ready(const StreamState& line, int next,
                      const std::array<int, plan::streams>& begun) const {
     if (next == static_cast<int>(line.actions.size())) return false;
     const auto& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
@@ -303,7 +305,7 @@ class Executor::Implementation {
   void drive() {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
-      Line& line = line_of(action);
+      StreamState& line = line_of(action);
       if (line.stopped) continue;
       if (mode_ == Streams::in_plan_order) {
         show_only(*program_, action, arenas_);
@@ -314,11 +316,11 @@ class Executor::Implementation {
   }
 
   void start_threads() {
-    for (Line& line : lines_)
+    for (StreamState& line : stream_states_)
       if (line.on_thread && !line.actions.empty() && !line.thread.joinable())
-        line.thread = std::thread([this, &line] { serve(line); });
+        line.thread = std::thread([this, &line] { thread_main(line); });
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (Line& line : lines_) {
+    for (StreamState& line : stream_states_) {
       if (!line.on_thread || line.actions.empty()) continue;
       line.runs = true;
       line.wakes.notify_one();
@@ -331,7 +333,7 @@ class Executor::Implementation {
   }
 
   /// The main function of a thread.
-  void serve(Line& line) {
+  void thread_main(StreamState& line) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       line.wakes.wait(lock, [&] { return line.runs || ending_; });
@@ -348,46 +350,47 @@ class Executor::Implementation {
   }
 
   /// Makes the thread use the common device; returns false, and stops the line, if that fails.
-  bool is_on_device(Line& line) {
+  bool is_on_device(StreamState& line) {
     try {
       current_.use();
       return true;
     } catch (...) {
-      tell(line, false, std::current_exception());
+      complete(line, false, std::current_exception());
       return false;
     }
   }
 
   /// Reads when the actions on a device began and ended.
   void read_times() {
-    for (const Line& line : lines_)
+    for (const StreamState& line : stream_states_)
       for (std::size_t i = 0; i < line.actions.size(); ++i)
         if (const std::optional<ActionTime> time = line.queue->time_of(static_cast<int>(i)))
           times[static_cast<std::size_t>(line.actions[i])] = *time;
   }
 
   bool all_are_done() const {
-    return std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.runs; });
+    return std::none_of(stream_states_.begin(), stream_states_.end(),
+                        [](const StreamState& line) { return line.runs; });
   }
 
   /// Runs the next action of a stream, or skips it; returns whether the stream continues.
-  bool step(Line& line, int index) {
+  bool step(StreamState& line, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
     bool ends = wait_for_handlers(line, action);
     if (ends) ends = perform(line, action, index, failure);
-    tell(line, ends, failure);
+    complete(line, ends, failure);
     return ends;
   }
 
   /// Waits until the handlers of all actions that an action waits for have returned; returns false
   /// if one of them never will. Blocks only if there are threads: in plan order, all have returned.
-  bool wait_for_handlers(Line& line, const plan::Action& action) {
+  bool wait_for_handlers(StreamState& line, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
-      const Line& other = line_of(action_at(wait));
+      const StreamState& other = line_of(action_at(wait));
       const int count = count_with(wait);
-      Line& sleeps = line.on_thread ? line : caller_;
+      StreamState& sleeps = line.on_thread ? line : caller_;
       sleeps.awaits = &other;
       sleeps.awaits_ended = count;
       sleeps.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
@@ -399,7 +402,7 @@ class Executor::Implementation {
 
   /// Makes an action's work wait for the work of all that it waits for. Returns false if some of
   /// that will never be done.
-  bool wait_for_work(Line& line, const plan::Action& action) {
+  bool wait_for_work(StreamState& line, const plan::Action& action) {
     for (const int wait : action.waits) {
       const plan::Action& before = action_at(wait);
       if (before.stream != action.stream &&
@@ -411,10 +414,10 @@ class Executor::Implementation {
 
   /// Unpoisons the buffers of operations that may still continue.
   void show_unfinished() const {
-    for (std::size_t s = 0; s < lines_.size(); ++s) {
-      if (goes_on_[s] == nullptr) continue;
-      for (int k = goes_on_[s]->done(); k < lines_[s].ended; ++k)
-        show(*program_, action_at(lines_[s].actions[static_cast<std::size_t>(k)]), arenas_);
+    for (std::size_t s = 0; s < stream_states_.size(); ++s) {
+      if (async_queues_[s] == nullptr) continue;
+      for (int k = async_queues_[s]->done(); k < stream_states_[s].ended; ++k)
+        show(*program_, action_at(stream_states_[s].actions[static_cast<std::size_t>(k)]), arenas_);
     }
   }
 
@@ -425,7 +428,7 @@ class Executor::Implementation {
 
   /// Notes that an action of a stream has ended, or that the stream stops, and wakes waiting
   /// threads.
-  void tell(Line& line, bool ended, const std::exception_ptr& failure) {
+  void complete(StreamState& line, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
       ++line.ended;
@@ -433,16 +436,17 @@ class Executor::Implementation {
       line.stopped = true;
     line.failure = failure;
     if (failure) note_failure(failure);
-    const auto wake = [&](Line& other) {
+    const auto wake = [&](StreamState& other) {
       if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
         other.wakes.notify_one();
     };
-    for (Line& other : lines_) wake(other);
+    for (StreamState& other : stream_states_) wake(other);
     wake(caller_);
   }
 
   /// Calls the action's handler; returns whether it returned. `failure`: its exception.
-  bool perform(Line& line, const plan::Action& action, int index, std::exception_ptr& failure) {
+  bool perform(StreamState& line, const plan::Action& action, int index,
+               std::exception_ptr& failure) {
     // Tools and observers see only one thread, as few of them are thread-safe.
     const bool is_told = !line.on_thread;
     const Handler& handler = handler_of(action);
@@ -496,7 +500,7 @@ class Executor::Implementation {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
     }
-    for (Line& line : lines_) {
+    for (StreamState& line : stream_states_) {
       line.wakes.notify_one();
       if (line.thread.joinable()) line.thread.join();
     }
@@ -506,8 +510,8 @@ class Executor::Implementation {
   CurrentDevice current_;
   const Arenas arenas_;
   const Streams mode_;
-  std::array<HostQueue*, plan::streams> goes_on_{};  // queues of streams whose handlers begin
-                                                     // operations that continue
+  std::array<HostQueue*, plan::streams> async_queues_{};  // queues of streams whose handlers begin
+                                                          // operations that continue
 
   // The members of a run: these are written before its threads start.
   const Program* program_ = nullptr;
@@ -517,8 +521,8 @@ class Executor::Implementation {
   std::vector<int> order_;     // order of the actions on the calling thread
 
   std::mutex mutex_;  // protects the members below, except the actions of a line
-  std::array<Line, plan::streams> lines_;
-  Line caller_;  // how the calling thread sleeps, for any stream that it runs
+  std::array<Line, plan::streams> stream_states_;
+  StreamState caller_;  // how the calling thread sleeps, for any stream that it runs
   std::condition_variable all_done_;
   bool ending_ = false;
   std::atomic<bool> has_failed_{false};

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostrakon/math/view.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <string>
 
 namespace ostrakon::runtime {

@@ -5,10 +5,10 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/saving/clean_up_folder.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>
-#include <ostrakon/saving/tidy_folder.hpp>
 
 namespace ostrakon::train {
 namespace {
@@ -38,14 +38,14 @@ std::vector<std::string> damage_lines(const std::vector<std::string>& problems) 
   return lines;
 }
 
-/// Throws AgreedError: all checkpoints are damaged. `problems`: from rank 0.
+/// Throws CollectiveError: all checkpoints are damaged. `problems`: from rank 0.
 [[noreturn]] void refuse_all(const std::string& folder, const std::vector<std::string>& problems,
                              comm::Communicator& world) {
   std::string reasons;
   for (const std::string& problem : problems) reasons += (reasons.empty() ? "" : "; ") + problem;
-  throw AgreedError(text("all checkpoints in ", folder,
-                         " are damaged: ", world.broadcast(reasons, 0),
-                         "; a run without resume() renames the folder and begins at step 1"));
+  throw CollectiveError(text("all checkpoints in ", folder,
+                             " are damaged: ", world.broadcast(reasons, 0),
+                             "; a run without resume() renames the folder and begins at step 1"));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Tra
       trainer_(trainer),
       saver_(saver_settings(options, trainer), mesh, trainer),
       tell_(options.tell) {
-  mesh.world().agree([&] {
+  mesh.world().run_collectively([&] {
     require(!options.folder.empty(), "no folder for checkpoints");
     require(options.keep >= 1 && options.keep_every >= 0, "keep is ", options.keep,
             " and keep_every ", options.keep_every, "; expected at least 1, and at least 0");
@@ -65,7 +65,7 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Tra
   comm::require_agreement(mesh.world(), "ranks have different checkpoints", facts_of(options));
   comm::require_agreement(mesh.world(), "ranks have different training data", data_);
   saver_.describe_data(data_);
-  mesh::agree_by_name(mesh.world(), [&] {
+  mesh::run_collectively_by_name(mesh.world(), [&] {
     if (mesh.world().rank() == 0) require_usable(saver_.folder());
   });
 }
@@ -87,7 +87,7 @@ std::int64_t Checkpoints::resume() {
   RestoredCheckpoint restored;
   try {
     restored = restore_first(mesh_, trainer_, found.sound, calls);
-  } catch (const AgreedError&) {
+  } catch (const CollectiveError&) {
     tell(damage_lines(problems));
     throw;
   }
@@ -106,11 +106,11 @@ void Checkpoints::begin_from(const std::string& path, const std::vector<std::str
   comm::Communicator& world = mesh_.world();
   saved_step_ = trainer_.progress().step;
   std::vector<std::string> lines;
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     if (world.rank() != 0) return;
-    is_saved_ = saver_.folder().note_sound(path);
-    lines = tidy_folder(saver_.folder(), damaged,
-                        is_saved_ ? std::optional<std::int64_t>(saved_step_) : std::nullopt);
+    is_saved_ = saver_.folder().record_verified(path);
+    lines = clean_up_folder(saver_.folder(), damaged,
+                            is_saved_ ? std::optional<std::int64_t>(saved_step_) : std::nullopt);
   });
   world.broadcast(&is_saved_, sizeof is_saved_, 0);
   tell(lines);
@@ -139,9 +139,9 @@ std::vector<std::string> Checkpoints::require_same_run(const checkpoint::Manifes
 /// old.
 void Checkpoints::take_folder() {
   std::vector<std::string> lines;
-  mesh::agree_by_name(mesh_.world(), [&] {
+  mesh::run_collectively_by_name(mesh_.world(), [&] {
     if (mesh_.world().rank() != 0) return;
-    lines = tidy_folder(saver_.folder(), {}, std::nullopt);
+    lines = clean_up_folder(saver_.folder(), {}, std::nullopt);
     set_aside_ = saver_.folder().set_aside();
   });
   set_aside_ = mesh_.world().broadcast(set_aside_, 0);
@@ -154,7 +154,7 @@ void Checkpoints::take_folder() {
 void Checkpoints::save() {
   trainer_.require_state("Checkpoints::save");
   if (!trainer_.is_intact())
-    throw AgreedError(
+    throw CollectiveError(
         "Checkpoints::save was called after a step that failed with some of the parameters "
         "updated; expected Checkpoints::resume, or Trainer::initialize, before");
   if (!is_ours_) take_folder();
@@ -176,10 +176,10 @@ void Checkpoints::finish() { note(saver_.finish()); }
 void Checkpoints::finish_after(const std::function<void()>& steps) {
   try {
     steps();
-  } catch (const AgreedError&) {
+  } catch (const CollectiveError&) {
     try {
       finish();
-    } catch (const AgreedError& error) {
+    } catch (const CollectiveError& error) {
       tell({text("checkpoint failed: ", error.what())});
     }
     throw;

@@ -28,8 +28,8 @@ struct CheckpointOptions {
 
 /// Saves a Trainer's state to a folder, "<folder>/step-00001200", and resumes from there, on any
 /// number of ranks and with any sharding, with the same bits. All methods are collective over the
-/// mesh and throw AgreedError; a save that fails does not change earlier checkpoints. The format is
-/// in docs/checkpoint-format.md, and ostrakon-checkpoint reads it.
+/// mesh and throw CollectiveError; a save that fails does not change earlier checkpoints. The
+/// format is in docs/checkpoint-format.md, and ostrakon-checkpoint reads it.
 ///
 /// A folder is for one run. If a run that does not resume saves into the folder of another, as with
 /// ostrakon-train --resume none, the other's folder is renamed first: see set_aside().
@@ -56,9 +56,9 @@ class Checkpoints {
   void advance();
   /// Waits for a save to end; to be called before the program ends.
   void finish();
-  /// Calls steps(), then finish(), even if steps() throws AgreedError, which is rethrown: a step
-  /// that fails does not lose the checkpoint that is being written. After a failure on one rank
-  /// alone it does not wait.
+  /// Calls steps(), then finish(), even if steps() throws CollectiveError, which is rethrown: a
+  /// step that fails does not lose the checkpoint that is being written. After a failure on one
+  /// rank alone it does not wait.
   void finish_after(const std::function<void()>& steps);
 
   /// Step of the newest checkpoint that is known to be saved, or was restored; 0: none.

@@ -6,7 +6,7 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <sstream>
 #include <utility>
 
@@ -41,8 +41,8 @@ std::vector<std::string> separated(const std::string& all) {
   return texts;
 }
 
-/// Throws AgreedError where another host sees more checkpoints than `names`, which rank 0 has seen:
-/// its host may have an outdated list of the folder.
+/// Throws CollectiveError where another host sees more checkpoints than `names`, which rank 0 has
+/// seen: its host may have an outdated list of the folder.
 void require_no_more(mesh::Mesh& mesh, const std::string& path, const Folder::Names& names) {
   comm::Communicator& world = mesh.world();
   const bool is_root = world.rank() == 0;
@@ -50,7 +50,7 @@ void require_no_more(mesh::Mesh& mesh, const std::string& path, const Folder::Na
   for (const auto& [step, name] : names) steps.push_back(std::to_string(step));
   const std::string seen = world.broadcast(joined(steps), 0);
   const std::string root = world.broadcast(is_root ? host_name() : "", 0);
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     const bool looks = mesh.host().rank() == 0 || mesh.node().rank() == 0;
     if (is_root || !looks) return;
     Folder::Names more = Folder(path).names();
@@ -71,18 +71,18 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   std::string path = asked.value_or(own.path());
   std::string note;
   Kind kind = Kind::folder;
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     if (!is_root || automatic) return;
     const std::string broken = broken_link(path);
     require(broken.empty(), "--resume ", given, ": ", broken);
-    const checkpoint::MeantCheckpoint meant = checkpoint::follow_latest(path);
+    const checkpoint::ResolvedCheckpoint meant = checkpoint::follow_latest(path);
     path = meant.path;
     note = meant.note;
     kind = kind_at(path);
   });
   world.broadcast(&kind, sizeof kind, 0);
   path = world.broadcast(path, 0);
-  world.agree([&] {
+  world.run_collectively([&] {
     require(kind != Kind::nothing, "--resume ", given,
             ": is no checkpoint, nor a folder of checkpoints; expected auto, none or a path");
   });
@@ -97,7 +97,7 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   const Folder other(path);
   const Folder& folder = path == own.path() ? own : other;
   Folder::Names names;
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     if (!is_root) return;
     names = folder.names();
     for (const Folder::Entry& entry : folder.look_at(names)) {
@@ -108,7 +108,7 @@ FoundCheckpoints find_resumable(mesh::Mesh& mesh, const Folder& own,
   require_no_more(mesh, path, names);
   found.sound = separated(world.broadcast(joined(found.sound), 0));
   found.damaged = separated(world.broadcast(joined(found.damaged), 0));
-  world.agree([&] {
+  world.run_collectively([&] {
     require(automatic || !found.sound.empty(), "--resume ", given,
             ": has no checkpoint that can be used");
   });
@@ -119,12 +119,12 @@ std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
                                                               const std::string& path) {
   comm::Communicator& world = mesh.world();
   std::string manifest;
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     if (world.rank() == 0) manifest = checkpoint::load_manifest(path);
   });
   manifest = world.broadcast(manifest, 0);
   std::unique_ptr<checkpoint::CheckpointReader> reader;
-  mesh::agree_by_name(world, [&] {
+  mesh::run_collectively_by_name(world, [&] {
     reader = std::make_unique<checkpoint::CheckpointReader>(path, manifest);
     const auto files = static_cast<int>(reader->manifest().files.size());
     for (int file = world.rank(); file < files; file += world.size())
@@ -138,7 +138,7 @@ RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
   for (const std::string& path : paths) {
     try {
       std::unique_ptr<checkpoint::CheckpointReader> reader = open_checkpoint(mesh, path);
-      mesh.world().agree([&] {
+      mesh.world().run_collectively([&] {
         try {
           // This check names all settings that differ; the next would name only the first
           // parameter.

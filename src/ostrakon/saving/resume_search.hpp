@@ -27,13 +27,13 @@ struct FoundCheckpoints {
 /// Searches checkpoints, and changes nothing: in this run's `own` folder or, if `asked` has a path,
 /// there: one checkpoint, a folder of them or a run's folder. Rank 0 searches, and its `own` caches
 /// what it has read; one rank of every other node checks that rank 0 misses none. Collective over
-/// `mesh.world()`; throws AgreedError where a file can't be read, or where hosts see different
+/// `mesh.world()`; throws CollectiveError where a file can't be read, or where hosts see different
 /// checkpoints.
 FoundCheckpoints find_resumable(mesh::Mesh& mesh, const checkpoint::Folder& own,
                                 const std::optional<std::string>& asked);
 
 /// Opens a checkpoint for all ranks: rank 0 reads its manifest, and every rank checks some of its
-/// files. Collective; throws AgreedError, or AgreedDamage if another checkpoint may be sound.
+/// files. Collective; throws CollectiveError, or AgreedDamage if another checkpoint may be sound.
 std::unique_ptr<checkpoint::CheckpointReader> open_checkpoint(mesh::Mesh& mesh,
                                                               const std::string& path);
 
@@ -54,7 +54,7 @@ struct RestoredCheckpoint {
 
 /// Restores the trainer's state from the first checkpoint of `paths` that is not damaged; returns
 /// none if all are. A checkpoint that can't be read at the moment may be sound, so it is an error:
-/// an older one is not taken instead. Collective; throws AgreedError.
+/// an older one is not taken instead. Collective; throws CollectiveError.
 RestoredCheckpoint restore_first(mesh::Mesh& mesh, Trainer& trainer,
                                  const std::vector<std::string>& paths, const ResumeCalls& calls);
 

@@ -39,7 +39,7 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
                   const WeightsOrigin& origin, const std::function<void()>& check) {
   const bool is_root = world.rank() == 0;
   std::unique_ptr<checkpoint::WeightsWriter> file;
-  world.agree([&] {
+  world.run_collectively([&] {
     if (is_root)
       file = std::make_unique<checkpoint::WeightsWriter>(
           path, origin.deck, origin.step, origin.tokenizer, origin.huggingface_config);
@@ -73,7 +73,7 @@ void save_weights(Trainer& trainer, comm::Communicator& world, const std::string
     }
   });
   if (is_root) receive_other_stages(trainer, world, write);
-  world.agree([&] {
+  world.run_collectively([&] {
     require(error.empty(), error);
     if (!is_root) return;
     check();  // gathering takes long, so the folder is checked again

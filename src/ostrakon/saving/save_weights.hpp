@@ -19,7 +19,7 @@ struct WeightsOrigin {
 
 /// Writes the parameters of a trainer to a weights file on rank 0, unit by unit. `check` is called
 /// on rank 0 before the file gets its name, and throws Error to prevent that. Collective; throws
-/// AgreedError, and makes no file then.
+/// CollectiveError, and makes no file then.
 void save_weights(Trainer& trainer, comm::Communicator& world, const std::string& path,
                   const WeightsOrigin& origin, const std::function<void()>& check);
 

@@ -9,7 +9,7 @@
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <tuple>
 #include <utility>
 
@@ -60,7 +60,7 @@ Saver::Saver(SaverSettings settings, mesh::Mesh& mesh, Trainer& trainer)
 
 void Saver::prepare() {
   if (prepared_) return;
-  mesh::agree_by_name(world_, [&] {
+  mesh::run_collectively_by_name(world_, [&] {
     const checkpoint::ShardMap map = trainer_.shard_map();
     part_.file = checkpoint::lay_out(map, settings_.files, world_.rank());
     if (part_.file.writer != world_.rank()) part_.file.file_template.structure.clear();
@@ -116,8 +116,8 @@ std::optional<Saver::Saved> Saver::advance() {
   if (!is_saving()) return std::nullopt;
   const double began = seconds_now();
   try {
-    mesh::agree_by_name(world_, [&] { worker_.wait(); });
-  } catch (const AgreedError& error) {
+    mesh::run_collectively_by_name(world_, [&] { worker_.wait(); });
+  } catch (const CollectiveError& error) {
     fail(error.what());
   }
   const Phase done = current_.phase;
@@ -160,7 +160,7 @@ std::vector<std::string> Saver::gather_entries() {
 void Saver::fail(const std::string& why) {
   current_.phase = Phase::none;
   if (world_.rank() == 0) folder_.abandon(manifest_.progress.step);
-  throw AgreedError(why);
+  throw CollectiveError(why);
 }
 
 }  // namespace ostrakon::train

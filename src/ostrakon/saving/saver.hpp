@@ -43,8 +43,8 @@ SaverSettings saver_settings(const config::Settings& settings);
 ///     ... steps; after each of them, where no rank is_busy(): saver.advance() ...
 ///     saver.finish();              // or waits for what is left
 ///
-/// begin, advance and finish are collective, and throw AgreedError where a save has failed, with
-/// the rank, its host and the file; nothing is left of it then, and other checkpoints are not
+/// begin, advance and finish are collective, and throw CollectiveError where a save has failed,
+/// with the rank, its host and the file; nothing is left of it then, and other checkpoints are not
 /// changed.
 class Saver {
  public:

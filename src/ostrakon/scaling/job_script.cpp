@@ -83,7 +83,8 @@ done
 )");
 }
 
-std::string fill_in(const std::string& job_template, const Job& job, const std::string& source) {
+std::string render_template(const std::string& job_template, const Job& job,
+                            const std::string& source) {
   std::string repeats;
   for (int run = 1; run <= job.repeat; ++run) repeats += text(run == 1 ? "" : " ", run);
   const std::vector<std::pair<std::string, std::string>> values = {

@@ -24,7 +24,8 @@ std::string job_template(Launcher launcher);
 
 /// Fills in a template. Throws Error, beginning with `source`, where it has another @WORD@, or no
 /// @PROGRAM@.
-std::string fill_in(const std::string& job_template, const Job& job, const std::string& source);
+std::string render_template(const std::string& job_template, const Job& job,
+                            const std::string& source);
 
 /// Returns a script that starts, or submits, the jobs of all sizes.
 std::string run_all_script(const Study& study);

@@ -140,9 +140,9 @@ double seconds_if_equally_fast(const std::vector<const StepPlan*>& stages, const
   return plan::simulate_times(stages, costs).front().seconds + machine.step_seconds;
 }
 
-std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
-                                  const Machine& machine, int ranks_per_node, Streams streams,
-                                  double model_flops) {
+std::vector<Improvement> find_improvements(const std::vector<const StepPlan*>& stages,
+                                           const Machine& machine, int ranks_per_node,
+                                           Streams streams, double model_flops) {
   using Change = std::pair<const char*, std::function<void(Machine&)>>;
   const auto faster = [](simulate::Network& network) {
     network.bytes_per_second *= 2.0;
@@ -200,14 +200,14 @@ std::vector<Remedy> find_remedies(const std::vector<const StepPlan*>& stages,
       {"a host twice as fast", [](Machine& m) { m.host_bytes_per_second *= 2.0; }},
       {"ranks that are all equally fast", [](Machine& m) { m.rank_deviation = m.jitter = 0.0; }}};
   const double now = predict(stages, machine, ranks_per_node, streams, model_flops).step_seconds;
-  std::vector<Remedy> found;
+  std::vector<Improvement> found;
   for (const auto& [what, change] : changes) {
     Machine better = machine;
     change(better);
     const double then = predict(stages, better, ranks_per_node, streams, model_flops).step_seconds;
     if (then < 0.995 * now) found.push_back({what, then});
   }
-  std::stable_sort(found.begin(), found.end(), [](const Remedy& a, const Remedy& b) {
+  std::stable_sort(found.begin(), found.end(), [](const Improvement& a, const Improvement& b) {
     return a.step_seconds < b.step_seconds;
   });
   return found;

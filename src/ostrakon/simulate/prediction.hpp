@@ -46,7 +46,7 @@ struct CriticalPart {
 };
 
 /// The step time if one part of the machine were twice as good.
-struct Remedy {
+struct Improvement {
   std::string what;  ///< "twice the bandwidth across nodes"
   double step_seconds = 0.0;
 };
@@ -78,8 +78,8 @@ double seconds_if_equally_fast(const std::vector<const plan::StepPlan*>& stages,
 
 /// Returns the gains of making parts of the machine twice as good, the largest first; gains below
 /// half a per cent are left out.
-std::vector<Remedy> find_remedies(const std::vector<const plan::StepPlan*>& stages,
-                                  const Machine& machine, int ranks_per_node, Streams streams,
-                                  double model_flops);
+std::vector<Improvement> find_improvements(const std::vector<const plan::StepPlan*>& stages,
+                                           const Machine& machine, int ranks_per_node,
+                                           Streams streams, double model_flops);
 
 }  // namespace ostrakon::simulate

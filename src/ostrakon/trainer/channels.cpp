@@ -67,7 +67,7 @@ Channels::Channels(const Programs& programs, int rank, mesh::Mesh& mesh, const C
           mesh.stage(), "ostrakon", carriers_.timeout,
           carriers_.single_communicators ? comm::NcclCommunicator::Resources::of_parent
                                          : comm::NcclCommunicator::Resources::own);
-    watch_ = std::make_unique<comm::NcclWatch>(carriers_.timeout, carriers_.stuck);
+    watch_ = std::make_unique<comm::NcclWatchdog>(carriers_.timeout, carriers_.stuck);
   }
 #endif
   for (plan::Stream stream : {plan::Stream::gather, plan::Stream::reduce, plan::Stream::exchange})
@@ -91,7 +91,7 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
 #if OSTRAKON_HAS_DEVICE
   if (carriers_.transport != comm::TransportKind::nccl) {
     if (group.size() > 1)
-      group.carry(std::make_unique<comm::MpiTransport>(
+      group.set_transport(std::make_unique<comm::MpiTransport>(
           group.mpi(), carriers_.transport == comm::TransportKind::mpi_staged));
     return;
   }
@@ -120,7 +120,7 @@ void Channels::carry([[maybe_unused]] Communicator& group, [[maybe_unused]] plan
   auto transport = std::make_unique<comm::NcclTransport>(use.communicator, group.rank(),
                                                          watch_.get(), use.order);
   transport->connect();
-  group.carry(std::move(transport));
+  group.set_transport(std::move(transport));
 #endif
 #endif
 }
@@ -173,8 +173,8 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
     for (int to = 0; list >> to;) pairs.emplace_back(static_cast<int>(from), to);
   }
   if (on_host > 0.0 || pairs.empty()) return;
-  messages_->carry(std::make_unique<comm::NcclMessages>(stages, pairs, "ostrakon stages",
-                                                        carriers_.timeout, watch_.get()));
+  messages_->set_transport(std::make_unique<comm::NcclMessages>(stages, pairs, "ostrakon stages",
+                                                                carriers_.timeout, watch_.get()));
 #endif
 }
 

@@ -84,7 +84,7 @@ class Channels {
 
   Carriers carriers_;
 #if defined(OSTRAKON_HAVE_NCCL)
-  std::unique_ptr<comm::NcclWatch> watch_;
+  std::unique_ptr<comm::NcclWatchdog> watch_;
   std::unique_ptr<comm::NcclCommunicator> nccl_;  ///< communicator of all ranks of the stage
   /// A communicator for all streams of a group, and the order of its collectives.
   struct Shared {

@@ -82,7 +82,7 @@ std::string device_name() {
 
 comm::Communicator ranks_of_device(comm::Communicator& ranks) {
   std::string mine;
-  ranks.agree([&] { mine = device_name(); });
+  ranks.run_collectively([&] { mine = device_name(); });
   const std::vector<std::string> all = ranks.gather_texts(mine);
   const auto first = std::find(all.begin(), all.end(), mine) - all.begin();
   return comm::Communicator::split(ranks.mpi(), static_cast<int>(first));
@@ -99,7 +99,7 @@ TransportFacts transport_facts([[maybe_unused]] comm::Communicator& world) {
 #endif
 #if OSTRAKON_HAS_DEVICE
   std::string mine;
-  world.agree([&] { mine = device_name(); });
+  world.run_collectively([&] { mine = device_name(); });
   facts.shared = shared_device(world.gather_texts(mine));
   double aware = comm::mpi_is_device_aware() ? 1.0 : 0.0;
   world.minimum(&aware, 1);
@@ -118,11 +118,12 @@ void carry_device_memory([[maybe_unused]] comm::Communicator& group) {
     auto nccl = std::make_shared<comm::NcclCommunicator>(group, "ostrakon", limit);
     auto transport = std::make_unique<comm::NcclTransport>(std::move(nccl), group.rank(), nullptr);
     transport->connect();
-    group.carry(std::move(transport));
+    group.set_transport(std::move(transport));
     return;
   }
 #endif
-  group.carry(std::make_unique<comm::MpiTransport>(group.mpi(), kind == TransportKind::mpi_staged));
+  group.set_transport(
+      std::make_unique<comm::MpiTransport>(group.mpi(), kind == TransportKind::mpi_staged));
 #endif
 }
 
@@ -132,7 +133,7 @@ ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& m
   if (settings.parallel.summation == plan::Summation::library)
     facts.adds = settings.parallel.reduce;
   TransportKind kind = TransportKind::mpi_staged;
-  mesh.world().agree([&] {
+  mesh.world().run_collectively([&] {
     kind = transport_for(settings.runtime.transport, facts);
     require_communicators(settings.runtime.communicators, kind, facts.has_device);
   });

@@ -56,7 +56,7 @@ struct ChosenTransport {
   comm::TransportKind kind = comm::TransportKind::mpi_staged;
   std::string shared;
 };
-/// Chooses the transport. Collective over the mesh, the same on all ranks. Throws AgreedError.
+/// Chooses the transport. Collective over the mesh, the same on all ranks. Throws CollectiveError.
 ChosenTransport choose_transport(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

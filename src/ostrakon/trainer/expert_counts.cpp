@@ -14,7 +14,7 @@ ExpertCounts::ExpertCounts(const plan::ModelDescription& model) : first_{step_su
       loads_.push_back({begin, experts});
       begin += experts;
     }
-    if (unit.room.rows > 0) rounds_.push_back({begin, unit.room.most_rounds});
+    if (unit.capacity.rows > 0) rounds_.push_back({begin, unit.capacity.most_rounds});
     first_.push_back(first_.back() + plan::counted(unit));
   }
 }

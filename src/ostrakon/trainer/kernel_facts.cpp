@@ -3,8 +3,8 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/math/products/gemm_facts.hpp>
 #include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/products/gemm_facts.hpp>
 #include <set>
 
 namespace ostrakon::train {

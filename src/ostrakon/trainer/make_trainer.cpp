@@ -18,7 +18,7 @@ namespace {
 void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& mesh) {
   const bool is_asked = settings.parallel.hierarchical.kind == plan::Hierarchical::always;
   if (!is_asked || mesh.ranks_per_node() > 0 || settings.shard_group == mesh::node_group) return;
-  throw AgreedError(
+  throw CollectiveError(
       text("parallel.hierarchical_collectives = always: the ", mesh.nodes(),
            " nodes don't have equally many ranks each, numbered one after the other; start ranks "
            "node by node, the same number on each, or leave it at auto"));
@@ -30,7 +30,7 @@ void leave_to_trainer(plan::Policy& policy) {
   policy.shard_group = unset.shard_group;
   policy.ranks_per_node = unset.ranks_per_node;
   policy.leaves = unset.leaves;
-  policy.sample_ranks = unset.sample_ranks;
+  policy.context_ranks = unset.context_ranks;
   policy.tensor_ranks = unset.tensor_ranks;
   policy.expert_ranks = unset.expert_ranks;
   policy.stages = unset.stages;
@@ -88,7 +88,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
 
 TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh) {
   require_regular_nodes(settings, mesh);
-  mesh.world().agree([&] {
+  mesh.world().run_collectively([&] {
     require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
   });
   TrainerSettings own = trainer_settings(settings);

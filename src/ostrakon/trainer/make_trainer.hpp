@@ -24,8 +24,8 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings);
 TrainerSettings trainer_settings(const config::Settings& settings);
 
 /// Returns the settings of a Trainer. Collective over the mesh, which decides how streams run.
-/// Throws AgreedError where streams can't run as the deck says, or two levels of collectives are
-/// required but nodes don't have equally many ranks.
+/// Throws CollectiveError where streams can't run as the deck says, or two levels of collectives
+/// are required but nodes don't have equally many ranks.
 TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& mesh);
 
 /// Makes the Trainer of a deck. Collective; throws what make_decoder, trainer_settings and

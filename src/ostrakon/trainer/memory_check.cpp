@@ -3,8 +3,8 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/devices.hpp>
 #include <ostrakon/trainer/step_size.hpp>
@@ -47,7 +47,7 @@ std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& h
   // Every process needs memory besides the arena: libraries, message buffers, the program itself,
   // scratch of kernels for its first thread.
   const std::int64_t process_bytes =
-      (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::room_bytes_of_a_thread();
+      (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::thread_scratch_bytes();
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);
   const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
@@ -88,7 +88,7 @@ void require_memory(const std::vector<MemoryNeed>& needs, const Programs& progra
 void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
                     mesh::Mesh& mesh) {
   const std::vector<MemoryNeed> needs = needs_of(programs, mesh.host());
-  mesh.world().agree([&] { require_memory(needs, programs, policy, parameters, mesh); });
+  mesh.world().run_collectively([&] { require_memory(needs, programs, policy, parameters, mesh); });
 }
 
 }  // namespace ostrakon::train

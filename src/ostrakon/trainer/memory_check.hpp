@@ -26,8 +26,9 @@ struct MemoryNeed {
 /// "" if there is none.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of_host);
 
-/// Throws AgreedError with the arithmetic where the ranks of this rank's host, or those that share
-/// its device, need more memory than is available. `parameters`: elements of the model. Collective.
+/// Throws CollectiveError with the arithmetic where the ranks of this rank's host, or those that
+/// share its device, need more memory than is available. `parameters`: elements of the model.
+/// Collective.
 void require_memory(const Programs& programs, const plan::Policy& policy, std::int64_t parameters,
                     mesh::Mesh& mesh);
 

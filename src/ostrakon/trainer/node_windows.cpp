@@ -18,10 +18,10 @@ std::string why_not(mesh::Mesh& mesh) {
     return "nodes don't have equally many ranks each, numbered one after the other";
   const std::string mine = mesh.ranks_per_node() > 1 ? comm::why_not_shared(mesh.node()) : "";
   try {
-    mesh.world().agree([&] {
+    mesh.world().run_collectively([&] {
       if (!mine.empty()) throw Error(mine);
     });
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     return error.what();
   }
   return "";
@@ -34,7 +34,7 @@ FoundWindows find_windows(NodeWindows asked, mesh::Mesh& mesh) {
   FoundWindows found = {NodeWindows::always, why_not(mesh)};
   if (found.why_not.empty()) return found;
   if (asked == NodeWindows::always)
-    throw AgreedError(
+    throw CollectiveError(
         text("parallel.node_windows = always: ", found.why_not, "; expected auto or never"));
   found.windows = NodeWindows::never;
   return found;

@@ -15,7 +15,8 @@ struct FoundWindows {
 
 /// Tests whether ranks of a node can map each other's memory. On devices they never do, without a
 /// reason; if nodes have one rank the result is always, and nothing is mapped. Collective over the
-/// mesh; the same on all ranks. Throws AgreedError where `asked` is always and it is not possible.
+/// mesh; the same on all ranks. Throws CollectiveError where `asked` is always and it is not
+/// possible.
 FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
 
 /// Resolves `asked` without ranks, for plans: `automatic` is always if memory is a host's.

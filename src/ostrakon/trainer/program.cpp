@@ -56,7 +56,7 @@ Facts start_facts(const char* name, int argc, char** argv) {
 /// Starts Kokkos on this rank's share of the host's devices (`local`: its number on the host),
 /// unless the user's flags choose one.
 void start_kokkos(int& argc, char** argv, int local) {
-#if defined(OSTRAKON_MADE_UP_DEVICE)
+#if defined(OSTRAKON_FAKE_DEVICE)
   const int devices = device::count();
   require(devices > 0, "no device");
   device::use(local % devices);
@@ -112,7 +112,7 @@ void end_job_alone(const std::string& why) {
 
 int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
-  get_errors_for_file_sizes();
+  ignore_sigxfsz();
   const std::string answer = answer_to(name, usage, argc, argv);
   JobEnd end;
   if (!answer.empty() && !end.launched()) {
@@ -137,7 +137,9 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
     // If Kokkos fails to start, for a flag that it can't read or a device that does not exist, it
     // has started nothing.
     const int local = comm::Communicator::split_shared_memory(MPI_COMM_WORLD).rank();
-    comm::Communicator::duplicate(MPI_COMM_WORLD).agree([&] { start_kokkos(argc, argv, local); });
+    comm::Communicator::duplicate(MPI_COMM_WORLD).run_collectively([&] {
+      start_kokkos(argc, argv, local);
+    });
   } catch (const std::exception& error) {
     const std::string message = error.what();
     return end.together(
@@ -147,7 +149,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
   std::string message;
   try {
     status = body(Arguments(argv + 1, argv + argc));
-  } catch (const AgreedError& error) {
+  } catch (const CollectiveError& error) {
     message = error_message(name, error.what());
     status = 1;
   } catch (const std::exception& error) {

@@ -12,10 +12,10 @@ using Arguments = std::vector<std::string>;
 
 /// Starts MPI, then Kokkos on this rank's device; runs `body`; ends both. Returns the result of
 /// `body`, which must be the same on all ranks, as the exit status. Exceptions become exit status 1
-/// and one message from one rank: "<name>: error: <what>". Exceptions other than AgreedError may be
-/// one rank's alone: unless all ranks throw one within a second, a failed rank ends the whole job,
-/// with "<name>: error on rank 3: <what>". If all throw, with different texts, the message is rank
-/// 0's.
+/// and one message from one rank: "<name>: error: <what>". Exceptions other than CollectiveError
+/// may be one rank's alone: unless all ranks throw one within a second, a failed rank ends the
+/// whole job, with "<name>: error on rank 3: <what>". If all throw, with different texts, the
+/// message is rank 0's.
 ///
 /// All ranks have to be started with the same program, version and arguments, except flags of
 /// Kokkos. They compare these first; then rank 0 answers --help (`usage`) and --version. If nothing

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <ostrakon/math/hash.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/trainer/step_guard.hpp>
 #include <stdexcept>
 #include <utility>
@@ -67,7 +67,7 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
 
 TrainerSettings for_model(TrainerSettings settings, const model::Model& model) {
   settings.loss = model.loss_terms();
-  settings.parts = model.parts();
+  settings.context_ranks = model.context_ranks();
   settings.pieces = model.pieces();
   settings.tensor_ranks = model.tensor_ranks();
   return settings;
@@ -77,11 +77,11 @@ TrainerSettings complete(TrainerSettings settings, const model::Model& model, me
   settings = for_model(std::move(settings), model);
   plan::Policy& policy = settings.policy;
   policy.leaves = settings.leaves();
-  policy.sample_ranks = settings.parts;
+  policy.context_ranks = settings.context_ranks;
   policy.tensor_ranks = settings.tensor_ranks;
   for (const plan::UnitDescription& unit : model.description().units)
-    policy.expert_ranks = std::max(policy.expert_ranks, unit.parts);
-  policy.sum_grain *= settings.parts;
+    policy.expert_ranks = std::max(policy.expert_ranks, unit.expert_ranks);
+  policy.sum_grain *= settings.context_ranks;
   policy.moments.count = optim::moments(settings.optimizer);
   const plan::GradientUses uses = {
       settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),

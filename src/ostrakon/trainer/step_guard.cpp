@@ -55,16 +55,16 @@ StepGuard::StepGuard(const TrainerSettings& settings, DType compute, bool update
 
 double StepGuard::loss_scale() const { return scales_loss_ ? loss_scale_.value() : 1.0; }
 
-Verdict StepGuard::before_sums() const {
-  Verdict verdict;
+StepDecision StepGuard::before_sums() const {
+  StepDecision verdict;
   verdict.gradient_scale = 1.0 / loss_scale();
   return verdict;
 }
 
-Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
+StepDecision StepGuard::judge(std::int64_t step, const StepSums& sums) {
   const double scale = loss_scale();
   const bool loss_is_finite = sums.non_finite_losses == 0;
-  Verdict verdict = before_sums();
+  StepDecision verdict = before_sums();
   // If only the scale is too large, the loss is finite and some gradient is not.
   if (scales_loss_ && loss_is_finite && loss_scale_.update(sums.gradient_is_finite) &&
       !sums.gradient_is_finite) {
@@ -90,14 +90,14 @@ Verdict StepGuard::judge(std::int64_t step, const StepSums& sums) {
   if (updates_early_) return verdict;
   verdict.gradient_scale = optim::clip_coefficient(sums.grad_norm, clip_norm_) / scale;
   if (!outliers_) return verdict;
-  const optim::OutlierFilter::Verdict outlier = outliers_->judge(sums.loss, sums.grad_norm);
+  const optim::OutlierFilter::StepDecision outlier = outliers_->judge(sums.loss, sums.grad_norm);
   verdict.skip_update = outlier.skip;
   if (outlier.skip) verdict.skipped = outlier_text(outlier);
   return verdict;
 }
 
-Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosis) const {
-  Verdict verdict;
+StepDecision StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosis) const {
+  StepDecision verdict;
   verdict.skip_update = true;
   // An early update can't be skipped.
   if (settings_.skip_non_finite && !updates_early_)
@@ -107,7 +107,7 @@ Verdict StepGuard::judge_gradient(std::int64_t step, const std::string& diagnosi
   return verdict;
 }
 
-void StepGuard::finish(const Verdict& verdict) {
+void StepGuard::finish(const StepDecision& verdict) {
   if (verdict.skip_update) return skipped_.add(verdict.skipped, verdict.overflowed);
   ++updates_;
   skipped_.clear();
@@ -123,7 +123,7 @@ std::string StepGuard::loss_text(const StepSums& sums) const {
               term_name_, ")");
 }
 
-std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict) const {
+std::string StepGuard::outlier_text(const optim::OutlierFilter::StepDecision& verdict) const {
   const double threshold = settings_.outlier_threshold;
   std::vector<std::string> beyond;
   if (verdict.loss_score > threshold) beyond.push_back(text("the loss is ", verdict.loss_score));

@@ -33,7 +33,7 @@ constexpr bool scales_loss(DType compute, DType reduce) {
 }
 
 /// The decision about a step's update.
-struct Verdict {
+struct StepDecision {
   bool skip_update = false;      ///< whether nothing is updated
   double gradient_scale = 1.0;   ///< factor of gradients in the update: clipping, and the inverse
                                  ///< loss scale
@@ -62,13 +62,13 @@ class StepGuard {
   const SkippedSteps& skipped() const { return skipped_; }
 
   /// The verdict until a step's sums are known; early updates, which do not wait for them, use it.
-  Verdict before_sums() const;
+  StepDecision before_sums() const;
   /// Judges step `step`, once a step. Changes the loss scale and the statistics of outliers.
-  Verdict judge(std::int64_t step, const StepSums& sums);
+  StepDecision judge(std::int64_t step, const StepSums& sums);
   /// Continues with the diagnosis that judge() asked for: "the gradient of head is not finite ...".
-  Verdict judge_gradient(std::int64_t step, const std::string& diagnosis) const;
+  StepDecision judge_gradient(std::int64_t step, const std::string& diagnosis) const;
   /// Notes that the step was not an error.
-  void finish(const Verdict& verdict);
+  void finish(const StepDecision& verdict);
 
   /// Returns why a run has to end after a validation with these sums; empty: it continues.
   std::string validation_error(std::int64_t step, const StepSums& sums) const;
@@ -80,7 +80,7 @@ class StepGuard {
 
  private:
   std::string loss_text(const StepSums& sums) const;
-  std::string outlier_text(const optim::OutlierFilter::Verdict& verdict) const;
+  std::string outlier_text(const optim::OutlierFilter::StepDecision& verdict) const;
   std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
   std::string changed_parameters() const;
 

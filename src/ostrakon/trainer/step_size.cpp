@@ -28,7 +28,7 @@ StepSize step_size(const config::Settings& settings, int ranks) {
   const auto stacks = model::blocks_of_units(model.layers, model.blocks_per_unit, of_block).size();
   size.units = static_cast<std::int64_t>(stacks) + 2;  // the embedding and the head
   if (config::has_expert_units(settings))
-    size.units += model.layers * model::expert_room(model, leaf_shape(settings)).most_rounds;
+    size.units += model.layers * model::expert_capacity(model, leaf_shape(settings)).most_rounds;
   size.micro_batches = settings.leaves() * settings.tensor * settings.pipeline / ranks;
   return size;
 }

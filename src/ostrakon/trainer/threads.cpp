@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 
 namespace ostrakon::train {
 
@@ -81,7 +81,7 @@ runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& me
   if (settings.pipeline > 1) facts.busy_streams += 2;  // sends and receives
   facts.compute_threads = std::max(host_threads(), static_cast<int>(settings.runtime.threads));
   runtime::Streams mine = runtime::Streams::in_plan_order;
-  mesh.world().agree([&] { mine = streams_for(settings.runtime.streams, facts); });
+  mesh.world().run_collectively([&] { mine = streams_for(settings.runtime.streams, facts); });
   // All ranks decide alike: with different orders of collectives they would deadlock.
   double overlaps = mine == runtime::Streams::in_plan_order ? 0.0 : 1.0;
   mesh.world().minimum(&overlaps, 1);

@@ -55,7 +55,7 @@ void require_subnormals(Subnormals subnormals, const std::string& setting,
 runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& facts);
 
 /// Chooses how the streams of a run run. Collective over the mesh, the same on all ranks. Throws
-/// AgreedError.
+/// CollectiveError.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
 
 }  // namespace ostrakon::train

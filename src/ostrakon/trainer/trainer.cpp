@@ -10,7 +10,7 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
@@ -55,7 +55,7 @@ void require_possible(const TrainerSettings& settings, const model::Model& model
     require_match(rule.pattern, model);
 }
 
-/// Throws AgreedError where ranks were given different settings or parameters.
+/// Throws CollectiveError where ranks were given different settings or parameters.
 void require_alike(const TrainerSettings& settings, const model::Model& model,
                    comm::Communicator& world) {
   comm::require_agreement(world, "ranks have different settings", facts_of(settings));
@@ -75,19 +75,20 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
   if (exchange.span.ranks == 1) return;
   const std::string& unit = description.name;
   const plan::Span expected{plan::Axis::shard, parts}, tensor{plan::Axis::tensor, tensor_ranks};
-  const plan::Span of_parts{plan::Axis::shard, description.parts};
-  const plan::Span of_both{plan::Axis::tensor_shard, tensor_ranks * description.parts};
+  const plan::Span of_parts{plan::Axis::shard, description.expert_ranks};
+  const plan::Span of_both{plan::Axis::tensor_shard, tensor_ranks * description.expert_ranks};
   require(exchange.span == expected || exchange.span == tensor || exchange.span == of_parts ||
               exchange.span == of_both,
           "unit ", unit, " exchanges activations over ", exchange.span.ranks,
           " ranks; expected the ", parts, parts == 1 ? " rank" : " neighbouring ranks",
-          " that the model's samples are divided over (Model::parts)",
-          description.parts > 1 ? text(", or the ", description.parts,
-                                       " that share the unit (UnitDescription::parts)")
-                                : "",
+          " that the model's samples are divided over (Model::context_ranks)",
+          description.expert_ranks > 1
+              ? text(", or the ", description.expert_ranks,
+                     " that share the unit (UnitDescription::expert_ranks)")
+              : "",
           tensor_ranks > 1 ? text(", or the ", tensor_ranks, " tensor ranks (Model::tensor_ranks)")
                            : "",
-          description.parts > 1 && tensor_ranks > 1 ? ", or both of these" : "");
+          description.expert_ranks > 1 && tensor_ranks > 1 ? ", or both of these" : "");
   const bool is_float = exchange.element_bytes == sizeof(float);
   require(is_float || (exchange.kind == ExchangeKind::gather && exchange.element_bytes == 2),
           "unit ", unit, ": ", plan::name(exchange.kind), " of elements of ",
@@ -105,7 +106,7 @@ void require_exchanges(const plan::ModelDescription& model, int parts, int tenso
 TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
                         mesh::Mesh& mesh, std::string& why_no_windows) {
   require_alike(settings, model, mesh.world());
-  mesh.world().agree([&] {
+  mesh.world().run_collectively([&] {
     check(settings);
     require_possible(settings, model);
   });
@@ -119,8 +120,8 @@ TrainerSettings checked(const TrainerSettings& settings, const model::Model& mod
 Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
                            mesh::Mesh& mesh) {
   Programs programs;
-  mesh.world().agree([&] {
-    require_exchanges(model, settings.parts, settings.tensor_ranks);
+  mesh.world().run_collectively([&] {
+    require_exchanges(model, settings.context_ranks, settings.tensor_ranks);
     plan::require_tensor_in_node(settings.policy, mesh.nodes(), mesh.ranks_per_node());
     programs = make_programs(model, mesh.world().size(), settings.policy, mesh.pipeline().rank());
   });
@@ -274,7 +275,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   if (context_.verdict.needs_diagnosis) diagnose();
   context_.is_intact = was_intact;
   context_.result.update_repeated =
-      is_optimistic && !context_.verdict.skip_update && !context_.updates_stand();
+      is_optimistic && !context_.verdict.skip_update && !context_.updates_are_valid();
   guard_.finish(context_.verdict);
   context_.result.skipped = context_.verdict.skipped;
   context_.result.overflowed = context_.verdict.overflowed;
@@ -291,7 +292,7 @@ void Trainer::diagnose() {
   context_.diagnoses = false;
   if (context_.failure) std::rethrow_exception(context_.failure);
   context_.verdict = guard_.judge_gradient(context_.step, context_.diagnosis);
-  if (!context_.verdict.error.empty()) throw AgreedError(context_.verdict.error);
+  if (!context_.verdict.error.empty()) throw CollectiveError(context_.verdict.error);
 }
 
 double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
@@ -315,7 +316,7 @@ double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count
   require_state("Trainer::evaluate_samples");
   if (count < 1 || count > batch)
     throw Error(text("evaluation of ", count, " samples; expected 1 to ", batch));
-  mesh_.world().agree([&] { require_own_losses(settings_.loss, count); });
+  mesh_.world().run_collectively([&] { require_own_losses(settings_.loss, count); });
   const math::SubnormalsScope scope(settings_.subnormals);
   context_.samples = &samples;
   context_.first_sample = 0;
@@ -396,7 +397,7 @@ void Trainer::require_fit(const checkpoint::Manifest& manifest) const {
 void Trainer::restore(checkpoint::CheckpointReader& checkpoint) {
   require_allocated("Trainer::restore");
   const checkpoint::Progress& progress = checkpoint.manifest().progress;
-  mesh::agree_by_name(mesh_.world(), [&] { guard_.restore(progress); });
+  mesh::run_collectively_by_name(mesh_.world(), [&] { guard_.restore(progress); });
   state_->restore(checkpoint, *channels_);
   context_.step = steps_done_ = progress.step;
   start_ = {progress.step + 1, progress.samples};

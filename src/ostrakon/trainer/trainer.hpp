@@ -14,13 +14,13 @@
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/channels.hpp>
 #include <ostrakon/trainer/device_memory.hpp>
-#include <ostrakon/trainer/state/model_state.hpp>
-#include <ostrakon/trainer/programs.hpp>
-#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
-#include <ostrakon/trainer/step_guard.hpp>
 #include <ostrakon/trainer/handlers/step_handlers.hpp>
 #include <ostrakon/trainer/handlers/submissions.hpp>
+#include <ostrakon/trainer/programs.hpp>
+#include <ostrakon/trainer/state/model_state.hpp>
+#include <ostrakon/trainer/state/shard_layout.hpp>
+#include <ostrakon/trainer/step_guard.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
 #include <string>
 #include <vector>
@@ -35,11 +35,11 @@ namespace ostrakon::train {
 /// same arguments on all ranks, unless said otherwise.
 class Trainer {
  public:
-  /// `mesh` must outlive it. Throws AgreedError where ranks have different settings, parameters or
-  /// plans, where a setting is invalid, where there is no such plan, where the model was made for
-  /// leaves of another size than settings say, where a rule of optimizer.parameters matches none of
-  /// its parameters, and where units exchange activations with ranks that do not share their
-  /// samples or parameters.
+  /// `mesh` must outlive it. Throws CollectiveError where ranks have different settings, parameters
+  /// or plans, where a setting is invalid, where there is no such plan, where the model was made
+  /// for leaves of another size than settings say, where a rule of optimizer.parameters matches
+  /// none of its parameters, and where units exchange activations with ranks that do not share
+  /// their samples or parameters.
   Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
           mesh::Mesh& mesh);
   Trainer(const Trainer&) = delete;
@@ -67,8 +67,8 @@ class Trainer {
   /// Bytes of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
 
-  /// Throws AgreedError with the arithmetic where the ranks of a host need more memory than it or
-  /// its device has left.
+  /// Throws CollectiveError with the arithmetic where the ranks of a host need more memory than it
+  /// or its device has left.
   void require_memory();
 
   // ---- training
@@ -78,14 +78,15 @@ class Trainer {
   void allocate();
 
   /// Sets initial weights and moments of zero, unit by unit, directly in shards. Weights are
-  /// random, or each rank reads its own from `weights`. Throws AgreedError where a rank can't read.
+  /// random, or each rank reads its own from `weights`. Throws CollectiveError where a rank can't
+  /// read.
   void initialize(checkpoint::ParameterSource* weights = nullptr);
 
   /// Takes step `step`, on the next global_batch_size samples. The first is 1, or the one after the
   /// checkpoint's, then one after the other; throws Error otherwise. A failed step may be tried
   /// again.
   ///
-  /// Throws AgreedError where a loss or a gradient is not finite, or data can't be read, or has
+  /// Throws CollectiveError where a loss or a gradient is not finite, or data can't be read, or has
   /// samples of another size than the model reads; no parameter has changed then (optimistic
   /// updates are undone), unless updates overlap with backward (Policy::early_updates): see
   /// is_intact(). The unit with the nonfinite gradient is found by running the step once more,
@@ -97,13 +98,14 @@ class Trainer {
   bool is_intact() const { return context_.is_intact; }
 
   /// Returns the mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in
-  /// nats per token). Throws AgreedError as step() does.
+  /// nats per token). Throws CollectiveError as step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
   /// Returns the mean loss over samples 0 to `count` - 1, at least one, and no more than a global
   /// batch: each counts once. `samples` must also have the rest of the batch, which is computed but
   /// does not count. Losses have to be in the order of samples, equally many each, as those of a
-  /// Decoder, unless `count` is a multiple of micro_batch_size; throws AgreedError if they are not.
+  /// Decoder, unless `count` is a multiple of micro_batch_size; throws CollectiveError if they are
+  /// not.
   double evaluate_samples(data::SampleSource& samples, std::int64_t count);
 
   /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views
@@ -121,7 +123,7 @@ class Trainer {
                              View<const float*> trained, View<const float*> frozen) const;
 
   /// Hash of parameters and optimizer state by global index: the same for every layout. Throws
-  /// AgreedError where replicas differ.
+  /// CollectiveError where replicas differ.
   std::uint64_t state_digest();
 
   // ---- checkpoints
@@ -150,7 +152,7 @@ class Trainer {
   /// needs. Not collective.
   void require_fit(const checkpoint::Manifest& manifest) const;
   /// Takes state and progress from a checkpoint that fits: each rank reads its part. Throws
-  /// AgreedError where a rank can't read it; the arrays are undefined then.
+  /// CollectiveError where a rank can't read it; the arrays are undefined then.
   void restore(checkpoint::CheckpointReader& checkpoint);
 
   // ---- measurements and tests

@@ -154,7 +154,7 @@ void require_unset(const TrainerSettings& settings) {
            "it is the second argument of Mesh");
   is_unset("policy.leaves", policy.leaves, none.leaves,
            "it follows from global_batch_size and micro_batch_size");
-  is_unset("policy.sample_ranks", policy.sample_ranks, none.sample_ranks,
+  is_unset("policy.context_ranks", policy.context_ranks, none.context_ranks,
            "it is what the model says");
   is_unset("policy.expert_ranks", policy.expert_ranks, none.expert_ranks,
            "it is what the model says");
@@ -162,7 +162,8 @@ void require_unset(const TrainerSettings& settings) {
   is_unset("policy.tensor_ranks", policy.tensor_ranks, none.tensor_ranks,
            "it is what the model says");
   is_unset("tensor_ranks", settings.tensor_ranks, unset.tensor_ranks, "it is what the model says");
-  is_unset("parts", settings.parts, unset.parts, "it is what the model says");
+  is_unset("context_ranks", settings.context_ranks, unset.context_ranks,
+           "it is what the model says");
   is_unset("pieces", settings.pieces, unset.pieces, "it is what the model says");
   is_unset("policy.moments.count", policy.moments.count, none.moments.count,
            "it follows from optimizer");
@@ -197,11 +198,11 @@ void check(const TrainerSettings& settings) {
 
 void require_own_losses(const model::LossTerms& loss, std::int64_t samples) {
   if (samples % loss.samples == 0 || loss.terms % loss.samples == 0) return;
-  throw AgreedError(text("the mean loss of ", samples,
-                         " samples, fewer than a global batch: the model has ", loss.terms, " ",
-                         loss.name, " for the ", loss.samples,
-                         " samples of a leaf, not equally many for each; expected a multiple of ",
-                         loss.samples, " samples, which is micro_batch_size"));
+  throw CollectiveError(
+      text("the mean loss of ", samples, " samples, fewer than a global batch: the model has ",
+           loss.terms, " ", loss.name, " for the ", loss.samples,
+           " samples of a leaf, not equally many for each; expected a multiple of ", loss.samples,
+           " samples, which is micro_batch_size"));
 }
 
 Facts facts_of(const TrainerSettings& settings) {

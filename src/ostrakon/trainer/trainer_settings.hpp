@@ -26,8 +26,8 @@ struct StabilitySettings {
 /// How a model is trained, for any model and any source of settings.
 struct TrainerSettings {
   /// Sharding, recomputation, offload, ... The Trainer sets shard_group, ranks_per_node, leaves,
-  /// sample_ranks, tensor_ranks, stages, moments.count and early_updates, and refuses any value but
-  /// their default.
+  /// context_ranks, tensor_ranks, stages, moments.count and early_updates, and refuses any value
+  /// but their default.
   plan::Policy policy;
   /// Whether updates on the host may begin before the gradients of all units are known, where
   /// plan::may_update_early allows it.
@@ -40,7 +40,7 @@ struct TrainerSettings {
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
   model::LossTerms loss;                ///< set by the Trainer: Model::loss_terms()
-  int parts = 1;                        ///< set by the Trainer: Model::parts()
+  int context_ranks = 1;                ///< set by the Trainer: Model::context_ranks()
   int pieces = 1;                       ///< set by the Trainer: Model::pieces()
   int tensor_ranks = 1;                 ///< set by the Trainer: Model::tensor_ranks()
   std::uint64_t seed = 1;               ///< seed of initial weights and stochastic rounding
@@ -57,7 +57,7 @@ struct TrainerSettings {
   bool single_communicators = false;  ///< NCCL: one communicator for each group, not for each
                                       ///< stream
 
-  std::int64_t leaves() const { return global_batch_size / micro_batch_size * parts; }
+  std::int64_t leaves() const { return global_batch_size / micro_batch_size * context_ranks; }
   /// leaf_terms() and step_terms() count terms of the loss, whose mean is over the terms of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
@@ -68,8 +68,8 @@ struct TrainerSettings {
 /// values that depend on the model or the ranks.
 void check(const TrainerSettings& settings);
 
-/// Throws AgreedError, on all ranks, unless the losses of the first `samples` samples of a global
-/// batch can be separated from the others: those of whole leaves, or each sample's own.
+/// Throws CollectiveError, on all ranks, unless the losses of the first `samples` samples of a
+/// global batch can be separated from the others: those of whole leaves, or each sample's own.
 void require_own_losses(const model::LossTerms& loss, std::int64_t samples);
 
 /// Every field with its value, except those that the Trainer sets.

@@ -31,8 +31,8 @@ void set_context(StepContext& context, const runtime::Program& program, int rank
   context.program = &program;
   context.step = 1;
   context.visitor = [](int, View<const float*>, View<const float*>) {};
-  context.verdict = Verdict();
-  context.assumed = Verdict();
+  context.verdict = StepDecision();
+  context.assumed = StepDecision();
   context.assumed.gradient_scale = 2.0 * context.verdict.gradient_scale;
 }
 

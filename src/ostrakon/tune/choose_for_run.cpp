@@ -3,8 +3,8 @@
 
 #include <iostream>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/input.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/config/deck.hpp>
@@ -35,7 +35,7 @@ config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
   std::string changes;
-  world.agree([&] {
+  world.run_collectively([&] {
     if (world.rank() != 0) return;
     Request request;
     request.on.machine =
@@ -49,7 +49,7 @@ config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
     std::cout << summary_for_run(choice, request.on.machine.name) << std::flush;
   });
   changes = world.broadcast(changes, 0);
-  world.agree([&] {
+  world.run_collectively([&] {
     std::istringstream lines(changes);
     for (std::string change; std::getline(lines, change);) {
       const std::size_t equals = change.find('=');

@@ -9,8 +9,8 @@ namespace ostrakon::tune {
 
 /// The settings of a run with what parallel.choose says chosen for its ranks, and without
 /// parallel.choose; the same where it is empty. Rank 0 chooses, and prints what it chose and
-/// expects. Collective over `parent`. Throws AgreedError where the machine file can't be read, or
-/// as choose.
+/// expects. Collective over `parent`. Throws CollectiveError where the machine file can't be read,
+/// or as choose.
 config::Settings choose_for_run(config::Settings settings, MPI_Comm parent);
 
 }  // namespace ostrakon::tune

@@ -9,13 +9,13 @@
 #include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/plan/pipeline/deferral.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/pipeline/stages.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/pipeline/deferral.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/run/resolve_for_ranks.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
-#include <ostrakon/run/place_on_ranks.hpp>
 #include <ostrakon/tune/partial_sums.hpp>
 #include <ostrakon/tune/step_bound.hpp>
 #include <utility>
@@ -104,8 +104,8 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   Placed placed;
   placed.settings = settings(point);
   try {
-    config::check_together(placed.settings, "deck");
-    train::place_on_ranks(placed.settings, on_.ranks, on_.ranks_per_node);
+    config::check_consistency(placed.settings, "deck");
+    train::resolve_for_ranks(placed.settings, on_.ranks, on_.ranks_per_node);
     placed.model = &model(placed.settings, placed.settings.model.layers);
   } catch (const Error&) {
     if (!error_) error_ = std::current_exception();
@@ -350,7 +350,7 @@ Cost LayoutCandidates::estimate_layout(const Placed& placed, int threads) {
       takes[at] = simulate_shorter(placed, plan_shorter(placed, shorter.lengths()[at]));
   });
   const double variation = simulate::added_by_variation(on_.machine, on_.ranks);
-  std::vector<plan::StepTakes> on_device, on_host;
+  std::vector<plan::StepCost> on_device, on_host;
   for (const Takes& one : takes) {
     on_device.push_back(one.on_device);
     on_host.push_back(one.on_host);

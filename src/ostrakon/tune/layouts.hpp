@@ -90,8 +90,8 @@ class LayoutCandidates : public Candidates {
   /// The training step of all stages, as build_plain_stages.
   std::vector<plan::StepPlan> plan_shorter(const Placed& placed, const plan::StepLength& length);
   struct Takes {
-    plan::StepTakes on_device;
-    plan::StepTakes on_host;  ///< its memory alone
+    plan::StepCost on_device;
+    plan::StepCost on_host;  ///< its memory alone
   };
   Takes simulate_shorter(const Placed& placed, const std::vector<plan::StepPlan>& plans) const;
   /// What a rank needs of a memory, where the arenas of both kinds are `arenas`.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/tune/partial_sums.hpp>
 
-#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/ir/reduction_tree.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
 
 namespace ostrakon::tune {
 namespace {

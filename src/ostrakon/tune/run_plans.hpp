@@ -4,8 +4,8 @@
 #include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/plan/ir/purpose.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/tune/search.hpp>
 #include <vector>
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <optional>
 #include <ostrakon/plan/ir/pipeline_schedule.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
-#include <ostrakon/plan/pipeline/stages.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/pipeline/stages.hpp>
+#include <ostrakon/plan/stage_plans.hpp>
 
 namespace ostrakon::tune {
 namespace {
@@ -19,7 +19,7 @@ using Division = std::vector<UnitRange>;
 /// phase reads, as if all were sent at the faster of two rates.
 double waiting_seconds(const UnitDescription& unit, const Phases& phases, const Rates& rates) {
   std::int64_t bytes = 0;
-  for (std::size_t p = 0; unit.parts > 1 && p + 1 < phases.size(); ++p) {
+  for (std::size_t p = 0; unit.expert_ranks > 1 && p + 1 < phases.size(); ++p) {
     const std::optional<Exchange>& sent = phases[p].then;
     if (!sent || sent->empty_if_even || sent->span.ranks < 2) continue;
     const std::vector<int>& reads = phases[p + 1].reads;

@@ -101,7 +101,7 @@ os::CheckpointOptions checkpoint_options() {
   os::Checkpoints checkpoints(checkpoint_options(), mesh, trainer, samples);
   try {
     checkpoints.finish_after([&] { trainer.step(samples, 1); });
-  } catch (const os::AgreedError&) {
+  } catch (const os::CollectiveError&) {
     return 1;
   }
   return 0;

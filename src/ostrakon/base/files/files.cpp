@@ -82,7 +82,7 @@ void rename_file(const std::string& from, const std::string& to) {
   sync_folder(parent_folder(to));
 }
 
-void get_errors_for_file_sizes() { std::signal(SIGXFSZ, SIG_IGN); }
+void ignore_sigxfsz() { std::signal(SIGXFSZ, SIG_IGN); }
 
 std::int64_t free_bytes(const std::string& path) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
@@ -94,16 +94,16 @@ std::int64_t free_bytes(const std::string& path) {
   return static_cast<std::int64_t>(blocks * size);
 }
 
-// --- TransferBuffer ------------------------------------------------------------------------------
+// --- DirectIoBuffer ------------------------------------------------------------------------------
 
-TransferBuffer::TransferBuffer(std::int64_t bytes)
+DirectIoBuffer::DirectIoBuffer(std::int64_t bytes)
     : data_(static_cast<char*>(std::aligned_alloc(static_cast<std::size_t>(alignment),
                                                   static_cast<std::size_t>(round_up(bytes))))),
       bytes_(round_up(bytes)) {
   if (!data_) throw std::bad_alloc();
 }
 
-void TransferBuffer::Free::operator()(char* data) const { std::free(data); }
+void DirectIoBuffer::Free::operator()(char* data) const { std::free(data); }
 
 // --- PlainFile -----------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ bool PlainFile::ends_at(std::int64_t bytes) const {
 /// is on.
 bool PlainFile::go_direct(std::int64_t offset, std::int64_t bytes, const void* data) const {
   const auto is_aligned = [](std::int64_t number) {
-    return number % TransferBuffer::alignment == 0;
+    return number % DirectIoBuffer::alignment == 0;
   };
   const bool can = wants_direct_ && is_aligned(offset) && is_aligned(bytes) &&
                    is_aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data)));
@@ -191,9 +191,9 @@ std::int64_t PlainFile::read_up_to(std::int64_t offset, std::int64_t bytes, void
 }
 
 const char* PlainFile::read_aligned(std::int64_t offset, std::int64_t bytes,
-                                    const TransferBuffer& buffer) const {
-  const std::int64_t begin = TransferBuffer::round_down(offset);
-  const std::int64_t end = TransferBuffer::round_up(offset + bytes);
+                                    const DirectIoBuffer& buffer) const {
+  const std::int64_t begin = DirectIoBuffer::round_down(offset);
+  const std::int64_t end = DirectIoBuffer::round_up(offset + bytes);
   if (end - begin > buffer.bytes()) throw std::logic_error("a transfer buffer is too small");
   // The range is not extended beyond the end of the file.
   const bool has_all = end <= size();

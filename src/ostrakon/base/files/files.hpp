@@ -28,18 +28,18 @@ void rename_file(const std::string& from, const std::string& to);
 
 /// Makes writes beyond the process' file size limit (ulimit -f) ordinary errors; they would end the
 /// process by SIGXFSZ. Programs call it first in main.
-void get_errors_for_file_sizes();
+void ignore_sigxfsz();
 
 /// Free bytes of the file system that a path is on; the largest int64 if the system doesn't tell.
 std::int64_t free_bytes(const std::string& path);
 
 /// A buffer for direct I/O: it begins at a multiple of `alignment`, and file offsets and byte
 /// counts should be such multiples, too.
-class TransferBuffer {
+class DirectIoBuffer {
  public:
   static constexpr std::int64_t alignment = 4096;
 
-  explicit TransferBuffer(std::int64_t bytes);
+  explicit DirectIoBuffer(std::int64_t bytes);
   char* data() const { return data_.get(); }
   std::int64_t bytes() const { return bytes_; }
 
@@ -76,7 +76,7 @@ class PlainFile {
   bool ends_at(std::int64_t bytes) const;
 
   /// Uses direct I/O from now on, where the file system can and offsets, sizes and memory are
-  /// aligned as TransferBuffer says: large transfers are faster, and do not evict others from the
+  /// aligned as DirectIoBuffer says: large transfers are faster, and do not evict others from the
   /// page cache. Only one thread at a time may use the file afterwards.
   void prefer_direct() { wants_direct_ = true; }
   /// Reads exactly `bytes` bytes, in as many system calls as needed; throws if the file ends
@@ -88,7 +88,7 @@ class PlainFile {
   /// for them and twice the alignment: the range is widened to aligned offsets, so that the read
   /// can be direct.
   const char* read_aligned(std::int64_t offset, std::int64_t bytes,
-                           const TransferBuffer& buffer) const;
+                           const DirectIoBuffer& buffer) const;
   void write(std::int64_t offset, std::int64_t bytes, const void* data);
   void resize(std::int64_t bytes);
   /// Asks the system to begin writing these bytes to disk, without waiting.

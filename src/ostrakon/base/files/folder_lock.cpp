@@ -72,7 +72,7 @@ FolderLock::FolderLock(const std::string& folder, FolderLockOptions options)
     const Clock::time_point until = Clock::now() + options_.patience;
     while (attempt(Clock::now() < until) == Attempt::again) wait(milliseconds(20));
     seen_ = Clock::now();
-    remove_remains();
+    remove_stale_files();
   } catch (...) {
     if (descriptor_ >= 0) close(descriptor_);
     throw;
@@ -197,7 +197,7 @@ bool FolderLock::is_gone(const std::string& found, bool kernel_lock, bool& settl
               " s to see whether it still is there"));
   }
   const bool gone =
-      presence == Presence::gone || (presence == Presence::unknown && stands_still(found));
+      presence == Presence::gone || (presence == Presence::unknown && is_unchanged(found));
   if (gone) tell(text(path_, " was left by ", name_of(found), ", which is gone: taken over"));
   return gone;
 }
@@ -212,7 +212,7 @@ void FolderLock::tell_taken(const std::string& found) const {
 }
 
 /// Whether the file stays unchanged for three intervals.
-bool FolderLock::stands_still(const std::string& found) const {
+bool FolderLock::is_unchanged(const std::string& found) const {
   const milliseconds interval = interval_of(found, self_.interval);
   const Clock::time_point end = Clock::now() + 3 * interval;
   while (Clock::now() < end) {
@@ -240,7 +240,7 @@ void FolderLock::replace_file() {
 
 /// Removes files that killed processes left in replace_file(). A recent file may still be in use;
 /// its age is measured by the file server's clock.
-void FolderLock::remove_remains() const {
+void FolderLock::remove_stale_files() const {
   const std::filesystem::path path(path_);
   const std::string begin = path.filename().string() + ".";
   std::error_code none;

@@ -63,11 +63,11 @@ class FolderLock {
   enum class Attempt { taken, again };
   Attempt attempt(bool may_wait);
   bool is_gone(const std::string& found, bool kernel_lock, bool& settles, bool& is_taken) const;
-  bool stands_still(const std::string& found) const;
+  bool is_unchanged(const std::string& found) const;
   void tell_taken(const std::string& found) const;
   void require_taken();
   void replace_file();
-  void remove_remains() const;
+  void remove_stale_files() const;
   void write();
   void write_first(bool made);
   bool look();

@@ -13,8 +13,8 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/files/lfs_pointer.hpp>
+#include <ostrakon/base/format.hpp>
 #include <system_error>
 #include <thread>
 

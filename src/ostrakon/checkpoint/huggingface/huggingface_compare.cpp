@@ -85,7 +85,7 @@ void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
   require_none(lines, text("'", config.name, "' is of a model that Ostrakon does not support"));
 }
 
-std::string taken_on_trust(Family family, const model::DecoderSettings& settings) {
+std::string unverified_settings(Family family, const model::DecoderSettings& settings) {
   std::string words =
       text("no config.json next to the tensors: not checked are model.heads = ", settings.heads,
            ", model.norm_epsilon = ", shown(settings.norm_epsilon));

@@ -57,7 +57,7 @@ void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSet
 void require_computed(const HuggingFaceConfig& config, std::int64_t tokens);
 
 /// Describes in one line the settings of a deck that can't be checked without a config.json.
-std::string taken_on_trust(Family family, const model::DecoderSettings& settings);
+std::string unverified_settings(Family family, const model::DecoderSettings& settings);
 
 /// A model for which a config.json is written.
 struct HuggingFaceModel {

@@ -90,7 +90,7 @@ ComparedKey head_width(std::optional<double> missing = std::nullopt) {
     return static_cast<double>(s.head_width());
   };
   const auto set = [](DecoderSettings& s, double value) {
-    s.own_head_width = static_cast<std::int64_t>(value);
+    s.head_dim = static_cast<std::int64_t>(value);
   };
   return {"head_dim", "model.head_width", Type::whole, missing, width_of, width_of, set};
 }

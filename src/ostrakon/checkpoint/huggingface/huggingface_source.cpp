@@ -94,7 +94,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& path,
 }
 
 std::string HuggingFaceSource::unchecked() const {
-  return config_text_.empty() ? taken_on_trust(family_, settings_) : "";
+  return config_text_.empty() ? unverified_settings(family_, settings_) : "";
 }
 
 std::string HuggingFaceSource::tokenizer() const {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_names.hpp>
-#include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
+#include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <vector>

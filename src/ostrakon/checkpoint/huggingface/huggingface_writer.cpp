@@ -5,8 +5,8 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/print.hpp>
-#include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
 #include <utility>
 
 namespace ostrakon::checkpoint {

@@ -9,9 +9,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
+#include <ostrakon/checkpoint/huggingface/safetensors_header.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
-#include <ostrakon/checkpoint/huggingface/safetensors_header.hpp>
 #include <ostrakon/math/half.hpp>
 #include <utility>
 

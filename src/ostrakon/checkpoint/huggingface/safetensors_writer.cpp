@@ -5,9 +5,9 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
-#include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors_header.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/math/half.hpp>
 #include <utility>
 

@@ -12,9 +12,9 @@
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fast_divide.hpp>
+#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/half_as_bits.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/scratch.hpp>
 #include <type_traits>
@@ -384,10 +384,10 @@ AttentionRows<TileElement<std::remove_const_t<T>>> rows_at(const View<T**>& x, s
 /// Describes the rows to prefetch at these columns of a sequence; empty if they exceed a cache.
 /// `products`: number of products of forward or backward during which they are prefetched.
 template <class E>
-AttentionAhead<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::int64_t rows,
-                           std::int64_t width, std::int64_t products) {
+AttentionPrefetch<E> ahead_of(std::initializer_list<AttentionRows<E>> arrays, std::int64_t rows,
+                              std::int64_t width, std::int64_t products) {
   constexpr std::int64_t most_elements = std::int64_t{1} << 18;
-  AttentionAhead<E> ahead{};
+  AttentionPrefetch<E> ahead{};
   for (const AttentionRows<E>& array : arrays)
     if (array.first != nullptr) ahead.arrays[ahead.count++] = array;
   ahead.width = width;
@@ -416,7 +416,7 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
     const std::int64_t next_row = next_sequence * runs.rows();
     const std::int64_t next_kv = next_head / (shape.heads / shape.kv_heads);
     constexpr std::int64_t products = 22;
-    AttentionAhead<TileElement<T>> ahead =
+    AttentionPrefetch<TileElement<T>> ahead =
         ahead_of({rows_at(q, next_row, next_head * width),
                   rows_at(kv, next_sequence * shape.tokens, next_kv * width),
                   rows_at(kv, next_sequence * shape.tokens, (shape.kv_heads + next_kv) * width),
@@ -489,7 +489,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
     next_dkey = rows_at(arrays.dkv, next_key, next_kv * width);
     next_dvalue = rows_at(arrays.dkv, next_key, next_value);
   }
-  AttentionAhead<TileElement<T>> ahead = ahead_of<TileElement<T>>(
+  AttentionPrefetch<TileElement<T>> ahead = ahead_of<TileElement<T>>(
       {rows_at(arrays.q, next_row, next_column), rows_at(arrays.kv, next_key, next_kv * width),
        rows_at(arrays.kv, next_key, next_value), rows_at(arrays.dout, next_row, next_column),
        next_dq, next_dkey, next_dvalue},

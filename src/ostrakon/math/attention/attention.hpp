@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/kernel_form.hpp>
-#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {

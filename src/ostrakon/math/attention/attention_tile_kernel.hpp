@@ -24,7 +24,7 @@ enum class Reads { along_rows, along_terms };
 template <class I, class T>
 struct AttentionTiles {
   static constexpr bool in_float = sizeof(T) == sizeof(float);
-  using Ahead = AttentionAhead<T>;
+  using Ahead = AttentionPrefetch<T>;
   using Vector = typename I::Vector;
   static constexpr std::int64_t width = I::width;
   static constexpr std::int64_t block = attention_tile;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/attention/attention_tiles.hpp>
 
-#include <ostrakon/math/thread_room.hpp>
+#include <ostrakon/math/thread_scratch.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -27,8 +27,8 @@ const AttentionTileKernels& attention_tiles() {
   return chosen;
 }
 
-std::int64_t attention_room_bytes() { return thread_room_bytes<AttentionRoom>(); }
+std::int64_t attention_room_bytes() { return thread_scratch_bytes_of<AttentionRoom>(); }
 
-float* attention_room() { return static_cast<float*>(thread_room<AttentionRoom>()); }
+float* attention_room() { return static_cast<float*>(thread_scratch<AttentionRoom>()); }
 
 }  // namespace ostrakon::math

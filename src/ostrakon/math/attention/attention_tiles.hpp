@@ -31,7 +31,7 @@ struct AttentionRows {
 /// Rows that are used after the current tiles, such as those of the next head: they are prefetched,
 /// some with each product.
 template <class T>
-struct AttentionAhead {
+struct AttentionPrefetch {
   AttentionRows<T> arrays[7];
   std::int64_t count;  ///< number of arrays
   std::int64_t rows;   ///< rows per array
@@ -45,8 +45,8 @@ template <class T>
 struct AttentionQueryTile {
   std::int64_t begin, end;  ///< positions
   std::int64_t head_width;
-  float scale;               ///< scale of scores
-  AttentionAhead<T>* ahead;  ///< may be null
+  float scale;                  ///< scale of scores
+  AttentionPrefetch<T>* ahead;  ///< may be null
 };
 
 /// Inputs and outputs of forward: `keys` and `values` begin at position 0. Row i of `out`, out_row

@@ -3,9 +3,9 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/sine_cosine.hpp>
 #include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
-#include <ostrakon/math/attention/sine_cosine.hpp>
 #include <type_traits>
 
 namespace ostrakon::math {

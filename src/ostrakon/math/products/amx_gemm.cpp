@@ -9,7 +9,7 @@
 
 #include <ostrakon/math/products/amx_kernel.hpp>
 #include <ostrakon/math/products/parallel_product.hpp>
-#include <ostrakon/math/thread_room.hpp>
+#include <ostrakon/math/thread_scratch.hpp>
 
 namespace ostrakon::math {
 namespace {
@@ -45,7 +45,7 @@ void multiply(const OrderedProduct& product, const bf16* a, const bf16* b, C* c)
       product, a, b, c,
       [](const OrderedProduct& part, const bf16* a_part, const bf16* b_part, C* c_part) {
         amx_multiply(part, bits_of(a_part), bits_of(b_part), bits_of(c_part),
-                     thread_room<AmxRoom>());
+                     thread_scratch<AmxRoom>());
       });
 }
 
@@ -56,7 +56,7 @@ bool has_amx() {
   return has;
 }
 
-std::int64_t amx_gemm_room() { return thread_room_bytes<AmxRoom>(); }
+std::int64_t amx_gemm_room() { return thread_scratch_bytes_of<AmxRoom>(); }
 
 void amx_gemm(const OrderedProduct& product, const bf16* a, const bf16* b, float* c) {
   multiply(product, a, b, c);

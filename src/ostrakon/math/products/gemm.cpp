@@ -6,13 +6,13 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/device/memory.hpp>
-#include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
@@ -334,7 +334,7 @@ template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& extents,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c, Varies varies) {
-  // On the made-up device the host's products run as kernels.
+  // On the fake device the host's products run as kernels.
   launch(
       exec,
       [=](const KernelSpace&) {
@@ -448,7 +448,7 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
 /// each number of terms, so only few are used.
 template <class T>
 std::int64_t terms_at_once(std::int64_t terms) {
-  if (!is_16bit<T> || products_on_device || parts_have_bits_of_whole<T>()) return terms;
+  if (!is_16bit<T> || products_on_device || is_partition_invariant<T>()) return terms;
   std::int64_t power = product_chunk;
   while (power > terms && power > 1) power /= 2;
   return std::min(power, terms);
@@ -519,7 +519,7 @@ void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute
 template <class T>
 void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
                  View<T**> c, View<T*> workspace, std::int64_t at_once) {
-  if (at_once == 0 || parts_have_bits_of_whole<T>())
+  if (at_once == 0 || is_partition_invariant<T>())
     return multiply<T, T>(exec, Transpose::no, transpose_b, 1, Batch<const T>(a), Batch<const T>(b),
                           0, Batch<T>(c), Varies::rows);
   const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
@@ -555,7 +555,7 @@ const char* gemm_kernel() {
 }
 
 template <class T>
-bool parts_have_bits_of_whole() {
+bool is_partition_invariant() {
   if (products_on_device || std::is_same<T, double>::value) return false;
   if constexpr (is_16bit<T>) return half_products<T>() != HalfProducts::onednn;
   return true;
@@ -592,7 +592,7 @@ const char* gemm_kernel_16bit() {
   return both.c_str();
 }
 
-std::int64_t room_bytes_of_a_thread() {
+std::int64_t thread_scratch_bytes() {
 #if OSTRAKON_ON_DEVICE
   return 0;
 #else
@@ -658,10 +658,10 @@ OSTRAKON_INSTANTIATE(bf16)
 OSTRAKON_INSTANTIATE(fp16)
 #undef OSTRAKON_INSTANTIATE
 
-template bool parts_have_bits_of_whole<float>();
-template bool parts_have_bits_of_whole<double>();
-template bool parts_have_bits_of_whole<bf16>();
-template bool parts_have_bits_of_whole<fp16>();
+template bool is_partition_invariant<float>();
+template bool is_partition_invariant<double>();
+template bool is_partition_invariant<bf16>();
+template bool is_partition_invariant<fp16>();
 
 template HalfProducts half_products<bf16>();
 template HalfProducts half_products<fp16>();

@@ -147,7 +147,7 @@ constexpr std::int64_t gemm_by_row_workspace(std::int64_t k, std::int64_t n,
 }
 
 /// C = A op(B) for A (m, k) and C (m, n), overwritten, where the bits of a row do not depend on the
-/// number of rows. Unless parts_have_bits_of_whole(), a library may choose 16-bit kernels by the
+/// number of rows. Unless is_partition_invariant(), a library may choose 16-bit kernels by the
 /// number of rows: then `at_once` rows are multiplied at a time, the last ones padded with zeros,
 /// so that all products have one shape. In double and on a device the bits may depend on the number
 /// of rows.
@@ -166,7 +166,7 @@ const char* gemm_kernel();
 /// Whether rows and columns of a product of T have the same bits when they are computed alone: true
 /// for ordered_gemm() and amx_gemm(), not for libraries.
 template <class T>
-bool parts_have_bits_of_whole();
+bool is_partition_invariant();
 
 /// How the host multiplies matrices of bf16 or fp16.
 enum class HalfProducts { amx, onednn, in_float };
@@ -180,12 +180,13 @@ const char* gemm_kernel_16bit();
 const char* gemm_kernel_16bit(DType dtype);
 
 /// Bytes of workspace that kernels of the host keep per thread, outside of plans. 0 on a device.
-std::int64_t room_bytes_of_a_thread();
+std::int64_t thread_scratch_bytes();
 /// Threads of this rank for kernels and products, as set by set_gemm_threads().
 int kernel_threads();
 
 /// Sets the number of threads in products that the calling thread starts. In 16 bits and in double
-/// the bits of a product may depend on it, so all ranks set the same number: see trainer/threads.hpp.
+/// the bits of a product may depend on it, so all ranks set the same number: see
+/// trainer/threads.hpp.
 void set_gemm_threads(int threads);
 
 }  // namespace ostrakon::math

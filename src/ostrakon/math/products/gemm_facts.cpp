@@ -189,14 +189,14 @@ std::string gemm_digest(DType dtype) {
   return sum.hex();
 }
 
-bool rows_have_bits_of_whole(DType dtype) {
+bool is_row_partition_invariant(DType dtype) {
   switch (dtype) {
     case DType::fp32:
-      return parts_have_bits_of_whole<float>();
+      return is_partition_invariant<float>();
     case DType::bf16:
-      return parts_have_bits_of_whole<bf16>();
+      return is_partition_invariant<bf16>();
     case DType::fp16:
-      return parts_have_bits_of_whole<fp16>();
+      return is_partition_invariant<fp16>();
   }
   return false;
 }

@@ -13,7 +13,7 @@ Facts gemm_facts(DType dtype);
 
 /// Whether rows of a product of `dtype` have the same bits when they are computed alone, in this
 /// process.
-bool rows_have_bits_of_whole(DType dtype);
+bool is_row_partition_invariant(DType dtype);
 
 /// Returns XXH3 (64 bits) of a few products of fixed random matrices of `dtype`, as 16 hexadecimal
 /// digits. Takes milliseconds.

@@ -3,8 +3,8 @@
 
 #include <ostrakon/math/products/half_as_bits.hpp>
 #include <ostrakon/math/products/parallel_product.hpp>
-#include <ostrakon/math/thread_room.hpp>
 #include <ostrakon/math/products/tile_kernels.hpp>
+#include <ostrakon/math/thread_scratch.hpp>
 
 #if defined(OSTRAKON_X86_TILES)
 #include <cpuid.h>
@@ -51,7 +51,7 @@ void multiply(const OrderedProduct& product, const T* a, const T* b, C* c,
       product, a, b, c,
       [kernel](const OrderedProduct& part, const T* a_part, const T* b_part, C* c_part) {
         kernel(part, a_part, b_part, c_part,
-               static_cast<float*>(thread_room<TileRoom<sizeof(C) != sizeof(float)>>()));
+               static_cast<float*>(thread_scratch<TileRoom<sizeof(C) != sizeof(float)>>()));
       });
 }
 
@@ -79,7 +79,7 @@ void ordered_gemm(const OrderedProduct& product, const fp16* a, const fp16* b, f
 }
 
 std::int64_t ordered_gemm_room() {
-  return thread_room_bytes<TileRoom<false>>() + thread_room_bytes<TileRoom<true>>();
+  return thread_scratch_bytes_of<TileRoom<false>>() + thread_scratch_bytes_of<TileRoom<true>>();
 }
 
 const char* ordered_gemm_kernel() { return kernels().name; }

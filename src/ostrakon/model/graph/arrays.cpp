@@ -56,7 +56,7 @@ class ArrayFinder {
     for (int v = 0; v < static_cast<int>(l_.graph.values.size()); ++v) set_home(v);
     for (ValueArray& array : arrays_.all)
       if (array.home == Home::workspace && array.is_for_exchange && array.last > array.first)
-        array.home = Home::handed;
+        array.home = Home::send_buffer;
     if (l_.graph.setting.is_loss) use_gradient();
     return std::move(arrays_);
   }
@@ -131,7 +131,7 @@ class ArrayFinder {
     const int of = at(arrays_.of, v);
     if (of < 0 || l_.value(v).is_in_whole) return;
     ValueArray& array = at(arrays_.all, of);
-    if (exchanged_.count(v) > 0) array.home = Home::exchanged;
+    if (exchanged_.count(v) > 0) array.home = Home::recv_buffer;
     if (l_.kept.count(v) > 0) array.home = Home::saved;
     if (v == l_.graph.input) array.home = Home::input;
     if (l_.gradient_aliases.count(v) > 0) array.home = Home::gradient;

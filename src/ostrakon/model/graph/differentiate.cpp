@@ -49,7 +49,7 @@ class Differentiation {
     const bool is_number = gradient.element == Element::number;
     if (is_number && value.part_distribution == Distribution::replicated) {
       gradient.part_distribution = Distribution::partial;
-      if (l_.graph.setting.parts > 1) gradient.element = Element::sum;
+      if (l_.graph.setting.context_ranks > 1) gradient.element = Element::sum;
     }
     if (l_.graph.setting.pieces > 1) {
       if (value.tensor_distribution == Distribution::replicated)

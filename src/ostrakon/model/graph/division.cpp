@@ -19,7 +19,7 @@ std::string names_of(const Graph& graph, const std::vector<int>& values) {
 
 plan::Span span_of(const Graph& graph, plan::Axis axis) {
   const Setting& s = graph.setting;
-  return {axis, static_cast<int>(axis == plan::Axis::tensor ? s.tensor_ranks : s.parts)};
+  return {axis, static_cast<int>(axis == plan::Axis::tensor ? s.tensor_ranks : s.context_ranks)};
 }
 
 /// Gathers `own`, as `whole`, and sums their gradients over ranks.
@@ -104,7 +104,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
     }
     return own;
   }
-  if (graph.setting.parts == 1) return own;
+  if (graph.setting.context_ranks == 1) return own;
   std::vector<int> rest;
   for (int v : own)
     if (whole_.count(v) == 0 && !contains(rest, v)) rest.push_back(v);
@@ -112,7 +112,7 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
     const std::vector<int> whole = graph.add_like(rest, "all ");
     for (std::size_t i = 0; i < rest.size(); ++i) {
       Value& value = graph.value(whole[i]);
-      value.rows *= graph.setting.parts;
+      value.rows *= graph.setting.context_ranks;
       value.part_distribution = Distribution::replicated;
       value.has_interleaved_pieces = value.pieces > 1;
       value.keep = Keep::never;

@@ -4,12 +4,12 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
+#include <ostrakon/model/moe_dispatch_layout.hpp>
 
 namespace ostrakon::model::graph {
 namespace {
@@ -200,7 +200,8 @@ std::vector<int> those_that_exist(std::vector<int> values) {
 /// What such experts as are a unit of their own have handed back, which a call reads as value i. It
 /// has another size than what went.
 template <class T>
-ExpertBorder::Gradients<T> handed_back(const Arguments& a, const ExpertBorder& border, int i) {
+MoeDispatchLayout::Gradients<T> handed_back(const Arguments& a, const MoeDispatchLayout& border,
+                                            int i) {
   const Place& place = a.place_read(i);
   const std::int64_t bytes = border.gradients_in<T>({}).bytes;
   return border.gradients_in<T>(
@@ -220,7 +221,7 @@ int Operations<T>::add_bytes(const std::string& name, std::int64_t bytes) {
 }
 
 template <class T>
-Operation Operations<T>::route(int x, const std::string& name, const ExpertBorder* border,
+Operation Operations<T>::route(int x, const std::string& name, const MoeDispatchLayout* border,
                                Experts& experts) {
   const math::Router router = experts.router;
   const std::int64_t width = columns_of(x), count = router.experts;
@@ -266,7 +267,7 @@ Operation Operations<T>::route(int x, const std::string& name, const ExpertBorde
   // of experts.dx and what else x is taken by.
   const int dlogits = add_for(x, "d " + name + ".logits", count, Keep::never, Element::sum);
   experts.dx = add_for(x, "d " + name + ".x", width, Keep::never, Element::sum);
-  std::optional<ExpertBorder> apart;
+  std::optional<MoeDispatchLayout> apart;
   if (border != nullptr) {
     apart = *border;
     experts.border = add_bytes("to experts", border->rows_in<T>({}).bytes);
@@ -295,8 +296,8 @@ Operation Operations<T>::route(int x, const std::string& name, const ExpertBorde
   if (has_balance) balance.gradients = {weights.back()};
   balance.scratch = {bytes_of<Compute>(math::excess_workspace(router, all.leaves))};
   balance.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::count_excess<Compute>(exec, router, all.leaves, routes_read<T>(a, all, all.rows, 0),
-                                a.gradient<Compute>(0), a.scratch<Compute>(0));
+    math::load_imbalance<Compute>(exec, router, all.leaves, routes_read<T>(a, all, all.rows, 0),
+                                  a.gradient<Compute>(0), a.scratch<Compute>(0));
   });
   Call input = product({"d " + name, {dlogits}, {experts.dx}, {weights.front()}}, x, width, count);
   input.scratch = {wide_weight};
@@ -434,7 +435,7 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
 // ---- experts that are a unit of their own -------------------------------------------------------
 
 template <class T>
-int Operations<T>::route_apart(int of, const std::string& name, const ExpertBorder& border,
+int Operations<T>::route_apart(int of, const std::string& name, const MoeDispatchLayout& border,
                                Experts& experts) {
   const int x = rows_of_rank(of);
   Operation operation = route(x, name, &border, experts);
@@ -452,7 +453,7 @@ int Operations<T>::route_apart(int of, const std::string& name, const ExpertBord
 
 template <class T>
 std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto, int shared, int x,
-                                                const ExpertBorder& border) {
+                                                const MoeDispatchLayout& border) {
   const Experts all = experts;
   const int y = add_for(onto, "y", columns_of(onto));
   const std::vector<int> residuals = those_that_exist({onto, shared});
@@ -479,13 +480,14 @@ std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto
   return {y, all.border};
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template int Operations<T>::dispatch(int, const std::string&, Experts&);                         \
-  template int Operations<T>::expert_linear(const Experts&, int, const std::string&);              \
-  template int Operations<T>::combine(const Experts&, int, int, int, const std::string&);          \
-  template int Operations<T>::route_apart(int, const std::string&, const ExpertBorder&, Experts&); \
-  template std::vector<int> Operations<T>::hand_to_experts(const Experts&, int, int, int,          \
-                                                           const ExpertBorder&);
+#define OSTRAKON_INSTANTIATE(T)                                                              \
+  template int Operations<T>::dispatch(int, const std::string&, Experts&);                   \
+  template int Operations<T>::expert_linear(const Experts&, int, const std::string&);        \
+  template int Operations<T>::combine(const Experts&, int, int, int, const std::string&);    \
+  template int Operations<T>::route_apart(int, const std::string&, const MoeDispatchLayout&, \
+                                          Experts&);                                         \
+  template std::vector<int> Operations<T>::hand_to_experts(const Experts&, int, int, int,    \
+                                                           const MoeDispatchLayout&);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

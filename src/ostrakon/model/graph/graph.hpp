@@ -169,7 +169,7 @@ struct Setting {
   std::int64_t number_bytes = 4;
   std::int64_t sum_bytes = 4;
   bool drops_norms = false, drops_attention = false, drops_mlp = false;  ///< model::Recompute
-  std::int64_t parts = 1;  ///< ranks that have a part of each sequence
+  std::int64_t context_ranks = 1;  ///< ranks that have a part of each sequence
   /// Pieces of heads, columns and words, of which tensor ranks have equally many; between products
   /// they have some rows each. 1: nothing is divided.
   std::int64_t pieces = 1;

@@ -24,10 +24,10 @@ struct Buffers {
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
   bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
   View<const std::int32_t*> tokens, targets;
-  View<const std::byte*> batch;  ///< UnitBuffers::batch
-  std::int64_t part = 0;         ///< UnitBuffers::part
-  std::int64_t tensor_rank = 0;  ///< UnitBuffers::tensor_rank
-  View<std::int64_t*> counts;    ///< UnitBuffers::counts
+  View<const std::byte*> batch;   ///< UnitBuffers::batch
+  std::int64_t context_rank = 0;  ///< UnitBuffers::context_rank
+  std::int64_t tensor_rank = 0;   ///< UnitBuffers::tensor_rank
+  View<std::int64_t*> counts;     ///< UnitBuffers::counts
   double loss_scale = 1.0;
   /// What kernels of the phase have copied to the host: offsets, by the value that has them.
   std::shared_ptr<std::map<int, math::OffsetsOnHost>> on_host =
@@ -57,7 +57,7 @@ class Arguments {
       : call_(call), program_(program), buffers_(buffers), turn_(turn), decodes_(decodes) {}
 
   RowRange rows() const { return turn_.rows; }
-  std::int64_t part() const { return buffers_.part; }
+  std::int64_t context_rank() const { return buffers_.context_rank; }
   /// The piece that is computed, of those of all tensor ranks: of a call that takes all of this
   /// rank's, the first one.
   std::int64_t piece() const { return buffers_.tensor_rank * program_.own_pieces + turn_.piece; }

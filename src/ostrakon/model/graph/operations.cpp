@@ -5,11 +5,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
-#include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/run_of_rows.hpp>
@@ -160,7 +160,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.drops_norms = recompute.norms;
   setting.drops_attention = recompute.attention;
   setting.drops_mlp = recompute.mlp;
-  setting.parts = leaf.parts;
+  setting.context_ranks = leaf.context_ranks;
   setting.pieces = leaf.tensor_pieces();
   setting.tensor_ranks = leaf.tensor_ranks;
   setting.chunks = leaf.tensor_chunks;
@@ -606,8 +606,8 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
     math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_forward<T>(exec, shape, {leaf.sequence(), a.part()}, a.read<T>(0), kv, out,
-                               log_sum_exp, a.scratch<T>(0));
+    math::attention_forward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
+                               out, log_sum_exp, a.scratch<T>(0));
   });
 
   Call backward{
@@ -628,7 +628,7 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
     const View<Compute**> dkv = a.scratch<Compute>(2).matrix(all_rows, kv_width);
     math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_backward<T>(exec, shape, {leaf.sequence(), a.part()}, a.read<T>(0), kv,
+    math::attention_backward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
                                 a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv,
                                 a.scratch<T>(0));
     if (a.place_written(1).element == Element::sum)

@@ -8,8 +8,8 @@
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/model/expert_border.hpp>
 #include <ostrakon/model/graph/division.hpp>
+#include <ostrakon/model/moe_dispatch_layout.hpp>
 #include <string>
 #include <vector>
 
@@ -84,7 +84,8 @@ class Operations {
   // mlp_e(n)). Rows are copied, sorted by expert, and each expert multiplies its run of copies: no
   // row is dropped, and the size of every array follows from the shape of the leaf. A row's result
   // depends on no other row, and an expert's gradient of a leaf on none outside of the leaf; see
-  // math/products/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are Experts::name + ".experts.3"
+  // math/products/gemm.hpp (gemm_by_row) for the exceptions. Experts' MLPs are Experts::name +
+  // ".experts.3"
   // + `layer`.
 
   /// Routes rows of x by x W^T, in compute_t<T> like all that follows from it up to the weights;
@@ -97,10 +98,11 @@ class Operations {
   int combine(const Experts& experts, int onto, int shared, int x, const std::string& layer);
   /// dispatch() for experts that are a unit of their own, which copy rows themselves: returns x as
   /// the router takes it.
-  int route_apart(int x, const std::string& name, const ExpertBorder& border, Experts& experts);
-  /// What is handed to such a unit: onto, and what it takes besides, see ExpertBorder.
+  int route_apart(int x, const std::string& name, const MoeDispatchLayout& border,
+                  Experts& experts);
+  /// What is handed to such a unit: onto, and what it takes besides, see MoeDispatchLayout.
   std::vector<int> hand_to_experts(const Experts& experts, int onto, int shared, int x,
-                                   const ExpertBorder& border);
+                                   const MoeDispatchLayout& border);
 
   /// token.weight (words, width) [token], and with learned positions + position.weight[position]:
   /// (rows, width).
@@ -166,7 +168,8 @@ class Operations {
                         std::int64_t outputs, int halves) const;
   int add_bytes(const std::string& name, std::int64_t bytes);
   /// `border`: where experts are a unit of their own.
-  Operation route(int x, const std::string& name, const ExpertBorder* border, Experts& experts);
+  Operation route(int x, const std::string& name, const MoeDispatchLayout* border,
+                  Experts& experts);
   /// x W^T of columns of x, a sum over pieces and ranks.
   int sum_of_product(int x, const std::string& name, std::int64_t outputs);
   /// A sum as numbers: sum, rounded, + bias; or onto + (sum + bias), rounded once. Which weight the

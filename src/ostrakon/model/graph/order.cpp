@@ -116,7 +116,7 @@ class EarlyExchanges {
     while (product > j && calls_[product].flops == 0.0) --product;
     return any_of(calls_[j].reads, [&](int v) {
       const ValueArray& array = arrays_.array_of(v);
-      const bool is_in_buffer = array.home == Home::exchanged ||
+      const bool is_in_buffer = array.home == Home::recv_buffer ||
                                 (array.home == Home::workspace && arrays_.find_dead(array) < 0);
       if (!is_in_buffer) return false;
       for (std::size_t k = product; k < calls_.size(); ++k)

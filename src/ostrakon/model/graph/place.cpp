@@ -250,7 +250,7 @@ class Placement {
   void place_crossing() {
     std::vector<ValueArray*> in_order;
     for (ValueArray& array : arrays_.all) {
-      if (array.home == Home::handed && phase_of(array.first) != phase_of(array.last))
+      if (array.home == Home::send_buffer && phase_of(array.first) != phase_of(array.last))
         array.home = Home::workspace;
       if (crosses(array, call_phases_)) in_order.push_back(&array);
     }
@@ -341,7 +341,7 @@ class Placement {
       if (!at(placed_, i).saves && calls_[i].exchange)
         for (int v : calls_[i].reads) {
           ValueArray& array = at(arrays_.all, at(arrays_.of, v));
-          if (array.home == Home::handed && at(placed_, array.first).saves)
+          if (array.home == Home::send_buffer && at(placed_, array.first).saves)
             put(first_of_loop(array.first), last_of_loop(array.last), array.spare, array.bytes);
         }
   }
@@ -395,9 +395,9 @@ class Placement {
       place.run_stride = ranks > 1 ? own * s.chunks : 0;
       if (!value.has_interleaved_pieces) place.piece_stride *= s.chunks;
     }
-    if (array.home == Home::exchanged && !is_written) {
+    if (array.home == Home::recv_buffer && !is_written) {
       const std::vector<int>& reads = at(phases_, phase_of(call)).reads;
-      if (reads.size() > 1 && reads[1] == exchanged_.at(v)) place.home = Home::second_exchanged;
+      if (reads.size() > 1 && reads[1] == exchanged_.at(v)) place.home = Home::second_recv_buffer;
     }
     return place;
   }

@@ -135,8 +135,8 @@ class PlaceCheck {
       if (p == 0 || !list[p - 1].keeps_workspace) ++workspaces_;
       bytes_[{Home::workspace, is_forward, workspaces_}] = plan::workspace_bytes(list, number);
       if (list[p].then) {
-        bytes_[{Home::handed, is_forward, number}] = list[p].then->bytes_in();
-        bytes_[{Home::exchanged, is_forward, number}] = list[p].then->bytes_out();
+        bytes_[{Home::send_buffer, is_forward, number}] = list[p].then->bytes_in();
+        bytes_[{Home::recv_buffer, is_forward, number}] = list[p].then->bytes_out();
       }
       const std::vector<PlacedCall>& calls = phases[p];
       for (std::size_t i = 0, end = 0; i < calls.size(); i = end) {
@@ -177,12 +177,12 @@ class PlaceCheck {
     switch (place.home) {
       case Home::workspace:
         return {Home::workspace, is_forward, step().workspace};
-      case Home::handed:
-        return {Home::handed, is_forward, step().phase};
-      case Home::exchanged:
-        return {Home::exchanged, is_forward, is_written ? step().phase : step().reads->at(0)};
-      case Home::second_exchanged:
-        return {Home::exchanged, is_forward, step().reads->at(1)};
+      case Home::send_buffer:
+        return {Home::send_buffer, is_forward, step().phase};
+      case Home::recv_buffer:
+        return {Home::recv_buffer, is_forward, is_written ? step().phase : step().reads->at(0)};
+      case Home::second_recv_buffer:
+        return {Home::recv_buffer, is_forward, step().reads->at(1)};
       default:
         return {place.home, true, 0};
     }

@@ -19,7 +19,7 @@ void for_each_run(const LeafShape& leaf, const Arguments& a, std::int64_t rows, 
   const math::SequenceParts sequence = leaf.sequence();
   for (std::int64_t s = 0; s < leaf.batch; ++s)
     for (std::int64_t r = 0; r < sequence.runs(); ++r) {
-      const math::TokenRun run = sequence.run(a.part(), r);
+      const math::TokenRun run = sequence.run(a.context_rank(), r);
       const std::int64_t first = s * leaf.part_tokens() + run.row;
       body(RunOfRows{first, first + run.count, run.count, run.position});
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph/run_of_rows.hpp>
@@ -89,7 +89,7 @@ void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& 
     // A position of a sequence is in one of its pieces: the tree is over sequences.
     const math::SequenceParts sequence = leaf.sequence();
     for (std::int64_t r = 0; r < sequence.runs(); ++r) {
-      const math::TokenRun run = sequence.run(a.part(), r);
+      const math::TokenRun run = sequence.run(a.context_rank(), r);
       math::embedding_positions_backward<T>(
           exec, columns, leaf.batch, run.row,
           table.row_range(run.position, run.position + run.count));

@@ -19,7 +19,7 @@ struct WholeMatrix {
 };
 
 /// Capacity of the dispatch of tokens to experts on other ranks: in rounds of `rows` at most.
-struct ExpertRoom {
+struct ExpertCapacity {
   std::int64_t ranks = 1;           ///< how many neighbours in a shard group share the experts
   std::int64_t rows = 0;            ///< rows from each rank to each other one in a round; 0: no
                                     ///< dispatch
@@ -61,8 +61,8 @@ struct UnitDescription {
   /// step's sums, after those of the units before. There is a group for each layer of experts: the
   /// assignments to each expert. Empty: the unit counts nothing.
   std::vector<std::int64_t> counts;
-  /// After `counts`, the unit counts how often each of `room.most_rounds` rounds was needed.
-  ExpertRoom room;
+  /// After `counts`, the unit counts how often each of `capacity.most_rounds` rounds was needed.
+  ExpertCapacity capacity;
   bool recomputes = false;  ///< whether a recompute, a forward that writes `saved` and no output,
                             ///< has anything to do
   /// Whether forward or backward reads the batch. A stage without such units loads none.
@@ -73,9 +73,9 @@ struct UnitDescription {
   /// which no other of them computes with (experts). They exchange activations, and their backward
   /// leaves gradients that are summed over the leaves of all of them. With tensor ranks the flat
   /// parameter is divided over these first, then into the parts.
-  int parts = 1;
+  int expert_ranks = 1;
   /// Whether each tensor rank has a piece of every matrix; otherwise it has some of the matrices
-  /// (experts), and with `parts` a part of these.
+  /// (experts), and with `expert_ranks` a part of these.
   bool cuts_matrices = true;
   /// An earlier unit whose parameters this one computes with besides its own (tied weights), or -1.
   int tied_to = -1;
@@ -87,10 +87,10 @@ struct UnitDescription {
   // make_stages sets the members below, for the units of a stage.
   /// The stage that owns these parameters: this stage has a copy, only for a unit of its own that
   /// is tied to them. -1: they are its own.
-  int borrowed_from = -1;
-  int lent_to = -1;                ///< the stage that has such a copy of this unit's parameters;
-                                   ///< -1: none
-  bool lent_has_gradient = false;  ///< whether that stage has a part of their gradient
+  int tied_source_stage = -1;
+  int tied_replica_stage = -1;  ///< the stage that has such a copy of this unit's parameters;
+                                ///< -1: none
+  bool tied_replica_has_gradient = false;  ///< whether that stage has a part of their gradient
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for the largest matrix
@@ -101,7 +101,7 @@ UnitDescription at_once(UnitDescription unit);
 
 /// The number of counters that a unit's forward adds to.
 inline std::int64_t counted(const UnitDescription& unit) {
-  return std::accumulate(unit.counts.begin(), unit.counts.end(), unit.room.most_rounds);
+  return std::accumulate(unit.counts.begin(), unit.counts.end(), unit.capacity.most_rounds);
 }
 
 /// Neighbouring units of a model: [first, end).

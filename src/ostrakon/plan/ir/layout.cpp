@@ -11,13 +11,14 @@ Spans unit_spans(const Grid& grid, int parts) {
 }
 
 Spans matrix_spans(const Grid& grid, const Layouts& of_unit) {
-  return grid.tensor() > 1 && of_unit.cuts_matrices ? Spans{} : unit_spans(grid, of_unit.parts);
+  return grid.tensor() > 1 && of_unit.cuts_matrices ? Spans{}
+                                                    : unit_spans(grid, of_unit.expert_ranks);
 }
 
 Layouts layouts_of_unit(const Layouts& layouts, const Grid& grid, const UnitDescription& unit) {
-  const int parts = unit.parts;
+  const int parts = unit.expert_ranks;
   Layouts table = layouts;
-  table.parts = parts;
+  table.expert_ranks = parts;
   table.cuts_matrices = unit.cuts_matrices;
   if (parts == 1) return table;
   for (Layout* layout :
@@ -97,11 +98,12 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.tensor_grain = model.tensor_grain;
   layouts.splits_ties = model.splits_ties;
   const bool cuts_narrow_products =
-      policy.sample_ranks > 1 && std::max<std::int64_t>(model.tensor_grain, model.tensor_ranks) > 1;
+      policy.context_ranks > 1 &&
+      std::max<std::int64_t>(model.tensor_grain, model.tensor_ranks) > 1;
   layouts.cuts_16bit_products =
       (model.tensor_chunks > 1 || cuts_narrow_products) && model.element_bytes < model.master_bytes;
   layouts.updates_optimistically =
-      purpose == Purpose::train && policy.updates == Updates::optimistic;
+      purpose == Purpose::train && policy.updates == Updates::speculative;
   layouts.updates_early = policy.early_updates && layouts.update.space == Space::host;
   return layouts;
 }

@@ -50,8 +50,8 @@ struct Layouts {
   bool splits_ties = false;          ///< as in ModelDescription: sums differ from one rank's
   bool cuts_16bit_products = false;  ///< whether products are cut by rows, so that bits depend on
                                      ///< the library
-  int parts = 1;                     ///< UnitDescription::parts of the units that this table is for
-  bool cuts_matrices = true;         ///< UnitDescription::cuts_matrices of these units
+  int expert_ranks = 1;       ///< UnitDescription::expert_ranks of the units that this table is for
+  bool cuts_matrices = true;  ///< UnitDescription::cuts_matrices of these units
   bool updates_early = false;  ///< whether a unit is updated before the sums over the whole step
                                ///< are known
   /// Whether units without whole matrices are updated before these sums are known, and the updates
@@ -62,7 +62,7 @@ struct Layouts {
   /// rounding, and so are sums of a node's ranks: rounded once, they have the same bits with and
   /// without such a level.
   bool rounds(const Span& span) const {
-    return span.axis == Axis::shard && span.stride == parts &&
+    return span.axis == Axis::shard && span.stride == expert_ranks &&
            reduce_element_bytes != gradient.element_bytes;
   }
   std::int64_t reduce_element_bytes_over(const Span& span) const {
@@ -85,7 +85,7 @@ struct Layouts {
 };
 
 /// The spans that flat parameters are divided over while units compute with them. `parts`:
-/// UnitDescription::parts.
+/// UnitDescription::expert_ranks.
 Spans unit_spans(const Grid& grid, int parts = 1);
 
 /// The spans that divide the part of a unit that a rank needs to orthogonalize matrices of which it

@@ -196,12 +196,12 @@ constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
 
 /// When units are updated on the device. It changes no bit of the result.
 enum class Updates {
-  careful,    ///< when the step's sums are known
-  optimistic  ///< earlier, as if these neither clip nor skip; if they do, the update is undone, and
-              ///< repeated as they say
+  after_clip,  ///< when the step's sums are known
+  speculative  ///< earlier, as if these neither clip nor skip; if they do, the update is undone,
+               ///< and repeated as they say
 };
-constexpr Named<Updates> updates_names[] = {{Updates::careful, "careful"},
-                                            {Updates::optimistic, "optimistic"}};
+constexpr Named<Updates> updates_names[] = {{Updates::after_clip, "careful"},
+                                            {Updates::speculative, "optimistic"}};
 constexpr const char* name(Updates updates) { return name_in(updates_names, updates); }
 
 /// Says which ranks are neighbours.
@@ -277,7 +277,8 @@ struct Policy {
   /// Whether the host may begin to update a unit as soon as its gradient is summed, overlapped with
   /// the backward of the units before it. No gradient can be clipped then, nor a step skipped.
   bool early_updates = false;
-  Updates updates = Updates::careful;  ///< optimistic: not if anything is in host memory (offload)
+  Updates updates =
+      Updates::after_clip;  ///< optimistic: not if anything is in host memory (offload)
   /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
   /// written while training continues.
   bool checkpoint_staging = false;
@@ -285,9 +286,9 @@ struct Policy {
                             ///< once
   /// The number of neighbours in a shard group that compute the parts of the same samples, each
   /// part a leaf. They exchange activations, and their gradients are summed first.
-  int sample_ranks = 1;
+  int context_ranks = 1;
   /// The number of neighbours along shard that have some of the experts each
-  /// (UnitDescription::parts), besides tensor ranks. Their gradients are summed first, too.
+  /// (UnitDescription::expert_ranks), besides tensor ranks. Their gradients are summed first, too.
   int expert_ranks = 1;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.

@@ -84,7 +84,7 @@ std::vector<Span> StepPlan::sum_spans() const {
 }
 
 std::vector<SpanSum> StepPlan::span_sums(int unit) const {
-  const int parts = units[static_cast<std::size_t>(unit)].layouts.parts;
+  const int parts = units[static_cast<std::size_t>(unit)].layouts.expert_ranks;
   return plan::span_sums(plan::sum_spans(grid, layouts.accumulation, parts), layouts.sum_grain,
                          parts, layouts.summation);
 }
@@ -128,7 +128,7 @@ int StepPlan::ranks_of_sample() const {
   for (const Action& action : actions)
     // Ranks that share a unit's parts compute samples of their own.
     if (action.kind == Kind::exchange && has_leaves(action.span.axis) &&
-        units[static_cast<std::size_t>(action.unit)].layouts.parts == 1)
+        units[static_cast<std::size_t>(action.unit)].layouts.expert_ranks == 1)
       most = std::max(most, action.span.ranks);
   return most <= layouts.sample_grain ? 1 : most;
 }
@@ -170,7 +170,7 @@ std::uint64_t StepPlan::hash() const {
   for (const FlatParameter& flat : flats)
     hasher.add(flat.unit, flat.trained, flat.elements, flat.padded);
   for (const PlannedUnit& unit : units) {
-    hasher.add(unit.layouts.parts, unit.whole_matrices.size());
+    hasher.add(unit.layouts.expert_ranks, unit.whole_matrices.size());
     for (const WholeMatrix& matrix : unit.whole_matrices)
       hasher.add(matrix.offset, matrix.elements);
   }

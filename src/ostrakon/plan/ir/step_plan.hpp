@@ -50,9 +50,9 @@ enum class Kind : std::uint8_t {
                      ///< it stores
   copy_to_device,    ///< copy between host and device memory: see Action::flats
   copy_to_host,
-  visit,    ///< show a unit's parameters to the caller (export)
-  send,     ///< send a unit's output, or a gradient, to a neighbouring stage
-  receive,  ///< receive an output, or a gradient, from a neighbouring stage
+  export_parameters,  ///< show a unit's parameters to the caller (export)
+  send,               ///< send a unit's output, or a gradient, to a neighbouring stage
+  receive,            ///< receive an output, or a gradient, from a neighbouring stage
   exchange  ///< exchange activations between two phases of a unit's forward, recompute or backward
 };
 constexpr int kinds = static_cast<int>(Kind::exchange) + 1;
@@ -78,7 +78,7 @@ constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
                                       {Kind::gather_updates, "gather_updates"},
                                       {Kind::copy_to_device, "copy_to_device"},
                                       {Kind::copy_to_host, "copy_to_host"},
-                                      {Kind::visit, "visit"},
+                                      {Kind::export_parameters, "visit"},
                                       {Kind::send, "send"},
                                       {Kind::receive, "receive"},
                                       {Kind::exchange, "exchange"}};
@@ -132,15 +132,15 @@ enum class Role : std::uint8_t {
   source,          ///< source of an accumulation or a copy
   target,          ///< target of a copy
   staging,
-  sums,              ///< this rank's sums of the step: on the device, or as copied from there
-  ended,             ///< a buffer that a release ends
-  host_batch,        ///< batch in host memory, as read from files
-  host_sums,         ///< the step's sums on the host, which are added up over ranks
-  handed,            ///< send buffer of an exchange, written by the phase before it
-  exchanged,         ///< result of the first exchange that a phase reads: Phase::reads
-  second_exchanged,  ///< result of the second exchange that a phase reads
-  replaced           ///< values that an update replaces, until it is verified:
-                     ///< StepPlan::replaced_bytes
+  sums,                ///< this rank's sums of the step: on the device, or as copied from there
+  released,            ///< a buffer that a release ends
+  host_batch,          ///< batch in host memory, as read from files
+  host_sums,           ///< the step's sums on the host, which are added up over ranks
+  send_buffer,         ///< send buffer of an exchange, written by the phase before it
+  recv_buffer,         ///< result of the first exchange that a phase reads: Phase::reads
+  second_recv_buffer,  ///< result of the second exchange that a phase reads
+  replaced             ///< values that an update replaces, until it is verified:
+                       ///< StepPlan::replaced_bytes
 };
 constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::parameters, "parameters"},
@@ -162,15 +162,15 @@ constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
                                       {Role::target, "target"},
                                       {Role::staging, "staging"},
                                       {Role::sums, "sums"},
-                                      {Role::ended, "ended"},
+                                      {Role::released, "released"},
                                       {Role::host_batch, "host_batch"},
                                       {Role::host_sums, "host_sums"},
-                                      {Role::handed, "handed"},
-                                      {Role::exchanged, "exchanged"},
-                                      {Role::second_exchanged, "second_exchanged"},
+                                      {Role::send_buffer, "send_buffer"},
+                                      {Role::recv_buffer, "recv_buffer"},
+                                      {Role::second_recv_buffer, "second_recv_buffer"},
                                       {Role::replaced, "replaced"}};
 /// Roles of the results of the exchanges that a phase reads, in the order of Phase::reads.
-constexpr Role exchanged_roles[most_reads] = {Role::exchanged, Role::second_exchanged};
+constexpr Role recv_roles[most_reads] = {Role::recv_buffer, Role::second_recv_buffer};
 constexpr const char* name(Role role) { return name_in(role_names, role); }
 
 enum class Access : std::uint8_t { read, write, read_write };
@@ -298,7 +298,7 @@ struct PlannedUnit {
                                             ///< counted
   Exchanges forward, backward;              ///< exchanges after its phases; empty: none
   Layouts layouts;                          ///< layouts of its flat parameters
-  ExpertRoom room;                          ///< as in UnitDescription
+  ExpertCapacity capacity;                  ///< as in UnitDescription
   int forward_phases = 1, backward_phases = 1;
   int first_of_gradients = 0;                                   ///< as in UnitDescription
   std::vector<int> recompute_phases;                            ///< phases of forward that a
@@ -307,8 +307,8 @@ struct PlannedUnit {
   std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
   bool stays_gathered = false;                      ///< whether parameters stay gathered until
                                                     ///< their last use in the step
-  int borrowed_from = -1, lent_to = -1;             ///< as in UnitDescription
-  bool lent_has_gradient = false;
+  int tied_source_stage = -1, tied_replica_stage = -1;  ///< as in UnitDescription
+  bool tied_replica_has_gradient = false;
   int masters = -1;  ///< master parameters; -1 also where they are borrowed
   int working = -1;  ///< copies to compute with; -1: the masters are used
   int first_moments = -1;

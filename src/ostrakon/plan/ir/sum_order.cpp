@@ -89,7 +89,7 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
 Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
   const bool neighbours_first =
-      std::max(policy.sample_ranks, policy.expert_ranks) > 1 && any_grid.micro_batches() > 1;
+      std::max(policy.context_ranks, policy.expert_ranks) > 1 && any_grid.micro_batches() > 1;
   const Accumulation first = neighbours_first ? Accumulation::shard_each : cheapest(policy);
   Grid grid = any_grid;
   grid.node = 0;  // levels don't matter here
@@ -119,7 +119,7 @@ void require_order(const Policy& policy, const Grid& grid) {
         tensor > 1 ? "parallel.expert / parallel.tensor" : "parallel.expert", " = ", experts,
         ", the leaves whose gradients are summed by one tree; expected as much ", "or more, or 0");
   }
-  const int sharing = policy.sample_ranks;
+  const int sharing = policy.context_ranks;
   if (sharing == 1) return;
   require(sharing > 1 && grid.shard() % sharing == 0, "parallel.context = ", sharing,
           " does not divide the ", grid.shard(), " ranks of a shard group");

@@ -28,8 +28,8 @@ std::array<Axis, 3> sum_order(Accumulation accumulation);
 bool has_leaves(Axis axis);
 
 /// Returns the order as spans of more than one item, inner to outer: neighbouring leaves belong to
-/// neighbouring items of the first. `parts`: UnitDescription::parts, over whose ranks backward has
-/// summed.
+/// neighbouring items of the first. `parts`: UnitDescription::expert_ranks, over whose ranks
+/// backward has summed.
 std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int parts = 1);
 
 /// How gradients are summed over one of these spans.

@@ -107,24 +107,24 @@ class Placed {
  public:
   explicit Placed(const Begins& begins) : begins_(begins) {
     while (leaves_ < begins_.count()) leaves_ *= 2;
-    throughout_.resize(leaves_);
-    ever_.resize(2 * leaves_);
+    always_live_.resize(leaves_);
+    sometimes_live_.resize(2 * leaves_);
   }
 
   /// Returns the lowest offset from `base` on at which the rectangle intersects no placed one.
   std::int64_t lowest_free(const Rectangle& rectangle, std::int64_t base) {
-    in_the_way_.clear();
+    obstacles_.clear();
     visit(
-        rectangle, [&](std::size_t inside) { in_the_way_.push_back(&ever_[inside]); },
-        [&](std::size_t above) { in_the_way_.push_back(&throughout_[above]); });
+        rectangle, [&](std::size_t inside) { obstacles_.push_back(&sometimes_live_[inside]); },
+        [&](std::size_t above) { obstacles_.push_back(&always_live_[above]); });
     // The offset rises until the range is free at all times.
     std::int64_t offset = base;
     std::size_t next = 0;
-    for (std::size_t to_check = in_the_way_.size(); to_check > 0; --to_check) {
+    for (std::size_t to_check = obstacles_.size(); to_check > 0; --to_check) {
       const std::int64_t before = offset;
-      offset = in_the_way_[next]->lowest_free(offset, rectangle.bytes);
-      if (offset != before) to_check = in_the_way_.size();
-      if (++next == in_the_way_.size()) next = 0;
+      offset = obstacles_[next]->lowest_free(offset, rectangle.bytes);
+      if (offset != before) to_check = obstacles_.size();
+      if (++next == obstacles_.size()) next = 0;
     }
     return offset;
   }
@@ -134,10 +134,10 @@ class Placed {
     visit(
         rectangle,
         [&](std::size_t inside) {
-          if (inside < leaves_) take(throughout_[inside]);
-          take(ever_[inside]);
+          if (inside < leaves_) take(always_live_[inside]);
+          take(sometimes_live_[inside]);
         },
-        [&](std::size_t above) { take(ever_[above]); });
+        [&](std::size_t above) { take(sometimes_live_[above]); });
   }
 
  private:
@@ -159,12 +159,12 @@ class Placed {
   }
 
   const Begins& begins_;
-  std::size_t leaves_ = 1;         // at least one per time: a power of two
-  std::vector<Taken> throughout_;  // per inner node of the tree: bytes that are live at all of its
-                                   // times, but not at all of its parent's
-  std::vector<Taken> ever_;        // per node: bytes that are live at some of its times, but not
-                                   // `throughout_` in a node above it
-  std::vector<Taken*> in_the_way_;
+  std::size_t leaves_ = 1;          // at least one per time: a power of two
+  std::vector<Taken> always_live_;  // per inner node of the tree: bytes that are live at all of its
+                                    // times, but not at all of its parent's
+  std::vector<Taken> sometimes_live_;  // per node: bytes that are live at some of its times, but
+                                       // not `always_live_` in a node above it
+  std::vector<Taken*> obstacles_;
 };
 
 /// Places `rectangles` one by one in the given order, each at the lowest offset from `base` where

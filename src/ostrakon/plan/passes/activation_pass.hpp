@@ -2,11 +2,11 @@
 #pragma once
 
 #include <map>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
-#include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
-#include <ostrakon/plan/ir/tasks.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -27,14 +27,14 @@ class ActivationPass {
 
  private:
   /// Host copies of the activations that a unit's backward reads; -1: none.
-  struct UnitAway {
+  struct OffloadedUnit {
     int input = -1;
     int saved = -1;
     bool is_back = false;
   };
   /// Host copies of one micro-batch.
   struct Away {
-    std::vector<UnitAway> units;
+    std::vector<OffloadedUnit> units;
   };
 
   std::vector<int> send_away(int u, Tape& tape, Away& away);

@@ -2,8 +2,8 @@
 #include <ostrakon/plan/passes/builder.hpp>
 
 #include <algorithm>
-#include <ostrakon/plan/timing/traffic.hpp>
 #include <ostrakon/plan/passes/waits.hpp>
+#include <ostrakon/plan/timing/traffic.hpp>
 #include <stdexcept>
 
 namespace ostrakon::plan {
@@ -19,15 +19,15 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     PlannedUnit planned;
     planned.layouts = layouts_of_unit(layouts, grid, unit(u));
     // Padding comes after each part that the unit computes with.
-    const std::int64_t parts = unit_spans(grid, unit(u).parts).parts();
+    const std::int64_t parts = unit_spans(grid, unit(u).expert_ranks).parts();
     const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
     planned.number = unit(u).number >= 0 ? unit(u).number : u;
     planned.tied_to = unit(u).tied_to;
-    planned.borrowed_from = unit(u).borrowed_from;
-    planned.lent_to = unit(u).lent_to;
-    planned.lent_has_gradient = unit(u).lent_has_gradient;
+    planned.tied_source_stage = unit(u).tied_source_stage;
+    planned.tied_replica_stage = unit(u).tied_replica_stage;
+    planned.tied_replica_has_gradient = unit(u).tied_replica_has_gradient;
     planned.name = unit(u).name;
-    planned.room = unit(u).room;
+    planned.capacity = unit(u).capacity;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;
     planned.forward = exchanges(unit(u).forward);
@@ -57,7 +57,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     add(false, unit(u).frozen_elements);
     add(true, unit(u).trained_elements());
     planned.flats.end = static_cast<int>(plan_.flats.size());
-    if (unit(u).borrowed_from < 0) plan_.frozen_count += unit(u).frozen_count;
+    if (unit(u).tied_source_stage < 0) plan_.frozen_count += unit(u).frozen_count;
     plan_.units.push_back(std::move(planned));
     parameter_uses_.push_back(plan::parameter_uses(model, u));
   }
@@ -201,7 +201,7 @@ void Builder::release(int u, const std::vector<int>& buffers) {
   if (buffers.empty()) return;
   Action& action = emit(Kind::release, Stream::compute, u);
   // The end counts as a write, so that it comes after actions that only read.
-  for (int ended : buffers) use(action, Role::ended, ended, Access::read_write);
+  for (int ended : buffers) use(action, Role::released, ended, Access::read_write);
 }
 
 void Builder::release_used(int u, const std::vector<int>& buffers) {

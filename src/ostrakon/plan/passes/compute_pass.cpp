@@ -46,7 +46,7 @@ void ComputePass::on(const Task& task, Tape& tape) {
 
 /// Provides the batch before a micro-batch's first task. The next batch is read while this one is
 /// computed, as soon as there is room for it.
-void ComputePass::bring_batch(const Task& task, Tape& tape) {
+void ComputePass::load_batch(const Task& task, Tape& tape) {
   if (tape.batch < 0 || std::exchange(tape.is_loaded, true)) return;
   if (loaded_ == 0) load();
   builder_.copy_on(Stream::compute, -1, batch_on_host_, tape.batch).micro_batch = task.micro_batch;
@@ -91,7 +91,7 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   const int u = task.unit;
   const UnitDescription& unit = builder_.unit(u);
   // The first unit's gathers are in flight while the batch is read.
-  bring_batch(task, tape);
+  load_batch(task, tape);
   tape.units[u].output =
       builder_.make_buffer("output", u, Category::activations, unit.output_bytes);
   tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);
@@ -110,11 +110,11 @@ void ComputePass::forward(const Task& task, Tape& tape) {
   append_phases(builder_, task, Kind::forward, unit.forward, all_of(unit.forward),
                 "forward workspace", std::cref(use));
   if (builder_.plan().purpose == Purpose::decode && u == builder_.units() - 1)
-    hand_over_logits(tape.units[u].output);
+    copy_logits_to_host(tape.units[u].output);
 }
 
 /// Copies the logits of decoding to where the caller reads them.
-void ComputePass::hand_over_logits(int logits) {
+void ComputePass::copy_logits_to_host(int logits) {
   const int on_host = builder_.make_named("logits on host", Category::activations,
                                           builder_.buffer(logits).bytes, Space::host);
   builder_.make_persistent(on_host);
@@ -127,7 +127,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
   // The last unit has had no forward: its backward computes the loss, too.
   const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
   if (is_last) {
-    bring_batch(task, tape);
+    load_batch(task, tape);
     tape.units[u].output =
         builder_.make_buffer("losses", u, Category::activations, unit.output_bytes);
     tape.units[u].saved = builder_.make_buffer("saved", u, Category::activations, unit.saved_bytes);

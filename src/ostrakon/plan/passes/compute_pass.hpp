@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
-#include <ostrakon/plan/ir/tasks.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -19,10 +19,10 @@ class ComputePass {
   void on(const Task& task, Tape& tape);
 
  private:
-  void bring_batch(const Task& task, Tape& tape);
+  void load_batch(const Task& task, Tape& tape);
   void load();
   void forward(const Task& task, Tape& tape);
-  void hand_over_logits(int logits);
+  void copy_logits_to_host(int logits);
   void backward(const Task& task, Tape& tape);
   void backward_phases(const Task& task, Tape& tape, const std::vector<int>& computed);
   void add_loss(const Task& task, const Tape& tape);

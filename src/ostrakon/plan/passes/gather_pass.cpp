@@ -64,7 +64,8 @@ GatherRules rules_of(const Builder& builder, const Policy& policy, int u) {
   }
   rules.forward_list = find_units(builder, rules.forward_prefetch, "forward_prefetch");
   rules.backward_list = find_units(builder, rules.backward_prefetch, "backward_prefetch");
-  rules.reshard = simplified(rules.reshard, plan.grid.shard(), builder.state(u).layouts.parts);
+  rules.reshard =
+      simplified(rules.reshard, plan.grid.shard(), builder.state(u).layouts.expert_ranks);
   return rules;
 }
 
@@ -135,7 +136,7 @@ void GatherPass::gather(int u) {
   const PlannedUnit& unit = builder_.state(u);
   const Layouts& layouts = unit.layouts;
   const bool is_kept = units_[u].kept >= 0;
-  Moving moving;
+  Redistribution moving;
   moving.on_device = "uploaded";
   moving.converts = !is_kept && layouts.compute.element_bytes != layouts.gathered.element_bytes;
   units_[u].gathered =
@@ -167,7 +168,7 @@ void GatherPass::release(int u, GatherOrder::End end) {
   units_[u].kept = -1;
   if (end == GatherOrder::End::keep_part) {
     const Layouts& layouts = builder_.state(u).layouts;
-    const Span span{Axis::shard, units_[u].parts, layouts.parts};
+    const Span span{Axis::shard, units_[u].parts, layouts.expert_ranks};
     const FlatRange flats = builder_.state(u).flats;
     Spans divided = layouts.gathered.divided;
     divided.push(builder_.plan().grid.levels(span));

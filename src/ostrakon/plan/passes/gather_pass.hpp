@@ -3,10 +3,10 @@
 
 #include <array>
 #include <memory>
-#include <ostrakon/plan/passes/builder.hpp>
-#include <ostrakon/plan/passes/gathers.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
+#include <ostrakon/plan/passes/gathers.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

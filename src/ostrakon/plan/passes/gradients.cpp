@@ -38,7 +38,7 @@ std::vector<History> histories(const StepPlan& plan) {
       History& history = of(use.buffer);
       if (accumulates) history.last_accumulation = a;
       // A release counts as a write only to order it: the buffer's content does not change.
-      if (use.access == Access::read || use.role == Role::ended) continue;
+      if (use.access == Access::read || use.role == Role::released) continue;
       // The update of whole matrices replaces sums by directions.
       if (updates || (from_sum && history.becomes_sum)) continue;
       // A sum that was copied to the device to be added to is copied back.

@@ -78,9 +78,9 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
   action.exchange = exchange.kind;
   action.may_be_empty = exchange.may_be_empty;
   action.empty_if_even = exchange.empty_if_even;
-  builder.use(action, Role::handed, handed, Access::read);
+  builder.use(action, Role::send_buffer, handed, Access::read);
   builder.use(action, Role::staging, staging, Access::write);
-  builder.use(action, Role::exchanged, exchanged, Access::write);
+  builder.use(action, Role::recv_buffer, exchanged, Access::write);
   return {handed, staging, exchanged};
 }
 
@@ -141,8 +141,8 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
     use(action, works_in, {is_first, is_last, writes_output, output_begun});
     output_begun = output_begun || writes_output;
     for (std::size_t r = 0; r < phase.reads.size(); ++r)
-      builder.use(action, exchanged_roles[r], exchanged[phase.reads[r]].buffer, Access::read);
-    builder.use(action, Role::handed, handed, Access::write);
+      builder.use(action, recv_roles[r], exchanged[phase.reads[r]].buffer, Access::read);
+    builder.use(action, Role::send_buffer, handed, Access::write);
     if (is_read) exchanged[p] = append_exchange(builder, task, p, *phase.then, handed);
   }
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 
 namespace ostrakon::plan {
 

@@ -11,7 +11,7 @@ namespace {
 /// `divided`: into `target`, or into a part of it if it will hold more. In place if source and
 /// target are the same.
 void gather(Builder& builder, int u, int source, int target, const Span& span, const Spans& divided,
-            std::int64_t element_bytes, bool converts, const Moving& moving) {
+            std::int64_t element_bytes, bool converts, const Redistribution& moving) {
   const FlatRange flats = builder.buffer(target).flats;
   const bool is_whole = builder.buffer(target).divided == divided;
   Access access = source == target ? Access::read_write : Access::write;
@@ -30,8 +30,8 @@ void gather(Builder& builder, int u, int source, int target, const Span& span, c
 
 }  // namespace
 
-int redistribute(Builder& builder, int u, int source, const Layout& to, const Moving& moving,
-                 std::vector<int>& made, int target) {
+int redistribute(Builder& builder, int u, int source, const Layout& to,
+                 const Redistribution& moving, std::vector<int>& made, int target) {
   const FlatRange flats = builder.buffer(source).flats;
   if (flats.empty()) return source;
   Spans divided = builder.buffer(source).divided;

@@ -7,7 +7,7 @@
 namespace ostrakon::plan {
 
 /// A redistribution of an array, and the names of its intermediate buffers.
-struct Moving {
+struct Redistribution {
   Kind gather = Kind::gather;  ///< kind of the collective
   Role part = Role::shard;     ///< roles in the collective of a rank's part, and of the whole
   Role whole = Role::parameters;
@@ -24,8 +24,8 @@ struct Moving {
 /// into a new buffer for each axis; and copies the result to the memory of `to`. The dtype changes
 /// in the first gather, over one rank if need be. Returns the buffer: `target` where one is given,
 /// `source` where there is nothing to do. All buffers that it makes are appended to `made`.
-int redistribute(Builder& builder, int u, int source, const Layout& to, const Moving& moving,
-                 std::vector<int>& made, int target = -1);
+int redistribute(Builder& builder, int u, int source, const Layout& to,
+                 const Redistribution& moving, std::vector<int>& made, int target = -1);
 
 /// Gathers in place: `buffer`, on the device and laid out as `to`, has this rank's part as `from`
 /// divides it; the other ranks' parts are gathered.

@@ -13,9 +13,10 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
       together_(static_cast<std::size_t>(builder.units()), false) {
   for (int u = 0; u < builder.units(); ++u) {
     spans_.push_back(builder.plan().span_sums(u));
-    unit_sums_[u].to_come = is_borrowed(u) ? 1
-                                           : gradient_addends(builder.model(), u) +
-                                                 (builder.unit(u).lent_has_gradient ? 1 : 0);
+    unit_sums_[u].to_come = is_borrowed(u)
+                                ? 1
+                                : gradient_addends(builder.model(), u) +
+                                      (builder.unit(u).tied_replica_has_gradient ? 1 : 0);
   }
 }
 
@@ -23,7 +24,7 @@ void ReductionPass::on(const Task& task, Tape& tape) {
   if (task.work == Work::clip) {
     finish_reductions(0);
     for (int u = 0; u < builder_.units(); ++u) {
-      bring_together(u);
+      reduce_across_stages(u);
       finish_sends();
     }
     finish_on_host(0);
@@ -62,7 +63,7 @@ void ReductionPass::complete(int u) {
     });
   };
   while (is_under_way()) finish_reductions(reductions_.size() - 1);
-  bring_together(u);
+  reduce_across_stages(u);
 }
 
 void ReductionPass::reduce(Reduction& reduction) {
@@ -75,7 +76,7 @@ void ReductionPass::reduce(Reduction& reduction) {
       fold(reduction, sum.tree);
   }
   bring_to(update_space_, reduction);
-  join_addends(reduction);
+  add_addends(reduction);
   if (reduction.sum < 0 || is_borrowed(reduction.unit)) return;
   builder_.state(reduction.unit).gradients = reduction.sum;
   if (update_space_ == Space::host) sums_.add_norm(reduction.unit);
@@ -205,7 +206,7 @@ void ReductionPass::add_to(int other, Reduction& reduction) {
 }
 
 /// Adds a complete addend to the unit's other complete ones: their sum is left once all are.
-void ReductionPass::join_addends(Reduction& reduction) {
+void ReductionPass::add_addends(Reduction& reduction) {
   if (reduction.sum < 0) return;
   UnitSums& sums = unit_sums_[reduction.unit];
   if (sums.sum >= 0) add_to(sums.sum, reduction);
@@ -227,7 +228,7 @@ void ReductionPass::finish(const Reduction& reduction) {
 
 /// Sums the gradients of parameters that two stages use: this stage sends its sum to the stage that
 /// updates them, or adds the sum that the other one sends.
-void ReductionPass::bring_together(int u) {
+void ReductionPass::reduce_across_stages(int u) {
   if (together_[u]) return;
   together_[u] = true;
   const UnitDescription& unit = builder_.unit(u);
@@ -241,18 +242,18 @@ void ReductionPass::bring_together(int u) {
     builder_.use(action, Role::gradient_shard, buffer, access);
   };
   if (is_borrowed(u) && unit_sums_[u].sum >= 0) {
-    emit(Kind::send, Stream::send, unit.borrowed_from, unit_sums_[u].sum, Access::read);
+    emit(Kind::send, Stream::send, unit.tied_source_stage, unit_sums_[u].sum, Access::read);
     sends_.emplace_back(u, unit_sums_[u].sum);
   }
-  if (!unit.lent_has_gradient || builder_.plan().purpose != Purpose::train) return;
+  if (!unit.tied_replica_has_gradient || builder_.plan().purpose != Purpose::train) return;
   Reduction reduction;
   reduction.unit = u;
   const Layout& layout = builder_.state(u).layouts.gradient;
   reduction.divided = layout.divided;
   reduction.sum = builder_.make_gradients("gradients of copy", u, layout);
-  emit(Kind::receive, Stream::receive, unit.lent_to, reduction.sum, Access::write);
+  emit(Kind::receive, Stream::receive, unit.tied_replica_stage, reduction.sum, Access::write);
   if (update_space_ == Space::host) reduction.stream = Stream::host;
-  join_addends(reduction);
+  add_addends(reduction);
   builder_.state(u).gradients = reduction.sum;
   if (update_space_ == Space::host) sums_.add_norm(u);
   finish(reduction);

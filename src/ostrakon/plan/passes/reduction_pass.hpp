@@ -4,14 +4,14 @@
 #include <array>
 #include <deque>
 #include <map>
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/parameter_uses.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/plan/ir/reduction_tree.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/sums_pass.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
-#include <ostrakon/plan/ir/tasks.hpp>
 #include <utility>
 #include <vector>
 
@@ -67,11 +67,11 @@ class ReductionPass {
   void keep_so_far(Reduction& reduction);
   void fold(Reduction& reduction, int tree);
   void add_to(int other, Reduction& reduction);
-  void join_addends(Reduction& reduction);
+  void add_addends(Reduction& reduction);
   void finish(const Reduction& reduction);
-  void bring_together(int u);
+  void reduce_across_stages(int u);
   void finish_sends();
-  bool is_borrowed(int u) const { return builder_.state(u).borrowed_from >= 0; }
+  bool is_borrowed(int u) const { return builder_.state(u).tied_source_stage >= 0; }
   Addend& addend_of(const Reduction& reduction);
   void finish_reductions(std::size_t most);
   void finish_on_host(std::size_t most);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 
 namespace ostrakon::plan {
 

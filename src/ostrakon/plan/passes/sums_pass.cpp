@@ -28,10 +28,10 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
                                   [](const Task& task) { return task.work == Work::share; })) {
   for (int u = 0; u < builder.units(); ++u) {
     if (!builder.is_trained(u)) continue;
-    if (builder.state(u).borrowed_from < 0)
+    if (builder.state(u).tied_source_stage < 0)
       ++norms_to_come_;
     else
-      owes_gradients_ = true;
+      sends_tied_gradients_ = true;
   }
 }
 
@@ -89,11 +89,11 @@ void SumsPass::clip() {
     look_for_origin(add_over_ranks(Kind::clip));
   // From here on compute, and updates on the device, may use the result of `clip`.
   Action& release = builder_.emit(Kind::release, Stream::compute, -1);
-  builder_.use(release, Role::ended, copied_, Access::read_write);
+  builder_.use(release, Role::released, copied_, Access::read_write);
   if (are_waited_for_)
     builder_.use(release, Role::host_sums, host_sums_, Access::read);
   else
-    builder_.use(release, Role::ended, host_sums_, Access::read_write);
+    builder_.use(release, Role::released, host_sums_, Access::read_write);
 }
 
 /// Makes clip read each unit's gradient: if something is not finite, it is searched there.
@@ -116,7 +116,7 @@ void SumsPass::add_norm(int u) {
   // This copy waits for no update: units that are updated before `clip` come later in the plan. But
   // before a rank waits for all others, it must have sent the gradients that others need to get
   // there.
-  if (--norms_to_come_ == 0 && travel_ && !owes_gradients_) copy();
+  if (--norms_to_come_ == 0 && travel_ && !sends_tied_gradients_) copy();
 }
 
 void SumsPass::follow_clip(Action& action) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 
 namespace ostrakon::plan {
 
@@ -44,9 +44,9 @@ class SumsPass {
   const bool travel_;         ///< whether sums are added up over ranks while units are updated
   const bool are_waited_for_;
   int norms_to_come_ = 0;
-  bool owes_gradients_ = false;  ///< whether it has to send gradients to the stage that updates the
-                                 ///< parameters
-  int copied_ = -1;              ///< copy of the device's sums
+  bool sends_tied_gradients_ = false;  ///< whether it has to send gradients to the stage that
+                                       ///< updates the parameters
+  int copied_ = -1;                    ///< copy of the device's sums
   int host_sums_ = -1;
 };
 

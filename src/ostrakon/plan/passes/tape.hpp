@@ -3,9 +3,9 @@
 
 #include <array>
 #include <map>
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/parameter_uses.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

@@ -8,8 +8,8 @@
 namespace ostrakon::plan {
 namespace {
 
-Moving moving_gradients(const char* on_device) {
-  Moving moving;
+Redistribution moving_gradients(const char* on_device) {
+  Redistribution moving;
   moving.gather = Kind::gather_gradients;
   moving.part = Role::gradient_shard;
   moving.whole = Role::parameter_gradients;

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <deque>
 #include <map>
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/passes/reduction_pass.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
+#include <ostrakon/plan/passes/reduction_pass.hpp>
 #include <utility>
 #include <vector>
 

@@ -70,7 +70,7 @@ std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks) {
   return most;
 }
 
-Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most) {
+Tasks limit_deferred_bytes(const ModelDescription& stage, const Tasks& tasks, std::int64_t most) {
   Waiting waiting(stage);
   Tasks ordered;
   ordered.reserve(tasks.size());

@@ -24,7 +24,7 @@ std::int64_t waiting_bytes(const ModelDescription& stage, const Tasks& tasks);
 
 /// Returns the tasks, with deferred phases moved to earlier places where needed: they run before
 /// more than `most` bytes wait for them, as far as that is possible.
-Tasks compute_in_time(const ModelDescription& stage, const Tasks& tasks, std::int64_t most);
+Tasks limit_deferred_bytes(const ModelDescription& stage, const Tasks& tasks, std::int64_t most);
 
 /// Searches the largest number of bytes that may wait for deferred phases, up to those of `tasks`.
 /// `has_room` writes the plan for a given number and says whether it fits. It is called for some

@@ -105,10 +105,10 @@ void PipelinePass::receive(Message message, int from, const Task& for_task) {
 void PipelinePass::share(const Task& task) {
   if (task.work != Work::share) return;
   const PlannedUnit& unit = builder_.state(task.unit);
-  const bool receives = unit.borrowed_from >= 0;
+  const bool receives = unit.tied_source_stage >= 0;
   const std::int64_t bytes = builder_.buffer(unit.compute()).bytes;
   Action& action = emit(receives ? Kind::receive : Kind::send, task,
-                        receives ? unit.borrowed_from : unit.lent_to, bytes);
+                        receives ? unit.tied_source_stage : unit.tied_replica_stage, bytes);
   builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
   // The update is received only once `clip` is known: after a failed step nothing is sent.
   if (receives) sums_.follow_clip(action);

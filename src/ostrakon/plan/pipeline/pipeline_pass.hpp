@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/ir/pipeline_schedule.hpp>
+#include <ostrakon/plan/ir/tasks.hpp>
+#include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/sums_pass.hpp>
 #include <ostrakon/plan/passes/tape.hpp>
-#include <ostrakon/plan/ir/tasks.hpp>
 #include <vector>
 
 namespace ostrakon::plan {

@@ -32,8 +32,8 @@ std::string wrong_exchange(const StepPlan& plan, const Action& action) {
   exchange.span = action.span;
   exchange.elements = action.elements;
   exchange.element_bytes = action.element_bytes;
-  const Buffer* handed = buffer(plan, action, Role::handed);
-  const Buffer* exchanged = buffer(plan, action, Role::exchanged);
+  const Buffer* handed = buffer(plan, action, Role::send_buffer);
+  const Buffer* exchanged = buffer(plan, action, Role::recv_buffer);
   if (handed == nullptr || exchanged == nullptr || handed->bytes != exchange.bytes_in() ||
       exchanged->bytes != exchange.bytes_out())
     return of_collective(action, "not as many as its buffers have");

@@ -107,7 +107,7 @@ std::string ContentsCheck::wrong_share(const Action& action) {
   if (action.buffer(Role::shard) < 0) return "";
   const PlannedUnit& unit = plan_.units[action.unit];
   const bool sends = action.kind == Kind::send;
-  if ((sends ? unit.lent_to : unit.borrowed_from) != action.peer)
+  if ((sends ? unit.tied_replica_stage : unit.tied_source_stage) != action.peer)
     return "of parameters that the other stage does not share";
   if (action.buffer(Role::shard) != unit.compute())
     return "of another buffer than is computed with";
@@ -122,7 +122,7 @@ std::string ContentsCheck::wrong_share(const Action& action) {
 std::string ContentsCheck::wrong_end() const {
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const PlannedUnit& unit = plan_.units[u];
-    const bool is_shared = unit.lent_to >= 0 || unit.borrowed_from >= 0;
+    const bool is_shared = unit.tied_replica_stage >= 0 || unit.tied_source_stage >= 0;
     if (plan_.purpose == Purpose::train && is_shared &&
         !plan_.trained(static_cast<int>(u)).empty() && !shared_[u])
       return text("updated parameters of ", unit.name, " are not shared with the other stage");
@@ -338,7 +338,7 @@ Spans ContentsCheck::expected(const Action& action, const Use& use) const {
   switch (use.role) {
     case Role::parameters:
     case Role::tied_parameters:
-      if (action.kind == Kind::visit) return {};
+      if (action.kind == Kind::export_parameters) return {};
       return layouts.gathered.divided;
     case Role::parameter_gradients:
     case Role::tied_gradients:

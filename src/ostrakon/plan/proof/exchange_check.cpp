@@ -99,7 +99,7 @@ std::string ExchangeCheck::wrong_end() const {
 }
 
 std::string ExchangeCheck::wrong_exchange(const Action& action) {
-  const Handed& handed = handed_[static_cast<std::size_t>(action.buffer(Role::handed))];
+  const Handed& handed = handed_[static_cast<std::size_t>(action.buffer(Role::send_buffer))];
   if (handed.by == Kind::begin || handed.exchanged || handed.unit != action.unit ||
       handed.micro_batch != action.micro_batch || handed.phase != action.phase)
     return of_collective(action, "its phase has not left this");
@@ -119,7 +119,7 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
     return of_collective(action, "its unit says otherwise of even routing");
   Handed came = handed;
   came.exchanged = true;
-  handed_[static_cast<std::size_t>(action.buffer(Role::exchanged))] = came;
+  handed_[static_cast<std::size_t>(action.buffer(Role::recv_buffer))] = came;
   return "";
 }
 
@@ -147,7 +147,7 @@ std::string ExchangeCheck::wrong_phase(const Action& action) {
   const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
   for (std::size_t r = 0; r < most_reads; ++r) {
     const int wanted = phase < all.size() && r < all[phase].size() ? all[phase][r] : -1;
-    const int read = action.buffer(exchanged_roles[r]);
+    const int read = action.buffer(recv_roles[r]);
     if ((wanted >= 0) != (read >= 0))
       return read >= 0 ? "reads an exchange that its unit does not ask for"
                        : text("does not read the exchange of phase ", wanted);
@@ -161,7 +161,7 @@ std::string ExchangeCheck::wrong_phase(const Action& action) {
   }
   const std::string other = wrong_workspace(action);
   if (!other.empty()) return other;
-  const int left = action.buffer(Role::handed);
+  const int left = action.buffer(Role::send_buffer);
   if (left >= 0)
     handed_[static_cast<std::size_t>(left)] = {action.kind, action.unit, action.micro_batch,
                                                action.phase, false};

@@ -94,7 +94,7 @@ class Matching {
     const int left = number_of_unit(send), reads = number_of_unit(receive);
     if (role_of_parameters(sent) != role_of_parameters(got))
       return "one is of parameters or their gradients, the other is not";
-    const int step = role_of_parameters(sent) != Role::ended ? 0 : is_gradient(sent) ? -1 : 1;
+    const int step = role_of_parameters(sent) != Role::released ? 0 : is_gradient(sent) ? -1 : 1;
     if (left >= 0 && reads >= 0 && left + step != reads)
       return text("unit ", left, " of the model leaves it, unit ", reads, " gets it");
     if (sent.elements != got.elements || sent.element_bytes != got.element_bytes)
@@ -102,11 +102,11 @@ class Matching {
                   got.elements, " of ", got.element_bytes, " received");
     return "";
   }
-  /// Returns Role::ended for a collective of activations.
+  /// Returns Role::released for a collective of activations.
   static Role role_of_parameters(const Action& action) {
     for (Role role : {Role::shard, Role::gradient_shard})
       if (action.buffer(role) >= 0) return role;
-    return Role::ended;
+    return Role::released;
   }
   int number_of_unit(ActionOfClass place) const {
     const int unit = at(place).unit;

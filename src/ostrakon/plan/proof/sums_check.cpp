@@ -37,7 +37,7 @@ SumsCheck::SumsCheck(const StepPlan& plan)
         if (const int unit = unit_of(plan, use.buffer); unit >= 0) uses_[unit] |= use_bit(use.role);
   // Gradients of the other stage that uses the parameters come with a message.
   for (std::size_t u = 0; u < uses_.size(); ++u)
-    if (plan.units[u].lent_has_gradient) uses_[u] |= tied_use;
+    if (plan.units[u].tied_replica_has_gradient) uses_[u] |= tied_use;
 }
 
 std::string SumsCheck::wrong(const Action& action) {

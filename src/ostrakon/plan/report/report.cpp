@@ -282,9 +282,9 @@ Elements count_elements(const StepPlan& plan) {
   return elements;
 }
 
-ExpertRoom expert_room(const StepPlan& plan) {
+ExpertCapacity expert_capacity(const StepPlan& plan) {
   for (const PlannedUnit& unit : plan.units)
-    if (unit.room.rows > 0) return unit.room;
+    if (unit.capacity.rows > 0) return unit.capacity;
   return {};
 }
 
@@ -381,9 +381,9 @@ StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
   }
   for (std::size_t first = 0; first < plan.units.size();) {
     std::size_t end = first + 1;
-    const bool is_borrowed = plan.units[first].borrowed_from >= 0;
+    const bool is_borrowed = plan.units[first].tied_source_stage >= 0;
     while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1 &&
-           (plan.units[end].borrowed_from >= 0) == is_borrowed)
+           (plan.units[end].tied_source_stage >= 0) == is_borrowed)
       ++end;
     if (!is_borrowed) {
       for (std::size_t u = first; u < end; ++u) {

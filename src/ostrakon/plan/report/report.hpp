@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <ostrakon/plan/passes/gradients.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/plan/passes/gradients.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <ostrakon/plan/timing/traffic.hpp>
 #include <string>
@@ -91,9 +91,9 @@ struct Elements {
 };
 Elements count_elements(const StepPlan& plan);
 
-/// The ExpertRoom of the plan's units, which is the same in all; `rows` is 0 where ranks share no
-/// experts.
-ExpertRoom expert_room(const StepPlan& plan);
+/// The ExpertCapacity of the plan's units, which is the same in all; `rows` is 0 where ranks share
+/// no experts.
+ExpertCapacity expert_capacity(const StepPlan& plan);
 
 /// A setting that a plan was made with: its key and value as the caller writes them.
 struct Setting {

@@ -236,11 +236,11 @@ void write_report_json(std::ostream& out, const StepPlan& plan, const MemoryPlan
       {"overlap", to_json(report.overlap)},
       {"flops", plan.flops()},
       {"actions_by_kind", actions_json(report)}};
-  if (const ExpertRoom room = expert_room(plan); room.rows > 0)
-    head["expert_room"] = {{"ranks", room.ranks},
-                           {"rows", room.rows},
-                           {"rounds_if_even", room.rounds_if_even},
-                           {"most_rounds", room.most_rounds}};
+  if (const ExpertCapacity capacity = expert_capacity(plan); capacity.rows > 0)
+    head["expert_room"] = {{"ranks", capacity.ranks},
+                           {"rows", capacity.rows},
+                           {"rounds_if_even", capacity.rounds_if_even},
+                           {"most_rounds", capacity.most_rounds}};
   if (report.estimate) head["estimate"] = to_json(*report.estimate);
   if (!report.stages.empty()) {
     Json stages = Json::array();

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <iosfwd>
+#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/report/report.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/report/timelines_json.hpp>
 
 namespace ostrakon::plan {

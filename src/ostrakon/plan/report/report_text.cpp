@@ -356,15 +356,15 @@ std::string stages_text(const std::vector<StageSummary>& stages, bool is_estimat
 }
 
 std::string experts_text(const StepPlan& plan, int ranks_per_node) {
-  const ExpertRoom room = expert_room(plan);
-  if (room.rows == 0 || room.ranks == 1) return "";
+  const ExpertCapacity capacity = expert_capacity(plan);
+  if (capacity.rows == 0 || capacity.ranks == 1) return "";
   const int tensor = plan.grid.tensor();
-  const bool on_one_node = ranks_per_node > 0 && ranks_per_node % room.ranks == 0;
-  return text(format_count(room.ranks), " neighbours",
+  const bool on_one_node = ranks_per_node > 0 && ranks_per_node % capacity.ranks == 0;
+  return text(format_count(capacity.ranks), " neighbours",
               tensor > 1 ? text(", ", tensor, " tensor ranks among them") : "",
-              on_one_node ? "" : " on several nodes", ", room for ", format_count(room.rows),
-              " rows from each to each; rounds: ", format_count(room.rounds_if_even),
-              " if routing is even, ", format_count(room.most_rounds), " at most");
+              on_one_node ? "" : " on several nodes", ", room for ", format_count(capacity.rows),
+              " rows from each to each; rounds: ", format_count(capacity.rounds_if_even),
+              " if routing is even, ", format_count(capacity.most_rounds), " at most");
 }
 
 std::string updates_text(const StepPlan& plan) {
@@ -391,7 +391,7 @@ std::string report_text(const StepPlan& plan, const Report& report) {
        << row("micro-batches", format_count(plan.grid.micro_batches())) << "  of a rank, gradients "
        << name(plan.layouts.accumulation) << "\n"
        << sums_text(plan)
-       << (expert_room(plan).rows == 0
+       << (expert_capacity(plan).rows == 0
                ? ""
                : text_row("experts over ranks", experts_text(plan, report.ranks_per_node)))
        << (updates_text(plan).empty() ? "" : text_row("updates", updates_text(plan)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
+#include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
 #include <string>
 

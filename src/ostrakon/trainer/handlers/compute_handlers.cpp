@@ -14,17 +14,17 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                                 const TrainerSettings& settings, const Handovers& handovers,
-                                 Diagnosis* diagnosis)
+                                 const TrainerSettings& settings,
+                                 const EmptyExchanges& empty_exchanges, Diagnosis* diagnosis)
     : context_(context),
       model_(layout.model()),
-      handovers_(handovers),
+      empty_exchanges_(empty_exchanges),
       diagnosis_(diagnosis),
       counts_(model_.description()),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       samples_(settings.micro_batch_size),
-      parts_(settings.parts) {
+      parts_(settings.context_ranks) {
   for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
 }
 
@@ -33,7 +33,7 @@ void ComputeHandlers::install(runtime::Executor& executor) {
     executor.on(kind, [this](const ActionBuffers& buffers) { forward(buffers); });
   executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
   executor.on(Kind::loss, [this](const ActionBuffers& buffers) { add_losses(buffers); });
-  executor.on(Kind::visit, [this](const ActionBuffers& buffers) { show(buffers); });
+  executor.on(Kind::export_parameters, [this](const ActionBuffers& buffers) { show(buffers); });
 }
 
 /// Returns the unit's buffers, with the rank's places in the grid.
@@ -44,12 +44,12 @@ model::UnitBuffers<void> ComputeHandlers::buffers_of(const ActionBuffers& buffer
     return plan.grid.place(context_.rank, plan::Span{plan::Axis::shard, count});
   };
   model::UnitBuffers<void> own = unit_buffers<void>(buffers, plan, unit.tied_to);
-  own.part = neighbours(parts_);
+  own.context_rank = neighbours(parts_);
   own.tensor_rank = plan.grid.place(context_.rank, plan::Axis::tensor);
   own.expert_rank =
-      std::int64_t{neighbours(unit.layouts.parts)} * plan.grid.tensor() + own.tensor_rank;
-  own.hands_nothing = handovers_.empty(buffers.action);
-  if (own.hands_nothing != nullptr) *own.hands_nothing = false;
+      std::int64_t{neighbours(unit.layouts.expert_ranks)} * plan.grid.tensor() + own.tensor_rank;
+  own.exchange_is_empty = empty_exchanges_.empty(buffers.action);
+  if (own.exchange_is_empty != nullptr) *own.exchange_is_empty = false;
   return own;
 }
 

@@ -6,9 +6,9 @@
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/diagnosis.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
-#include <ostrakon/trainer/handlers/handovers.hpp>
-#include <ostrakon/trainer/state/shard_layout.hpp>
+#include <ostrakon/trainer/handlers/empty_exchanges.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
 #include <vector>
 
@@ -20,7 +20,7 @@ class ComputeHandlers {
  public:
   /// All arguments but the settings must outlive it. `diagnosis`: null if no step is diagnosed.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                  const TrainerSettings& settings, const Handovers& handovers,
+                  const TrainerSettings& settings, const EmptyExchanges& empty_exchanges,
                   Diagnosis* diagnosis);
   /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
@@ -36,7 +36,7 @@ class ComputeHandlers {
 
   const StepContext& context_;
   const model::Model& model_;
-  const Handovers& handovers_;
+  const EmptyExchanges& empty_exchanges_;
   Diagnosis* diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< gaps in each unit's trained flat parameter
   ExpertCounts counts_;

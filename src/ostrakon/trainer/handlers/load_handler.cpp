@@ -15,7 +15,7 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
     : context_(context),
       world_(world),
       samples_(settings.micro_batch_size),
-      parts_(settings.parts),
+      parts_(settings.context_ranks),
       pieces_(settings.pieces) {
   const plan::StepPlan& plan = programs.train.plan;
   if (!plan.layouts.updates_early) return;
@@ -50,7 +50,7 @@ void LoadHandler::load(const ActionBuffers& buffers) {
   }
   // If updates begin before ranks agree on the step, none may use data that was not read.
   if (context_.trains() && micro_batch == last_load_before_updates_) {
-    world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
+    world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
     context_.is_intact = false;
   }
 }

@@ -6,8 +6,8 @@
 #include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
 
 namespace ostrakon::train {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/trainer/handlers/action_parts.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
+#include <ostrakon/trainer/handlers/action_parts.hpp>
 
 namespace ostrakon::train {
 
@@ -14,10 +14,10 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels,
-                           const Handovers& handovers, DType compute, DType reduce)
+                           const EmptyExchanges& empty_exchanges, DType compute, DType reduce)
     : context_(context),
       channels_(channels),
-      handovers_(handovers),
+      empty_exchanges_(empty_exchanges),
       compute_(compute),
       reduce_(reduce) {}
 
@@ -152,25 +152,25 @@ void MoveHandlers::gather_gradients(const ActionBuffers& buffers) {
 /// Exchanges activations. Sums are of floats, in the order of ranks.
 void MoveHandlers::exchange(const ActionBuffers& buffers) {
   const plan::Action& action = buffers.action;
-  if (action.may_be_empty && *handovers_.empty(action))
+  if (action.may_be_empty && *empty_exchanges_.empty(action))
     return channels_.leave_out(action, context_.plan().bytes_sent(action));
   comm::Communicator& group = channels_.of(action);
   const auto view = [&](auto one_of, Role role) {
     return buffers.device_view<decltype(one_of)>(role);
   };
   if (action.exchange == plan::ExchangeKind::all_to_all)
-    group.all_to_all<float, OnDevice>(buffers.exec, view(float(), Role::handed),
-                                      view(float(), Role::exchanged));
+    group.all_to_all<float, OnDevice>(buffers.exec, view(float(), Role::send_buffer),
+                                      view(float(), Role::recv_buffer));
   else if (action.exchange == plan::ExchangeKind::reduce_scatter)
-    group.reduce_scatter<float, OnDevice>(buffers.exec, view(float(), Role::handed),
+    group.reduce_scatter<float, OnDevice>(buffers.exec, view(float(), Role::send_buffer),
                                           view(float(), Role::staging),
-                                          view(float(), Role::exchanged));
+                                          view(float(), Role::recv_buffer));
   else if (action.element_bytes == sizeof(float))
-    group.all_gather<float, OnDevice>(buffers.exec, view(float(), Role::handed),
-                                      view(float(), Role::exchanged));
+    group.all_gather<float, OnDevice>(buffers.exec, view(float(), Role::send_buffer),
+                                      view(float(), Role::recv_buffer));
   else
-    group.all_gather<bf16, OnDevice>(buffers.exec, view(bf16(), Role::handed),
-                                     view(bf16(), Role::exchanged));
+    group.all_gather<bf16, OnDevice>(buffers.exec, view(bf16(), Role::send_buffer),
+                                     view(bf16(), Role::recv_buffer));
 }
 
 void MoveHandlers::send(const ActionBuffers& buffers) {

@@ -5,7 +5,7 @@
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/channels.hpp>
-#include <ostrakon/trainer/handlers/handovers.hpp>
+#include <ostrakon/trainer/handlers/empty_exchanges.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 
 namespace ostrakon::train {
@@ -16,8 +16,8 @@ class MoveHandlers {
  public:
   /// `compute`: dtype of parameters that units compute with; `reduce`: dtype of gradients sent
   /// within a shard group. All references must outlive it.
-  MoveHandlers(const StepContext& context, const Channels& channels, const Handovers& handovers,
-               DType compute, DType reduce);
+  MoveHandlers(const StepContext& context, const Channels& channels,
+               const EmptyExchanges& empty_exchanges, DType compute, DType reduce);
   /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);
 
@@ -34,7 +34,7 @@ class MoveHandlers {
 
   const StepContext& context_;
   const Channels& channels_;
-  const Handovers& handovers_;
+  const EmptyExchanges& empty_exchanges_;
   DType compute_, reduce_;
 };
 

@@ -57,8 +57,8 @@ struct StepContext {
                               ///< is made infinite
   std::optional<CountedLosses> counted;  ///< nullopt: all losses count
   Visitor visitor;                       ///< called by an export
-  Verdict assumed;  ///< verdict before the program runs, which updates use that are verified after
-                    ///< `clip`
+  StepDecision assumed;  ///< verdict before the program runs, which updates use that are verified
+                         ///< after `clip`
 
   // ---- Accessed only by actions of the host's stream while a program runs: set by `load`, read by
   // `clip` or `reduce_sums`.
@@ -68,7 +68,7 @@ struct StepContext {
 
   // ---- Set by the Trainer before a run, then by `clip`. Updates wait for `clip`, except early
   // ones (for which it does not change the verdict), and those that are verified.
-  Verdict verdict;
+  StepDecision verdict;
   std::exception_ptr failure;  ///< agreed on in `clip`; thrown once updates are undone
   StepResult result;           ///< learning rate and loss scale are set by the Trainer, the rest by
                                ///< `clip`
@@ -77,7 +77,7 @@ struct StepContext {
   const plan::StepPlan& plan() const { return program->plan; }
   bool trains() const { return plan().purpose == plan::Purpose::train; }
   /// After `clip`: whether updates that were made before it have the right verdict.
-  bool updates_stand() const {
+  bool updates_are_valid() const {
     return !verdict.skip_update && verdict.gradient_scale == assumed.gradient_scale;
   }
 };

@@ -5,17 +5,17 @@
 #include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/channels.hpp>
-#include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/diagnosis.hpp>
+#include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/handlers/load_handler.hpp>
 #include <ostrakon/trainer/handlers/move_handlers.hpp>
+#include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/handlers/sum_handlers.hpp>
+#include <ostrakon/trainer/handlers/update_handlers.hpp>
 #include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/trainer/state/shard_layout.hpp>
-#include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/trainer/step_guard.hpp>
-#include <ostrakon/trainer/handlers/sum_handlers.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
-#include <ostrakon/trainer/handlers/update_handlers.hpp>
 
 namespace ostrakon::train {
 
@@ -35,11 +35,11 @@ class StepHandlers {
   };
   explicit StepHandlers(const Parts& parts)
       : diagnosis_(parts.programs.train.plan, parts.description, parts.context.rank, parts.world),
-        handovers_(parts.programs),
-        move_(parts.context, parts.channels, handovers_, parts.layout.model().dtype(),
+        empty_exchanges_(parts.programs),
+        move_(parts.context, parts.channels, empty_exchanges_, parts.layout.model().dtype(),
               parts.settings.policy.reduce),
         load_(parts.context, parts.programs, parts.settings, parts.world),
-        compute_(parts.context, parts.layout, parts.settings, handovers_, &diagnosis_),
+        compute_(parts.context, parts.layout, parts.settings, empty_exchanges_, &diagnosis_),
         sum_(parts.context, parts.layout, parts.guard, diagnosis_, parts.world,
              parts.settings.step_terms()),
         update_(parts.context, parts.layout, parts.settings) {}
@@ -59,7 +59,7 @@ class StepHandlers {
 
  private:
   Diagnosis diagnosis_;
-  Handovers handovers_;
+  EmptyExchanges empty_exchanges_;
   MoveHandlers move_;
   LoadHandler load_;
   ComputeHandlers compute_;

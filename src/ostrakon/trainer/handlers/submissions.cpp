@@ -6,9 +6,9 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/distinct_actions.hpp>
-#include <ostrakon/trainer/handlers/handovers.hpp>
+#include <ostrakon/trainer/handlers/compute_handlers.hpp>
+#include <ostrakon/trainer/handlers/empty_exchanges.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/trainer/handlers/update_handlers.hpp>
 
@@ -47,9 +47,9 @@ class OtherHandlers {
 
   void install(runtime::Executor& executor) {
     const auto nothing = [](const ActionBuffers&) {};
-    for (const Kind kind :
-         {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device, Kind::copy_to_host,
-          Kind::send, Kind::receive, Kind::gather_updates, Kind::gather_gradients, Kind::visit})
+    for (const Kind kind : {Kind::load, Kind::clip, Kind::reduce_sums, Kind::copy_to_device,
+                            Kind::copy_to_host, Kind::send, Kind::receive, Kind::gather_updates,
+                            Kind::gather_gradients, Kind::export_parameters})
       executor.on(kind, nothing);
     const auto one = [](const ActionBuffers&) { math::LaunchCount::takes_one(); };
     for (const Kind kind : {Kind::begin, Kind::accumulate}) executor.on(kind, one);
@@ -105,8 +105,8 @@ std::optional<Submissions> count_submissions(const runtime::Program& program,
   StepContext context;
   context.rank = layout.rank();
   context.program = &counted;
-  const Handovers handovers(counted);
-  ComputeHandlers compute(context, layout, settings, handovers, nullptr);
+  const EmptyExchanges empty_exchanges(counted);
+  ComputeHandlers compute(context, layout, settings, empty_exchanges, nullptr);
   UpdateHandlers update(context, layout, settings);
   OtherHandlers others(counted, layout);
   // Addresses are made up, as nobody dereferences them.

@@ -6,8 +6,8 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/trainer/handlers/action_parts.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
+#include <ostrakon/trainer/handlers/action_parts.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -119,13 +119,13 @@ void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
 }
 
 /// Returns the step's sums over all ranks, which an earlier action may have added. Throws
-/// AgreedError where a rank could not load.
+/// CollectiveError where a rank could not load.
 HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
   if (buffers.action.buffer(Role::sums) >= 0) reduce_sums(buffers);
   const std::int64_t count = counts_.sums();
   const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
   if (sums[count] > 0)
-    world_.agree([&] { require(context_.load_error.empty(), context_.load_error); });
+    world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
   return sums;
 }
 
@@ -133,9 +133,9 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
   if (!context_.plan().layouts.updates_optimistically) return judge(buffers);
   try {
     judge(buffers);
-  } catch (const AgreedError&) {
+  } catch (const CollectiveError&) {
     // Updates have to be undone first.
-    context_.verdict = Verdict();
+    context_.verdict = StepDecision();
     context_.verdict.skip_update = true;
     context_.failure = std::current_exception();
   }
@@ -148,7 +148,7 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
   context_.result.loss = sums.loss;
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);
-    if (!error.empty()) throw AgreedError(error);
+    if (!error.empty()) throw CollectiveError(error);
     return;
   }
   context_.result.grad_norm = sums.grad_norm;
@@ -162,11 +162,11 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
 
 /// Judges a step, alike on all ranks.
 void SumHandlers::judge(const StepSums& sums) {
-  Verdict verdict = guard_.judge(context_.step, sums);
+  StepDecision verdict = guard_.judge(context_.step, sums);
   // The gradients do not exist any more, so the notes on them are used.
   if (verdict.needs_diagnosis && guard_.updates_early())
     verdict = guard_.judge_gradient(context_.step, diagnosis_.name_noted());
-  if (!verdict.error.empty()) throw AgreedError(verdict.error);
+  if (!verdict.error.empty()) throw CollectiveError(verdict.error);
   // Early updates may be reading their verdict now: it stays as it was before the sums.
   if (!guard_.updates_early()) context_.verdict = std::move(verdict);
 }

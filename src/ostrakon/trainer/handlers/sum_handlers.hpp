@@ -7,8 +7,8 @@
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/diagnosis.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
-#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/step_guard.hpp>
 #include <vector>
 

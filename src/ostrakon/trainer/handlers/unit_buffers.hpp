@@ -30,9 +30,9 @@ model::UnitBuffers<T> unit_buffers(const runtime::ActionBuffers& buffers,
   unit.phase = std::max(buffers.action.phase, 0);
   unit.recomputes = buffers.action.kind == plan::Kind::recompute;
   unit.batch = buffers.device_view<std::byte>(Role::batch);
-  unit.exchanged = buffers.device_view<std::byte>(Role::exchanged);
-  unit.second_exchanged = buffers.device_view<std::byte>(Role::second_exchanged);
-  unit.handed = buffers.device_view<std::byte>(Role::handed);
+  unit.recv_buffer = buffers.device_view<std::byte>(Role::recv_buffer);
+  unit.second_recv_buffer = buffers.device_view<std::byte>(Role::second_recv_buffer);
+  unit.send_buffer = buffers.device_view<std::byte>(Role::send_buffer);
   unit.frozen = find(Role::parameters);
   unit.parameters = after_frozen(unit.frozen, buffers.action.unit);
   unit.tied_frozen = find(Role::tied_parameters);

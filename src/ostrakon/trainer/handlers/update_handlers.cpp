@@ -2,11 +2,11 @@
 #include <ostrakon/trainer/handlers/update_handlers.hpp>
 
 #include <algorithm>
-#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/optim/muon.hpp>
-#include <ostrakon/trainer/handlers/action_parts.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
+#include <ostrakon/trainer/handlers/action_parts.hpp>
 #include <ostrakon/trainer/model_description.hpp>
 
 namespace ostrakon::train {
@@ -37,14 +37,14 @@ const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) co
 
 /// Returns the verdict for an update. An optimistic update must not read the one that `clip` may be
 /// changing.
-const Verdict& UpdateHandlers::verdict_for(const ActionBuffers& buffers) const {
+const StepDecision& UpdateHandlers::verdict_for(const ActionBuffers& buffers) const {
   const plan::Action& action = buffers.action;
   const bool is_verified = action.kind == Kind::optimize && action.buffer(Role::replaced) >= 0;
   return is_verified ? context_.assumed : context_.verdict;
 }
 
 optim::UpdateStep UpdateHandlers::update_step(const UpdateRange& range,
-                                              const Verdict& verdict) const {
+                                              const StepDecision& verdict) const {
   optim::UpdateStep update;
   update.step = context_.update;
   // The sign rule follows counters: its learning rate is the same from the first step to the last.
@@ -211,7 +211,7 @@ void UpdateHandlers::optimize(const ActionBuffers& buffers) {
 /// Verifies an update made before `clip`: if it does not stand, restores the replaced values and
 /// updates again as the verdict says.
 void UpdateHandlers::verify(const ActionBuffers& buffers) {
-  if (context_.updates_stand()) return;
+  if (context_.updates_are_valid()) return;
   for_each_replaced(buffers, [&](View<float*> array, View<float*> kept) {
     math::copy<float>(buffers.exec, kept, array);
   });
@@ -232,7 +232,7 @@ void UpdateHandlers::update_unit(const ActionBuffers& buffers) {
 }
 
 template <class Moment, class Space>
-void UpdateHandlers::update(const ActionBuffers& buffers, const math::WorksOn<Space>& where) {
+void UpdateHandlers::update(const ActionBuffers& buffers, const math::ExecutorFor<Space>& where) {
   const ActionParts parts(buffers, context_);
   const optim::OptimizerSettings& optimizer = settings_.optimizer;
   const plan::Spans& ours = updated_part(buffers);

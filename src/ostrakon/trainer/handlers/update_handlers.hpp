@@ -4,8 +4,8 @@
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
+#include <ostrakon/trainer/state/shard_layout.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
 #include <vector>
 
@@ -34,10 +34,10 @@ class UpdateHandlers {
   void update_unit(const runtime::ActionBuffers& buffers);
   /// The spans that divide the part of the action's unit which this rank updates.
   const plan::Spans& updated_part(const runtime::ActionBuffers& buffers) const;
-  const Verdict& verdict_for(const runtime::ActionBuffers& buffers) const;
-  optim::UpdateStep update_step(const UpdateRange& range, const Verdict& verdict) const;
+  const StepDecision& verdict_for(const runtime::ActionBuffers& buffers) const;
+  optim::UpdateStep update_step(const UpdateRange& range, const StepDecision& verdict) const;
   template <class Moment, class Space>
-  void update(const runtime::ActionBuffers& buffers, const math::WorksOn<Space>& where);
+  void update(const runtime::ActionBuffers& buffers, const math::ExecutorFor<Space>& where);
   void convert_updated(const runtime::ActionBuffers& buffers);
 
   StepContext& context_;

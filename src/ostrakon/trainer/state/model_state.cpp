@@ -67,7 +67,7 @@ void ModelState::initialize(int buffer, DType dtype, checkpoint::ParameterSource
 
 void ModelState::initialize(checkpoint::ParameterSource* weights) {
   has_values_ = false;
-  mesh_.world().agree([&] {
+  mesh_.world().run_collectively([&] {
     for (const plan::PlannedUnit& unit : plan_.units) {
       if (unit.masters >= 0) initialize(unit.masters, DType::fp32, weights);
       if (unit.working >= 0) initialize(unit.working, copy_dtype(), weights);
@@ -94,7 +94,7 @@ std::uint64_t ModelState::digest_of(const char* what, int plan::PlannedUnit::*wh
   const auto digest = memory_.view<std::uint64_t, OnDevice>(plan_.sums).range(0, 1);
   math::clear(exec_, digest);
   for (const plan::PlannedUnit& unit : plan_.units) {
-    if (unit.layouts.parts != parts) continue;
+    if (unit.layouts.expert_ranks != parts) continue;
     const int buffer = unit.*which;
     for (const ParameterSlice& slice : layout_.slices_in_buffer(buffer, counted)) {
       const std::uint64_t key = math::random_key(0, slice.parameter->full_name() + " " + what);
@@ -132,16 +132,16 @@ std::uint64_t ModelState::digest() {
   using plan::PlannedUnit;
   // Units with equally many parts are divided alike.
   std::map<int, const PlannedUnit*> tables;
-  for (const PlannedUnit& unit : plan_.units) tables.try_emplace(unit.layouts.parts, &unit);
+  for (const PlannedUnit& unit : plan_.units) tables.try_emplace(unit.layouts.expert_ranks, &unit);
   std::uint64_t total = 0;
   std::string wrong;
   for (const auto& [parts, first] : tables) {
     const plan::Spans& all_ranks = first->layouts.gradient.divided;
     for (const Kind& kind : kinds()) {
-      const auto any = std::find_if(plan_.units.begin(), plan_.units.end(),
-                                    [&, p = parts](const PlannedUnit& unit) {
-                                      return unit.layouts.parts == p && unit.*kind.which >= 0;
-                                    });
+      const auto any = std::find_if(
+          plan_.units.begin(), plan_.units.end(), [&, p = parts](const PlannedUnit& unit) {
+            return unit.layouts.expert_ranks == p && unit.*kind.which >= 0;
+          });
       if (any == plan_.units.end()) continue;  // no unit has it, on any rank of the stage
       // Each element is counted once over all ranks.
       if (kind.counts) total += digest_of(kind.name, kind.which, kind.dtype, parts, all_ranks);
@@ -153,7 +153,7 @@ std::uint64_t ModelState::digest() {
       if (wrong.empty()) wrong = differs;
     }
   }
-  mesh_.world().agree([&] { require(wrong.empty(), wrong); });
+  mesh_.world().run_collectively([&] { require(wrong.empty(), wrong); });
   mesh_.world().sum(&total, 1);
   return total;
 }

@@ -41,11 +41,11 @@ class ModelState {
   void warm_up();
 
   /// Sets weights, and moments of zero, unit by unit, directly in shards. Weights are random, or
-  /// each rank reads its own from `weights`. Throws AgreedError where a rank can't read.
+  /// each rank reads its own from `weights`. Throws CollectiveError where a rank can't read.
   void initialize(checkpoint::ParameterSource* weights);
 
   /// Hash of parameters and moments by parameter and element: the same for every layout. Throws
-  /// AgreedError where replicas differ.
+  /// CollectiveError where replicas differ.
   std::uint64_t digest();
 
   /// Copies the data that this rank saves to the staging buffer of the plan. Not collective.
@@ -56,8 +56,8 @@ class ModelState {
   const void* saved(std::size_t slice, std::int64_t first, std::int64_t bytes, bool staged);
 
   /// Takes the state from a checkpoint that fits; each rank reads its part. A part that several
-  /// ranks have is read in shares and gathered. Throws AgreedError where a rank can't read it; the
-  /// arrays are undefined then.
+  /// ranks have is read in shares and gathered. Throws CollectiveError where a rank can't read it;
+  /// the arrays are undefined then.
   void restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels);
 
  private:

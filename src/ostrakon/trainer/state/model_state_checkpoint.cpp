@@ -5,7 +5,7 @@
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/mesh/named_agree.hpp>
+#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/state/model_state.hpp>
 #include <stdexcept>
@@ -166,7 +166,7 @@ void ModelState::restore_working(int unit, checkpoint::CheckpointReader& checkpo
 
 void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channels& channels) {
   has_values_ = false;
-  mesh::agree_by_name(mesh_.world(), [&] {
+  mesh::run_collectively_by_name(mesh_.world(), [&] {
     std::vector<checkpoint::Wanted> wanted;
     for (const plan::PlannedUnit& unit : plan_.units)
       for (const State state : all_states)
@@ -177,7 +177,7 @@ void ModelState::restore(checkpoint::CheckpointReader& checkpoint, const Channel
   for (const plan::PlannedUnit& unit : plan_.units)
     for (const State state : all_states)
       gather_shares(buffer_of(unit, state), dtype_of(state), channels);
-  mesh::agree_by_name(mesh_.world(), [&] {
+  mesh::run_collectively_by_name(mesh_.world(), [&] {
     for (int u = 0; u < layout_.units(); ++u)
       if (plan_.units[u].working >= 0) restore_working(u, checkpoint);
     exec_.fence();

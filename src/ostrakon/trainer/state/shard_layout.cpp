@@ -62,7 +62,7 @@ std::vector<ParameterSlice> ShardLayout::slices_of_part(int flat,
 }
 
 std::int64_t ShardLayout::parts_of_unit(int unit) const {
-  return plan::unit_spans(plan_.grid, plan_.units[unit].layouts.parts).parts();
+  return plan::unit_spans(plan_.grid, plan_.units[unit].layouts.expert_ranks).parts();
 }
 
 bool ShardLayout::is_in_one_run(int flat, const model::Parameter& parameter) const {

@@ -27,7 +27,7 @@ struct UpdateRange {
   const model::Parameter* parameter;  ///< parameter in which the range begins
   model::ElementRuns elements;        ///< runs of its elements; for merged ranges, of the first
   optim::OptimizerKind rule;
-  optim::Treatment treatment;
+  optim::ParamGroup treatment;
   std::int64_t first;          ///< as in ParameterSlice
   std::int64_t offset;         ///< element index within the part that this rank updates
   std::int64_t second_offset;  ///< element index within the rank's second moments, which are packed

@@ -20,8 +20,8 @@ void SkippedSteps::add(const std::string& why, bool overflowed) {
 
 void SkippedSteps::require_updates(std::int64_t step) const {
   if (in_a_row_ < most) return;
-  throw AgreedError(text("step ", step, ": ", in_a_row_,
-                         " consecutive steps were skipped, the last one: ", why_));
+  throw CollectiveError(text("step ", step, ": ", in_a_row_,
+                             " consecutive steps were skipped, the last one: ", why_));
 }
 
 std::string SkippedSteps::problem(std::int64_t last) const {

@@ -24,8 +24,8 @@ class SkippedSteps {
   /// Restarts the count, after a step that was not skipped.
   void clear() { *this = SkippedSteps(); }
 
-  /// Throws AgreedError where step `step`, the last one, is one too many: a run whose steps change
-  /// nothing any more ends. The count is the same on all ranks, so that all of them throw.
+  /// Throws CollectiveError where step `step`, the last one, is one too many: a run whose steps
+  /// change nothing any more ends. The count is the same on all ranks, so that all of them throw.
   void require_updates(std::int64_t step) const;
   /// Returns what is wrong with a run that ends after step `last`; "" if its parameters were
   /// updated recently.

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/routing.hpp>
+#include <ostrakon/model/arrays.hpp>
+#include <ostrakon/model/layer_settings.hpp>
+#include <ostrakon/model/leaf_shape.hpp>
+#include <ostrakon/model/unit.hpp>
+
+namespace ostrakon::model {
+
+/// Bytes from where y begins, (rows, width), or its gradient, to what passes to or from experts.
+template <class T>
+std::int64_t behind_y(std::int64_t rows, std::int64_t width) {
+  return round_up(bytes_of<T>(rows * width), buffer_alignment<T>);
+}
+
+/// What passes between a block and its experts where these are a unit of their own (ExpertUnit),
+/// and what has passed back: behind y and its gradient, which every block has. Of a tensor rank's
+/// own rows. Shared experts are in y already where blocks are in tensor pieces.
+struct MoeDispatchLayout {
+  std::int64_t rows = 0, width = 0, leaves = 1;
+  math::Router router;
+  bool has_shared = false;
+
+  MoeDispatchLayout() = default;
+  MoeDispatchLayout(const ExpertSettings& experts, std::int64_t columns, const LeafShape& leaf)
+      : rows(leaf.own_rows()),
+        width(columns),
+        leaves(leaf.own_row_leaves()),
+        router(experts.router()),
+        has_shared(experts.shared > 0 && leaf.tensor_pieces() == 1) {}
+
+  /// Assignments of all rows.
+  std::int64_t assignments() const { return rows * router.per_token; }
+  /// Elements of Routes::offsets.
+  std::int64_t offsets() const { return router.experts * leaves + 1; }
+
+  /// What the block hands on besides y, which is x + attention then, and shared experts in pieces.
+  template <class T>
+  struct Rows {
+    View<T**> normed;  ///< (rows, width), what experts multiply
+    View<T**> shared;  ///< (rows, width), output of shared experts; none without such
+    /// Without scores and `chosen`.
+    math::Routes<compute_t<T>> routes;
+    std::int64_t bytes = 0;
+  };
+  /// What it gets back besides the gradient of y.
+  template <class T>
+  struct Gradients {
+    View<compute_t<T>**> normed;   ///< (rows, width): sums over experts
+    View<compute_t<T>*> dweights;  ///< (assignments)
+    std::int64_t bytes = 0;
+  };
+
+  /// Bytes from where y begins, or its gradient, to what follows it.
+  template <class T>
+  std::int64_t behind_y() const {
+    return model::behind_y<T>(rows, width);
+  }
+
+  /// In what follows y; without a buffer their size alone.
+  template <class T>
+  Rows<T> rows_in(View<std::byte*> buffer) const {
+    Arrays<T> arrays(buffer);
+    Rows<T> all;
+    all.normed = arrays.matrix(rows, width);
+    if (has_shared) all.shared = arrays.matrix(rows, width);
+    all.routes.weights = arrays.template take<compute_t<T>>(assignments());
+    all.routes.slots = arrays.template take<std::int32_t>(assignments());
+    all.routes.assignments = arrays.template take<std::int32_t>(assignments());
+    all.routes.offsets = arrays.template take<std::int64_t>(offsets());
+    all.bytes = arrays.size();
+    return all;
+  }
+  template <class T>
+  Gradients<T> gradients_in(View<std::byte*> buffer) const {
+    Arrays<T> arrays(buffer);
+    Gradients<T> all;
+    all.normed = arrays.template take<compute_t<T>>(rows * width).matrix(rows, width);
+    all.dweights = arrays.template take<compute_t<T>>(assignments());
+    all.bytes = arrays.size();
+    return all;
+  }
+};
+
+}  // namespace ostrakon::model

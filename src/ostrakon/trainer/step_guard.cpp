@@ -90,7 +90,7 @@ StepDecision StepGuard::judge(std::int64_t step, const StepSums& sums) {
   if (updates_early_) return verdict;
   verdict.gradient_scale = optim::clip_coefficient(sums.grad_norm, clip_norm_) / scale;
   if (!outliers_) return verdict;
-  const optim::OutlierFilter::StepDecision outlier = outliers_->judge(sums.loss, sums.grad_norm);
+  const optim::OutlierFilter::Verdict outlier = outliers_->judge(sums.loss, sums.grad_norm);
   verdict.skip_update = outlier.skip;
   if (outlier.skip) verdict.skipped = outlier_text(outlier);
   return verdict;
@@ -123,7 +123,7 @@ std::string StepGuard::loss_text(const StepSums& sums) const {
               term_name_, ")");
 }
 
-std::string StepGuard::outlier_text(const optim::OutlierFilter::StepDecision& verdict) const {
+std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict) const {
   const double threshold = settings_.outlier_threshold;
   std::vector<std::string> beyond;
   if (verdict.loss_score > threshold) beyond.push_back(text("the loss is ", verdict.loss_score));

@@ -80,7 +80,7 @@ class StepGuard {
 
  private:
   std::string loss_text(const StepSums& sums) const;
-  std::string outlier_text(const optim::OutlierFilter::StepDecision& verdict) const;
+  std::string outlier_text(const optim::OutlierFilter::Verdict& verdict) const;
   std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
   std::string changed_parameters() const;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // What happens when ranks run their plans together, found the slow way: each rank by itself, one
-// action after the other by chance. Shares nothing with plan/rank_classes and the proof.
+// action after the other by chance. Shares nothing with plan/ir/rank_classes and the proof.
 
 #include <algorithm>
 #include <array>

@@ -277,9 +277,9 @@ template <class T>
 void ExpertUnit<T>::Phase::run() {
   if (buffers_.phase == 0)
     return math::copy<std::int64_t>(exec_, View<const std::int64_t*>(handed_.routes.offsets),
-                                    view_as<std::int64_t>(buffers_.handed));
+                                    view_as<std::int64_t>(buffers_.send_buffer));
   if (buffers_.phase == 1)
-    math::copy<std::int64_t>(exec_, view_as<std::int64_t>(buffers_.exchanged), work_.offsets);
+    math::copy<std::int64_t>(exec_, view_as<std::int64_t>(buffers_.recv_buffer), work_.offsets);
   offsets_.emplace(exec_, work_.offsets, first_run(buffers_.expert_rank));
   const std::int64_t round = buffers_.phase / 2 - 1;  // that it computes, or has computed before
   if (buffers_.phase % 2 == 0) return compute(round);
@@ -308,7 +308,7 @@ void ExpertUnit<T>::Phase::send(std::int64_t round) {
   for (std::int64_t to = 0; to < u_.ranks_; ++to) {
     const RoundRows rows = rows_of(buffers_.expert_rank, to, round);
     if (rows.count() == 0) continue;
-    const Sent sent = part_of<Sent>(buffers_.handed, to);
+    const Sent sent = part_of<Sent>(buffers_.send_buffer, to);
     const auto assignments = handed_.routes.assignments.range(rows.begin, rows.end);
     const auto gather = [&](View<const T**> from, View<T**> into) {
       math::gather_rows_of<T>(exec_, u_.border_.router.per_token, from, assignments,
@@ -328,7 +328,7 @@ void ExpertUnit<T>::Phase::put(std::int64_t round) {
   for (std::int64_t from = 0; from < u_.ranks_; ++from) {
     const RoundRows rows = rows_of(buffers_.expert_rank, from, round);
     if (rows.count() == 0) continue;
-    const Returned back = part_of<Returned>(to_read(buffers_.exchanged), from);
+    const Returned back = part_of<Returned>(to_read(buffers_.recv_buffer), from);
     math::copy<T>(exec_, View<const T*>(back.rows.row_range(0, rows.count()).flat()),
                   work_.returned.row_range(rows.begin, rows.end).flat());
     if (pass_ == Pass::backward)
@@ -362,8 +362,8 @@ void ExpertUnit<T>::Phase::compute(std::int64_t round) {
                           round,
                           runs(from, buffers_.expert_rank),
                           rows_of(from, buffers_.expert_rank, round),
-                          part_of<Sent>(to_read(buffers_.exchanged), from),
-                          part_of<Returned>(buffers_.handed, from)};
+                          part_of<Sent>(to_read(buffers_.recv_buffer), from),
+                          part_of<Returned>(buffers_.send_buffer, from)};
     pass_ == Pass::forward ? multiply(arrived) : multiply_back(arrived);
   }
 }

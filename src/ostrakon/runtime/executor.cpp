@@ -521,7 +521,7 @@ class Executor::Implementation {
   std::vector<int> order_;     // order of the actions on the calling thread
 
   std::mutex mutex_;  // protects the members below, except the actions of a line
-  std::array<Line, plan::streams> stream_states_;
+  std::array<StreamState, plan::streams> stream_states_;
   StreamState caller_;  // how the calling thread sleeps, for any stream that it runs
   std::condition_variable all_done_;
   bool ending_ = false;

@@ -17,9 +17,9 @@ enum class Home : std::uint8_t {
   gradient,
   saved,
   deferred,
-  handed,           ///< what the phase hands to the exchange behind it
-  exchanged,        ///< what came of the first exchange that the phase reads
-  second_exchanged  ///< of the second
+  send_buffer,        ///< the phase writes it for the exchange behind it
+  recv_buffer,        ///< of the first exchange that the phase reads
+  second_recv_buffer  ///< of the second exchange that the phase reads
 };
 
 /// A matrix in one of them, rows `stride` elements apart.

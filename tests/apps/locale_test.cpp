@@ -118,7 +118,7 @@ TEST_F(Locale, PlansAreTheSame) {
   const std::string machine = OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml";
   for (const Texts& more :
        {Texts{}, Texts{"--json"}, Texts{"--time", machine}, Texts{"--time", machine, "--json"},
-        Texts{"--fit", "1GiB"}, Texts{"--svg", "plan.svg"},
+        Texts{"--choose", "--memory", "1GiB"}, Texts{"--svg", "plan.svg"},
         Texts{"--time", machine, "--svg", "time.svg"}}) {
     Texts arguments = {"deck.yaml", "--ranks", "8"};
     arguments.insert(arguments.end(), more.begin(), more.end());

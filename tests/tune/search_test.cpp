@@ -128,6 +128,25 @@ TEST(Search, FitsBothMemories) {
   }
 }
 
+/// The first setting is fast and large; it fits with both of the others, which each take time.
+class ThreeAtOnce : public Line {
+ public:
+  ThreeAtOnce() : Line({}, {}) {}
+  std::vector<int> sizes() const override { return {2, 2, 2}; }
+  std::vector<bool> are_starts() const override { return {false, false, false}; }
+  std::optional<Cost> estimate(const Point& point) override {
+    const int less = point[1] + point[2];
+    return Cost{10.0 - 5 * point[0] + less, {100 + 60 * point[0] - 30 * less, 0}};
+  }
+  std::optional<double> seconds(const Point& point) override { return estimate(point)->seconds; }
+  Memory memory(const Point& point) override { return estimate(point)->memory; }
+};
+
+TEST(Search, MakesRoomForWhatIsFastByMoreThanOneChange) {
+  ThreeAtOnce each;
+  EXPECT_EQ(search(each, {100, 100}, 1).best.front().point, (Point{1, 1, 1}));
+}
+
 TEST(Search, AsksForWhatItSaysThatItWill) {
   Crowded each(0.0);
   search(each, {100, 100}, 1);

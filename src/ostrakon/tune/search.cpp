@@ -148,6 +148,9 @@ class Search {
     for (int round = 0; round < rounds; ++round) {
       effort_left_ = most_effort;
       for (const Point& start : starts) go_from(start);
+      Point at = least_at_;
+      std::optional<Score> best = least_;
+      if (best && improve_by_detour(at, best)) go_from(at);
       if (!plan_the_fastest()) break;
     }
     plan_other_kinds();
@@ -365,6 +368,44 @@ class Search {
     bool improves = false;
     for (const Point& point : points) improves |= step(at, best, point);
     return improves;
+  }
+
+  /// Tries changes that are faster and too large, the fastest first, each with changes of all that
+  /// does not divide the work, which may make room for it.
+  bool improve_by_detour(Point& at, std::optional<Score>& best) {
+    if (best->excess > 0.0) return false;
+    struct Change {
+      double seconds;
+      std::size_t dimension;
+      Point point;
+    };
+    std::vector<Change> changes;
+    for (std::size_t d = 0; d < sizes_.size(); ++d) {
+      Point point = at;
+      for (int& value = point[d] = 0; value < sizes_[d]; ++value) {
+        if (value == at[d] || is_start_[d] || !known_.has_estimate(point)) continue;
+        const std::optional<Cost>& cost = known_.estimate(point);
+        if (cost && excess(*cost) > 0.0 && cost->seconds < best->seconds * (1.0 - same))
+          changes.push_back({cost->seconds, d, point});
+      }
+    }
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const Change& a, const Change& b) { return a.seconds < b.seconds; });
+    constexpr std::size_t most_detours = 3;
+    changes.resize(std::min(changes.size(), most_detours));
+    for (const Change& change : changes) {
+      Point end = change.point;
+      std::optional<Score> found = score(end, std::nullopt);
+      // What made room at first may not be needed when all have been tried.
+      for (int sweep = 0; sweep < 2; ++sweep)
+        for (std::size_t d = 0; found && d < sizes_.size(); ++d)
+          if (d != change.dimension && !is_start_[d]) improve(end, found, d);
+      if (!found || !(*found < *best)) continue;
+      at = end;
+      best = found;
+      return true;
+    }
+    return false;
   }
 
   /// Nothing more need be known of starts that come to nothing.

@@ -121,8 +121,8 @@ template <class T>
 void Builder<T>::begin_part(const std::string& owner) {
   State& s = *state_;
   s.owner = owner;
-  s.operations.set_prefix(s.context_ranks == 0 ? "" : std::to_string(s.context_ranks) + ".");
-  ++s.context_ranks;
+  s.operations.set_prefix(s.parts == 0 ? "" : std::to_string(s.parts) + ".");
+  ++s.parts;
 }
 
 template <class T>

@@ -8,8 +8,8 @@
 namespace ostrakon::model {
 
 /// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
-/// part of each that one of `parts` neighbouring ranks has. The ranks then exchange keys and values
-/// (context parallel).
+/// part of each that one of `context_ranks` neighbouring ranks has. The ranks then exchange keys
+/// and values (context parallel).
 struct LeafShape {
   std::int64_t batch = 1;
   std::int64_t tokens = 1;

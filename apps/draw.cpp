@@ -14,7 +14,7 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
-#include <ostrakon/scaling/job_script.hpp>
+#include <ostrakon/base/shell_word.hpp>
 
 #include "output_file.hpp"
 
@@ -69,7 +69,7 @@ void run_package(const std::vector<std::string>& arguments, const std::string& o
   command.insert(command.end(), arguments.begin(), arguments.end());
   const Ended ended = run(command);
   std::string line;
-  for (const std::string& word : command) line += " " + scaling::shell_word(word);
+  for (const std::string& word : command) line += " " + shell_word(word);
   require(ended.is_good, "can't draw ", shown(output), ": ", printable(ended.last_line),
           "; the Python package ostrakon_report draws it (docs/pictures.md):", printable(line));
 }

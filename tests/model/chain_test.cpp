@@ -12,26 +12,28 @@
 namespace ostrakon::tests {
 namespace {
 
-using B = Builder<float>;
+using FloatBuilder = Builder<float>;
 
 /// The units of a small chain, to be changed.
 struct Parts {
   std::string names[4] = {"source", "bend.0", "bend.1", "squares"};
-  std::function<Value(B&)> source = [](B& b) { return b.floats(small_width); };
+  std::function<Value(FloatBuilder&)> source = [](FloatBuilder& b) {
+    return b.floats(small_width);
+  };
   std::function<void(Operation<float>&)> change = [](auto&) {};  ///< of bend.0
   bool early_losses = false, late_losses = true;
 
   Chain<float> chain() const {
     ostrakon::Units<float> units;
     units.add(names[0], source);
-    units.add(names[1], [this](B& b, Value x) {
+    units.add(names[1], [this](FloatBuilder& b, Value x) {
       if (early_losses) return b.losses(squares<float>(x));
       Operation<float> own = bend<float>(x, {});
       change(own);
       return b.apply(own);
     });
     for (int u : {2, 3})
-      units.add(names[u], [=](B& b, Value x) {
+      units.add(names[u], [=](FloatBuilder& b, Value x) {
         return u == 3 && late_losses ? b.losses(squares<float>(x)) : b.apply(bend<float>(x, {}));
       });
     return {units, {small_rows, SmallSamples().sample_bytes()}};
@@ -101,7 +103,7 @@ TEST(Chain, RefusesToFreezeNothing) {
 TEST(Chain, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal([](Parts&) {}), "no error");
   EXPECT_EQ(refusal([](Parts& all) {
-              all.source = [](B& b) {
+              all.source = [](FloatBuilder& b) {
                 Operation<float> own{"zeros", {}, [](const OperationForward<float>&) {}};
                 own.columns = small_width;
                 return b.apply(own);
@@ -164,12 +166,13 @@ TEST(Chain, RefusesLeavesThatCannotBe) {
 TEST(Chain, RefusesSizesThatOverflow) {
   EXPECT_EQ(testing::error_of([] {
               ostrakon::Units<float> units;
-              units.add("source", [](B& b) { return b.floats(1); });
+              units.add("source", [](FloatBuilder& b) { return b.floats(1); });
               for (int u = 0; u < 5; ++u)  // each of which is possible by itself
-                units.add(text("wide.", u), [](B& b, Value x) {
+                units.add(text("wide.", u), [](FloatBuilder& b, Value x) {
                   return b.linear(b.linear(x, "up", std::int64_t{1} << 47), "down", 1);
                 });
-              units.add("loss", [](B& b, Value x) { return b.cross_entropy(x, "output", 2); });
+              units.add("loss",
+                        [](FloatBuilder& b, Value x) { return b.cross_entropy(x, "output", 2); });
               Chain<float>(units, {1, 8});
             }),
             "unit wide.0 is too large; expected at most 1125899906842624 bytes in all units");

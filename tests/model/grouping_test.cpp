@@ -102,7 +102,7 @@ TEST(Grouping, DescribesUnitsOfSeveralBlocks) {
 TEST(Grouping, AlignsParameters) {
   const ModelCase which = grouped(deep_cases(6)[1], 6);  // 18 rows of 24: all need gaps
   const model::Decoder<double> decoder(which.settings, which.leaf);
-  const ModelCase alone = grouped(deep_cases()[1], 1);
+  const ModelCase alone = grouped(deep_cases(6)[1], 1);
   const model::Decoder<double> apart(alone.settings, alone.leaf);
   const plan::UnitDescription& one = apart.unit(1).description();
   const plan::UnitDescription& all = decoder.unit(1).description();

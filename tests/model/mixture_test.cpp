@@ -7,6 +7,7 @@
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
+#include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <string>
@@ -211,7 +212,11 @@ TYPED_TEST(MixtureOf, TheBiasIsUpdatedByCounts) {
 
 TEST(Mixture, CallsReadNoBiasesThatTheyDoNotUse) {
   const model::DecoderSettings m = mixtures()[1];
-  std::vector<model::Parameter> parameters = model::block_parameters(m);
+  std::vector<model::Parameter> parameters = {
+      model::Parameter::normal("mlp.router.weight", {m.experts.count, m.width}, 0.02)};
+  for (model::Parameter& one :
+       model::expert_parameters("mlp", m.experts, m.mlp_settings(), m.width))
+    parameters.push_back(std::move(one));
   model::lay_out_parameters(parameters, "mixture", {});
   model::graph::Operations<float> unit({1, 16}, {}, parameters, m.width);
   model::graph::Experts experts{m.experts.router()};

@@ -93,8 +93,8 @@ State<double, double> reference(const OptimizerSettings& s) {
         direction = first / (1 - std::pow(s.beta1, step)) /
                     (std::sqrt(second / (1 - std::pow(s.beta2, step))) + s.epsilon);
       } else if (s.kind == OptimizerKind::lion) {
-        const double direction = s.beta1 * first + (1 - s.beta1) * gradient;
-        direction = direction > 0 ? 1 : direction < 0 ? -1 : 0;
+        const double leaning = s.beta1 * first + (1 - s.beta1) * gradient;
+        direction = leaning > 0 ? 1 : leaning < 0 ? -1 : 0;
         first = s.beta2 * first + (1 - s.beta2) * gradient;
       } else if (s.momentum != 0.0) {
         first = s.momentum * first + gradient;

@@ -11,7 +11,7 @@
 #include <ostrakon/plan/proof/order.hpp>
 
 #include "plan/random_plans.hpp"
-#include "plan/timing/traffic.hpp"
+#include "plan/traffic.hpp"
 #include "support/trials.hpp"
 
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "plan/random_plans.hpp"
-#include "plan/timing/traffic.hpp"
+#include "plan/traffic.hpp"
 #include "support/trials.hpp"
 
 namespace {

@@ -19,6 +19,7 @@
 #include "plan/random_pipelines.hpp"
 #include "plan/random_plans.hpp"
 #include "plan/random_step_plan.hpp"
+#include "support/trials.hpp"
 
 namespace {
 

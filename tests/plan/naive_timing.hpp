@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/timing/traffic.hpp"
+#include "plan/traffic.hpp"
 
 namespace ostrakon::tests {
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "plan/random_plans.hpp"
-#include "plan/timing/traffic.hpp"
+#include "plan/traffic.hpp"
 
 namespace {
 

@@ -43,7 +43,7 @@ struct TensorDecoder {
   TensorDecoder& in_parts(int parts) {
     leaf.batch = 1;
     leaf.tokens = 16;
-    leaf.parts = parts;
+    leaf.context_ranks = parts;
     return *this;
   }
   /// Rows are exchanged in so many chunks.

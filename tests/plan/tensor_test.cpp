@@ -241,7 +241,7 @@ Exchanged expected_exchanges(const TensorDecoder& decoder, const Policy& policy,
   const model::LeafShape& leaf = decoder.leaf;
   const bool trains = purpose == Purpose::train;
   const std::int64_t width = settings.width, element = decoder.is_half ? 2 : 4, compute = 4;
-  const std::int64_t rows = leaf.batch * leaf.tokens / leaf.parts;
+  const std::int64_t rows = leaf.batch * leaf.tokens / leaf.context_ranks;
   const std::int64_t pieces = std::max(leaf.tensor_grain, leaf.tensor_ranks);
   // These are as long as a row: weights and biases of norms; biases of two projections.
   const bool is_rms = settings.norm == math::NormKind::rmsnorm;
@@ -316,11 +316,11 @@ struct RandomTensorPlan {
   }
   std::string described() const {
     return text("tensor ", ranks.tensor, ", shard ", ranks.shard, ", ", ranks.replicas,
-                " replicas, ", decoder.leaf.parts, " parts, grain ", decoder.leaf.tensor_grain,
-                ", ", stages, " stages, ", name(policy.sharding), ", offload ",
-                name(policy.offload), ", checkpointing ", policy.activation_checkpointing.every,
-                ", nodes of ", policy.ranks_per_node, ", ", name(policy.rank_order), ", ",
-                name(purpose));
+                " replicas, ", decoder.leaf.context_ranks, " parts, grain ",
+                decoder.leaf.tensor_grain, ", ", stages, " stages, ", name(policy.sharding),
+                ", offload ", name(policy.offload), ", checkpointing ",
+                policy.activation_checkpointing.every, ", nodes of ", policy.ranks_per_node, ", ",
+                name(policy.rank_order), ", ", name(purpose));
   }
 };
 
@@ -356,7 +356,7 @@ RandomTensorPlan random_tensor_plan(Random& random) {
   // Each stage counts its own.
   policy.activation_checkpointing.every = below(made.stages == 1 ? 3 : 2);
   policy.in_flight_gathers.bytes /= made.ranks.tensor;
-  policy.context_ranks = static_cast<int>(decoder.leaf.parts);
+  policy.context_ranks = static_cast<int>(decoder.leaf.context_ranks);
   if (policy.context_ranks > 1) policy.accumulation = Accumulation::automatic;
   made.ranks.set(policy, made.micro_batches);
   policy.rank_order = static_cast<RankOrder>(below(3));
@@ -449,7 +449,7 @@ TEST(TensorPlans, HoldForDecodersOfAllKinds) {
     ++seen[text("tensor ", made.ranks.tensor)];
     ++seen[text("purpose ", name(made.purpose))];
     ++seen[text("stages ", made.stages)];
-    ++seen[text("parts ", made.decoder.leaf.parts)];
+    ++seen[text("parts ", made.decoder.leaf.context_ranks)];
     ++seen[text("offload ", name(made.policy.offload))];
     ++seen[text("sharding ", name(made.policy.sharding))];
     if (made.ranks.tensor == 1) continue;
@@ -704,7 +704,7 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
                            const std::function<void(Policy&)>& change = [](Policy&) {}) {
     Policy policy;
     ranks.set(policy, 2);
-    policy.context_ranks = static_cast<int>(decoder.leaf.parts);
+    policy.context_ranks = static_cast<int>(decoder.leaf.context_ranks);
     change(policy);
     return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
   };
@@ -799,7 +799,7 @@ TEST(TensorOverlap, OfExchangesWithProductsOfTheirBlock) {
     Policy policy;
     const TensorRanks ranks{2, 2, 1};
     ranks.set(policy, 1);
-    policy.context_ranks = static_cast<int>(decoder.leaf.parts);
+    policy.context_ranks = static_cast<int>(decoder.leaf.context_ranks);
     return build_step_plan(decoder.description(), ranks.all(), policy, Purpose::train);
   };
   for (bool again : {false, true})

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "plan/timing/traffic.hpp"
+#include "plan/traffic.hpp"
 
 namespace ostrakon::tests {
 

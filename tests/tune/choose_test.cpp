@@ -237,7 +237,8 @@ TEST(Tune, EstimatesStagesOfManyLayers) {
 }
 
 TEST(Tune, EstimatesLongPipelinesByShorterOnes) {
-  for (const int batch : {16, 32, 64, 128})
+  for (const int batch : {16, 32, 64, 128}) {
+    if (!tests::takes_every_case() && batch != 16 && batch != 128) continue;
     for (const char* schedule : {"1f1b", "interleaved", "zero_bubble"}) {
       SCOPED_TRACE(schedule + std::to_string(batch));
       config::Settings deck = small_deck(30, batch);
@@ -246,7 +247,7 @@ TEST(Tune, EstimatesLongPipelinesByShorterOnes) {
         config::set(deck, {{&chunks, "2"}});
       expect_close_estimate(deck, 32, 0.07, 0.16);
     }
-}
+  }
 }
 
 TEST(Tune, KeepsWhatIsSaid) {

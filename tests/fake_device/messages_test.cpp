@@ -61,7 +61,7 @@ TEST(NcclMessages, ArriveInOrderBetweenAllRanks) {
   const int me = world.rank();
   Messages messages(world);
   EXPECT_TRUE(messages.has_to_be_finished());
-  messages.carry(
+  messages.set_transport(
       std::make_unique<NcclMessages>(world, all_pairs(world.size()), "test", limit, nullptr));
   EXPECT_FALSE(messages.has_to_be_finished());
   // Each rank exchanges with all others in rounds, so that no order of streams forms a cycle.

@@ -27,7 +27,7 @@ StepPlan training_plan(const TensorDecoder& decoder, const TensorRanks& ranks,
   Policy policy;
   ranks.set(policy, 2);
   policy.rank_order = order;
-  policy.context_ranks = static_cast<int>(decoder.leaf.parts);
+  policy.context_ranks = static_cast<int>(decoder.leaf.context_ranks);
   policy.expert_ranks = decoder.parts_of_experts();
   policy.activation_checkpointing.every = 1;
   policy.reshard_after_forward.kind = Reshard::always;

@@ -436,7 +436,7 @@ TEST(Stability, AnOutlierIsNamedByWhatIsBeyondTheThreshold) {
   int skipped = 0;
   for (std::int64_t step = 1; step <= 12; ++step) {
     const train::StepResult result = run.step(step);
-    const optim::OutlierFilter::StepDecision verdict = filter.judge(result.loss, result.grad_norm);
+    const optim::OutlierFilter::Verdict verdict = filter.judge(result.loss, result.grad_norm);
     EXPECT_EQ(result.skipped.empty(), !verdict.skip);
     if (!verdict.skip) continue;
     ++skipped;

@@ -34,6 +34,13 @@ install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
         FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.csv" PATTERN "jobs" EXCLUDE)
+# Pages beside the sources, where docs/ looks for them.
+file(GLOB_RECURSE _pages RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/src/ostrakon/*README.md)
+foreach(_page IN LISTS _pages)
+  get_filename_component(_room ${_page} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${_page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${_room})
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/spack/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/spack)
 

@@ -154,11 +154,11 @@ KOKKOS_INLINE_FUNCTION C sum_of_chosen(const View<const C*>& scores,
 
 }  // namespace
 
-OffsetsOnHost::OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets,
-                             std::int64_t run) {
+OffsetsOnHost::OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets, std::int64_t run,
+                             std::int64_t ranks) {
   if (WarmUp::runs()) {
-    copy_.assign(static_cast<std::size_t>(offsets.size()), 1);
-    std::fill_n(copy_.begin(), run + 1, std::int64_t{0});
+    const std::int64_t of_rank = offsets.size() / ranks;
+    for (std::int64_t i = 0; i < offsets.size(); ++i) copy_.push_back(i % of_rank > run ? 1 : 0);
     view_ = host_view(std::as_const(copy_));
     return;
   }

@@ -52,11 +52,13 @@ struct Routes {
 };
 
 /// Routes::offsets for host code, which calls a product for each expert. Waits for `exec`; copies
-/// only if the host can't access device memory. In a WarmUp there is one row, in run `run`,
-/// whatever the device has, as products without rows are not launched.
+/// only if the host can't access device memory. `offsets` may be those of several ranks, so many
+/// one after the other. In a WarmUp each rank has one row, in run `run`, whatever the device has,
+/// as products without rows are not launched.
 class OffsetsOnHost {
  public:
-  OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets, std::int64_t run = 0);
+  OffsetsOnHost(const Exec& exec, View<const std::int64_t*> offsets, std::int64_t run = 0,
+                std::int64_t ranks = 1);
 
   /// Valid as long as this object and the device's array exist.
   HostView<const std::int64_t*> view() const { return view_; }

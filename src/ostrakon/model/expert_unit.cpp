@@ -280,7 +280,7 @@ void ExpertUnit<T>::Phase::run() {
                                     view_as<std::int64_t>(buffers_.send_buffer));
   if (buffers_.phase == 1)
     math::copy<std::int64_t>(exec_, view_as<std::int64_t>(buffers_.recv_buffer), work_.offsets);
-  offsets_.emplace(exec_, work_.offsets, first_run(buffers_.expert_rank));
+  offsets_.emplace(exec_, work_.offsets, first_run(buffers_.expert_rank), u_.ranks_);
   const std::int64_t round = buffers_.phase / 2 - 1;  // that it computes, or has computed before
   if (buffers_.phase % 2 == 0) return compute(round);
   if (round >= 0) put(round);

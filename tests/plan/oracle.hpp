@@ -2,7 +2,8 @@
 #pragma once
 
 // What is true of a plan in its memory, found the slow way: all pairs of uses, a full transitive
-// closure, and symbolic execution in many orders. Shares nothing with plan/proof/order and the proof.
+// closure, and symbolic execution in many orders. Shares nothing with plan/proof/order and the
+// proof.
 
 #include <algorithm>
 #include <array>

@@ -81,8 +81,11 @@ void draw(const Picture& picture, const std::string& path, const std::string& fo
   const std::filesystem::file_type type = type_of(path);
   const bool is_file =
       type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
-  std::string folder = (std::filesystem::temp_directory_path() / "ostrakon-XXXXXX").string();
-  require(is_file || ::mkdtemp(folder.data()) != nullptr, folder, ": ", std::strerror(errno));
+  std::string folder;  // for the JSON of what is no file
+  if (!is_file) {
+    folder = (std::filesystem::temp_directory_path() / "ostrakon-XXXXXX").string();
+    require(::mkdtemp(folder.data()) != nullptr, folder, ": ", std::strerror(errno));
+  }
   const std::string json = is_file ? path + ".json" : folder + "/" + picture.command + ".json";
   replace_file(json, picture.json);
   std::vector<std::string> arguments = {picture.command, json, "-o", path};

@@ -19,7 +19,7 @@ enum class FileKind { weights, checkpoint, checkpoints, safetensors };
 /// a checkpoint.
 FileKind kind_of(const std::string& path);
 
-/// As kind_of, for a single model: throws Error for a folder of checkpoints, saying to name one of
+/// Returns kind_of a single model; throws Error for a folder of checkpoints, saying to name one of
 /// them.
 FileKind single_model_kind(const std::string& path);
 

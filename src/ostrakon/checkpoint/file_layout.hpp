@@ -10,7 +10,7 @@
 
 namespace ostrakon::checkpoint {
 
-/// Which ranks share a file.
+/// Tells which ranks share a file.
 enum class Files { rank, node, single };
 constexpr Named<Files> files_names[] = {
     {Files::rank, "rank"}, {Files::node, "node"}, {Files::single, "single"}};

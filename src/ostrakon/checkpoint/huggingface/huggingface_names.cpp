@@ -11,7 +11,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Which rows of one of our matrices a tensor of Hugging Face holds.
+/// The rows of one of our matrices that a tensor of Hugging Face holds.
 enum class Rows { all, queries, keys, half, half_of_expert };
 
 struct Part {

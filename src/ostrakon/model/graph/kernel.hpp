@@ -30,8 +30,7 @@ struct Buffers {
   View<std::int64_t*> counts;     ///< UnitBuffers::counts
   double loss_scale = 1.0;
   /// What kernels of the phase have copied to the host: offsets, by the value that has them.
-  std::shared_ptr<std::map<int, math::OffsetsOnHost>> on_host =
-      std::make_shared<std::map<int, math::OffsetsOnHost>>();
+  mutable std::map<int, math::OffsetsOnHost> on_host = {};
   KernelWatch* watch = nullptr;  ///< UnitBuffers::watch
 
   View<std::byte*> in(Home home) const { return homes[static_cast<std::size_t>(home)]; }
@@ -96,7 +95,7 @@ class Arguments {
   /// Offsets that lie in the value that is read, for host code: copied once in a phase.
   HostView<const std::int64_t*> on_host(const Exec& exec, int i,
                                         View<const std::int64_t*> offsets) const {
-    return buffers_.on_host->try_emplace(at(call_.call.reads, i), exec, offsets)
+    return buffers_.on_host.try_emplace(at(call_.call.reads, i), exec, offsets)
         .first->second.view();
   }
 

@@ -102,7 +102,7 @@ TEST_F(Locale, TrainingIsTheSame) {
     for (const char* field : {"step", "loss", "grad_norm", "learning_rate", "tokens"})
       EXPECT_EQ(rows[i][field], expected[i][field]) << field;
   expect_same_file("run/plan.json");
-  EXPECT_NO_THROW(static_cast<void>(Json::parse(bytes("comma/run/trace.json"))));
+  EXPECT_TRUE(Json::parse(bytes("comma/run/trace.json")).is_object());
   // It goes on in the other folder: data and settings are called the same.
   for (const char* const of : {"plain", "comma"})
     fs::rename(path(std::string(of) + "/run"), path(std::string(of) + "/run-of-" + of));

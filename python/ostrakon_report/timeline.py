@@ -9,21 +9,33 @@ from .report import Report, read_json
 COLUMNS = 1500  # what is shorter than a step over this can't be seen
 
 
-def joined(bars, least, by_group=False):
-    """Bars (group, begin, end) in the order of time; neighbours of a group, or too short to be seen, are one."""
+def joined(bars, is_one):
+    """Bars (group, begin, end) in the order of time, neighbours for which is_one(last, next) holds as one.
+
+    It has the group of the longest."""
     result = []
     for group, begin, end in sorted(bars, key=lambda bar: bar[1]):
-        if result:
+        if result and is_one(result[-1], (group, begin, end)):
             last = result[-1]
-            is_near = begin - last[2] < least
-            is_short = end - begin < least or last[2] - last[1] < least
-            if is_near and (group == last[0] if by_group else is_short):
-                if end - begin > last[2] - last[1]:
-                    last[0] = group  # the longer one gives the colour
-                last[2] = max(last[2], end)
-                continue
-        result.append([group, begin, end])
-    return result
+            if end - begin > last[3]:
+                last[0], last[3] = group, end - begin
+            last[2] = max(last[2], end)
+        else:
+            result.append([group, begin, end, end - begin])
+    return [tuple(bar[:3]) for bar in result]
+
+
+def joined_groups(bars, least):
+    """Neighbours of one group are one bar, where they are nearer than `least`."""
+    return joined(bars, lambda last, bar: bar[0] == last[0] and bar[1] - last[2] < least)
+
+
+def joined_short(bars, least):
+    """What is shorter than `least` is one bar with its neighbours: of its own group first, then of any."""
+    def are_short(last, bar):
+        return bar[1] - last[2] < least and min(bar[2] - bar[1], last[2] - last[1]) < least
+
+    return joined(joined(bars, lambda last, bar: bar[0] == last[0] and are_short(last, bar)), are_short)
 
 
 def draw_bars(axes, lane, bars, colors, divisor, least, used):
@@ -61,7 +73,7 @@ def draw_stages(axes, timelines):
     style.lanes(axes, [str(timeline["stage"]) for timeline in timelines], "stage")
     used = {}
     for lane, timeline in enumerate(timelines):
-        bars = joined(stage_bars(timeline), seconds / COLUMNS, by_group=True)
+        bars = joined_groups(stage_bars(timeline), seconds / COLUMNS)
         draw_bars(axes, -lane, [(key[0], begin, end) for key, begin, end in bars], STAGE_COLORS, divisor,
                   seconds / 300, used)
         for (what, batch), begin, end in bars:
@@ -129,7 +141,7 @@ def draw_streams(axes, timeline, measured, seconds, divisor):
     for lane, (stream, actions, _) in enumerate(names):
         bars = [(style.group_of(action["kind"]), action["begin"], action["end"])
                 for action in actions if action["stream"] == stream and action["end"] > action["begin"]]
-        draw_bars(axes, -lane, joined(bars, seconds / COLUMNS), colors, divisor, seconds / 300, seen)
+        draw_bars(axes, -lane, joined_short(bars, seconds / COLUMNS), colors, divisor, seconds / 300, seen)
     style.color_legend(axes, {group: color for group, color in colors.items() if group in seen}, "actions")
     axes.set_title(f"{style.seconds_text(timeline['seconds'])} a step; widths are times", fontweight="normal")
 

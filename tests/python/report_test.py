@@ -14,6 +14,7 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("OSTRAKON_SOURCE", Path(__file__).parents[2]))
 APPS = Path(os.environ.get("OSTRAKON_APPS", SOURCE / "build" / "apps"))
 sys.path.insert(0, str(SOURCE / "python"))
+from ostrakon_report import timeline  # noqa: E402
 from ostrakon_report.__main__ import main  # noqa: E402
 
 MACHINE = str(SOURCE / "machines" / "h100-infiniband.yaml")
@@ -39,6 +40,15 @@ def study(prediction):
     return {"study": {"deck": "decks/a<b>&c.yaml", "scaling": "strong", "version": "1.2.3", "build": "a compiler",
                       "steps": 12, "warmup": 2, "repeat": 2, "sizes": sizes},
             "runs": [{}, {}, {}, {}], "points": points, "remarks": ["hosts: <one>"], "outlier_steps": ["step 7"]}
+
+
+class Bars(unittest.TestCase):
+    def test_short_bars_join_their_own_group_first(self):
+        forward = [("forward", 0.1 * i, 0.1 * (i + 1)) for i in range(30)]  # each too short to be seen
+        backward = [("backward", 3.0 + 2 * i, 5.0 + 2 * i) for i in range(2)]
+        seen = timeline.joined_short(forward + backward + [("update", 7.0, 7.1)], 1.0)
+        self.assertEqual([group for group, _, _ in seen], ["forward", "backward", "backward"])
+        self.assertEqual([round(end, 6) for _, _, end in seen], [3.0, 5.0, 7.1])
 
 
 class Report(unittest.TestCase):

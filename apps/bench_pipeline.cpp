@@ -87,9 +87,10 @@ class SleepingSteps {
     if (action.unit < 0) return 0.0;
     const plan::PlannedUnit& unit = plan.units[static_cast<std::size_t>(action.unit)];
     if (unit.name.rfind("block.", 0) != 0) return 0.0;
-    return action.kind == plan::Kind::forward    ? forward_seconds
-           : action.kind == plan::Kind::backward ? 2.0 * forward_seconds / unit.backward_phases
-                                                 : 0.0;
+    return action.kind == plan::Kind::forward ? forward_seconds
+           : action.kind == plan::Kind::backward
+               ? 2.0 * forward_seconds / static_cast<double>(unit.backward.size())
+               : 0.0;
   }
 
   /// Simulates the plans of all stages with actions that take as long as they sleep.

@@ -10,7 +10,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/report/json_row.hpp>
-#include <ostrakon/plan/report/timelines_json.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
 #include <ostream>
 
 #include "plan_ranks.hpp"

@@ -115,7 +115,10 @@ TEST(Names, EachEnumeratorHasOne) {
   EXPECT_EQ(mistakes(plan::accumulation_names), "");
   EXPECT_EQ(mistakes(plan::leaf_order_names), "");
   EXPECT_EQ(mistakes(plan::offload_names), "");
-  EXPECT_EQ(mistakes(plan::kind_names), "");
+  Named<plan::Kind> kinds[plan::kinds] = {};
+  for (int k = 0; k < plan::kinds; ++k)
+    kinds[k] = {plan::kind_table[k].value, plan::kind_table[k].name};
+  EXPECT_EQ(mistakes(kinds), "");
   EXPECT_EQ(mistakes(plan::stream_names), "");
   EXPECT_EQ(mistakes(plan::role_names), "");
   EXPECT_EQ(mistakes(plan::access_names), "");

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/report/timelines_json.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <sstream>
 #include <string>

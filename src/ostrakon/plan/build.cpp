@@ -11,9 +11,9 @@
 #include <ostrakon/plan/passes/activation_pass.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/compute_pass.hpp>
-#include <ostrakon/plan/passes/export_pass.hpp>
 #include <ostrakon/plan/passes/gather_pass.hpp>
 #include <ostrakon/plan/passes/phases.hpp>
+#include <ostrakon/plan/passes/redistribute.hpp>
 #include <ostrakon/plan/passes/reduction_pass.hpp>
 #include <ostrakon/plan/passes/state_buffers.hpp>
 #include <ostrakon/plan/passes/sums_pass.hpp>
@@ -100,7 +100,6 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
   ComputePass compute(builder, tasks, gathers);
   ReductionPass reductions(builder, policy, sums);
   UpdatePass updates(builder, policy, tasks, reductions);
-  ExportPass show(builder);
   Tapes tapes(builder);
   PipelinePass messages(builder, pipeline, tasks, tapes, sums);
 
@@ -120,7 +119,7 @@ StepPlan build_plan(const ModelDescription& described, const Grid& grid, int sta
     sums.on(task);
     updates.on(task);
     messages.share(task);
-    show.on(task);
+    if (task.work == Work::export_parameters) export_parameters(builder, task.unit);
   }
   updates.finish();
   sums.finish();

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/pipeline/stages.hpp>
 #include <vector>

@@ -58,7 +58,7 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
   for (const plan::StepPlan& stage : trainer.stages()) {
     frozen += stage.frozen_count;
     for (const plan::FlatParameter& flat : stage.flats)
-      if (stage.units[flat.unit].tied_source_stage < 0) padded += flat.padded;
+      if (stage.units[flat.unit].tied_stages.source < 0) padded += flat.padded;
   }
   const std::int64_t parameters = trainer.model().parameter_count();
   return text("model\n  parameters             ", format_count(parameters),

@@ -52,7 +52,7 @@ class TraceBuilder {
 
   void add_action(const Fields& fields) {
     const int rank = fields.small("pid"), stream = fields.small("tid");
-    const auto action = find_named(plan::kind_names, fields.text("cat"));
+    const auto action = plan::find_kind(fields.text("cat"));
     require(action.has_value() && stream < plan::streams && rank < most_ranks, "'", file_,
             "': has an event of the kind ", shown(fields.text("cat")), " on stream ", stream,
             "; expected actions of this version's plans");

@@ -7,17 +7,14 @@
 namespace ostrakon::scaling {
 
 Part part_of(plan::Kind kind, plan::Stream stream) {
-  using plan::Kind;
-  if (plan::communicates(kind)) return Part::communication;
-  switch (kind) {
-    case Kind::send:
-    case Kind::clip:
-    case Kind::reduce_sums:
+  using plan::Activity;
+  switch (plan::traits(kind).activity) {
+    case Activity::collective:
+    case Activity::global_sum:
       return Part::communication;
-    case Kind::receive:
-      return Part::waiting;
-    case Kind::copy_to_device:
-    case Kind::copy_to_host:
+    case Activity::message:
+      return kind == plan::Kind::receive ? Part::waiting : Part::communication;
+    case Activity::copy:
       return Part::copies;
     default:
       return stream == plan::Stream::host ? Part::host : Part::compute;

@@ -11,6 +11,7 @@ namespace {
 
 using plan::Action;
 using plan::Kind;
+using plan::Processing;
 using plan::Resource;
 using plan::ResourceSeconds;
 using plan::Role;
@@ -22,23 +23,21 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
   const auto elements = static_cast<double>(action.elements);
   const auto master = static_cast<double>(plan.layouts.masters.element_bytes);
   const auto computed = static_cast<double>(plan.layouts.gathered.element_bytes);
-  switch (action.kind) {
-    case Kind::norm:
+  switch (plan::traits(action.kind).processing) {
+    case Processing::none:
+      return 0.0;
+    case Processing::norms:
       return elements * master;
-    case Kind::accumulate:
-      return 3.0 * elements * master;
-    case Kind::gather:  // masters are converted to the dtype that is sent
-      return action.converts ? elements / std::max(1, action.span.ranks) *
-                                   (master + static_cast<double>(action.element_bytes))
-                             : 0.0;
-    case Kind::reduce_scatter:
-      return action.buffer(Role::packed) >= 0
-                 ? elements * (master + static_cast<double>(action.element_bytes))
-                 : 0.0;
-    case Kind::keep:
+    case Processing::converts: {  // a rank's part of what is gathered, or all that is to be reduced
+      const double parts = action.converts ? std::max(1, action.span.ranks) : 1.0;
+      const bool converts = action.converts || action.buffer(Role::packed) >= 0;
+      return converts ? elements / parts * (master + static_cast<double>(action.element_bytes))
+                      : 0.0;
+    }
+    case Processing::keeps:
       return 2.0 * elements * computed;
-    case Kind::direction:
-    case Kind::optimize: {
+    case Processing::rows:
+    case Processing::updates: {
       double bytes = 0.0;
       for (const plan::Use& use : action.uses) {
         const double times = use.access == plan::Access::read_write ? 2.0 : 1.0;
@@ -49,9 +48,8 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
       }
       return bytes;
     }
-    default:
-      return 0.0;
   }
+  return 0.0;
 }
 
 /// Returns the rates for a dtype. Throws Error where the machine has none.
@@ -134,11 +132,11 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
   const double bytes = processed_bytes(plan, action);
   if (bytes > 0.0) {
     const auto or_else = [](double rate, double other) { return rate > 0.0 ? rate : other; };
+    const Processing processing = plan::traits(action.kind).processing;
     double rate = machine_.kernels.row_bytes_per_second;
-    if (action.kind == Kind::optimize || action.kind == Kind::accumulate)
-      rate = machine_.update_rate();
-    if (action.kind == Kind::norm) rate = or_else(machine_.norm_bytes_per_second, rate);
-    if (action.kind == Kind::gather || action.kind == Kind::reduce_scatter)
+    if (processing == Processing::updates) rate = machine_.update_rate();
+    if (processing == Processing::norms) rate = or_else(machine_.norm_bytes_per_second, rate);
+    if (processing == Processing::converts)
       rate = or_else(machine_.convert_bytes_per_second, machine_.update_rate());
     seconds += bytes / rate + machine_.kernels.row_kernel_seconds;
   }

@@ -159,7 +159,7 @@ void Channels::carry_messages([[maybe_unused]] const Programs& programs,
   for (const runtime::Program* program :
        {&programs.train, &programs.evaluate, &programs.export_parameters})
     for (const plan::Action& action : program->plan.actions) {
-      if (action.kind != plan::Kind::send && action.kind != plan::Kind::receive) continue;
+      if (!plan::is_message(action.kind)) continue;
       if (action.kind == plan::Kind::send) sent_to.insert(action.peer);
       if (is_on_host(program->plan, action)) on_host = 1.0;
     }

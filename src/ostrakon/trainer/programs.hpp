@@ -5,9 +5,8 @@
 #include <map>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
-#include <ostrakon/plan/ir/space.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
 #include <vector>

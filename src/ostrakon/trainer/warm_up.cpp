@@ -19,7 +19,7 @@ bool is_on_device(const runtime::Program& program, const plan::Use& use) {
 
 /// Whether an action only copies between host and device, or has all of its arrays on the host.
 bool launches_nothing(const runtime::Program& program, const Action& action) {
-  return action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host ||
+  return plan::is_copy(action.kind) ||
          std::none_of(action.uses.begin(), action.uses.end(),
                       [&](const plan::Use& use) { return is_on_device(program, use); });
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/tune/search.hpp>

@@ -28,6 +28,15 @@ struct ExpertCapacity {
   std::int64_t most_rounds = 0;     ///< rounds needed for any routing: as many are planned
 };
 
+/// How a stage shares a unit's parameters with a stage whose unit is tied to them.
+struct TiedStages {
+  /// The stage that owns the parameters: this stage has a copy, only for a unit of its own that is
+  /// tied to them. -1: they are its own.
+  int source = -1;
+  int replica = -1;  ///< the stage that has such a copy of this stage's parameters; -1: none
+  bool replica_has_gradient = false;  ///< whether that stage has a part of their gradient
+};
+
 /// All that a plan knows about a unit, whose parameters are gathered and released together. Sizes
 /// are for one leaf: one micro-batch on one rank.
 struct UnitDescription {
@@ -84,13 +93,7 @@ struct UnitDescription {
   /// other unit's backward writes, and the two sums added last; otherwise they are added leaf by
   /// leaf.
   bool sums_tied_apart = false;
-  // make_stages sets the members below, for the units of a stage.
-  /// The stage that owns these parameters: this stage has a copy, only for a unit of its own that
-  /// is tied to them. -1: they are its own.
-  int tied_source_stage = -1;
-  int tied_replica_stage = -1;  ///< the stage that has such a copy of this unit's parameters;
-                                ///< -1: none
-  bool tied_replica_has_gradient = false;  ///< whether that stage has a part of their gradient
+  TiedStages tied_stages;  ///< set by make_stages, for the units of a stage
   /// Matrices whose update takes all of their elements (Muon), in the order of their offsets.
   std::vector<WholeMatrix> whole_matrices;
   std::int64_t orthogonalize_workspace_bytes = 0;  ///< enough for the largest matrix

@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <ostrakon/plan/ir/axes.hpp>
 #include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
-#include <ostrakon/plan/ir/space.hpp>
 
 namespace ostrakon::plan {
 

@@ -13,13 +13,6 @@ std::vector<int> all_of(const Phases& phases) {
   return all;
 }
 
-std::vector<bool> keep_workspaces(const Phases& phases) {
-  std::vector<bool> all;
-  for (const Phase& phase : phases) all.push_back(phase.keeps_workspace);
-  const bool any = std::find(all.begin(), all.end(), true) != all.end();
-  return any ? all : std::vector<bool>();
-}
-
 int first_reader(const Phases& phases, int phase, const std::vector<int>& among) {
   for (const int p : among) {
     const std::vector<int>& reads = phases[static_cast<std::size_t>(p)].reads;

@@ -77,31 +77,6 @@ struct Phase {
 /// Phases in the order in which they run.
 using Phases = std::vector<Phase>;
 
-/// The exchange after each phase, of 0 elements where there is none; empty where no phase has one.
-inline std::vector<Exchange> exchanges(const Phases& phases) {
-  std::vector<Exchange> all;
-  bool any = false;
-  for (const Phase& phase : phases) {
-    all.push_back(phase.then.value_or(Exchange()));
-    any = any || phase.then.has_value();
-  }
-  return any ? all : std::vector<Exchange>();
-}
-
-/// Phase::reads of each phase; empty where none reads anything.
-inline std::vector<std::vector<int>> reads(const Phases& phases) {
-  std::vector<std::vector<int>> all;
-  bool any = false;
-  for (const Phase& phase : phases) {
-    all.push_back(phase.reads);
-    any = any || !phase.reads.empty();
-  }
-  return any ? all : std::vector<std::vector<int>>();
-}
-
-/// Phase::keeps_workspace of each phase; empty where none does.
-std::vector<bool> keep_workspaces(const Phases& phases);
-
 /// The first of the phases `among` that reads the exchange of phase `phase`; -1: none.
 int first_reader(const Phases& phases, int phase, const std::vector<int>& among);
 /// The indices of all phases: 0, 1, ...

@@ -7,8 +7,6 @@
 #include <ostrakon/plan/ir/sum_order.hpp>
 
 namespace ostrakon::plan {
-namespace {}  // namespace
-
 bool Action::continues_sum() const {
   return kind == Kind::reduce_scatter && std::any_of(uses.begin(), uses.end(), [](const Use& used) {
            return used.role == Role::gradient_shard && used.access == Access::read_write;

@@ -2,15 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <ostrakon/base/names.hpp>
 #include <ostrakon/base/short_vector.hpp>
 #include <ostrakon/plan/ir/axes.hpp>
 #include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/ir/kernel_work.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
-#include <ostrakon/plan/ir/space.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
 #include <vector>
@@ -21,181 +19,8 @@ namespace ostrakon::plan {
 /// in which norms are summed, so that the blocks don't depend on the number of shards.
 constexpr std::int64_t shard_alignment = 64;
 
-/// What an action does; its `unit` and `micro_batch` say to what.
-enum class Kind : std::uint8_t {
-  begin,   ///< clear the step's sums
-  load,    ///< tokens and targets of a micro-batch, to host memory
-  gather,  ///< all-gather a unit's parameters from their shards
-  forward,
-  recompute,  ///< forward again, for the activations that backward reads
-  backward,
-  keep,              ///< copy the part of gathered parameters that stays after forward
-  release,           ///< end buffers, after other streams have finished using them
-  loss,              ///< add a micro-batch's losses to the step's sums
-  reduce_scatter,    ///< sum a unit's gradients over ranks, keep this rank's part or add it to its
-                     ///< sum over the micro-batches before
-  accumulate,        ///< add one partial sum over micro-batches to another
-  norm,              ///< add the squares of a unit's gradient to the step's sums
-  reduce_sums,       ///< add up the step's sums over ranks where `clip` does not: see Updates
-  clip,              ///< add up the step's sums over ranks; the loss, the norm, the clip
-                     ///< coefficient
-  gather_gradients,  ///< all-gather summed gradients where a rank updates more than its own part;
-                     ///< or update directions, of which orthogonalize needs whole matrices
-  direction,         ///< replace the gradients of whole matrices by their momentum
-  orthogonalize,     ///< orthogonalize the whole matrices of which this rank updates a part
-  optimize,          ///< update a unit's parameters
-  verify,            ///< verify an update made before `clip`: if `clip` decides otherwise, restore
-                     ///< the replaced values, and update again as `clip` says, if at all
-  gather_updates,    ///< all-gather updated parameters, in place, where a rank updates fewer than
-                     ///< it stores
-  copy_to_device,    ///< copy between host and device memory: see Action::flats
-  copy_to_host,
-  export_parameters,  ///< show a unit's parameters to the caller (export)
-  send,               ///< send a unit's output, or a gradient, to a neighbouring stage
-  receive,            ///< receive an output, or a gradient, from a neighbouring stage
-  exchange  ///< exchange activations between two phases of a unit's forward, recompute or backward
-};
-constexpr int kinds = static_cast<int>(Kind::exchange) + 1;
-constexpr Named<Kind> kind_names[] = {{Kind::begin, "begin"},
-                                      {Kind::load, "load"},
-                                      {Kind::gather, "gather"},
-                                      {Kind::forward, "forward"},
-                                      {Kind::recompute, "recompute"},
-                                      {Kind::backward, "backward"},
-                                      {Kind::keep, "keep"},
-                                      {Kind::release, "release"},
-                                      {Kind::loss, "loss"},
-                                      {Kind::reduce_scatter, "reduce_scatter"},
-                                      {Kind::accumulate, "accumulate"},
-                                      {Kind::norm, "norm"},
-                                      {Kind::reduce_sums, "reduce_sums"},
-                                      {Kind::clip, "clip"},
-                                      {Kind::gather_gradients, "gather_gradients"},
-                                      {Kind::direction, "direction"},
-                                      {Kind::orthogonalize, "orthogonalize"},
-                                      {Kind::optimize, "optimize"},
-                                      {Kind::verify, "verify"},
-                                      {Kind::gather_updates, "gather_updates"},
-                                      {Kind::copy_to_device, "copy_to_device"},
-                                      {Kind::copy_to_host, "copy_to_host"},
-                                      {Kind::export_parameters, "visit"},
-                                      {Kind::send, "send"},
-                                      {Kind::receive, "receive"},
-                                      {Kind::exchange, "exchange"}};
-constexpr const char* name(Kind kind) { return name_in(kind_names, kind); }
-/// Whether an action of this kind is a collective over parameters, gradients or activations.
-constexpr bool communicates(Kind kind) {
-  return kind == Kind::gather || kind == Kind::reduce_scatter || kind == Kind::gather_gradients ||
-         kind == Kind::gather_updates || kind == Kind::exchange;
-}
-
-/// The queue that an action belongs to. Actions of one stream run one after the other, in plan
-/// order; those of different streams run at the same time unless one waits for the other.
-enum class Stream : std::uint8_t {
-  compute,
-  gather,
-  reduce,
-  upload,    ///< copies from host to device
-  download,  ///< copies from device to host
-  host,      ///< work of the host on its own memory: reads batches, adds up the step's sums over
-             ///< ranks, and updates. Handlers of all other streams may leave work to a device
-  send,      ///< messages to neighbouring stages
-  receive,   ///< messages from neighbouring stages
-  exchange   ///< exchanges of activations within a unit
-};
-constexpr Named<Stream> stream_names[] = {
-    {Stream::compute, "compute"}, {Stream::gather, "gather"},     {Stream::reduce, "reduce"},
-    {Stream::upload, "upload"},   {Stream::download, "download"}, {Stream::host, "host"},
-    {Stream::send, "send"},       {Stream::receive, "receive"},   {Stream::exchange, "exchange"}};
-constexpr const char* name(Stream stream) { return name_in(stream_names, stream); }
-constexpr int streams = 9;
-
-/// What an action uses a buffer for.
-enum class Role : std::uint8_t {
-  batch,
-  parameters,  ///< parameters that a unit computes with: gathered, or the shard itself where it is
-               ///< whole
-  tied_parameters,
-  shard,  ///< this rank's master parameters, or the part that it kept after forward
-  first_moment,
-  second_moment,
-  input,
-  output,
-  saved,
-  deferred,  ///< written by backward for the deferred phases
-  workspace,
-  gradient,  ///< gradient of activations, passed backward
-  parameter_gradients,
-  tied_gradients,
-  gradient_shard,  ///< this rank's part of the gradients summed over ranks
-  packed,          ///< gradients in the dtype in which they are sent
-  source,          ///< source of an accumulation or a copy
-  target,          ///< target of a copy
-  staging,
-  sums,                ///< this rank's sums of the step: on the device, or as copied from there
-  released,            ///< a buffer that a release ends
-  host_batch,          ///< batch in host memory, as read from files
-  host_sums,           ///< the step's sums on the host, which are added up over ranks
-  send_buffer,         ///< send buffer of an exchange, written by the phase before it
-  recv_buffer,         ///< result of the first exchange that a phase reads: Phase::reads
-  second_recv_buffer,  ///< result of the second exchange that a phase reads
-  replaced             ///< values that an update replaces, until it is verified:
-                       ///< StepPlan::replaced_bytes
-};
-constexpr Named<Role> role_names[] = {{Role::batch, "batch"},
-                                      {Role::parameters, "parameters"},
-                                      {Role::tied_parameters, "tied_parameters"},
-                                      {Role::shard, "shard"},
-                                      {Role::first_moment, "first_moment"},
-                                      {Role::second_moment, "second_moment"},
-                                      {Role::input, "input"},
-                                      {Role::output, "output"},
-                                      {Role::saved, "saved"},
-                                      {Role::deferred, "deferred"},
-                                      {Role::workspace, "workspace"},
-                                      {Role::gradient, "gradient"},
-                                      {Role::parameter_gradients, "parameter_gradients"},
-                                      {Role::tied_gradients, "tied_gradients"},
-                                      {Role::gradient_shard, "gradient_shard"},
-                                      {Role::packed, "packed"},
-                                      {Role::source, "source"},
-                                      {Role::target, "target"},
-                                      {Role::staging, "staging"},
-                                      {Role::sums, "sums"},
-                                      {Role::released, "released"},
-                                      {Role::host_batch, "host_batch"},
-                                      {Role::host_sums, "host_sums"},
-                                      {Role::send_buffer, "send_buffer"},
-                                      {Role::recv_buffer, "recv_buffer"},
-                                      {Role::second_recv_buffer, "second_recv_buffer"},
-                                      {Role::replaced, "replaced"}};
 /// Roles of the results of the exchanges that a phase reads, in the order of Phase::reads.
 constexpr Role recv_roles[most_reads] = {Role::recv_buffer, Role::second_recv_buffer};
-constexpr const char* name(Role role) { return name_in(role_names, role); }
-
-enum class Access : std::uint8_t { read, write, read_write };
-constexpr Named<Access> access_names[] = {
-    {Access::read, "read"}, {Access::write, "write"}, {Access::read_write, "read_write"}};
-constexpr const char* name(Access access) { return name_in(access_names, access); }
-
-/// What memory is used for, as shown in reports.
-enum class Category : std::uint8_t {
-  parameters,
-  optimizer,
-  gathered,
-  gradients,
-  activations,
-  workspace,
-  staging,
-  other
-};
-constexpr Named<Category> category_names[] = {
-    {Category::parameters, "parameters"},         {Category::optimizer, "optimizer state"},
-    {Category::gathered, "gathered parameters"},  {Category::gradients, "gradients"},
-    {Category::activations, "activations"},       {Category::workspace, "workspace"},
-    {Category::staging, "communication staging"}, {Category::other, "other"}};
-constexpr const char* name(Category category) { return name_in(category_names, category); }
-constexpr int categories = 8;
 
 /// A range of StepPlan::flats: all flat parameters of a unit, or some of them.
 struct FlatRange {
@@ -282,35 +107,26 @@ struct Action {  // Members are ordered to leave few gaps: a plan has some hundr
   bool continues_sum() const;
 };
 
-/// The exchange that a unit asks for after each of its phases; of 0 elements: none. See
-/// exchanges().
-using Exchanges = std::vector<Exchange>;
-
-/// What a plan knows of a unit: its parameters, and where its persistent state is. Buffers are -1
-/// where a plan has none: units without trained parameters have no moments and no gradients.
+/// What a plan knows of a unit: its parameters, and where its persistent state is. Members that are
+/// called as in UnitDescription are as there. Buffers are -1 where a plan has none: units without
+/// trained parameters have no moments and no gradients.
 struct PlannedUnit {
   std::string name;
-  int number = -1;                          ///< among all units of the model
-  int tied_to = -1;                         ///< the unit whose parameters it reads besides its own
+  int number = -1;   ///< among all units of the model
+  int tied_to = -1;  ///< the unit whose parameters it reads besides its own
+  TiedStages tied_stages;
   FlatRange flats;                          ///< all of its flat parameters
   std::int64_t parameter_elements = 0;      ///< number of parameters before padding
   std::vector<WholeMatrix> whole_matrices;  ///< matrices among its trained parameters, padding
                                             ///< counted
-  Exchanges forward, backward;              ///< exchanges after its phases; empty: none
   Layouts layouts;                          ///< layouts of its flat parameters
-  ExpertCapacity capacity;                  ///< as in UnitDescription
-  int forward_phases = 1, backward_phases = 1;
-  int first_of_gradients = 0;                                   ///< as in UnitDescription
-  std::vector<int> recompute_phases;                            ///< phases of forward that a
-                                                                ///< recompute runs; empty: all
-  std::vector<std::vector<int>> forward_reads, backward_reads;  ///< Phase::reads; empty: none
-  std::vector<bool> forward_keeps, backward_keeps;  ///< Phase::keeps_workspace; empty: none does
-  bool stays_gathered = false;                      ///< whether parameters stay gathered until
-                                                    ///< their last use in the step
-  int tied_source_stage = -1, tied_replica_stage = -1;  ///< as in UnitDescription
-  bool tied_replica_has_gradient = false;
-  int masters = -1;  ///< master parameters; -1 also where they are borrowed
-  int working = -1;  ///< copies to compute with; -1: the masters are used
+  ExpertCapacity capacity;
+  Phases forward, backward;
+  std::vector<int> recompute_phases;  ///< phases of forward that a recompute runs
+  int first_of_gradients = 0;
+  bool stays_gathered = false;  ///< whether parameters stay gathered until they are used last
+  int masters = -1;             ///< master parameters; -1 also where they are borrowed
+  int working = -1;             ///< copies to compute with; -1: the masters are used
   int first_moments = -1;
   /// Second moments, laid out as the first ones but without whole_matrices, whose update rule has
   /// only one moment. The size is that of the rank with the most; other ranks pack theirs at the

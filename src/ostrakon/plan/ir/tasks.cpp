@@ -13,17 +13,17 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
   const int units = static_cast<int>(model.units.size());
   const auto has_loss = [&](int u) { return u == units - 1 && model.has_loss; };
   const auto is_trained = [&](int u) {
-    return model.units[u].trained_elements() > 0 && model.units[u].tied_source_stage < 0;
+    return model.units[u].trained_elements() > 0 && model.units[u].tied_stages.source < 0;
   };
   // Lent parameters are updated late, as a part of their gradient comes last from another stage.
   const auto is_early = [&](int u) {
-    return layouts.updates_early && !model.units[u].tied_replica_has_gradient;
+    return layouts.updates_early && !model.units[u].tied_stages.replica_has_gradient;
   };
   std::vector<int> optimistic;
   for (const bool has_copy : {false, true})
     for (int u = units - 1; u >= 0 && layouts.updates_optimistically; --u)
       if (is_trained(u) && model.units[u].whole_matrices.empty() &&
-          model.units[u].tied_replica_has_gradient == has_copy)
+          model.units[u].tied_stages.replica_has_gradient == has_copy)
         optimistic.push_back(u);
   const auto is_optimistic = [&](int u) {
     return std::find(optimistic.begin(), optimistic.end(), u) != optimistic.end();
@@ -65,7 +65,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
     if (!is_early(u) && !is_optimistic(u) && is_trained(u)) tasks.push_back({Work::update, u});
   for (int u = 0; u < units; ++u)
     if (model.units[u].trained_elements() > 0 &&
-        (model.units[u].tied_replica_stage >= 0 || model.units[u].tied_source_stage >= 0))
+        (model.units[u].tied_stages.replica >= 0 || model.units[u].tied_stages.source >= 0))
       tasks.push_back({Work::share, u});
   return tasks;
 }
@@ -112,7 +112,7 @@ Tasks make_tasks(const ModelDescription& model, Purpose purpose, const PipelineS
     case Purpose::evaluate:
       return evaluation_tasks(model, turns);
     case Purpose::export_parameters:
-      return tasks_of_units(model, Work::show, -1);
+      return tasks_of_units(model, Work::export_parameters, -1);
     case Purpose::decode:
       return tasks_of_units(model, Work::forward, 0);
   }

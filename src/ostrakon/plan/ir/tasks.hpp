@@ -3,10 +3,10 @@
 
 #include <ostrakon/plan/ir/axes.hpp>
 #include <ostrakon/plan/ir/description.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <ostrakon/plan/ir/pipeline_schedule.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
-#include <ostrakon/plan/ir/purpose.hpp>
 #include <vector>
 
 namespace ostrakon::plan {
@@ -24,7 +24,7 @@ enum class Work {
   update,     ///< update a unit's parameters
   verify,     ///< verify the update of a unit, made before `clip`
   share,      ///< send a unit's updated parameters to the stage that has a copy
-  show        ///< show a unit's parameters to the caller
+  export_parameters  ///< hand a unit's parameters to the caller
 };
 
 struct Task {

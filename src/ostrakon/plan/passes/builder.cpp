@@ -23,24 +23,15 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     const std::int64_t block = grid.ranks_of_stage() / parts * shard_alignment;
     planned.number = unit(u).number >= 0 ? unit(u).number : u;
     planned.tied_to = unit(u).tied_to;
-    planned.tied_source_stage = unit(u).tied_source_stage;
-    planned.tied_replica_stage = unit(u).tied_replica_stage;
-    planned.tied_replica_has_gradient = unit(u).tied_replica_has_gradient;
+    planned.tied_stages = unit(u).tied_stages;
     planned.name = unit(u).name;
     planned.capacity = unit(u).capacity;
     planned.parameter_elements = unit(u).parameter_elements;
     planned.whole_matrices = unit(u).whole_matrices;
-    planned.forward = exchanges(unit(u).forward);
-    planned.backward = exchanges(unit(u).backward);
-    planned.forward_phases = static_cast<int>(unit(u).forward.size());
+    planned.forward = unit(u).forward;
+    planned.backward = unit(u).backward;
     planned.recompute_phases = recomputed_phases(unit(u).forward);
-    if (planned.recompute_phases.size() == unit(u).forward.size()) planned.recompute_phases.clear();
-    planned.backward_phases = static_cast<int>(unit(u).backward.size());
     planned.first_of_gradients = unit(u).first_of_gradients();
-    planned.forward_reads = reads(unit(u).forward);
-    planned.backward_reads = reads(unit(u).backward);
-    planned.forward_keeps = keep_workspaces(unit(u).forward);
-    planned.backward_keeps = keep_workspaces(unit(u).backward);
     planned.flats.first = static_cast<int>(plan_.flats.size());
     const auto move_matrices = [&](std::int64_t elements, std::int64_t padded) {
       for (WholeMatrix& matrix : planned.whole_matrices)
@@ -57,7 +48,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     add(false, unit(u).frozen_elements);
     add(true, unit(u).trained_elements());
     planned.flats.end = static_cast<int>(plan_.flats.size());
-    if (unit(u).tied_source_stage < 0) plan_.frozen_count += unit(u).frozen_count;
+    if (unit(u).tied_stages.source < 0) plan_.frozen_count += unit(u).frozen_count;
     plan_.units.push_back(std::move(planned));
     parameter_uses_.push_back(plan::parameter_uses(model, u));
   }
@@ -142,9 +133,9 @@ Action& Builder::emit(Kind kind, Stream stream, int u, int micro_batch) {
   return action;
 }
 
-Action& Builder::emit_collective(Kind kind, Stream stream, int u, const Span& span,
-                                 std::int64_t elements, std::int64_t element_bytes) {
-  Action& action = emit(kind, stream, u);
+Action& Builder::emit_collective(Kind kind, int u, const Span& span, std::int64_t elements,
+                                 std::int64_t element_bytes) {
+  Action& action = emit(kind, u);
   action.span = span;
   action.elements = elements;
   action.element_bytes = element_bytes;
@@ -159,7 +150,7 @@ void Builder::use(Action& action, Role role, int buffer, Access access) {
 
 Action& Builder::copy(Stream stream, int u, int source, int target, std::int64_t elements,
                       std::int64_t element_bytes, FlatRange flats, const Spans& divided) {
-  Action& action = emit(is_on_host(source) ? Kind::copy_to_device : Kind::copy_to_host, stream, u);
+  Action& action = emit(copy_from(source), stream, u);
   action.elements = elements;
   action.element_bytes = element_bytes;
   action.flats = flats;
@@ -174,7 +165,7 @@ Action& Builder::copy(Stream stream, int u, int source, int target, std::int64_t
 }
 
 void Builder::copy(int u, int source, int target) {
-  copy_on(stream_from(source), u, source, target);
+  copy_on(traits(copy_from(source)).stream, u, source, target);
 }
 
 Action& Builder::copy_on(Stream stream, int u, int source, int target) {
@@ -184,8 +175,8 @@ Action& Builder::copy_on(Stream stream, int u, int source, int target) {
 void Builder::copy_trained(int u, int source, int target, const Spans& divided,
                            std::int64_t element_bytes) {
   const FlatRange trained = plan_.trained(u);
-  copy(stream_from(source), u, source, target, plan_.elements(trained, divided), element_bytes,
-       trained, divided);
+  copy(traits(copy_from(source)).stream, u, source, target, plan_.elements(trained, divided),
+       element_bytes, trained, divided);
 }
 
 int Builder::copied(int u, int source, std::string_view what) {
@@ -199,7 +190,7 @@ int Builder::copied(int u, int source, std::string_view what) {
 
 void Builder::release(int u, const std::vector<int>& buffers) {
   if (buffers.empty()) return;
-  Action& action = emit(Kind::release, Stream::compute, u);
+  Action& action = emit(Kind::release, u);
   // The end counts as a write, so that it comes after actions that only read.
   for (int ended : buffers) use(action, Role::released, ended, Access::read_write);
 }

@@ -67,9 +67,13 @@ class Builder {
 
   // Actions: references to them hold until the next one is appended.
 
+  /// An action on the stream of its kind, or on another one.
+  Action& emit(Kind kind, int u, int micro_batch = -1) {
+    return emit(kind, traits(kind).stream, u, micro_batch);
+  }
   Action& emit(Kind kind, Stream stream, int u, int micro_batch = -1);
   /// A collective over `elements` of `element_bytes` in all.
-  Action& emit_collective(Kind kind, Stream stream, int u, const Span& span, std::int64_t elements,
+  Action& emit_collective(Kind kind, int u, const Span& span, std::int64_t elements,
                           std::int64_t element_bytes);
   void use(Action& action, Role role, int buffer, Access access);
 
@@ -99,9 +103,9 @@ class Builder {
   int as_array(int buffer, FlatRange flats, const Spans& divided);
   Action& copy(Stream stream, int u, int source, int target, std::int64_t elements,
                std::int64_t element_bytes, FlatRange flats, const Spans& divided);
-  /// The stream of copies from this buffer to the other memory.
-  Stream stream_from(int source) const {
-    return is_on_host(source) ? Stream::upload : Stream::download;
+  /// The kind of copies from this buffer to the other memory.
+  Kind copy_from(int source) const {
+    return is_on_host(source) ? Kind::copy_to_device : Kind::copy_to_host;
   }
   void find_lifetimes();
 

@@ -56,7 +56,7 @@ void ComputePass::load_batch(const Task& task, Tape& tape) {
 void ComputePass::load() {
   batch_on_host_ = builder_.make_named("batch on host", Category::activations,
                                        builder_.model().batch_bytes, Space::host);
-  Action& action = builder_.emit(Kind::load, Stream::host, -1, micro_batches_[loaded_++]);
+  Action& action = builder_.emit(Kind::load, -1, micro_batches_[loaded_++]);
   builder_.use(action, Role::host_batch, batch_on_host_, Access::write);
 }
 
@@ -171,7 +171,7 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
 }
 
 void ComputePass::add_loss(const Task& task, const Tape& tape) {
-  Action& action = builder_.emit(Kind::loss, Stream::compute, task.unit, task.micro_batch);
+  Action& action = builder_.emit(Kind::loss, task.unit, task.micro_batch);
   builder_.use(action, Role::output, tape.units[task.unit].output, Access::read);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::read_write);
 }

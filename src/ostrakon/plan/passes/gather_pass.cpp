@@ -174,7 +174,7 @@ void GatherPass::release(int u, GatherOrder::End end) {
     divided.push(builder_.plan().grid.levels(span));
     units_[u].kept = builder_.make_array("kept part", u, Category::gathered, flats,
                                          layouts.gathered.over(divided));
-    Action& keep = builder_.emit(Kind::keep, Stream::compute, u);
+    Action& keep = builder_.emit(Kind::keep, u);
     keep.span = span;
     keep.elements = builder_.plan().elements(flats, divided);
     builder_.use(keep, Role::parameters, units_[u].gathered, Access::read);

@@ -25,10 +25,8 @@ std::vector<History> histories(const StepPlan& plan) {
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
     const Action& action = plan.actions[static_cast<std::size_t>(a)];
     const bool accumulates = action.kind == Kind::accumulate || action.continues_sum();
-    const bool updates = action.kind == Kind::direction || action.kind == Kind::orthogonalize ||
-                         action.kind == Kind::optimize;
-    const bool hands_on = action.kind == Kind::gather_gradients ||
-                          action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
+    const bool updates = is_update(action.kind);
+    const bool hands_on = action.kind == Kind::gather_gradients || is_copy(action.kind);
     const bool from_sum =
         hands_on && std::any_of(action.uses.begin(), action.uses.end(), [&](const Use& use) {
           return use.access == Access::read && of(use.buffer).is_sum;

@@ -70,9 +70,8 @@ Exchanged append_exchange(Builder& builder, const Task& task, int phase, const E
                            !builder.plan().grid.has_window(exchange.span);
   const int staging = has_staging ? make("staging", Category::staging, exchange.whole_bytes()) : -1;
   const int exchanged = make("exchanged", Category::activations, exchange.bytes_out());
-  Action& action =
-      builder.emit_collective(Kind::exchange, Stream::exchange, task.unit, exchange.span,
-                              exchange.elements, exchange.element_bytes);
+  Action& action = builder.emit_collective(Kind::exchange, task.unit, exchange.span,
+                                           exchange.elements, exchange.element_bytes);
   action.micro_batch = task.micro_batch;
   action.phase = phase;
   action.exchange = exchange.kind;
@@ -132,7 +131,7 @@ void append_phases(Builder& builder, const Task& task, Kind kind, const Phases& 
     const int handed = is_read ? builder.make_buffer("handed over", task.unit,
                                                      Category::activations, phase.then->bytes_in())
                                : -1;
-    Action& action = builder.emit(kind, Stream::compute, task.unit, task.micro_batch);
+    Action& action = builder.emit(kind, task.unit, task.micro_batch);
     if (phases.size() > 1) action.phase = p;
     const bool recomputes = kind == Kind::recompute;
     action.flops = recomputes ? phase.recompute_flops : phase.flops;

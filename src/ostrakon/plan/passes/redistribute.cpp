@@ -17,7 +17,7 @@ void gather(Builder& builder, int u, int source, int target, const Span& span, c
   Access access = source == target ? Access::read_write : Access::write;
   for (int flat = flats.first; flat < flats.end; ++flat) {
     const FlatRange one{flat, flat + 1};
-    Action& action = builder.emit_collective(moving.gather, Stream::gather, u, span,
+    Action& action = builder.emit_collective(moving.gather, u, span,
                                              builder.plan().elements(one, divided), element_bytes);
     action.flats = one;
     action.converts = converts;
@@ -88,11 +88,23 @@ int redistribute(Builder& builder, int u, int source, const Layout& to,
 void gather_in_place(Builder& builder, int u, int buffer, const Spans& from, const Layout& to) {
   for (Spans divided = from; divided.size() > to.divided.size(); divided = divided.outer()) {
     const FlatRange trained = builder.plan().trained(u);
-    Action& action = builder.emit_collective(
-        Kind::gather_updates, Stream::gather, u, divided.innermost(),
-        builder.plan().elements(trained, divided.outer()), to.element_bytes);
+    Action& action = builder.emit_collective(Kind::gather_updates, u, divided.innermost(),
+                                             builder.plan().elements(trained, divided.outer()),
+                                             to.element_bytes);
     builder.use(action, Role::shard, buffer, Access::read_write);
   }
+}
+
+void export_parameters(Builder& builder, int u) {
+  if (builder.state(u).masters < 0) return;
+  const Layout whole{{}, Space::device, builder.plan().layouts.masters.element_bytes};
+  Redistribution moving;
+  moving.on_device = "masters";
+  moving.gathered = "gathered masters";
+  std::vector<int> made;
+  const int masters = redistribute(builder, u, builder.state(u).masters, whole, moving, made);
+  builder.use(builder.emit(Kind::export_parameters, u), Role::parameters, masters, Access::read);
+  builder.release(u, made);
 }
 
 }  // namespace ostrakon::plan

@@ -16,7 +16,7 @@ ReductionPass::ReductionPass(Builder& builder, const Policy& policy, SumsPass& s
     unit_sums_[u].to_come = is_borrowed(u)
                                 ? 1
                                 : gradient_addends(builder.model(), u) +
-                                      (builder.unit(u).tied_replica_has_gradient ? 1 : 0);
+                                      (builder.unit(u).tied_stages.replica_has_gradient ? 1 : 0);
   }
 }
 
@@ -132,8 +132,8 @@ void ReductionPass::reduce_scatter(Reduction& reduction, const SpanSum& sum) {
                                : builder_.make_gradients(
                                      "gradient shard", u,
                                      layouts.gradient.over(reduction.divided).in(Space::device));
-  Action& action = builder_.emit_collective(Kind::reduce_scatter, Stream::reduce, u, span, elements,
-                                            reduce_element_bytes);
+  Action& action =
+      builder_.emit_collective(Kind::reduce_scatter, u, span, elements, reduce_element_bytes);
   if (sum.tree < span.ranks) action.tree = sum.tree;
   builder_.use(action, Role::parameter_gradients, reduction.sum, Access::read);
   builder_.use(action, Role::packed, packed, Access::write);
@@ -232,9 +232,9 @@ void ReductionPass::reduce_across_stages(int u) {
   if (together_[u]) return;
   together_[u] = true;
   const UnitDescription& unit = builder_.unit(u);
-  const auto emit = [&](Kind kind, Stream stream, int peer, int buffer, Access access) {
+  const auto emit = [&](Kind kind, int peer, int buffer, Access access) {
     const StepPlan& plan = builder_.plan();
-    Action& action = builder_.emit(kind, stream, u);
+    Action& action = builder_.emit(kind, u);
     action.peer = peer;
     action.span = plan.grid.span(Axis::pipeline);
     action.elements = plan.elements(plan.trained(u), builder_.state(u).layouts.gradient.divided);
@@ -242,16 +242,16 @@ void ReductionPass::reduce_across_stages(int u) {
     builder_.use(action, Role::gradient_shard, buffer, access);
   };
   if (is_borrowed(u) && unit_sums_[u].sum >= 0) {
-    emit(Kind::send, Stream::send, unit.tied_source_stage, unit_sums_[u].sum, Access::read);
+    emit(Kind::send, unit.tied_stages.source, unit_sums_[u].sum, Access::read);
     sends_.emplace_back(u, unit_sums_[u].sum);
   }
-  if (!unit.tied_replica_has_gradient || builder_.plan().purpose != Purpose::train) return;
+  if (!unit.tied_stages.replica_has_gradient || builder_.plan().purpose != Purpose::train) return;
   Reduction reduction;
   reduction.unit = u;
   const Layout& layout = builder_.state(u).layouts.gradient;
   reduction.divided = layout.divided;
   reduction.sum = builder_.make_gradients("gradients of copy", u, layout);
-  emit(Kind::receive, Stream::receive, unit.tied_replica_stage, reduction.sum, Access::write);
+  emit(Kind::receive, unit.tied_stages.replica, reduction.sum, Access::write);
   if (update_space_ == Space::host) reduction.stream = Stream::host;
   add_addends(reduction);
   builder_.state(u).gradients = reduction.sum;

@@ -71,7 +71,7 @@ class ReductionPass {
   void finish(const Reduction& reduction);
   void reduce_across_stages(int u);
   void finish_sends();
-  bool is_borrowed(int u) const { return builder_.state(u).tied_source_stage >= 0; }
+  bool is_borrowed(int u) const { return builder_.state(u).tied_stages.source >= 0; }
   Addend& addend_of(const Reduction& reduction);
   void finish_reductions(std::size_t most);
   void finish_on_host(std::size_t most);

@@ -12,7 +12,7 @@ std::int64_t checkpoint_bytes(const StepPlan& plan, int moments, std::int64_t mo
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     // Saved state is divided over all ranks, as gradients are.
     const Spans& all_ranks = plan.units[u].layouts.gradient.divided;
-    if (plan.units[u].tied_source_stage < 0)
+    if (plan.units[u].tied_stages.source < 0)
       bytes += plan.elements(plan.units[u].flats, all_ranks) * plan.layouts.masters.element_bytes +
                plan.elements(plan.trained(u), all_ranks) * moments * moment_bytes;
   }
@@ -32,7 +32,7 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
     const Layouts& layouts = state.layouts;
     const FlatRange trained = plan.trained(u);
     const Layout moment{layouts.update.divided, layouts.update.space, moment_bytes};
-    const bool is_borrowed = state.tied_source_stage >= 0;
+    const bool is_borrowed = state.tied_stages.source >= 0;
     if (!is_borrowed)
       state.masters =
           builder.make_state("parameters", u, Category::parameters, state.flats, layouts.masters);

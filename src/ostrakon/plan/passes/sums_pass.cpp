@@ -28,7 +28,7 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
                                   [](const Task& task) { return task.work == Work::share; })) {
   for (int u = 0; u < builder.units(); ++u) {
     if (!builder.is_trained(u)) continue;
-    if (builder.state(u).tied_source_stage < 0)
+    if (builder.state(u).tied_stages.source < 0)
       ++norms_to_come_;
     else
       sends_tied_gradients_ = true;
@@ -51,7 +51,7 @@ void SumsPass::on(const Task& task) {
 }
 
 void SumsPass::begin() {
-  Action& action = builder_.emit(Kind::begin, Stream::compute, -1);
+  Action& action = builder_.emit(Kind::begin, -1);
   builder_.use(action, Role::sums, builder_.plan().sums, Access::write);
   // The sums below are on the host. If they are sent while compute continues, they begin before it
   // does.
@@ -75,7 +75,7 @@ void SumsPass::reduce() { add_over_ranks(Kind::reduce_sums); }
 Action& SumsPass::add_over_ranks(Kind kind) {
   const bool begins = host_sums_ < 0;
   if (begins) make_host_sums();
-  Action& action = builder_.emit(kind, Stream::host, -1);
+  Action& action = builder_.emit(kind, -1);
   builder_.use(action, Role::sums, copied_, Access::read_write);
   builder_.use(action, Role::host_sums, host_sums_, begins ? Access::write : Access::read_write);
   return action;
@@ -83,12 +83,11 @@ Action& SumsPass::add_over_ranks(Kind kind) {
 
 void SumsPass::clip() {
   if (reduces_apart_)
-    builder_.use(builder_.emit(Kind::clip, Stream::host, -1), Role::host_sums, host_sums_,
-                 Access::read_write);
+    builder_.use(builder_.emit(Kind::clip, -1), Role::host_sums, host_sums_, Access::read_write);
   else
     look_for_origin(add_over_ranks(Kind::clip));
   // From here on compute, and updates on the device, may use the result of `clip`.
-  Action& release = builder_.emit(Kind::release, Stream::compute, -1);
+  Action& release = builder_.emit(Kind::release, -1);
   builder_.use(release, Role::released, copied_, Access::read_write);
   if (are_waited_for_)
     builder_.use(release, Role::host_sums, host_sums_, Access::read);

@@ -113,7 +113,7 @@ void UpdatePass::orthogonalize(int u, Update& update) {
   update.ended.insert(update.ended.end(), made.begin(), made.end());
   const int workspace = builder_.make_buffer("orthogonalize workspace", u, Category::workspace,
                                              builder_.unit(u).orthogonalize_workspace_bytes);
-  Action& action = builder_.emit(Kind::orthogonalize, Stream::compute, u);
+  Action& action = builder_.emit(Kind::orthogonalize, u);
   action.elements = elements;
   action.flops = most_orthogonalize_flops(plan, u);
   builder_.use(action, Role::parameter_gradients, whole, Access::read_write);

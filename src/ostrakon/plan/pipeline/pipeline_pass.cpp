@@ -56,8 +56,7 @@ std::vector<Message> PipelinePass::needs(const Task& first) const {
 }
 
 Action& PipelinePass::emit(Kind kind, const Task& task, int peer, std::int64_t bytes) {
-  Action& action = builder_.emit(kind, kind == Kind::send ? Stream::send : Stream::receive,
-                                 task.unit, task.micro_batch);
+  Action& action = builder_.emit(kind, task.unit, task.micro_batch);
   action.peer = peer;
   action.span = builder_.plan().grid.span(Axis::pipeline);
   action.element_bytes = builder_.model().element_bytes;
@@ -105,10 +104,10 @@ void PipelinePass::receive(Message message, int from, const Task& for_task) {
 void PipelinePass::share(const Task& task) {
   if (task.work != Work::share) return;
   const PlannedUnit& unit = builder_.state(task.unit);
-  const bool receives = unit.tied_source_stage >= 0;
+  const bool receives = unit.tied_stages.source >= 0;
   const std::int64_t bytes = builder_.buffer(unit.compute()).bytes;
   Action& action = emit(receives ? Kind::receive : Kind::send, task,
-                        receives ? unit.tied_source_stage : unit.tied_replica_stage, bytes);
+                        receives ? unit.tied_stages.source : unit.tied_stages.replica, bytes);
   builder_.use(action, Role::shard, unit.compute(), receives ? Access::write : Access::read);
   // The update is received only once `clip` is known: after a failed step nothing is sent.
   if (receives) sums_.follow_clip(action);

@@ -42,7 +42,7 @@ void borrow_tied(const ModelDescription& model, const std::vector<UnitRange>& ch
     copy.tied_to = -1;
     copy.whole_matrices.clear();
     for (std::size_t c = 0; c < chunks.size(); ++c)
-      if (chunks[c].has(unit.tied_to)) copy.tied_source_stage = static_cast<int>(c) % stages;
+      if (chunks[c].has(unit.tied_to)) copy.tied_stages.source = static_cast<int>(c) % stages;
     borrowed.push_back(copy);
     unit.sums_tied_apart = unit.tied_gradients;
   }
@@ -62,9 +62,10 @@ void note_copies(const ModelDescription& model, std::vector<ModelDescription>& s
       if (tied_to < 0) continue;
       for (ModelDescription& other : stages)
         for (UnitDescription& lent : other.units)
-          if (lent.number == tied_to && lent.tied_source_stage < 0 && &other != &stages[s]) {
-            lent.tied_replica_stage = s;
-            lent.tied_replica_has_gradient = unit.tied_gradients && lent.trained_elements() > 0;
+          if (lent.number == tied_to && lent.tied_stages.source < 0 && &other != &stages[s]) {
+            lent.tied_stages.replica = s;
+            lent.tied_stages.replica_has_gradient =
+                unit.tied_gradients && lent.trained_elements() > 0;
           }
       if (unit.sums_tied_apart == model.units[unit.number].sums_tied_apart) continue;
       for (ModelDescription& other : stages) other.splits_ties = true;

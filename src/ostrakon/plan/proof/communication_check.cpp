@@ -73,7 +73,7 @@ std::string of_collective(const Action& action, const std::string& reason) {
 }
 
 std::string wrong_communication(const StepPlan& plan, const Action& action) {
-  if (action.kind == Kind::send || action.kind == Kind::receive) return wrong_message(plan, action);
+  if (is_message(action.kind)) return wrong_message(plan, action);
   if (!communicates(action.kind)) return "";
   if (action.elements % action.span.ranks != 0)
     return of_collective(action, "they are no equal parts");

@@ -107,7 +107,7 @@ std::string ContentsCheck::wrong_share(const Action& action) {
   if (action.buffer(Role::shard) < 0) return "";
   const PlannedUnit& unit = plan_.units[action.unit];
   const bool sends = action.kind == Kind::send;
-  if ((sends ? unit.tied_replica_stage : unit.tied_source_stage) != action.peer)
+  if ((sends ? unit.tied_stages.replica : unit.tied_stages.source) != action.peer)
     return "of parameters that the other stage does not share";
   if (action.buffer(Role::shard) != unit.compute())
     return "of another buffer than is computed with";
@@ -122,7 +122,7 @@ std::string ContentsCheck::wrong_share(const Action& action) {
 std::string ContentsCheck::wrong_end() const {
   for (std::size_t u = 0; u < plan_.units.size(); ++u) {
     const PlannedUnit& unit = plan_.units[u];
-    const bool is_shared = unit.tied_replica_stage >= 0 || unit.tied_source_stage >= 0;
+    const bool is_shared = unit.tied_stages.replica >= 0 || unit.tied_stages.source >= 0;
     if (plan_.purpose == Purpose::train && is_shared &&
         !plan_.trained(static_cast<int>(u)).empty() && !shared_[u])
       return text("updated parameters of ", unit.name, " are not shared with the other stage");
@@ -146,6 +146,7 @@ std::string ContentsCheck::wrong(const Action& action) {
     if (unit >= 0 && (action.kind != Kind::verify || action.unit != unit))
       return text("uses ", quoted(plan_.buffers[use.buffer]), " before the update is verified");
   }
+  if (is_copy(action.kind)) return wrong_copy(action);
   switch (action.kind) {
     case Kind::gather:
     case Kind::gather_gradients:
@@ -154,42 +155,21 @@ std::string ContentsCheck::wrong(const Action& action) {
       return wrong_gather_of_updates(action);
     case Kind::keep:
       return wrong_keep(action);
-    case Kind::copy_to_device:
-    case Kind::copy_to_host:
-      return wrong_copy(action);
     case Kind::optimize:
-    case Kind::verify: {
-      const std::string wrong = wrong_optimistic(action);
-      if (!wrong.empty()) return wrong;
-      updated_[action.unit] = true;
+    case Kind::verify:
       return wrong_update(action);
-    }
     case Kind::release:
       return "";
-    case Kind::clip:
-      is_clipped_ = true;
-      break;
-    case Kind::send:
-    case Kind::receive: {
-      const std::string wrong = wrong_share(action);
-      if (!wrong.empty()) return wrong;
-      break;
-    }
-    case Kind::forward:
-    case Kind::recompute:
-    case Kind::backward: {
-      const std::string wrong = wrong_parameters(action);
-      if (!wrong.empty()) return wrong;
-      break;
-    }
     default:
       break;
   }
-  for (const Use& use : action.uses) {
-    const std::string wrong = wrong_use(action, use);
-    if (!wrong.empty()) return wrong;
-  }
-  return "";
+  is_clipped_ = is_clipped_ || action.kind == Kind::clip;
+  std::string reason = is_message(action.kind) ? wrong_share(action)
+                       : is_phase(action.kind) ? wrong_parameters(action)
+                                               : "";
+  for (const Use& use : action.uses)
+    if (reason.empty()) reason = wrong_use(action, use);
+  return reason;
 }
 
 /// Checks a gather from a part, or in place.
@@ -309,6 +289,9 @@ void ContentsCheck::mark(const Action& action, int unit) {
 /// Checks an update. Afterwards a rank has only the part that it has updated: other parts are as
 /// before the step.
 std::string ContentsCheck::wrong_update(const Action& action) {
+  std::string reason = wrong_optimistic(action);
+  if (!reason.empty()) return reason;
+  updated_[action.unit] = true;
   const Layouts& layouts = plan_.units[action.unit].layouts;
   const Spans& updated = layouts.update.divided;
   const int masters = action.buffer(Role::shard), gradients = action.buffer(Role::gradient_shard);
@@ -316,7 +299,7 @@ std::string ContentsCheck::wrong_update(const Action& action) {
   if (masters < 0 || gradients < 0) return "without buffers";
   if (action.divided != updated || !(action.flats == plan_.trained(action.unit)))
     return text("updates ", described(action.divided), ", its layout is ", described(updated));
-  std::string reason = need(gradients, action.flats, updated);
+  reason = need(gradients, action.flats, updated);
   if (reason.empty())
     reason = need_room(masters, action.flats, updated, layouts.masters.element_bytes);
   if (reason.empty()) reason = need_part(masters, action.flats, updated);

@@ -9,16 +9,17 @@
 namespace ostrakon::plan {
 namespace {
 
-bool computes(Kind kind) {
-  return kind == Kind::forward || kind == Kind::recompute || kind == Kind::backward;
+/// Returns a phase of a unit; null where there is none.
+const Phase* phase_of(const PlannedUnit& unit, Kind by, int phase) {
+  const Phases& all = by == Kind::backward ? unit.backward : unit.forward;
+  if (phase < 0 || phase >= static_cast<int>(all.size())) return nullptr;
+  return &all[static_cast<std::size_t>(phase)];
 }
 
 /// Returns the exchange that a unit asks for after a phase; null: none, or no such phase.
 const Exchange* asked(const PlannedUnit& unit, Kind by, int phase) {
-  const Exchanges& all = by == Kind::backward ? unit.backward : unit.forward;
-  if (phase < 0 || phase >= static_cast<int>(all.size())) return nullptr;
-  const Exchange& one = all[static_cast<std::size_t>(phase)];
-  return one.elements > 0 ? &one : nullptr;
+  const Phase* const before = phase_of(unit, by, phase);
+  return before != nullptr && before->then && before->then->elements > 0 ? &*before->then : nullptr;
 }
 
 }  // namespace
@@ -31,24 +32,22 @@ ExchangeCheck::ExchangeCheck(const StepPlan& plan)
 
 std::string ExchangeCheck::wrong(const Action& action) {
   if (action.kind == Kind::exchange) return wrong_exchange(action);
-  if (!computes(action.kind)) return "";
+  if (!is_phase(action.kind)) return "";
   const std::string wrong = wrong_order(action);
   return wrong.empty() ? wrong_phase(action) : wrong;
 }
 
 int ExchangeCheck::phases_of(int unit, Kind kind) const {
   const PlannedUnit& planned = plan_.units[static_cast<std::size_t>(unit)];
-  if (kind == Kind::backward) return planned.backward_phases;
-  return kind == Kind::recompute && !planned.recompute_phases.empty()
-             ? static_cast<int>(planned.recompute_phases.size())
-             : planned.forward_phases;
+  return static_cast<int>(kind == Kind::backward    ? planned.backward.size()
+                          : kind == Kind::recompute ? planned.recompute_phases.size()
+                                                    : planned.forward.size());
 }
 
 int ExchangeCheck::phase_at(int unit, Kind kind, int position) const {
-  const PlannedUnit& planned = plan_.units[static_cast<std::size_t>(unit)];
-  return kind == Kind::recompute && !planned.recompute_phases.empty()
-             ? planned.recompute_phases[static_cast<std::size_t>(position)]
-             : position;
+  if (kind != Kind::recompute) return position;
+  return plan_.units[static_cast<std::size_t>(unit)]
+      .recompute_phases[static_cast<std::size_t>(position)];
 }
 
 std::string ExchangeCheck::wrong_order(const Action& action) {
@@ -124,14 +123,12 @@ std::string ExchangeCheck::wrong_exchange(const Action& action) {
 }
 
 std::string ExchangeCheck::wrong_workspace(const Action& action) {
-  const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
-  const std::vector<bool>& keeps =
-      action.kind == Kind::backward ? unit.backward_keeps : unit.forward_keeps;
+  const Phase* const before_it = phase_of(plan_.units[static_cast<std::size_t>(action.unit)],
+                                          action.kind, std::max(action.phase, 0) - 1);
   int& last = workspaces_[static_cast<std::size_t>(action.unit)];
   const int before = last;
   last = action.buffer(Role::workspace);
-  const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
-  if (phase == 0 || keeps.empty() || !keeps[phase - 1]) return "";
+  if (before_it == nullptr || !before_it->keeps_workspace) return "";
   const bool reads = std::any_of(action.uses.begin(), action.uses.end(), [&](const Use& use) {
     return use.role == Role::workspace && use.access == Access::read_write;
   });
@@ -142,11 +139,9 @@ std::string ExchangeCheck::wrong_workspace(const Action& action) {
 
 std::string ExchangeCheck::wrong_phase(const Action& action) {
   const PlannedUnit& unit = plan_.units[static_cast<std::size_t>(action.unit)];
-  const std::vector<std::vector<int>>& all =
-      action.kind == Kind::backward ? unit.backward_reads : unit.forward_reads;
-  const auto phase = static_cast<std::size_t>(std::max(action.phase, 0));
+  const Phase* const phase = phase_of(unit, action.kind, std::max(action.phase, 0));
   for (std::size_t r = 0; r < most_reads; ++r) {
-    const int wanted = phase < all.size() && r < all[phase].size() ? all[phase][r] : -1;
+    const int wanted = phase != nullptr && r < phase->reads.size() ? phase->reads[r] : -1;
     const int read = action.buffer(recv_roles[r]);
     if ((wanted >= 0) != (read >= 0))
       return read >= 0 ? "reads an exchange that its unit does not ask for"

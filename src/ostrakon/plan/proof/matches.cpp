@@ -16,11 +16,6 @@ template <class... Parts>
   refuse_ranks(text(parts...));
 }
 
-/// Whether an action is a collective of all ranks of all stages: one that adds up the step's sums.
-bool is_global(const Action& action) {
-  return action.kind == Kind::clip || action.kind == Kind::reduce_sums;
-}
-
 class Matching {
  public:
   explicit Matching(const RankClasses& classes) : classes_(classes) {}
@@ -135,7 +130,7 @@ class Matching {
       for (int a = 0; a < static_cast<int>(plan(c).actions.size()); ++a) {
         const Action& action = plan(c).actions[a];
         const Span& span = action.span;
-        const bool global = is_global(action);
+        const bool global = is_global_sum(action.kind);
         if (!global && (!communicates(action.kind) || span.ranks == 1)) continue;
         std::vector<int>& members = groups[{span.axis, span.ranks, span.stride}];
         if (members.empty()) members = global ? everyone : classes_.group(c, span);

@@ -23,7 +23,6 @@ struct ActionOfClass {
 using Match = std::vector<ActionOfClass>;
 
 /// Whether an action sends or receives.
-inline bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
 
 /// Throws std::logic_error: plans do not fit together, with this reason.
 [[noreturn]] void refuse_ranks(const std::string& reason);

@@ -55,9 +55,7 @@ bool follows_clip(const StepPlan& plan, const Action& action) {
   const bool is_careful = !plan.layouts.updates_early && action.buffer(Role::replaced) < 0;
   return action.kind == Kind::verify ||
          (action.kind == Kind::receive && action.buffer(Role::shard) >= 0) ||
-         ((action.kind == Kind::optimize || action.kind == Kind::direction ||
-           action.kind == Kind::orthogonalize) &&
-          is_careful);
+         (is_update(action.kind) && is_careful);
 }
 
 /// Checks that actions which depend on the result of `clip` wait for it: it is in no buffer, so

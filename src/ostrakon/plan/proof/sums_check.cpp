@@ -37,10 +37,11 @@ SumsCheck::SumsCheck(const StepPlan& plan)
         if (const int unit = unit_of(plan, use.buffer); unit >= 0) uses_[unit] |= use_bit(use.role);
   // Gradients of the other stage that uses the parameters come with a message.
   for (std::size_t u = 0; u < uses_.size(); ++u)
-    if (plan.units[u].tied_replica_has_gradient) uses_[u] |= tied_use;
+    if (plan.units[u].tied_stages.replica_has_gradient) uses_[u] |= tied_use;
 }
 
 std::string SumsCheck::wrong(const Action& action) {
+  if (is_copy(action.kind)) sums_[action.buffer(Role::target)] = sums_[action.buffer(Role::source)];
   switch (action.kind) {
     case Kind::backward:
       return wrong_backward(action);
@@ -48,10 +49,6 @@ std::string SumsCheck::wrong(const Action& action) {
       return wrong_reduce_scatter(action);
     case Kind::accumulate:
       return wrong_accumulate(action);
-    case Kind::copy_to_device:
-    case Kind::copy_to_host:
-      sums_[action.buffer(Role::target)] = sums_[action.buffer(Role::source)];
-      return "";
     case Kind::norm:
       return wrong_norm(action);
     case Kind::send:

@@ -147,28 +147,14 @@ void report_traffic(const StepPlan& plan, const Links& links, Report& report) {
 
 // ---- overlap
 
-bool computes(const Action& action) {
-  switch (action.kind) {
-    case Kind::forward:
-    case Kind::recompute:
-    case Kind::backward:
-    case Kind::direction:
-    case Kind::orthogonalize:
-    case Kind::optimize:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /// Finds, by binary search, the actions that may overlap with an action: along each stream, those
 /// that happen before it come first and those that happen after it come last.
 class Concurrency {
  public:
   explicit Concurrency(const StepPlan& plan) : order_(plan) {
     for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
-      if (computes(plan.actions[a]))
-        computing_[static_cast<int>(plan.actions[a].stream)].push_back(a);
+      if (const Action& action = plan.actions[a]; is_phase(action.kind) || is_update(action.kind))
+        computing_[static_cast<int>(action.stream)].push_back(a);
   }
 
   bool is_computed(int action) const {
@@ -305,23 +291,8 @@ bool updates_early(const StepPlan& plan) {
 }
 
 std::string describe_at(const StepPlan& plan, int action) {
-  const auto says_when = [&](int a) {
-    switch (plan.actions[a].kind) {
-      case Kind::gather:
-      case Kind::keep:
-      case Kind::release:
-      case Kind::reduce_scatter:
-      case Kind::accumulate:
-      case Kind::norm:
-      case Kind::copy_to_device:
-      case Kind::copy_to_host:
-        return false;
-      default:
-        return true;
-    }
-  };
   int when = action;
-  while (when >= 0 && !says_when(when)) --when;
+  while (when >= 0 && !traits(plan.actions[when].kind).is_landmark) --when;
   const std::string text = plan.describe(plan.actions[action]);
   if (when < 0 || when == action) return text;
   return text + " after " + plan.describe(plan.actions[when]);
@@ -381,9 +352,9 @@ StageSummary summarize_stage(const StepPlan& plan, std::int64_t arena_bytes,
   }
   for (std::size_t first = 0; first < plan.units.size();) {
     std::size_t end = first + 1;
-    const bool is_borrowed = plan.units[first].tied_source_stage >= 0;
+    const bool is_borrowed = plan.units[first].tied_stages.source >= 0;
     while (end < plan.units.size() && plan.units[end].number == plan.units[end - 1].number + 1 &&
-           (plan.units[end].tied_source_stage >= 0) == is_borrowed)
+           (plan.units[end].tied_stages.source >= 0) == is_borrowed)
       ++end;
     if (!is_borrowed) {
       for (std::size_t u = first; u < end; ++u) {

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/plan/report/json_row.hpp>
-#include <ostrakon/plan/report/timelines_json.hpp>
 #include <ostream>
 
 namespace ostrakon::plan {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/plan/report/timelines_json.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
 
 #include <ostrakon/plan/report/json_row.hpp>
 

@@ -33,8 +33,7 @@ std::int64_t array_bytes(const Action& action) {
 std::int64_t message_bytes(const Action& action) { return array_bytes(action) / action.span.ranks; }
 
 std::int64_t copied_bytes(const Action& action) {
-  const bool copies = action.kind == Kind::copy_to_device || action.kind == Kind::copy_to_host;
-  return copies ? action.elements * action.element_bytes : 0;
+  return is_copy(action.kind) ? action.elements * action.element_bytes : 0;
 }
 
 std::int64_t copied_bytes(const StepPlan& plan, Kind kind) {

@@ -66,7 +66,7 @@ void ComputeHandlers::backward(const ActionBuffers& buffers) {
   const plan::PlannedUnit& planned = context_.plan().units[action.unit];
   const int tied_to = planned.tied_to;
   model::UnitBuffers<void> unit = buffers_of(buffers);
-  const bool is_last_phase = unit.phase + 1 == planned.backward_phases;
+  const bool is_last_phase = unit.phase + 1 == static_cast<int>(planned.backward.size());
   const View<float*> own = unit.parameter_gradients;
   const View<float*> tied = unit.tied_gradients;
   if (unit.phase == planned.first_of_gradients) {

@@ -20,8 +20,6 @@ using plan::Kind;
 using plan::Role;
 using runtime::ActionBuffers;
 
-bool copies(Kind kind) { return kind == Kind::copy_to_device || kind == Kind::copy_to_host; }
-bool is_message(Kind kind) { return kind == Kind::send || kind == Kind::receive; }
 /// Whether an action waits for another one between streams of the device.
 bool is_wait(const Action& action, const Action& awaited) {
   return action.stream != awaited.stream && action.stream != plan::Stream::host &&
@@ -30,9 +28,9 @@ bool is_wait(const Action& action, const Action& awaited) {
 
 void count_units(const runtime::Program& program, Submissions& all) {
   for (const Action& action : program.plan.actions) {
-    all.copies += copies(action.kind);
-    all.messages += is_message(action.kind);
-    all.collectives += plan::communicates(action.kind) && !is_message(action.kind);
+    all.copies += plan::is_copy(action.kind);
+    all.messages += plan::is_message(action.kind);
+    all.collectives += plan::communicates(action.kind);
     for (const int wait : action.waits)
       all.waits += is_wait(action, program.plan.actions[static_cast<std::size_t>(wait)]);
   }

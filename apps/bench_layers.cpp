@@ -32,10 +32,10 @@ class Layers final : public model::Model {
       unit.parameter_elements = sizes.trained;
       if (!is_first && !is_last) {
         unit.saved_bytes = bytes;
-        unit.backward_at_once = unit.backward;
+        unit.deferral.backward_at_once = unit.backward;
         unit.backward.emplace_back();
-        unit.deferred_phases = 1;
-        unit.deferred_bytes = 1;  // marks it as deferred
+        unit.deferral.phases = 1;
+        unit.deferral.bytes = 1;  // marks it as deferred
       }
       description_.units.push_back(std::move(unit));
       parameters_.push_back(std::move(parameters));

@@ -46,11 +46,12 @@ std::int64_t most_workspace(const plan::Phases& phases) {
 
 void write_unit(std::ostream& out, const plan::UnitDescription& unit) {
   std::ostringstream details;
-  details << unit.parameter_elements << ' ' << unit.output_bytes << ' ' << unit.deferred_phases
+  details << unit.parameter_elements << ' ' << unit.output_bytes << ' ' << unit.deferral.phases
           << '\n';
-  for (const plan::Phases* phases : {&unit.forward, &unit.backward, &unit.backward_at_once})
+  for (const plan::Phases* phases :
+       {&unit.forward, &unit.backward, &unit.deferral.backward_at_once})
     write_phases(details, *phases);
-  out << "  " << unit.name << ": saved " << unit.saved_bytes << ", deferred " << unit.deferred_bytes
+  out << "  " << unit.name << ": saved " << unit.saved_bytes << ", deferred " << unit.deferral.bytes
       << "; forward " << most_workspace(unit.forward) << " bytes in " << unit.forward.size()
       << ", backward " << most_workspace(unit.backward) << " bytes in " << unit.backward.size()
       << "; flops " << plan::flops(unit.forward) << " and " << plan::flops(unit.backward) << "; "

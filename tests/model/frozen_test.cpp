@@ -65,9 +65,9 @@ TEST(Frozen, BlocksDeferNothingForWhatIsFrozen) {
         const bool trains_matrices =
             std::any_of(parameters.begin(), parameters.end(),
                         [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
-        EXPECT_EQ(unit.deferred_phases, is_block && trains_matrices ? 1 : 0)
+        EXPECT_EQ(unit.deferral.phases, is_block && trains_matrices ? 1 : 0)
             << which.name << ", " << freeze.name << ": " << unit.name;
-        EXPECT_LE(unit.deferred_bytes, all.unit(u).description().deferred_bytes + gap)
+        EXPECT_LE(unit.deferral.bytes, all.unit(u).description().deferral.bytes + gap)
             << which.name << ", " << freeze.name << ": " << unit.name;
       }
     }
@@ -80,7 +80,7 @@ TEST(Frozen, SecondMatricesTakeNothingThatIsDeferred) {
   which.leaf.defers_gradients = true;
   const auto deferred = [&](const std::vector<std::string>& patterns) {
     const model::Decoder<float> decoder(which.settings, which.leaf, {}, freezing(patterns).frozen);
-    return decoder.unit(1).description().deferred_bytes;
+    return decoder.unit(1).description().deferral.bytes;
   };
   const std::int64_t rows = 4 * 128, width = which.settings.width;
   EXPECT_EQ(deferred({}) - deferred({"*attention.out.*"}), rows * width);

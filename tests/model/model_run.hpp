@@ -304,7 +304,7 @@ class ModelRun {
       gradients.emplace_back(unit.trained_elements());
       outputs.push_back(GuardedArray<T>::of_bytes(unit.output_bytes));
       saved.push_back(GuardedArray<T>::of_bytes(unit.saved_bytes));
-      deferred.push_back(GuardedArray<T>::of_bytes(unit.deferred_bytes));
+      deferred.push_back(GuardedArray<T>::of_bytes(unit.deferral.bytes));
     }
     for (int u = 0; u < units(); ++u) initialize(u);
     std::uniform_int_distribution<std::int32_t> id(
@@ -367,9 +367,9 @@ class ModelRun {
     model::UnitBuffers<T> b = buffers(u);
     if (!unit.backward_reads_parameters) b.parameters = b.frozen = {};
     b.gradient = gradient;
-    if (unit.deferred_phases == 0) b.parameter_gradients = gradients[u].view_or_none();
+    if (unit.deferral.phases == 0) b.parameter_gradients = gradients[u].view_or_none();
     if (unit.tied_to >= 0 && opened(unit.tied_to)) b.tied_gradients = gradients[unit.tied_to];
-    backward(u, 0, unit.backward.size() - unit.deferred_phases, b, loss_scale, gradients_opened);
+    backward(u, 0, unit.backward.size() - unit.deferral.phases, b, loss_scale, gradients_opened);
   }
   /// Runs what it has deferred, with nothing that a plan does not give it then.
   void backward_deferred(int u) {
@@ -378,7 +378,7 @@ class ModelRun {
     b.output = {};
     b.parameter_gradients = gradients[u].view_or_none();
     const std::size_t end = description.units[u].backward.size();
-    backward(u, end - description.units[u].deferred_phases, end, b, Compute(1), false);
+    backward(u, end - description.units[u].deferral.phases, end, b, Compute(1), false);
   }
   /// Down to the first unit that has anything to train; then what all of them have deferred, the
   /// first unit first. `recomputes`: what units have saved is written again before.
@@ -497,7 +497,7 @@ class ModelRun {
   }
   void backward(int u, std::size_t begin, std::size_t end, model::UnitBuffers<T> given,
                 Compute loss_scale, bool gradients_opened) {
-    if (description.units[u].deferred_bytes > 0) given.deferred = deferred[u].bytes();
+    if (description.units[u].deferral.bytes > 0) given.deferred = deferred[u].bytes();
     run(description.units[u].backward, begin, end, given, [&](const model::UnitBuffers<T>& b) {
       if (untyped)
         call_untyped(b, [&](const auto& bytes) {

@@ -232,9 +232,9 @@ struct DeferringStages {
       unit.forward = {Phase{is_block ? 1.0 : 0.0}};
       unit.backward = {Phase{is_block ? 1.0 : 0.0}};
       if (!is_block) continue;
-      unit.backward_at_once = {Phase{2.0}};
+      unit.deferral.backward_at_once = {Phase{2.0}};
       unit.backward.push_back(Phase{1.0});
-      unit.deferred_phases = 1;
+      unit.deferral.phases = 1;
     }
     for (int s = 0; s < stages; ++s)
       ranges.push_back({s == 0 ? 0 : s + 1, s == stages - 1 ? stages + 2 : s + 2});

@@ -58,10 +58,10 @@ inline void defer_gradients(std::mt19937_64& random, plan::ModelDescription& mod
     const bool has_loss = unit.name == model.units.back().name;
     // What is tied adds to gradients that the other unit opens, in the order of both backwards.
     if (has_loss || unit.tied_to >= 0 || below(3) == 0) continue;
-    unit.deferred_phases = static_cast<int>(1 + below(2));
-    unit.deferred_bytes = 4 * below(4000);
-    unit.backward_at_once = unit.backward;
-    for (int p = 0; p < unit.deferred_phases; ++p) {
+    unit.deferral.phases = static_cast<int>(1 + below(2));
+    unit.deferral.bytes = 4 * below(4000);
+    unit.deferral.backward_at_once = unit.backward;
+    for (int p = 0; p < unit.deferral.phases; ++p) {
       unit.backward.emplace_back();
       unit.backward.back().flops = static_cast<double>(below(1000));
       unit.backward.back().workspace_bytes = 4 * below(3000);

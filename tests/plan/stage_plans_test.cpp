@@ -115,10 +115,10 @@ TEST(StagePlans, DeferAndThenKeepInTheMemoryOfOneForwardOneBackward) {
   ModelDescription model = even_model(14, 1.0);
   for (UnitDescription& unit : model.units) {
     if (unit.name == "embedding" || unit.name == "head") continue;
-    unit.backward_at_once = {Phase{2.0}};
+    unit.deferral.backward_at_once = {Phase{2.0}};
     unit.backward = {Phase{1.0}, Phase{1.0}};
-    unit.deferred_phases = 1;
-    unit.deferred_bytes = unit.saved_bytes / 4;
+    unit.deferral.phases = 1;
+    unit.deferral.bytes = unit.saved_bytes / 4;
   }
   Policy policy = policy_of(4, 8, 2);
   const std::vector<UnitRange> chunks = divide_units(model, 4);
@@ -148,7 +148,7 @@ TEST(Deferral, FitsInPartBesideOneForwardOneBackward) {
   stage.units[0].saved_bytes = 100;
   std::vector<ModelDescription> stages(4, stage);
   EXPECT_EQ(part_deferred(stages, 8), 1.0);
-  for (ModelDescription& one : stages) one.units[0].deferred_bytes = 50;
+  for (ModelDescription& one : stages) one.units[0].deferral.bytes = 50;
   EXPECT_NEAR(part_deferred(stages, 8), (100.0 / 200 + 200.0 / 350 + 300.0 / 500) / 3, 1e-9);
   // With two micro-batches all stages but the last one have both.
   EXPECT_NEAR(part_deferred(stages, 2), (0.0 + 0.0 + 100.0 / 200) / 3, 1e-9);

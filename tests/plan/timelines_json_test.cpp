@@ -45,16 +45,16 @@ TEST(Timelines, HaveEachPassOfEachMicroBatch) {
     unit.output_bytes = model.gradient_bytes;
     unit.forward = {Phase{1.0}};
     unit.backward = {Phase{1.0}, Phase{1.0}};
-    unit.backward_at_once = {Phase{2.0}};
-    unit.deferred_phases = 1;
-    unit.deferred_bytes = 256;
+    unit.deferral.backward_at_once = {Phase{2.0}};
+    unit.deferral.phases = 1;
+    unit.deferral.bytes = 256;
     unit.backward_reads_parameters = true;
   }
   UnitDescription& head = model.units.back();
   head.forward = {Phase{0.0}};
   head.backward = {Phase{3.0}};
-  head.backward_at_once.clear();
-  head.deferred_phases = 0;
+  head.deferral.backward_at_once.clear();
+  head.deferral.phases = 0;
   Policy policy = make_policy(micro_batches);
   policy.schedule = ScheduleKind::zero_bubble;
   policy.zero_bubble_memory = ZeroBubbleMemory::unlimited;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/arena.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -57,6 +58,20 @@ struct Memories {
 void on_all(runtime::Executor& executor, const runtime::Executor::Handler& handler) {
   for (int kind = 0; kind < plan::kinds; ++kind)
     if (static_cast<Kind>(kind) != Kind::release) executor.on(static_cast<Kind>(kind), handler);
+}
+
+TEST(Executor, NamesAKindWithoutAHandler) {
+  runtime::Executor executor(runtime::Arenas{});
+  on_all(executor, [](const runtime::ActionBuffers&) {});
+  executor.require_handlers();
+  executor.on(Kind::verify, nullptr);
+  try {
+    executor.require_handlers();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "actions of the kind 'verify' have no handler; expected one for each kind");
+  }
 }
 
 TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {

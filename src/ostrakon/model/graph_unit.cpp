@@ -101,11 +101,11 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   d.frozen_elements = sizes.frozen;
   d.output_bytes = program.output_bytes;
   d.saved_bytes = std::max(program.saved_bytes, at_once_->saved_bytes);
-  d.deferred_bytes = program.deferred_bytes;
+  d.deferral.bytes = program.deferred_bytes;
   d.forward = program.forward_phases;
   if (!program.backward.empty()) d.backward = program.backward_phases;
-  d.deferred_phases = program.deferred_phases;
-  if (deferring_) d.backward_at_once = at_once_->backward_phases;
+  d.deferral.phases = program.deferred_phases;
+  if (deferring_) d.deferral.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
   d.backward_reads_parameters = program.backward_reads_weights;
   for (const plan::Phase& phase : d.forward) d.recomputes = d.recomputes || phase.recomputes;

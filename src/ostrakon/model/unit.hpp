@@ -220,9 +220,9 @@ class Unit {
   /// `gradients_opened`: parameter_gradients already holds what a unit that is tied to it
   /// contributes to all of it: add instead of writing.
   ///
-  /// Phases that are deferred (plan::UnitDescription::deferred_phases) write the gradients of
+  /// Phases that are deferred (plan::UnitDescription::deferral) write the gradients of
   /// parameters, all others do all else. Where `deferred` does not exist, phases are those of
-  /// plan::UnitDescription::backward_at_once.
+  /// plan::Deferral::backward_at_once.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
 };

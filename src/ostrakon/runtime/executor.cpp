@@ -10,11 +10,10 @@
 #include <mutex>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/float_mode.hpp>
 #include <ostrakon/math/hash.hpp>
 #include <ostrakon/runtime/poison.hpp>
-#include <ostrakon/runtime/queue.hpp>
-#include <ostrakon/runtime/view_origins.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -35,49 +34,11 @@ class Region {
   Region& operator=(const Region&) = delete;
 };
 
-bool a_tool_wants_regions() {
-  return Kokkos::Tools::Experimental::get_callbacks().push_region != nullptr;
-}
-
-/// Poisons the arenas, but not the staging copy of a checkpoint: another thread reads it while
-/// actions run, so it can't be poisoned even for a moment.
-void forbid_all(const Program& program, const Arenas& arenas) {
-  const int shared = program.plan.checkpoint;
-  const auto forbid_rest = [&](std::byte* arena, const plan::MemoryPlan& memory) {
-    const bool has_shared = shared >= 0 && program.plan.buffers[shared].space == memory.space;
-    const std::int64_t begin = has_shared ? memory.offsets[shared] : memory.arena_bytes;
-    const std::int64_t end =
-        has_shared ? begin + program.plan.buffers[shared].bytes : memory.arena_bytes;
-    forbid(arena, static_cast<std::size_t>(begin));
-    if (end < memory.arena_bytes)
-      forbid(arena + end, static_cast<std::size_t>(memory.arena_bytes - end));
-  };
-  forbid_rest(arenas.device, program.memory);
-  forbid_rest(arenas.host, program.host_memory);
-}
-
-void allow_all(const Program& program, const Arenas& arenas) {
-  allow(arenas.device, static_cast<std::size_t>(program.memory.arena_bytes));
-  allow(arenas.host, static_cast<std::size_t>(program.host_memory.arena_bytes));
-}
-
-void show(const Program& program, const plan::Action& action, const Arenas& arenas) {
-  for (const plan::Use& used : action.uses)
-    allow(address_of(program, arenas, used.buffer),
-          static_cast<std::size_t>(program.plan.buffers[used.buffer].bytes));
-}
-
-void show_only(const Program& program, const plan::Action& action, const Arenas& arenas) {
-  if (!poisons) return;
-  forbid_all(program, arenas);
-  show(program, action, arenas);
-}
-
 /// A stream of the running program.
 ///
 /// It stops at the first of its actions that fails or is skipped: all later ones are skipped, so
-/// that the number of actions whose handler has returned, and whether it stopped, tell its whole
-/// state.
+/// that the number of actions whose handler has returned, and whether it stopped, tell how far it
+/// is.
 struct StreamState {
   std::unique_ptr<Queue> queue;
   bool on_thread = false;      ///< whether it runs on its own thread, not on the calling one
@@ -88,25 +49,11 @@ struct StreamState {
   std::exception_ptr failure;  ///< exception of the action at which it stopped, unless that was
                                ///< skipped
   bool runs = false;           ///< whether its thread was started on it and is not done
-  const StreamState* awaits = nullptr;  ///< the line whose actions its thread sleeps for
+  const StreamState* awaits = nullptr;  ///< the stream whose actions its thread sleeps for
   int awaits_ended = 0;
   std::condition_variable wakes;
   std::thread thread;  ///< started when it first has something to run
 };
-
-std::unique_ptr<Queue> make_queue([[maybe_unused]] plan::Stream stream, Streams mode,
-                                  bool on_thread) {
-#if OSTRAKON_HAS_DEVICE
-  if (mode == Streams::device) {
-    if (on_thread) return std::make_unique<ThreadQueue>(device::Priority::high);
-    return std::make_unique<DeviceQueue>(stream == plan::Stream::compute ? device::Priority::normal
-                                                                         : device::Priority::high);
-  }
-#endif
-  static_cast<void>(mode);
-  static_cast<void>(on_thread);
-  return std::make_unique<HostQueue>(Exec());
-}
 
 /// The current device of the thread that makes this, to be set by other threads: each thread has
 /// its own.
@@ -123,13 +70,6 @@ class CurrentDevice {
 };
 
 }  // namespace
-
-const ViewOrigin* ActionBuffers::origin_of_buffer(int buffer) const {
-  return origins_->of(program_, action, buffer);
-}
-const ViewOrigin* ActionBuffers::origin_of_none(plan::Role role) const {
-  return origins_->of_none(program_, action, role);
-}
 
 class Executor::Implementation {
  public:
@@ -148,24 +88,26 @@ class Executor::Implementation {
   Implementation& operator=(const Implementation&) = delete;
 
   void set_thread(plan::Stream stream, bool on_thread) {
-    StreamState& line = stream_states_[static_cast<std::size_t>(stream)];
-    line.on_thread = on_thread;
-    line.queue = make_queue(stream, mode_, on_thread);
+    StreamState& state = state_of(stream);
+    state.on_thread = on_thread;
+    state.queue = make_queue(mode_ == Streams::device, on_thread, stream != plan::Stream::compute);
   }
 
   /// Gives a stream a thread, without a change of its queue.
-  void give_thread(plan::Stream stream) {
-    stream_states_[static_cast<std::size_t>(stream)].on_thread = true;
-  }
+  void give_thread(plan::Stream stream) { state_of(stream).on_thread = true; }
 
   void finish_with(plan::Stream stream, Finish finish) {
-    auto* const queue =
-        dynamic_cast<HostQueue*>(stream_states_[static_cast<std::size_t>(stream)].queue.get());
+    auto* const queue = dynamic_cast<HostQueue*>(state_of(stream).queue.get());
     if (queue == nullptr)
       throw std::logic_error("what handlers begin on a device needs no one to finish it");
-    queue->finish_with(std::move(finish),
-                       stream_states_[static_cast<std::size_t>(stream)].on_thread);
+    queue->finish_with(std::move(finish), state_of(stream).on_thread);
     async_queues_[static_cast<std::size_t>(stream)] = queue;
+  }
+
+  /// Whether actions of a kind can run.
+  bool has_handler(plan::Kind kind) const {
+    return handlers[static_cast<std::size_t>(kind)] ||
+           plan::traits(kind).activity == plan::Activity::none;
   }
 
   void run(const Program& program) {
@@ -180,21 +122,21 @@ class Executor::Implementation {
       }
     };
     attempt([&] {
-      for (StreamState& line : stream_states_) line.queue->begin(line.awaited);
+      for (StreamState& state : stream_states_) state.queue->begin(state.awaited);
     });
     if (!has_failed_) {
       start_threads();
       drive();
       if (mode_ != Streams::in_plan_order) wait_for_threads();
     }
-    for (StreamState& line : stream_states_) attempt([&] { line.queue->finish(has_failed_); });
+    for (StreamState& state : stream_states_) attempt([&] { state.queue->finish(has_failed_); });
     if (!has_failed_) attempt([&] { read_times(); });
     if (has_failed_ && on_failure) on_failure(nullptr);
     allow_all(program, arenas_);
     const StreamState* first = nullptr;
-    for (const StreamState& line : stream_states_)
-      if (line.failure && (first == nullptr || failed_action(line) < failed_action(*first)))
-        first = &line;
+    for (const StreamState& state : stream_states_)
+      if (state.failure && (first == nullptr || failed_action(state) < failed_action(*first)))
+        first = &state;
     if (first != nullptr) std::rethrow_exception(first->failure);
     if (of_no_action) std::rethrow_exception(of_no_action);
   }
@@ -206,17 +148,15 @@ class Executor::Implementation {
   std::vector<ActionTime> times;
 
  private:
-  StreamState& line_of(const plan::Action& action) {
-    return stream_states_[static_cast<std::size_t>(action.stream)];
+  StreamState& state_of(plan::Stream stream) {
+    return stream_states_[static_cast<std::size_t>(stream)];
   }
-  static int failed_action(const StreamState& line) {
-    return line.actions[static_cast<std::size_t>(line.ended)];
+  StreamState& state_of(const plan::Action& action) { return state_of(action.stream); }
+  static int failed_action(const StreamState& state) {
+    return state.actions[static_cast<std::size_t>(state.ended)];
   }
   const plan::Action& action_at(int index) const {
     return program_->plan.actions[static_cast<std::size_t>(index)];
-  }
-  const Handler& handler_of(const plan::Action& action) const {
-    return handlers[static_cast<std::size_t>(action.kind)];
   }
   /// Returns how many actions of its stream have ended once this one has.
   int count_with(int index) const { return position_[static_cast<std::size_t>(index)] + 1; }
@@ -226,7 +166,7 @@ class Executor::Implementation {
   void prepare(const Program& program) {
     const std::vector<plan::Action>& actions = program.plan.actions;
     for (std::size_t a = 0; a < actions.size(); ++a) {
-      if (!handler_of(actions[a]) && actions[a].kind != plan::Kind::release)
+      if (!has_handler(actions[a].kind))
         throw std::logic_error("no handler for " + program.plan.describe(actions[a]));
       for (const int wait : actions[a].waits)
         if (wait < 0 || wait >= static_cast<int>(a))
@@ -236,24 +176,24 @@ class Executor::Implementation {
     float_mode_ = FloatMode::of_this_thread();
     has_failed_ = false;
     origins_.prepare(program);
-    shows_regions_ = a_tool_wants_regions();
+    shows_regions_ = Kokkos::Tools::Experimental::get_callbacks().push_region != nullptr;
     times.assign(actions.size(), ActionTime());
-    for (StreamState& line : stream_states_) {
-      line.actions.clear();
-      line.awaited.clear();
-      line.ended = 0;
-      line.stopped = false;
-      line.failure = nullptr;
+    for (StreamState& state : stream_states_) {
+      state.actions.clear();
+      state.awaited.clear();
+      state.ended = 0;
+      state.stopped = false;
+      state.failure = nullptr;
     }
     position_.resize(actions.size());
     for (std::size_t a = 0; a < actions.size(); ++a) {
-      StreamState& line = line_of(actions[a]);
-      position_[a] = static_cast<int>(line.actions.size());
-      line.actions.push_back(static_cast<int>(a));
-      line.awaited.push_back(0);
+      StreamState& state = state_of(actions[a]);
+      position_[a] = static_cast<int>(state.actions.size());
+      state.actions.push_back(static_cast<int>(a));
+      state.awaited.push_back(0);
       for (const int wait : actions[a].waits)
         if (action_at(wait).stream != actions[a].stream)
-          line_of(action_at(wait)).awaited[static_cast<std::size_t>(count_with(wait) - 1)] = 1;
+          state_of(action_at(wait)).awaited[static_cast<std::size_t>(count_with(wait) - 1)] = 1;
     }
     choose_order();
   }
@@ -263,7 +203,8 @@ class Executor::Implementation {
     order_.clear();
     if (mode_ == Streams::in_plan_order && perturbation) return perturb_order();
     for (std::size_t a = 0; a < position_.size(); ++a)
-      if (!line_of(action_at(static_cast<int>(a))).on_thread) order_.push_back(static_cast<int>(a));
+      if (!state_of(action_at(static_cast<int>(a))).on_thread)
+        order_.push_back(static_cast<int>(a));
   }
 
   void perturb_order() {
@@ -286,10 +227,10 @@ class Executor::Implementation {
     }
   }
 
-  bool next_is_ready(const StreamState& line, int next,
+  bool next_is_ready(const StreamState& state, int next,
                      const std::array<int, plan::streams>& begun) const {
-    if (next == static_cast<int>(line.actions.size())) return false;
-    const auto& waits = action_at(line.actions[static_cast<std::size_t>(next)]).waits;
+    if (next == static_cast<int>(state.actions.size())) return false;
+    const auto& waits = action_at(state.actions[static_cast<std::size_t>(next)]).waits;
     return std::all_of(waits.begin(), waits.end(), [&](int wait) {
       return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
     });
@@ -305,25 +246,22 @@ class Executor::Implementation {
   void drive() {
     for (const int index : order_) {
       const plan::Action& action = action_at(index);
-      StreamState& line = line_of(action);
-      if (line.stopped) continue;
-      if (mode_ == Streams::in_plan_order) {
-        show_only(*program_, action, arenas_);
-        if (poisons) show_unfinished();
-      }
-      if (!step(line, index) && mode_ == Streams::in_plan_order) return;
+      StreamState& state = state_of(action);
+      if (state.stopped) continue;
+      if (poisons && mode_ == Streams::in_plan_order) allow_only(action);
+      if (!step(state, index) && mode_ == Streams::in_plan_order) return;
     }
   }
 
   void start_threads() {
-    for (StreamState& line : stream_states_)
-      if (line.on_thread && !line.actions.empty() && !line.thread.joinable())
-        line.thread = std::thread([this, &line] { thread_main(line); });
+    for (StreamState& state : stream_states_)
+      if (state.on_thread && !state.actions.empty() && !state.thread.joinable())
+        state.thread = std::thread([this, &state] { thread_main(state); });
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (StreamState& line : stream_states_) {
-      if (!line.on_thread || line.actions.empty()) continue;
-      line.runs = true;
-      line.wakes.notify_one();
+    for (StreamState& state : stream_states_) {
+      if (!state.on_thread || state.actions.empty()) continue;
+      state.runs = true;
+      state.wakes.notify_one();
     }
   }
 
@@ -333,64 +271,64 @@ class Executor::Implementation {
   }
 
   /// The main function of a thread.
-  void thread_main(StreamState& line) {
+  void thread_main(StreamState& state) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      line.wakes.wait(lock, [&] { return line.runs || ending_; });
-      if (!line.runs) return;
+      state.wakes.wait(lock, [&] { return state.runs || ending_; });
+      if (!state.runs) return;
       lock.unlock();
       float_mode_.use();
-      if (is_on_device(line))
-        for (const int index : line.actions)
-          if (!step(line, index)) break;
+      if (is_on_device(state))
+        for (const int index : state.actions)
+          if (!step(state, index)) break;
       lock.lock();
-      line.runs = false;
+      state.runs = false;
       if (all_are_done()) all_done_.notify_one();
     }
   }
 
-  /// Makes the thread use the common device; returns false, and stops the line, if that fails.
-  bool is_on_device(StreamState& line) {
+  /// Makes the thread use the common device; returns false, and stops the stream, if that fails.
+  bool is_on_device(StreamState& state) {
     try {
       current_.use();
       return true;
     } catch (...) {
-      complete(line, false, std::current_exception());
+      complete(state, false, std::current_exception());
       return false;
     }
   }
 
   /// Reads when the actions on a device began and ended.
   void read_times() {
-    for (const StreamState& line : stream_states_)
-      for (std::size_t i = 0; i < line.actions.size(); ++i)
-        if (const std::optional<ActionTime> time = line.queue->time_of(static_cast<int>(i)))
-          times[static_cast<std::size_t>(line.actions[i])] = *time;
+    for (const StreamState& state : stream_states_)
+      for (std::size_t i = 0; i < state.actions.size(); ++i)
+        if (const std::optional<ActionTime> time = state.queue->time_of(static_cast<int>(i)))
+          times[static_cast<std::size_t>(state.actions[i])] = *time;
   }
 
   bool all_are_done() const {
     return std::none_of(stream_states_.begin(), stream_states_.end(),
-                        [](const StreamState& line) { return line.runs; });
+                        [](const StreamState& state) { return state.runs; });
   }
 
   /// Runs the next action of a stream, or skips it; returns whether the stream continues.
-  bool step(StreamState& line, int index) {
+  bool step(StreamState& state, int index) {
     const plan::Action& action = action_at(index);
     std::exception_ptr failure;
-    bool ends = wait_for_handlers(line, action);
-    if (ends) ends = perform(line, action, index, failure);
-    complete(line, ends, failure);
+    bool ends = wait_for_handlers(state, action);
+    if (ends) ends = perform(state, action, index, failure);
+    complete(state, ends, failure);
     return ends;
   }
 
   /// Waits until the handlers of all actions that an action waits for have returned; returns false
   /// if one of them never will. Blocks only if there are threads: in plan order, all have returned.
-  bool wait_for_handlers(StreamState& line, const plan::Action& action) {
+  bool wait_for_handlers(StreamState& state, const plan::Action& action) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (const int wait : action.waits) {
-      const StreamState& other = line_of(action_at(wait));
+      const StreamState& other = state_of(action_at(wait));
       const int count = count_with(wait);
-      StreamState& sleeps = line.on_thread ? line : caller_;
+      StreamState& sleeps = state.on_thread ? state : caller_;
       sleeps.awaits = &other;
       sleeps.awaits_ended = count;
       sleeps.wakes.wait(lock, [&] { return other.ended >= count || other.stopped; });
@@ -402,23 +340,25 @@ class Executor::Implementation {
 
   /// Makes an action's work wait for the work of all that it waits for. Returns false if some of
   /// that will never be done.
-  bool wait_for_work(StreamState& line, const plan::Action& action) {
+  bool wait_for_work(StreamState& state, const plan::Action& action) {
     for (const int wait : action.waits) {
       const plan::Action& before = action_at(wait);
       if (before.stream != action.stream &&
-          !line.queue->wait(*line_of(before).queue, count_with(wait), has_failed_))
+          !state.queue->wait(*state_of(before).queue, count_with(wait), has_failed_))
         return false;
     }
     return true;
   }
 
-  /// Unpoisons the buffers of operations that may still continue.
-  void show_unfinished() const {
-    for (std::size_t s = 0; s < stream_states_.size(); ++s) {
-      if (async_queues_[s] == nullptr) continue;
-      for (int k = async_queues_[s]->done(); k < stream_states_[s].ended; ++k)
-        show(*program_, action_at(stream_states_[s].actions[static_cast<std::size_t>(k)]), arenas_);
-    }
+  /// Poisons all but the buffers of an action, and of operations that may still continue.
+  void allow_only(const plan::Action& action) const {
+    forbid_all(*program_, arenas_);
+    allow(*program_, action, arenas_);
+    for (std::size_t s = 0; s < stream_states_.size(); ++s)
+      for (int k = async_queues_[s] ? async_queues_[s]->done() : stream_states_[s].ended;
+           k < stream_states_[s].ended; ++k)
+        allow(*program_, action_at(stream_states_[s].actions[static_cast<std::size_t>(k)]),
+              arenas_);
   }
 
   /// Tells the caller of a run's first failure.
@@ -428,16 +368,16 @@ class Executor::Implementation {
 
   /// Notes that an action of a stream has ended, or that the stream stops, and wakes waiting
   /// threads.
-  void complete(StreamState& line, bool ended, const std::exception_ptr& failure) {
+  void complete(StreamState& state, bool ended, const std::exception_ptr& failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended)
-      ++line.ended;
+      ++state.ended;
     else
-      line.stopped = true;
-    line.failure = failure;
+      state.stopped = true;
+    state.failure = failure;
     if (failure) note_failure(failure);
     const auto wake = [&](StreamState& other) {
-      if (other.awaits == &line && (line.stopped || line.ended >= other.awaits_ended))
+      if (other.awaits == &state && (state.stopped || state.ended >= other.awaits_ended))
         other.wakes.notify_one();
     };
     for (StreamState& other : stream_states_) wake(other);
@@ -445,11 +385,11 @@ class Executor::Implementation {
   }
 
   /// Calls the action's handler; returns whether it returned. `failure`: its exception.
-  bool perform(StreamState& line, const plan::Action& action, int index,
+  bool perform(StreamState& state, const plan::Action& action, int index,
                std::exception_ptr& failure) {
     // Tools and observers see only one thread, as few of them are thread-safe.
-    const bool is_told = !line.on_thread;
-    const Handler& handler = handler_of(action);
+    const bool is_told = !state.on_thread;
+    const Handler& handler = handlers[static_cast<std::size_t>(action.kind)];
     ActionTime& time = times[static_cast<std::size_t>(index)];
     bool is_possible = true;
     const auto attempt = [&](const auto& work) {
@@ -461,16 +401,16 @@ class Executor::Implementation {
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
     // This also precedes a `release`, as actions that wait for it rely on its waits.
-    attempt([&] { is_possible = wait_for_work(line, action); });
+    attempt([&] { is_possible = wait_for_work(state, action); });
     time.begin = seconds_now();
-    if (is_possible && !failure) attempt([&] { line.queue->mark_begin(); });
+    if (is_possible && !failure) attempt([&] { state.queue->mark_begin(); });
     if (handler && is_possible && !failure) {
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(ActionBuffers(*program_, action, arenas_, line.queue->exec(), &origins_));
+        handler(ActionBuffers(*program_, action, arenas_, state.queue->exec(), &origins_));
       });
       attempt([&] {
         if (is_told && observer) observer(action, false);
@@ -480,7 +420,7 @@ class Executor::Implementation {
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index) + 1);
     // In plan order this waits for submitted work of a device, which belongs to the action.
     const double added = seconds_now();
-    if (is_possible && !failure) attempt([&] { is_possible = line.queue->add(has_failed_); });
+    if (is_possible && !failure) attempt([&] { is_possible = state.queue->add(has_failed_); });
     time.end += seconds_now() - added;
     return is_possible && !failure;
   }
@@ -500,9 +440,9 @@ class Executor::Implementation {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
     }
-    for (StreamState& line : stream_states_) {
-      line.wakes.notify_one();
-      if (line.thread.joinable()) line.thread.join();
+    for (StreamState& state : stream_states_) {
+      state.wakes.notify_one();
+      if (state.thread.joinable()) state.thread.join();
     }
   }
 
@@ -520,7 +460,7 @@ class Executor::Implementation {
   std::vector<int> position_;  // position of each action in its stream
   std::vector<int> order_;     // order of the actions on the calling thread
 
-  std::mutex mutex_;  // protects the members below, except the actions of a line
+  std::mutex mutex_;  // protects the members below, except the actions of a stream
   std::array<StreamState, plan::streams> stream_states_;
   StreamState caller_;  // how the calling thread sleeps, for any stream that it runs
   std::condition_variable all_done_;
@@ -534,6 +474,11 @@ Executor::~Executor() = default;
 
 void Executor::on(plan::Kind kind, Handler handler) {
   implementation_->handlers[static_cast<std::size_t>(kind)] = std::move(handler);
+}
+void Executor::require_handlers() const {
+  for (const plan::KindTraits& kind : plan::kind_table)
+    require(implementation_->has_handler(kind.value), "actions of the kind '", kind.name,
+            "' have no handler; expected one for each kind");
 }
 void Executor::finish_with(plan::Stream stream, Finish finish) {
   implementation_->finish_with(stream, std::move(finish));

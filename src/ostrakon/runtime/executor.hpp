@@ -9,11 +9,10 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/runtime/program.hpp>
 #include <ostrakon/runtime/queue.hpp>
+#include <ostrakon/runtime/view_origins.hpp>
 #include <vector>
 
 namespace ostrakon::runtime {
-
-class ViewOrigins;
 
 /// An action with views of its buffers in the arenas: the argument of handlers.
 class ActionBuffers {
@@ -32,7 +31,7 @@ class ActionBuffers {
     const int buffer = action.buffer(role);
     if (buffer >= 0) return view<T, Space>(buffer);
     if (!views_check || origins_ == nullptr) return {};
-    return {nullptr, 0, origin_of_none(role)};
+    return {nullptr, 0, origins_->of_none(program_, action, role)};
   }
   template <class T>
   DeviceView<T*> device_view(plan::Role role) const {
@@ -48,7 +47,7 @@ class ActionBuffers {
   View<T*, Space> view(int buffer) const {
     const bool has_origin = views_check && origins_ != nullptr;
     return view_of<T, Space>(program_, arenas_, buffer,
-                             has_origin ? origin_of_buffer(buffer) : nullptr);
+                             has_origin ? origins_->of(program_, action, buffer) : nullptr);
   }
 
   const plan::Action& action;
@@ -57,9 +56,6 @@ class ActionBuffers {
   const Exec& exec;
 
  private:
-  const ViewOrigin* origin_of_buffer(int buffer) const;
-  const ViewOrigin* origin_of_none(plan::Role role) const;
-
   const Program& program_;
   const Arenas& arenas_;
   ViewOrigins* origins_;
@@ -118,6 +114,13 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void on(plan::Kind kind, Handler handler);
+  template <class Object>
+  void on(plan::Kind kind, Object* object, void (Object::*handle)(const ActionBuffers&)) {
+    on(kind, [=](const ActionBuffers& buffers) { (object->*handle)(buffers); });
+  }
+  /// Throws Error, naming the kind, unless there is a handler for each kind of action. `release`
+  /// needs none: its place in the plan and its waits do the work.
+  void require_handlers() const;
   /// For a stream whose handlers begin operations that continue after they return: see Finish. On a
   /// thread, `finish` is called as soon as a handler returns; otherwise before an action of another
   /// stream that waits, at the latest at the end of a run. `gives_up` is set if an action of
@@ -138,8 +141,7 @@ class Executor {
   void perturb(Perturbation perturbation);  ///< applies to all later runs
 
   /// Throws std::logic_error, before anything runs, for an action without a handler, or one that
-  /// waits for a later one. `release` needs no handler: its place in the plan and its waits do the
-  /// work.
+  /// waits for a later one.
   void run(const Program& program);
 
   /// Returns when each action of the last run began and ended; zeros for skipped ones.

@@ -88,4 +88,15 @@ void DeviceQueue::finish(const std::atomic<bool>&) { device::wait_for(stream_.ha
 
 #endif
 
+std::unique_ptr<Queue> make_queue([[maybe_unused]] bool on_device, [[maybe_unused]] bool on_thread,
+                                  [[maybe_unused]] bool is_urgent) {
+#if OSTRAKON_HAS_DEVICE
+  if (on_device && on_thread) return std::make_unique<ThreadQueue>(device::Priority::high);
+  if (on_device)
+    return std::make_unique<DeviceQueue>(is_urgent ? device::Priority::high
+                                                   : device::Priority::normal);
+#endif
+  return std::make_unique<HostQueue>(Exec());
+}
+
 }  // namespace ostrakon::runtime

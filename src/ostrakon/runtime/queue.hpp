@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <ostrakon/math/portability.hpp>
 #include <utility>
@@ -143,5 +144,10 @@ class DeviceQueue : public Queue {
 };
 
 #endif
+
+/// Makes the queue of a stream that runs on the device, or else on the host, whose handlers are
+/// called on a thread of its own or on the calling one. `is_urgent`: whether its work precedes that
+/// of other streams on the device.
+std::unique_ptr<Queue> make_queue(bool on_device, bool on_thread, bool is_urgent);
 
 }  // namespace ostrakon::runtime

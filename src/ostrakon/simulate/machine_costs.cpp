@@ -251,7 +251,7 @@ plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Mac
       set(phase.flops, phase.work, false);
       set(phase.recompute_flops, phase.recompute_work, false);
     }
-    for (plan::Phases* phases : {&unit.backward, &unit.backward_at_once})
+    for (plan::Phases* phases : {&unit.backward, &unit.deferral.backward_at_once})
       for (plan::Phase& phase : *phases) set(phase.flops, phase.work, true);
   }
   return model;

@@ -26,7 +26,7 @@ Signature signature(const ShardLayout& layout, const plan::ModelDescription& mod
     all.push_back(static_cast<std::int64_t>(list.size()));
     all.insert(all.end(), list.begin(), list.end());
   };
-  for (const plan::Phases* phases : {&own.forward, &own.backward, &own.backward_at_once}) {
+  for (const plan::Phases* phases : {&own.forward, &own.backward, &own.deferral.backward_at_once}) {
     all.push_back(static_cast<std::int64_t>(phases->size()));
     for (const plan::Phase& phase : *phases) all.push_back(std::llround(phase.flops));
   }

@@ -97,7 +97,8 @@ void require_exchange(const plan::Exchange& exchange, const plan::UnitDescriptio
 
 void require_exchanges(const plan::ModelDescription& model, int parts, int tensor_ranks) {
   for (const plan::UnitDescription& unit : model.units)
-    for (const plan::Phases* phases : {&unit.forward, &unit.backward, &unit.backward_at_once})
+    for (const plan::Phases* phases :
+         {&unit.forward, &unit.backward, &unit.deferral.backward_at_once})
       for (const plan::Phase& phase : *phases)
         if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
 }

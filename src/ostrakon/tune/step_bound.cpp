@@ -59,7 +59,7 @@ std::vector<ChunkWork> work_of(const ModelDescription& model, const Division& di
             recompute_flops(unit.forward) / rates.flops;
       const UnitDescription plain = plan::at_once(unit);
       const double at_once = flops(plain.backward);
-      if (unit.deferred_phases == 0 || policy.schedule != ScheduleKind::zero_bubble) {
+      if (unit.deferral.phases == 0 || policy.schedule != ScheduleKind::zero_bubble) {
         work[c].backward += at_once / rates.flops + waiting_seconds(plain, plain.backward, rates);
         continue;
       }

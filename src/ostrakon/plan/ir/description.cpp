@@ -7,10 +7,9 @@
 namespace ostrakon::plan {
 
 UnitDescription at_once(UnitDescription unit) {
-  if (unit.deferred_phases == 0) return unit;
-  unit.backward = std::exchange(unit.backward_at_once, {});
-  unit.deferred_phases = 0;
-  unit.deferred_bytes = 0;
+  if (unit.deferral.phases == 0) return unit;
+  unit.backward = std::move(unit.deferral.backward_at_once);
+  unit.deferral = {};
   return unit;
 }
 

@@ -28,6 +28,15 @@ struct ExpertCapacity {
   std::int64_t most_rounds = 0;     ///< rounds needed for any routing: as many are planned
 };
 
+/// What of a unit's backward may run later, after that of other units and micro-batches: the last
+/// phases, which compute all gradients of parameters, and nothing else. They read the unit's input,
+/// `saved` and `deferred`, but no parameters and no exchanges of earlier phases.
+struct Deferral {
+  int phases = 0;                ///< how many; 0: backward is not divided
+  std::int64_t bytes = 0;        ///< of `deferred`, which the phases before leave for them
+  Phases backward_at_once = {};  ///< phases of a backward that defers nothing, without `deferred`
+};
+
 /// How a stage shares a unit's parameters with a stage whose unit is tied to them.
 struct TiedStages {
   /// The stage that owns the parameters: this stage has a copy, only for a unit of its own that is
@@ -55,16 +64,10 @@ struct UnitDescription {
   Phases forward{1};
   Phases backward{1};           ///< including recomputation within backward
   double gradient_flops = 0.0;  ///< operations of backward without recomputation
-  /// The number of last phases of backward that may run later, after those of other units and
-  /// micro-batches: they compute all gradients of parameters, and nothing else. They read the
-  /// unit's input, `saved` and `deferred`, but no parameters and no exchanges of earlier phases. 0:
-  /// backward is not divided.
-  int deferred_phases = 0;
-  std::int64_t deferred_bytes = 0;
-  Phases backward_at_once = {};  ///< phases of a backward that defers nothing, without `deferred`
+  Deferral deferral;
   /// The first phase of backward that writes gradients of parameters.
   int first_of_gradients() const {
-    return deferred_phases > 0 ? static_cast<int>(backward.size()) - deferred_phases : 0;
+    return deferral.phases > 0 ? static_cast<int>(backward.size()) - deferral.phases : 0;
   }
   /// Sizes of the groups of counters that a forward in training (not a recompute) adds to in the
   /// step's sums, after those of the units before. There is a group for each layer of experts: the

@@ -12,7 +12,7 @@ enum class Pass : std::uint8_t {
   forward,
   backward,
   gradients  ///< gradients of parameters that backward has deferred:
-             ///< UnitDescription::deferred_phases
+             ///< UnitDescription::deferral
 };
 
 /// A pass of all units of a chunk for one micro-batch.

@@ -51,7 +51,7 @@ Tasks training_tasks(const ModelDescription& model, const PipelineSchedule& turn
         tasks.push_back({Work::backward, u, micro_batch, t});
         if (has_loss(u)) tasks.push_back({Work::loss, u, micro_batch});
       }
-      const bool defers = model.units[u].deferred_phases > 0;
+      const bool defers = model.units[u].deferral.phases > 0;
       if (turn.pass != (defers ? Pass::gradients : Pass::backward)) continue;
       if (defers) tasks.push_back({Work::gradients, u, micro_batch, t});
       tasks.push_back({Work::reduce, u, micro_batch});

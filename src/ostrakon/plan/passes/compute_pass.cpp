@@ -15,7 +15,7 @@ std::vector<int> deferred(const UnitDescription& unit, bool those_that_are) {
   const auto phases = static_cast<int>(unit.backward.size());
   std::vector<int> found;
   for (int p = 0; p < phases; ++p)
-    if ((p >= phases - unit.deferred_phases) == those_that_are) found.push_back(p);
+    if ((p >= phases - unit.deferral.phases) == those_that_are) found.push_back(p);
   return found;
 }
 
@@ -135,7 +135,7 @@ void ComputePass::backward(const Task& task, Tape& tape) {
                                            builder_.model().gradient_bytes, Space::device);
   }
   tape.units[u].deferred =
-      builder_.make_buffer("deferred", u, Category::activations, unit.deferred_bytes);
+      builder_.make_buffer("deferred", u, Category::activations, unit.deferral.bytes);
   backward_phases(task, tape, deferred(unit, false));
 }
 
@@ -146,7 +146,7 @@ void ComputePass::backward_phases(const Task& task, Tape& tape, const std::vecto
   const UnitDescription& unit = builder_.unit(u);
   const bool is_last = u == builder_.units() - 1 && builder_.model().has_loss;
   const bool is_deferred = task.work == Work::gradients;
-  const bool writes_gradients = is_deferred || unit.deferred_phases == 0;
+  const bool writes_gradients = is_deferred || unit.deferral.phases == 0;
   std::vector<WrittenGradients> written;
   const auto use = [&](Action& action, Workspace workspace, PhasePosition position) {
     // open_gradients makes buffers but no action, so that `action` stays where it is.

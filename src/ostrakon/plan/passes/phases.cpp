@@ -31,15 +31,15 @@ void check_exchange(const Exchange& exchange, const Grid& grid, const std::strin
 /// and add to no gradients that another unit's backward opens.
 void check_deferred(const UnitDescription& unit, bool has_loss) {
   const auto phases = static_cast<int>(unit.backward.size());
-  require(unit.deferred_phases >= 0 && unit.deferred_phases < phases, "unit ", unit.name,
-          " defers ", unit.deferred_phases, " of its ", phases, " phases of backward; expected ",
+  require(unit.deferral.phases >= 0 && unit.deferral.phases < phases, "unit ", unit.name,
+          " defers ", unit.deferral.phases, " of its ", phases, " phases of backward; expected ",
           "less than all");
-  if (unit.deferred_phases == 0) return;
+  if (unit.deferral.phases == 0) return;
   require(!has_loss, "unit ", unit.name,
           " computes the loss and defers phases of backward; expected ", "none of the last unit");
   require(unit.tied_to < 0, "unit ", unit.name, " is tied to another unit and defers phases of ",
           "backward; expected none");
-  require(!unit.backward_at_once.empty(), "unit ", unit.name,
+  require(!unit.deferral.backward_at_once.empty(), "unit ", unit.name,
           " defers phases of backward, and has ", "none where it does not defer them");
   const int first = unit.first_of_gradients();
   require(!unit.backward[first - 1].keeps_workspace, "unit ", unit.name, ": phase ", first - 1,
@@ -97,8 +97,8 @@ void check_phases(const ModelDescription& model, const Grid& grid) {
   for (const UnitDescription& unit : model.units) {
     for (const auto& [phases, what] :
          {std::pair{&unit.forward, "forward"}, std::pair{&unit.backward, "backward"},
-          std::pair{&unit.backward_at_once, "backward at once"}}) {
-      if (phases == &unit.backward_at_once && phases->empty()) continue;
+          std::pair{&unit.deferral.backward_at_once, "backward at once"}}) {
+      if (phases == &unit.deferral.backward_at_once && phases->empty()) continue;
       check_reads(*phases, unit.name, what);
       for (std::size_t p = 0; p < phases->size(); ++p)
         if (const std::optional<Exchange>& then = (*phases)[p].then)

@@ -34,8 +34,8 @@ class Waiting {
 
  private:
   std::int64_t change(const Task& task) const {
-    if (task.unit < 0 || stage_.units[task.unit].deferred_phases == 0) return 0;
-    const std::int64_t deferred = stage_.units[task.unit].deferred_bytes;
+    if (task.unit < 0 || stage_.units[task.unit].deferral.phases == 0) return 0;
+    const std::int64_t deferred = stage_.units[task.unit].deferral.bytes;
     return task.work == Work::forward     ? held_[task.unit]
            : task.work == Work::backward  ? deferred
            : task.work == Work::gradients ? -held_[task.unit] - deferred
@@ -80,7 +80,7 @@ Tasks limit_deferred_bytes(const ModelDescription& stage, const Tasks& tasks, st
   const auto compute = [&](std::size_t at) {
     waiting.on(tasks[at]);
     if (tasks[at].work == Work::gradients) --ready;
-    if (tasks[at].work == Work::backward && stage.units[tasks[at].unit].deferred_phases > 0)
+    if (tasks[at].work == Work::backward && stage.units[tasks[at].unit].deferral.phases > 0)
       ++ready;
     ordered.push_back(tasks[at]);
     is_done[at] = true;
@@ -123,7 +123,7 @@ double part_deferred(const std::vector<ModelDescription>& stages, int micro_batc
     for (const Chunk& chunk : chunks_of(stages[s])) left += static_cast<double>(chunk.input_bytes);
     for (const UnitDescription& unit : stages[s].units) {
       left += static_cast<double>(unit.saved_bytes + unit.output_bytes);
-      deferred += static_cast<double>(unit.deferred_bytes);
+      deferred += static_cast<double>(unit.deferral.bytes);
     }
     const int in_flight = std::min(micro_batches, count - s);
     at_once.push_back(in_flight * left);

@@ -30,10 +30,10 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
 
 void ComputeHandlers::install(runtime::Executor& executor) {
   for (Kind kind : {Kind::forward, Kind::recompute})
-    executor.on(kind, [this](const ActionBuffers& buffers) { forward(buffers); });
-  executor.on(Kind::backward, [this](const ActionBuffers& buffers) { backward(buffers); });
-  executor.on(Kind::loss, [this](const ActionBuffers& buffers) { add_losses(buffers); });
-  executor.on(Kind::export_parameters, [this](const ActionBuffers& buffers) { show(buffers); });
+    executor.on(kind, this, &ComputeHandlers::forward);
+  executor.on(Kind::backward, this, &ComputeHandlers::backward);
+  executor.on(Kind::loss, this, &ComputeHandlers::add_losses);
+  executor.on(Kind::export_parameters, this, &ComputeHandlers::export_parameters);
 }
 
 /// Returns the unit's buffers, with the rank's places in the grid.
@@ -108,7 +108,7 @@ void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
                          buffers.device_view<std::int64_t>(Role::sums));
 }
 
-void ComputeHandlers::show(const ActionBuffers& buffers) {
+void ComputeHandlers::export_parameters(const ActionBuffers& buffers) {
   buffers.exec.fence();
   const plan::StepPlan& plan = context_.plan();
   const int unit = buffers.action.unit;

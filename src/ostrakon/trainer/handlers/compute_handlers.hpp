@@ -15,7 +15,7 @@
 namespace ostrakon::train {
 
 /// Handlers that compute with a model's units: forward, recompute, backward and losses; and that
-/// show their parameters.
+/// hand their parameters to the caller.
 class ComputeHandlers {
  public:
   /// All arguments but the settings must outlive it. `diagnosis`: null if no step is diagnosed.
@@ -30,7 +30,7 @@ class ComputeHandlers {
   void backward(const runtime::ActionBuffers& buffers);
   void add_losses(const runtime::ActionBuffers& buffers);
   std::int64_t counted_terms(const plan::Action& action) const;
-  void show(const runtime::ActionBuffers& buffers);
+  void export_parameters(const runtime::ActionBuffers& buffers);
   model::UnitBuffers<void> buffers_of(const runtime::ActionBuffers& buffers) const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 

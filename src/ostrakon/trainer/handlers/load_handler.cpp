@@ -24,7 +24,7 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
 }
 
 void LoadHandler::install(runtime::Executor& executor) {
-  executor.on(plan::Kind::load, [this](const ActionBuffers& buffers) { load(buffers); });
+  executor.on(plan::Kind::load, this, &LoadHandler::load);
 }
 
 void LoadHandler::require_size(const data::SampleSource& samples, std::int64_t expected) const {

@@ -22,19 +22,16 @@ MoveHandlers::MoveHandlers(const StepContext& context, const Channels& channels,
       reduce_(reduce) {}
 
 void MoveHandlers::install(runtime::Executor& executor) {
-  executor.on(Kind::gather, [this](const ActionBuffers& buffers) { gather(buffers); });
-  executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers); });
+  executor.on(Kind::gather, this, &MoveHandlers::gather);
+  executor.on(Kind::keep, this, &MoveHandlers::keep);
   for (Kind kind : {Kind::copy_to_device, Kind::copy_to_host})
-    executor.on(kind, [this](const ActionBuffers& buffers) { copy(buffers); });
-  executor.on(Kind::reduce_scatter,
-              [this](const ActionBuffers& buffers) { reduce_scatter(buffers); });
-  executor.on(Kind::gather_gradients,
-              [this](const ActionBuffers& buffers) { gather_gradients(buffers); });
-  executor.on(Kind::gather_updates,
-              [this](const ActionBuffers& buffers) { gather_updates(buffers); });
-  executor.on(Kind::exchange, [this](const ActionBuffers& buffers) { exchange(buffers); });
-  executor.on(Kind::send, [this](const ActionBuffers& buffers) { send(buffers); });
-  executor.on(Kind::receive, [this](const ActionBuffers& buffers) { receive(buffers); });
+    executor.on(kind, this, &MoveHandlers::copy);
+  executor.on(Kind::reduce_scatter, this, &MoveHandlers::reduce_scatter);
+  executor.on(Kind::gather_gradients, this, &MoveHandlers::gather_gradients);
+  executor.on(Kind::gather_updates, this, &MoveHandlers::gather_updates);
+  executor.on(Kind::exchange, this, &MoveHandlers::exchange);
+  executor.on(Kind::send, this, &MoveHandlers::send);
+  executor.on(Kind::receive, this, &MoveHandlers::receive);
   if (!channels_.messages().has_to_be_finished()) return;
   executor.finish_with(plan::Stream::send, [this](int may_go_on, const auto& gives_up) {
     return channels_.messages().finish_sends(may_go_on, gives_up);

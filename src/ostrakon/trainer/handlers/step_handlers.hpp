@@ -46,13 +46,15 @@ class StepHandlers {
   StepHandlers(const StepHandlers&) = delete;
   StepHandlers& operator=(const StepHandlers&) = delete;
 
-  /// Sets the handlers. This object must outlive the executor's runs.
+  /// Sets the handlers of all kinds. This object must outlive the executor's runs. Throws Error for
+  /// a kind without a handler.
   void install(runtime::Executor& executor) {
     move_.install(executor);
     load_.install(executor);
     compute_.install(executor);
     sum_.install(executor);
     update_.install(executor);
+    executor.require_handlers();
   }
 
   Diagnosis& diagnosis() { return diagnosis_; }

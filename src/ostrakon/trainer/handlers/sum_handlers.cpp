@@ -45,11 +45,11 @@ SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGu
 }
 
 void SumHandlers::install(runtime::Executor& executor) {
-  executor.on(Kind::begin, [this](const ActionBuffers& buffers) { begin(buffers); });
-  executor.on(Kind::accumulate, [this](const ActionBuffers& buffers) { accumulate(buffers); });
-  executor.on(Kind::norm, [this](const ActionBuffers& buffers) { norm(buffers); });
-  executor.on(Kind::reduce_sums, [this](const ActionBuffers& buffers) { reduce_sums(buffers); });
-  executor.on(Kind::clip, [this](const ActionBuffers& buffers) { clip(buffers); });
+  executor.on(Kind::begin, this, &SumHandlers::begin);
+  executor.on(Kind::accumulate, this, &SumHandlers::accumulate);
+  executor.on(Kind::norm, this, &SumHandlers::norm);
+  executor.on(Kind::reduce_sums, this, &SumHandlers::reduce_sums);
+  executor.on(Kind::clip, this, &SumHandlers::clip);
 }
 
 /// Clears the step's sums on the device, or on the host.

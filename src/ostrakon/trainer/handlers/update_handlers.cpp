@@ -24,11 +24,10 @@ UpdateHandlers::UpdateHandlers(StepContext& context, const ShardLayout& layout,
 }
 
 void UpdateHandlers::install(runtime::Executor& executor) {
-  executor.on(Kind::direction, [this](const ActionBuffers& buffers) { direction(buffers); });
-  executor.on(Kind::orthogonalize,
-              [this](const ActionBuffers& buffers) { orthogonalize(buffers); });
-  executor.on(Kind::optimize, [this](const ActionBuffers& buffers) { optimize(buffers); });
-  executor.on(Kind::verify, [this](const ActionBuffers& buffers) { verify(buffers); });
+  executor.on(Kind::direction, this, &UpdateHandlers::direction);
+  executor.on(Kind::orthogonalize, this, &UpdateHandlers::orthogonalize);
+  executor.on(Kind::optimize, this, &UpdateHandlers::optimize);
+  executor.on(Kind::verify, this, &UpdateHandlers::verify);
 }
 
 const plan::Spans& UpdateHandlers::updated_part(const ActionBuffers& buffers) const {

@@ -22,8 +22,6 @@ struct ActionOfClass {
 /// all ranks of a group.
 using Match = std::vector<ActionOfClass>;
 
-/// Whether an action sends or receives.
-
 /// Throws std::logic_error: plans do not fit together, with this reason.
 [[noreturn]] void refuse_ranks(const std::string& reason);
 

@@ -206,7 +206,6 @@ void run_checkpoint(comm::Communicator& world, config::Settings settings, const 
       (fs::absolute(settings.output.directory) / "ostrakon-bench-checkpoint").string();
   settings.checkpoint.every = settings.checkpoint.keep = 1;
   settings.checkpoint.asynchronous = true;
-  config::complete(settings);
   Table table("checkpoint",
               {{"what", "what", Format::text, 20},
                {"bytes", "bytes", Format::bytes, 10},

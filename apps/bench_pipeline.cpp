@@ -97,7 +97,7 @@ class SleepingSteps {
   void simulate() {
     const plan::ModelDescription model =
         train::describe(trainer_.model(), trainer_.settings().optimizer);
-    const plan::Policy& policy = trainer_.settings().policy;
+    const plan::Policy& policy = trainer_.policy();
     std::vector<plan::StepPlan> stages =
         plan::build_stage_plans(model, plan::find_chunks(model, mesh_.stage().size(), policy),
                                 mesh_.stage().size(), policy, plan::Purpose::train);

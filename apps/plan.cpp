@@ -376,7 +376,7 @@ void show_submissions(const config::Settings& settings, const model::Model& mode
   const train::ShardLayout layout(plans, model, settings.optimizer,
                                   shown.plan.stage * shown.plan.grid.ranks_of_stage());
   const auto submitted = train::count_submissions(
-      shown, layout, train::for_model(train::trainer_settings(settings), model));
+      shown, layout, train::StepSettings(train::trainer_settings(settings), model));
   if (!submitted) {
     std::cout << "\nsubmitted in a step: not known before, as routing decides it\n";
     return;
@@ -482,7 +482,6 @@ config::Settings with_choice(const config::Settings& settings, const CommandLine
   const tune::Request request = choose_request(settings, line, settings.choose);
   config::Settings best = tune::choose(settings, request).best.front().settings;
   best.choose.clear();
-  config::complete(best);
   return best;
 }
 
@@ -494,14 +493,14 @@ void plan_deck(const CommandLine& line) {
   settings = with_choice(settings, line);
   if (!line.machine.empty()) return show_time(std::move(settings), line);
   const int ranks_per_node = place_ranks(settings, line);
-  apps::resolve_for_ranks(settings, line.ranks, ranks_per_node);
+  const plan::Policy policy = train::resolve(settings, line.ranks, ranks_per_node);
   const std::unique_ptr<model::Model> model = train::make_decoder(settings);
   const plan::ModelDescription description = train::describe(*model, settings.optimizer);
   const std::vector<plan::UnitRange> chunks =
-      plan::find_chunks(description, line.ranks / settings.parallel.stages, settings.parallel);
+      plan::find_chunks(description, line.ranks / policy.stages, policy);
   const auto write_plans = [&](plan::Purpose purpose) {
-    return plan::build_stage_plans(description, chunks, line.ranks / settings.parallel.stages,
-                                   settings.parallel, purpose);
+    return plan::build_stage_plans(description, chunks, line.ranks / policy.stages, policy,
+                                   purpose);
   };
   const std::vector<runtime::Program> stages = prove(write_plans(plan::Purpose::train));
   // The JSON is that of a run, whose rank 0 writes the plan of its stage.

@@ -3,11 +3,8 @@
 
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/ir/description.hpp>
-#include <ostrakon/run/resolve_for_ranks.hpp>
 
 namespace ostrakon::apps {
-
-using train::resolve_for_ranks;
 
 /// The throughput of a step of `settings` on `ranks` ranks that takes `seconds`, with `flops` per
 /// rank.

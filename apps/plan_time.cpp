@@ -105,8 +105,7 @@ PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) 
   PlannedStep step;
   step.ranks = ranks;
   step.ranks_per_node = ranks_per_node;
-  resolve_for_ranks(settings, ranks, ranks_per_node);
-  const DeckPlans plans(settings, ranks);
+  const DeckPlans plans(settings, ranks, ranks_per_node);
   step.stages = plans.of(plan::Purpose::train);
   const config::TrainingSettings& training = settings.training;
   step.tokens = static_cast<double>(training.global_batch_size * training.sequence_length);

@@ -4,8 +4,8 @@
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
-#include <ostrakon/run/resolve_for_ranks.hpp>
 #include <ostrakon/simulate/prediction.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace ostrakon::apps {
 
 /// A deck's training step on some ranks, planned but not proven.
 struct PlannedStep {
-  config::Settings settings;  ///< with what follows from the ranks
+  config::Settings settings;
   int ranks = 1;
   int ranks_per_node = 1;
   std::vector<plan::StepPlan> stages;

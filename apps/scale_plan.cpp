@@ -167,10 +167,8 @@ int ranks_of_node(const Request& request, const config::Settings& settings, int 
 
 /// Exact figures of a step. `settings` are not placed on ranks yet.
 void measure_plans(StudySize& size, const config::Settings& settings, int node) {
-  config::Settings placed = settings;
-  resolve_for_ranks(placed, size.ranks, node);
-  const DeckPlans plans(placed, size.ranks);
-  const auto stages = static_cast<std::size_t>(placed.parallel.stages);
+  const DeckPlans plans(settings, size.ranks, node);
+  const auto stages = static_cast<std::size_t>(settings.pipeline);
   std::vector<std::int64_t> device(stages), host(stages);
   for (const plan::Purpose purpose :
        {plan::Purpose::train, plan::Purpose::evaluate, plan::Purpose::export_parameters}) {

@@ -2,12 +2,13 @@
 #include "stage_plans.hpp"
 
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 
 namespace ostrakon::apps {
 
-DeckPlans::DeckPlans(const config::Settings& settings, int ranks)
-    : policy_(settings.parallel),
-      ranks_of_stage_(ranks / settings.parallel.stages),
+DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node)
+    : policy_(train::resolve(settings, ranks, ranks_per_node)),
+      ranks_of_stage_(ranks / policy_.stages),
       model_(train::describe(*train::make_decoder(settings), settings.optimizer)),
       chunks_(plan::find_chunks(model_, ranks_of_stage_, policy_)) {}
 

@@ -11,9 +11,8 @@ namespace ostrakon::apps {
 /// Writes the plans of a deck's steps, without ranks or arrays.
 class DeckPlans {
  public:
-  /// `settings`: from resolve_for_ranks, for `ranks` ranks. Throws Error if the model can't be
-  /// planned.
-  DeckPlans(const config::Settings& settings, int ranks);
+  /// Throws Error if the deck does not fit these ranks, or can't be planned.
+  DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node);
 
   const plan::ModelDescription& model() const { return model_; }
   /// Returns a plan for each stage, without proving it. Throws Error.

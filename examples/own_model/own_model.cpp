@@ -151,7 +151,7 @@ int run(const ostrakon::Arguments& arguments) {
   settings.schedule.tail = ostrakon::Tail::constant;
   settings.policy.sharding = ostrakon::Sharding::full;
   settings.policy.activation_checkpointing.every = 1;
-  settings.policy.checkpoint_staging = true;  // checkpoints are written while steps are taken
+  settings.checkpoint_staging = true;  // checkpoints are written while steps are taken
   // 6. Training.
   ostrakon::set_matrix_threads(mesh.world());
   ostrakon::Trainer trainer(ostrakon::make_model(make_chain<float>(tensor_ranks)), settings, mesh);

@@ -78,7 +78,7 @@ using plan::LeafOrder;
 using plan::Moments;
 using plan::Offload;
 using plan::OptimizerGroup;
-using plan::Policy;
+using plan::PolicyChoices;
 using plan::Prefetch;
 using plan::Reshard;
 using plan::Sharding;

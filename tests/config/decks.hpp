@@ -68,7 +68,6 @@ inline void expect_equal(const Settings& a, const Settings& b) {
       EXPECT_EQ(key.get(a).text, key.get(b).text) << section.name << "." << key.name;
     }
   }
-  EXPECT_EQ(a.parallel.leaves, b.parallel.leaves);
   EXPECT_TRUE(a.parallel.reshard_after_forward == b.parallel.reshard_after_forward);
   EXPECT_TRUE(a.parallel.in_flight_gathers == b.parallel.in_flight_gathers);
   expect_equal(a.parallel.forward_prefetch, b.parallel.forward_prefetch);
@@ -76,13 +75,10 @@ inline void expect_equal(const Settings& a, const Settings& b) {
   expect_equal(a.parallel.units, b.parallel.units);
   EXPECT_EQ(a.parallel.reduce, b.parallel.reduce);
   EXPECT_TRUE(a.parallel.activation_checkpointing == b.parallel.activation_checkpointing);
-  EXPECT_EQ(a.parallel.moments.count, b.parallel.moments.count);
   EXPECT_EQ(a.parallel.moments.dtype, b.parallel.moments.dtype);
   EXPECT_EQ(a.parallel.offload, b.parallel.offload);
   EXPECT_EQ(a.parallel.offload_activations, b.parallel.offload_activations);
   EXPECT_EQ(a.parallel.updates, b.parallel.updates);
-  EXPECT_EQ(a.parallel.early_updates, b.parallel.early_updates);
-  EXPECT_EQ(a.parallel.checkpoint_staging, b.parallel.checkpoint_staging);
   EXPECT_EQ(a.pinned_host_memory, b.pinned_host_memory);
   EXPECT_EQ(a.early_updates, b.early_updates);
   EXPECT_EQ(a.precision.gather, b.precision.gather);

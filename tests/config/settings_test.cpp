@@ -66,7 +66,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_EQ(settings.model.kv_heads, 4);
   EXPECT_EQ(settings.model.ffn_width, 704);  // 8/3 x 256 = 682.7, rounded up to a multiple of 64
   EXPECT_EQ(settings.training.global_batch_size, 8);
-  EXPECT_EQ(settings.parallel.leaves, 8);
+  EXPECT_EQ(policy_of(settings).leaves, 8);
   EXPECT_EQ(settings.optimizer.learning_rate, 3e-4);
   EXPECT_EQ(settings.output.directory, "output");
   EXPECT_EQ(settings.output.trace_steps, 0);
@@ -87,10 +87,10 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_FALSE(settings.recompute.attention || settings.recompute.norms || settings.recompute.mlp);
   EXPECT_EQ(settings.optimizer.kind, optim::OptimizerKind::adamw);
   EXPECT_EQ(settings.parallel.moments.dtype, DType::fp32);
-  EXPECT_EQ(settings.parallel.moments.count, 2);
+  EXPECT_EQ(policy_of(settings).moment_count, 2);
   EXPECT_EQ(settings.parallel.offload, plan::Offload::none);
   EXPECT_FALSE(settings.parallel.offload_activations);
-  EXPECT_FALSE(settings.parallel.early_updates);
+  EXPECT_FALSE(policy_of(settings).early_updates);
   EXPECT_TRUE(settings.pinned_host_memory);
   EXPECT_TRUE(settings.early_updates);
   EXPECT_EQ(settings.optimizer.muon_iterations, 5);
@@ -107,7 +107,7 @@ TEST(Settings, EverythingThatADeckLeavesOutHasADefault) {
   EXPECT_FALSE(settings.checkpoint.verify);
   EXPECT_EQ(settings.checkpoint.bandwidth, 0.0);
   EXPECT_EQ(settings.checkpoint.initial_weights, "");
-  EXPECT_FALSE(settings.parallel.checkpoint_staging);
+  EXPECT_FALSE(policy_of(settings).checkpoint_staging);
   EXPECT_EQ(settings.runtime.wall_time, 0.0);
 }
 
@@ -157,7 +157,7 @@ TEST(Settings, HostMemoryHasSpaceForACheckpointThatIsWrittenDuringTraining) {
     for (const char* async : {"true", "false"}) {
       const Settings settings =
           read(synthetic, {{"checkpoint.every", every}, {"checkpoint.async", async}});
-      EXPECT_EQ(settings.parallel.checkpoint_staging,
+      EXPECT_EQ(policy_of(settings).checkpoint_staging,
                 every != std::string("0") && async == std::string("true"))
           << every << " " << async;
       expect_equal(read(write_deck(settings)), settings);
@@ -185,14 +185,14 @@ TEST(Settings, ReadsPrecisionOptimizerAndStability) {
   EXPECT_EQ(settings.optimizer.momentum, 0.5);
   EXPECT_FALSE(settings.optimizer.nesterov);
   EXPECT_EQ(settings.parallel.moments.dtype, DType::bf16);
-  EXPECT_EQ(settings.parallel.moments.count, 1);
+  EXPECT_EQ(policy_of(settings).moment_count, 1);
   EXPECT_EQ(settings.schedule.tail, optim::Tail::warmup_stable_decay);
   EXPECT_EQ(settings.schedule.decay_steps, 40);
   expect_equal(read(write_deck(settings)), settings);
 
-  EXPECT_EQ(read(synthetic, {{"optimizer.name", "lion"}}).parallel.moments.count, 1);
-  EXPECT_EQ(read(synthetic, {{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}})
-                .parallel.moments.count,
+  EXPECT_EQ(policy_of(read(synthetic, {{"optimizer.name", "lion"}})).moment_count, 1);
+  EXPECT_EQ(policy_of(read(synthetic, {{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}}))
+                .moment_count,
             0);
   EXPECT_EQ(read(synthetic, {{"schedule.tail", "inverse_square_root"}}).schedule.tail,
             optim::Tail::inverse_square_root);
@@ -215,20 +215,20 @@ TEST(Settings, ReadsOffloadAndMuon) {
   EXPECT_EQ(settings.optimizer.muon_iterations, 7);
   EXPECT_EQ(settings.optimizer.muon_rate_factor, 2.5);
   // AdamW's moments count, as AdamW updates parameters other than matrices of blocks.
-  EXPECT_EQ(settings.parallel.moments.count, 2);
+  EXPECT_EQ(policy_of(settings).moment_count, 2);
   expect_equal(read(write_deck(settings)), settings);
   EXPECT_EQ(read(synthetic, {{"memory.offload", "parameters"}}).parallel.offload,
             plan::Offload::parameters);
   EXPECT_EQ(read(synthetic, {{"memory.offload", "all"}}).parallel.offload, plan::Offload::all);
   EXPECT_FALSE(read(synthetic, {{"memory.activations", "device"}}).parallel.offload_activations);
-  EXPECT_EQ(read(synthetic, {{"optimizer.name", "muon"}, {"optimizer.momentum", "0"}})
-                .parallel.moments.count,
+  EXPECT_EQ(policy_of(read(synthetic, {{"optimizer.name", "muon"}, {"optimizer.momentum", "0"}}))
+                .moment_count,
             2);
 }
 
 TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
   const auto early = [](const std::vector<Override>& overrides) {
-    return read(synthetic, overrides).parallel.early_updates;
+    return policy_of(read(synthetic, overrides)).early_updates;
   };
   for (const char* offload : {"none", "optimizer", "parameters", "all"}) {
     SCOPED_TRACE(offload);
@@ -246,8 +246,9 @@ TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
     }
     for (const Override& hindering :
          {Override{"optimizer.clip_norm", "1e-9"}, Override{"precision.gather", "fp16"},
-          Override{"precision.reduce", "fp16"}, Override{"training.on_non_finite", "skip"},
-          Override{"training.skip_outliers", "6"}, Override{"memory.early_updates", "false"}}) {
+          Override{"parallel.pipeline", "2"}, Override{"precision.reduce", "fp16"},
+          Override{"training.on_non_finite", "skip"}, Override{"training.skip_outliers", "6"},
+          Override{"memory.early_updates", "false"}}) {
       std::vector<Override> more = overrides;
       more.push_back(hindering);
       EXPECT_FALSE(early(more)) << hindering.first;
@@ -255,7 +256,7 @@ TEST(Settings, UpdatesAreEarlyWhereEveryGradientIsTakenAsItIs) {
   }
 }
 
-TEST(Settings, AreCompletedAnew) {
+TEST(Settings, PolicyFollowsFromThemAsTheyAre) {
   Settings settings = read(synthetic);
   settings.training.global_batch_size = 64;
   settings.training.micro_batch_size = 4;
@@ -263,19 +264,17 @@ TEST(Settings, AreCompletedAnew) {
   settings.optimizer.clip_norm = 0.0;
   settings.parallel.offload = plan::Offload::all;
   settings.checkpoint.every = 10;
-  complete(settings);
-  EXPECT_EQ(settings.parallel.leaves, 16);
-  EXPECT_EQ(settings.parallel.moments.count, 1);
-  EXPECT_TRUE(settings.parallel.early_updates);
-  EXPECT_TRUE(settings.parallel.checkpoint_staging);
+  EXPECT_EQ(policy_of(settings).leaves, 16);
+  EXPECT_EQ(policy_of(settings).moment_count, 1);
+  EXPECT_TRUE(policy_of(settings).early_updates);
+  EXPECT_TRUE(policy_of(settings).checkpoint_staging);
   expect_equal(read(write_deck(settings)), settings);
   settings.parallel.offload = plan::Offload::none;
   settings.optimizer.kind = optim::OptimizerKind::muon;
   settings.checkpoint.asynchronous = false;
-  complete(settings);
-  EXPECT_EQ(settings.parallel.moments.count, 2);
-  EXPECT_FALSE(settings.parallel.early_updates);
-  EXPECT_FALSE(settings.parallel.checkpoint_staging);
+  EXPECT_EQ(policy_of(settings).moment_count, 2);
+  EXPECT_FALSE(policy_of(settings).early_updates);
+  EXPECT_FALSE(policy_of(settings).checkpoint_staging);
 }
 
 TEST(Settings, NumbersAreWrittenShortAndReadBack) {
@@ -354,8 +353,8 @@ ostrakon:
   EXPECT_EQ(settings.data.synthetic_noise, 1.0);
   EXPECT_EQ(settings.training.steps, 1000);
   EXPECT_EQ(settings.training.global_batch_size, 12);
-  EXPECT_EQ(settings.parallel.leaves, 4);
-  EXPECT_EQ(settings.parallel.sum_grain, 2);
+  EXPECT_EQ(policy_of(settings).leaves, 4);
+  EXPECT_EQ(policy_of(settings).sum_grain, 2);
   EXPECT_EQ(settings.parallel.sharding, plan::Sharding::none);
   EXPECT_EQ(settings.parallel.accumulation, plan::Accumulation::reduce_last);
   EXPECT_EQ(settings.parallel.leaf_order, plan::LeafOrder::shuffled);

@@ -200,7 +200,6 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
         if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
         if (settings.precision.activations)
           settings.precision.gather = *settings.precision.activations;
-        complete(settings);
         expect_equal(read(write_deck(settings)), settings);
         EXPECT_EQ(key.get(settings).text, word);
       }
@@ -215,7 +214,7 @@ class RandomPolicies {
     return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(below));
   }
 
-  void fill(plan::Policy& policy) {
+  void fill(plan::PolicyChoices& policy) {
     policy.reshard_after_forward = reshard();
     policy.forward_prefetch.depth = depth();
     policy.backward_prefetch.depth = depth();
@@ -248,7 +247,6 @@ class RandomPolicies {
     settings.optimizer.muon_rate_factor = number() + 1e-30;
     for (std::int64_t rules = pick(4); rules > 0; --rules)
       settings.optimizer.parameters.push_back(parameter_rule());
-    complete(settings);
   }
 
  private:

@@ -62,7 +62,7 @@ void for_many(int step, const Check& check) {
                 policy.activation_checkpointing.every = count / 7 % 3;
                 policy.forward_prefetch.depth = count / 5 % 3;
                 policy.in_flight_reductions = count / 3 % 3;
-                policy.moments.count = 2;
+                policy.moment_count = 2;
                 if (group % 2 == 0 && count % 4 == 0)
                   policy.reshard_after_forward = {Reshard::partly, 2};
                 if (count % 7 == 0) policy.reduce = DType::bf16;
@@ -198,7 +198,7 @@ TEST(Offload, DeviceHoldsOneUnitAtATimeWhereNothingIsAhead) {
       policy.forward_prefetch.depth = policy.backward_prefetch.depth = 0;
       policy.in_flight_reductions = 0;
       policy.activation_checkpointing.every = 1;
-      policy.moments.count = 2;
+      policy.moment_count = 2;
       const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
       std::int64_t most = 0;
       for (std::size_t u = 0; u < model.units.size(); ++u) {
@@ -225,7 +225,7 @@ TEST(Frozen, UnitsWithoutTrainedParametersHaveNoBackwardBelowTheFirstTrained) {
   ModelDescription model = make_mixed_model(4, false, 2, false, false);
   for (UnitDescription& unit : model.units) unit.tied_gradients = true;
   Policy policy = make_policy(4);
-  policy.moments.count = 2;
+  policy.moment_count = 2;
   const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
   for (const Action& action : plan.actions) {
     if (action.kind == Kind::forward || action.kind == Kind::gather || action.unit > 1) continue;
@@ -290,7 +290,7 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
     for (int ranks : {1, 2, 3, 4, 6, 16, 40}) {
       const ModelDescription model = make_mixed_model(3, false, 3, true, halves);
       Policy policy = make_policy(ranks);
-      policy.moments.count = 2;
+      policy.moment_count = 2;
       const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
       for (std::size_t u = 0; u < model.units.size(); ++u) {
         const FlatRange trained = plan.trained(static_cast<int>(u));

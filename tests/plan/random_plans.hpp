@@ -203,7 +203,7 @@ inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
   const bool needs_momentum =
       std::any_of(model.units.begin(), model.units.end(),
                   [](const plan::UnitDescription& unit) { return !unit.whole_matrices.empty(); });
-  policy.moments.count = needs_momentum ? 1 + below(2) : below(3);
+  policy.moment_count = needs_momentum ? 1 + below(2) : below(3);
   policy.moments.dtype = below(2) == 0 ? DType::fp32 : DType::bf16;
   policy.reduce = below(2) == 0 ? DType::fp32 : DType::bf16;
   policy.checkpoint_staging = below(2) == 0;

@@ -134,7 +134,7 @@ std::int64_t saved_bytes(const StepPlan& plan, const Policy& policy) {
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     const std::int64_t frozen = plan.padded(plan.frozen(u)), trained = plan.padded(plan.trained(u));
     bytes +=
-        (4 * (trained + frozen) + policy.moments.count * bytes_of(policy.moments.dtype) * trained) /
+        (4 * (trained + frozen) + policy.moment_count * bytes_of(policy.moments.dtype) * trained) /
         plan.grid.ranks();
   }
   return bytes;

@@ -111,7 +111,7 @@ class Machine {
   runtime::Program make_program(int every) const {
     plan::Policy policy;
     policy.leaves = leaves;
-    policy.moments.count = 0;
+    policy.moment_count = 0;
     policy.activation_checkpointing.every = every;
     return runtime::make_program(plan::build_step_plan(describe(world_.size()), world_.size(),
                                                        policy, plan::Purpose::train));

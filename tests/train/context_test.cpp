@@ -81,7 +81,7 @@ TEST(Context, EveryLayoutOfTheSameContextHasTheSameBits) {
     for (const Choices& row :
          covering_rows({4, 2, 4, 4, 3, 2, 2, 2}, [](const Choices&) { return true; })) {
       config::Settings one = settings;
-      plan::Policy& policy = one.parallel;
+      plan::PolicyChoices& policy = one.parallel;
       policy.sharding = all_shardings[row[sharding]];
       one.shard_group = row[group] == 0 ? mesh::world_group : 2;
       policy.offload = static_cast<plan::Offload>(row[offload]);

@@ -396,7 +396,7 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
     run.tensor_chunks = 1 + row[chunks];
     run.pipeline = 1 << row[pipeline];
     run.shard_group = shard_group(row);
-    plan::Policy& own = run.parallel;
+    plan::PolicyChoices& own = run.parallel;
     if (row[schedule] == 1) {
       own.schedule = plan::ScheduleKind::interleaved;
       own.chunks = 2;

@@ -49,11 +49,10 @@ std::vector<Layout> every_layout() {
 /// Hashes of the plans to train and to validate with, made as a Trainer would.
 using Hashes = std::array<std::uint64_t, 2>;
 
-Hashes plan_hashes(const Layout& layout, config::Settings settings) {
+Hashes plan_hashes(const Layout& layout, const config::Settings& settings) {
   const std::unique_ptr<model::Model> decoder = train::make_decoder(settings);
   const plan::ModelDescription model = train::describe(*decoder, settings.optimizer);
-  config::complete(settings);
-  plan::Policy& policy = settings.parallel;
+  plan::Policy policy = config::policy_of(settings);
   policy.shard_group = shard_group_of(layout);
   policy.ranks_per_node =
       settings.ranks_per_node > 0 ? static_cast<int>(settings.ranks_per_node) : ranks_of(layout);

@@ -140,7 +140,7 @@ int group_of_levels(const Choices& row) {
 }
 
 config::Settings settings_in_levels(config::Settings settings, const Choices& row) {
-  plan::Policy& policy = settings.parallel;
+  plan::PolicyChoices& policy = settings.parallel;
   policy.hierarchical.kind = plan::Hierarchical::always;
   settings.ranks_per_node = node_of_levels(row);
   settings.shard_group = group_of_levels(row);

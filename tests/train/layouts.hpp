@@ -51,7 +51,7 @@ inline bool is_valid(const Layout& layout) {
 }
 
 inline void apply(const Layout& layout, config::Settings& settings) {
-  plan::Policy& policy = settings.parallel;
+  plan::PolicyChoices& policy = settings.parallel;
   policy.sharding = static_cast<plan::Sharding>(layout[sharding_factor]);
   const int groups[] = {mesh::world_group, 2, mesh::node_group, mesh::node_group};
   settings.shard_group = groups[layout[group_factor]];

@@ -121,7 +121,7 @@ TEST(Leaf, EveryLayoutHasTheBitsOfOneRank) {
     run.training.sum_grain = 4 * row[grain];
     run.context = std::int64_t{1} << row[context];
     run.training.micro_batch_size = std::int64_t{1} << row[batch];
-    plan::Policy& policy = run.parallel;
+    plan::PolicyChoices& policy = run.parallel;
     policy.sharding = all_shardings[row[sharding]];
     run.shard_group = row[group] == 0 ? mesh::world_group : 2;
     policy.offload = static_cast<plan::Offload>(row[offload]);

@@ -175,7 +175,7 @@ TEST(OptimisticUpdates, HaveTheBitsOfCarefulOnesWithAllElse) {
                                                     : always;
     const Steps reference = careful_on_one_rank(settings);
     config::Settings run = optimistic(settings);
-    plan::Policy& own = run.parallel;
+    plan::PolicyChoices& own = run.parallel;
     run.pipeline =
         row[stages] == 1 ? std::min(ranks, 4) / (ranks == 4 && row[group] == 0 ? 2 : 1) : 1;
     if (row[schedule] == 1) own.schedule = plan::ScheduleKind::zero_bubble;

@@ -60,7 +60,7 @@ TEST(Checkpoints, ResumeWithTheSameBits) {
   for (const bool in_background : {false, true}) {
     const testing::SharedFolder folder;
     TrainerSettings settings = plain_settings();
-    settings.policy.checkpoint_staging = in_background;
+    settings.checkpoint_staging = in_background;
     SmallSamples samples;
     {
       Saved run(folder.path(), settings);
@@ -303,7 +303,7 @@ TEST(Checkpoints, TellWhereDataCannotBeCompared) {
 TEST(Checkpoints, AreFinishedWhereALaterStepFails) {
   const testing::SharedFolder folder;
   TrainerSettings settings = plain_settings();
-  settings.policy.checkpoint_staging = true;
+  settings.checkpoint_staging = true;
   std::uint64_t digest = 0;
   {
     Saved run(folder.path(), settings);

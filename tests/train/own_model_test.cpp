@@ -107,16 +107,16 @@ TEST(OwnModel, TrainsInSixteenBits) {
 TEST(OwnModel, SettingsThatFollowFromOthersAreSetByTheTrainer) {
   Mesh mesh(MPI_COMM_WORLD);
   const auto made = [&](const TrainerSettings& settings) {
-    return Trainer(make_model(small_chain<float>()), settings, mesh).settings().policy;
+    return Trainer(make_model(small_chain<float>()), settings, mesh).policy();
   };
   TrainerSettings settings = plain_settings();
   EXPECT_EQ(made(settings).leaves, 8);
-  EXPECT_EQ(made(settings).moments.count, 2);
+  EXPECT_EQ(made(settings).moment_count, 2);
   EXPECT_FALSE(made(settings).early_updates);
   settings.optimizer.kind = OptimizerKind::sgd;
-  EXPECT_EQ(made(settings).moments.count, 1);
+  EXPECT_EQ(made(settings).moment_count, 1);
   settings.optimizer.momentum = 0.0;
-  EXPECT_EQ(made(settings).moments.count, 0);
+  EXPECT_EQ(made(settings).moment_count, 0);
   // On the host, without clipping and skipped steps.
   settings.policy.offload = plan::Offload::all;
   EXPECT_FALSE(made(settings).early_updates);

@@ -90,32 +90,6 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
   }
 }
 
-// They would be overwritten without a word.
-TEST(OwnModel, SettingsThatTheTrainerSetsAreRefused) {
-  Mesh mesh(MPI_COMM_WORLD);
-  const auto refusal = [&](const std::function<void(TrainerSettings&)>& change) {
-    TrainerSettings settings = plain_settings();
-    change(settings);
-    return testing::error_of([&] { Trainer(make_model(small_chain<float>()), settings, mesh); });
-  };
-  using Settings = TrainerSettings;
-  EXPECT_EQ(refusal([](Settings& all) { all.policy.shard_group = 2; }),
-            "policy.shard_group is 2; expected 0: it is the third argument of Mesh");
-  EXPECT_EQ(refusal([](Settings& all) { all.policy.ranks_per_node = 4; }),
-            "policy.ranks_per_node is 4; expected 0: it is the second argument of Mesh");
-  EXPECT_EQ(refusal([](Settings& all) { all.policy.leaves = 8; }),
-            "policy.leaves is 8; expected 1: it follows from global_batch_size and "
-            "micro_batch_size");
-  EXPECT_EQ(refusal([](Settings& all) { all.policy.moments.count = 1; }),
-            "policy.moments.count is 1; expected 2: it follows from optimizer");
-  EXPECT_EQ(refusal([](Settings& all) {
-              all.policy.early_updates = true;
-            }).rfind("policy.early_updates is true; expected false: ", 0),
-            0u);
-  EXPECT_EQ(refusal([](Settings& all) { all.loss.terms = 16; }),
-            "loss.terms is 16; expected 1: it is what the model says");
-}
-
 TEST(OwnModel, CallsInAWrongOrderAreRefused) {
   Mesh mesh(MPI_COMM_WORLD);
   Trainer trainer(make_model(small_chain<float>()), plain_settings(), mesh);

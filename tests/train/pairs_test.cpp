@@ -149,7 +149,7 @@ void share(const Choices& row, config::Settings& settings) {
 config::Settings all_settings(const Choices& row) {
   config::Settings settings = computed_settings(row);
   share(row, settings);
-  plan::Policy& policy = settings.parallel;
+  plan::PolicyChoices& policy = settings.parallel;
   policy.activation_checkpointing.every = row[checkpointing] == 3 ? 0 : row[checkpointing];
   if (row[checkpointing] == 3) settings.recompute = {true, true, true};
   policy.offload = static_cast<plan::Offload>(row[offload]);

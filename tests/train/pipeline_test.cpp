@@ -209,7 +209,7 @@ TEST(Pipeline, AllElseHasTheBitsOfOneRankWithIt) {
     division.defers = row[schedule] == 2;
     if (row[group] == 0) division.shard = ranks / 2 >> (row[tensor] + row[context]);
     config::Settings run = division.apply(settings);
-    plan::Policy& own = run.parallel;
+    plan::PolicyChoices& own = run.parallel;
     own.sharding = all_shardings[row[sharding]];
     own.offload = static_cast<plan::Offload>(row[offload]);
     own.offload_activations = row[host_activations] == 1;

@@ -3,29 +3,25 @@
 
 #include <memory>
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 
 namespace ostrakon::tests {
 
 /// What a Trainer makes of a deck before it takes memory, to test its parts one by one.
 struct PlannedParts {
   PlannedParts(const config::Settings& deck, mesh::Mesh& mesh)
-      : settings(train::trainer_settings(deck, mesh)),
-        model(train::make_decoder(deck)),
+      : model(train::make_decoder(deck)),
+        settings(train::trainer_settings(deck, mesh), *model),
         description(train::describe(*model, settings.optimizer)),
-        programs(make_programs(mesh)),
+        programs(train::make_programs(description, mesh.world().size(),
+                                      train::resolve(settings, *model, mesh))),
         layout(programs.stages, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
 
-  train::TrainerSettings settings;
   std::unique_ptr<model::Model> model;
+  train::StepSettings settings;
   plan::ModelDescription description;
   train::Programs programs;
   train::ShardLayout layout;
-
- private:
-  train::Programs make_programs(mesh::Mesh& mesh) {
-    settings = train::complete(settings, *model, mesh);
-    return train::make_programs(description, mesh.world().size(), settings.policy);
-  }
 };
 
 }  // namespace ostrakon::tests

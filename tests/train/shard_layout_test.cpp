@@ -72,7 +72,7 @@ struct RandomCase {
     plan::Policy policy = random_policy(random, description, ranks, ranks * (1 + below(3)));
     vary(random, description, policy);
     place_on_nodes(random, ranks, policy);
-    policy.moments.count = 2;
+    policy.moment_count = 2;
     moments = policy.moments.dtype;
     plan = plan::build_step_plan(description, ranks, policy, plan::Purpose::train);
     stages = {plan};

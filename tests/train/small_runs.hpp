@@ -231,7 +231,7 @@ inline plan::Spans levels_of(const plan::StepPlan& plan, int unit) {
                              plan.units[unit].layouts.expert_ranks);
 }
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
-  const plan::Policy& policy = settings.parallel;
+  const plan::PolicyChoices& policy = settings.parallel;
   const std::int64_t replicas = plan.grid.replicas();
   const std::int64_t m = plan.grid.micro_batches();
   const auto units = static_cast<int>(plan.units.size());
@@ -310,7 +310,7 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
 /// field, but the rule said once more, for models with a few blocks whose backward goes down to the
 /// embedding.
 inline std::int64_t saved_by_default(const config::Settings& settings, const plan::StepPlan& plan) {
-  const plan::Policy& policy = settings.parallel;
+  const plan::PolicyChoices& policy = settings.parallel;
   const int group = plan.grid.shard();
   const auto units = static_cast<int>(plan.units.size());
   if (policy.sharding != plan::Sharding::full || group == 1 ||

@@ -18,8 +18,8 @@ namespace {
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// A step of 2 x 8 tokens without clipping.
-TrainerSettings settings_of_tests() {
-  TrainerSettings settings;
+StepSettings settings_of_tests() {
+  StepSettings settings;
   settings.global_batch_size = 2;
   settings.loss = {1, 8, "tokens"};
   settings.optimizer.clip_norm = 0.0;
@@ -60,7 +60,7 @@ TEST(StepGuard, ReadsSumsOfLossesAndSquares) {
 }
 
 TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   settings.optimizer.clip_norm = 1.0;
   StepGuard guard(settings, DType::fp32, false);
   EXPECT_EQ(guard.loss_scale(), 1.0);
@@ -92,7 +92,7 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
 // The last steps of a run are skipped as parameters are ruined, or as the loss scale was too large:
 // a process that resumes knows which, from the scale's count of good steps.
 TEST(StepGuard, KnowsWhySkippedStepsBeforeItsCheckpointWere) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   settings.stability.skip_non_finite = true;
   checkpoint::Progress progress;
   progress.skipped_in_a_row = 3;
@@ -109,7 +109,7 @@ TEST(StepGuard, KnowsWhySkippedStepsBeforeItsCheckpointWere) {
 }
 
 TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   settings.loss_scale = {8.0, 2.0, 16.0, 2};
   StepGuard guard(settings, DType::fp16, false);
   EXPECT_EQ(guard.loss_scale(), 8.0);
@@ -136,7 +136,7 @@ TEST(StepGuard, HalvesALossScaleWithWhichGradientsOverflow) {
 }
 
 TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   StepGuard guard(settings, DType::fp32, false);
   EXPECT_EQ(guard.judge(7, bad_loss()).error, "step 7: the loss is not finite (3 of 16 tokens)");
   guard.finish(guard.judge(8, good_sums()));
@@ -147,7 +147,7 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
   EXPECT_EQ(guard.validation_error(9, bad_loss()).rfind("validation after step 9: the loss", 0),
             0u);
 
-  TrainerSettings own = settings;
+  StepSettings own = settings;
   own.loss.name = model::chain_losses;
   EXPECT_EQ(StepGuard(own, DType::fp32, false).judge(7, bad_loss()).error,
             "step 7: the loss is not finite (3 of 16 losses). Try check_gradients, which names a "
@@ -163,7 +163,7 @@ TEST(StepGuard, EndsOrSkipsAStepWhoseLossIsNotFinite) {
 }
 
 TEST(StepGuard, AsksForADiagnosisOfAGradientThatIsNotFinite) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   StepGuard guard(settings, DType::fp16, false);
   StepDecision verdict = guard.judge_gradient(5, "the gradient of head is bad");
   EXPECT_EQ(verdict.error, "step 5: the gradient of head is bad. Try precision.gather = bf16");
@@ -184,7 +184,7 @@ TEST(StepGuard, AsksForADiagnosisOfAGradientThatIsNotFinite) {
 }
 
 TEST(StepGuard, WithEarlyUpdatesClipsNothingAndSaysThatParametersHaveChanged) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   StepGuard guard(settings, DType::fp32, true);
   EXPECT_EQ(guard.before_sums().gradient_scale, 1.0);
   EXPECT_EQ(guard.judge(1, good_sums(2.0, 100.0)).gradient_scale, 1.0);
@@ -198,7 +198,7 @@ TEST(StepGuard, WithEarlyUpdatesClipsNothingAndSaysThatParametersHaveChanged) {
 }
 
 TEST(StepGuard, SkipsOutliersAndSaysWhatIsOne) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   settings.stability.outlier_threshold = 3.0;
   settings.stability.outlier_window = 4;
   StepGuard guard(settings, DType::fp32, false);
@@ -213,7 +213,7 @@ TEST(StepGuard, SkipsOutliersAndSaysWhatIsOne) {
 }
 
 TEST(StepGuard, ContinuesWhereItWasSaved) {
-  TrainerSettings settings = settings_of_tests();
+  StepSettings settings = settings_of_tests();
   settings.loss_scale = {8.0, 1.0, 64.0, 3};
   settings.stability.outlier_threshold = 3.0;
   settings.stability.outlier_window = 4;

@@ -155,7 +155,7 @@ TEST(Tensor, AllElseHasTheBitsOfOneRankWithIt) {
   };
   for (const Choices& row : covering_rows(choices, is_valid)) {
     config::Settings settings = all[static_cast<std::size_t>(row[model])];
-    plan::Policy& policy = settings.parallel;
+    plan::PolicyChoices& policy = settings.parallel;
     settings.model.blocks_per_unit = 1 + row[blocks];
     settings.precision.gather = static_cast<DType>(row[precision]);
     settings.precision.loss_scale.initial = 1024.0;
@@ -174,7 +174,7 @@ TEST(Tensor, AllElseHasTheBitsOfOneRankWithIt) {
                             row[group] == 0 ? ranks >> (row[tensor] + row[context]) : 1, 0,
                             1 << row[chunks]};
     config::Settings run = division.apply(settings);
-    plan::Policy& own = run.parallel;
+    plan::PolicyChoices& own = run.parallel;
     own.sharding = all_shardings[row[sharding]];
     own.offload = static_cast<plan::Offload>(row[offload]);
     own.offload_activations = row[host_activations] == 1;

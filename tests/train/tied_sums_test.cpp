@@ -55,7 +55,7 @@ void for_all_strategies(const With& with) {
         for (const int in_flight : {0, 2}) {
           SCOPED_TRACE(text(name(sharding), ", ", name(accumulation), ", offload ", name(offload),
                             ", ", in_flight, " in flight"));
-          with([&](plan::Policy& policy) {
+          with([&](plan::PolicyChoices& policy) {
             policy.sharding = sharding;
             policy.accumulation = accumulation;
             policy.offload = offload;

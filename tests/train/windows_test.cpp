@@ -106,7 +106,7 @@ TEST(Windows, TakeNoStaging) {
   const int ranks = world_ranks();
   config::Settings settings = small_gpt2(8);
   const SmallRun found(settings);
-  EXPECT_EQ(found.trainer.settings().policy.node_windows, NodeWindows::always);
+  EXPECT_EQ(found.trainer.policy().node_windows, NodeWindows::always);
   EXPECT_EQ(found.trainer.why_no_windows(), "");
   EXPECT_FALSE(has_staging(found.trainer));
   settings.parallel.node_windows = NodeWindows::never;
@@ -146,7 +146,7 @@ TEST(Windows, AreLeftToMessagesWhereOneRankCantShare) {
   settings.parallel.node_windows = NodeWindows::automatic;
   {
     const SmallRun run(settings);
-    EXPECT_EQ(run.trainer.settings().policy.node_windows, NodeWindows::never);
+    EXPECT_EQ(run.trainer.policy().node_windows, NodeWindows::never);
     EXPECT_NE(run.trainer.why_no_windows().find(why), std::string::npos)
         << run.trainer.why_no_windows();
     EXPECT_TRUE(has_staging(run.trainer));

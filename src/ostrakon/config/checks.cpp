@@ -201,7 +201,7 @@ void check_pieces(const Settings& settings, const std::string& name) {
 
 /// Checks the chunks of pipeline stages. Units are only counted if their number is known.
 void check_pipeline(const Settings& settings, const std::string& name) {
-  const plan::Policy& policy = settings.parallel;
+  const plan::PolicyChoices& policy = settings.parallel;
   const bool interleaves = policy.schedule == plan::ScheduleKind::interleaved;
   const std::string key = text(name, ": parallel.pipeline_chunks = ", policy.chunks);
   require(interleaves || policy.chunks == 1, key,
@@ -406,10 +406,11 @@ void check_kept_parts(const plan::Reshard& reshard, const std::string& name, int
 }
 
 /// The ranks of a node may be unknown here, and groups impossible; the mesh checks both.
-void check_reshard(const Settings& settings, int ranks) {
+void check_reshard(const Settings& settings, int ranks, int ranks_per_node) {
   int group = settings.shard_group;
   if (group == mesh::world_group) group = ranks;
-  if (group == mesh::node_group) group = static_cast<int>(settings.ranks_per_node);
+  if (group == mesh::node_group)
+    group = ranks_per_node > 0 ? ranks_per_node : static_cast<int>(settings.ranks_per_node);
   if (group == 0 || ranks % group != 0) return;
   group /= static_cast<int>(settings.tensor);
   check_kept_parts(settings.parallel.reshard_after_forward, "parallel.reshard_after_forward",
@@ -461,7 +462,7 @@ std::vector<model::Parameter> parameters_of(const Settings& settings) {
   return parameters;
 }
 
-void check_ranks(const Settings& settings, int all_ranks) {
+void check_ranks(const Settings& settings, int all_ranks, int ranks_per_node) {
   require(all_ranks % settings.pipeline == 0, "parallel.pipeline = ", settings.pipeline,
           " does not divide the ", all_ranks, all_ranks == 1 ? " rank" : " ranks", " (",
           division(all_ranks, settings.pipeline), "); expected a divisor");
@@ -476,7 +477,11 @@ void check_ranks(const Settings& settings, int all_ranks) {
           " micro-batches of a rank are no multiple of parallel.pipeline = ", settings.pipeline,
           "; expected a multiple, no more than ", settings.pipeline, ", or 1f1b");
   check_plan_length(settings, ranks);
-  check_reshard(settings, ranks);
+  check_reshard(settings, ranks, ranks_per_node);
+  const int group = settings.shard_group;
+  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks",
+          settings.pipeline > 1 ? " of a stage" : "");
 }
 
 }  // namespace ostrakon::config

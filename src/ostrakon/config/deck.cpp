@@ -200,7 +200,6 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
   // Decks, manifests and HDF5 texts, which hold paths, are UTF-8.
   if (use == DeckUse::training) with_absolute_paths(settings);
   if (use == DeckUse::training) check_data(settings, name);
-  complete(settings);
   return settings;
 }
 

@@ -93,6 +93,7 @@ void require_same_model(const Settings& settings, const std::string& deck, const
 /// Checks that settings fit the number of ranks, without the file system. Throws Error, showing the
 /// arithmetic, if leaves do not divide evenly over `ranks`, a rank has more leaves than a plan can
 /// hold, or a shard group does not divide into the parts that stay after forward.
-void check_ranks(const Settings& settings, int ranks);
+/// `ranks_per_node`: 0: as the settings say.
+void check_ranks(const Settings& settings, int ranks, int ranks_per_node = 0);
 
 }  // namespace ostrakon::config

@@ -4,15 +4,6 @@
 #include <algorithm>
 
 namespace ostrakon::config {
-namespace {
-
-/// Returns the arguments of plan::may_update_early.
-plan::GradientUses gradient_uses(const Settings& settings) {
-  return {settings.optimizer.clip_norm > 0.0, scales_loss(settings),
-          settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
-}
-
-}  // namespace
 
 std::int64_t micro_batch_grain(const TrainingSettings& training) {
   return training.leaf == Leaf::sequence ? training.sum_grain / training.micro_batch_size
@@ -24,19 +15,8 @@ bool has_expert_units(const Settings& settings) {
          std::max({settings.expert, settings.tensor, settings.tensor_grain}) > 1;
 }
 
-bool scales_loss(const Settings& settings) {
-  return settings.precision.gather == DType::fp16 || settings.parallel.reduce == DType::fp16;
-}
-
-plan::ModelDescription without_units(const Settings& settings) {
-  plan::ModelDescription description;
-  description.element_bytes = bytes_of(settings.precision.gather);
-  description.master_bytes = bytes_of(DType::fp32);
-  return description;
-}
-
-void complete(Settings& settings) {
-  plan::Policy& policy = settings.parallel;
+plan::Policy policy_of(const Settings& settings) {
+  plan::Policy policy(settings.parallel);
   policy.leaves = settings.leaves();
   policy.context_ranks = static_cast<int>(settings.context);
   policy.tensor_ranks = static_cast<int>(settings.tensor);
@@ -44,10 +24,18 @@ void complete(Settings& settings) {
   policy.expert_ranks =
       static_cast<int>(std::max<std::int64_t>(settings.expert / settings.tensor, 1));
   policy.sum_grain = micro_batch_grain(settings.training) * settings.context;
-  policy.moments.count = optim::moments(settings.optimizer);
+  policy.moment_count = optim::moments(settings.optimizer);
   policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
-  policy.early_updates =
-      settings.early_updates && plan::may_update_early(policy.offload, gradient_uses(settings));
+  // A unit that the host updates may be updated before the gradients of all units are known unless
+  // it depends on these whether and how it is: by clipping, or if steps may be skipped. Before
+  // early updates ranks agree at the last batch, which not all stages of a pipeline read.
+  policy.early_updates = settings.early_updates && settings.pipeline == 1 &&
+                         plan::offloads(policy.offload, plan::Offload::optimizer) &&
+                         settings.optimizer.clip_norm <= 0.0 &&
+                         !scales_loss(settings.precision.gather, policy.reduce) &&
+                         !settings.stability.skip_non_finite &&
+                         settings.stability.outlier_threshold <= 0.0;
+  return policy;
 }
 
 }  // namespace ostrakon::config

@@ -16,7 +16,6 @@
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 #include <ostrakon/optim/outlier_filter.hpp>
-#include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <set>
 #include <string>
@@ -148,12 +147,13 @@ constexpr Processor processor_with(math::KernelForm kernels) {
   return {kernels, math::is_of_device(kernels)};
 }
 
-/// A deck, validated. Paths are absolute or relative to the working directory.
+/// What a user chooses in a deck, validated; policy_of and train::resolve say what follows. Paths
+/// are absolute or relative to the working directory.
 struct Settings {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
-  plan::Policy parallel;     ///< complete(), except shard_group, which needs the mesh
+  plan::PolicyChoices parallel;
   std::int64_t context = 1;  ///< neighbouring ranks that share each sequence
   std::int64_t tensor = 1;   ///< neighbouring ranks that divide each unit and compute it together
   std::int64_t tensor_grain = 1;   ///< pieces of each unit that are summed by one tree
@@ -166,7 +166,7 @@ struct Settings {
   PrecisionSettings precision;
   model::Recompute recompute;      ///< parts of blocks to recompute
   bool pinned_host_memory = true;  ///< used with a device
-  bool early_updates = true;       ///< if plan::may_update_early allows it
+  bool early_updates = true;       ///< if policy_of allows it
   StabilitySettings stability;
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
@@ -193,14 +193,14 @@ std::int64_t micro_batch_grain(const TrainingSettings& training);
 /// Whether experts are separate units after their blocks; see model::LeafShape.
 bool has_expert_units(const Settings& settings);
 
-/// Whether the loss is scaled: in fp16, as small gradients underflow in its small exponent range.
-bool scales_loss(const Settings& settings);
+/// Whether the loss is scaled: if fp16 is computed with or sent, as small gradients underflow in
+/// its small exponent range.
+constexpr bool scales_loss(DType compute, DType reduce) {
+  return compute == DType::fp16 || reduce == DType::fp16;
+}
 
-/// Returns a model description without units: only the sizes of its elements.
-plan::ModelDescription without_units(const Settings& settings);
-
-/// Sets the policy's values that follow from other settings: leaves, context_ranks, sum_grain,
-/// moments.count, checkpoint_staging and early_updates.
-void complete(Settings& settings);
+/// Returns the policy that follows from settings alone, on any ranks: without shard_group and
+/// ranks_per_node.
+plan::Policy policy_of(const Settings& settings);
 
 }  // namespace ostrakon::config

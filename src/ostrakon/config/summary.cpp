@@ -22,7 +22,10 @@ bool is_muon(const Settings& settings) {
 /// groups if there may be several.
 plan::Layouts typical_layouts(const Settings& settings) {
   const plan::Grid grid(1, 2, settings.shard_group == mesh::world_group ? 1 : 2);
-  return plan::find_layouts(settings.parallel, without_units(settings), grid, plan::Purpose::train);
+  plan::ModelDescription no_units;  // only the sizes of elements
+  no_units.element_bytes = bytes_of(settings.precision.gather);
+  no_units.master_bytes = bytes_of(DType::fp32);
+  return plan::find_layouts(policy_of(settings), no_units, grid, plan::Purpose::train);
 }
 
 /// Whether a key of the section parallel may have an effect with the chosen sharding.
@@ -127,7 +130,10 @@ constexpr Condition conditions[] = {
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
-    {"precision", "loss_scale", "gather reduce", scales_loss},
+    {"precision", "loss_scale", "gather reduce",
+     [](const Settings& settings) {
+       return scales_loss(settings.precision.gather, settings.parallel.reduce);
+     }},
     {"checkpoint", "async", "every",
      [](const Settings& settings) { return settings.checkpoint.every > 0; }},
     {"memory", "pinned", nullptr, [](const Settings&) { return has_device; }},

@@ -51,7 +51,7 @@ class Run {
   RunEnd all() {
     console_.say(describe_run(settings_, ranks_.mesh, trainer_, ranks_.matrix_threads));
     if (!options_.dry_run) trainer_.require_memory();
-    data_ = open_run_data(settings_, trainer_.settings().loss, options_, world(), console_);
+    data_ = open_run_data(settings_, trainer_.model().loss_terms(), options_, world(), console_);
     tokenizer_ = data_.training->tokenizer();
     saver_.describe_data(data_.training->identity());
     if (!options_.dry_run) about_output([this] { folder_.lock_if_there(); });

@@ -24,20 +24,6 @@ void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& m
            "node by node, the same number on each, or leave it at auto"));
 }
 
-/// Resets the members that the Trainer sets itself, as it takes none from others.
-void leave_to_trainer(plan::Policy& policy) {
-  const plan::Policy unset;
-  policy.shard_group = unset.shard_group;
-  policy.ranks_per_node = unset.ranks_per_node;
-  policy.leaves = unset.leaves;
-  policy.context_ranks = unset.context_ranks;
-  policy.tensor_ranks = unset.tensor_ranks;
-  policy.expert_ranks = unset.expert_ranks;
-  policy.stages = unset.stages;
-  policy.moments.count = unset.moments.count;
-  policy.early_updates = unset.early_updates;
-}
-
 }  // namespace
 
 model::LeafShape leaf_shape(const config::Settings& settings) {
@@ -64,15 +50,13 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
 }
 
 TrainerSettings trainer_settings(const config::Settings& settings) {
-  config::Settings completed = settings;
-  config::complete(completed);
   TrainerSettings own;
-  own.policy = completed.parallel;
-  own.policy.sum_grain = config::micro_batch_grain(settings.training);  // a grain of whole samples
+  own.policy = settings.parallel;
+  own.sum_grain = config::micro_batch_grain(settings.training);
+  own.checkpoint_staging = config::policy_of(settings).checkpoint_staging;
   own.optimizer = settings.optimizer;
   own.schedule = settings.schedule;
-  own.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,
-                   settings.stability.outlier_window};
+  own.stability = settings.stability;
   own.loss_scale = settings.precision.loss_scale;
   own.steps = settings.training.steps;
   own.global_batch_size = settings.training.global_batch_size;
@@ -92,7 +76,6 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
     require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
   });
   TrainerSettings own = trainer_settings(settings);
-  leave_to_trainer(own.policy);
   own.streams = choose_streams(settings, mesh);
   const ChosenTransport transport = choose_transport(settings, mesh);
   own.transport = transport.kind;

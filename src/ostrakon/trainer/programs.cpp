@@ -65,36 +65,6 @@ Programs make_programs(const plan::ModelDescription& model, int ranks, const pla
   return programs;
 }
 
-TrainerSettings for_model(TrainerSettings settings, const model::Model& model) {
-  settings.loss = model.loss_terms();
-  settings.context_ranks = model.context_ranks();
-  settings.pieces = model.pieces();
-  settings.tensor_ranks = model.tensor_ranks();
-  return settings;
-}
-
-TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh) {
-  settings = for_model(std::move(settings), model);
-  plan::Policy& policy = settings.policy;
-  policy.leaves = settings.leaves();
-  policy.context_ranks = settings.context_ranks;
-  policy.tensor_ranks = settings.tensor_ranks;
-  for (const plan::UnitDescription& unit : model.description().units)
-    policy.expert_ranks = std::max(policy.expert_ranks, unit.expert_ranks);
-  policy.sum_grain *= settings.context_ranks;
-  policy.moments.count = optim::moments(settings.optimizer);
-  const plan::GradientUses uses = {
-      settings.optimizer.clip_norm > 0.0, scales_loss(model.dtype(), policy.reduce),
-      settings.stability.skip_non_finite || settings.stability.outlier_threshold > 0.0};
-  // Before early updates ranks agree at the last batch, which not all stages of a pipeline read.
-  policy.early_updates = settings.early_updates && mesh.pipeline().size() == 1 &&
-                         plan::may_update_early(policy.offload, uses);
-  policy.shard_group = mesh.shard_group().size();
-  policy.stages = mesh.pipeline().size();
-  policy.ranks_per_node = mesh.ranks_per_node();
-  return settings;
-}
-
 int rank_in_plans(mesh::Mesh& mesh) {
   return mesh.pipeline().rank() * mesh.stage().size() +
          mesh.replicate_group().rank() * mesh.shard_group().size() + mesh.shard_group().rank();

@@ -8,7 +8,6 @@
 #include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/trainer_settings.hpp>
 #include <vector>
 
 namespace ostrakon::train {
@@ -35,11 +34,6 @@ struct Programs {
 Programs make_programs(const plan::ModelDescription& model, int ranks, const plan::Policy& policy,
                        int stage = 0);
 
-/// Returns settings with the values that follow from the model.
-TrainerSettings for_model(TrainerSettings settings, const model::Model& model);
-/// Returns settings with the values that the Trainer sets: those that follow from the model, the
-/// optimizer and the mesh.
-TrainerSettings complete(TrainerSettings settings, const model::Model& model, mesh::Mesh& mesh);
 /// The number of this rank in plans, which count ranks along shard groups, stage by stage.
 int rank_in_plans(mesh::Mesh& mesh);
 

@@ -38,7 +38,7 @@ StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, doubl
   return step;
 }
 
-StepGuard::StepGuard(const TrainerSettings& settings, DType compute, bool updates_early)
+StepGuard::StepGuard(const StepSettings& settings, DType compute, bool updates_early)
     : settings_(settings.stability),
       clip_norm_(settings.optimizer.clip_norm),
       step_terms_(settings.step_terms()),
@@ -46,7 +46,7 @@ StepGuard::StepGuard(const TrainerSettings& settings, DType compute, bool update
       compute_(compute),
       reduce_(settings.policy.reduce),
       updates_early_(updates_early),
-      scales_loss_(scales_loss(compute, settings.policy.reduce)),
+      scales_loss_(config::scales_loss(compute, settings.policy.reduce)),
       loss_scale_(settings.loss_scale) {
   if (settings_.outlier_threshold > 0.0)
     outliers_.emplace(

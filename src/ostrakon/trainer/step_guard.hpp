@@ -27,11 +27,6 @@ struct StepSums {
 /// were computed.
 StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale);
 
-/// Whether losses are scaled before backward: if fp16 is computed with or sent.
-constexpr bool scales_loss(DType compute, DType reduce) {
-  return compute == DType::fp16 || reduce == DType::fp16;
-}
-
 /// The decision about a step's update.
 struct StepDecision {
   bool skip_update = false;      ///< whether nothing is updated
@@ -50,7 +45,7 @@ struct StepDecision {
 class StepGuard {
  public:
   /// `compute`: dtype of parameters and activations. `updates_early`: before sums are known.
-  StepGuard(const TrainerSettings& settings, DType compute, bool updates_early);
+  StepGuard(const StepSettings& settings, DType compute, bool updates_early);
 
   bool updates_early() const { return updates_early_; }
 

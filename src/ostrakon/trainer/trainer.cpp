@@ -18,6 +18,7 @@
 #include <ostrakon/trainer/node_windows.hpp>
 #include <ostrakon/trainer/product_rate.hpp>
 #include <ostrakon/trainer/program.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <ostrakon/trainer/warm_up.hpp>
 #include <utility>
 
@@ -103,28 +104,32 @@ void require_exchanges(const plan::ModelDescription& model, int parts, int tenso
         if (phase.then) require_exchange(*phase.then, unit, parts, tensor_ranks);
 }
 
-/// Checks the settings, and adds those that the Trainer sets.
-TrainerSettings checked(const TrainerSettings& settings, const model::Model& model,
-                        mesh::Mesh& mesh, std::string& why_no_windows) {
-  require_alike(settings, model, mesh.world());
-  mesh.world().run_collectively([&] {
+StepSettings checked(const TrainerSettings& settings, const model::Model& model,
+                     comm::Communicator& world) {
+  require_alike(settings, model, world);
+  world.run_collectively([&] {
     check(settings);
     require_possible(settings, model);
   });
-  TrainerSettings completed = complete(settings, model, mesh);
-  FoundWindows found = find_windows(completed.policy.node_windows, mesh);
-  completed.policy.node_windows = found.windows;
-  why_no_windows = std::move(found.why_not);
-  return completed;
+  return StepSettings(settings, model);
 }
 
-Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSettings& settings,
+plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh,
+                     std::string& why_no_windows) {
+  plan::Policy policy = resolve(settings, model, mesh);
+  FoundWindows found = find_windows(policy.node_windows, mesh);
+  policy.node_windows = found.windows;
+  why_no_windows = std::move(found.why_not);
+  return policy;
+}
+
+Programs agree_on_programs(const plan::ModelDescription& model, const plan::Policy& policy,
                            mesh::Mesh& mesh) {
   Programs programs;
   mesh.world().run_collectively([&] {
-    require_exchanges(model, settings.context_ranks, settings.tensor_ranks);
-    plan::require_tensor_in_node(settings.policy, mesh.nodes(), mesh.ranks_per_node());
-    programs = make_programs(model, mesh.world().size(), settings.policy, mesh.pipeline().rank());
+    require_exchanges(model, policy.context_ranks, policy.tensor_ranks);
+    plan::require_tensor_in_node(policy, mesh.nodes(), mesh.ranks_per_node());
+    programs = make_programs(model, mesh.world().size(), policy, mesh.pipeline().rank());
   });
   return programs;
 }
@@ -133,11 +138,12 @@ Programs agree_on_programs(const plan::ModelDescription& model, const TrainerSet
 
 Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSettings& settings,
                  mesh::Mesh& mesh)
-    : settings_(checked(settings, *model, mesh, why_no_windows_)),
+    : settings_(checked(settings, *model, mesh.world())),
       mesh_(mesh),
       model_(std::move(model)),
+      policy_(resolve(settings_, *model_, mesh, why_no_windows_)),
       description_(describe(*model_, settings_.optimizer)),
-      programs_(agree_on_programs(description_, settings_, mesh)),
+      programs_(agree_on_programs(description_, policy_, mesh)),
       layout_(programs_.stages, *model_, settings_.optimizer, rank_in_plans(mesh)),
       rank_locations_(find_rank_locations(layout_.rank(), mesh)),
       guard_(settings_, model_->dtype(), programs_.train.plan.layouts.updates_early) {
@@ -147,7 +153,7 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
 
 double Trainer::model_flops() const {
   return plan::model_flops(description_) *
-         static_cast<double>(programs_.train.plan.grid.micro_batches()) / settings_.policy.stages;
+         static_cast<double>(programs_.train.plan.grid.micro_batches()) / policy_.stages;
 }
 
 std::int64_t Trainer::planned_peak_bytes() const {
@@ -155,7 +161,7 @@ std::int64_t Trainer::planned_peak_bytes() const {
 }
 
 void Trainer::require_memory() {
-  train::require_memory(programs_, settings_.policy, model_->parameter_count(), mesh_);
+  train::require_memory(programs_, policy_, model_->parameter_count(), mesh_);
 }
 
 void Trainer::require_same_plan() {

@@ -50,8 +50,9 @@ class Trainer {
   const model::Model& model() const { return *model_; }
   const runtime::Program& program(plan::Purpose purpose) const { return programs_.of(purpose); }
   runtime::Streams streams() const { return settings_.streams; }
-  /// The settings, including those that the Trainer sets; another Trainer refuses these.
   const TrainerSettings& settings() const { return settings_; }
+  /// What plans are made by: it follows from the settings, the model and the mesh.
+  const plan::Policy& policy() const { return policy_; }
   /// Why ranks of a node communicate by MPI although they were to map each other's memory; else
   /// empty. See plan::NodeWindows.
   const std::string& why_no_windows() const { return why_no_windows_; }
@@ -213,9 +214,10 @@ class Trainer {
   }
 
   std::string why_no_windows_;
-  TrainerSettings settings_;
+  const StepSettings settings_;
   mesh::Mesh& mesh_;
   std::unique_ptr<const model::Model> model_;
+  const plan::Policy policy_;
   plan::ModelDescription description_;
   Programs programs_;
   ShardLayout layout_;

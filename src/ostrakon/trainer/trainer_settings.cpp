@@ -11,7 +11,6 @@
 #include <ostrakon/trainer/threads.hpp>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace ostrakon::train {
@@ -60,7 +59,7 @@ constexpr Field fields[] = {
     {"policy.units", "parallel", "units"},
     {"policy.updates", "parallel", "updates"},
     {"policy.hierarchical", "parallel", "hierarchical_collectives"},
-    {"policy.sum_grain", "training", "sum_grain"},
+    {"sum_grain", "training", "sum_grain"},
     {"policy.reduce", "precision", "reduce"},
     {"policy.moments.dtype", "optimizer", "moments"},
     {"policy.offload", "memory", "offload"},
@@ -77,28 +76,10 @@ struct Integer {
 
 /// Returns nonnegative fields that decks set by other values than a number.
 std::array<Integer, 3> integers_of(const TrainerSettings& settings) {
-  const plan::Policy& policy = settings.policy;
+  const plan::PolicyChoices& policy = settings.policy;
   return {{{"policy.activation_checkpointing.every", policy.activation_checkpointing.every},
            {"policy.in_flight_gathers.units", policy.in_flight_gathers.units},
            {"policy.in_flight_gathers.bytes", policy.in_flight_gathers.bytes}}};
-}
-
-/// Returns a deck with the same settings.
-config::Settings as_deck(const TrainerSettings& settings) {
-  config::Settings deck;
-  deck.parallel = settings.policy;
-  deck.early_updates = settings.early_updates;
-  deck.optimizer = settings.optimizer;
-  deck.schedule = settings.schedule;
-  deck.stability = {settings.stability.skip_non_finite, settings.stability.outlier_threshold,
-                    settings.stability.outlier_window};
-  deck.training.steps = settings.steps;
-  deck.training.global_batch_size = settings.global_batch_size;
-  deck.training.micro_batch_size = settings.micro_batch_size;
-  deck.training.sum_grain = settings.policy.sum_grain;
-  deck.pinned_host_memory = settings.pinned_host_memory;
-  deck.runtime.subnormals = settings.subnormals;
-  return deck;
 }
 
 const config::Key& key_of(const Field& field) {
@@ -134,51 +115,26 @@ void check(const Field& field, config::Settings& deck) {
   require(is_taken, field.name, " is ", shown(value), "; expected ", key.expected);
 }
 
-/// Throws Error where a field is set that the Trainer sets, as it would be overwritten.
-void require_unset(const TrainerSettings& settings) {
-  const TrainerSettings unset;
-  const auto is_unset = [](const char* name, auto value, auto expected, const char* follows) {
-    const auto words = [](auto one) {
-      if constexpr (std::is_same_v<decltype(one), bool>)
-        return one ? "true" : "false";
-      else
-        return one;
-    };
-    require(value == expected, name, " is ", words(value), "; expected ", words(expected), ": ",
-            follows);
-  };
-  const plan::Policy &policy = settings.policy, &none = unset.policy;
-  is_unset("policy.shard_group", policy.shard_group, none.shard_group,
-           "it is the third argument of Mesh");
-  is_unset("policy.ranks_per_node", policy.ranks_per_node, none.ranks_per_node,
-           "it is the second argument of Mesh");
-  is_unset("policy.leaves", policy.leaves, none.leaves,
-           "it follows from global_batch_size and micro_batch_size");
-  is_unset("policy.context_ranks", policy.context_ranks, none.context_ranks,
-           "it is what the model says");
-  is_unset("policy.expert_ranks", policy.expert_ranks, none.expert_ranks,
-           "it is what the model says");
-  is_unset("policy.stages", policy.stages, none.stages, "it is what the mesh says");
-  is_unset("policy.tensor_ranks", policy.tensor_ranks, none.tensor_ranks,
-           "it is what the model says");
-  is_unset("tensor_ranks", settings.tensor_ranks, unset.tensor_ranks, "it is what the model says");
-  is_unset("context_ranks", settings.context_ranks, unset.context_ranks,
-           "it is what the model says");
-  is_unset("pieces", settings.pieces, unset.pieces, "it is what the model says");
-  is_unset("policy.moments.count", policy.moments.count, none.moments.count,
-           "it follows from optimizer");
-  is_unset("policy.early_updates", policy.early_updates, none.early_updates,
-           "it follows from early_updates and what depends on the whole gradient");
-  is_unset("loss.samples", settings.loss.samples, unset.loss.samples, "it is what the model says");
-  is_unset("loss.terms", settings.loss.terms, unset.loss.terms, "it is what the model says");
-  is_unset("loss.name", std::string(settings.loss.name), std::string(unset.loss.name),
-           "it is what the model says");
-}
-
 }  // namespace
 
+config::Settings as_deck(const TrainerSettings& settings) {
+  config::Settings deck;
+  deck.parallel = settings.policy;
+  deck.early_updates = settings.early_updates;
+  deck.optimizer = settings.optimizer;
+  deck.schedule = settings.schedule;
+  deck.stability = settings.stability;
+  deck.training.steps = settings.steps;
+  deck.training.global_batch_size = settings.global_batch_size;
+  deck.training.micro_batch_size = settings.micro_batch_size;
+  deck.training.sum_grain = settings.sum_grain;
+  deck.checkpoint.every = settings.checkpoint_staging ? 1 : 0;
+  deck.pinned_host_memory = settings.pinned_host_memory;
+  deck.runtime.subnormals = settings.subnormals;
+  return deck;
+}
+
 void check(const TrainerSettings& settings) {
-  require_unset(settings);
   config::Settings deck = as_deck(settings);
   for (const Field& field : fields) check(field, deck);
   for (const Integer& one : integers_of(settings))
@@ -220,7 +176,7 @@ Facts facts_of(const TrainerSettings& settings) {
     facts.push_back({name, config::format_number(value)});
   facts.push_back({"loss_scale.growth_interval", std::to_string(scale.growth_interval)});
   facts.push_back({"seed", std::to_string(settings.seed)});
-  facts.push_back({"policy.checkpoint_staging", settings.policy.checkpoint_staging ? "on" : "off"});
+  facts.push_back({"checkpoint_staging", settings.checkpoint_staging ? "on" : "off"});
   facts.push_back({"streams", name_in(runtime::streams_names, settings.streams)});
   facts.push_back({"transport", name_in(comm::transport_names, settings.transport)});
   facts.push_back({"single_communicators", settings.single_communicators ? "on" : "off"});

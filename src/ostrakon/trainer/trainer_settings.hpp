@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/comm/transport.hpp>
+#include <ostrakon/config/settings.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
@@ -15,23 +16,16 @@
 
 namespace ostrakon::train {
 
-/// How a step is handled whose loss or gradient is not finite, or an outlier.
-struct StabilitySettings {
-  bool skip_non_finite = false;       ///< skip the update instead of stopping
-  double outlier_threshold = 0.0;     ///< standard deviations above the mean from which a step is
-                                      ///< skipped; 0: none is
-  std::int64_t outlier_window = 128;  ///< number of steps, see optim::OutlierSettings
-};
+using config::StabilitySettings;
 
-/// How a model is trained, for any model and any source of settings.
+/// How a user wants a model to be trained: any model, with any source of settings.
 struct TrainerSettings {
-  /// Sharding, recomputation, offload, ... The Trainer sets shard_group, ranks_per_node, leaves,
-  /// context_ranks, tensor_ranks, stages, moments.count and early_updates, and refuses any value
-  /// but their default.
-  plan::Policy policy;
+  plan::PolicyChoices policy;  ///< sharding, recomputation, offload, ...
   /// Whether updates on the host may begin before the gradients of all units are known, where
-  /// plan::may_update_early allows it.
+  /// config::policy_of allows it.
   bool early_updates = true;
+  bool checkpoint_staging = false;  ///< as plan::Policy::checkpoint_staging
+  std::int64_t sum_grain = 0;       ///< as plan::Policy::sum_grain, in micro-batches
   optim::OptimizerSettings optimizer;
   optim::LearningRateSchedule schedule;
   StabilitySettings stability;
@@ -39,10 +33,6 @@ struct TrainerSettings {
   std::int64_t steps = 1000;            ///< length of the learning rate schedule
   std::int64_t global_batch_size = 8;   ///< samples in a step
   std::int64_t micro_batch_size = 1;    ///< samples in a leaf
-  model::LossTerms loss;                ///< set by the Trainer: Model::loss_terms()
-  int context_ranks = 1;                ///< set by the Trainer: Model::context_ranks()
-  int pieces = 1;                       ///< set by the Trainer: Model::pieces()
-  int tensor_ranks = 1;                 ///< set by the Trainer: Model::tensor_ranks()
   std::uint64_t seed = 1;               ///< seed of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   /// The mode for subnormal numbers in all of the Trainer's computations, on each of its threads;
@@ -56,6 +46,20 @@ struct TrainerSettings {
   double collective_timeout = 600.0;  ///< timeout of NCCL in seconds
   bool single_communicators = false;  ///< NCCL: one communicator for each group, not for each
                                       ///< stream
+};
+
+/// A Trainer's settings with what its model says.
+struct StepSettings : TrainerSettings {
+  StepSettings() = default;
+  StepSettings(const TrainerSettings& chosen, const model::Model& model)
+      : TrainerSettings(chosen),
+        loss(model.loss_terms()),
+        context_ranks(model.context_ranks()),
+        pieces(model.pieces()),
+        tensor_ranks(model.tensor_ranks()) {}
+
+  model::LossTerms loss;
+  int context_ranks = 1, pieces = 1, tensor_ranks = 1;  ///< as Model has them
 
   std::int64_t leaves() const { return global_batch_size / micro_batch_size * context_ranks; }
   /// leaf_terms() and step_terms() count terms of the loss, whose mean is over the terms of a step.
@@ -63,9 +67,11 @@ struct TrainerSettings {
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };
 
-/// Throws Error, with the field, its value and what was expected, where a value is invalid (keys of
-/// decks have the same ranges), or where a value is set that the Trainer sets. Does not check
-/// values that depend on the model or the ranks.
+/// Returns a deck with the same settings.
+config::Settings as_deck(const TrainerSettings& settings);
+
+/// Throws Error, with the field, its value and what was expected, where a value is invalid: keys of
+/// decks have the same ranges. Does not check values that depend on the model or the ranks.
 void check(const TrainerSettings& settings);
 
 /// Throws CollectiveError, on all ranks, unless the losses of the first `samples` samples of a

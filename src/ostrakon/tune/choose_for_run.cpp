@@ -58,7 +58,6 @@ config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
           key->set(settings, change.substr(equals + 1));
     }
     settings.choose.clear();
-    config::complete(settings);
   });
   return settings;
 }

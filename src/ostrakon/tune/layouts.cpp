@@ -14,8 +14,8 @@
 #include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/pipeline/deferral.hpp>
 #include <ostrakon/plan/pipeline/stages.hpp>
-#include <ostrakon/run/resolve_for_ranks.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <ostrakon/tune/partial_sums.hpp>
 #include <ostrakon/tune/step_bound.hpp>
 #include <utility>
@@ -105,7 +105,7 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   placed.settings = settings(point);
   try {
     config::check_consistency(placed.settings, "deck");
-    train::resolve_for_ranks(placed.settings, on_.ranks, on_.ranks_per_node);
+    placed.policy = train::resolve(placed.settings, on_.ranks, on_.ranks_per_node);
     placed.model = &model(placed.settings, placed.settings.model.layers);
   } catch (const Error&) {
     if (!error_) error_ = std::current_exception();
@@ -114,7 +114,7 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
   const std::int64_t ranks_of_stage = on_.ranks / placed.settings.pipeline;
   const config::Settings& settings = placed.settings;
   placed.whole = {settings.model.layers, settings.leaves() * settings.tensor / ranks_of_stage,
-                  static_cast<int>(settings.pipeline), placed.policy().chunk_units};
+                  static_cast<int>(settings.pipeline), placed.policy.chunk_units};
   return placed;
 }
 
@@ -122,7 +122,7 @@ std::optional<Cost> LayoutCandidates::bound(const Point& point) {
   const std::optional<Placed> placed = place(point);
   if (!placed) return std::nullopt;
   try {
-    const RunState state = find_state(*placed->model, placed->policy(), on_.ranks);
+    const RunState state = find_state(*placed->model, placed->policy, on_.ranks);
     if (needs_bits_ && !state.bits_of_one_rank) {
       ++with_other_bits_;
       return std::nullopt;
@@ -136,7 +136,7 @@ std::optional<Cost> LayoutCandidates::bound(const Point& point) {
 
 double LayoutCandidates::kernel_seconds(const Placed& placed) {
   const plan::ModelDescription* model = placed.model;
-  const plan::Policy& policy = placed.policy();
+  const plan::Policy& policy = placed.policy;
   const KernelKey key{model,
                       placed.whole.micro_batches,
                       policy.stages,
@@ -161,7 +161,7 @@ double LayoutCandidates::kernel_seconds(const Placed& placed) {
 }
 
 const plan::ShorterSteps& LayoutCandidates::shorter_steps(const Placed& placed) {
-  const plan::Policy& policy = placed.policy();
+  const plan::Policy& policy = placed.policy;
   const ShorterKey key{placed.model, placed.whole.micro_batches, policy.stages, policy.chunks,
                        policy.chunk_units};
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -191,7 +191,7 @@ bool LayoutCandidates::shows_bits(const Placed& placed, const plan::StepLength& 
 
 std::vector<plan::StepPlan> LayoutCandidates::plan_shorter(const Placed& placed,
                                                            const plan::StepLength& length) {
-  plan::Policy policy = placed.policy();
+  plan::Policy policy = placed.policy;
   const int ranks_of_stage = on_.ranks / policy.stages;
   // The whole step accumulates in this way, too.
   policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks_of_stage, policy));
@@ -230,11 +230,11 @@ Memory LayoutCandidates::needed(const Memory& arenas) const {
 
 std::string LayoutCandidates::layout_name(const Placed& placed) const {
   config::Settings settings = placed.settings;
-  plan::Policy& policy = settings.parallel;
+  const plan::Policy& policy = placed.policy;
   const int ranks = on_.ranks / policy.stages;
   const int node = plan::make_grid(*placed.model, ranks, policy).node;
-  policy.hierarchical = {};
-  policy.accumulation = plan::accumulation_of(policy, plan::one_level(ranks, policy));
+  settings.parallel.hierarchical = {};
+  settings.parallel.accumulation = plan::accumulation_of(policy, plan::one_level(ranks, policy));
   settings.shard_group = policy.shard_group;
   std::string name = text(node);
   for (const config::Varied* key : varied_keys()) name += " " + key->get(settings);
@@ -251,12 +251,13 @@ Cost LayoutCandidates::estimate_placed(const Placed& placed) {
 
 std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
     const Placed& placed) {
-  const plan::Policy& policy = placed.policy();
+  const plan::Policy& policy = placed.policy;
   if (policy.schedule != plan::ScheduleKind::zero_bubble ||
       policy.zero_bubble_memory != plan::ZeroBubbleMemory::as_1f1b)
     return std::nullopt;
   Placed other = placed;
-  other.settings.parallel.schedule = plan::ScheduleKind::one_forward_one_backward;
+  other.policy.schedule = other.settings.parallel.schedule =
+      plan::ScheduleKind::one_forward_one_backward;
   other.model = &model(other.settings, other.settings.model.layers);
   return other;
 }
@@ -375,7 +376,7 @@ std::optional<Cost> LayoutCandidates::estimate(const Point& point) {
     Cost cost = estimate_placed(*placed);
     if (const std::optional<Placed> other = with_nothing_deferred(*placed)) {
       const plan::ModelDescription& model = *placed->model;
-      const plan::Policy& policy = placed->policy();
+      const plan::Policy& policy = placed->policy;
       const double part = plan::part_deferred(
           plan::make_stages(model, plan::make_chunks(model, policy), policy.stages),
           static_cast<int>(placed->whole.micro_batches));
@@ -406,7 +407,7 @@ std::optional<double> LayoutCandidates::seconds(const Point& point) {
   if (!planned_placed_) return std::nullopt;
   const Placed& placed = *planned_placed_;
   try {
-    planned_ = std::make_unique<RunPlans>(*placed.model, placed.policy(), on_.ranks, threads_);
+    planned_ = std::make_unique<RunPlans>(*placed.model, placed.policy, on_.ranks, threads_);
     const bool bits = bits_[point] = have_the_bits_of_one_rank(planned_->training());
     if (needs_bits_ && !bits) {
       ++with_other_bits_;

@@ -71,13 +71,12 @@ class LayoutCandidates : public Candidates {
   std::exception_ptr error() const { return error_; }
 
  private:
-  /// Settings as they are on these ranks, and what follows from them.
+  /// Settings, and what follows from them on these ranks.
   struct Placed {
     config::Settings settings;
+    plan::Policy policy;
     const plan::ModelDescription* model = nullptr;
     plan::StepLength whole;
-
-    const plan::Policy& policy() const { return settings.parallel; }
   };
 
   std::optional<Placed> place(const Point& point);

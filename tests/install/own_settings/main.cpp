@@ -14,8 +14,8 @@ struct Samples final : os::SampleSource {
   os::Facts identity() const override { return {os::Fact{"checksum", "9f0c"}}; }
 };
 
-os::Policy policy() {
-  os::Policy policy;
+os::PolicyChoices policy() {
+  os::PolicyChoices policy;
   policy.sharding = os::Sharding::full;
   policy.shard_optimizer_over = os::OptimizerGroup::world;
   policy.accumulation = os::Accumulation::shard_each;
@@ -35,8 +35,6 @@ os::Policy policy() {
   policy.moments.dtype = os::DType::bf16;
   policy.offload = os::Offload::optimizer;
   policy.offload_activations = true;
-  policy.checkpoint_staging = true;
-  policy.sum_grain = 2;
   return policy;
 }
 
@@ -66,6 +64,8 @@ os::TrainerSettings trainer_settings() {
   settings.seed = 2;
   settings.policy = policy();
   settings.early_updates = false;
+  settings.checkpoint_staging = true;
+  settings.sum_grain = 2;
   settings.optimizer = optimizer();
   settings.schedule = os::LearningRateSchedule{os::Tail::warmup_stable_decay, 2, 0.1, 2};
   os::StabilitySettings stability;

@@ -154,7 +154,6 @@ struct Checkpointing {
 
 /// The optimizer state of each trained parameter.
 struct Moments {
-  int count = 2;  ///< 0 to 2
   DType dtype = DType::fp32;
 };
 
@@ -178,20 +177,6 @@ constexpr const char* name(Offload offload) { return name_in(offload_names, offl
 /// updates.
 constexpr bool offloads(Offload offload, Offload part) {
   return offload == part || offload == Offload::all;
-}
-
-/// Features of a step that depend on the gradient of the whole model.
-struct GradientUses {
-  bool clips = false;        ///< clips by the gradient's norm
-  bool scales_loss = false;  ///< scales the loss, and skips the step if the gradient is not finite
-  bool may_skip = false;     ///< skips the step if the gradient is not finite or an outlier
-};
-
-/// Whether the update of a unit may begin before the gradients of all units are known: it does if
-/// the host updates, overlapped with backward, and nothing depends on the whole gradient.
-constexpr bool may_update_early(Offload offload, const GradientUses& uses) {
-  return offloads(offload, Offload::optimizer) && !uses.clips && !uses.scales_loss &&
-         !uses.may_skip;
 }
 
 /// When units are updated on the device. It changes no bit of the result.
@@ -239,14 +224,10 @@ constexpr const char* name(ZeroBubbleMemory memory) {
   return name_in(zero_bubble_memory_names, memory);
 }
 
-struct Policy {
+/// How ranks share the work, as a user chooses it: in a deck or in TrainerSettings.
+struct PolicyChoices {
   Sharding sharding = Sharding::full;
-  int shard_group = 0;  ///< number of neighbours that share one copy; 0: all ranks. Divides the
-                        ///< ranks
   RankOrder rank_order = RankOrder::tensor_in_node;
-  int tensor_ranks = 1;  ///< number of neighbours that divide each unit's parameters. Divides
-                         ///< shard_group
-  int stages = 1;        ///< stages of the pipeline, each of as many ranks
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   ZeroBubbleMemory zero_bubble_memory = ZeroBubbleMemory::as_1f1b;
   int chunks = 1;                ///< per stage, interleaved
@@ -261,9 +242,6 @@ struct Policy {
   Prefetch backward_prefetch;
   GatherLimit in_flight_gathers;
   int in_flight_reductions = 1;  ///< units whose gradients are reduced while the next compute
-  /// The number of ranks per node, neighbours, if all nodes have equally many; 0: one node, or they
-  /// don't.
-  int ranks_per_node = 0;
   NodeWindows node_windows = NodeWindows::automatic;
   Hierarchical hierarchical;
   std::vector<UnitRule> units;
@@ -274,11 +252,28 @@ struct Policy {
   /// Whether activations wait in host memory for backward, except those of the last units, whose
   /// backward follows at once.
   bool offload_activations = false;
+  /// Optimistic: not if anything is in host memory (offload).
+  Updates updates = Updates::after_clip;
+};
+
+/// What plans are made by: choices, and what follows for a model and its ranks from these and all
+/// other settings. config::policy_of and train::resolve make it; it is not changed from then on.
+struct Policy : PolicyChoices {
+  Policy() = default;
+  explicit Policy(const PolicyChoices& choices) : PolicyChoices(choices) {}
+
+  int shard_group = 0;   ///< number of neighbours that share one copy; 0: all ranks. Divides the
+                         ///< ranks
+  int tensor_ranks = 1;  ///< number of neighbours that divide each unit's parameters. Divides
+                         ///< shard_group
+  int stages = 1;        ///< stages of the pipeline, each of as many ranks
+  /// The number of ranks per node, neighbours, if all nodes have equally many; 0: one node, or they
+  /// don't.
+  int ranks_per_node = 0;
+  int moment_count = 2;  ///< moments of each trained parameter, 0 to 2
   /// Whether the host may begin to update a unit as soon as its gradient is summed, overlapped with
   /// the backward of the units before it. No gradient can be clipped then, nor a step skipped.
   bool early_updates = false;
-  Updates updates =
-      Updates::after_clip;  ///< optimistic: not if anything is in host memory (offload)
   /// Whether host memory has a staging copy of all that a rank saves, from which a checkpoint is
   /// written while training continues.
   bool checkpoint_staging = false;

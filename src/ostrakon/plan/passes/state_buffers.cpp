@@ -26,7 +26,7 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
   const bool is_run = plan.purpose != Purpose::decode;
   const std::int64_t moment_bytes =
       bytes_of(policy.moments.dtype) * (plan.layouts.masters.element_bytes / bytes_of(DType::fp32));
-  const int moments = is_run ? policy.moments.count : 0;
+  const int moments = is_run ? policy.moment_count : 0;
   for (int u = 0; u < builder.units(); ++u) {
     PlannedUnit& state = builder.state(u);
     const Layouts& layouts = state.layouts;
@@ -56,7 +56,7 @@ void make_state_buffers(Builder& builder, const Policy& policy) {
   builder.note_sums(make_other("sums", builder.model().sums_bytes, Space::device));
   if (policy.checkpoint_staging)
     builder.note_checkpoint(make_other(
-        "checkpoint", checkpoint_bytes(plan, policy.moments.count, moment_bytes), Space::host));
+        "checkpoint", checkpoint_bytes(plan, policy.moment_count, moment_bytes), Space::host));
 }
 
 }  // namespace ostrakon::plan

@@ -14,7 +14,7 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                                 const TrainerSettings& settings,
+                                 const StepSettings& settings,
                                  const EmptyExchanges& empty_exchanges, Diagnosis* diagnosis)
     : context_(context),
       model_(layout.model()),

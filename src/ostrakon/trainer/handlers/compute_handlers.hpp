@@ -20,7 +20,7 @@ class ComputeHandlers {
  public:
   /// All arguments but the settings must outlive it. `diagnosis`: null if no step is diagnosed.
   ComputeHandlers(const StepContext& context, const ShardLayout& layout,
-                  const TrainerSettings& settings, const EmptyExchanges& empty_exchanges,
+                  const StepSettings& settings, const EmptyExchanges& empty_exchanges,
                   Diagnosis* diagnosis);
   /// Sets the handlers. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);

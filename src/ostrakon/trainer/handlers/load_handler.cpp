@@ -11,7 +11,7 @@ using plan::Role;
 using runtime::ActionBuffers;
 
 LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
-                         const TrainerSettings& settings, comm::Communicator& world)
+                         const StepSettings& settings, comm::Communicator& world)
     : context_(context),
       world_(world),
       samples_(settings.micro_batch_size),

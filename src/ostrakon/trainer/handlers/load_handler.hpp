@@ -17,7 +17,7 @@ namespace ostrakon::train {
 class LoadHandler {
  public:
   /// All arguments but the settings must outlive it.
-  LoadHandler(StepContext& context, const Programs& programs, const TrainerSettings& settings,
+  LoadHandler(StepContext& context, const Programs& programs, const StepSettings& settings,
               comm::Communicator& world);
   /// Sets the handler of `load`. This object must outlive the executor's runs.
   void install(runtime::Executor& executor);

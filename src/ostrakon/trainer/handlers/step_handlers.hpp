@@ -28,7 +28,7 @@ class StepHandlers {
     const Programs& programs;
     const ShardLayout& layout;
     const plan::ModelDescription& description;
-    const TrainerSettings& settings;
+    const StepSettings& settings;
     const Channels& channels;
     StepGuard& guard;
     comm::Communicator& world;

@@ -91,7 +91,7 @@ class OtherHandlers {
 
 std::optional<Submissions> count_submissions(const runtime::Program& program,
                                              const ShardLayout& layout,
-                                             const TrainerSettings& settings) {
+                                             const StepSettings& settings) {
   const std::vector<plan::UnitDescription>& units = layout.model().description().units;
   if (std::any_of(units.begin(), units.end(),
                   [](const plan::UnitDescription& unit) { return !unit.counts.empty(); }))

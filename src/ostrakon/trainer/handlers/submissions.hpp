@@ -30,6 +30,6 @@ struct Submissions {
 /// sets.
 std::optional<Submissions> count_submissions(const runtime::Program& program,
                                              const ShardLayout& layout,
-                                             const TrainerSettings& settings);
+                                             const StepSettings& settings);
 
 }  // namespace ostrakon::train

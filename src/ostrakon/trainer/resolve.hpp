@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/config/settings.hpp>
+#include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/model/model.hpp>
+#include <ostrakon/plan/ir/policy.hpp>
+#include <ostrakon/simulate/machine_costs.hpp>
+#include <ostrakon/trainer/trainer_settings.hpp>
+
+// From what a user chooses to what plans are made by. A deck's settings and a Trainer's have the
+// same plan::PolicyChoices. config::policy_of adds what follows from the other settings, the
+// functions of this file what follows from the ranks: those of a mesh, of which a step is run, or a
+// number of them, for which it is planned only.
+
+namespace ostrakon::train {
+
+/// Returns the policy of a run, with node_windows as they were chosen.
+plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh);
+
+/// Returns the policy by which a deck's step is planned without its ranks. Throws Error where the
+/// settings do not fit that number of ranks.
+plan::Policy resolve(const config::Settings& settings, int ranks, int ranks_per_node);
+
+/// How ranks run their streams on a machine, as runtime.streams says.
+simulate::Streams streams_of(const config::Settings& settings, const simulate::Machine& machine,
+                             int ranks_per_node);
+
+}  // namespace ostrakon::train

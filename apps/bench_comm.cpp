@@ -6,7 +6,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/trainer/node_windows.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <vector>
 
 #include "bench.hpp"

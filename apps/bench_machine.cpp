@@ -16,7 +16,7 @@
 #include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/trainer/devices.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
-#include <ostrakon/trainer/product_rate.hpp>
+#include <ostrakon/trainer/peak_rate.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <thread>
 

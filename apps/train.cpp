@@ -10,8 +10,8 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/run/run.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/saving/triggers.hpp>
-#include <ostrakon/tune/choose_for_run.hpp>
+#include <ostrakon/saving/signals.hpp>
+#include <ostrakon/tune/choose.hpp>
 #include <string>
 
 #include "command_line.hpp"

@@ -9,7 +9,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
 #include <sstream>
 #include <string>
 #include <vector>

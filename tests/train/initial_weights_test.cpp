@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/run/initial_weights.hpp>
+#include <ostrakon/run/resume_loader.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 #include <sstream>
 

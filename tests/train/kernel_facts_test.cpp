@@ -3,7 +3,7 @@
 
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
-#include <ostrakon/trainer/kernel_facts.hpp>
+#include <ostrakon/trainer/threads.hpp>
 #include <string>
 
 namespace ostrakon::train {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
-#include <ostrakon/trainer/node_windows.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <set>
 #include <tuple>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include <csignal>
 #include <filesystem>
-#include <ostrakon/run/orders.hpp>
+#include <ostrakon/run/stop_requests.hpp>
 
 #include "support/shared_folder.hpp"
 
@@ -25,10 +25,10 @@ TEST(EndOfStep, IsTheLastOneOfTrainingOrAsOrdered) {
                         {3, false, true, true, false},   {9, false, true, true, false},
                         {3, true, true, true, true}};
   for (const Case& one : cases) {
-    Orders orders;
-    orders.stop = one.stop;
-    orders.out_of_time = one.out_of_time;
-    const StepEnd end = end_of_step(one.step, 9, orders);
+    Requests requests;
+    requests.stop = one.stop;
+    requests.out_of_time = one.out_of_time;
+    const StepEnd end = end_of_step(one.step, 9, requests);
     EXPECT_EQ(end.step, one.step);
     EXPECT_EQ(end.is_last, one.is_last);
     EXPECT_EQ(end.stops, one.stops);
@@ -39,22 +39,22 @@ TEST(EndOfStep, EarlyEndsHaveTheirReason) {
   config::TrainingSettings training;
   training.steps = 9;
   training.time_limit_minutes = 2.0;
-  const auto described = [&](std::int64_t step, const Orders& orders) {
-    return describe_early_end(end_of_step(step, training.steps, orders), orders, training);
+  const auto described = [&](std::int64_t step, const Requests& requests) {
+    return describe_early_end(end_of_step(step, training.steps, requests), requests, training);
   };
-  Orders orders;
-  EXPECT_EQ(described(3, orders), "");
-  EXPECT_EQ(described(9, orders), "");
-  orders.out_of_time = true;
-  EXPECT_EQ(described(3, orders),
+  Requests requests;
+  EXPECT_EQ(described(3, requests), "");
+  EXPECT_EQ(described(9, requests), "");
+  requests.out_of_time = true;
+  EXPECT_EQ(described(3, requests),
             "stopped after training.time_limit_minutes = 2, at step 3 of 9\n");
-  orders.stop = true;
-  EXPECT_EQ(described(3, orders),
+  requests.stop = true;
+  EXPECT_EQ(described(3, requests),
             "stopped at step 3 of 9, as requested by a signal; --resume auto resumes it\n");
-  orders.at_wall_time = true;
-  EXPECT_EQ(described(3, orders),
+  requests.at_wall_time = true;
+  EXPECT_EQ(described(3, requests),
             "stopped at step 3 of 9, as runtime.wall_time ends; --resume auto resumes it\n");
-  EXPECT_EQ(described(9, orders), "");
+  EXPECT_EQ(described(9, requests), "");
 }
 
 TEST(SecondsToStop, AreMoreThanAStepAndTheSaves) {
@@ -67,21 +67,21 @@ TEST(StopRequests, TellsAllRanksWhatOneWasAsked) {
   comm::Communicator world = make_world();
   const bool is_last_rank = world.rank() == world.size() - 1;
   StopRequests taker(config::Settings(), world);
-  Orders orders = taker.take(0.0, 0.0, false);
-  EXPECT_FALSE(orders.save || orders.stop || orders.is_writing || orders.out_of_time);
+  Requests requests = taker.take(0.0, 0.0, false);
+  EXPECT_FALSE(requests.save || requests.stop || requests.is_writing || requests.out_of_time);
 
   if (is_last_rank) std::raise(SIGUSR1);
-  orders = taker.take(0.0, 0.0, is_last_rank);
-  EXPECT_TRUE(orders.save);
-  EXPECT_FALSE(orders.stop);
-  EXPECT_TRUE(orders.is_writing);
+  requests = taker.take(0.0, 0.0, is_last_rank);
+  EXPECT_TRUE(requests.save);
+  EXPECT_FALSE(requests.stop);
+  EXPECT_TRUE(requests.is_writing);
 
   if (is_last_rank) std::raise(SIGTERM);
   EXPECT_TRUE(taker.wants_stop(true));
   EXPECT_FALSE(taker.wants_stop(false));  // there is nothing to stop before
-  orders = taker.take(0.0, 0.0, false);
-  EXPECT_TRUE(orders.stop);
-  EXPECT_FALSE(orders.save || orders.at_wall_time || orders.is_writing);
+  requests = taker.take(0.0, 0.0, false);
+  EXPECT_TRUE(requests.stop);
+  EXPECT_FALSE(requests.save || requests.at_wall_time || requests.is_writing);
   EXPECT_FALSE(taker.wants_stop(true));
   EXPECT_FALSE(taker.take(0.0, 0.0, false).stop);
 }
@@ -107,10 +107,10 @@ TEST(StopRequests, StopsBeforeWallTimeByTheClockOfRank0) {
   StopRequests taker(settings, world);
   EXPECT_FALSE(taker.take(0.0, 10.0, false).stop);
   EXPECT_FALSE(taker.take(0.0, world.rank() == 0 ? 10.0 : 2000.0, false).stop);
-  const Orders orders = taker.take(0.0, world.rank() == 0 ? 2000.0 : 10.0, false);
-  EXPECT_TRUE(orders.stop);
-  EXPECT_TRUE(orders.at_wall_time);
-  EXPECT_FALSE(orders.out_of_time);
+  const Requests requests = taker.take(0.0, world.rank() == 0 ? 2000.0 : 10.0, false);
+  EXPECT_TRUE(requests.stop);
+  EXPECT_TRUE(requests.at_wall_time);
+  EXPECT_FALSE(requests.out_of_time);
 }
 
 TEST(StopRequests, EndsTrainingAfterTheTimeLimit) {
@@ -120,9 +120,9 @@ TEST(StopRequests, EndsTrainingAfterTheTimeLimit) {
   StopRequests taker(settings, world);
   EXPECT_FALSE(taker.take(119.9, 0.0, false).out_of_time);
   EXPECT_FALSE(taker.take(world.rank() == 0 ? 119.9 : 121.0, 0.0, false).out_of_time);
-  const Orders orders = taker.take(120.0, 0.0, false);
-  EXPECT_TRUE(orders.out_of_time);
-  EXPECT_FALSE(orders.stop);
+  const Requests requests = taker.take(120.0, 0.0, false);
+  EXPECT_TRUE(requests.out_of_time);
+  EXPECT_FALSE(requests.stop);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::error_of;
 using testing::SharedFolder;
-using train::Orders;
+using train::Requests;
 using train::StepEnd;
 
 /// A run whose checkpoints go to a folder of the test, with steps that are only counted.
@@ -40,8 +40,8 @@ class SavePolicyTest : public ::testing::Test {
   }
   bool is_root() { return run_->mesh.world().rank() == 0; }
 
-  void end_step(const StepEnd& end, const Orders& orders = {}) {
-    policy_->after_step(end, orders, [&](bool overlapped) {
+  void end_step(const StepEnd& end, const Requests& requests = {}) {
+    policy_->after_step(end, requests, [&](bool overlapped) {
       begun_.push_back(end.step);
       overlapped_.push_back(overlapped);
       checkpoint::Progress progress = run_->trainer.progress();
@@ -81,7 +81,7 @@ TEST_F(SavePolicyTest, SavesEveryNthStepAndTheLast) {
 
 TEST_F(SavePolicyTest, SavesWhereItIsAskedTo) {
   make(0);
-  Orders save, stop;
+  Requests save, stop;
   save.save = true;
   stop.stop = true;
   end_step({1, false, false});
@@ -112,9 +112,9 @@ TEST_F(SavePolicyTest, SavesDuringTheNextStepsWhereThereIsAStagingCopy) {
   while (goes_on) {
     double is_busy = saver_->is_busy() ? 1.0 : 0.0;
     run_->mesh.world().maximum(&is_busy, 1);
-    Orders orders;
-    orders.is_writing = is_busy > 0.0;
-    end_step({3, false, false}, orders);
+    Requests requests;
+    requests.is_writing = is_busy > 0.0;
+    end_step({3, false, false}, requests);
     double waits = saver_->is_saving() && clock.seconds() < 60.0 ? 1.0 : 0.0;
     run_->mesh.world().maximum(&waits, 1);
     goes_on = waits > 0.0;
@@ -147,7 +147,7 @@ TEST_F(SavePolicyTest, ARunOutlivesASaveThatFails) {
 
 TEST_F(SavePolicyTest, ARunThatStopsNeedsItsCheckpoint) {
   make(0);
-  Orders stop;
+  Requests stop;
   stop.stop = true;
   fails_ = true;
   const std::string error = error_of([&] { end_step({5, true, true}, stop); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/run/trace_file.hpp>
+#include <ostrakon/run/trace_recorder.hpp>
 
 #include "../support/no_files.hpp"
 #include "../support/scratch_folder.hpp"

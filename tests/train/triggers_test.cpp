@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <future>
 #include <ostrakon/saving/background.hpp>
-#include <ostrakon/saving/triggers.hpp>
+#include <ostrakon/saving/signals.hpp>
 #include <thread>
 
 #include "support/scratch_folder.hpp"
@@ -27,43 +27,43 @@ double since_start_of_test() {
   return std::chrono::duration<double>(Clock::now() - start_of_test).count();
 }
 
-void expect(Triggers& triggers, bool save, bool stop) {
-  const Triggers::Requests requests = triggers.take();
+void expect(SignalRequests& requested, bool save, bool stop) {
+  const SignalRequests::Found requests = requested.take();
   EXPECT_EQ(requests.save, save);
   EXPECT_EQ(requests.stop, stop);
 }
 
-TEST(Triggers, NoteEachSignalOnce) {
+TEST(SignalRequests, NoteEachSignalOnce) {
   note_signals();
-  Triggers triggers("");
-  expect(triggers, false, false);
+  SignalRequests requested("");
+  expect(requested, false, false);
   for (const int signal : {SIGTERM, SIGUSR2}) {
     std::raise(signal);
-    expect(triggers, false, true);
-    expect(triggers, false, false);
+    expect(requested, false, true);
+    expect(requested, false, false);
   }
   std::raise(SIGUSR1);
-  expect(triggers, true, false);
-  expect(triggers, false, false);
+  expect(requested, true, false);
+  expect(requested, false, false);
   std::raise(SIGUSR1);
   std::raise(SIGTERM);
   std::raise(SIGUSR1);
-  expect(triggers, true, true);
-  expect(triggers, false, false);
+  expect(requested, true, true);
+  expect(requested, false, false);
 }
 
 /// The signal comes as a batch system sends it: to the process, in which a thread writes.
-TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
+TEST(SignalRequests, NoteSignalsOfTheProcessWhileAThreadWorks) {
   note_signals();
-  Triggers triggers("");
+  SignalRequests requested("");
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
   Background background;  // ends before what its job waits for
   background.start([ended] { ended.wait(); });
   kill(getpid(), SIGUSR2);
-  Triggers::Requests requests;
+  SignalRequests::Found requests;
   for (int i = 0; i < 60000 && !requests.stop; ++i) {
-    requests = triggers.take();
+    requests = requested.take();
     if (!requests.stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_TRUE(requests.stop);
@@ -71,74 +71,74 @@ TEST(Triggers, NoteSignalsOfTheProcessWhileAThreadWorks) {
 }
 
 /// Products of oneDNN 2 don't tolerate a handler on their stack.
-TEST(Triggers, SignalsWaitUntilTheyAreLookedFor) {
+TEST(SignalRequests, SignalsWaitUntilTheyAreLookedFor) {
   note_signals();
-  Triggers triggers("");
+  SignalRequests requested("");
   std::raise(SIGUSR1);
   sigset_t waiting;
   sigpending(&waiting);
   EXPECT_EQ(sigismember(&waiting, SIGUSR1), 1);
-  expect(triggers, true, false);
+  expect(requested, true, false);
 }
 
-TEST(Triggers, HearWhatWasAskedBeforeThem) {
+TEST(SignalRequests, HearWhatWasAskedBeforeThem) {
   note_signals();
-  EXPECT_FALSE(Triggers::wants_stop());
+  EXPECT_FALSE(SignalRequests::wants_stop());
   std::raise(SIGTERM);
   std::raise(SIGUSR1);
-  EXPECT_TRUE(Triggers::wants_stop());
-  Triggers triggers("");
-  EXPECT_TRUE(Triggers::wants_stop());  // to look is not to take
-  expect(triggers, true, true);
-  EXPECT_FALSE(Triggers::wants_stop());
-  expect(triggers, false, false);
+  EXPECT_TRUE(SignalRequests::wants_stop());
+  SignalRequests requested("");
+  EXPECT_TRUE(SignalRequests::wants_stop());  // to look is not to take
+  expect(requested, true, true);
+  EXPECT_FALSE(SignalRequests::wants_stop());
+  expect(requested, false, false);
 }
 
-TEST(Triggers, RemoveTheFileThatAsks) {
+TEST(SignalRequests, RemoveTheFileThatAsks) {
   const ScratchFolder folder;
   const std::string file = folder.file("checkpoint_now");
-  Triggers triggers(file);
-  expect(triggers, false, false);
+  SignalRequests requested(file);
+  expect(requested, false, false);
   for (const char* bytes : {"", "please\n"}) {
     write_bytes(file, bytes);
-    expect(triggers, true, false);
+    expect(requested, true, false);
     EXPECT_FALSE(fs::exists(file));
-    expect(triggers, false, false);
+    expect(requested, false, false);
   }
   // One that was there before it began is asked for too.
   write_bytes(file, "");
-  Triggers later(file);
+  SignalRequests later(file);
   expect(later, true, false);
 }
 
-TEST(Triggers, AFileThatCannotBeRemovedAsksOnce) {
+TEST(SignalRequests, AFileThatCannotBeRemovedAsksOnce) {
   note_signals();
   const ScratchFolder folder;
   const std::string file = folder.file("checkpoint_now");
   fs::create_directories(file + "/not-empty");
-  Triggers triggers(file);
-  expect(triggers, true, false);
-  for (int i = 0; i < 3; ++i) expect(triggers, false, false);
+  SignalRequests requested(file);
+  expect(requested, true, false);
+  for (int i = 0; i < 3; ++i) expect(requested, false, false);
   EXPECT_TRUE(fs::exists(file));
   // Signals are heard all the same, and so is the next file.
   std::raise(SIGUSR1);
-  expect(triggers, true, false);
+  expect(requested, true, false);
   fs::remove_all(file);
-  expect(triggers, false, false);
+  expect(requested, false, false);
   write_bytes(file, "");
-  expect(triggers, true, false);
+  expect(requested, true, false);
   EXPECT_FALSE(fs::exists(file));
 }
 
-TEST(Triggers, AFolderThatIsNotThereAsksForNothing) {
+TEST(SignalRequests, AFolderThatIsNotThereAsksForNothing) {
   const ScratchFolder folder;
-  Triggers triggers(folder.file("nowhere/checkpoint_now"));
-  expect(triggers, false, false);
+  SignalRequests requested(folder.file("nowhere/checkpoint_now"));
+  expect(requested, false, false);
 }
 
-TEST(Triggers, LeaveSignalsAsTheyAreWhenTheyEnd) {
+TEST(SignalRequests, LeaveSignalsAsTheyAreWhenTheyEnd) {
   note_signals();
-  { const Triggers triggers(""); }
+  { const SignalRequests requested(""); }
   for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
     sigaction(signal, nullptr, &now);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <ostrakon/run/validation.hpp>
+#include <ostrakon/run/run_data.hpp>
 
 #include "small_runs.hpp"
 #include "support/scratch_folder.hpp"

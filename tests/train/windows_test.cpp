@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/trainer/node_windows.hpp>
+#include <ostrakon/trainer/resolve.hpp>
 #include <string>
 #include <utility>
 #include <vector>

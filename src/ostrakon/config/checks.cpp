@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/config/checks.hpp>
+#include <ostrakon/config/deck.hpp>
 
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/numbers.hpp>
-#include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>

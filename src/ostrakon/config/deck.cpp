@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/input.hpp>
-#include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>

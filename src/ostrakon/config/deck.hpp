@@ -96,4 +96,13 @@ void require_same_model(const Settings& settings, const std::string& deck, const
 /// `ranks_per_node`: 0: as the settings say.
 void check_ranks(const Settings& settings, int ranks, int ranks_per_node = 0);
 
+/// Throws Error, beginning with `name`, for settings that are each valid but contradict each other.
+void check_consistency(const Settings& settings, const std::string& name);
+
+/// Throws Error, beginning with `name`, for settings that lack the data to train and validate on.
+void check_data(const Settings& settings, const std::string& name);
+
+/// Returns all parameters of the model, in its order. Throws Error for contradicting settings.
+std::vector<model::Parameter> parameters_of(const Settings& settings);
+
 }  // namespace ostrakon::config

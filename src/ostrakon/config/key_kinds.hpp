@@ -9,7 +9,6 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
-#include <ostrakon/config/unnamed_value.hpp>
 #include <ostrakon/config/value.hpp>
 #include <stdexcept>
 #include <string>

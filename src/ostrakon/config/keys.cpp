@@ -2,7 +2,6 @@
 #include <ostrakon/config/keys.hpp>
 
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/config/key_sections.hpp>
 #include <ostrakon/config/nearest.hpp>
 
 namespace ostrakon::config {

@@ -48,4 +48,21 @@ std::string suggest_key(const std::string& section, const std::string& name);
 /// Suggests a section for a name that should be one.
 std::string suggest_section(const std::string& name);
 
+// keys_training.cpp: the model, its data, and how it is trained
+Section model_section();
+Section data_section();
+Section training_section();
+Section optimizer_section();
+Section schedule_section();
+
+// keys_parallel.cpp: how ranks share the work, and how memory is saved
+Section parallel_section();
+Section precision_section();
+Section memory_section();
+
+// keys_run.cpp: the files that a run writes, and the machine
+Section checkpoint_section();
+Section output_section();
+Section runtime_section();
+
 }  // namespace ostrakon::config

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/config/key_kinds.hpp>
-#include <ostrakon/config/key_sections.hpp>
+#include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/rule_text.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/config/key_kinds.hpp>
-#include <ostrakon/config/key_sections.hpp>
+#include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/wall_time.hpp>
 
 namespace ostrakon::config {

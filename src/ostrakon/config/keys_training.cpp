@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <ostrakon/config/key_kinds.hpp>
-#include <ostrakon/config/key_sections.hpp>
+#include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/rule_text.hpp>
 
 namespace ostrakon::config {

@@ -7,7 +7,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/rule_text.hpp>
-#include <ostrakon/config/unnamed_value.hpp>
+#include <ostrakon/config/value.hpp>
 #include <stdexcept>
 
 namespace ostrakon::config {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>

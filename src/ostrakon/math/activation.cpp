@@ -7,7 +7,6 @@
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
-
 namespace {
 
 // gelu(x) = x/2 (1 + tanh(u)) = x fast_sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).

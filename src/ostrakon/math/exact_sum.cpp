@@ -7,7 +7,6 @@
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {
-
 namespace {
 
 constexpr int digit_bits = 32;

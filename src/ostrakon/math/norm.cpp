@@ -10,7 +10,6 @@
 #include <type_traits>
 
 namespace ostrakon::math {
-
 namespace {
 
 /// Checks `mean` and `rstd` of rows; RMS norm needs no mean.

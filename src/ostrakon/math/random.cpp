@@ -7,7 +7,6 @@
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
-
 namespace {
 
 /// Returns the upper 53 of 64 bits as a number in [0, 1), a multiple of 2^-53.

@@ -5,17 +5,18 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <iterator>
+#include <new>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/device/api.hpp>
-#include <set>
-#include <vector>
-#if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
-#endif
+#include <set>
+#include <string>
+#include <vector>
 
 namespace ostrakon::mesh {
 namespace {
@@ -258,6 +259,23 @@ std::string Mesh::table() {
     rows.push_back({compact(placement.ranks), placement.host, std::to_string(placement.node),
                     compact(placement.cores), compact(placement.devices)});
   return align(rows);
+}
+
+void run_collectively_by_name(comm::Communicator& world, const std::function<void()>& work) {
+  const auto by_name = [&](const std::string& what) {
+    return Error(text("rank ", world.rank(), " on ", host_name(), ": ", what));
+  };
+  world.run_collectively([&] {
+    try {
+      work();
+    } catch (const DamagedError&) {
+      throw;
+    } catch (const std::bad_alloc&) {
+      throw by_name("out of memory");
+    } catch (const std::exception& error) {
+      throw by_name(error.what());
+    }
+  });
 }
 
 }  // namespace ostrakon::mesh

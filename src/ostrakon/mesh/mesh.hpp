@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <ostrakon/comm/communicator.hpp>
 #include <string>
 #include <vector>
@@ -72,5 +73,10 @@ class Mesh {
   int node_index_ = 0;
   int cores_ = 0;
 };
+
+/// As Communicator::run_collectively, for work on files that hosts may see differently: the message
+/// begins with the rank that failed and its host, "rank 1 on node07: ". A DamagedError gets no such
+/// prefix, as it is about the file, whichever rank reads it.
+void run_collectively_by_name(comm::Communicator& world, const std::function<void()>& work);
 
 }  // namespace ostrakon::mesh

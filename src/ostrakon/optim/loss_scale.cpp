@@ -6,7 +6,6 @@
 #include <ostrakon/base/error.hpp>
 
 namespace ostrakon::optim {
-
 namespace {
 
 void require_power_of_two(const char* name, double value) {

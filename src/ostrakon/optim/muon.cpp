@@ -10,7 +10,6 @@
 #include <ostrakon/optim/update_loop.hpp>
 
 namespace ostrakon::optim {
-
 namespace {
 
 using math::Transpose;

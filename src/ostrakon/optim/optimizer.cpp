@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 namespace ostrakon::optim {
-
 namespace {
 
 /// Calls run(kernel's name, rule) with the rule as a type.

@@ -7,7 +7,6 @@
 #include <ostrakon/base/error.hpp>
 
 namespace ostrakon::optim {
-
 namespace {
 
 using Statistics = OutlierFilter::Statistics;

@@ -5,6 +5,7 @@
 
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <string>
 
 namespace ostrakon::train {
 
@@ -18,5 +19,10 @@ struct Ranks {
 /// CollectiveError where ranks have different settings, or settings do not fit the number of ranks;
 /// unless `dry_run`, also where a step is too large to be planned, or its parameters for the host.
 Ranks make_ranks(const config::Settings& settings, MPI_Comm parent, bool dry_run);
+
+/// If environment variables show that several processes were started, but MPI knows only this one:
+/// returns what that means and how to start ranks. Each process is a run of 1 rank then, which is
+/// seldom intended. Returns "" otherwise.
+std::string why_alone();
 
 }  // namespace ostrakon::train

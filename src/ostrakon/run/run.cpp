@@ -9,18 +9,16 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/data/tokenizer.hpp>
-#include <ostrakon/run/about_path.hpp>
 #include <ostrakon/run/console.hpp>
-#include <ostrakon/run/initial_weights.hpp>
-#include <ostrakon/run/orders.hpp>
 #include <ostrakon/run/ranks.hpp>
 #include <ostrakon/run/resume_loader.hpp>
 #include <ostrakon/run/run_data.hpp>
 #include <ostrakon/run/run_description.hpp>
 #include <ostrakon/run/run_folder.hpp>
-#include <ostrakon/run/run_summary.hpp>
 #include <ostrakon/run/save_policy.hpp>
 #include <ostrakon/run/step_recorder.hpp>
+#include <ostrakon/run/stop_requests.hpp>
+#include <ostrakon/run/usage_summary.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 #include <ostrakon/saving/saver.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
@@ -43,7 +41,7 @@ class Run {
         saver_(settings_, ranks_.mesh, trainer_),
         saves_(saver_, console_, timers_, settings_.checkpoint.every, world().size()),
         resume_(settings_, options_, ranks_.mesh, saver_.folder(), console_),
-        orders_(settings_, world()),
+        stop_requests_(settings_, world()),
         recorder_(settings_, trainer_, world(), folder_, console_) {
     saver_.guard([this] { folder_.check_before_save(); });
   }
@@ -125,7 +123,7 @@ class Run {
 
   /// Whether a stop is requested before anything is computed: then there is nothing to save.
   bool stops_before_first_step() {
-    const bool stops = orders_.wants_stop(steps_done_ < settings_.training.steps);
+    const bool stops = stop_requests_.wants_stop(steps_done_ < settings_.training.steps);
     if (stops)
       console_.say(
           "stopped before the first step, as requested by a signal: there is nothing to save\n");
@@ -197,14 +195,15 @@ class Run {
       const Stopwatch clock;
       take_step(clock);
       const double to_stop = seconds_to_stop(longest_step, saves_.seconds_to_save());
-      const Orders orders = orders_.take(since_start.seconds(), to_stop, saver_.is_busy());
-      end = end_of_step(steps_done_, training.steps, orders);
+      const Requests requests =
+          stop_requests_.take(since_start.seconds(), to_stop, saver_.is_busy());
+      end = end_of_step(steps_done_, training.steps, requests);
       if (data_.validation.is_due(end)) validate();
-      saves_.after_step(end, orders, [this](bool overlapped) { begin_save(overlapped); });
+      saves_.after_step(end, requests, [this](bool overlapped) { begin_save(overlapped); });
       longest_step = std::max(longest_step, clock.seconds());
       if (!end.is_last) continue;
       console_.end_line();
-      console_.say(describe_early_end(end, orders, training));
+      console_.say(describe_early_end(end, requests, training));
     }
     saves_.finish();
     close_output();
@@ -299,7 +298,7 @@ class Run {
   Saver saver_;
   SavePolicy saves_;
   ResumeLoader resume_;
-  StopRequests orders_;
+  StopRequests stop_requests_;
   StepRecorder recorder_;
   std::int64_t steps_done_ = 0;
   std::string tokenizer_;           // tokenizer of the parameters

@@ -20,9 +20,8 @@
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
-#include <ostrakon/run/lone_process.hpp>
+#include <ostrakon/run/ranks.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/trainer/kernel_facts.hpp>
 #include <ostrakon/trainer/threads.hpp>
 
 namespace ostrakon::train {

@@ -9,7 +9,7 @@
 #include <ostrakon/base/files/input.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/new_file.hpp>
-#include <ostrakon/run/lone_process.hpp>
+#include <ostrakon/run/ranks.hpp>
 #include <utility>
 
 namespace ostrakon::train {

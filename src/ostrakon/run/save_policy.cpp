@@ -12,11 +12,11 @@ SavePolicy::SavePolicy(Saver& saver, Console& console, config::Timers& timers, s
                        int ranks)
     : saver_(saver), console_(console), timers_(timers), every_(every), ranks_(ranks) {}
 
-void SavePolicy::after_step(const StepEnd& end, const Orders& orders, const Begin& begin) {
+void SavePolicy::after_step(const StepEnd& end, const Requests& requests, const Begin& begin) {
   const bool by_deck = every_ > 0 && (end.step % every_ == 0 || end.is_last);
-  if (by_deck || orders.save || orders.stop)
+  if (by_deck || requests.save || requests.stop)
     save(end, begin);
-  else if (!orders.is_writing)
+  else if (!requests.is_writing)
     attempt([&] { tell(saver_.advance()); });
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/run/console.hpp>
-#include <ostrakon/run/orders.hpp>
+#include <ostrakon/run/stop_requests.hpp>
 #include <ostrakon/saving/saver.hpp>
 #include <string>
 
@@ -29,7 +29,7 @@ class SavePolicy {
   /// Saves if that is due or requested, overlapped with the next steps if there is a staging copy
   /// of the state; otherwise advances the save in progress, if no rank is working on it. Throws
   /// CollectiveError where a run that stops has no checkpoint of its last step.
-  void after_step(const StepEnd& end, const Orders& orders, const Begin& begin);
+  void after_step(const StepEnd& end, const Requests& requests, const Begin& begin);
   /// Waits for the save in progress.
   void finish();
   /// Throws CollectiveError where the last save failed, so that the exit status tells that a

@@ -5,8 +5,10 @@
 #include <functional>
 #include <optional>
 #include <ostrakon/comm/communicator.hpp>
+#include <ostrakon/config/timing.hpp>
 #include <ostrakon/runtime/overlap.hpp>
 #include <ostrakon/trainer/peak_rate.hpp>
+#include <ostrakon/trainer/trainer.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -54,5 +56,11 @@ class UsageSummary {
   runtime::OverlapTimes overlap_;
   std::int64_t optimistic_ = 0, repeated_ = 0, skipped_ = 0;  // number of steps
 };
+
+/// Returns the text at the end of a run: overlap with compute, peak rate, memory, the lines of
+/// UsageSummary::figures, and a table of times. `tokens`: of a step. May measure the peak rate
+/// again, for which it overwrites the trainer's arena. Collective; the text is rank 0's.
+std::string describe_end(config::Timers& timers, Trainer& trainer, UsageSummary& usage,
+                         mesh::Mesh& mesh, std::int64_t tokens);
 
 }  // namespace ostrakon::train

@@ -5,7 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/saving/clean_up_folder.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>

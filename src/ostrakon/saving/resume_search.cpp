@@ -6,7 +6,7 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <sstream>
 #include <utility>
 

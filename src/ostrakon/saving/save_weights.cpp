@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace ostrakon::train {
-
 namespace {
 
 std::int64_t bytes_of(const std::vector<float>& values) {

@@ -9,7 +9,7 @@
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <tuple>
 #include <utility>
 

@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/device/memory.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -89,6 +90,21 @@ void require_memory(const Programs& programs, const plan::Policy& policy, std::i
                     mesh::Mesh& mesh) {
   const std::vector<MemoryNeed> needs = needs_of(programs, mesh.host());
   mesh.world().run_collectively([&] { require_memory(needs, programs, policy, parameters, mesh); });
+}
+
+std::string DeviceMemoryUse::describe() const {
+  return text(format_bytes(all()), " besides (before the arena ", format_bytes(before),
+              ", communicators ", format_bytes(communication), ", streams and products ",
+              format_bytes(computing), ", Kokkos' own ", format_bytes(kokkos), " included)");
+}
+
+std::int64_t device_bytes_in_use() {
+#if OSTRAKON_HAS_DEVICE
+  const device::MemoryInfo info = device::memory_info();
+  return info.total - info.free;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace ostrakon::train

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <ostrakon/base/dtype.hpp>
+#include <ostrakon/runtime/arena.hpp>
 #include <string>
 
 namespace ostrakon::train {
@@ -50,5 +52,10 @@ class PeakRate {
   double best_;
   bool measured_again_ = false;  ///< whether the best rate is from a later measurement
 };
+
+/// Measures the best rate of matrix products in `dtype` that this rank reaches within `memory`, in
+/// floating-point operations per second. Takes about `seconds`. Overwrites `memory`, which is the
+/// device's.
+double measure_product_rate(DType dtype, const runtime::Arena& memory, double seconds);
 
 }  // namespace ostrakon::train

@@ -15,7 +15,7 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/math/portability.hpp>
-#include <ostrakon/trainer/job_end.hpp>
+#include <ostrakon/trainer/job_termination.hpp>
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
 #endif
@@ -86,7 +86,7 @@ void start_kokkos(int& argc, char** argv, int local) {
 
 /// Returns the message for an exception `why` on this rank, and perhaps no other: others would wait
 /// for this one forever, so the job ends here.
-std::string message_of_ranks(const JobEnd& end, const char* name, const std::string& why) {
+std::string message_of_ranks(const JobTermination& end, const char* name, const std::string& why) {
   const std::string mine = error_message(name, rank_among(MPI_COMM_WORLD), why);
   const Failures failures = end.failures(why);
   if (failures == Failures::of_some) end.alone(mine);
@@ -96,7 +96,7 @@ std::string message_of_ranks(const JobEnd& end, const char* name, const std::str
 /// The running program, for end_job_alone.
 struct Running {
   const char* name = "ostrakon";
-  const JobEnd* end = nullptr;
+  const JobTermination* end = nullptr;
 };
 Running running;
 
@@ -114,7 +114,7 @@ int run_program(const char* name, const char* usage, int argc, char** argv,
                 const std::function<int(const Arguments&)>& body) {
   ignore_sigxfsz();
   const std::string answer = answer_to(name, usage, argc, argv);
-  JobEnd end;
+  JobTermination end;
   if (!answer.empty() && !end.launched()) {
     std::cout << answer;
     return 0;

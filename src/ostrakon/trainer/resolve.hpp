@@ -7,6 +7,7 @@
 #include <ostrakon/plan/ir/policy.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/trainer/trainer_settings.hpp>
+#include <string>
 
 // From what a user chooses to what plans are made by. A deck's settings and a Trainer's have the
 // same plan::PolicyChoices. config::policy_of adds what follows from the other settings, the
@@ -14,6 +15,21 @@
 // number of them, for which it is planned only.
 
 namespace ostrakon::train {
+
+/// The resolved Policy::node_windows of a run.
+struct FoundWindows {
+  plan::NodeWindows windows = plan::NodeWindows::never;  ///< never or always
+  std::string why_not;  ///< why windows are not used although they were to be
+};
+
+/// Tests whether ranks of a node can map each other's memory. On devices they never do, without a
+/// reason; if nodes have one rank the result is always, and nothing is mapped. Collective over the
+/// mesh; the same on all ranks. Throws CollectiveError where `asked` is always and it is not
+/// possible.
+FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
+
+/// Resolves `asked` without ranks, for plans: `automatic` is always if memory is a host's.
+plan::NodeWindows expected_windows(plan::NodeWindows asked, bool on_devices);
 
 /// Returns the policy of a run, with node_windows as they were chosen.
 plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh);

@@ -39,18 +39,18 @@ StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, doubl
 }
 
 StepGuard::StepGuard(const StepSettings& settings, DType compute, bool updates_early)
-    : settings_(settings.stability),
+    : stability_(settings.stability),
       clip_norm_(settings.optimizer.clip_norm),
       step_terms_(settings.step_terms()),
       term_name_(settings.loss.name),
-      compute_(compute),
-      reduce_(settings.policy.reduce),
+      compute_dtype_(compute),
+      reduce_dtype_(settings.policy.reduce),
       updates_early_(updates_early),
       scales_loss_(config::scales_loss(compute, settings.policy.reduce)),
       loss_scale_(settings.loss_scale) {
-  if (settings_.outlier_threshold > 0.0)
+  if (stability_.outlier_threshold > 0.0)
     outliers_.emplace(
-        optim::OutlierSettings{settings_.outlier_window, settings_.outlier_threshold});
+        optim::OutlierSettings{stability_.outlier_window, stability_.outlier_threshold});
 }
 
 double StepGuard::loss_scale() const { return scales_loss_ ? loss_scale_.value() : 1.0; }
@@ -76,7 +76,7 @@ StepDecision StepGuard::judge(std::int64_t step, const StepSums& sums) {
   }
   if (!loss_is_finite) {
     verdict.skip_update = true;
-    if (settings_.skip_non_finite)
+    if (stability_.skip_non_finite)
       verdict.skipped = loss_text(sums);
     else
       verdict.error = failure(text("step ", step), loss_text(sums) + changed_parameters(), true);
@@ -100,7 +100,7 @@ StepDecision StepGuard::judge_gradient(std::int64_t step, const std::string& dia
   StepDecision verdict;
   verdict.skip_update = true;
   // An early update can't be skipped.
-  if (settings_.skip_non_finite && !updates_early_)
+  if (stability_.skip_non_finite && !updates_early_)
     verdict.skipped = diagnosis;
   else
     verdict.error = failure(text("step ", step), diagnosis + changed_parameters(), false);
@@ -114,7 +114,7 @@ void StepGuard::finish(const StepDecision& verdict) {
 }
 
 std::string StepGuard::validation_error(std::int64_t step, const StepSums& sums) const {
-  if (sums.non_finite_losses == 0 || settings_.skip_non_finite) return "";
+  if (sums.non_finite_losses == 0 || stability_.skip_non_finite) return "";
   return failure(text("validation after step ", step), loss_text(sums), true);
 }
 
@@ -124,7 +124,7 @@ std::string StepGuard::loss_text(const StepSums& sums) const {
 }
 
 std::string StepGuard::outlier_text(const optim::OutlierFilter::Verdict& verdict) const {
-  const double threshold = settings_.outlier_threshold;
+  const double threshold = stability_.outlier_threshold;
   std::vector<std::string> beyond;
   if (verdict.loss_score > threshold) beyond.push_back(text("the loss is ", verdict.loss_score));
   if (verdict.gradient_norm_score > threshold)
@@ -142,9 +142,9 @@ std::string StepGuard::failure(const std::string& when, const std::string& what,
   if (updates_ > 0 && of_loss) advice.push_back("a longer schedule.warmup_steps");
   if (of_loss && term_name_ == std::string(model::chain_losses))
     advice.push_back("check_gradients, which names a unit whose output is not finite");
-  if (compute_ == DType::fp16)
+  if (compute_dtype_ == DType::fp16)
     advice.push_back("precision.gather = bf16");
-  else if (reduce_ == DType::fp16 && !of_loss)
+  else if (reduce_dtype_ == DType::fp16 && !of_loss)
     advice.push_back("precision.reduce = bf16");
   return text(when, ": ", what,
               advice.empty() ? "" : ". Try " + config::join(advice, ", ", " or "));

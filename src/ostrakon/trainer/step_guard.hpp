@@ -79,11 +79,11 @@ class StepGuard {
   std::string failure(const std::string& when, const std::string& what, bool of_loss) const;
   std::string changed_parameters() const;
 
-  StabilitySettings settings_;
+  StabilitySettings stability_;
   double clip_norm_;
   std::int64_t step_terms_;
   const char* term_name_;
-  DType compute_, reduce_;
+  DType compute_dtype_, reduce_dtype_;
   bool updates_early_;
   bool scales_loss_;
   optim::LossScale loss_scale_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -57,5 +58,11 @@ runtime::Streams streams_for(config::StreamsChoice choice, const StreamsFacts& f
 /// Chooses how the streams of a run run. Collective over the mesh, the same on all ranks. Throws
 /// CollectiveError.
 runtime::Streams choose_streams(const config::Settings& settings, mesh::Mesh& mesh);
+
+/// Returns the facts that determine the bits of kernels on this rank: the build, Kokkos, the
+/// library of matrix products and its threads, and the digest of some products in the dtypes that
+/// the settings use. If all of them are equal, a leaf gives the same bits on each rank. Takes
+/// milliseconds, and host or device memory for that time.
+Facts kernel_facts(const config::Settings& settings, int matrix_threads);
 
 }  // namespace ostrakon::train

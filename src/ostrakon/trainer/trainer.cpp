@@ -10,13 +10,12 @@
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
 #include <ostrakon/trainer/model_description.hpp>
-#include <ostrakon/trainer/node_windows.hpp>
-#include <ostrakon/trainer/product_rate.hpp>
+#include <ostrakon/trainer/peak_rate.hpp>
 #include <ostrakon/trainer/program.hpp>
 #include <ostrakon/trainer/resolve.hpp>
 #include <ostrakon/trainer/warm_up.hpp>

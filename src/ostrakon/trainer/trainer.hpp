@@ -13,10 +13,10 @@
 #include <ostrakon/model/model.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/channels.hpp>
-#include <ostrakon/trainer/device_memory.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/trainer/handlers/step_handlers.hpp>
 #include <ostrakon/trainer/handlers/submissions.hpp>
+#include <ostrakon/trainer/memory_check.hpp>
 #include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/trainer/state/model_state.hpp>
 #include <ostrakon/trainer/state/shard_layout.hpp>

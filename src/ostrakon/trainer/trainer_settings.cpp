@@ -6,7 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/keys.hpp>
-#include <ostrakon/config/unnamed_value.hpp>
+#include <ostrakon/config/value.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <stdexcept>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mpi.h>
+
 #include <cstdint>
 #include <optional>
 #include <ostrakon/config/settings.hpp>
@@ -17,7 +19,7 @@
 // In reading order: space.hpp says what of a deck is varied. search.hpp goes through such a space,
 // and knows nothing of decks. What it asks of a point, the time and memory of a step, layouts.hpp
 // answers in three ways: bounds (step_bound.hpp, find_state), estimates by shorter steps, and all
-// plans of a run (run_plans.hpp). Here these come together. choose_for_run.hpp does the same before
+// plans of a run (run_plans.hpp). Here these come together. choose_for_run does the same before
 // a run whose deck asks for it.
 
 namespace ostrakon::tune {
@@ -68,5 +70,11 @@ Result choose(const config::Settings& deck, const Request& request);
 /// What is worse in `slower` than in `than`, by the factors of the efficiency: "communication 0.81
 /// instead of 0.93"; empty where none is worse by a hundredth.
 std::string why_slower(const simulate::Prediction& slower, const simulate::Prediction& than);
+
+/// The settings of a run with what parallel.choose says chosen for its ranks, and without
+/// parallel.choose; the same where it is empty. Rank 0 chooses, and prints what it chose and
+/// expects. Collective over `parent`. Throws CollectiveError where the machine file can't be read,
+/// or as choose.
+config::Settings choose_for_run(config::Settings settings, MPI_Comm parent);
 
 }  // namespace ostrakon::tune

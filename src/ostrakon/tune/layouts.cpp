@@ -6,7 +6,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/base/threads.hpp>
-#include <ostrakon/config/checks.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
@@ -16,7 +15,7 @@
 #include <ostrakon/plan/pipeline/stages.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/resolve.hpp>
-#include <ostrakon/tune/partial_sums.hpp>
+#include <ostrakon/tune/run_plans.hpp>
 #include <ostrakon/tune/step_bound.hpp>
 #include <utility>
 
@@ -40,10 +39,10 @@ class OtherBits {};
 
 std::optional<bool> has_the_bits_of_one_rank(const config::Settings& deck, const RanksOn& on) {
   const Space space;
-  LayoutCandidates any(deck, space, on, {});
-  if (!any.bound(Point())) return std::nullopt;
-  LayoutCandidates with_bits(deck, space, on, {true});
-  return with_bits.bound(Point()) && with_bits.estimate(Point());
+  LayoutCandidates deck_alone(deck, space, on, {true});
+  if (deck_alone.bound(Point())) return deck_alone.estimate(Point()).has_value();
+  if (deck_alone.with_other_bits() == 0) return std::nullopt;
+  return false;
 }
 
 LayoutCandidates::LayoutCandidates(const config::Settings& deck, const Space& space,
@@ -100,7 +99,15 @@ const plan::ModelDescription& LayoutCandidates::model(const config::Settings& se
       .first->second;
 }
 
-std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& point) {
+const std::optional<LayoutCandidates::Placed>& LayoutCandidates::place(const Point& point) {
+  if (placed_point_ != point) {
+    placed_ = find_placed(point);
+    placed_point_ = point;
+  }
+  return placed_;
+}
+
+std::optional<LayoutCandidates::Placed> LayoutCandidates::find_placed(const Point& point) {
   Placed placed;
   placed.settings = settings(point);
   try {
@@ -119,7 +126,7 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::place(const Point& poi
 }
 
 std::optional<Cost> LayoutCandidates::bound(const Point& point) {
-  const std::optional<Placed> placed = place(point);
+  const std::optional<Placed>& placed = place(point);
   if (!placed) return std::nullopt;
   try {
     const RunState state = find_state(*placed->model, placed->policy, on_.ranks);
@@ -263,7 +270,7 @@ std::optional<LayoutCandidates::Placed> LayoutCandidates::with_nothing_deferred(
 }
 
 double LayoutCandidates::effort(const Point& point) {
-  const std::optional<Placed> placed = place(point);
+  const std::optional<Placed>& placed = place(point);
   if (!placed) return 0.0;
   // Whatever is known: that depends on the threads.
   const auto actions = [&](const Placed& of) {
@@ -296,7 +303,7 @@ void LayoutCandidates::expect(const std::vector<Point>& points) {
     layouts.emplace(name, placed);
   };
   for (const Point& point : points) {
-    const std::optional<Placed> placed = place(point);
+    const std::optional<Placed>& placed = place(point);
     if (!placed) continue;
     try {
       add(*placed);
@@ -370,7 +377,7 @@ Cost LayoutCandidates::estimate_layout(const Placed& placed, int threads) {
 }
 
 std::optional<Cost> LayoutCandidates::estimate(const Point& point) {
-  const std::optional<Placed> placed = place(point);
+  const std::optional<Placed>& placed = place(point);
   if (!placed || (bounds_.count(point) == 0 && !bound(point))) return std::nullopt;
   try {
     Cost cost = estimate_placed(*placed);

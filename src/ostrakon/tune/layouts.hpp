@@ -79,7 +79,9 @@ class LayoutCandidates : public Candidates {
     plan::StepLength whole;
   };
 
-  std::optional<Placed> place(const Point& point);
+  /// Bound and estimate of a point are mostly asked for one after the other: the last one is kept.
+  const std::optional<Placed>& place(const Point& point);
+  std::optional<Placed> find_placed(const Point& point);
   const plan::ModelDescription& model(const config::Settings& settings, std::int64_t layers);
   /// What the kernels of a step take, with the bubble, at least.
   double kernel_seconds(const Placed& placed);
@@ -132,6 +134,8 @@ class LayoutCandidates : public Candidates {
   std::map<Point, simulate::Prediction> predictions_;
   std::map<Point, Memory> arenas_;
   std::map<Point, bool> bits_;
+  std::optional<Point> placed_point_;  // the last one that place() was asked for
+  std::optional<Placed> placed_;
   // The last point that was planned, of which plans are kept.
   Point planned_point_;
   std::optional<Placed> planned_placed_;

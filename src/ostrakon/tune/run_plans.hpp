@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <ostrakon/plan/ir/description.hpp>
 #include <ostrakon/plan/ir/kinds.hpp>
 #include <ostrakon/plan/ir/policy.hpp>
@@ -49,5 +50,10 @@ class RunPlans {
   const int ranks_of_stage_, threads_;
   plan::TrainingStages training_;
 };
+
+/// What a step of `micro_batches` on each rank needs more than that of `plan`, which has fewer: the
+/// sums of gradients over earlier micro-batches that wait for the last ones. A tree over more of
+/// them has more levels.
+Memory more_partial_sums(const plan::StepPlan& plan, std::int64_t micro_batches);
 
 }  // namespace ostrakon::tune

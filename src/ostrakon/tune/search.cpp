@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <ostrakon/tune/known_points.hpp>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -11,8 +12,6 @@
 namespace ostrakon::tune {
 namespace {
 
-/// What is slower by less, relatively, is taken as equal.
-constexpr double same = 1e-4;
 /// What two changes may take, by what each does alone, of the best so far to be looked at.
 constexpr double hopeful = 1.02;
 /// And of the bytes that there are.
@@ -24,53 +23,6 @@ constexpr double most_effort = 4e6;
 /// By how much an estimate may be off, relatively.
 constexpr double estimate_error = 0.01;
 
-/// Answers are asked for once.
-class Known {
- public:
-  explicit Known(Candidates& candidates) : candidates_(candidates) {}
-
-  const std::optional<Cost>& bound(const Point& point) {
-    return once(bounds_, point, [&] { return candidates_.bound(point); });
-  }
-  /// Estimates of these are asked for next.
-  void expect(std::vector<Point> points) {
-    points.erase(std::remove_if(points.begin(), points.end(),
-                                [&](const Point& point) { return estimates_.count(point) > 0; }),
-                 points.end());
-    if (points.size() > 1) candidates_.expect(points);
-  }
-  bool has_estimate(const Point& point) const { return estimates_.count(point) > 0; }
-  const std::optional<Cost>& estimate(const Point& point) {
-    return once(estimates_, point, [&] { return candidates_.estimate(point); });
-  }
-  const std::optional<double>& seconds(const Point& point) {
-    return once(seconds_, point, [&] { return candidates_.seconds(point); });
-  }
-  const Memory& memory(const Point& point) {
-    return once(memory_, point, [&] { return candidates_.memory(point); });
-  }
-  const std::map<Point, std::optional<Cost>>& estimates() const { return estimates_; }
-  SearchResult counts() const {
-    SearchResult counts;
-    counts.bounded = static_cast<std::int64_t>(bounds_.size());
-    counts.estimated = static_cast<std::int64_t>(estimates_.size());
-    counts.planned = static_cast<std::int64_t>(seconds_.size());
-    return counts;
-  }
-
- private:
-  template <class Answer, class Ask>
-  static const Answer& once(std::map<Point, Answer>& known, const Point& point, const Ask& ask) {
-    const auto found = known.find(point);
-    return found != known.end() ? found->second : known.emplace(point, ask()).first->second;
-  }
-
-  Candidates& candidates_;
-  std::map<Point, std::optional<Cost>> bounds_, estimates_;
-  std::map<Point, std::optional<double>> seconds_;
-  std::map<Point, Memory> memory_;
-};
-
 /// Counts through all points in the dimensions that `counts` has; the last is the fastest.
 bool next(Point& point, const std::vector<int>& sizes, const std::vector<bool>& counts) {
   for (std::size_t d = point.size(); d-- > 0;) {
@@ -80,54 +32,6 @@ bool next(Point& point, const std::vector<int>& sizes, const std::vector<bool>& 
   }
   return false;
 }
-
-bool comes_first(const std::pair<double, Point>& one, const std::pair<double, Point>& other) {
-  return one.first != other.first ? one.first < other.first : one.second < other.second;
-}
-
-/// Plans points in the order of their estimates, and keeps the fastest that fits of each kind.
-class List {
- public:
-  List(Candidates& candidates, Known& known, const Memory& room)
-      : candidates_(candidates), known_(known), room_(room) {}
-
-  /// Whether it fits.
-  bool take(const Point& point) {
-    const std::optional<double>& seconds = known_.seconds(point);
-    if (!seconds) return false;
-    const std::string kind = candidates_.kind(point);
-    const auto there = found_.find(kind);
-    if (there != found_.end() && there->second.cost.seconds <= *seconds * (1.0 + same)) return true;
-    const Memory& memory = known_.memory(point);
-    if (!memory.fits(room_)) return false;
-    found_[kind] = {point, {*seconds, memory}};
-    return true;
-  }
-  bool has(const Point& point) const { return found_.count(candidates_.kind(point)) > 0; }
-  bool empty() const { return found_.empty(); }
-  std::size_t size() const { return found_.size(); }  // kinds
-
-  std::vector<Found> fastest(std::size_t most) const {
-    std::vector<Found> all;
-    for (const auto& [kind, found] : found_) all.push_back(found);
-    std::sort(all.begin(), all.end(), [](const Found& one, const Found& other) {
-      return comes_first({one.cost.seconds, one.point}, {other.cost.seconds, other.point});
-    });
-    all.resize(std::min(all.size(), most));
-    return all;
-  }
-  double least_seconds() const {
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& [kind, found] : found_) least = std::min(least, found.cost.seconds);
-    return least;
-  }
-
- private:
-  Candidates& candidates_;
-  Known& known_;
-  const Memory room_;
-  std::map<std::string, Found> found_;  // by kind
-};
 
 class Search {
  public:
@@ -155,13 +59,11 @@ class Search {
     }
     plan_other_kinds();
     list_.take(Point(sizes_.size(), 0));  // estimates err: what is found is no slower than this
+    const std::vector<Found> best = list_.fastest(most_);
+    const std::optional<Found> smallest = best.empty() ? find_smallest() : std::nullopt;
     SearchResult found = known_.counts();
-    found.best = list_.fastest(most_);
-    if (found.best.empty()) found.smallest = find_smallest();
-    const SearchResult counts = known_.counts();
-    found.bounded = counts.bounded;
-    found.estimated = counts.estimated;
-    found.planned = counts.planned;
+    found.best = best;
+    found.smallest = smallest;
     return found;
   }
 
@@ -542,7 +444,7 @@ class Search {
   } limit_;  // of estimates, in bytes
   const std::size_t most_;
   Known known_;
-  List list_;
+  FastestOfKinds list_;
   std::optional<Score> least_;  // where any start has led
   Point least_at_;
   double effort_left_ = 0.0;                                  // in a round, for two changes at once
@@ -558,7 +460,7 @@ SearchResult search(Candidates& candidates, const Memory& room, std::size_t most
 
 SearchResult search_all(Candidates& candidates, const Memory& room, std::size_t most) {
   Known known(candidates);
-  List list(candidates, known, room);
+  FastestOfKinds list(candidates, known, room);
   const std::vector<int> sizes = candidates.sizes();
   std::optional<Found> smallest;
   Point point(sizes.size(), 0);

@@ -6,11 +6,11 @@
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/distinct_actions.hpp>
 #include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/handlers/empty_exchanges.hpp>
 #include <ostrakon/trainer/handlers/step_context.hpp>
 #include <ostrakon/trainer/handlers/update_handlers.hpp>
+#include <ostrakon/trainer/warm_up.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <ostrakon/base/threads.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/transfer.hpp>
-#include <ostrakon/mesh/run_collectively_by_name.hpp>
+#include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/trainer/dispatch_dtype.hpp>
 #include <ostrakon/trainer/state/model_state.hpp>
 #include <stdexcept>

@@ -27,10 +27,10 @@ enum class Failures {
 ///
 /// It has communicators of its own, on which MPI returns errors: whatever state the user's
 /// communicators are in, and even if MPI itself has failed, the message is written.
-class JobEnd {
+class JobTermination {
  public:
   /// To be constructed before MPI starts, which adds to the environment.
-  JobEnd();
+  JobTermination();
   /// Collective over MPI_COMM_WORLD, after MPI has started; before the methods below.
   void begin();
 

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/settings.hpp>
-#include <ostrakon/saving/triggers.hpp>
+#include <ostrakon/saving/signals.hpp>
 #include <string>
 
 namespace ostrakon::train {
 
 /// Requests to a run at the end of a step; the same on all ranks, whichever of them received them.
-struct Orders {
+struct Requests {
   bool save = false;          ///< save a checkpoint now
   bool stop = false;          ///< stop with a checkpoint
   bool at_wall_time = false;  ///< stop because of the wall time
@@ -27,10 +27,10 @@ struct StepEnd {
 };
 
 /// Returns how step `step` ends; training has `steps` steps.
-StepEnd end_of_step(std::int64_t step, std::int64_t steps, const Orders& orders);
+StepEnd end_of_step(std::int64_t step, std::int64_t steps, const Requests& requests);
 
 /// Returns why a run ends at a step that is not the last one of training; "" at the last one.
-std::string describe_early_end(const StepEnd& end, const Orders& orders,
+std::string describe_early_end(const StepEnd& end, const Requests& requests,
                                const config::TrainingSettings& training);
 
 /// Estimates the seconds that it takes to stop with a checkpoint: one more step, the save, and a
@@ -47,7 +47,7 @@ class StopRequests {
   /// Returns the requests since the last call. `training_seconds`: time since training began;
   /// `seconds_to_stop`: see above; `is_writing`: whether this rank is working on a checkpoint.
   /// Collective.
-  Orders take(double training_seconds, double seconds_to_stop, bool is_writing);
+  Requests take(double training_seconds, double seconds_to_stop, bool is_writing);
 
   /// Whether a signal requests a stop; the request is not consumed. `has_steps`: whether there are
   /// steps left to skip, the same on all ranks. Collective.
@@ -58,7 +58,7 @@ class StopRequests {
   const bool is_root_;
   const double wall_time_;   // seconds; 0: no limit
   const double time_limit_;  // limit of training in seconds; 0: no limit
-  Triggers triggers_;
+  SignalRequests signals_;
 };
 
 }  // namespace ostrakon::train

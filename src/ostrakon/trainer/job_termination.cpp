@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/trainer/job_end.hpp>
+#include <ostrakon/trainer/job_termination.hpp>
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -108,12 +108,13 @@ void abort_job(int status) {
 
 }  // namespace
 
-JobEnd::JobEnd() : launched_by_open_mpi_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+JobTermination::JobTermination()
+    : launched_by_open_mpi_(std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
   for (const char* one : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
     launched_ = launched_ || std::getenv(one) != nullptr;
 }
 
-void JobEnd::begin() {
+void JobTermination::begin() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
   for (MPI_Comm* const comm : {&failing_, &ending_}) {
@@ -122,7 +123,7 @@ void JobEnd::begin() {
   }
 }
 
-int JobEnd::together(int status, const std::string& message) {
+int JobTermination::together(int status, const std::string& message) {
   // Without a message there is nothing that mpiexec's lines could hide, and profilers need
   // MPI_Finalize.
   const bool one_ends_all =
@@ -141,7 +142,7 @@ int JobEnd::together(int status, const std::string& message) {
   return status;
 }
 
-Failures JobEnd::failures(const std::string& why) const {
+Failures JobTermination::failures(const std::string& why) const {
   if (ranks_ == 1) return Failures::same;
   // These are static as MPI may still write to them until the job is aborted, if not all ranks
   // fail.
@@ -159,7 +160,7 @@ Failures JobEnd::failures(const std::string& why) const {
 /// Whether this rank reports to the user, of the ranks that end the job alone at about the same
 /// time. A rank that was told of another leaves it to that one; of ranks that tell each other at
 /// the same time, the lowest writes.
-bool JobEnd::is_first_alone() const {
+bool JobTermination::is_first_alone() const {
   constexpr int tag = 0;
   constexpr int waits = 250;  // milliseconds, more than a note takes
   static char note = 0;
@@ -184,7 +185,7 @@ bool JobEnd::is_first_alone() const {
   return true;
 }
 
-void JobEnd::alone(const std::string& message) const {
+void JobTermination::alone(const std::string& message) const {
   // The thread that watches the device may call this at the same time as the one that uses it.
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
   if (taken.test_and_set() || !is_first_alone()) wait_to_be_ended(1);

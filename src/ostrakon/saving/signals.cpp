@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/saving/triggers.hpp>
+#include <ostrakon/saving/signals.hpp>
 
 #include <unistd.h>
 
@@ -64,16 +64,16 @@ void note_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-Triggers::Triggers(std::string file) : file_(std::move(file)) {}
+SignalRequests::SignalRequests(std::string file) : file_(std::move(file)) {}
 
-bool Triggers::wants_stop() {
+bool SignalRequests::wants_stop() {
   look_for_signals();
   return stop_is_wanted;
 }
 
-Triggers::Requests Triggers::take() {
+SignalRequests::Found SignalRequests::take() {
   look_for_signals();
-  Requests requests;
+  Found requests;
   requests.stop = stop_is_wanted.exchange(false);
   requests.save = save_is_wanted.exchange(false);
   std::error_code error;

@@ -8,7 +8,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <random>
 #include <string>
 #include <vector>

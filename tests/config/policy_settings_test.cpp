@@ -5,7 +5,6 @@
 #include <fstream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <stdexcept>
 

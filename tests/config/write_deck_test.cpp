@@ -5,7 +5,6 @@
 #include <fstream>
 #include <limits>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/optim/muon.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>

@@ -18,7 +18,6 @@
 #include <ostrakon/trainer/handlers/move_handlers.hpp>
 #include <ostrakon/trainer/handlers/sum_handlers.hpp>
 #include <ostrakon/trainer/handlers/update_handlers.hpp>
-#include <ostrakon/trainer/state/initial_values.hpp>
 #include <ostrakon/trainer/state/model_state.hpp>
 #include <stdexcept>
 #include <string>

@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/saving/save_worker.hpp>
+#include <ostrakon/saving/background.hpp>
 #include <support/scratch_folder.hpp>
 #include <thread>
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <ostrakon/config/rule_text.hpp>
+#include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/model_description.hpp>

@@ -5,7 +5,6 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>

@@ -9,7 +9,6 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <vector>
 
 namespace ostrakon::config {

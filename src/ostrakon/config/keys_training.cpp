@@ -2,7 +2,7 @@
 #include <limits>
 #include <ostrakon/config/key_kinds.hpp>
 #include <ostrakon/config/keys.hpp>
-#include <ostrakon/config/rule_text.hpp>
+#include <ostrakon/config/policy_text.hpp>
 
 namespace ostrakon::config {
 namespace {

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/config/nearest.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/config/value.hpp>
 #include <stdexcept>
 
@@ -203,6 +204,242 @@ std::string expected_checkpointing() {
   for (const Part& part : parts_of_blocks) names.push_back(part.name);
   return text("none, full, every N with N from 1 to ", most_units_apart,
               ", or selective followed by one or more of ", join(names, ", ", " and "));
+}
+
+namespace {
+
+using optim::ParameterRule;
+using plan::Prefetch;
+using plan::UnitRule;
+
+std::string trim(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
+/// Returns the trimmed pieces between separators; one piece for a text without separators.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    pieces.push_back(trim(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return pieces;
+}
+
+std::optional<Prefetch> read_prefetch(const std::string& text) {
+  Prefetch prefetch;
+  if (const auto depth = parse_scalar(text).integer(0, most_units_ahead)) {
+    prefetch.depth = static_cast<int>(*depth);
+    return prefetch;
+  }
+  prefetch.units = words(text);
+  for (const std::string& name : prefetch.units) {
+    // A name may not begin like a number, so that an invalid number is not taken for a name.
+    if (name.find_first_of("0123456789+-.") == 0) return std::nullopt;
+  }
+  if (prefetch.units.empty()) return std::nullopt;
+  return prefetch;
+}
+
+std::string write_prefetch(const Prefetch& prefetch) {
+  return prefetch.units.empty() ? std::to_string(prefetch.depth) : join(prefetch.units, " ", " ");
+}
+
+/// A setting of a rule. `set` returns false for a value that is not `expected`; `get` returns
+/// nothing if the rule does not set it.
+template <class Rule>
+struct Setting {
+  std::string name;
+  std::string expected;
+  bool (*set)(Rule&, const std::string& value);
+  std::optional<std::string> (*get)(const Rule&);
+};
+
+template <std::optional<Prefetch> UnitRule::*member>
+Setting<UnitRule> prefetch_setting(const char* name) {
+  return {
+      name,
+      text("an integer from 0 to ", most_units_ahead, ", or names of units with blanks between"),
+      [](UnitRule& rule, const std::string& value) {
+        rule.*member = read_prefetch(value);
+        return (rule.*member).has_value();
+      },
+      [](const UnitRule& rule) {
+        const std::optional<Prefetch>& prefetch = rule.*member;
+        return prefetch ? std::optional(write_prefetch(*prefetch)) : std::nullopt;
+      }};
+}
+
+template <std::optional<double> ParameterRule::*member>
+Setting<ParameterRule> number_setting(const char* name) {
+  return {name, "a number from 0 to 1e30",
+          [](ParameterRule& rule, const std::string& value) {
+            const Value read = parse_scalar(value);
+            if (read.kind != Value::Kind::number || !(read.number >= 0.0) || read.number > 1e30)
+              return false;
+            rule.*member = read.number;
+            return true;
+          },
+          [](const ParameterRule& rule) {
+            const std::optional<double>& number = rule.*member;
+            return number ? std::optional(format_number(*number)) : std::nullopt;
+          }};
+}
+
+/// `other` is the name of the opposite setting.
+template <bool frozen>
+Setting<ParameterRule> freezing_setting(const char* name, const char* other) {
+  return {name, text("nothing after it, and not ", other, " in the same rule"),
+          [](ParameterRule& rule, const std::string& value) {
+            if (!value.empty() || rule.frozen) return false;
+            rule.frozen = frozen;
+            return true;
+          },
+          [](const ParameterRule& rule) {
+            return rule.frozen == frozen ? std::optional(std::string()) : std::nullopt;
+          }};
+}
+
+template <class Rule>
+const std::vector<Setting<Rule>>& settings_of();
+
+template <>
+const std::vector<Setting<UnitRule>>& settings_of() {
+  static const std::vector<Setting<UnitRule>> table = {
+      {"reshard_after_forward", expected_reshard(),
+       [](UnitRule& rule, const std::string& value) {
+         rule.reshard_after_forward = read_reshard(parse_scalar(value));
+         return rule.reshard_after_forward.has_value();
+       },
+       [](const UnitRule& rule) -> std::optional<std::string> {
+         if (!rule.reshard_after_forward) return std::nullopt;
+         const Value value = write_reshard(*rule.reshard_after_forward);
+         return value.kind == Value::Kind::text ? value.text : value.shown();
+       }},
+      prefetch_setting<&UnitRule::forward_prefetch>("forward_prefetch"),
+      prefetch_setting<&UnitRule::backward_prefetch>("backward_prefetch")};
+  return table;
+}
+
+template <>
+const std::vector<Setting<ParameterRule>>& settings_of() {
+  static const std::vector<Setting<ParameterRule>> table = {
+      freezing_setting<true>("frozen", "trained"), freezing_setting<false>("trained", "frozen"),
+      number_setting<&ParameterRule::learning_rate>("learning_rate"),
+      number_setting<&ParameterRule::weight_decay>("weight_decay")};
+  return table;
+}
+
+template <class Rule>
+std::vector<std::string> setting_names() {
+  std::vector<std::string> names;
+  for (const Setting<Rule>& setting : settings_of<Rule>()) names.push_back(setting.name);
+  return names;
+}
+
+template <class Rule>
+std::string list_settings() {
+  return "the settings are " + join(setting_names<Rule>(), ", ", " and ");
+}
+
+/// `written` is "SETTING VALUE"; `place` begins messages of errors.
+template <class Rule>
+void read_setting(Rule& rule, const std::string& written, const std::string& place) {
+  require(!written.empty(), place, "expected SETTING VALUE after the colon and each comma; ",
+          list_settings<Rule>());
+  const std::string name = words(written).front();
+  const std::string value = trim(written.substr(name.size()));
+  for (const Setting<Rule>& setting : settings_of<Rule>()) {
+    if (setting.name != name) continue;
+    require(!setting.get(rule), place, name, " is given twice");
+    require(setting.set(rule, value), place, name,
+            value.empty() ? "" : " = " + parse_scalar(value).shown(), ": expected ",
+            setting.expected);
+    return;
+  }
+  std::string near = nearest(name, setting_names<Rule>());
+  if (near.empty()) near = join(with_parts_of(name, setting_names<Rule>()), ", ", " or ");
+  throw Error(text(place, Value::of(name).shown(), ": no such setting; ",
+                   near.empty() ? list_settings<Rule>() : "did you mean " + near + "?"));
+}
+
+/// Refuses a rule for one unit that prefetches itself. A rule for many units may: each of them may
+/// be among the units that the others prefetch.
+void refuse_itself(const std::string& unit, const std::optional<Prefetch>& prefetch,
+                   const std::string& place) {
+  if (!prefetch) return;
+  const std::vector<std::string>& units = prefetch->units;
+  require(std::find(units.begin(), units.end(), unit) == units.end(), place, " names ", unit,
+          " itself, which is gathered in any case; expected other units");
+}
+
+/// Calls check(rule, the beginning of its message) for each rule.
+template <class Rule, class Check>
+std::vector<Rule> read_rules(const std::string& text_of_rules, const Check& check) {
+  std::vector<Rule> rules;
+  for (const std::string& written : split(text_of_rules, ';')) {
+    if (written.empty()) continue;
+    const std::string place = text("rule ", Value::of(written).shown(), ": ");
+    const std::vector<std::string> parts = split(written, ':');
+    require(parts.size() > 1, place,
+            "expected PATTERN: SETTING VALUE, SETTING VALUE ..., found no ':'");
+    require(parts.size() == 2, place, "expected one ':', after the pattern; ';' separates rules");
+    require(words(parts[0]).size() == 1, place,
+            "expected one pattern before the colon, such as block.*");
+    Rule rule;
+    rule.pattern = parts[0];
+    for (const std::string& setting : split(parts[1], ',')) read_setting(rule, setting, place);
+    check(rule, place);
+    rules.push_back(rule);
+  }
+  return rules;
+}
+
+template <class Rule>
+std::string write_rules(const std::vector<Rule>& rules) {
+  std::string out;
+  for (const Rule& rule : rules) {
+    std::string line;
+    for (const Setting<Rule>& setting : settings_of<Rule>()) {
+      const std::optional<std::string> value = setting.get(rule);
+      if (!value) continue;
+      line += text(line.empty() ? ": " : ", ", setting.name, value->empty() ? "" : " ", *value);
+    }
+    if (!line.empty()) out += text(out.empty() ? "" : "; ", rule.pattern, line);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> found;
+  for (std::size_t begin = text.find_first_not_of(' '); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    found.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(' ', end);
+  }
+  return found;
+}
+
+std::vector<UnitRule> read_unit_rules(const std::string& text) {
+  return read_rules<UnitRule>(text, [](const UnitRule& rule, const std::string& place) {
+    refuse_itself(rule.pattern, rule.forward_prefetch, place + "forward_prefetch");
+    refuse_itself(rule.pattern, rule.backward_prefetch, place + "backward_prefetch");
+  });
+}
+
+std::string write_unit_rules(const std::vector<UnitRule>& rules) { return write_rules(rules); }
+
+std::vector<ParameterRule> read_parameter_rules(const std::string& text) {
+  return read_rules<ParameterRule>(text, [](const ParameterRule&, const std::string&) {});
+}
+
+std::string write_parameter_rules(const std::vector<ParameterRule>& rules) {
+  return write_rules(rules);
 }
 
 }  // namespace ostrakon::config

@@ -5,7 +5,6 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/config/rule_text.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/plan/ir/layout.hpp>
 #include <stdexcept>

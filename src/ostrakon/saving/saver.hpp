@@ -11,7 +11,7 @@
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/saving/save_folder.hpp>
-#include <ostrakon/saving/save_worker.hpp>
+#include <ostrakon/saving/background.hpp>
 #include <ostrakon/trainer/trainer.hpp>
 #include <string>
 #include <utility>

@@ -6,6 +6,7 @@
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
+#include <ostrakon/math/view.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/trainer/channels.hpp>
 #include <ostrakon/trainer/programs.hpp>
@@ -15,7 +16,19 @@
 #include <string>
 #include <vector>
 
+// The functions of this file fill `values`, elements from `begin` on of a part of a flat parameter
+// with `slices`. Gaps are filled with zeros.
+
 namespace ostrakon::train {
+
+/// Computes initial values by the parameters' initializers: a function of `seed`, the parameter's
+/// name and the element.
+void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& slices,
+                         std::int64_t begin, std::uint64_t seed, View<float*> values);
+
+/// Reads values from `weights`. Throws whatever `weights` throws.
+void read_values(const Exec& exec, const std::vector<ParameterSlice>& slices, std::int64_t begin,
+                 checkpoint::ParameterSource& weights, View<float*> values);
 
 /// A rank's state from step to step: masters, working copies and moments, in arenas that it owns.
 /// Methods are collective over the mesh unless said otherwise.

@@ -84,9 +84,7 @@ std::int64_t room_of(const simulate::Machine& machine) {
   return machine.memory_bytes - machine.memory_bytes / 16;
 }
 
-Result choose(const config::Settings& said, const Request& request) {
-  config::Settings deck = said;
-  deck.ranks_per_node = 0;  // they are the request's
+Result choose(const config::Settings& deck, const Request& request) {
   const std::optional<bool> bits = has_the_bits_of_one_rank(deck, request.on);
   const bool is_device = deck.processor.is_device;
   Freedom freedom;
@@ -134,7 +132,6 @@ Result choose(const config::Settings& said, const Request& request) {
                      ": ", config::set_options(smallest.changes)));
   }
   describe_deck(choice, deck, request);
-  for (Chosen& one : choice.best) one.settings.ranks_per_node = said.ranks_per_node;
   return choice;
 }
 

@@ -32,15 +32,21 @@ constexpr Named<Leaf> leaf_names[] = {{Leaf::micro_batch, "micro_batch"},
                                       {Leaf::sequence, "sequence"}};
 constexpr const char* name(Leaf leaf) { return name_in(leaf_names, leaf); }
 
-struct TrainingSettings {
-  std::int64_t steps = 1000;
-  std::int64_t global_batch_size = 8;  ///< sequences per step
-  std::int64_t micro_batch_size = 1;   ///< sequences that a rank computes at once
+/// What decks and TrainerSettings have in common, besides plan::PolicyChoices. Samples are
+/// sequences in a deck.
+struct StepChoices {
+  std::int64_t steps = 1000;           ///< length of the learning rate schedule
+  std::int64_t global_batch_size = 8;  ///< samples in a step
+  std::int64_t micro_batch_size = 1;   ///< samples that a rank computes at once
+  std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain, in leaves of the deck; of
+                                       ///< TrainerSettings: in micro-batches
+  std::uint64_t seed = 1;              ///< of initial weights and stochastic rounding
+};
+
+struct TrainingSettings : StepChoices {
   Leaf leaf = Leaf::micro_batch;
-  std::int64_t context_grain = 1;      ///< pieces of each sequence, each a separate leaf
-  std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain
-  std::int64_t sequence_length = 256;  ///< tokens
-  std::uint64_t seed = 1;
+  std::int64_t context_grain = 1;       ///< pieces of each sequence, each a separate leaf
+  std::int64_t sequence_length = 256;   ///< tokens
   std::int64_t validate_every = 0;      ///< steps; 0: never
   std::int64_t validation_batches = 8;  ///< global batches in one validation
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
@@ -129,11 +135,23 @@ struct PrecisionSettings {
   optim::LossScaleSettings loss_scale;  ///< for fp16
 };
 
-/// Reactions to a step whose loss or gradient is not finite, or an outlier.
+/// How a step is handled whose loss or gradient is not finite, or an outlier.
 struct StabilitySettings {
-  bool skip_non_finite = false;    ///< skip the update instead of stopping
-  double outlier_threshold = 0.0;  ///< deviations; 0: no step is skipped
-  std::int64_t outlier_window = 128;
+  bool skip_non_finite = false;       ///< skip the update instead of stopping
+  double outlier_threshold = 0.0;     ///< standard deviations above the mean from which a step is
+                                      ///< skipped; 0: none is
+  std::int64_t outlier_window = 128;  ///< number of steps, see optim::OutlierSettings
+};
+
+/// How parameters are updated: decks and TrainerSettings have this in common, too.
+struct UpdateChoices {
+  optim::OptimizerSettings optimizer;
+  optim::LearningRateSchedule schedule;
+  StabilitySettings stability;
+  /// Whether updates on the host may begin before the gradients of all units are known, where
+  /// policy_of allows it.
+  bool early_updates = true;
+  bool pinned_host_memory = true;  ///< if there is a device
 };
 
 /// The kind of processor that a rank computes on.
@@ -149,7 +167,7 @@ constexpr Processor processor_with(math::KernelForm kernels) {
 
 /// What a user chooses in a deck, validated; policy_of and train::resolve say what follows. Paths
 /// are absolute or relative to the working directory.
-struct Settings {
+struct Settings : UpdateChoices {
   model::DecoderSettings model;
   data::DataSettings data;
   TrainingSettings training;
@@ -164,12 +182,7 @@ struct Settings {
   std::int64_t ranks_per_node = 0;
   int shard_group = mesh::world_group;  ///< ranks per model copy, or a constant of mesh.hpp
   PrecisionSettings precision;
-  model::Recompute recompute;      ///< parts of blocks to recompute
-  bool pinned_host_memory = true;  ///< used with a device
-  bool early_updates = true;       ///< if policy_of allows it
-  StabilitySettings stability;
-  optim::OptimizerSettings optimizer;
-  optim::LearningRateSchedule schedule;
+  model::Recompute recompute;  ///< parts of blocks to recompute
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;

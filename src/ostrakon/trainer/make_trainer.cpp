@@ -51,21 +51,14 @@ std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
 
 TrainerSettings trainer_settings(const config::Settings& settings) {
   TrainerSettings own;
+  static_cast<config::StepChoices&>(own) = settings.training;
+  static_cast<config::UpdateChoices&>(own) = settings;
   own.policy = settings.parallel;
   own.sum_grain = config::micro_batch_grain(settings.training);
   own.checkpoint_staging = config::policy_of(settings).checkpoint_staging;
-  own.optimizer = settings.optimizer;
-  own.schedule = settings.schedule;
-  own.stability = settings.stability;
   own.loss_scale = settings.precision.loss_scale;
-  own.steps = settings.training.steps;
-  own.global_batch_size = settings.training.global_batch_size;
-  own.micro_batch_size = settings.training.micro_batch_size;
-  own.early_updates = settings.early_updates;
-  own.seed = settings.training.seed;
   own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;
-  own.pinned_host_memory = settings.pinned_host_memory;
   own.subnormals = settings.runtime.subnormals;
   return own;
 }

@@ -120,16 +120,9 @@ void check(const Field& field, config::Settings& deck) {
 config::Settings as_deck(const TrainerSettings& settings) {
   config::Settings deck;
   deck.parallel = settings.policy;
-  deck.early_updates = settings.early_updates;
-  deck.optimizer = settings.optimizer;
-  deck.schedule = settings.schedule;
-  deck.stability = settings.stability;
-  deck.training.steps = settings.steps;
-  deck.training.global_batch_size = settings.global_batch_size;
-  deck.training.micro_batch_size = settings.micro_batch_size;
-  deck.training.sum_grain = settings.sum_grain;
+  static_cast<config::UpdateChoices&>(deck) = settings;
+  static_cast<config::StepChoices&>(deck.training) = settings;
   deck.checkpoint.every = settings.checkpoint_staging ? 1 : 0;
-  deck.pinned_host_memory = settings.pinned_host_memory;
   deck.runtime.subnormals = settings.subnormals;
   return deck;
 }

@@ -19,26 +19,14 @@ namespace ostrakon::train {
 using config::StabilitySettings;
 
 /// How a user wants a model to be trained: any model, with any source of settings.
-struct TrainerSettings {
-  plan::PolicyChoices policy;  ///< sharding, recomputation, offload, ...
-  /// Whether updates on the host may begin before the gradients of all units are known, where
-  /// config::policy_of allows it.
-  bool early_updates = true;
-  bool checkpoint_staging = false;  ///< as plan::Policy::checkpoint_staging
-  std::int64_t sum_grain = 0;       ///< as plan::Policy::sum_grain, in micro-batches
-  optim::OptimizerSettings optimizer;
-  optim::LearningRateSchedule schedule;
-  StabilitySettings stability;
+struct TrainerSettings : config::StepChoices, config::UpdateChoices {
+  plan::PolicyChoices policy;           ///< sharding, recomputation, offload, ...
+  bool checkpoint_staging = false;      ///< as plan::Policy::checkpoint_staging
   optim::LossScaleSettings loss_scale;  ///< used if fp16 is computed with or sent
-  std::int64_t steps = 1000;            ///< length of the learning rate schedule
-  std::int64_t global_batch_size = 8;   ///< samples in a step
-  std::int64_t micro_batch_size = 1;    ///< samples in a leaf
-  std::uint64_t seed = 1;               ///< seed of initial weights and stochastic rounding
   runtime::Streams streams = runtime::Streams::in_plan_order;
   /// The mode for subnormal numbers in all of the Trainer's computations, on each of its threads;
   /// the caller's threads have their own mode again when a call returns.
   Subnormals subnormals = math::default_subnormals;
-  bool pinned_host_memory = true;  ///< if there is a device
   /// The transport between devices; see devices.hpp.
   comm::TransportKind transport = comm::TransportKind::mpi_staged;
   std::string shared_device;          ///< names ranks that share a device, for messages; empty:

@@ -24,9 +24,9 @@ const std::vector<Override> of_gathers = {
     {"parallel.in_flight_gathers", "1"},
     {"parallel.units", "block.*: backward_prefetch 3, forward_prefetch 0"}};
 
-std::uint64_t plan_of(Settings settings, int ranks) {
-  settings.parallel.shard_group =
-      settings.shard_group == mesh::world_group ? ranks : settings.shard_group;
+std::uint64_t plan_of(const Settings& settings, int ranks) {
+  plan::Policy policy = policy_of(settings);
+  policy.shard_group = settings.shard_group == mesh::world_group ? ranks : settings.shard_group;
   const model::Decoder<float> decoder(settings.model, {1, settings.training.sequence_length});
   plan::ModelDescription model = decoder.description();
   for (int u = 0; u < decoder.units(); ++u)
@@ -35,7 +35,7 @@ std::uint64_t plan_of(Settings settings, int ranks) {
         model.units[u].whole_matrices.push_back({one.offset, one.elements(), 1.0});
   std::uint64_t hash = 0;
   for (plan::Purpose purpose : {plan::Purpose::train, plan::Purpose::evaluate})
-    hash = 31 * hash + plan::build_step_plan(model, ranks, settings.parallel, purpose).hash();
+    hash = 31 * hash + plan::build_step_plan(model, ranks, policy, purpose).hash();
   return hash;
 }
 

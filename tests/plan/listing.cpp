@@ -148,16 +148,16 @@ ListedPlan plan_of_deck(const std::string& folder, const std::string& deck, int 
     std::ifstream file(path, std::ios::binary);
     require(file.is_open(), path, ": can't be read");
     const std::string content{std::istreambuf_iterator<char>(file), {}};
-    config::Settings settings = config::read_settings(content, path, overrides);
-    config::complete(settings);
+    const config::Settings settings = config::read_settings(content, path, overrides);
+    Policy policy = config::policy_of(settings);
     // Nodes have eight ranks.
     const int group = settings.shard_group;
-    settings.parallel.shard_group = group == mesh::world_group  ? ranks
-                                    : group == mesh::node_group ? std::min(ranks, 8)
-                                                                : group;
+    policy.shard_group = group == mesh::world_group  ? ranks
+                         : group == mesh::node_group ? std::min(ranks, 8)
+                                                     : group;
     const ModelDescription model =
         train::describe(*train::make_decoder(settings), settings.optimizer);
-    return build_step_plan(model, ranks, settings.parallel, purpose);
+    return build_step_plan(model, ranks, policy, purpose);
   };
   return {plan, make};
 }

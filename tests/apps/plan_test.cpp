@@ -296,16 +296,24 @@ TEST_F(Plan, RefusesWhatCanNotBePlanned) {
 }
 
 TEST_F(Plan, IsThePlanThatTrainingWrites) {
-  const std::vector<std::string> synthetic = {"deck.yaml", "--set", "data.dataset=synthetic"};
-  std::vector<std::string> arguments = synthetic;
-  arguments.insert(arguments.end(), {"--set", "output.directory=out"});
-  const Outcome training = run_command(program("ostrakon-train", 2, arguments, path(".")));
-  ASSERT_EQ(training.status, 0) << training.err;
-  arguments = synthetic;
-  arguments.insert(arguments.end(), {"--ranks", "2", "--json"});
-  const std::string written = read_bytes(path("out/plan.json"));
-  ASSERT_FALSE(written.empty());
-  EXPECT_TRUE(written == run(arguments).out);
+  const std::vector<std::vector<std::string>> settings = {
+      {},
+      // Updates on the host would be early on one stage.
+      {"--set", "parallel.pipeline=2", "--set", "memory.offload=optimizer", "--set",
+       "optimizer.clip_norm=0"}};
+  for (const std::vector<std::string>& more : settings) {
+    std::vector<std::string> deck = {"deck.yaml", "--set", "data.dataset=synthetic"};
+    deck.insert(deck.end(), more.begin(), more.end());
+    std::vector<std::string> arguments = deck;
+    arguments.insert(arguments.end(), {"--set", "output.directory=out"});
+    const Outcome training = run_command(program("ostrakon-train", 2, arguments, path(".")));
+    ASSERT_EQ(training.status, 0) << training.err;
+    arguments = deck;
+    arguments.insert(arguments.end(), {"--ranks", "2", "--json"});
+    const std::string written = read_bytes(path("out/plan.json"));
+    ASSERT_FALSE(written.empty());
+    EXPECT_TRUE(written == run(arguments).out);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ struct Factor {
   std::int64_t value;
 };
 
+std::string ranks_text(int ranks) { return text(ranks, ranks == 1 ? " rank" : " ranks"); }
+
 /// Returns a division with rest as text: "256 = 3 x 85 + 1".
 std::string division(std::int64_t dividend, std::int64_t divisor) {
   const std::int64_t rest = dividend % divisor;
@@ -113,15 +115,11 @@ void check_experts(const Settings& settings, const std::string& name) {
           ", where experts are units of their own; expected 1");
 }
 
-void check_training(const Settings& settings, const std::string& name) {
+/// Checks batches, and leaves that are parts of sequences or of microbatches.
+void check_parts(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
                   {"training.global_batch_size", training.global_batch_size});
-}
-
-/// Checks leaves that are parts of sequences or of microbatches.
-void check_parts(const Settings& settings, const std::string& name) {
-  const TrainingSettings& training = settings.training;
   const std::int64_t context = settings.context, grain = training.context_grain;
   const std::int64_t length = training.sequence_length, batch = training.micro_batch_size;
   const std::int64_t cuts = 2 * std::max(context, grain);
@@ -347,9 +345,9 @@ void check_neighbours(const Settings& settings, int ranks) {
                             : context == 1 ? text("parallel.tensor = ", tensor)
                                            : text("parallel.context x parallel.tensor = ", context,
                                                   " x ", tensor, " = ", together);
-  require(ranks % together == 0, names, " does not divide the ", ranks,
-          ranks == 1 ? " rank" : " ranks", settings.pipeline > 1 ? " of a stage" : "", " (",
-          division(ranks, together), "); expected a divisor");
+  require(ranks % together == 0, names, " does not divide the ", ranks_text(ranks),
+          settings.pipeline > 1 ? " of a stage" : "", " (", division(ranks, together),
+          "); expected a divisor");
   const int group = settings.shard_group;
   if (group > 0 && ranks % group == 0)
     require(group % together == 0, names, " does not divide the ", group,
@@ -360,8 +358,8 @@ void check_neighbours(const Settings& settings, int ranks) {
 void check_experts_on_ranks(const Settings& settings, int ranks) {
   const std::int64_t sharing = settings.expert;
   const int group = settings.shard_group > 0 ? settings.shard_group : ranks;
-  require(group % sharing == 0, "parallel.expert = ", sharing, " does not divide the ", group,
-          group == 1 ? " rank" : " ranks", " of a shard group (",
+  require(group % sharing == 0, "parallel.expert = ", sharing, " does not divide the ",
+          ranks_text(group), " of a shard group (",
           settings.shard_group > 0 ? "parallel.shard_group"
           : settings.pipeline > 1  ? "the ranks of a stage"
                                    : "all ranks",
@@ -430,7 +428,6 @@ void check_consistency(const Settings& settings, const std::string& name) {
           name, ": parallel.shard_optimizer_over = world divides optimizer state, which ",
           "parallel.sharding = none keeps whole; expected sharding optimizer, gradients or full");
   check_model(settings.model, name);
-  check_training(settings, name);
   check_parts(settings, name);
   check_pieces(settings, name);
   check_pipeline(settings, name);
@@ -462,7 +459,7 @@ std::vector<model::Parameter> parameters_of(const Settings& settings) {
 
 void check_ranks(const Settings& settings, int all_ranks, int ranks_per_node) {
   require(all_ranks % settings.pipeline == 0, "parallel.pipeline = ", settings.pipeline,
-          " does not divide the ", all_ranks, all_ranks == 1 ? " rank" : " ranks", " (",
+          " does not divide the ", ranks_text(all_ranks), " (",
           division(all_ranks, settings.pipeline), "); expected a divisor");
   const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // ranks of a stage
   check_neighbours(settings, ranks);
@@ -478,8 +475,7 @@ void check_ranks(const Settings& settings, int all_ranks, int ranks_per_node) {
   check_reshard(settings, ranks, ranks_per_node);
   const int group = settings.shard_group;
   require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
-          " does not divide the ", ranks, ranks == 1 ? " rank" : " ranks",
-          settings.pipeline > 1 ? " of a stage" : "");
+          " does not divide the ", ranks_text(ranks), settings.pipeline > 1 ? " of a stage" : "");
 }
 
 }  // namespace ostrakon::config

@@ -66,7 +66,7 @@ void check(const TrainerSettings& settings);
 /// global batch can be separated from the others: those of whole leaves, or each sample's own.
 void require_own_losses(const model::LossTerms& loss, std::int64_t samples);
 
-/// Every field with its value, except those that the Trainer sets.
+/// Every field with its value.
 Facts facts_of(const TrainerSettings& settings);
 
 }  // namespace ostrakon::train

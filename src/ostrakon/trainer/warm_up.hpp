@@ -13,7 +13,6 @@ namespace ostrakon::train {
 /// shapes, only the first is kept. The others, and actions of the host's stream, become `release`,
 /// which does nothing.
 struct DistinctActions {
-  /// `settings`: including those that the Trainer sets.
   DistinctActions(const runtime::Program& all, const ShardLayout& layout,
                   const TrainerSettings& settings);
 

@@ -26,8 +26,7 @@ struct Submissions {
 
 /// Counts the submissions of this build: kernels of a host and of a device are divided differently.
 /// It calls the handlers of a Trainer, without memory, and runs nothing. nullopt for a model whose
-/// units look at arrays before they go on (experts). `settings`: including those that the Trainer
-/// sets.
+/// units look at arrays before they go on (experts).
 std::optional<Submissions> count_submissions(const runtime::Program& program,
                                              const ShardLayout& layout,
                                              const StepSettings& settings);

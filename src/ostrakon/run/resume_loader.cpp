@@ -12,9 +12,9 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/saving/save_folder.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>
+#include <ostrakon/saving/save_folder.hpp>
 #include <ostrakon/trainer/state/skipped_steps.hpp>
 #include <vector>
 

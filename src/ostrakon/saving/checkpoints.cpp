@@ -6,9 +6,9 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/saving/save_folder.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <ostrakon/saving/resume_search.hpp>
+#include <ostrakon/saving/save_folder.hpp>
 
 namespace ostrakon::train {
 namespace {

@@ -10,8 +10,8 @@
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/saving/save_folder.hpp>
 #include <ostrakon/saving/background.hpp>
+#include <ostrakon/saving/save_folder.hpp>
 #include <ostrakon/trainer/trainer.hpp>
 #include <string>
 #include <utility>

@@ -9,17 +9,36 @@
 # thirds of the time. Inline functions of headers may come from there, too: their bits are the same.
 # O0: tests that start programs and compute nothing.
 #
+# -ffp-contract=off: compilers choose by what they inline which products they fuse with a sum. Kernels
+# say it instead, by multiply_add (math/portability.hpp): bits are the same in all sources that see a
+# kernel, of this project and of users. With HIP it is for the host's code alone, as with CUDA.
+#
 # Of several levels compilers take the last. nvcc takes one alone, and its wrapper warns of each file
 # that is given more: with a device all sources have the level of the build type.
 
-# Of kernels in the form that they have on a device, on the host: vectors and single elements take two
-# ways there, in which GCC fuses products and sums differently.
-set(OSTRAKON_DEVICE_KERNELS_OPTIONS -ffp-contract=off)
+set(OSTRAKON_FUSES_NOTHING -ffp-contract=off)
+if(Kokkos_ENABLE_HIP)
+  set(OSTRAKON_FUSES_NOTHING "SHELL:-Xarch_host -ffp-contract=off")
+endif()
+
+# Whether the processor that is compiled for fuses a product with a sum in one instruction: asked each
+# time, as flags may have changed.
+include(CheckCXXSourceCompiles)
+unset(OSTRAKON_HAVE_FMA CACHE)
+if(Ostrakon_ENABLE_NATIVE)
+  set(CMAKE_REQUIRED_FLAGS -march=native)
+endif()
+check_cxx_source_compiles("
+#if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA) && !defined(__FP_FAST_FMAF)
+#error
+#endif
+int main() {}" OSTRAKON_HAVE_FMA)
+unset(CMAKE_REQUIRED_FLAGS)
 
 function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")
   target_compile_features(${target} PUBLIC cxx_std_17)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow ${OSTRAKON_FUSES_NOTHING})
   if(Kokkos_ENABLE_CUDA)  # nvcc itself writes the parentheses of `double (T::*member)`
     target_compile_options(${target} PRIVATE -Wno-parentheses)
   endif()
@@ -37,9 +56,6 @@ function(ostrakon_set_flags target)
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-${level}>)
       endif()
     endforeach()
-  endif()
-  if(Ostrakon_DEVICE_KERNELS)
-    target_compile_options(${target} PRIVATE ${OSTRAKON_DEVICE_KERNELS_OPTIONS})
   endif()
   if(Ostrakon_ENABLE_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)

@@ -19,7 +19,7 @@ constexpr T gelu_cubic = T(0.071354816272600244);  // 0.044715 times gelu_linear
 /// too.
 template <class T>
 KOKKOS_INLINE_FUNCTION T gelu(T x) {
-  return x * fast_sigmoid(x * (gelu_linear<T> + gelu_cubic<T> * x * x));
+  return x * fast_sigmoid(x * multiply_add(gelu_cubic<T> * x, x, gelu_linear<T>));
 }
 
 /// Clamps x: beyond +-16 gelu is x or 0 to the last bit, and the polynomials must not overflow.
@@ -32,8 +32,9 @@ KOKKOS_INLINE_FUNCTION T gelu_clamp(T x) {
 template <class T>
 KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
   const T c = gelu_clamp(x);
-  const T s = fast_sigmoid(c * (gelu_linear<T> + gelu_cubic<T> * c * c));
-  return s + c * s * (T(1) - s) * (gelu_linear<T> + T(3) * gelu_cubic<T> * c * c);
+  const T s = fast_sigmoid(c * multiply_add(gelu_cubic<T> * c, c, gelu_linear<T>));
+  return multiply_add(c * s * (T(1) - s), multiply_add(T(3) * gelu_cubic<T> * c, c, gelu_linear<T>),
+                      s);
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, Vi
                        View<T**> dx) {
   using C = compute_t<T>;
   const auto slope = KOKKOS_LAMBDA(std::int64_t, C out, C d) {
-    return d * (C(1) - out / cap * (out / cap));
+    return d * multiply_add(-(out / cap), out / cap, C(1));
   };
   require_shape("soft_cap_backward", "dx", dx, y.rows(), y.columns());
   for_each_row(

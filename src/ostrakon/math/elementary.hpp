@@ -9,9 +9,20 @@
 
 namespace ostrakon::math {
 
+/// Returns e^r for x = n ln 2 + r, |r| <= ln(2) / 2, by a minimax polynomial; `whole` is n. ln 2
+/// has two parts (Cody & Waite 1980): the high one has 9 bits, so its product with n is exact.
+KOKKOS_INLINE_FUNCTION float exp_of_rest(float x, float whole) {
+  const float r = multiply_add(whole, 2.12194440e-4f, multiply_add(whole, -0.693359375f, x));
+  float q = 0x1.6a23ccp-10f;
+  q = multiply_add(q, r, 0x1.123a20p-7f);
+  q = multiply_add(q, r, 0x1.5558f2p-5f);
+  q = multiply_add(q, r, 0x1.555492p-3f);
+  q = multiply_add(q, r, 0x1.fffffcp-2f);
+  return multiply_add(q, r * r, r) + 1.0f;
+}
+
 /// Returns e^x within 2 units in the last place; underflows through the subnormals to 0, overflows
-/// to infinity, NaN gives NaN. x = n ln 2 + r with an integer n (ln 2 in two parts, after Cody &
-/// Waite 1980), e^x = 2^n e^r with a minimax polynomial for e^r on |r| <= ln(2) / 2.
+/// to infinity, NaN gives NaN. e^x = 2^n e^r with an integer n.
 KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   // Beyond these limits the result is 0 or infinity. The comparisons keep NaN.
   x = x < -104.0f ? -104.0f : x;
@@ -20,20 +31,10 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   constexpr float shifter = 12582912.0f;
   constexpr std::uint32_t shifter_bits = 0x4B400000u;
-  const float shifted = x * 1.44269504f + shifter;
-  const float whole = shifted - shifter;
+  const float shifted = multiply_add(x, 1.44269504f, shifter);
   std::uint32_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
   const std::int32_t n = static_cast<std::int32_t>(bits - shifter_bits);
-
-  // The high part of ln 2 has 9 bits, so its product with `whole` is exact.
-  const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float q = 0x1.6a23ccp-10f;
-  q = q * r + 0x1.123a20p-7f;
-  q = q * r + 0x1.5558f2p-5f;
-  q = q * r + 0x1.555492p-3f;
-  q = q * r + 0x1.fffffcp-2f;
-  const float power = (q * (r * r) + r) + 1.0f;
 
   // 2^n is made of two factors, as 2^-150 and 2^128 are not normal numbers.
   const std::int32_t half = n >> 1;
@@ -43,7 +44,7 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   float high;
   std::memcpy(&low, &low_bits, sizeof low);
   std::memcpy(&high, &high_bits, sizeof high);
-  return power * low * high;
+  return exp_of_rest(x, shifted - shifter) * low * high;
 }
 
 /// Double uses the C library's function, as its speed matters less.
@@ -58,20 +59,13 @@ KOKKOS_INLINE_FUNCTION float fast_sigmoid(float x) {
   y = y > 89.0f ? 89.0f : y;
   // The exponent's bias is included: n + 127 is in the low bits.
   constexpr float shifter = 12582912.0f + 127.0f;
-  const float shifted = y * 1.44269504f + shifter;
-  const float whole = shifted - shifter;
+  const float shifted = multiply_add(y, 1.44269504f, shifter);
   std::uint32_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
   bits <<= 23;
   float factor;
   std::memcpy(&factor, &bits, sizeof factor);
-  const float r = (y - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float q = 0x1.6a23ccp-10f;
-  q = q * r + 0x1.123a20p-7f;
-  q = q * r + 0x1.5558f2p-5f;
-  q = q * r + 0x1.555492p-3f;
-  q = q * r + 0x1.fffffcp-2f;
-  return 1.0f / (1.0f + ((q * (r * r) + r) + 1.0f) * factor);
+  return 1.0f / multiply_add(exp_of_rest(y, shifted - shifter), factor, 1.0f);
 }
 KOKKOS_INLINE_FUNCTION double fast_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 

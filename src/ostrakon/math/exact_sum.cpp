@@ -82,36 +82,26 @@ class LimbWriter {
   std::int64_t non_finite_ = 0;
 };
 
-#if OSTRAKON_ON_DEVICE
-#define OSTRAKON_SUM_OF_SQUARES inline
-#else
-// The function is not inlined, so that kernels and host functions have the same code: both round
-// squares of doubles, or contract them with the sum.
-#define OSTRAKON_SUM_OF_SQUARES [[gnu::noinline]] inline
-#endif
-
 /// Sum of x[i]^2 over one block, in a fixed order: eight lanes, which are then added from left to
 /// right.
 template <class T>
-OSTRAKON_SUM_OF_SQUARES double sum_of_squares(const T* x, std::int64_t count) {
+KOKKOS_INLINE_FUNCTION double sum_of_squares(const T* x, std::int64_t count) {
   constexpr int lanes = 8;
   double lane[lanes] = {};
   const std::int64_t whole = count / lanes * lanes;
   for (std::int64_t i = 0; i < whole; i += lanes)
     for (int l = 0; l < lanes; ++l) {
       const double value = static_cast<double>(x[i + l]);
-      lane[l] += value * value;
+      lane[l] = multiply_add(value, value, lane[l]);
     }
   for (std::int64_t i = whole; i < count; ++i) {
     const double value = static_cast<double>(x[i]);
-    lane[i - whole] += value * value;
+    lane[i - whole] = multiply_add(value, value, lane[i - whole]);
   }
   double sum = 0;
   for (int l = 0; l < lanes; ++l) sum += lane[l];
   return sum;
 }
-
-#undef OSTRAKON_SUM_OF_SQUARES
 
 #if OSTRAKON_ON_DEVICE
 

@@ -65,7 +65,8 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
         for (std::int64_t a = r * per_token; a < (r + 1) * per_token; ++a) {
           const C weight = weights ? weights[a] : C(1);
           const auto copy = copies.row(slots[a]).range(begin, begin + width);
-          for (std::int64_t j = 0; j < width; ++j) sums[j] += weight * C(copy[j]);
+          for (std::int64_t j = 0; j < width; ++j)
+            sums[j] = multiply_add(weight, C(copy[j]), sums[j]);
         }
         if (base)
           for (std::int64_t j = 0; j < width; ++j) sums[j] = C(base(r, begin + j)) + sums[j];
@@ -82,7 +83,7 @@ KOKKOS_FUNCTION compute_t<T> weigh_row(const Row& row, compute_t<T> weight,
                                        View<const T*> activated, View<const T*> bias,
                                        View<T*> dactivated, View<const T*> dy, View<T*> weighted) {
   using C = compute_t<T>;
-  const auto product = [](std::int64_t, C a, C b) { return a * b; };
+  const auto product = [](std::int64_t, C a, C b) { return Product<C>{a, b}; };
   C sum = row.template sum_of<C>(product, activated, dactivated);
   if (bias) sum += row.template sum_of<C>(product, bias, dy);
   const auto weigh = [=](std::int64_t, C element) { return weight * element; };

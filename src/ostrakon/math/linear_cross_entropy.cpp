@@ -187,7 +187,7 @@ void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int3
           const C factor = times / total;
           loss = (largest - at_target) + log(total);
           if constexpr (is_16bit<T>) {
-            const C gradient_at_target = z[target] * factor - times;
+            const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
             store_scaled(z, factor, dz);
             dz[target] = static_cast<T>(gradient_at_target);
           } else {

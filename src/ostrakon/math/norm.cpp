@@ -23,8 +23,7 @@ void check_statistics(const char* name, NormKind kind, std::int64_t rows, View<c
   require_size(name, "rstd", rstd, rows);
 }
 
-// norm_forward and norm_apply share this kernel, so that both round equally: compilers may fuse a
-// product and a sum in one instance of an expression and not in another.
+/// norm_forward and norm_apply: both round equally.
 template <class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
                double epsilon, View<const T**> x, View<const T*> weight, View<const T*> bias,
@@ -52,14 +51,12 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
           if (centered)
             center = row.template sum_of<C>([](std::int64_t, C value) { return value; }, in) *
                      over_width;
-          const C variance = row.template sum_of<C>(
-                                 [=](std::int64_t, C value) {
-                                   const C deviation = value - center;
-                                   return deviation * deviation;
-                                 },
-                                 in) *
-                             over_width;
-          scale = C(1) / sqrt(variance + small);
+          const C squares = row.template sum_of<C>(
+              [=](std::int64_t, C value) {
+                return Product<C>{value - center, value - center};
+              },
+              in);
+          scale = C(1) / sqrt(multiply_add(squares, over_width, small));
           row.once([=]() {
             if (mean) mean[r] = center;
             rstd[r] = scale;
@@ -70,7 +67,7 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
         }
         if (bias)
           row.map([=](std::int64_t, C value, C factor,
-                      C term) { return (value - center) * scale * factor + term; },
+                      C term) { return multiply_add((value - center) * scale, factor, term); },
                   out, in, weight, bias);
         else
           row.map(
@@ -120,26 +117,29 @@ void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, Vie
         // average(g) - n average(g n)), without average(g) for RMS norm.
         C average = 0;
         if (centered)
-          average = row.template sum_of<C>([](std::int64_t, C d, C factor) { return d * factor; },
-                                           dout, weight) *
+          average = row.template sum_of<C>(
+                        [](std::int64_t, C d, C factor) {
+                          return Product<C>{d, factor};
+                        },
+                        dout, weight) *
                     over_width;
-        const C projection =
-            row.template sum_of<C>(
-                [=](std::int64_t, C d, C factor, C value) { return d * factor * (value - center); },
-                dout, weight, in) *
-            scale * over_width;
+        const C projection = row.template sum_of<C>(
+                                 [=](std::int64_t, C d, C factor, C value) {
+                                   return Product<C>{d * factor, value - center};
+                                 },
+                                 dout, weight, in) *
+                             scale * over_width;
+        const auto rest = [=](C d, C factor, C value) {
+          return multiply_add(-((value - center) * scale), projection,
+                              multiply_add(d, factor, -average));
+        };
         if (adds)
-          row.map(
-              [=](std::int64_t, C before, C d, C factor, C value) {
-                return before +
-                       scale * (d * factor - average - (value - center) * scale * projection);
-              },
-              din, din, dout, weight, in);
+          row.map([=](std::int64_t, C before, C d, C factor,
+                      C value) { return multiply_add(scale, rest(d, factor, value), before); },
+                  din, din, dout, weight, in);
         else
           row.map(
-              [=](std::int64_t, C d, C factor, C value) {
-                return scale * (d * factor - average - (value - center) * scale * projection);
-              },
+              [=](std::int64_t, C d, C factor, C value) { return scale * rest(d, factor, value); },
               din, dout, weight, in);
       });
 }
@@ -165,7 +165,7 @@ void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<
   for (std::int64_t j = 0; j < columns; ++j) {
     C weight = weight_sums[j], bias = bias_sums[j];
     for (int i = 0; i < count; ++i) {
-      weight += dout[i][j] * ((in[i][j] - center[i]) * scale[i]);
+      weight = multiply_add<C>(dout[i][j], (in[i][j] - center[i]) * scale[i], weight);
       bias += dout[i][j];
     }
     weight_sums[j] = weight;

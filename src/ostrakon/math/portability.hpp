@@ -124,6 +124,23 @@ using Kokkos::fma;
 #else
 using std::fma;
 #endif
+
+/// a b + c. Compilers fuse no product with a sum by themselves in host code (-ffp-contract=off), as
+/// which ones they choose depends on what they inline. Kernels say which are fused, by this. It
+/// rounds once if the library is built for a processor that does so in one instruction
+/// (OSTRAKON_FMA); otherwise twice, as the C library's fma() takes long.
+template <class T>
+KOKKOS_INLINE_FUNCTION T multiply_add(T a, T b, T c) {
+#if defined(OSTRAKON_FMA)
+  constexpr bool fused = true;
+#else
+  constexpr bool fused = on_device;
+#endif
+  if constexpr (fused)
+    return fma(a, b, c);
+  else
+    return a * b + c;
+}
 }  // namespace math
 
 }  // namespace ostrakon

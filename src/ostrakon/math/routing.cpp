@@ -312,25 +312,26 @@ void router_backward(const Exec& exec, const Router& router, std::int64_t leaves
         const auto dweight = dweights.range(r * per_token, (r + 1) * per_token);
         const View<C*> d = dlogits.row(r);  // gradient of scores, then of logits
         const std::int64_t first = r / of_leaf;
-        const auto pull_of = [&](std::int64_t e) {
+        const auto rows_of = [&](std::int64_t e) {
           const std::int64_t* const at = &from.offsets[e * leaves + first];
-          return pull * static_cast<C>(at[1] - at[0]);
+          return static_cast<C>(at[1] - at[0]);
         };
         C all = 1, mean_pull = 0;  // sum of scores; mean of pull, weighted by scores
         if (pull != C(0) && score == RouterScore::sigmoid) {
           all = least_sum<C>;
           for (std::int64_t e = 0; e < experts; ++e) all += scores[e];
-          for (std::int64_t e = 0; e < experts; ++e) mean_pull += pull_of(e) * scores[e] / all;
+          for (std::int64_t e = 0; e < experts; ++e)
+            mean_pull += pull * rows_of(e) * scores[e] / all;
         }
         for (std::int64_t e = 0; e < experts; ++e)
-          d[e] = pull == C(0) ? C(0) : (pull_of(e) - mean_pull) / all;
+          d[e] = pull == C(0) ? C(0) : multiply_add(pull, rows_of(e), -mean_pull) / all;
         const C sum = normalize ? sum_of_chosen<C>(scores, chosen) : C(1);
         C mean = 0;
         if (normalize)
           for (std::int64_t k = 0; k < per_token; ++k)
-            mean += scale * dweight[k] * (scores[chosen[k]] / sum);
+            mean = multiply_add(scale * dweight[k], scores[chosen[k]] / sum, mean);
         for (std::int64_t k = 0; k < per_token; ++k)
-          d[chosen[k]] += (scale * dweight[k] - mean) / sum;
+          d[chosen[k]] += multiply_add(scale, C(dweight[k]), -mean) / sum;
         if (score == RouterScore::sigmoid) {
           for (std::int64_t e = 0; e < experts; ++e) d[e] *= scores[e] * (C(1) - scores[e]);
           return;

@@ -13,6 +13,21 @@
 
 namespace ostrakon::math {
 
+/// A term of a sum on the host that is added by multiply_add.
+template <class T>
+struct Product {
+  T a, b;
+  KOKKOS_INLINE_FUNCTION operator T() const { return a * b; }
+};
+template <class T>
+T plus(T sum, T term) {
+  return sum + term;
+}
+template <class T>
+T plus(T sum, const Product<T>& term) {
+  return multiply_add(term.a, term.b, sum);
+}
+
 /// The interface of a row on the host.
 class HostRow {
  public:
@@ -60,8 +75,9 @@ class HostRow {
     T lane[lanes] = {};
     const std::int64_t whole = count / lanes * lanes;
     for (std::int64_t i = 0; i < whole; i += lanes)
-      for (int l = 0; l < lanes; ++l) lane[l] += term(i + l);
-    for (std::int64_t i = whole; i < count; ++i) lane[i - whole] += term(i);
+      for (int l = 0; l < lanes; ++l) lane[l] = plus<T>(lane[l], term(i + l));
+    for (std::int64_t i = whole; i < count; ++i)
+      lane[i - whole] = plus<T>(lane[i - whole], term(i));
     for (int width = lanes / 2; width > 0; width /= 2)
       for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
     return lane[0];

@@ -66,9 +66,8 @@ void inverse_norm(const Exec& exec, View<T**> x, View<double*> norms) {
       exec, "muon_squares", x.rows(), x.columns(),
       KOKKOS_LAMBDA(const math::Row& row, std::int64_t index) {
         const double sum = row.template sum_of<double>(
-            [](std::int64_t, T element) {
-              const double value = static_cast<double>(element);
-              return value * value;
+            [](std::int64_t, double value) {
+              return math::Product<double>{value, value};
             },
             x.row(index));
         row.once([&] { norms[index] = sum; });

@@ -8,26 +8,10 @@
 
 namespace ostrakon::optim {
 
-// A device's compiler may fuse a product and a sum in one instance of a rule and not in another,
-// which would change bits. So device code states which operations are fused. On the host there is
-// only one instance (update_loop.hpp).
-
-/// a b + c.
-template <class T>
-KOKKOS_INLINE_FUNCTION T product_plus(T a, T b, T c) {
-  if constexpr (on_device)
-    return math::fma(a, b, c);
-  else
-    return a * b + c;
-}
-
 /// a b + c d.
 template <class T>
 KOKKOS_INLINE_FUNCTION T two_products(T a, T b, T c, T d) {
-  if constexpr (on_device)
-    return math::fma(a, b, c * d);
-  else
-    return a * b + c * d;
+  return math::multiply_add(a, b, c * d);
 }
 
 template <class T>
@@ -55,7 +39,7 @@ struct AdamwRule {
     const T gradient = scale * unscaled_gradient;
     first = two_products(beta1, first, rest1, gradient);
     second = two_products(beta2, second, rest2, gradient * gradient);
-    const T direction = first / product_plus(math::sqrt(second), root_scale, epsilon);
+    const T direction = first / math::multiply_add(math::sqrt(second), root_scale, epsilon);
     return x - two_products(step_size, direction, decay, x);
   }
 };
@@ -89,7 +73,7 @@ struct Momentum {
 
   KOKKOS_INLINE_FUNCTION T direction(T unscaled_gradient, T& first) const {
     const T gradient = scale * unscaled_gradient;
-    first = product_plus(momentum, first, gradient);
+    first = math::multiply_add(momentum, first, gradient);
     return two_products(of_gradient, gradient, of_momentum, first);
   }
 };

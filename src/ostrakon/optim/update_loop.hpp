@@ -70,22 +70,14 @@ KOKKOS_INLINE_FUNCTION void update_vector(const Rule& rule,
   if constexpr (Rule::moments > 1) math::store_lanes<n>(second_moment, 0, count, second);
 }
 
-#if OSTRAKON_ON_DEVICE
-#define OSTRAKON_UPDATE_RUN KOKKOS_INLINE_FUNCTION
-#else
-// Not inlined, so that kernels and host functions share one instance: if a * b + c * d is
-// contracted, two instances may differ in which product is rounded.
-#define OSTRAKON_UPDATE_RUN [[gnu::noinline]] inline
-#endif
-
 /// Updates a run of elements; `first_element` is the index of the first one for the rounding. The
 /// arrays do not overlap. They are `__restrict__` parameters, as compilers ignore it elsewhere.
 template <class Rule, class T, class Moment>
-OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rounding& rounding,
-                                    [[maybe_unused]] std::int64_t first_element, T* __restrict__ x,
-                                    const T* __restrict__ gradients,
-                                    Moment* __restrict__ first_moment,
-                                    Moment* __restrict__ second_moment, std::int64_t count) {
+KOKKOS_INLINE_FUNCTION void update_run(const Rule& rule, [[maybe_unused]] const Rounding& rounding,
+                                       [[maybe_unused]] std::int64_t first_element,
+                                       T* __restrict__ x, const T* __restrict__ gradients,
+                                       Moment* __restrict__ first_moment,
+                                       Moment* __restrict__ second_moment, std::int64_t count) {
   if constexpr (on_device)
     if (count <= update_vector_elements<T>)
       return update_vector(rule, rounding, first_element, x, gradients, first_moment, second_moment,
@@ -109,8 +101,6 @@ OSTRAKON_UPDATE_RUN void update_run(const Rule& rule, [[maybe_unused]] const Rou
     }
   }
 }
-
-#undef OSTRAKON_UPDATE_RUN
 
 /// Updates all elements of x, as a kernel or on the calling thread. Throws Error if an array that
 /// the rule reads has another size.

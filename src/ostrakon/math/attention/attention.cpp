@@ -144,8 +144,11 @@ void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
         const std::int64_t first = from.first_column + head * from.head_stride;
         const auto out = from.out.row(query).range(first, first + from.head_width);
         const auto dout = from.dout.row(query).range(first, first + from.head_width);
-        const C delta =
-            row.template sum_of<C>([](std::int64_t, C o, C d) { return o * d; }, out, dout);
+        const C delta = row.template sum_of<C>(
+            [](std::int64_t, C o, C d) {
+              return Product<C>{o, d};
+            },
+            out, dout);
         const C shift = from.log_sum_exp[head * from.log_sum_exp_stride + query];
         const View<C*> s = scores.row(index);
         const View<C*> dp = dprobabilities.row(index);
@@ -574,7 +577,9 @@ void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const Quer
                  for (std::int64_t head = 0; head < heads; ++head)
                    delta[(index / rows * heads + head) * rows + index % rows] =
                        row.template sum_of<float>(
-                           [](std::int64_t, float o, float d) { return o * d; },
+                           [](std::int64_t, float o, float d) {
+                             return Product<float>{o, d};
+                           },
                            out.row(index).range(head * width, (head + 1) * width),
                            dout.row(index).range(head * width, (head + 1) * width));
                });

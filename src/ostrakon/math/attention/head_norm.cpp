@@ -24,10 +24,12 @@ template <class T>
 KOKKOS_FUNCTION compute_t<T> rstd_of(const Row& row, View<const T*> head, compute_t<T> over_width,
                                      compute_t<T> epsilon) {
   using C = compute_t<T>;
-  const C square =
-      row.template sum_of<C>([](std::int64_t, C value) { return value * value; }, head) *
-      over_width;
-  return C(1) / sqrt(square + epsilon);
+  const C squares = row.template sum_of<C>(
+      [](std::int64_t, C value) {
+        return Product<C>{value, value};
+      },
+      head);
+  return C(1) / sqrt(multiply_add(squares, over_width, epsilon));
 }
 
 #if OSTRAKON_ON_DEVICE
@@ -119,13 +121,17 @@ void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<cons
         const auto both = gradient.row(r).range(first, first + width);
         const C scale = rstd[index];
         // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight and n = x rstd.
-        const C projection = row.template sum_of<C>([](std::int64_t, C d, C factor,
-                                                       C value) { return d * factor * value; },
-                                                    both, weight, in) *
+        const C projection = row.template sum_of<C>(
+                                 [](std::int64_t, C d, C factor, C value) {
+                                   return Product<C>{d * factor, value};
+                                 },
+                                 both, weight, in) *
                              scale * over_width;
-        row.map([=](std::int64_t, C d, C factor,
-                    C value) { return scale * (d * factor - value * scale * projection); },
-                both, both, weight, in);
+        row.map(
+            [=](std::int64_t, C d, C factor, C value) {
+              return scale * multiply_add(d, factor, -(value * scale * projection));
+            },
+            both, both, weight, in);
       });
 }
 
@@ -160,7 +166,8 @@ void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
               const T* const in = x.row(r).range(column, column + columns).data();
               const T* const dout = dy.row(r).range(column, column + columns).data();
               const C scale = rstd[r * heads + head];
-              for (std::int64_t j = 0; j < columns; ++j) block[j] += dout[j] * (in[j] * scale);
+              for (std::int64_t j = 0; j < columns; ++j)
+                block[j] = multiply_add<C>(dout[j], in[j] * scale, block[j]);
             }
           for (std::int64_t j = 0; j < columns; ++j) sum[j] += block[j];
         }

@@ -54,8 +54,8 @@ void rotate_rows(const Exec& exec, Rotation rotation, View<T**> x, std::int64_t 
             for (std::int64_t i = 0; i < pairs; ++i) {
               const C a = low[i];
               const C b = high[i];
-              low[i] = static_cast<T>(a * cosine[i] - b * sine[i]);
-              high[i] = static_cast<T>(b * cosine[i] + a * sine[i]);
+              low[i] = static_cast<T>(multiply_add(a, cosine[i], -(b * sine[i])));
+              high[i] = static_cast<T>(multiply_add(b, cosine[i], a * sine[i]));
             }
           }
         }

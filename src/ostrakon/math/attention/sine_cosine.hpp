@@ -18,28 +18,28 @@ struct SineCosine {
 KOKKOS_INLINE_FUNCTION SineCosine sine_cosine_of_twice(double h) {
   const double z = h * h;
   double s = 1.0 / 51090942171709440000.0;  // 21!
-  s = s * z - 1.0 / 121645100408832000.0;
-  s = s * z + 1.0 / 355687428096000.0;
-  s = s * z - 1.0 / 1307674368000.0;
-  s = s * z + 1.0 / 6227020800.0;
-  s = s * z - 1.0 / 39916800.0;
-  s = s * z + 1.0 / 362880.0;
-  s = s * z - 1.0 / 5040.0;
-  s = s * z + 1.0 / 120.0;
-  s = s * z - 1.0 / 6.0;
-  s = s * (z * h) + h;
+  s = multiply_add(s, z, -1.0 / 121645100408832000.0);
+  s = multiply_add(s, z, 1.0 / 355687428096000.0);
+  s = multiply_add(s, z, -1.0 / 1307674368000.0);
+  s = multiply_add(s, z, 1.0 / 6227020800.0);
+  s = multiply_add(s, z, -1.0 / 39916800.0);
+  s = multiply_add(s, z, 1.0 / 362880.0);
+  s = multiply_add(s, z, -1.0 / 5040.0);
+  s = multiply_add(s, z, 1.0 / 120.0);
+  s = multiply_add(s, z, -1.0 / 6.0);
+  s = multiply_add(s, z * h, h);
   double c = 1.0 / 2432902008176640000.0;  // 20!
-  c = c * z - 1.0 / 6402373705728000.0;
-  c = c * z + 1.0 / 20922789888000.0;
-  c = c * z - 1.0 / 87178291200.0;
-  c = c * z + 1.0 / 479001600.0;
-  c = c * z - 1.0 / 3628800.0;
-  c = c * z + 1.0 / 40320.0;
-  c = c * z - 1.0 / 720.0;
-  c = c * z + 1.0 / 24.0;
-  c = c * z - 0.5;
-  c = c * z + 1.0;
-  return {2.0 * s * c, 1.0 - 2.0 * s * s};
+  c = multiply_add(c, z, -1.0 / 6402373705728000.0);
+  c = multiply_add(c, z, 1.0 / 20922789888000.0);
+  c = multiply_add(c, z, -1.0 / 87178291200.0);
+  c = multiply_add(c, z, 1.0 / 479001600.0);
+  c = multiply_add(c, z, -1.0 / 3628800.0);
+  c = multiply_add(c, z, 1.0 / 40320.0);
+  c = multiply_add(c, z, -1.0 / 720.0);
+  c = multiply_add(c, z, 1.0 / 24.0);
+  c = multiply_add(c, z, -0.5);
+  c = multiply_add(c, z, 1.0);
+  return {2.0 * s * c, multiply_add(-2.0 * s, s, 1.0)};
 }
 
 /// Returns sin and cos of an angle in radians, |angle| <= 2^23.
@@ -47,8 +47,9 @@ KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
   // Adding 1.5 * 2^52 rounds to whole turns. The high part of 2 pi has 29 bits, so its product with
   // them is exact (Cody & Waite 1980).
   constexpr double shifter = 6755399441055744.0;
-  const double turns = (angle * 0.15915494309189535 + shifter) - shifter;
-  const double rest = (angle - turns * 0x1.921fb54p+2) - turns * 0x1.10b4611a62633p-28;
+  const double turns = multiply_add(angle, 0.15915494309189535, shifter) - shifter;
+  const double rest =
+      multiply_add(-turns, 0x1.10b4611a62633p-28, multiply_add(-turns, 0x1.921fb54p+2, angle));
   return sine_cosine_of_twice(0.5 * rest);
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <ostrakon/comm/transport.hpp>
 #include <ostrakon/comm/window.hpp>
@@ -18,6 +19,9 @@ namespace ostrakon::comm {
 
 /// Throws Error with MPI's own text unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
+
+/// What an int counts in MPI's calls: elements, or blocks of so many.
+constexpr std::int64_t largest_count = std::numeric_limits<int>::max(), block_elements = 64;
 
 /// The order in which a reduce-scatter sums the ranks' contributions.
 struct LocalSum {

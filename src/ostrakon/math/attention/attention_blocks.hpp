@@ -5,6 +5,7 @@
 // and the order of the blocks.
 
 #include <algorithm>
+#include <cmath>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/products/gemm.hpp>
@@ -201,6 +202,16 @@ void for_each_attention_block(const AttentionShape& shape, const AttentionHeads&
     for (std::int64_t member = 0; member < group; ++member)
       body(AttentionBlock{heads, row, begin, end, member, std::exchange(is_first, false)});
   });
+}
+
+template <class T>
+T score_scale(const AttentionShape& shape) {
+  return T(1) / std::sqrt(static_cast<T>(shape.head_width));
+}
+
+/// The number of elements of delta, (batch, heads, rows of queries).
+inline std::int64_t delta_elements(const AttentionShape& shape) {
+  return shape.batch * shape.heads * shape.tokens;
 }
 
 }  // namespace ostrakon::math

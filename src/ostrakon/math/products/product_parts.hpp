@@ -2,8 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/portability.hpp>
+
+// The libraries that multiply.
+#if !OSTRAKON_PRODUCTS_ON_DEVICE && defined(OSTRAKON_HAVE_ONEDNN)
+#define OSTRAKON_GEMM_ONEDNN
+#endif
+#if !OSTRAKON_PRODUCTS_ON_DEVICE && defined(OSTRAKON_HAVE_CBLAS)
+#define OSTRAKON_GEMM_CBLAS
+#endif
+#if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
+#define OSTRAKON_GEMM_CUBLAS
+#endif
 
 namespace ostrakon::math {
+
+/// Converts to the type of sizes in CBLAS and cuBLAS.
+inline int blas_int(std::int64_t value, const char* what) {
+  require(value <= std::numeric_limits<int>::max(), "gemm: ", what, " is ", value,
+          ", but the BLAS counts with 32 bits, so at most ", std::numeric_limits<int>::max());
+  return static_cast<int>(value);
+}
+
+/// The extent of a product that depends on data. On a device one algorithm serves all its values,
+/// as no new kernel may be loaded after ranks have begun to communicate (WarmUp).
+enum class Varies { nothing, rows, terms };
 
 /// The extents of op(A) (m, k), op(B) (k, n) and C (m, n).
 struct ProductExtents {

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <ostrakon/math/activation.hpp>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/head_norm.hpp>
+#include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/model/graph/kernel.hpp>
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/graph/run_of_rows.hpp>
+#include <ostrakon/model/leaf_sums.hpp>
+#include <ostrakon/model/packing.hpp>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+using math::Transpose;
+
+/// The `count` values that a call writes = a b, in their type; added to what is there, if `adds`.
+template <class T>
+void multiply(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
+              const Arguments& arguments, int count, bool adds) {
+  using C = compute_t<T>;
+  const C beta = adds ? 1 : 0;
+  if (arguments.place_written(0).element == Element::sum)
+    math::gemm<T, C>(exec, Transpose::no, transpose_b, 1, a, b, beta,
+                     arguments.written<C>(0, count));
+  else
+    math::gemm<T>(exec, Transpose::no, transpose_b, 1, a, b, beta, arguments.written<T>(0, count));
+}
+
+}  // namespace
+
+// ---- norms --------------------------------------------------------------------------------------
+
+template <class T>
+int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
+  const int x = rows_of_rank(of);
+  const std::int64_t width = columns_of(x), leaves = leaves_of(x);
+  const std::vector<int> weights = whole_weights_of(name);
+  const int made = add_for(x, name, width, Keep::never);
+  std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
+  if (kind == math::NormKind::layernorm)
+    statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
+  const auto with_statistics = [&](std::vector<int> values) {
+    graph::append(values, statistics);
+    return values;
+  };
+
+  Call forward = pass({name, {x}, with_statistics({made}), weights}, x, 2 * width);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::norm_forward<T>(exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+                          a.written<T>(0), a.written<Compute>(2).flat(),
+                          a.written<Compute>(1).flat());
+  });
+  Call again = pass({name, with_statistics({x}), {made}, weights}, x, 2 * width);
+  again.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+                        a.read<Compute>(2).flat(), a.read<Compute>(1).flat(), a.written<T>(0));
+  });
+  const std::vector<int> reads = with_statistics({x, ~made});
+  Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
+  gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
+  gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
+                          a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
+                          a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
+  });
+  Call input = pass({"d " + name, reads, {~x}, {weights.front()}}, x, 2 * width);
+  input.can_add = true;
+  input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    // What it adds to is read last, behind the statistics.
+    const bool has_mean = kind == math::NormKind::layernorm;
+    math::norm_backward_input<T>(
+        exec, kind, a.read<T>(0), a.weight<T>(0),
+        has_mean ? a.read<Compute>(3).flat() : View<const Compute*>(), a.read<Compute>(2).flat(),
+        a.read<T>(1), a.written<T>(0),
+        a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
+  });
+  append({{forward}, {gradients, input}, {}, again});
+  return made;
+}
+
+template <class T>
+int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_width,
+                             double epsilon) {
+  const std::int64_t width = columns_of(x), leaves = leaf_.leaves();
+  // Pieces and ranks have some heads of every leaf.
+  const std::vector<int> weights = whole_weights_of(name, leaves);
+  const int made = add_among_columns(x, prefix_ + name);
+  const int kept = add_for(x, name_of(x) + " unnormed", width);
+  const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::never, Element::sum);
+  Call forward = pass({name, {x}, {made, kept}, weights}, x, 2 * width);
+  forward.is_by_row = false;  // in place of what is one array for all rows
+  forward.replaces = {{made, x}};
+  forward.in_place = true;
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::head_norm_forward<T>(exec, epsilon, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
+  });
+  Call statistics = pass({name + ".rstd", {kept}, {rstd}}, x, width);
+  statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::head_norm_statistics<T>(exec, epsilon, head_width, a.read<T>(0),
+                                  a.written<Compute>(0).flat());
+  });
+  const std::vector<int> reads = {kept, rstd, ~made};
+  Call gradient = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
+  gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
+  gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<Compute*> sums = a.gradient<Compute>(0);
+    sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
+                              sums.matrix(sums.size() / head_width, head_width),
+                              {leaves, a.scratch<Compute>(0)});
+  });
+  Call input = pass({"d " + name, reads, {~x}, weights}, x, 2 * width);
+  input.replaces = {{~x, ~made}};
+  input.in_place = true;
+  input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
+                                      a.written<T>(0));
+  });
+  append({{forward}, {statistics, gradient, input}});
+  return made;
+}
+
+// ---- linear layers ------------------------------------------------------------------------------
+
+template <class T>
+Calls Operations<T>::linear_backward(int x, const std::string& name, const std::vector<int>& made,
+                                     std::int64_t outputs, int halves) const {
+  const std::int64_t inputs = columns_of(x), leaves = leaf_.leaves();
+  const std::vector<int> weights = weights_of(name);
+  const auto count = static_cast<int>(made.size());
+  std::vector<int> dy;
+  for (int v : made) dy.push_back(~v);
+  std::vector<int> dy_and_x = dy;
+  dy_and_x.push_back(x);
+  const std::int64_t half = halves == 1 ? outputs : std::min(round_up(outputs / 2, 16), outputs);
+  Calls calls;
+  for (std::int64_t first = 0, last = half; first < outputs; first = last, last = outputs) {
+    Call weight = product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
+                           dy_and_x,
+                           {},
+                           {},
+                           {weights.front()}},
+                          x, inputs, last - first);
+    weight.gradient_elements = (last - first) * inputs;
+    weight.scratch = {bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
+    weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      sum_weight_gradient<T>(exec, a.read<T>(count), a.read<T>(0, count).column_range(first, last),
+                             a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last),
+                             {leaves, a.scratch<Compute>(0)});
+    });
+    calls.push_back(std::move(weight));
+  }
+  if (weights.size() > 1) {
+    // Where y is a sum over pieces, a piece has some of the columns of the bias.
+    const std::int64_t columns = elements_of(weights.back());
+    const std::int64_t shift = columns < outputs ? columns : 0;
+    Call bias = pass({"d " + name + ".bias", dy, {}, {}, {weights.back()}}, x, columns);
+    bias.scratch = {bytes_of<Compute>(bias_sums_workspace(columns, leaves))};
+    bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      const std::int64_t first = a.piece() * shift;
+      sum_bias_gradient<T>(exec, a.read<T>(0, count).column_range(first, first + columns),
+                           a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
+    });
+    calls.push_back(std::move(bias));
+  }
+  Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
+  input.can_add = true;
+  input.inner_dimension = outputs;
+  input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    multiply<T>(exec, Transpose::no, a.read<T>(0, count), a.weight<T>(0).matrix(outputs, inputs), a,
+                1, a.adds());
+  });
+  calls.push_back(std::move(input));
+  return calls;
+}
+
+template <class T>
+void Operations<T>::linear(int of, const std::string& name, const std::vector<int>& all,
+                           const std::vector<std::vector<int>>& products, bool halves_gradient,
+                           int onto) {
+  const bool is_sum = value(all.front()).element == Element::sum;  // over pieces, as x has columns
+  const int x = is_sum ? of : redistribute(of, Distribution::replicated);
+  const std::int64_t inputs = columns_of(x);
+  std::vector<int> weights = weights_of(name);
+  if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
+  const std::int64_t outputs = elements_of(weights.front()) / inputs;
+  const double passes = (weights.size() > 1 ? 1.0 : 0.0) + (onto >= 0 ? 1.0 : 0.0);
+  const auto columns_before = [&](std::vector<int>::const_iterator end) {
+    std::int64_t columns = 0;
+    for (auto v = all.begin(); v != end; ++v) columns += columns_of(*v);
+    return columns;
+  };
+  Operation linear{{}};
+  for (const std::vector<int>& made : products) {
+    const auto count = static_cast<int>(made.size());
+    const auto begin = std::find(all.begin(), all.end(), made.front());
+    const std::int64_t first = columns_before(begin), last = columns_before(begin + count);
+    Call forward{products.size() == 1 ? name : name + " " + name_of(made.front()), {x}, made};
+    if (onto >= 0) forward.reads.push_back(onto);
+    forward.weights = weights;
+    if (is_sum) forward.inner_dimension = inputs;
+    forward = product(std::move(forward), x, inputs, last - first);
+    forward.work += passes * row_work(x, 2 * (last - first));
+    forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      const View<const T**> before = a.read<T>(1);
+      if (before) math::copy<T>(exec, before.flat(), a.written<T>(0).flat());
+      multiply<T>(exec, Transpose::yes, a.read<T>(0),
+                  a.weight<T>(0).matrix(outputs, inputs).row_range(first, last), a, count,
+                  before || a.adds());
+      if (const View<const T*> bias = a.weight<T>(1))
+        math::add_bias<T>(exec, a.written<T>(0, count), bias.range(first, last));
+    });
+    linear.forward.push_back(std::move(forward));
+  }
+  const bool halves = halves_gradient && graph_.setting.pieces > 1;
+  linear.backward = linear_backward(x, name, all, outputs, halves ? 2 : 1);
+  if (onto >= 0) linear.residuals = {onto};
+  append(std::move(linear));
+}
+
+template <class T>
+int Operations<T>::sum_of_product(int x, const std::string& name, std::int64_t outputs) {
+  const int sum = add(name, outputs, Distribution::partial, Keep::never, Element::sum);
+  linear(x, name, {sum}, {{sum}});
+  return sum;
+}
+
+template <class T>
+int Operations<T>::linear(int x, const std::string& name, std::int64_t columns, Keep keep,
+                          bool halves_gradient) {
+  if (value(x).tensor_distribution == Distribution::columns)
+    return round_sum(sum_of_product(x, name, columns), name, name + ".bias");
+  const int made = add(name, columns / leaf_.tensor_pieces(), Distribution::columns, keep);
+  linear(x, name, {made}, {{made}}, halves_gradient);
+  return made;
+}
+
+template <class T>
+int Operations<T>::linear_onto(int onto, int x, const std::string& name, const std::string& made) {
+  if (value(x).tensor_distribution == Distribution::columns)
+    return round_sum(sum_of_product(x, name, columns_of(onto)), made, name + ".bias", onto);
+  const int y = add_for(onto, made, columns_of(onto));
+  linear(x, name, {y}, {{y}}, false, onto);
+  return y;
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+
+template <class T>
+std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::string& name,
+                                       std::int64_t head_width, double base) {
+  Call forward{name, x, {}}, backward{"d " + name, {}, {}};
+  std::int64_t columns = 0;
+  for (int v : x) {
+    const int rotated = add_among_columns(v, "rotated " + value(v).name);
+    forward.writes.push_back(rotated);
+    forward.replaces.emplace_back(rotated, v);
+    backward.reads.push_back(~rotated);
+    backward.writes.push_back(~v);
+    backward.replaces.emplace_back(~v, ~rotated);
+    columns += columns_of(v);
+  }
+  const std::vector<int> made = forward.writes;
+  forward.in_place = backward.in_place = true;
+  forward.is_by_row = false;  // positions are those of all rows
+  forward.work = backward.work = row_work(x.front(), 2 * columns);
+  const auto count = static_cast<int>(x.size());
+  const auto kernel = [=, leaf = leaf_](math::Rotation rotation) {
+    return make_kernel([=](const Exec& exec, const Arguments& a) {
+      const View<T**> heads = a.written<T>(0, count);
+      for_each_run(leaf, a, heads.rows(), [&](const RunOfRows& run) {
+        math::rotate<T>(exec, rotation, heads.row_range(run.begin, run.end), head_width, base,
+                        run.tokens, run.position);
+      });
+    });
+  };
+  forward.kernel = kernel(math::Rotation::forward);
+  backward.kernel = kernel(math::Rotation::inverse);
+  append({{forward}, {backward}});
+  return made;
+}
+
+template <class T>
+int Operations<T>::attention(int queries, int own_keys, int own_values, const std::string& name,
+                             std::int64_t head_width) {
+  const LeafShape leaf = leaf_;
+  const std::vector<int> whole = division_.whole_over_parts(graph_, {own_keys, own_values});
+  const int keys = whole[0], values = whole[1];
+  const std::int64_t q_width = columns_of(queries), kv_width = 2 * columns_of(keys);
+  const std::int64_t heads = q_width / head_width;
+  const int made = add_for(queries, name, q_width, Keep::attention);
+  const int sums = add_for(queries, name + ".log_sum_exp", heads, Keep::attention, Element::sum);
+  const math::AttentionShape shape{leaf.batch, leaf.tokens, heads, columns_of(keys) / head_width,
+                                   head_width};
+  // Queries look at half of the keys on average, so scores, and probabilities times values, take
+  // tokens^2 head_width per head and sequence each.
+  const double scores =
+      static_cast<double>(value(queries).rows) * static_cast<double>(leaf.tokens * q_width);
+  // Keys and values of cut sequences are put in the order of positions.
+  const std::int64_t ordered = leaf.is_cut() ? leaf.batch * leaf.tokens * kv_width : 0;
+  const std::int64_t all_rows = leaf.batch * leaf.tokens;
+
+  Call forward{name, {queries, keys, values}, {made, sums}};
+  forward.is_by_row = false;
+  forward.scratch = {bytes_of<T>(math::attention_forward_workspace<T>(shape, leaf.kernels)),
+                     bytes_of<T>(ordered)};
+  forward.flops = 2.0 * scores;
+  forward.work = plan::attention_work(forward.flops, head_width);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<T**> out = a.written<T>(0);
+    const View<Compute*> log_sum_exp = a.written<Compute>(1).flat();
+    if (leaf.decodes()) {
+      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0), a.read_whole<T>(1, 2),
+                                 out, log_sum_exp, a.scratch<T>(0));
+      return;
+    }
+    if (!leaf.is_cut()) {
+      math::attention_forward<T>(exec, shape, a.read_whole<T>(0, 3), 0, leaf.tokens, out,
+                                 log_sum_exp, a.scratch<T>(0));
+      return;
+    }
+    const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
+    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
+    math::attention_forward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
+                               out, log_sum_exp, a.scratch<T>(0));
+  });
+
+  Call backward{
+      "d " + name, {queries, keys, values, made, sums, ~made}, {~queries, ~keys, ~values}};
+  backward.scratch = {
+      bytes_of<T>(math::attention_backward_workspace<T>(shape, leaf.pieces(), leaf.kernels)),
+      bytes_of<T>(ordered), bytes_of<Compute>(ordered)};
+  backward.flops = 5.0 * scores;
+  backward.repeated_flops = scores;
+  backward.work = plan::attention_work(backward.flops, head_width);
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<const Compute*> log_sum_exp = a.read_whole<Compute>(4).flat();
+    if (!leaf.is_cut()) {
+      math::attention_backward<T>(exec, shape, a.read_whole<T>(0, 3), a.read<T>(3), log_sum_exp,
+                                  a.read<T>(5), a.written<T>(0, 3), a.scratch<T>(0));
+      return;
+    }
+    const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
+    const View<Compute**> dkv = a.scratch<Compute>(2).matrix(all_rows, kv_width);
+    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
+    math::attention_backward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
+                                a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv,
+                                a.scratch<T>(0));
+    if (a.place_written(1).element == Element::sum)
+      math::put_by_part<Compute, Compute>(exec, leaf.sequence(), View<const Compute**>(dkv),
+                                          a.written<Compute>(1, 2));
+    else
+      math::put_by_part<Compute, T>(exec, leaf.sequence(), View<const Compute**>(dkv),
+                                    a.written<T>(1, 2));
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
+// ---- activations --------------------------------------------------------------------------------
+
+template <class T>
+int Operations<T>::activation(int x, const std::string& name, Activation activation) {
+  const bool is_gated = activation == Activation::swiglu;
+  const std::int64_t up = columns_of(x), inner = is_gated ? up / 2 : up;
+  const std::int64_t rows = value(x).rows;
+  const auto work_of = [&](std::int64_t columns) {
+    return plan::activation_work(static_cast<double>(rows * inner),
+                                 static_cast<double>(bytes_of<T>(rows * columns)));
+  };
+  const int made = add_for(x, name, inner, Keep::never);
+  Call forward{name, {x}, {made}};
+  forward.work = work_of(up + inner);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const auto activate = is_gated ? &math::swiglu_forward<T> : &math::gelu_forward<T>;
+    activate(exec, a.read<T>(0), a.written<T>(0));
+  });
+  Call backward{"d " + name, {x, ~made}, {~x}};
+  backward.replaces = {{~x, x}};
+  backward.work = work_of(2 * up + inner);
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const auto differentiate = is_gated ? &math::swiglu_backward<T> : &math::gelu_backward<T>;
+    differentiate(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
+template <class T>
+int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
+  const auto limit = static_cast<Compute>(cap);
+  const int made = add_for(x, name, columns_of(x));
+  Call forward = pass({name, {x}, {made}}, x, 2 * columns_of(x));
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::soft_cap_forward<T>(exec, limit, a.read<T>(0), a.written<T>(0));
+  });
+  Call backward = pass({"d " + name, {made, ~made}, {~x}}, x, 3 * columns_of(x));
+  backward.replaces = {{~x, ~made}};
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::soft_cap_backward<T>(exec, limit, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                \
+  template int Operations<T>::norm(int, const std::string&, math::NormKind, double);           \
+  template int Operations<T>::head_norm(int, const std::string&, std::int64_t, double);        \
+  template int Operations<T>::linear(int, const std::string&, std::int64_t, Keep, bool);       \
+  template void Operations<T>::linear(int, const std::string&, const std::vector<int>&,        \
+                                      const std::vector<std::vector<int>>&, bool, int);        \
+  template int Operations<T>::linear_onto(int, int, const std::string&, const std::string&);   \
+  template std::vector<int> Operations<T>::rotary(const std::vector<int>&, const std::string&, \
+                                                  std::int64_t, double);                       \
+  template int Operations<T>::attention(int, int, int, const std::string&, std::int64_t);      \
+  template int Operations<T>::activation(int, const std::string&, Activation);                 \
+  template int Operations<T>::soft_cap(int, const std::string&, double);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::model::graph

@@ -12,7 +12,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/generate/generator.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <string>
 #include <vector>

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/message.hpp>
+#include <ostrakon/base/format.hpp>
 
 namespace ostrakon::apps {
 

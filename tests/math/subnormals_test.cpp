@@ -5,7 +5,7 @@
 #include <limits>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/math/transfer.hpp>

@@ -9,7 +9,7 @@
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
-#include <ostrakon/model/graph/place_check.hpp>
+#include <ostrakon/model/graph/passes.hpp>
 #include <random>
 #include <stdexcept>
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/comm/communicator.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <string>
 

@@ -148,4 +148,21 @@ std::size_t first_not_utf8(const std::string& text) {
   return at;
 }
 
+namespace {
+
+std::string fit_to_screen(const std::string& message) {
+  constexpr std::size_t most = 2000;  // bytes
+  return without_middle(printable_lines(message), most);
+}
+
+}  // namespace
+
+std::string error_message(const std::string& name, const std::string& what) {
+  return fit_to_screen(name + ": error: " + what);
+}
+
+std::string error_message(const std::string& name, int rank, const std::string& what) {
+  return fit_to_screen(name + ": error on rank " + std::to_string(rank) + ": " + what);
+}
+
 }  // namespace ostrakon

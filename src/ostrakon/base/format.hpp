@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ostrakon/base/text.hpp>
 #include <string>
 
 namespace ostrakon {
@@ -35,5 +36,19 @@ std::size_t first_not_utf8(const std::string& text);
 
 /// Formats 16 lower-case hexadecimal digits.
 std::string format_hex(std::uint64_t value);
+
+/// Returns a line for tools that read results from the screen, such as ReFrame, Ramble and JUBE:
+/// "figure: NAME VALUE UNIT", with six digits. Names have no spaces, and are stable across
+/// versions.
+inline std::string figure(const std::string& name, double value, const std::string& unit) {
+  return text("figure: ", name, " ", value, " ", unit, "\n");
+}
+
+/// Returns the message of a program that ends with status 1: "<name>: error: <what>", escaped for a
+/// terminal, and shortened in the middle if a value in it is very long.
+std::string error_message(const std::string& name, const std::string& what);
+
+/// Returns the message of one rank: "<name>: error on rank <rank>: <what>".
+std::string error_message(const std::string& name, int rank, const std::string& what);
 
 }  // namespace ostrakon

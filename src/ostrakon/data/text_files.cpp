@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t block_bytes = 1 << 20;
+constexpr std::size_t bytes_at_once = 1 << 20;
 
 bool hidden(const fs::path& path) { return path.filename().string().front() == '.'; }
 
@@ -175,7 +175,7 @@ class LineSplitter {
 void for_each_block(const std::string& path,
                     const std::function<void(std::string_view block)>& use) {
   const PlainFile file(path, PlainFile::Mode::read);
-  std::string block(block_bytes, '\0');
+  std::string block(bytes_at_once, '\0');
   for (std::int64_t at = 0, got = 0;; at += got) {
     got = file.read_up_to(at, static_cast<std::int64_t>(block.size()), block.data());
     if (got == 0) return;

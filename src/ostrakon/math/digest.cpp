@@ -3,7 +3,7 @@
 
 #include <cstring>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/hash.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 
 namespace ostrakon::math {

@@ -75,6 +75,10 @@ constexpr bool has_matrix_tiles = OSTRAKON_MATRIX_TILES == 1;
 #define OSTRAKON_IN_DEVICE_CODE 0
 #endif
 
+/// Number of threads that kernels of the host use in this process: with OpenMP from OMP_NUM_THREADS
+/// or a flag of Kokkos, with Serial 1.
+inline int host_threads() { return Kokkos::DefaultHostExecutionSpace().concurrency(); }
+
 /// Whether host code may access `Memory`, which some devices share with the host.
 constexpr bool memory_is_host_accessible = !has_device;
 

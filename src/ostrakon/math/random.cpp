@@ -3,7 +3,6 @@
 
 #include <ostrakon/math/attention/sine_cosine.hpp>
 #include <ostrakon/math/half.hpp>
-#include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 
 #if defined(_OPENMP)
 #include <omp.h>

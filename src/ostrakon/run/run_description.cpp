@@ -12,7 +12,7 @@
 #include <ostrakon/comm/transport.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/value.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
 #include <ostrakon/plan/ir/levels.hpp>

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/figure.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 

@@ -42,7 +42,7 @@ class UsageSummary {
   /// if `measure` is.
   std::string describe_peak(double flops, const std::function<double()>& measure);
 
-  /// Lines of base/figure.hpp for the mean step of this process: step_seconds, tokens_per_second,
+  /// Lines of base/format.hpp for the mean step of this process: step_seconds, tokens_per_second,
   /// tokens_per_second_per_rank, mfu. The first step, which warms up, counts only if it is the only
   /// one; without steps there are no lines. `tokens`: of a step on all `ranks`; `flops`: of a step
   /// on each rank.

@@ -12,7 +12,7 @@
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/float_mode.hpp>
-#include <ostrakon/math/hash.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/runtime/poison.hpp>
 #include <stdexcept>
 #include <string>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/base/figure.hpp>
+#include <ostrakon/base/format.hpp>
 
 namespace ostrakon::scaling {
 namespace {

@@ -56,7 +56,7 @@ constexpr NamedShare named_shares[] = {{"compute", &Shares::compute},
                                        {"exposed copies", &Shares::copies},
                                        {"waiting", &Shares::waiting}};
 
-/// Returns lines of base/figure.hpp: "figure: ranks_4.efficiency 87.5 %".
+/// Returns lines of base/format.hpp: "figure: ranks_4.efficiency 87.5 %".
 std::string figures(const std::vector<ScalingPoint>& points);
 
 /// Returns lines such as "step 17 of ranks-2/run-1: 0.61 s, usually 0.31 s; +0.29 s on rank 1,

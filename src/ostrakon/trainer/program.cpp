@@ -10,7 +10,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
 #include <ostrakon/base/files/files.hpp>
-#include <ostrakon/base/message.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/comm/communicator.hpp>

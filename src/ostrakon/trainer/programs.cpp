@@ -2,7 +2,7 @@
 #include <ostrakon/trainer/programs.hpp>
 
 #include <algorithm>
-#include <ostrakon/math/hash.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/trainer/step_guard.hpp>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
 #include <set>

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/math/hash.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
+#include <ostrakon/math/random.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
-#include <ostrakon/math/host_threads.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>

@@ -11,6 +11,7 @@
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/model/graph/program.hpp>
+#include <ostrakon/model/leaf_shape.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <stdexcept>
 #include <utility>
@@ -229,6 +230,25 @@ struct Kernel {
 inline std::shared_ptr<const Kernel> make_kernel(
     std::function<void(const Exec&, const Arguments&)> run) {
   return std::make_shared<Kernel>(Kernel{std::move(run)});
+}
+
+/// Rows [begin, end) of a leaf: of one sequence or several, the `tokens` neighbouring tokens of
+/// each from position `position` on.
+struct RunOfRows {
+  std::int64_t begin, end, tokens, position;
+};
+
+/// body(run) for the runs that `rows` rows of a leaf are made of.
+template <class Body>
+void for_each_run(const LeafShape& leaf, const Arguments& a, std::int64_t rows, const Body& body) {
+  if (!leaf.is_cut()) return body(RunOfRows{0, rows, leaf.tokens, a.rows().begin});
+  const math::SequenceParts sequence = leaf.sequence();
+  for (std::int64_t s = 0; s < leaf.batch; ++s)
+    for (std::int64_t r = 0; r < sequence.runs(); ++r) {
+      const math::TokenRun run = sequence.run(a.context_rank(), r);
+      const std::int64_t first = s * leaf.part_tokens() + run.row;
+      body(RunOfRows{first, first + run.count, run.count, run.position});
+    }
 }
 
 }  // namespace ostrakon::model::graph

@@ -9,7 +9,6 @@
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
-#include <ostrakon/model/graph/run_of_rows.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 #include <ostrakon/model/packing.hpp>
 #include <utility>

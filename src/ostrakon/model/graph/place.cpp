@@ -4,7 +4,7 @@
 #include <ostrakon/model/graph/arrays.hpp>
 #include <ostrakon/model/graph/division.hpp>
 #include <ostrakon/model/graph/lists.hpp>
-#include <ostrakon/model/graph/place_check.hpp>
+#include <ostrakon/model/graph/passes.hpp>
 #include <ostrakon/plan/memory/placement.hpp>
 #include <stdexcept>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/model/graph/place_check.hpp>
+#include <ostrakon/model/graph/passes.hpp>
 
 #include <algorithm>
 #include <map>

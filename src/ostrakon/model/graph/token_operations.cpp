@@ -7,7 +7,6 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
-#include <ostrakon/model/graph/run_of_rows.hpp>
 #include <ostrakon/model/packing.hpp>
 
 namespace ostrakon::model::graph {

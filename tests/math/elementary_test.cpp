@@ -5,7 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <vector>
+
+#include "support/device_array.hpp"
 
 namespace {
 
@@ -87,6 +91,20 @@ TEST(FastSigmoid, KnowsTheEndsOfTheRange) {
 TEST(FastExp, InDoubleIsThatOfTheLibrary) {
   for (double x = -700; x < 700; x += 13.37)
     EXPECT_NEAR(fast_exp(x) / std::exp(x), 1.0, 1e-15) << x;
+}
+
+/// This source is compiled as a user's may be: the compiler fuses products and sums.
+TEST(FastSigmoid, HasTheBitsOfTheLibrarysKernels) {
+  if (ostrakon::on_device) GTEST_SKIP() << "kernels are not host code";
+  constexpr std::int64_t count = 4096;
+  std::vector<float> gate_up(2 * count, 1.0f);
+  for (std::size_t i = 0; i < count; ++i) gate_up[i] = -40.0f + 0.0195f * static_cast<float>(i);
+  const ostrakon::test::DeviceArray<float> x(gate_up), y(count);
+  ostrakon::math::swiglu_forward<float>(ostrakon::Exec(), x.view().matrix(1, 2 * count),
+                                        y.view().matrix(1, count));
+  const std::vector<float> found = y.host();
+  for (std::size_t i = 0; i < count; ++i)
+    EXPECT_EQ(found[i], gate_up[i] * fast_sigmoid(gate_up[i])) << gate_up[i];
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <apps/bench_models.hpp>
+#include <apps/bench/models.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <set>

@@ -326,16 +326,15 @@ TEST_F(Checkpoint, LatestIsNeverAnOldOne) {
 TEST_F(Checkpoint, BadInputIsRefused) {
   expect_refused({}, "no command; expected inspect");
   expect_refused({"explode"}, "unknown command 'explode'");
-  expect_refused({"inspect"}, "inspect takes one file; found 0");
+  expect_refused({"inspect"}, "no FILE given; see ostrakon-checkpoint inspect --help");
   expect_refused({"inspect", "none"}, "does not exist");
   expect_refused({"inspect", "gpt2.yaml"}, "safetensors file 'gpt2.yaml'");
-  expect_refused({"verify", "a", "b"}, "verify takes one file; found 2");
-  expect_refused({"diff", "a"}, "diff takes two files");
-  expect_refused({"export", "gpt2/weights.h5"}, "export takes two files");
+  expect_refused({"verify", "a", "b"}, "verify takes FILE, found also \"b\"");
+  expect_refused({"diff", "a"}, "no B given");
+  expect_refused({"export", "gpt2/weights.h5"}, "no OUT given");
   expect_refused({"export", "gpt2/weights.h5", "x", "--dtype", "fp16"}, "expected fp32 or bf16");
   expect_refused({"export", "gpt2/weights.h5", "gpt2/weights.h5"}, "is the file to read");
-  expect_refused({"export", "gpt2/weights.h5", "x", "--colour", "red"},
-                 "unknown option '--colour'");
+  expect_refused({"export", "gpt2/weights.h5", "x", "--colour", "red"}, "unknown option --colour");
   output_of({"export", "gpt2/weights.h5", "g.safetensors"});
   expect_refused({"import", "g.safetensors", "x.h5"}, "import needs --deck DECK: no config.json");
   expect_refused({"import", "g.safetensors", "x.h5", "--deck", "llama.yaml"}, "is no Llama");
@@ -349,6 +348,9 @@ TEST_F(Checkpoint, BadInputIsRefused) {
 TEST_F(Checkpoint, HelpAndVersion) {
   expect_in(output_of({"--help"}),
             {"usage: ostrakon-checkpoint inspect FILE", "reshard", "Exit status"});
+  const std::string of_one = output_of({"reshard", "--help"});
+  EXPECT_EQ(of_one.rfind("usage: ostrakon-checkpoint reshard --ranks N CHECKPOINT OUT", 0), 0U);
+  EXPECT_EQ(of_one.find("--shard-size"), std::string::npos) << of_one;
   expect_in(output_of({"diff", "--version"}), {"ostrakon-checkpoint 0."});
 }
 

@@ -49,7 +49,7 @@ TEST_F(Choose, IsRefusedInOneLineThatSaysWhatToWrite) {
   const Row rows[] = {
       {{"--fit", "72GiB"}, {"--fit", "--choose --memory 72GiB"}},
       {{"--fit=1GiB", "--host-bytes", "2GiB"}, {"--fit", "--choose --memory 1GiB"}},
-      {{"--fit"}, {"--fit", "--choose --memory BYTES"}},
+      {{"--fit"}, {"--fit needs BYTES"}},
       {{"--memory", "1GiB"}, {"--memory goes with --choose"}},
       {{"--host-bytes", "1GiB"}, {"--host-bytes goes with --choose"}},
       {{"--any-precision"}, {"--any-precision goes with --choose"}},

@@ -141,9 +141,9 @@ TEST_F(DataProgram, BytesOfManyTokensAreCounted) {
 }
 
 TEST_F(DataProgram, BytesThatCantBeAreRefused) {
-  expect_import_refused({"--bytes", "0"}, "--bytes is 0; expected at least 1");
-  expect_import_refused({"--bytes", "-3"}, "--bytes is -3; expected at least 1");
-  expect_import_refused({"--bytes", "4k"}, "--bytes is '4k'");
+  expect_import_refused({"--bytes", "0"}, "--bytes 0: expected an integer >= 1");
+  expect_import_refused({"--bytes", "-3"}, "--bytes -3: expected an integer >= 1");
+  expect_import_refused({"--bytes", "4k"}, "--bytes 4k: expected");
   expect_import_refused({"--bytes", "9", "--token-bytes", "lengths"},
                         "--bytes and --token-bytes are both given");
   const auto with = [&](const std::string& lengths, const std::string& message) {
@@ -199,7 +199,7 @@ TEST_F(DataProgram, OtherTokenizersAreSentToImport) {
   write_bytes(path("tokenizer.json"), "{}");
   write_bytes(path("text.txt"), "Hi\n");
   const Texts build = {"build", "--output", "x", "--tokenizer", "tokenizer.json", "text.txt"};
-  expect_refused(build, "--tokenizer is 'tokenizer.json'; build knows byte only");
+  expect_refused(build, "--tokenizer tokenizer.json: expected byte. Tokens of any other tokenizer");
   expect_refused(build, "`ostrakon-data import` (docs/token-files.md)");
 }
 
@@ -227,11 +227,12 @@ TEST_F(DataProgram, IdsGetTheNameOfTheirTokenizer) {
   write_bytes(path("copy/tokenizer.json"), "{ }");
   EXPECT_NE(name_of("copy"), named);
 
-  expect_import_refused({"--tokenizer", "bare"}, "'bare', a folder without tokenizer.json");
-  expect_import_refused({"--tokenizer", ""}, "--tokenizer is ''; expected a name");
+  expect_import_refused({"--tokenizer", "bare"},
+                        "--tokenizer bare: expected a folder with tokenizer.json");
+  expect_import_refused({"--tokenizer", ""}, "--tokenizer : expected a name");
   for (const std::string& taken : Texts{"byte", "synthetic"})
     expect_import_refused({"--tokenizer", taken},
-                          "--tokenizer is '" + taken + "', whose tokens are not imported");
+                          "--tokenizer " + taken + ": expected the name of another tokenizer");
 }
 
 TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {

@@ -192,7 +192,8 @@ TEST_F(Generate, ModelsOfOtherTokensReadAndWriteIds) {
   expect_refused({"other.h5", "--ids", "--prompt", "Ship"}, "the prompt's token 0 is 'Ship'");
   expect_refused({"other.h5", "--ids", "--prompt", "1", "--end-of-text", "257"},
                  "--end-of-text 257: expected an id from 0 to 256");
-  expect_refused({"other.h5", "--prompt", "1", "--end-of-text", "7"}, "is for --ids");
+  expect_refused({"other.h5", "--prompt", "1", "--end-of-text", "7"},
+                 "--end-of-text goes with --ids only");
 }
 
 TEST_F(Generate, TextThatIsLostIsAnError) {

@@ -270,7 +270,7 @@ TEST_F(Plan, IsForWhatRanksComputeOn) {
   expect_refused({"deck.yaml", "--device", "tpu"}, "--device tpu: expected cpu, nvidia or gpu");
   expect_refused({"deck.yaml", "--device", "cpu", "--time",
                   OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml"},
-                 "--time's file says what ranks compute on; leave out --device");
+                 "--time and --device are both given");
 }
 
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {
@@ -278,11 +278,12 @@ TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({"missing.yaml"}, "missing.yaml");
   expect_refused({"deck.yaml", "--ranks", "7"}, "64 leaves");
   expect_refused({"deck.yaml", "--ranks", "0"}, "expected an integer >= 1");
-  expect_refused({"deck.yaml", "--ranks"}, "needs a value");
-  expect_refused({"deck.yaml", "--rank", "8"}, "unknown option --rank");
+  expect_refused({"deck.yaml", "--ranks"}, "--ranks needs N after it");
+  expect_refused({"deck.yaml", "--rank", "8"}, "unknown option --rank; did you mean --ranks?");
   expect_refused({"deck.yaml", "--ranks", "8", "--ranks-per-node", "3"}, "does not divide");
   expect_refused({"deck.yaml", "--ranks", "4", "--ranks=8"}, "--ranks is given twice");
   expect_refused({"deck.yaml", "--svg", "a.svg", "--svg", "b.svg"}, "--svg is given twice");
+  expect_refused({"deck.yaml", "--svg", "--json"}, "--svg needs FILE after it, found --json");
   expect_refused({"deck.yaml", "--ranks", "4", "--set", "parallel.ranks_per_node=8"},
                  "parallel.ranks_per_node = 8 does not divide the 4 ranks, and training refuses "
                  "that; set parallel.ranks_per_node=0 to take nodes as they are, or plan for "

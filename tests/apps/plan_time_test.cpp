@@ -84,10 +84,11 @@ TEST_F(Plan, RefusesWhatItCanNotPredict) {
   refuses({"--time", "deck.yaml"}, "unknown section");
   refuses({"--sweep", "ranks=2"}, "--sweep goes with --time only");
   refuses({"--time", machine, "--sweep", "2,4"}, "expected ranks=");
-  refuses({"--time", machine, "--sweep", "ranks=2,x"}, "--sweep ranks x: expected an integer >= 1");
+  refuses({"--time", machine, "--sweep", "ranks=2,x"},
+          "--sweep ranks=2,x: expected ranks=, then integers >= 1");
   refuses({"--time", machine, "--sweep", "ranks=2", "--scaling", "fast"},
-          "--scaling fast: expected weak or strong");
-  refuses({"--time", machine, "--gflops", "7"}, "leave out --gflops");
+          "--scaling fast: expected strong or weak");
+  refuses({"--time", machine, "--gflops", "7"}, "--time and --gflops are both given");
   refuses({"--html", "page.html"}, "--html goes with --time");
 }
 

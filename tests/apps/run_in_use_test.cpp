@@ -5,7 +5,7 @@
 #include <string>
 #include <support/scratch_folder.hpp>
 
-#include "../../apps/run_in_use.hpp"
+#include "../../apps/common/output_file.hpp"
 
 namespace ostrakon::testing {
 namespace {

@@ -137,10 +137,10 @@ TEST_F(Scale, RefusesWhatCannotBePlanned) {
   };
   expect_refused({}, "no command; expected plan, collect or report");
   expect_refused({"plot"}, "unknown command 'plot'; expected plan, collect or report");
-  expect_refused({"plan", "--ranks", "1", "--output", "x"}, "plan takes one deck; found 0");
+  expect_refused({"plan", "--ranks", "1", "--output", "x"}, "no DECK given");
   expect_refused({"plan", "nowhere.yaml", "--ranks", "1", "--output", "x"}, "nowhere.yaml");
-  expect_refused({"plan", "small.yaml", "--ranks", "1"}, "--output DIR is missing");
-  expect_refused(plan({}), "--ranks is missing");
+  expect_refused({"plan", "small.yaml", "--ranks", "1"}, "plan needs --output DIR");
+  expect_refused(plan({}), "plan needs --ranks N,N,...");
   expect_refused(plan({"--ranks", "4,2"}), "--ranks is \"4,2\"; expected increasing numbers");
   expect_refused(plan({"--ranks", "1,3"}),
                  "on 3 ranks: training.global_batch_size / training.micro_batch_size = 8 / 2 = 4 "
@@ -149,12 +149,12 @@ TEST_F(Scale, RefusesWhatCannotBePlanned) {
                        "training.global_batch_size=5", "--set", "training.micro_batch_size=1"}),
                  "training.global_batch_size = 5 on 2 ranks would be 5 x 3 / 2 on 3 ranks");
   expect_refused(plan({"--ranks", "1", "--scaling", "medium"}),
-                 "--scaling is \"medium\"; expected one of strong, weak");
+                 "--scaling medium: expected strong or weak");
   expect_refused(plan({"--ranks", "1", "--launcher", "lsf"}),
-                 "--launcher is \"lsf\"; expected one of mpiexec, slurm, pbs, flux");
+                 "--launcher lsf: expected mpiexec, slurm, pbs or flux");
   expect_refused(plan({"--ranks", "4", "--ranks-per-node", "3"}), "does not divide the 4 ranks");
-  expect_refused(plan({"--ranks", "1", "--time", "soon"}), "--time is \"soon\"; expected minutes");
-  expect_refused(plan({"--ranks", "1", "--steps", "2"}), "--steps is 2; expected a whole number");
+  expect_refused(plan({"--ranks", "1", "--time", "soon"}), "--time soon: expected minutes");
+  expect_refused(plan({"--ranks", "1", "--steps", "2"}), "--steps 2: expected an integer from 4");
   expect_refused(plan({"--ranks", "1", "--machine", "none.yaml"}), "none.yaml: can't be read");
   expect_refused(plan({"--ranks", "1", "--set", "training.steps=5"}),
                  "the study sets training.steps; expected --steps N");

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// `export` and `import`: convert weights to Hugging Face's format and back. `reshard`: rewrites a
+// checkpoint for another number of ranks.
+
+#include <filesystem>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/file_type.hpp>
+#include <ostrakon/base/version.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
+#include <ostrakon/checkpoint/new_folder.hpp>
+#include <ostrakon/checkpoint/open_parameters.hpp>
+#include <ostrakon/checkpoint/reshard.hpp>
+#include <ostrakon/checkpoint/weights_file.hpp>
+
+#include "../common/model_file.hpp"
+#include "../common/output_file.hpp"
+#include "../common/program.hpp"
+#include "commands.hpp"
+
+namespace ostrakon::apps::checkpoint_program {
+namespace {
+
+void require_another_file(const std::string& in, const std::string& out) {
+  require(!are_same(in, out), "'", out, "' is the file to read");
+}
+
+/// Takes a size such as "5GB"; units are powers of 1000.
+Value size(std::optional<std::int64_t>& to) {
+  return {[&to](const std::string& value) {
+    std::int64_t count = 0, unit = 1;
+    const char* const end = value.data() + value.size();
+    const auto [stopped, failure] = std::from_chars(value.data(), end, count);
+    const std::string name(stopped, end);
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (const char* const known : {"B", "KB", "MB", "GB", "TB"}) {
+      if (failure == std::errc() && count >= 1 && name == known && count <= most / unit) {
+        to = count * unit;
+        return "";
+      }
+      unit *= 1000;
+    }
+    return "a whole number and a unit, B, KB, MB, GB or TB (powers of 1000), such as 5GB";
+  }};
+}
+
+/// Returns the token that begins and ends documents, if the tokenizer is known.
+std::optional<std::int64_t> end_of_text(const std::string& tokenizer) {
+  if (tokenizer != data::ByteTokenizer::name) return std::nullopt;
+  return data::ByteTokenizer::end_of_text;
+}
+
+/// Writes tensors and their config.json into a folder. Returns the number of tensor files.
+int export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
+                  const checkpoint::HuggingFaceOutput& output, const std::string& config) {
+  checkpoint::NewFolder folder(out);
+  const int files = checkpoint::write_huggingface_shards(folder.partial(), model.settings.model,
+                                                         shard_bytes, output, *model.parameters);
+  checkpoint::write_text_file(folder.partial() + "/config.json", "model configuration", config);
+  folder.commit();
+  return files;
+}
+
+constexpr Named<DType> exported_dtypes[] = {{DType::fp32, "fp32"}, {DType::bf16, "bf16"}};
+
+struct Export {
+  DType dtype = DType::fp32;
+  std::optional<std::int64_t> shard_bytes;
+  bool overwrite = false;
+};
+
+int export_weights(const Export& line, const Given& given) {
+  const std::string in = resolve_model_path(given.operands[0]), &out = given.operands[1];
+  require_output("OUT", out);
+  const bool is_file =
+      !line.shard_bytes && std::filesystem::path(out).extension() == ".safetensors";
+  require_another_file(in, out);
+  if (is_file)
+    require_free_name(out, line.overwrite);
+  else
+    require(!line.overwrite, "--overwrite replaces a file; OUT, '", out,
+            "', is a folder, which must be new or empty");
+  const ModelFile model = open_with_deck(in);
+  model.parameters->verify();
+  const checkpoint::HuggingFaceModel described = {
+      model.settings.model, model.settings.training.sequence_length, line.dtype,
+      end_of_text(model.tokenizer), model.parameters->huggingface_config()};
+  const std::string config = checkpoint::write_huggingface_config(described);
+  const checkpoint::Family family = checkpoint::family_of(described);
+  const checkpoint::HuggingFaceOutput output = {
+      family,
+      described.tokens,
+      described.dtype,
+      {{"tokenizer", model.tokenizer}, {"program", text(program, " ", version())}}};
+  int files = 1;
+  if (is_file)
+    checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
+  else
+    files = export_folder(out, model, line.shard_bytes.value_or(5'000'000'000), output, config);
+  std::cout << "wrote " << printable(out) << ", step " << format_count(model.step) << " of "
+            << printable(in) << " as " << checkpoint::model_type(family) << " in "
+            << ostrakon::name(line.dtype);
+  if (is_file)
+    std::cout << ": tensors alone; another OUT is a folder with its config.json\n";
+  else
+    std::cout << ", " << counted(files, "file") << " and config.json\n";
+  return 0;
+}
+
+struct Import {
+  std::optional<std::string> deck, tokenizer;
+  bool overwrite = false;
+};
+
+int import_weights(const Import& line, const Given& given) {
+  const std::string in = resolve_model_path(given.operands[0]), &out = given.operands[1];
+  require_output("OUT", out);
+  require_another_file(in, out);
+  require_free_name(out, line.overwrite);
+  const bool described = single_model_kind(in) == FileKind::safetensors &&
+                         !checkpoint::huggingface_config_next_to(in).empty();
+  require(line.deck || described, "import needs --deck DECK: no config.json next to '", in,
+          "' describes the model");
+  const config::Settings settings = settings_of_safetensors(in, line.deck, std::nullopt);
+  const auto source = checkpoint::open_parameters(
+      in, settings.model, settings.training.sequence_length,
+      [&](const std::string& deck_of_it) { config::require_same_model(settings, deck_of_it, in); });
+  const std::string said = source->tokenizer();
+  const std::string theirs = said.empty() ? unknown_tokenizer : said;
+  const std::string tokenizer = line.tokenizer.value_or(theirs);
+  source->verify();
+  const auto locks = lock_run_folders(out);
+  checkpoint::WeightsWriter writer(out, config::write_deck(config::with_absolute_paths(settings)),
+                                   0, tokenizer, source->huggingface_config());
+  std::vector<float> values;
+  for (const model::Parameter& p :
+       checkpoint::parameters_of(settings.model, settings.training.sequence_length)) {
+    values.resize(static_cast<std::size_t>(p.elements()));
+    source->read(p.owner, p.name, p.shape, 0, p.elements(), values.data());
+    writer.write(p.owner, p.name, p.shape, values.data());
+  }
+  writer.finish();
+  if (!source->unchecked().empty()) std::cout << "note: " << printable(source->unchecked()) << "\n";
+  if (tokenizer != theirs && theirs != unknown_tokenizer)
+    std::cout << "note: " << printable(in) << " says the tokenizer " << printable(theirs)
+              << ", --tokenizer another one\n";
+  std::cout << "wrote " << printable(out) << ", tokenizer " << printable(tokenizer) << "\n";
+  return 0;
+}
+
+struct Reshard {
+  checkpoint::Division division;
+  std::optional<int> ranks_per_node;
+};
+
+int reshard(const Reshard& line, const Given& given) {
+  const std::string in = resolve_model_path(given.operands[0]), &out = given.operands[1];
+  require_output("OUT", out);
+  checkpoint::Division division = line.division;
+  division.ranks_per_node = line.ranks_per_node.value_or(division.ranks);
+  division.check();
+  require(single_model_kind(in) == FileKind::checkpoint, "'", in, "' is no checkpoint");
+  const auto locks = lock_run_folders(out);
+  checkpoint::CheckpointReader reader(in);
+  const checkpoint::Manifest manifest = checkpoint::reshard(reader, out, division);
+  std::cout << "wrote " << printable(out) << ", step " << format_count(manifest.progress.step)
+            << " of " << printable(in) << " as " << counted(division.ranks, "rank") << " hold it, "
+            << format_bytes(manifest.bytes()) << " in "
+            << counted(static_cast<std::int64_t>(manifest.files.size()), "file") << "\n";
+  return 0;
+}
+
+constexpr const char* overwrite_help = "replace a file that has this name; else it is refused";
+
+}  // namespace
+
+Command export_command() {
+  const auto line = std::make_shared<Export>();
+  return {
+      "export",
+      "FILE OUT",
+      "writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama, "
+      "Mistral, Mixtral, Phi-3, Qwen3, Qwen3-MoE or Starcoder2: the type from which they were "
+      "imported, or else one that fits the deck. OUT is a new folder, with config.json; "
+      "OUT.safetensors is one file of tensors alone",
+      {{"--dtype", "fp32|bf16", choice(line->dtype, exported_dtypes), "dtype of OUT (fp32)"},
+       {"--shard-size", "SIZE", size(line->shard_bytes),
+        "of the folder's files, at most (5GB; 500MB; powers of 1000); there is an index where "
+        "there are several"},
+       {"--overwrite", "", flag(line->overwrite), overwrite_help}},
+      [line](const Given& given) { return export_weights(*line, given); }};
+}
+
+Command import_command() {
+  const auto line = std::make_shared<Import>();
+  return {"import",
+          "FILE OUT.h5",
+          "writes weights as weights.h5",
+          {{"--deck", "DECK", word(line->deck),
+            "its section `model`, and sequence_length, describe the weights; compared with "
+            "config.json next to FILE (default: config.json alone describes them)"},
+           {"--tokenizer", "NAME", any_text(line->tokenizer),
+            "tokenizer of the weights (default: that in FILE, or external)"},
+           {"--overwrite", "", flag(line->overwrite), overwrite_help}},
+          [line](const Given& given) { return import_weights(*line, given); }};
+}
+
+Command reshard_command() {
+  const auto line = std::make_shared<Reshard>();
+  return {"reshard",
+          "CHECKPOINT OUT",
+          "writes a checkpoint as N ranks would have saved it (not needed to resume on N ranks)",
+          {{"--ranks", "N", required(integer(line->division.ranks, 0)),
+            "ranks that hold equal parts of each array"},
+           {"--files", "rank|node|single", choice(line->division.files, checkpoint::files_names),
+            "which ranks write one file together; single: all (rank)"},
+           {"--ranks-per-node", "M", integer(line->ranks_per_node, 0), "for --files node (N)"}},
+          [line](const Given& given) { return reshard(*line, given); }};
+}
+
+}  // namespace ostrakon::apps::checkpoint_program

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planned_step.hpp"
+
+#include <algorithm>
+#include <ostrakon/plan/memory/memory_plan.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/resolve.hpp>
+
+namespace ostrakon::apps {
+
+DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node)
+    : policy_(train::resolve(settings, ranks, ranks_per_node)),
+      ranks_of_stage_(ranks / policy_.stages),
+      model_(train::make_decoder(settings)),
+      description_(train::describe(*model_, settings.optimizer)),
+      chunks_(plan::find_chunks(description_, ranks_of_stage_, policy_)),
+      tokens_(static_cast<double>(settings.training.global_batch_size *
+                                  settings.training.sequence_length)),
+      flops_(plan::model_flops(description_) * static_cast<double>(settings.leaves()) *
+             static_cast<double>(settings.tensor)) {}
+
+std::vector<plan::StepPlan> DeckPlans::of(plan::Purpose purpose) const {
+  return plan::build_stage_plans(description_, chunks_, ranks_of_stage_, policy_, purpose);
+}
+
+std::vector<const plan::StepPlan*> PlannedStep::plans() const {
+  std::vector<const plan::StepPlan*> all;
+  for (const plan::StepPlan& stage : stages) all.push_back(&stage);
+  return all;
+}
+
+std::int64_t PlannedStep::arena_bytes() const {
+  std::int64_t most = 0;
+  for (const plan::StepPlan& stage : stages)
+    most = std::max(most, plan::plan_memory(stage).arena_bytes);
+  return most;
+}
+
+simulate::Prediction PlannedStep::on(const simulate::Machine& machine) const {
+  return simulate::predict(plans(), machine, ranks_per_node,
+                           train::streams_of(settings, machine, ranks_per_node), model_flops);
+}
+
+PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) {
+  const DeckPlans plans(settings, ranks, ranks_per_node);
+  return {std::move(settings), ranks,        ranks_per_node, plans.of(plan::Purpose::train),
+          plans.tokens(),      plans.flops()};
+}
+
+}  // namespace ostrakon::apps

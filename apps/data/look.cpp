@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/data/tokenizer.hpp>
+#include <sstream>
+
+#include "commands.hpp"
+
+namespace ostrakon::apps::data_program {
+
+namespace {
+
+int info(const std::string& path) {
+  const data::TokenFile file(path);
+  const data::TokenFileInfo& info = file.info();
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  const double stored_bits =
+      8.0 * static_cast<double>(bytes) / static_cast<double>(info.token_count);
+
+  std::cout << printable(path) << "\n"
+            << "  format        ostrakon-tokens 1\n"
+            << "  tokenizer     " << printable(info.tokenizer) << "\n"
+            << "  vocabulary    " << format_count(info.vocabulary) << "\n"
+            << "  tokens        " << format_count(info.token_count) << "\n"
+            << "  documents     " << format_count(info.document_count) << "\n"
+            << "  text          "
+            << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
+                                      rounded(*info.bytes_per_token()) + " a token\n"
+                                : "of unknown length: it has no byte_count\n")
+            << "  stored as     " << printable(info.stored_as) << ", " << format_bytes(bytes)
+            << ", " << rounded(stored_bits) << " bits a token\n";
+  if (!info.missing_filter.empty())
+    std::cout << "                with the HDF5 filter " << printable(info.missing_filter)
+              << ", which is not available in this HDF5: tokens can't be read here\n";
+  std::cout << "  checksum      " << printable(info.checksum) << " (XXH3)\n"
+            << "  created       " << printable(info.created) << " by " << printable(info.program)
+            << "\n"
+            << "  command line  " << printable(info.command_line) << "\n";
+  std::istringstream sources(info.sources);
+  const char* label = "  sources       ";
+  for (std::string source; std::getline(sources, source); label = "                ") {
+    std::cout << label << printable(source) << "\n";
+  }
+  return 0;
+}
+
+int verify(const std::string& path) {
+  const data::TokenFile file(path);
+  file.verify();
+  std::cout << printable(file.path()) << " is sound: " << counted(file.info().token_count, "token")
+            << " in " << counted(file.info().document_count, "document") << "\n";
+  if (!file.info().byte_count)
+    std::cout << "  it has no byte_count: validation on it reports no bits per byte\n";
+  return 0;
+}
+
+/// Passes all tokens of a range to `work`, in blocks.
+template <class Work>
+void for_blocks(const data::TokenFile& file, data::TokenFile::Range range, const Work& work) {
+  constexpr std::int64_t block_tokens = 1 << 16;
+  std::vector<std::int32_t> tokens(block_tokens);
+  for (std::int64_t at = range.begin; at < range.end; at += block_tokens) {
+    const std::int64_t part = std::min(block_tokens, range.end - at);
+    file.read(at, part, tokens.data());
+    work(tokens.data(), part);
+  }
+}
+
+/// Returns the document that contains a token.
+std::int64_t document_of(const data::TokenFile& file, std::int64_t token) {
+  std::int64_t first = 0, last = file.info().document_count - 1;
+  while (first < last) {
+    const std::int64_t middle = first + (last - first) / 2;
+    if (token < file.document(middle).end)
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  return first;
+}
+
+/// Prints one line per document.
+void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
+  if (range.begin == range.end) return;
+  for (std::int64_t document = document_of(file, range.begin); range.begin < range.end;
+       ++document) {
+    const std::int64_t end = std::min(file.document(document).end, range.end);
+    const char* between = "";
+    for_blocks(file, {range.begin, end}, [&](const std::int32_t* tokens, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::cout << between << tokens[i];
+        between = " ";
+      }
+    });
+    std::cout << "\n";
+    range.begin = end;
+  }
+}
+
+/// Prints text unchanged; on a terminal, which could interpret parts of it as control sequences, as
+/// printable characters, line by line.
+void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
+  const bool escapes = isatty(STDOUT_FILENO) != 0;
+  std::string line;  // the current line so far
+  for_blocks(file, range, [&](const std::int32_t* tokens, std::int64_t count) {
+    line += data::ByteTokenizer::decode(tokens, count, end_mark);
+    const std::size_t end = escapes ? line.rfind('\n') + 1 : line.size();
+    std::cout << (escapes ? printable_lines(line.substr(0, end)) : line.substr(0, end));
+    line.erase(0, end);
+  });
+  std::cout << printable_lines(line) << "\n";
+}
+
+struct Show {
+  std::optional<std::int64_t> document, begin, count;
+  bool ids = false;
+};
+
+int show(const Show& line, const std::string& path) {
+  const auto& [document, begin, count, ids] = line;
+  const data::TokenFile file(path);
+  const data::TokenFileInfo& info = file.info();
+
+  const bool by_range = begin || count;
+  data::TokenFile::Range range{begin.value_or(0), 0};
+  if (by_range) {
+    require(range.begin < info.token_count, "--begin is ", range.begin, "; '", file.path(),
+            "' has ", info.token_count, " tokens");
+    range.end = range.begin + std::min(count.value_or(256), info.token_count - range.begin);
+  } else {
+    range = file.document(document.value_or(0));
+  }
+  if (ids || info.tokenizer != data::ByteTokenizer::name)
+    show_ids(file, range);
+  else
+    show_text(file, range, by_range ? "<end of text>\n" : "");
+  return 0;
+}
+
+}  // namespace
+
+Command info_command() {
+  return {"info",
+          "FILE",
+          "prints the header of a token file: tokens, documents, vocabulary, tokenizer",
+          {},
+          [](const Given& given) { return info(given.operands[0]); }};
+}
+
+Command verify_command() {
+  return {"verify", "FILE", "reads all of a token file and checks it", {}, [](const Given& given) {
+            return verify(given.operands[0]);
+          }};
+}
+
+Command show_command() {
+  const auto line = std::make_shared<Show>();
+  return {"show",
+          "FILE",
+          "prints its text; where it is not made of bytes, its ids, a line for each document",
+          {{"--document", "N", integer(line->document, 0), "document N (0); or"},
+           {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
+           {"--count", "N", integer(line->count, 0), "N tokens (256)"},
+           {"--ids", "", flag(line->ids), "ids, whatever it is made of"}},
+          [line](const Given& given) { return show(*line, given.operands[0]); },
+          {{"--document", "--begin"}, {"--document", "--count"}}};
+}
+
+}  // namespace ostrakon::apps::data_program

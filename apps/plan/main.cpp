@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// ostrakon-plan: what a deck needs and sends on any number of ranks, without starting them.
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+#include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/plan/ir/levels.hpp>
+#include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/plan/report/report.hpp>
+#include <ostrakon/plan/report/report_json.hpp>
+#include <ostrakon/plan/report/report_text.hpp>
+#include <ostrakon/runtime/executor.hpp>
+#include <ostrakon/trainer/handlers/submissions.hpp>
+#include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/trainer/resolve.hpp>
+
+#include "../common/draw.hpp"
+#include "../common/program.hpp"
+#include "show.hpp"
+
+namespace ostrakon::apps::plan_program {
+namespace {
+
+/// Ranks of a node.
+int place_ranks(const config::Settings& settings, const Line& line) {
+  const bool given = line.ranks_per_node > 0;
+  const std::int64_t of_deck = settings.ranks_per_node > 0 ? settings.ranks_per_node : line.ranks;
+  const std::int64_t node = given ? line.ranks_per_node : of_deck;
+  const char* const advice =
+      given ? ""
+            : ", and training refuses that; set parallel.ranks_per_node=0 to take nodes as they "
+              "are, or plan for another machine with --ranks-per-node";
+  require(line.ranks % node == 0 || (given && line.ranks < node),
+          given ? "--ranks-per-node " : "parallel.ranks_per_node = ", node, " does not divide the ",
+          counted(line.ranks, "rank"), advice);
+  return static_cast<int>(std::min<std::int64_t>(node, line.ranks));
+}
+
+std::vector<const plan::StepPlan*> plans_of(const std::vector<runtime::Program>& stages) {
+  std::vector<const plan::StepPlan*> plans;
+  for (const runtime::Program& stage : stages) plans.push_back(&stage.plan);
+  return plans;
+}
+
+/// The programs of all stages, proven together.
+std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
+  std::vector<runtime::Program> stages;
+  for (plan::StepPlan& plan : plans) stages.push_back(runtime::make_program(std::move(plan)));
+  if (stages.size() > 1) plan::prove_stages(plans_of(stages));
+  return stages;
+}
+
+/// What the first rank of the stage that is shown submits to a device, where this build has the
+/// form of its kernels: a host's says nothing about it.
+void show_submissions(const config::Settings& settings, const model::Model& model,
+                      const std::vector<runtime::Program>& stages, const runtime::Program& shown) {
+  if (!on_device || settings.processor.kernels != math::kernel_form) return;
+  std::vector<plan::StepPlan> plans;
+  for (const runtime::Program& stage : stages) plans.push_back(stage.plan);
+  const train::ShardLayout layout(plans, model, settings.optimizer,
+                                  shown.plan.stage * shown.plan.grid.ranks_of_stage());
+  const auto submitted = train::count_submissions(
+      shown, layout, train::StepSettings(train::trainer_settings(settings), model));
+  if (!submitted) {
+    std::cout << "\nsubmitted in a step: not known before, as routing decides it\n";
+    return;
+  }
+  std::cout << "\nsubmitted in a step: " << format_count(submitted->kernels) << " kernels, "
+            << format_count(submitted->copies) << " copies, "
+            << format_count(submitted->collectives) << " collectives, "
+            << format_count(submitted->messages) << " messages, " << format_count(submitted->waits)
+            << " waits of a stream for another\n";
+}
+
+/// A deck's training step, proven, and what is said of it.
+struct Shown {
+  config::Settings settings;
+  int ranks_per_node;
+  DeckPlans plans;
+  std::vector<runtime::Program> stages;
+  std::size_t stage = 0;  ///< the one that is shown
+  plan::Report report = {};
+  plan::TimedStages timed = {};
+
+  const runtime::Program& program() const { return stages[stage]; }
+};
+
+plan::Report report_of(const Shown& shown) {
+  const runtime::Program& program = shown.program();
+  plan::Report report =
+      plan::make_report(program.plan, program.memory, program.host_memory, shown.ranks_per_node);
+  report.strategy = config::strategy(
+      shown.settings, program.plan.layouts.accumulation,
+      {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, shown.ranks_per_node)});
+  report.computed_on = name_in(math::kernel_form_names, shown.settings.processor.kernels);
+  if (shown.stages.size() > 1)
+    for (const runtime::Program& stage : shown.stages)
+      report.stages.push_back(plan::summarize_stage(stage.plan, stage.memory.arena_bytes,
+                                                    stage.host_memory.arena_bytes));
+  return report;
+}
+
+void add_times(Shown& shown, const Line& line) {
+  plan::Estimate estimate;
+  estimate.rates = line.rates();
+  shown.timed.plans = plans_of(shown.stages);
+  const std::vector<plan::Timing> timings = shown.timed.timings =
+      plan::estimate_times(shown.timed.plans, shown.ranks_per_node, estimate.rates);
+  estimate.timing = timings[shown.stage];
+  for (std::size_t s = 0; s < shown.report.stages.size(); ++s)
+    shown.report.stages[s].waiting = timings[s].waiting / timings[s].seconds;
+  estimate.tokens_per_second = shown.plans.tokens() / estimate.timing.seconds;
+  estimate.mfu = shown.plans.flops() / line.ranks / estimate.timing.seconds / estimate.rates.flops;
+  shown.report.estimate = std::move(estimate);
+}
+
+/// Where other steps of a run need larger arenas than training. Nothing of these is run or shown:
+/// they need no proof.
+void show_larger_arenas(const Shown& shown) {
+  std::array<std::int64_t, 2> trained{}, others{};  // on the device, on the host
+  for (const runtime::Program& stage : shown.stages) {
+    trained[0] = std::max(trained[0], stage.memory.arena_bytes);
+    trained[1] = std::max(trained[1], stage.host_memory.arena_bytes);
+  }
+  for (const plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters})
+    for (const plan::StepPlan& other : shown.plans.of(purpose)) {
+      others[0] = std::max(others[0], plan::plan_memory(other).arena_bytes);
+      others[1] = std::max(others[1], plan::plan_memory(other, plan::Space::host).arena_bytes);
+    }
+  for (const std::size_t space : {0, 1})
+    if (others[space] > trained[space])
+      std::cout << "\nvalidation or writing weights needs more: an arena "
+                << (space == 0 ? "of " : "on the host of ") << format_bytes(others[space]) << "\n";
+}
+
+void write_json(const Shown& shown, bool with_times, std::ostream& out) {
+  plan::Report report = shown.report;
+  if (!with_times) report.estimate.reset();
+  const runtime::Program& program = shown.program();
+  plan::write_report_json(out, program.plan, program.memory, program.host_memory, report,
+                          with_times ? shown.timed : plan::TimedStages{});
+}
+
+void draw_plan(const Shown& shown, const Line& line) {
+  const plan::StepPlan& plan = shown.program().plan;
+  const int ranks = plan.grid.ranks_of_stage();
+  TextWriter data;
+  write_json(shown, true, data);
+  draw({"plan",
+        text(file_name(line.deck), shown.stages.size() > 1 ? text(", stage ", plan.stage) : "",
+             ", each of ", counted(ranks, "rank")),
+        data.str()},
+       line.svg, "svg");
+}
+
+void show_plan(config::Settings settings, const Line& line) {
+  const int ranks_per_node = place_ranks(settings, line);
+  DeckPlans plans(settings, line.ranks, ranks_per_node);
+  std::vector<runtime::Program> stages = prove(plans.of(plan::Purpose::train));
+  Shown shown{std::move(settings), ranks_per_node, std::move(plans), std::move(stages)};
+  // The JSON is that of a run, whose rank 0 writes the plan of its stage.
+  if (!line.json)
+    shown.stage = static_cast<std::size_t>(
+        std::max_element(shown.stages.begin(), shown.stages.end(),
+                         [](const runtime::Program& one, const runtime::Program& other) {
+                           return one.memory.arena_bytes < other.memory.arena_bytes;
+                         }) -
+        shown.stages.begin());
+  shown.report = report_of(shown);
+  // The JSON without rates is what training writes as plan.json, which has none.
+  const bool shows_times = !line.json || line.has_rates;
+  if (shows_times || !line.svg.empty()) add_times(shown, line);
+  if (line.json) {
+    write_json(shown, shows_times, std::cout);
+  } else {
+    std::cout << plan::report_text(shown.program().plan, shown.report);
+    show_submissions(shown.settings, shown.plans.model(), shown.stages, shown.program());
+    show_larger_arenas(shown);
+  }
+  std::cout << std::flush;
+  if (!line.svg.empty()) draw_plan(shown, line);
+}
+
+void plan_deck(const Line& line) {
+  config::Settings settings =
+      config::read_settings(read_file(line.deck), line.deck, line.overrides);
+  settings.processor = line.device ? config::processor_with(*line.device) : config::Processor{};
+  if (line.chooses) return show_choice(std::move(settings), line);
+  settings = with_choice(settings, line);
+  if (!line.machine.empty()) return show_time(std::move(settings), line);
+  show_plan(std::move(settings), line);
+}
+
+}  // namespace
+}  // namespace ostrakon::apps::plan_program
+
+int main(int argc, char** argv) {
+  using namespace ostrakon::apps;
+  plan_program::Line line;
+  return run_serial_program(plan_program::program_of(line, plan_program::plan_deck), argc, argv);
+}

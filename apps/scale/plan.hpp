@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../common/options.hpp"
+
+namespace ostrakon::apps::scale_program {
+
+/// Of ostrakon-scale.
+Command plan_command();
+
+}  // namespace ostrakon::apps::scale_program

@@ -34,6 +34,8 @@ class Region {
   Region& operator=(const Region&) = delete;
 };
 
+}  // namespace
+
 /// A stream of the running program.
 ///
 /// It stops at the first of its actions that fails or is skipped: all later ones are skipped, so
@@ -68,8 +70,6 @@ class CurrentDevice {
   void use() const {}
 #endif
 };
-
-}  // namespace
 
 class Executor::Implementation {
  public:

@@ -18,7 +18,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks ${PROJECT_SOURCE_DIR}/machin
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/benchmarks
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon
-        FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN "__pycache__" EXCLUDE)
+        FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml"
+        PATTERN "__pycache__" EXCLUDE PATTERN "published" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python
         DESTINATION ${CMAKE_INSTALL_DATADIR}/ostrakon PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/jobs

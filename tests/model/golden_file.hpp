@@ -9,12 +9,13 @@
 
 namespace ostrakon::test {
 
-/// Compares with tests/model/`name`, line by line. Where a change is meant to show there,
+/// Compares with `name` in `folder`, line by line. Where a change is meant to show there,
 ///   cp build-ci/tests/model/NAME tests/model/NAME
 /// after the test has failed, and the commit says what changed and why.
-inline void expect_lines_of(const std::string& name, const std::string& found) {
+inline void expect_lines_of(const std::string& name, const std::string& found,
+                            const std::string& folder = "tests/model") {
   std::ofstream(name) << found;
-  std::ifstream file(std::string(OSTRAKON_SOURCE_DIR) + "/tests/model/" + name);
+  std::ifstream file(std::string(OSTRAKON_SOURCE_DIR) + "/" + folder + "/" + name);
   ASSERT_TRUE(file.is_open()) << name;
   std::istringstream lines(found);
   std::string line, expected, title;

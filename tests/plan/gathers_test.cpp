@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // These tests are of which parameters are gathered when: prefetch, limits, and what stays after
 // forward.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/proof/order.hpp>
 
 #include "plan/random_plans.hpp"
 #include "plan/traffic.hpp"
 #include "support/trials.hpp"
 
+namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
 
 Reshard reshard_of(const Policy& policy, const std::string& unit) {
   Reshard reshard = policy.reshard_after_forward;
@@ -78,9 +69,9 @@ Policy sharded(std::int64_t leaves) {
 }
 
 TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
-  std::mt19937_64 random(31), random_nodes(32);
+  Random random(31), random_nodes(32);
   int limited = 0, full = 0;
-  for (int trial = 0; trial < tests::trials(4000); ++trial) {
+  for (int trial = 0; trial < trials(4000); ++trial) {
     const int ranks = 1 << random() % 4;
     const std::int64_t leaves = ranks * static_cast<std::int64_t>(1 + random() % 4);
     ModelDescription model = make_model(static_cast<int>(random() % 7), false, random());
@@ -102,8 +93,8 @@ TEST(Gathers, NeverExceedTheirLimitWhateverThePolicy) {
       }
     }
   }
-  EXPECT_GT(limited, tests::trials(1000));
-  EXPECT_GT(full, tests::trials(300)) << "a limit that is never met shows nothing";
+  EXPECT_GT(limited, trials(1000));
+  EXPECT_GT(full, trials(300)) << "a limit that is never met shows nothing";
 }
 
 // A unit stays for the next micro-batch only where the limit allows what comes before its use: also
@@ -120,16 +111,14 @@ TEST(Gathers, StayOnlyWithWhatTheUnitIsTiedTo) {
   rule.reshard_after_forward = Reshard{Reshard::never, 0};
   policy.units = {rule};
   const auto gathers_of_block = [&] {
-    const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
-    EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan)));
-    return std::count_if(plan.actions.begin(), plan.actions.end(), [](const Action& action) {
-      return action.kind == Kind::gather && action.unit == 1;
-    });
+    const StepPlan plan = train_plan(model, 2, policy);
+    expect_proven(plan);
+    return actions_of(plan, of_kind(Kind::gather, 1)).size();
   };
-  EXPECT_EQ(gathers_of_block(), 1);
+  EXPECT_EQ(gathers_of_block(), 1u);
   policy.in_flight_gathers.units = 2;
-  EXPECT_EQ(gathers_of_block(), 2);
-  EXPECT_LE(most_in_flight(build_step_plan(model, 2, policy, Purpose::train), policy).units, 2);
+  EXPECT_EQ(gathers_of_block(), 2u);
+  EXPECT_LE(most_in_flight(train_plan(model, 2, policy), policy).units, 2);
 }
 
 /// The compute action of a unit's first visit of a kind.
@@ -152,7 +141,7 @@ TEST(Gathers, OverlapWithAsManyUnitsAsThePrefetchIsDeep) {
   for (int depth = 0; depth <= 3; ++depth) {
     Policy policy = sharded(2);
     policy.forward_prefetch.depth = policy.backward_prefetch.depth = depth;
-    const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+    const StepPlan plan = train_plan(model, 2, policy);
     const Order order(plan);
     for (Kind kind : {Kind::forward, Kind::backward}) {
       std::vector<int> visits;
@@ -180,7 +169,7 @@ TEST(Gathers, ListsSayWhichUnitsArePrefetched) {
   rule.pattern = "block.0";
   rule.forward_prefetch = Prefetch{0, {"block.2", "block.1"}};
   policy.units = {nothing, rule};
-  const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+  const StepPlan plan = train_plan(model, 2, policy);
   const Order order(plan);
   const auto gather_of = [&](const char* unit) {
     return gather_for(plan, find(plan, Kind::forward, unit));
@@ -194,7 +183,7 @@ TEST(Gathers, ListsSayWhichUnitsArePrefetched) {
 
   // A list that would take the space of the unit that comes before its use is not followed.
   policy.in_flight_gathers.units = 2;
-  const StepPlan limited = build_step_plan(model, 2, policy, Purpose::train);
+  const StepPlan limited = train_plan(model, 2, policy);
   EXPECT_LE(most_in_flight(limited, policy).units, 2);
   EXPECT_FALSE(Order(limited).before(find(limited, Kind::forward, "block.0"),
                                      gather_for(limited, find(limited, Kind::forward, "block.2"))));
@@ -207,7 +196,7 @@ TEST(Gathers, ReshardSaysWhatIsGatheredAgain) {
     policy.reshard_after_forward = reshard;
     policy.forward_prefetch.depth = policy.backward_prefetch.depth = depth;
     policy.units = std::move(rules);
-    const StepPlan plan = build_step_plan(model, 8, policy, Purpose::train);
+    const StepPlan plan = train_plan(model, 8, policy);
     std::map<std::string, std::int64_t> gathers;
     for (const Action& action : plan.actions)
       if (action.kind == Kind::gather)
@@ -241,64 +230,34 @@ TEST(Gathers, ReshardSaysWhatIsGatheredAgain) {
   EXPECT_EQ(sent({Reshard::always, 0}, 1, {rule}), last_once);
 }
 
-TEST(Gathers, KeptPartsAreWhatTheyAreGatheredFrom) {
-  Policy policy = sharded(8);
-  policy.reshard_after_forward = {Reshard::partly, 4};
-  const StepPlan plan = build_step_plan(make_model(3, false, 35), 8, policy, Purpose::train);
-  int kept = 0;
-  for (const Action& action : plan.actions) {
-    if (action.kind != Kind::keep) continue;
-    ++kept;
-    EXPECT_EQ(action.span.ranks, 4);
-    EXPECT_EQ(action.elements * 4, plan.padded(plan.trained(action.unit)));
-    const Buffer& part = plan.buffers[action.buffer(Role::shard)];
-    EXPECT_EQ(part.bytes, action.elements * plan.layouts.gathered.element_bytes);
-    const int backward = find(plan, Kind::backward, plan.units[action.unit].name);
-    const Action& gather = plan.actions[gather_for(plan, backward)];
-    EXPECT_TRUE(gather.span == action.span && is_of_kept(plan, gather));
-    EXPECT_EQ(gather.buffer(Role::shard), action.buffer(Role::shard));
-    EXPECT_GE(part.last, backward);
-  }
-  EXPECT_EQ(kept, 3);
-}
-
 TEST(Gathers, RefuseWhatCannotBeKept) {
-  const auto refusal = [](const ModelDescription& model, const Policy& policy, int ranks) {
-    try {
-      build_step_plan(model, ranks, policy, Purpose::train);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+  const auto refused_for = [](int ranks, bool tied, auto change) {
+    Policy policy = sharded(ranks == 1 ? 4 : ranks);
+    change(policy);
+    return refusal([&] { train_plan(make_model(2, tied, 36), ranks, policy); });
   };
-  const ModelDescription tied = make_model(2, true, 36), untied = make_model(2, false, 36);
-  Policy policy = sharded(4);
-  policy.in_flight_gathers.units = 1;
-  EXPECT_EQ(refusal(untied, policy, 4), "accepted");
-  EXPECT_EQ(refusal(tied, policy, 1), "accepted") << "one rank gathers nothing";
-  EXPECT_EQ(refusal(tied, policy, 4),
-            "parallel.in_flight_gathers = 1: head and embedding are gathered together, since head "
-            "is tied to the other; expected 2 or more");
-  policy.in_flight_gathers = {0, 1000};
-  EXPECT_NE(refusal(untied, policy, 4).find(" alone has "), std::string::npos)
-      << refusal(untied, policy, 4);
-  policy = sharded(6);
-  policy.reshard_after_forward = {Reshard::partly, 4};
-  EXPECT_EQ(refusal(untied, policy, 6),
-            "reshard_after_forward = 4 does not divide the 6 ranks of a shard group");
-  policy = sharded(4);
+  const auto one_unit = [](Policy& policy) { policy.in_flight_gathers.units = 1; };
+  EXPECT_EQ(refused_for(4, false, one_unit), "");
+  EXPECT_EQ(refused_for(1, true, one_unit), "") << "one rank gathers nothing";
+  expect_has(refused_for(4, true, one_unit),
+             "parallel.in_flight_gathers = 1: head and embedding are gathered together");
+  expect_has(refused_for(4, false, [](Policy& policy) { policy.in_flight_gathers.bytes = 1000; }),
+             " alone has ");
+  expect_has(refused_for(6, false,
+                         [](Policy& policy) {
+                           policy.reshard_after_forward = {Reshard::partly, 4};
+                         }),
+             "reshard_after_forward = 4 does not divide the 6 ranks of a shard group");
   UnitRule rule;
+  const auto with_rule = [&](Policy& policy) { policy.units = {rule}; };
   rule.pattern = "blocks.*";
-  policy.units = {rule};
-  EXPECT_EQ(refusal(untied, policy, 4),
-            "parallel.units: blocks.* matches none of the model's units, which are embedding, "
-            "block.0, ... head");
+  expect_has(refused_for(4, false, with_rule),
+             "parallel.units: blocks.* matches none of the model's units, which are embedding, "
+             "block.0, ... head");
   rule.pattern = "block.*";
   rule.backward_prefetch = Prefetch{1, {"block.7"}};
-  policy.units = {rule};
-  EXPECT_EQ(refusal(untied, policy, 4),
-            "parallel.units: backward_prefetch block.7: the model has no such unit; its units are "
-            "embedding, block.0, ... head");
+  expect_has(refused_for(4, false, with_rule),
+             "parallel.units: backward_prefetch block.7: the model has no such unit");
 }
 
 TEST(Reductions, OverlapWithAsManyUnitsAsTheLimitSays) {
@@ -306,7 +265,7 @@ TEST(Reductions, OverlapWithAsManyUnitsAsTheLimitSays) {
   for (int most = 0; most <= 3; ++most) {
     Policy policy = sharded(2);
     policy.in_flight_reductions = most;
-    const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+    const StepPlan plan = train_plan(model, 2, policy);
     const Order order(plan);
     for (int block = 5; block > most; --block) {
       const int reduction = find(plan, Kind::reduce_scatter, "block." + std::to_string(block));
@@ -320,18 +279,23 @@ TEST(Reductions, OverlapWithAsManyUnitsAsTheLimitSays) {
 }
 
 TEST(Patterns, StarsStandForAnyText) {
-  EXPECT_TRUE(matches("block.*", "block.12"));
-  EXPECT_TRUE(matches("block.*", "block."));
-  EXPECT_FALSE(matches("block.*", "block"));
-  EXPECT_TRUE(matches("*", ""));
-  EXPECT_TRUE(matches("*", "head"));
-  EXPECT_TRUE(matches("*.1*", "block.12"));
-  EXPECT_TRUE(matches("b*k*2", "block.1-2"));
-  EXPECT_FALSE(matches("b*k*2", "block.1-3"));
-  EXPECT_FALSE(matches("", "head"));
-  EXPECT_FALSE(matches("hea", "head"));
-  EXPECT_FALSE(matches("head*d", "head"));
-  EXPECT_TRUE(matches("h**d", "head"));
+  for (const auto& [pattern, text] :
+       std::vector<std::pair<const char*, const char*>>{{"block.*", "block.12"},
+                                                        {"block.*", "block."},
+                                                        {"*", ""},
+                                                        {"*", "head"},
+                                                        {"*.1*", "block.12"},
+                                                        {"b*k*2", "block.1-2"},
+                                                        {"h**d", "head"}})
+    EXPECT_TRUE(matches(pattern, text)) << pattern;
+  for (const auto& [pattern, text] :
+       std::vector<std::pair<const char*, const char*>>{{"block.*", "block"},
+                                                        {"b*k*2", "block.1-3"},
+                                                        {"", "head"},
+                                                        {"hea", "head"},
+                                                        {"head*d", "head"}})
+    EXPECT_FALSE(matches(pattern, text)) << pattern;
 }
 
 }  // namespace
+}  // namespace ostrakon::tests

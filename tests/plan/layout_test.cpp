@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <array>
 #include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/ir/layout.hpp>
-#include <ostrakon/plan/ir/levels.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/passes/builder.hpp>
 #include <ostrakon/plan/passes/redistribute.hpp>
-#include <random>
-#include <stdexcept>
-#include <vector>
 
 #include "plan/random_plans.hpp"
+#include "plan/tensor_plans.hpp"
+#include "support/covering.hpp"
 
-namespace ostrakon::plan {
+namespace ostrakon::tests {
 namespace {
-
-using tests::make_model;
-
-const Spans nothing;
 
 Spans over_shard(const Grid& grid) { return {grid.span(Axis::shard)}; }
 Spans over_world(const Grid& grid) { return {grid.span(Axis::shard), grid.span(Axis::replicate)}; }
@@ -68,33 +57,24 @@ TEST(Layouts, AreInTwoLevelsWhereItPaysOrIsAsked) {
   EXPECT_EQ(node(Hierarchical::never, 1, 4), 0);
   EXPECT_EQ(node(Hierarchical::always, 4001, 4), 4);
   for (const int nodes : {0, 1, 8, 16, 3}) EXPECT_EQ(node(Hierarchical::by_size, 1, nodes), 0);
-  const auto refusal = [&](int ranks, int group, int ranks_per_node) -> std::string {
+  const auto refused = [&](int ranks, int group, int ranks_per_node) {
     policy.leaves = ranks;
     policy.shard_group = group;
     policy.hierarchical.kind = Hierarchical::always;
     policy.ranks_per_node = ranks_per_node;
-    try {
-      make_grid(model, ranks, policy);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return refusal([&] { make_grid(model, ranks, policy); });
   };
   const std::string key = "parallel.hierarchical_collectives = always: ";
-  EXPECT_EQ(refusal(8, 0, 8), "");
-  EXPECT_EQ(refusal(8, 4, 4), "");
-  EXPECT_EQ(refusal(8, 2, 4), "");
-  EXPECT_EQ(refusal(12, 3, 6), "");
-  EXPECT_EQ(refusal(6, 0, 3), key +
-                                  "nodes have 3 ranks of a shard group; expected a power of two, "
-                                  "with which sums keep their bits, or auto");
-  EXPECT_EQ(refusal(12, 2, 6), key +
-                                   "nodes have 3 ranks of a replicate group; expected a power of "
-                                   "two, with which sums keep their bits, or auto");
-  EXPECT_EQ(refusal(12, 6, 4), key +
-                                   "shard groups of 6 ranks don't have equally many on each node "
-                                   "of 4; expected parallel.shard_group to divide the ranks of a "
-                                   "node, or to be a multiple of them");
+  EXPECT_EQ(refused(8, 0, 8), "");
+  EXPECT_EQ(refused(8, 4, 4), "");
+  EXPECT_EQ(refused(8, 2, 4), "");
+  EXPECT_EQ(refused(12, 3, 6), "");
+  expect_has(refused(6, 0, 3),
+             key + "nodes have 3 ranks of a shard group; expected a power of two");
+  expect_has(refused(12, 2, 6), key + "nodes have 3 ranks of a replicate group");
+  expect_has(refused(12, 6, 4), key +
+                                    "shard groups of 6 ranks don't have equally many on each "
+                                    "node of 4; expected parallel.shard_group to divide");
 }
 
 // Where trees are over fewer leaves than a node's ranks have, a part of them is summed first.
@@ -123,15 +103,9 @@ TEST(Layouts, LevelsAreInsideTheTreesOfAGrain) {
   EXPECT_EQ(node(4, 4, Accumulation::shard_each), 8);
   policy.hierarchical.kind = Hierarchical::always;
   EXPECT_EQ(node(8, 4, Accumulation::reduce_each), 8);
-  try {
-    node(4, 4, Accumulation::reduce_each);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(
-        std::string(error.what()),
-        "parallel.hierarchical_collectives = always: trees over training.sum_grain = 4 leaves "
-        "don't allow to sum all ranks of a node first; expected a larger grain, or auto");
-  }
+  expect_has(
+      refusal([&] { node(4, 4, Accumulation::reduce_each); }),
+      "parallel.hierarchical_collectives = always: trees over training.sum_grain = 4 leaves");
 }
 
 /// Whether each group of a span, in each stage, lies on one node.
@@ -147,46 +121,44 @@ bool are_on_one_node(const Grid& grid, const Span& span, int ranks_per_node) {
 
 TEST(Windows, AreOfRanksOfANode) {
   int several = 0;
-  for (const int tensor : {1, 2})
-    for (const int shard : {1, 2, 3, 4})
-      for (const int replicas : {1, 2, 3})
-        for (const int stages : {1, 2, 3})
-          for (const RankOrder order : {RankOrder::tensor_first, RankOrder::shard_first}) {
-            const int ranks = tensor * shard * replicas, all = ranks * stages;
-            for (int node = 1; node <= all; ++node) {
-              if (all % node != 0) continue;
-              Policy policy;
-              policy.tensor_ranks = tensor;
-              policy.shard_group = tensor * shard;
-              policy.rank_order = order;
-              policy.ranks_per_node = node;
-              policy.leaves = ranks;
-              EXPECT_EQ(one_level(ranks, policy, stages).window, 0);
-              policy.node_windows = NodeWindows::always;
-              Grid grid = one_level(ranks, policy, stages);
-              grid.node = node;
-              std::vector<Span> spans = {{Axis::shard, 1}, {Axis::tensor_shard, tensor}};
-              for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
-                spans.push_back(grid.span(axis));
-                for (const Span& level : grid.levels(axis)) spans.push_back(level);
-              }
-              for (const Span& span : spans) {
-                const bool on_one = are_on_one_node(grid, span, node);
-                SCOPED_TRACE(text(tensor, " x ", shard, " x ", replicas, ", ", stages,
-                                  " stages, nodes of ", node, ", over ", name(span.axis), " ",
-                                  span.ranks, " by ", span.stride));
-                if (grid.has_window(span)) {
-                  EXPECT_TRUE(on_one);
-                  several += span.ranks > 1 && node < all ? 1 : 0;
-                }
-                if (span.ranks > 1 && node > 1 && (ranks % node == 0 || node % ranks == 0)) {
-                  EXPECT_EQ(grid.has_window(span), on_one);
-                }
-              }
-              EXPECT_FALSE(grid.has_window(grid.span(Axis::pipeline)));
-            }
+  for (int tensor = 1; tensor <= 2; ++tensor)
+    for (const Choices& row : covering_rows({4, 3, 3, 2}, [](const Choices&) { return true; })) {
+      const int shard = 1 + row[0], replicas = 1 + row[1], stages = 1 + row[2];
+      const int ranks = tensor * shard * replicas, all = ranks * stages;
+      for (int node = 1; node <= all; ++node) {
+        if (all % node != 0) continue;
+        Policy policy;
+        policy.tensor_ranks = tensor;
+        policy.shard_group = tensor * shard;
+        policy.rank_order = row[3] == 0 ? RankOrder::tensor_first : RankOrder::shard_first;
+        policy.ranks_per_node = node;
+        policy.leaves = ranks;
+        EXPECT_EQ(one_level(ranks, policy, stages).window, 0);
+        policy.node_windows = NodeWindows::always;
+        Grid grid = one_level(ranks, policy, stages);
+        grid.node = node;
+        std::vector<Span> spans = {{Axis::shard, 1}, {Axis::tensor_shard, tensor}};
+        for (const Axis axis : {Axis::tensor, Axis::shard, Axis::replicate}) {
+          spans.push_back(grid.span(axis));
+          for (const Span& level : grid.levels(axis)) spans.push_back(level);
+        }
+        for (const Span& span : spans) {
+          const bool on_one = are_on_one_node(grid, span, node);
+          SCOPED_TRACE(text(tensor, " x ", shard, " x ", replicas, ", ", stages,
+                            " stages, nodes of ", node, ", over ", name(span.axis), " ", span.ranks,
+                            " by ", span.stride));
+          if (grid.has_window(span)) {
+            EXPECT_TRUE(on_one);
+            several += span.ranks > 1 && node < all ? 1 : 0;
           }
-  EXPECT_GT(several, 100);
+          if (span.ranks > 1 && node > 1 && (ranks % node == 0 || node % ranks == 0)) {
+            EXPECT_EQ(grid.has_window(span), on_one);
+          }
+        }
+        EXPECT_FALSE(grid.has_window(grid.span(Axis::pipeline)));
+      }
+    }
+  EXPECT_GT(several, 30);
 }
 
 TEST(Spans, LeaveOutThoseOfOneRankAndRefuseTooMany) {
@@ -220,7 +192,7 @@ TEST(StepPlan, PartsOfRanksTileTheFlatParameter) {
   const StepPlan plan = small_plan();
   const Grid& grid = plan.grid;
   for (const Spans& divided :
-       {nothing, over_shard(grid), over_world(grid), Spans{{Axis::replicate, 2}, {Axis::shard, 8}},
+       {Spans(), over_shard(grid), over_world(grid), Spans{{Axis::replicate, 2}, {Axis::shard, 8}},
         Spans{{Axis::shard, 4}}, Spans{{Axis::shard, 2, 4}},
         Spans{{Axis::shard, 2, 4}, {Axis::shard, 4}},
         Spans{{Axis::shard, 2}, {Axis::replicate, 2}}}) {
@@ -247,77 +219,100 @@ TEST(StepPlan, PartsOfASpanLieInTheOrderOfItsRanks) {
   EXPECT_EQ(plan.grid.stride(Span{Axis::replicate, 2}), 8);
 }
 
-struct Case {
-  Sharding sharding;
-  OptimizerGroup optimizer;
-  Offload offload;
-  std::int64_t element_bytes;
+struct Strategy {
+  Sharding sharding = Sharding::full;
+  OptimizerGroup group = OptimizerGroup::shard_group;
+  Offload offload = Offload::none;
+  std::int64_t element_bytes = 4;
+
+  Layouts layouts(const Grid& grid, Purpose purpose = Purpose::train) const {
+    Policy policy;
+    policy.sharding = sharding;
+    policy.shard_optimizer_over = group;
+    policy.offload = offload;
+    ModelDescription model;
+    model.element_bytes = element_bytes;
+    return find_layouts(policy, model, grid, purpose);
+  }
 };
 
-Layouts layouts_of(const Case& one, const Grid& grid, Purpose purpose = Purpose::train) {
-  Policy policy;
-  policy.sharding = one.sharding;
-  policy.shard_optimizer_over = one.optimizer;
-  policy.offload = one.offload;
-  ModelDescription model;
-  model.element_bytes = one.element_bytes;
-  return find_layouts(policy, model, grid, purpose);
-}
-
+/// On four ranks along shard and two replicas, each of one tensor rank or of two: DDP; ZeRO-1; a
+/// whole 16-bit copy, with masters only where they are updated; FSDP with fp32 masters, rounded as
+/// they are gathered; HSDP with the optimizer over all ranks, and with it on the host.
 TEST(Layouts, AreThoseOfTheKnownStrategies) {
-  const Grid grid(1, 4, 2);
-  const auto here = [](const Spans& spans, std::int64_t bytes = 4) {
-    return Layout{spans, Space::device, bytes};
-  };
   const OptimizerGroup group = OptimizerGroup::shard_group, world = OptimizerGroup::world;
-
-  const Layouts ddp = layouts_of({Sharding::none, group, Offload::none, 4}, grid);
-  EXPECT_EQ(ddp.masters, here(nothing));
-  EXPECT_EQ(ddp.update, here(nothing));
-  EXPECT_FALSE(ddp.has_copies());
-  EXPECT_FALSE(ddp.gathers());
-
-  const Layouts zero1 = layouts_of({Sharding::optimizer, group, Offload::none, 4}, grid);
-  EXPECT_EQ(zero1.masters, here(nothing));
-  EXPECT_EQ(zero1.update, here(over_shard(grid)));
-
-  // FSDP with fp32 masters: rounded as they are gathered.
-  const Layouts fsdp = layouts_of({Sharding::full, group, Offload::none, 2}, grid);
-  EXPECT_EQ(fsdp.masters, here(over_shard(grid)));
-  EXPECT_FALSE(fsdp.has_copies());
-  EXPECT_EQ(fsdp.gathered, here(nothing, 2));
-  EXPECT_TRUE(fsdp.gathers());
-  EXPECT_EQ(fsdp.gradient, here(over_world(grid)));
-
-  // HSDP with the optimizer over all ranks.
-  const Layouts hybrid = layouts_of({Sharding::full, world, Offload::none, 4}, grid);
-  EXPECT_EQ(hybrid.masters, here(over_shard(grid)));
-  EXPECT_EQ(hybrid.update, here(over_world(grid)));
-
-  // A whole 16-bit copy; masters only where they are updated.
-  const Layouts copies = layouts_of({Sharding::gradients, world, Offload::none, 2}, grid);
-  EXPECT_EQ(copies.masters, here(over_world(grid)));
-  EXPECT_EQ(copies.compute, here(nothing, 2));
-  EXPECT_FALSE(copies.gathers());
+  for (int tensor : {1, 2}) {
+    const Grid grid(1, 4, 2, 1, tensor);
+    const Spans pieces{{Axis::tensor, tensor}}, shards{{Axis::tensor, tensor}, {Axis::shard, 4}};
+    Spans all = shards;
+    all.push({Axis::replicate, 2});
+    struct Known {
+      Strategy strategy;
+      Spans masters, compute, update;
+      bool has_copies, gathers;
+    };
+    for (const Known& known :
+         {Known{{Sharding::none, group}, pieces, pieces, pieces, false, false},
+          {{Sharding::optimizer, group}, pieces, pieces, shards, false, false},
+          {{Sharding::gradients, world, Offload::none, 2}, all, pieces, all, true, false},
+          {{Sharding::full, group, Offload::none, 2}, shards, shards, shards, false, true},
+          {{Sharding::full, world}, shards, shards, all, false, true},
+          {{Sharding::full, world, Offload::optimizer}, all, shards, all, true, true}}) {
+      const Layouts layouts = known.strategy.layouts(grid);
+      EXPECT_EQ(layouts.masters.divided, known.masters);
+      EXPECT_EQ(layouts.masters.element_bytes, 4);
+      EXPECT_EQ(layouts.compute.divided, known.compute);
+      EXPECT_EQ(layouts.gathered.divided, pieces);
+      EXPECT_EQ(layouts.gathered.element_bytes, known.strategy.element_bytes);
+      EXPECT_EQ(layouts.gradient.divided, all);
+      EXPECT_EQ(layouts.update.divided, known.update);
+      EXPECT_EQ(layouts.has_copies(), known.has_copies);
+      EXPECT_EQ(layouts.gathers(), known.gathers);
+    }
+  }
 }
 
-TEST(Layouts, SayWhatIsInHostMemory) {
-  const Grid grid(1, 4, 1);
-  const auto spaces = [&](Offload offload) {
-    const Layouts layouts =
-        layouts_of({Sharding::full, OptimizerGroup::shard_group, offload, 4}, grid);
-    return std::array<Space, 4>{layouts.masters.space, layouts.compute.space, layouts.update.space,
-                                layouts.gathered.space};
-  };
-  const Space here = Space::device, there = Space::host;
-  EXPECT_EQ(spaces(Offload::none), (std::array<Space, 4>{here, here, here, here}));
-  EXPECT_EQ(spaces(Offload::optimizer), (std::array<Space, 4>{there, here, there, here}));
-  EXPECT_EQ(spaces(Offload::parameters), (std::array<Space, 4>{there, there, here, here}));
-  EXPECT_EQ(spaces(Offload::all), (std::array<Space, 4>{there, there, there, here}));
-  // What decodes has parameters as they are.
-  const Layouts decode = layouts_of({Sharding::full, OptimizerGroup::shard_group, Offload::all, 2},
-                                    grid, Purpose::decode);
-  EXPECT_EQ(decode.masters.space, here);
+TEST(Layouts, OverTensorRanksAreThoseOfOneInsideOfThem) {
+  for (const Choices& row :
+       covering_rows({4, 2, 4, 2, 3, 2, 2}, [](const Choices&) { return true; })) {
+    const Strategy strategy{static_cast<Sharding>(row[0]), static_cast<OptimizerGroup>(row[1]),
+                            static_cast<Offload>(row[2]), row[3] == 0 ? 2 : 4};
+    const int ranks = 1 << row[4], shard = 1 + row[5], replicas = 1 + 2 * row[6];
+    const Layouts whole = strategy.layouts({1, shard, replicas});
+    const Layouts parts = strategy.layouts({1, shard, replicas, 1, ranks});
+    for (Layout Layouts::*one : {&Layouts::masters, &Layouts::compute, &Layouts::gathered,
+                                 &Layouts::gradient, &Layouts::update}) {
+      Spans expected{{Axis::tensor, ranks}};
+      expected.push((whole.*one).divided);
+      EXPECT_EQ(parts.*one, (whole.*one).over(expected));
+    }
+    EXPECT_EQ(parts.gathered.divided, (Spans{{Axis::tensor, ranks}}));
+    EXPECT_EQ(parts.has_copies(), whole.has_copies());
+    EXPECT_EQ(parts.gathers(), whole.gathers());
+    EXPECT_EQ(parts.reduces(), whole.reduces());
+  }
+}
+
+// A node of four has two of the four ranks along shard with the same pieces.
+TEST(Layouts, AreDividedOverTheLevelsOfTheRanksWithTheSamePieces) {
+  const TensorRanks ranks{2, 4, 2};
+  Policy policy = ranks.policy(1);
+  policy.ranks_per_node = 4;
+  policy.hierarchical = {Hierarchical::always, 1};
+  const StepPlan plan = train_plan(TensorDecoder(2).description(), ranks.all(), policy);
+  Spans shards{{Axis::tensor, 2}, {Axis::shard, 2}, {Axis::shard, 2, 2}};
+  EXPECT_EQ(plan.layouts.masters.divided, shards);
+  EXPECT_EQ(plan.layouts.gathered.divided, (Spans{{Axis::tensor, 2}}));
+  shards.push({Axis::replicate, 2});
+  EXPECT_EQ(plan.layouts.gradient.divided, shards);
+  expect_proven(plan);
+}
+
+TEST(Layouts, OfWhatDecodesAreParametersAsTheyAre) {
+  const Layouts decode =
+      Strategy{Sharding::full, OptimizerGroup::shard_group, Offload::all, 2}.layouts(
+          {1, 4, 1}, Purpose::decode);
+  EXPECT_EQ(decode.masters.space, Space::device);
   EXPECT_FALSE(decode.gathers());
 }
 
@@ -326,7 +321,7 @@ TEST(Layouts, SayWhatIsInHostMemory) {
 TEST(Redistribute, ArrivesAtTheLayoutThatIsAskedFor) {
   const ModelDescription model = make_model(1, false, 3);
   const Grid grid(1, 4, 3);
-  const Spans all[] = {nothing, over_shard(grid), over_world(grid)};
+  const Spans all[] = {Spans(), over_shard(grid), over_world(grid)};
   for (int from = 0; from < 3; ++from)
     for (int to = 0; to <= from; ++to)
       for (Space source_space : {Space::device, Space::host})
@@ -375,28 +370,5 @@ TEST(Redistribute, ConvertsOverOneRankWhereThereIsNothingToGather) {
   EXPECT_EQ(2 * builder.plan().buffers[arrived].bytes, builder.plan().buffers[source].bytes);
 }
 
-// A unit may have no parameters, and a model one unit: such plans hold, too.
-TEST(StepPlan, HoldsForUnitsWithoutParametersAndModelsOfOneUnit) {
-  std::mt19937_64 random(11);
-  for (int i = 0; i < 200; ++i) {
-    ModelDescription model = make_model(3, i % 2 == 0, static_cast<std::uint64_t>(i));
-    if (i % 3 == 0) {
-      model = make_model(1, false, static_cast<std::uint64_t>(i));
-      model.units.erase(model.units.begin(), model.units.end() - 1);
-    } else {
-      model.units[2].parameter_elements = 0;
-    }
-    const int ranks = i % 4 == 0 ? 1 : 4;
-    Policy policy = tests::make_policy(ranks * (1 + i % 3), random() % tests::choices);
-    policy.offload = static_cast<Offload>(random() % 4);
-    if (i % 5 == 0) model.element_bytes = 2;
-    for (Purpose purpose : tests::purposes) {
-      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
-      for (Space space : {Space::device, Space::host})
-        ASSERT_NO_THROW(prove_memory(plan, plan_memory(plan, space))) << "case " << i;
-    }
-  }
-}
-
 }  // namespace
-}  // namespace ostrakon::plan
+}  // namespace ostrakon::tests

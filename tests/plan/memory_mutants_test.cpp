@@ -4,82 +4,29 @@
 // what is wrong with plans that were broken on purpose. What is broken is determined by an oracle
 // that works by other means.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
 #include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
-#include <random>
-#include <stdexcept>
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "plan/mutants.hpp"
 #include "plan/oracle.hpp"
-#include "plan/random_step_plan.hpp"
 #include "support/trials.hpp"
 
+namespace ostrakon::tests {
 namespace {
 
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
-
 bool is_proven(const PlacedPlan& placed) {
-  try {
-    for (const MemoryPlan& memory : placed.memory) prove_memory(placed.plan, memory);
-  } catch (const std::logic_error&) {
-    return false;
-  }
-  return true;
-}
-
-TEST(Proof, HoldsForEveryPlanThatIsWritten) {
-  std::mt19937_64 random(2);
-  for (int trial = 0; trial < tests::trials(4000); ++trial) {
-    const RandomPlan made = random_plan(random, 5, 8, 5);
-    const StepPlan& plan = made.plan;
-    for (Space space : {Space::device, Space::host})
-      ASSERT_NO_THROW(prove_memory(plan, plan_memory(plan, space)))
-          << "trial " << trial << ": " << made.described;
-    ASSERT_NO_THROW(prove_stages({&plan})) << "trial " << trial << ": " << made.described;
-  }
-}
-
-TEST(Proof, AgreesWithTheOracleOnPlansThatAreWritten) {
-  std::mt19937_64 random(3);
-  for (int trial = 0; trial < 200; ++trial) {
-    const RandomPlan made = random_plan(random, 3, 4, 3);
-    const PlacedPlan placed = place(made.plan);
-    ASSERT_TRUE(is_proven(placed)) << made.described;
-    ASSERT_FALSE(is_broken(placed)) << made.described;
-    const Outcome meant = meaning(placed);
-    SymbolicMachine machine(placed);
-    for (int i = 0; i < 20; ++i)
-      ASSERT_EQ(machine.run(random_order(placed.plan, random)), meant) << made.described;
-  }
-}
-
-// ---- mutants
-
-using Random = std::mt19937_64;
-
-template <class T>
-auto& draw(T& from, Random& random) {
-  return from[random() % from.size()];
+  return refused_by([&] {
+           for (const MemoryPlan& memory : placed.memory) prove_memory(placed.plan, memory);
+         })
+      .empty();
 }
 
 /// Sets lifetimes to the first and last use.
 void find_lifetimes(StepPlan& plan) {
   for (Buffer& buffer : plan.buffers) buffer.first = buffer.last = -1;
   for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a)
-    for (const Use& use : plan.actions[static_cast<std::size_t>(a)].uses) {
-      Buffer& buffer = plan.buffers[static_cast<std::size_t>(use.buffer)];
+    for (const Use& use : plan.actions[a].uses) {
+      Buffer& buffer = plan.buffers[use.buffer];
       if (buffer.first < 0) buffer.first = a;
       buffer.last = a;
     }
@@ -88,7 +35,7 @@ void find_lifetimes(StepPlan& plan) {
 void plan_again(PlacedPlan& placed) { placed.memory = place(placed.plan).memory; }
 
 /// Each changes a plan in one way; false where there is nothing that could be changed so.
-using Mutation = std::function<bool(PlacedPlan&, Random&)>;
+using PlacedMutation = std::function<bool(PlacedPlan&, Random&)>;
 
 bool is_copy_or_host_work(const Action& action) {
   return action.stream == Stream::upload || action.stream == Stream::download ||
@@ -103,7 +50,7 @@ bool drop_a_wait(PlacedPlan& placed, Random& random) {
   for (std::size_t a = 0; a < actions.size(); ++a)
     for (std::size_t w = 0; w < actions[a].waits.size(); ++w)
       if (any || is_copy_or_host_work(actions[a]) ||
-          is_copy_or_host_work(actions[static_cast<std::size_t>(actions[a].waits[w])]))
+          is_copy_or_host_work(actions[actions[a].waits[w]]))
         waits.emplace_back(a, w);
   if (waits.empty()) return false;
   const auto [a, w] = draw(waits, random);
@@ -117,8 +64,8 @@ bool lose_a_copy(PlacedPlan& placed, Random& random) {
   for (std::size_t a = 0; a < placed.plan.actions.size(); ++a) {
     Action& action = placed.plan.actions[a];
     const int target = action.buffer(Role::target);
-    if (target >= 0 && !placed.plan.buffers[static_cast<std::size_t>(target)].persistent &&
-        placed.plan.buffers[static_cast<std::size_t>(target)].first == static_cast<int>(a))
+    if (target >= 0 && !placed.plan.buffers[target].persistent &&
+        placed.plan.buffers[target].first == static_cast<int>(a))
       copies.push_back(&action);
   }
   if (copies.empty()) return false;
@@ -163,9 +110,8 @@ bool shorten_a_lifetime(PlacedPlan& placed, Random& random) {
   const Buffer before = buffer;
   const int by =
       1 + static_cast<int>(random() % static_cast<std::uint64_t>(buffer.last - buffer.first));
-  auto& last = plan.actions[static_cast<std::size_t>(buffer.last)].uses;
-  if (plan.actions[static_cast<std::size_t>(buffer.last)].kind == Kind::release &&
-      random() % 2 == 0) {
+  auto& last = plan.actions[buffer.last].uses;
+  if (plan.actions[buffer.last].kind == Kind::release && random() % 2 == 0) {
     last.erase(std::remove_if(last.begin(), last.end(),
                               [&](const Use& use) { return use.buffer == static_cast<int>(b); }),
                last.end());
@@ -218,7 +164,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
     int other = 0;       // proven, and in every order the same other step: the proof can't know
                          // which one was meant
   };
-  const std::vector<std::pair<std::string, Mutation>> mutations = {
+  const std::vector<std::pair<std::string, PlacedMutation>> mutations = {
       {"dropped wait", drop_a_wait<true>},
       {"dropped wait beside the device", drop_a_wait<false>},
       {"swapped actions", swap_two_actions},
@@ -229,7 +175,7 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
       {"moved to another stream", move_to_another_stream}};
   std::map<std::string, Count> counts;
   Random random(4);
-  for (int base = 0; base < tests::trials(250); ++base) {
+  for (int base = 0; base < trials(250); ++base) {
     const RandomPlan made = random_plan(random, 2, 4, 3);
     const PlacedPlan whole = place(made.plan);
     const Outcome reference = meaning(whole);
@@ -269,7 +215,8 @@ TEST(Proof, RefusesEveryMutantThatIsBroken) {
     killed += count.killed;
   }
   EXPECT_EQ(counts.size(), mutations.size());
-  EXPECT_GE(killed, tests::trials(500));
+  EXPECT_GE(killed, trials(500));
 }
 
 }  // namespace
+}  // namespace ostrakon::tests

@@ -3,28 +3,23 @@
 
 // estimate_times once more, as slow and plain as it can be: from what plans say alone.
 
-#include <algorithm>
 #include <limits>
 #include <ostrakon/plan/timing/timing.hpp>
-#include <string>
-#include <vector>
 
+#include "plan/checks.hpp"
 #include "plan/traffic.hpp"
 
 namespace ostrakon::tests {
 
 /// Partners of `rank` on other nodes, for a group as the mesh lays it out.
-inline int naive_apart(const plan::StepPlan& plan, const plan::Action& action, int rank,
-                       int ranks_per_node) {
+inline int naive_apart(const StepPlan& plan, const Action& action, int rank, int ranks_per_node) {
   int apart = 0;
   for (int other : ranks_of_group(plan, action.span, rank))
     if (other / ranks_per_node != rank / ranks_per_node) ++apart;
   return apart;
 }
 
-inline plan::Timing naive_timing(const plan::StepPlan& plan, int ranks_per_node,
-                                 const plan::Rates& rates) {
-  using namespace plan;
+inline Timing naive_timing(const StepPlan& plan, int ranks_per_node, const Rates& rates) {
   const auto message = [](const Action& action) {
     return communicates(action.kind) && action.span.ranks > 1
                ? static_cast<double>(action.elements * action.element_bytes / action.span.ranks)

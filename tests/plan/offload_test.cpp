@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is kept in host memory, what is frozen, and what is updated as whole matrices: the plans.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-
 #include "plan/random_plans.hpp"
 #include "support/trials.hpp"
 
+namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
-
-constexpr Offload offloads[] = {Offload::none, Offload::optimizer, Offload::parameters,
-                                Offload::all};
 
 /// A model of which the embedding, or parts of blocks, are frozen, and blocks have two matrices
 /// that are updated as wholes.
@@ -41,149 +28,36 @@ ModelDescription make_mixed_model(int blocks, bool tied, int frozen, bool matric
   return model;
 }
 
-/// Calls check(model, ranks, policy, name) for many of all combinations: every n-th.
-template <class Check>
-void for_many(int step, const Check& check) {
-  int count = 0;
-  for (int frozen = 0; frozen < 4; ++frozen)
-    for (bool matrices : {false, true})
-      for (bool halves : {false, true}) {
-        const ModelDescription model = make_mixed_model(4, true, frozen, matrices, halves);
-        for (int ranks : {1, 2, 4, 6})
-          for (int group : groups_of(ranks))
-            for (Offload offload : offloads)
-              for (std::uint64_t choice = 0; choice < choices; ++choice) {
-                if (count++ % step != 0) continue;
-                Policy policy = make_policy(2 * ranks, choice);
-                policy.shard_group = group;
-                policy.offload = offload;
-                policy.offload_activations = count % 3 == 0;
-                policy.early_updates = count % 5 < 2;
-                policy.activation_checkpointing.every = count / 7 % 3;
-                policy.forward_prefetch.depth = count / 5 % 3;
-                policy.in_flight_reductions = count / 3 % 3;
-                policy.moment_count = 2;
-                if (group % 2 == 0 && count % 4 == 0)
-                  policy.reshard_after_forward = {Reshard::partly, 2};
-                if (count % 7 == 0) policy.reduce = DType::bf16;
-                check(model, ranks, policy,
-                      "frozen " + std::to_string(frozen) + ", matrices " +
-                          std::to_string(matrices) + ", 16 bits " + std::to_string(halves) +
-                          ", ranks " + std::to_string(ranks) + ", group " + std::to_string(group) +
-                          ", offload " + std::to_string(static_cast<int>(offload)) + ", choice " +
-                          std::to_string(choice) + ", count " + std::to_string(count));
-              }
-      }
-}
-
-TEST(Offload, PlansOfAllKindsAreProvenAndShareTheirState) {
-  for_many(takes_every_case() ? 31 : 97, [](const ModelDescription& model, int ranks,
-                                            const Policy& policy, const std::string& name) {
-    MemoryPlan first[spaces];
-    for (Purpose purpose : purposes) {
-      StepPlan plan;
-      ASSERT_NO_THROW(plan = build_step_plan(model, ranks, policy, purpose)) << name;
-      for (Space space : {Space::device, Space::host}) {
-        const MemoryPlan memory = plan_memory(plan, space);
-        ASSERT_NO_THROW(prove_memory(plan, memory)) << name;
-        MemoryPlan& other = first[static_cast<int>(space)];
-        if (purpose == Purpose::train) other = memory;
-        for (std::size_t b = 0; b < plan.buffers.size() && plan.buffers[b].persistent; ++b)
-          ASSERT_EQ(memory.offsets[b], other.offsets[b]) << name;
-      }
-    }
-  });
-}
-
-/// Streams touch the memory that they can.
-TEST(Offload, ActionsFindTheirBuffersWhereTheyRun) {
-  for_many(101, [](const ModelDescription& model, int ranks, const Policy& policy,
-                   const std::string& name) {
-    for (Purpose purpose : purposes) {
-      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
-      for (const Action& action : plan.actions) {
-        if (action.kind == Kind::release) continue;
-        for (const Use& used : action.uses) {
-          const bool on_host = plan.buffers[used.buffer].space == Space::host;
-          const std::string what =
-              name + ": " + plan.describe(action) + " and '" + plan.buffers[used.buffer].name + "'";
-          if (used.role == Role::host_batch || used.role == Role::host_sums)
-            EXPECT_TRUE(on_host) << what;
-          else if (action.kind == Kind::clip && used.role == Role::gradient_shard)
-            EXPECT_EQ(on_host, plan.layouts.update.space == Space::host) << what;
-          else if (action.stream == Stream::host)
-            EXPECT_TRUE(on_host) << what;
-          else if (action.kind == Kind::copy_to_device)
-            EXPECT_EQ(on_host, used.role == Role::source) << what;
-          else if (action.kind == Kind::copy_to_host)
-            EXPECT_EQ(on_host, used.role == Role::target) << what;
-          else if (action.kind == Kind::release || used.role == Role::released)
-            continue;
-          else
-            EXPECT_FALSE(on_host) << what;
-        }
-      }
-    }
-  });
-}
-
-TEST(Offload, StateIsWhereItIsSaidToBe) {
-  for_many(103, [](const ModelDescription& model, int ranks, const Policy& policy,
-                   const std::string& name) {
-    const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-    const bool parameters = policy.offload == Offload::parameters || policy.offload == Offload::all;
-    const bool updates = policy.offload == Offload::optimizer || policy.offload == Offload::all;
-    EXPECT_EQ(plan.layouts.update.space == Space::host, updates) << name;
-    for (std::size_t u = 0; u < model.units.size(); ++u) {
-      const PlannedUnit& unit = plan.units[u];
-      const auto on_host = [&](int buffer) { return plan.buffers[buffer].space == Space::host; };
-      EXPECT_EQ(on_host(unit.masters), policy.offload != Offload::none) << name;
-      if (plan.layouts.has_copies()) {
-        EXPECT_EQ(on_host(unit.working), parameters) << name;
-      }
-      const bool trained = !plan.trained(static_cast<int>(u)).empty();
-      for (int buffer : {unit.first_moments, unit.second_moments, unit.gradients}) {
-        EXPECT_EQ(buffer >= 0, trained) << name;
-        if (buffer >= 0) {
-          EXPECT_EQ(on_host(buffer), updates) << name;
-        }
-      }
-    }
-    if (policy.offload != Offload::all) return;
-    std::int64_t kept = 0;
-    for (const Buffer& buffer : plan.buffers)
-      if (buffer.persistent && buffer.space == Space::device) kept += buffer.bytes;
-    EXPECT_EQ(kept, model.sums_bytes) << name;
-  });
-}
-
 /// Neither where state is nor when a unit is updated changes what is computed and sent: the same
 /// work in the same order, and the same bytes to other ranks but for where parameters are shared.
 TEST(Offload, ComputesTheSameInTheSameOrder) {
-  for_many(53,
-           [](const ModelDescription& model, int ranks, Policy policy, const std::string& name) {
-             const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
-             policy.accumulation = plan.layouts.accumulation;
-             policy.offload = Offload::none;
-             policy.offload_activations = false;
-             const StepPlan plain = build_step_plan(model, ranks, policy, Purpose::train);
-             const auto work = [](const StepPlan& of) {
-               std::vector<std::string> found;
-               for (const Action& action : of.actions)
-                 if (action.flops > 0.0 && action.kind != Kind::orthogonalize)
-                   found.push_back(of.describe(action));
-               return found;
-             };
-             EXPECT_EQ(work(plan), work(plain)) << name;
-             EXPECT_EQ(plan.flops(), plain.flops()) << name;
-             const auto reduced = [](const StepPlan& of) {
-               std::int64_t bytes = 0;
-               for (const Action& action : of.actions)
-                 if (action.kind == Kind::reduce_scatter) bytes += of.bytes_sent(action);
-               return bytes;
-             };
-             EXPECT_EQ(reduced(plan), reduced(plain)) << name;
-           });
+  Random random(12);
+  for (int trial = 0; trial < trials(1200); ++trial) {
+    const RandomPlan made = random_plan(random, 4, 6, 3);
+    if (made.purpose != Purpose::train || made.policy.offload == Offload::none) continue;
+    SCOPED_TRACE(made.described);
+    Policy policy = made.policy;
+    policy.accumulation = made.plan.layouts.accumulation;
+    policy.offload = Offload::none;
+    policy.offload_activations = false;
+    const StepPlan plain = train_plan(made.model, made.ranks, policy);
+    const auto work = [](const StepPlan& of) {
+      std::vector<std::string> found;
+      for (const Action& action : of.actions)
+        if (action.flops > 0.0 && action.kind != Kind::orthogonalize)
+          found.push_back(of.describe(action));
+      return found;
+    };
+    EXPECT_EQ(work(made.plan), work(plain));
+    EXPECT_EQ(made.plan.flops(), plain.flops());
+    const auto reduced = [](const StepPlan& of) {
+      std::int64_t bytes = 0;
+      for (std::size_t a : actions_of(of, of_kind(Kind::reduce_scatter)))
+        bytes += of.bytes_sent(of.actions[a]);
+      return bytes;
+    };
+    EXPECT_EQ(reduced(made.plan), reduced(plain));
+  }
 }
 
 TEST(Offload, DeviceHoldsOneUnitAtATimeWhereNothingIsAhead) {
@@ -199,7 +73,7 @@ TEST(Offload, DeviceHoldsOneUnitAtATimeWhereNothingIsAhead) {
       policy.in_flight_reductions = 0;
       policy.activation_checkpointing.every = 1;
       policy.moment_count = 2;
-      const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+      const StepPlan plan = train_plan(model, 2, policy);
       std::int64_t most = 0;
       for (std::size_t u = 0; u < model.units.size(); ++u) {
         const UnitDescription& unit = model.units[u];
@@ -226,14 +100,14 @@ TEST(Frozen, UnitsWithoutTrainedParametersHaveNoBackwardBelowTheFirstTrained) {
   for (UnitDescription& unit : model.units) unit.tied_gradients = true;
   Policy policy = make_policy(4);
   policy.moment_count = 2;
-  const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
+  const StepPlan plan = train_plan(model, 2, policy);
   for (const Action& action : plan.actions) {
     if (action.kind == Kind::forward || action.kind == Kind::gather || action.unit > 1) continue;
     EXPECT_TRUE(action.unit < 0 || action.kind == Kind::release) << plan.describe(action);
   }
   // A frozen unit between trained ones hands the gradient on, and has none of its own.
   model.units[0].frozen_elements = 0;
-  const StepPlan other = build_step_plan(model, 2, policy, Purpose::train);
+  const StepPlan other = train_plan(model, 2, policy);
   int backwards = 0;
   for (const Action& action : other.actions)
     if (action.unit == 1 && action.kind == Kind::backward) {
@@ -253,7 +127,7 @@ TEST(Frozen, TrafficAndStateAreOfWhatIsTrained) {
   Policy policy = make_policy(4);
   policy.reshard_after_forward.kind = Reshard::always;
   policy.accumulation = Accumulation::reduce_each;
-  const StepPlan plan = build_step_plan(model, 4, policy, Purpose::train);
+  const StepPlan plan = train_plan(model, 4, policy);
   std::int64_t gathered = 0, reduced = 0, trained = 0, all = 0, read_backward = 0;
   for (const Action& action : plan.actions) {
     if (action.kind == Kind::gather) gathered += action.elements;
@@ -280,7 +154,7 @@ TEST(Frozen, TrafficAndStateAreOfWhatIsTrained) {
 TEST(Frozen, NothingLeftToTrainIsRefused) {
   ModelDescription model = make_mixed_model(1, false, 0, false, false);
   for (UnitDescription& unit : model.units) unit.frozen_elements = unit.parameter_elements;
-  EXPECT_THROW(build_step_plan(model, 1, make_policy(1), Purpose::train), Error);
+  EXPECT_THROW(train_plan(model, 1, make_policy(1)), Error);
   EXPECT_NO_THROW(build_step_plan(model, 1, make_policy(1), Purpose::evaluate));
 }
 
@@ -291,7 +165,7 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
       const ModelDescription model = make_mixed_model(3, false, 3, true, halves);
       Policy policy = make_policy(ranks);
       policy.moment_count = 2;
-      const StepPlan plan = build_step_plan(model, ranks, policy, Purpose::train);
+      const StepPlan plan = train_plan(model, ranks, policy);
       for (std::size_t u = 0; u < model.units.size(); ++u) {
         const FlatRange trained = plan.trained(static_cast<int>(u));
         if (trained.empty()) continue;
@@ -326,27 +200,5 @@ TEST(WholeMatrices, SecondMomentsAndWorkAreThoseOfTheRankWithTheMost) {
     }
 }
 
-TEST(EarlyUpdates, OverlapWithTheBackwardOfUnitsBefore) {
-  const ModelDescription model = make_mixed_model(4, false, 0, false, false);
-  Policy policy = make_policy(4);
-  policy.offload = Offload::all;
-  policy.early_updates = true;
-  const StepPlan plan = build_step_plan(model, 2, policy, Purpose::train);
-  int last_backward = -1, first_update = -1, updates = 0;
-  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
-    if (plan.actions[a].kind == Kind::backward) last_backward = a;
-    if (plan.actions[a].kind != Kind::optimize) continue;
-    if (first_update < 0) first_update = a;
-    ++updates;
-  }
-  EXPECT_LT(first_update, last_backward);
-  EXPECT_EQ(updates, 6);
-  policy.early_updates = false;
-  const StepPlan late = build_step_plan(model, 2, policy, Purpose::train);
-  for (const Action& action : late.actions) {
-    if (action.kind == Kind::clip) break;
-    EXPECT_NE(action.kind, Kind::optimize);
-  }
-}
-
 }  // namespace
+}  // namespace ostrakon::tests

@@ -5,24 +5,21 @@
 // closure, and symbolic execution in many orders. Shares nothing with plan/proof/order and the
 // proof.
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
 #include <optional>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-#include <random>
-#include <vector>
+
+#include "plan/random_plans.hpp"
 
 namespace ostrakon::tests {
 
 /// A plan with the memory that it runs in. `identity` says which action of the plan as it was
 /// written each action is.
 struct PlacedPlan {
-  plan::StepPlan plan;
-  std::array<plan::MemoryPlan, plan::spaces> memory;
+  StepPlan plan;
+  std::array<MemoryPlan, spaces> memory;
   std::vector<int> identity;
 
-  const plan::MemoryPlan& memory_of(int buffer) const {
+  const MemoryPlan& memory_of(int buffer) const {
     return memory[static_cast<std::size_t>(plan.buffers[static_cast<std::size_t>(buffer)].space)];
   }
   std::int64_t begin(int buffer) const {
@@ -33,9 +30,9 @@ struct PlacedPlan {
   }
 };
 
-inline PlacedPlan place(plan::StepPlan plan) {
+inline PlacedPlan place(StepPlan plan) {
   PlacedPlan placed;
-  placed.memory = {plan_memory(plan, plan::Space::device), plan_memory(plan, plan::Space::host)};
+  placed.memory = {plan_memory(plan, Space::device), plan_memory(plan, Space::host)};
   for (std::size_t a = 0; a < plan.actions.size(); ++a)
     placed.identity.push_back(static_cast<int>(a));
   placed.plan = std::move(plan);
@@ -44,10 +41,10 @@ inline PlacedPlan place(plan::StepPlan plan) {
 
 /// Returns the plan with bytes for every buffer alone: what it means, whatever shares memory.
 inline PlacedPlan place_apart(PlacedPlan placed) {
-  for (plan::MemoryPlan& memory : placed.memory) memory.arena_bytes = 0;
+  for (MemoryPlan& memory : placed.memory) memory.arena_bytes = 0;
   for (std::size_t b = 0; b < placed.plan.buffers.size(); ++b) {
-    const plan::Buffer& buffer = placed.plan.buffers[b];
-    plan::MemoryPlan& memory = placed.memory[static_cast<std::size_t>(buffer.space)];
+    const Buffer& buffer = placed.plan.buffers[b];
+    MemoryPlan& memory = placed.memory[static_cast<std::size_t>(buffer.space)];
     memory.offsets[b] = memory.arena_bytes;
     memory.arena_bytes += buffer.bytes;
   }
@@ -58,10 +55,10 @@ inline PlacedPlan place_apart(PlacedPlan placed) {
 class Closure {
  public:
   /// Nothing where an action waits for itself or a later one.
-  static std::optional<Closure> of(const plan::StepPlan& plan) {
+  static std::optional<Closure> of(const StepPlan& plan) {
     Closure closure;
     const std::size_t actions = plan.actions.size(), words = actions / 64 + 1;
-    std::array<int, plan::streams> last;
+    std::array<int, streams> last;
     last.fill(-1);
     for (std::size_t b = 0; b < actions; ++b) {
       closure.before_.emplace_back(words, 0);
@@ -92,16 +89,16 @@ class Closure {
 inline bool has_race(const PlacedPlan& placed, const Closure& closure) {
   struct Used {
     int action, buffer;
-    plan::Space space;
+    Space space;
     std::int64_t begin, end;
     bool writes;
   };
   std::vector<Used> uses;
   for (int a = 0; a < static_cast<int>(placed.plan.actions.size()); ++a)
-    for (const plan::Use& use : placed.plan.actions[static_cast<std::size_t>(a)].uses)
+    for (const Use& use : placed.plan.actions[static_cast<std::size_t>(a)].uses)
       uses.push_back(
           {a, use.buffer, placed.plan.buffers[static_cast<std::size_t>(use.buffer)].space,
-           placed.begin(use.buffer), placed.end(use.buffer), use.access != plan::Access::read});
+           placed.begin(use.buffer), placed.end(use.buffer), use.access != Access::read});
   for (std::size_t i = 0; i < uses.size(); ++i)
     for (std::size_t j = i + 1; j < uses.size(); ++j) {
       const Used &x = uses[i], &y = uses[j];
@@ -117,19 +114,19 @@ inline bool has_race(const PlacedPlan& placed, const Closure& closure) {
 
 /// An order of all actions that streams and waits allow; shorter where all wait for each other.
 /// Streams run ahead of each other by chance, much or little.
-inline std::vector<int> random_order(const plan::StepPlan& plan, std::mt19937_64& random) {
-  std::array<std::vector<int>, plan::streams> queues;
+inline std::vector<int> random_order(const StepPlan& plan, Random& random) {
+  std::array<std::vector<int>, streams> queues;
   for (std::size_t a = 0; a < plan.actions.size(); ++a)
     queues[static_cast<std::size_t>(plan.actions[a].stream)].push_back(static_cast<int>(a));
-  std::array<std::size_t, plan::streams> next{};
-  std::array<std::uint64_t, plan::streams> haste{};
+  std::array<std::size_t, streams> next{};
+  std::array<std::uint64_t, streams> haste{};
   for (std::uint64_t& h : haste) h = std::uint64_t{1} << 3 * (random() % 4);
   std::vector<bool> done(plan.actions.size(), false);
   std::vector<int> order;
   while (order.size() < plan.actions.size()) {
-    std::array<std::uint64_t, plan::streams> chance{};
+    std::array<std::uint64_t, streams> chance{};
     std::uint64_t sum = 0;
-    for (std::size_t s = 0; s < plan::streams; ++s) {
+    for (std::size_t s = 0; s < streams; ++s) {
       if (next[s] == queues[s].size()) continue;
       const auto& waits = plan.actions[static_cast<std::size_t>(queues[s][next[s]])].waits;
       const bool ready = std::all_of(waits.begin(), waits.end(), [&](int waited) {
@@ -164,14 +161,14 @@ class SymbolicMachine {
  public:
   explicit SymbolicMachine(const PlacedPlan& placed) : placed_(placed) {
     const auto& buffers = placed.plan.buffers;
-    std::array<std::vector<std::int64_t>, plan::spaces> ends;
+    std::array<std::vector<std::int64_t>, spaces> ends;
     for (std::size_t b = 0; b < buffers.size(); ++b) {
       auto& of_space = ends[static_cast<std::size_t>(buffers[b].space)];
       of_space.push_back(placed.begin(static_cast<int>(b)));
       of_space.push_back(placed.end(static_cast<int>(b)));
     }
-    std::array<std::size_t, plan::spaces> first{};
-    for (std::size_t s = 0; s < plan::spaces; ++s) {
+    std::array<std::size_t, spaces> first{};
+    for (std::size_t s = 0; s < spaces; ++s) {
       std::sort(ends[s].begin(), ends[s].end());
       ends[s].erase(std::unique(ends[s].begin(), ends[s].end()), ends[s].end());
       first[s] = places_.size();
@@ -197,22 +194,21 @@ class SymbolicMachine {
     outcome.values.assign(order.size() + buffers.size(), 0);
     for (int index : order) {
       const auto a = static_cast<std::size_t>(index);
-      const plan::Action& action = placed_.plan.actions[a];
+      const Action& action = placed_.plan.actions[a];
       const auto identity = static_cast<std::uint64_t>(placed_.identity[a]);
       std::uint64_t inputs = mix(2, identity);
-      for (const plan::Use& use : action.uses)
-        if (use.access != plan::Access::write) {
+      for (const Use& use : action.uses)
+        if (use.access != Access::write) {
           bool nothing = false;
           inputs = mix(inputs, read(use.buffer, nothing));
           // Where a buffer ends, its content is not read.
-          if (action.kind != plan::Kind::release) outcome.reads_nothing |= nothing;
+          if (action.kind != Kind::release) outcome.reads_nothing |= nothing;
         }
-      if (action.kind == plan::Kind::clip || action.kind == plan::Kind::optimize ||
-          action.kind == plan::Kind::verify || action.kind == plan::Kind::export_parameters)
+      if (action.kind == Kind::clip || action.kind == Kind::optimize ||
+          action.kind == Kind::verify || action.kind == Kind::export_parameters)
         outcome.values[identity] = inputs;
       for (std::size_t u = 0; u < action.uses.size(); ++u)
-        if (action.uses[u].access != plan::Access::read)
-          write(action.uses[u].buffer, mix(inputs, u));
+        if (action.uses[u].access != Access::read) write(action.uses[u].buffer, mix(inputs, u));
     }
     bool nothing = false;
     for (std::size_t b = 0; b < buffers.size(); ++b)
@@ -265,7 +261,7 @@ class SymbolicMachine {
   std::vector<Content> memory_;                             // of each range
 };
 
-inline std::vector<int> program_order(const plan::StepPlan& plan) {
+inline std::vector<int> program_order(const StepPlan& plan) {
   std::vector<int> order(plan.actions.size());
   for (std::size_t a = 0; a < order.size(); ++a) order[a] = static_cast<int>(a);
   return order;

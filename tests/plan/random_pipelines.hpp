@@ -3,29 +3,21 @@
 
 // Plans of pipelines of all kinds.
 
-#include <algorithm>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "plan/random_plans.hpp"
 
 namespace ostrakon::tests {
 
 /// Divides forward and backward of some units into phases, with exchanges along the axes of
 /// `ranks` ranks in shard groups of `group`.
-inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& model, int ranks,
-                               int group) {
+inline void divide_into_phases(Random& random, ModelDescription& model, int ranks, int group) {
   const auto below = [&](std::int64_t count) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
   };
   const auto random_exchange = [&] {
-    plan::Exchange exchange;
-    exchange.kind = static_cast<plan::ExchangeKind>(below(3));
-    exchange.span.axis = below(2) == 0 ? plan::Axis::shard : plan::Axis::replicate;
-    const int size = exchange.span.axis == plan::Axis::shard ? group : ranks / group;
+    Exchange exchange;
+    exchange.kind = static_cast<ExchangeKind>(below(3));
+    exchange.span.axis = below(2) == 0 ? Axis::shard : Axis::replicate;
+    const int size = exchange.span.axis == Axis::shard ? group : ranks / group;
     exchange.span.ranks = size;
     if (size % 2 == 0 && below(2) == 0) {
       exchange.span.ranks = size / 2;
@@ -35,9 +27,9 @@ inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& 
     exchange.element_bytes = model.element_bytes;
     return exchange;
   };
-  for (plan::UnitDescription& unit : model.units) {
+  for (UnitDescription& unit : model.units) {
     if (below(2) == 0) continue;
-    for (plan::Phases* phases : {&unit.forward, &unit.backward}) {
+    for (Phases* phases : {&unit.forward, &unit.backward}) {
       for (std::int64_t more = below(3); more > 0; --more) {
         phases->back().then = random_exchange();
         phases->emplace_back();
@@ -50,11 +42,11 @@ inline void divide_into_phases(std::mt19937_64& random, plan::ModelDescription& 
 }
 
 /// Lets some units defer the last phases of backward.
-inline void defer_gradients(std::mt19937_64& random, plan::ModelDescription& model) {
+inline void defer_gradients(Random& random, ModelDescription& model) {
   const auto below = [&](std::int64_t count) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
   };
-  for (plan::UnitDescription& unit : model.units) {
+  for (UnitDescription& unit : model.units) {
     const bool has_loss = unit.name == model.units.back().name;
     // What is tied adds to gradients that the other unit opens, in the order of both backwards.
     if (has_loss || unit.tied_to >= 0 || below(3) == 0) continue;
@@ -70,8 +62,7 @@ inline void defer_gradients(std::mt19937_64& random, plan::ModelDescription& mod
 }
 
 /// Has neighbours of a shard group compute with parts of some units, where there are enough.
-inline void divide_into_parts(std::mt19937_64& random, plan::ModelDescription& model, int group,
-                              plan::Policy& policy) {
+inline void divide_into_parts(Random& random, ModelDescription& model, int group, Policy& policy) {
   std::vector<int> parts;
   for (int some = 2; some <= group; some *= 2)
     if (group % some == 0 && (policy.sum_grain == 0 || policy.sum_grain >= some))
@@ -83,24 +74,24 @@ inline void divide_into_parts(std::mt19937_64& random, plan::ModelDescription& m
     if (model.units[u].tied_to >= 0)
       is_tied[u] = is_tied[static_cast<std::size_t>(model.units[u].tied_to)] = true;
   for (std::size_t u = 0; u < model.units.size(); ++u) {
-    plan::UnitDescription& unit = model.units[u];
+    UnitDescription& unit = model.units[u];
     const std::int64_t whole = 64 * policy.expert_ranks;
     if (is_tied[u] || random() % 2 == 0 || !unit.whole_matrices.empty()) continue;
     unit.expert_ranks = policy.expert_ranks;
     unit.frozen_elements = unit.frozen_elements / whole * whole;
     unit.parameter_elements = unit.frozen_elements + (unit.trained_elements() / whole + 1) * whole;
-    for (plan::Phases* phases : {&unit.forward, &unit.backward})
-      for (plan::Phase& phase : *phases)
+    for (Phases* phases : {&unit.forward, &unit.backward})
+      for (Phase& phase : *phases)
         if (phase.then && random() % 2 == 0) {
-          phase.then->kind = plan::ExchangeKind::all_to_all;
-          phase.then->span = {plan::Axis::shard, unit.expert_ranks};
+          phase.then->kind = ExchangeKind::all_to_all;
+          phase.then->span = {Axis::shard, unit.expert_ranks};
           phase.then->elements = unit.expert_ranks * static_cast<std::int64_t>(1 + random() % 1000);
         }
   }
 }
 
 struct RandomPipeline {
-  std::vector<plan::StepPlan> stages;
+  std::vector<StepPlan> stages;
   std::string described;
 };
 
@@ -114,7 +105,7 @@ struct PipelineSizes {
 };
 
 /// Up to `most` of everything, with everything in it that may be in a model and a policy.
-inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSizes& most) {
+inline RandomPipeline random_pipeline(Random& random, const PipelineSizes& most) {
   const auto upto = [&](int count) {
     return static_cast<int>(1 + random() % static_cast<std::uint64_t>(count));
   };
@@ -126,11 +117,11 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     const int micro_batches = upto(most.micro_batches);
     // An embedding and a head are there in any case.
     const int blocks = std::max(stages * chunks - 2, 0) + upto(most.more_units) - 1;
-    plan::ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
+    ModelDescription model = make_model(blocks, random() % 2 == 0, seed);
     const bool varies = random() % 4 != 0;
     if (varies) vary(random, model);
-    for (plan::UnitDescription& unit : model.units) unit.reads_batch = random() % 2 == 0;
-    plan::Policy policy = random_policy(random, model, ranks, std::int64_t{ranks} * micro_batches);
+    for (UnitDescription& unit : model.units) unit.reads_batch = random() % 2 == 0;
+    Policy policy = random_policy(random, model, ranks, std::int64_t{ranks} * micro_batches);
     if (varies) vary(random, model, policy);
     if (random() % 3 == 0) add_grain(random, ranks, policy);
     if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
@@ -138,18 +129,17 @@ inline RandomPipeline random_pipeline(std::mt19937_64& random, const PipelineSiz
     if (random() % 2 == 0)
       divide_into_parts(random, model, policy.shard_group > 0 ? policy.shard_group : ranks, policy);
     policy.chunks = chunks;
-    if (chunks > 1) policy.schedule = plan::ScheduleKind::interleaved;
+    if (chunks > 1) policy.schedule = ScheduleKind::interleaved;
     if (most.defers || (chunks == 1 && random() % 2 == 0))
-      policy.schedule = plan::ScheduleKind::zero_bubble;
+      policy.schedule = ScheduleKind::zero_bubble;
     if (most.defers || random() % 2 == 0) defer_gradients(random, model);
-    if (random() % 2 == 0) policy.zero_bubble_memory = plan::ZeroBubbleMemory::unlimited;
+    if (random() % 2 == 0) policy.zero_bubble_memory = ZeroBubbleMemory::unlimited;
     if (most.defers) policy.activation_checkpointing = {};
-    if (policy.offload == plan::Offload::none && random() % 2 == 0)
-      policy.updates = plan::Updates::speculative;
+    if (policy.offload == Offload::none && random() % 2 == 0) policy.updates = Updates::speculative;
     const auto drawn = random() % 8;
-    const plan::Purpose purpose = drawn == 0   ? plan::Purpose::evaluate
-                                  : drawn == 1 ? plan::Purpose::export_parameters
-                                               : plan::Purpose::train;
+    const Purpose purpose = drawn == 0   ? Purpose::evaluate
+                            : drawn == 1 ? Purpose::export_parameters
+                                         : Purpose::train;
     try {
       return {
           build_stage_plans(model, divide_units(model, stages * chunks), ranks, policy, purpose),

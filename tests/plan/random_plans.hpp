@@ -3,28 +3,29 @@
 
 // Models and policies of all kinds, to write plans with.
 
-#include <algorithm>
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <random>
-#include <string>
-#include <vector>
+
+#include "plan/checks.hpp"
 
 namespace ostrakon::tests {
 
+using Random = std::mt19937_64;
+
 /// An embedding, `blocks` blocks and a head of made-up sizes.
-inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
+inline ModelDescription make_model(int blocks, bool tied, std::uint64_t seed) {
+  Random random(seed);
   const auto size = [&](std::int64_t most) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)) + 1;
   };
-  plan::ModelDescription model;
+  ModelDescription model;
   model.batch_bytes = 8 * size(300);
   model.gradient_bytes = 4 * size(5000);
   model.sums_bytes = 1088;
   for (int u = 0; u < blocks + 2; ++u) {
-    plan::UnitDescription unit;
+    UnitDescription unit;
     unit.name = u == 0 ? "embedding" : u == blocks + 1 ? "head" : "block." + std::to_string(u - 1);
     unit.parameter_elements = 64 * size(500);
     unit.output_bytes = u == blocks + 1 ? 4 * size(300) : model.gradient_bytes;
@@ -42,10 +43,10 @@ inline plan::ModelDescription make_model(int blocks, bool tied, std::uint64_t se
 
 /// Ties units to others before them, here and there: also blocks, and units that are tied to one
 /// that is tied itself.
-inline void tie_units(std::mt19937_64& random, plan::ModelDescription& model) {
+inline void tie_units(Random& random, ModelDescription& model) {
   std::vector<bool> is_shared(model.units.size(), false);
   for (std::size_t u = 1; u < model.units.size(); ++u) {
-    plan::UnitDescription& unit = model.units[u];
+    UnitDescription& unit = model.units[u];
     unit.tied_to = -1;
     const std::size_t other = random() % u;
     if (random() % 3 == 0 || is_shared[other]) continue;
@@ -57,7 +58,7 @@ inline void tie_units(std::mt19937_64& random, plan::ModelDescription& model) {
 
 /// Adds to a model, here and there, all else that may be in one: frozen parameters, matrices that
 /// are updated as a whole, activations that can be recomputed, 16-bit dtypes.
-inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
+inline void vary(Random& random, ModelDescription& model) {
   const auto below = [&](std::int64_t count) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
   };
@@ -66,7 +67,7 @@ inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
   const auto never_frozen =
       static_cast<std::size_t>(below(static_cast<std::int64_t>(model.units.size())));
   for (std::size_t u = 0; u < model.units.size(); ++u) {
-    plan::UnitDescription& unit = model.units[u];
+    UnitDescription& unit = model.units[u];
     const std::int64_t blocks = unit.parameter_elements / 64;
     if (freezes && u != never_frozen && below(3) > 0)
       unit.frozen_elements = below(2) == 0 ? unit.parameter_elements : 64 * below(blocks);
@@ -83,25 +84,25 @@ inline void vary(std::mt19937_64& random, plan::ModelDescription& model) {
   }
   const int tied_to = model.units.back().tied_to;
   if (tied_to < 0) return;
-  const plan::UnitDescription& table = model.units[static_cast<std::size_t>(tied_to)];
+  const UnitDescription& table = model.units[static_cast<std::size_t>(tied_to)];
   model.units.back().tied_gradients =
       table.frozen_elements < table.parameter_elements && below(4) > 0;
 }
 
 /// The policy with number `choice` of all combinations of what changes sums, storage and order.
-inline plan::Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
-  plan::Policy policy;
+inline Policy make_policy(std::int64_t leaves, std::uint64_t choice = 0) {
+  Policy policy;
   policy.leaves = leaves;
   const auto choose = [&](std::uint64_t count) {
     const std::uint64_t digit = choice % count;
     choice /= count;
     return digit;
   };
-  policy.sharding = static_cast<plan::Sharding>(3 - choose(4));
-  policy.accumulation = static_cast<plan::Accumulation>(choose(4));
-  policy.shard_optimizer_over = static_cast<plan::OptimizerGroup>(choose(2));
-  policy.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(choose(3));
-  policy.leaf_order = static_cast<plan::LeafOrder>(choose(3));
+  policy.sharding = static_cast<Sharding>(3 - choose(4));
+  policy.accumulation = static_cast<Accumulation>(choose(4));
+  policy.shard_optimizer_over = static_cast<OptimizerGroup>(choose(2));
+  policy.reshard_after_forward.kind = static_cast<Reshard::Kind>(choose(3));
+  policy.leaf_order = static_cast<LeafOrder>(choose(3));
   return policy;
 }
 constexpr std::uint64_t choices = 4 * 4 * 2 * 3 * 3;
@@ -114,29 +115,28 @@ inline std::vector<int> groups_of(int ranks) {
   return groups;
 }
 
-constexpr plan::Purpose purposes[] = {plan::Purpose::train, plan::Purpose::evaluate,
-                                      plan::Purpose::export_parameters};
+constexpr Purpose purposes[] = {Purpose::train, Purpose::evaluate, Purpose::export_parameters};
 
 /// A policy with everything in it that may be in one, for a model of `blocks` blocks (tied or not)
 /// on `ranks` ranks: limits allow what one action needs.
-inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDescription& model,
-                                  int ranks, std::int64_t leaves) {
+inline Policy random_policy(Random& random, const ModelDescription& model, int ranks,
+                            std::int64_t leaves) {
   const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
-  plan::Policy policy = make_policy(leaves, random() % choices);
+  Policy policy = make_policy(leaves, random() % choices);
   const std::vector<int> groups = groups_of(ranks);
   policy.shard_group = groups[random() % groups.size()];
   const int group = policy.shard_group > 0 ? policy.shard_group : ranks;
   const auto random_reshard = [&] {
-    plan::Reshard reshard;
-    reshard.kind = static_cast<plan::Reshard::Kind>(below(5));
-    if (reshard.kind == plan::Reshard::partly) {
+    Reshard reshard;
+    reshard.kind = static_cast<Reshard::Kind>(below(5));
+    if (reshard.kind == Reshard::partly) {
       reshard.ranks = 2;
       while (group % reshard.ranks != 0 && reshard.ranks < group) ++reshard.ranks;
     }
     return reshard;
   };
   const auto random_prefetch = [&](bool lists) {
-    plan::Prefetch prefetch;
+    Prefetch prefetch;
     prefetch.depth = below(4);
     if (lists)
       for (int i = below(4); i > 0; --i)
@@ -151,8 +151,8 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   if (below(2) == 0) policy.in_flight_gathers.units = 2 + below(3);
   if (below(2) == 0) {
     std::int64_t least = 0;
-    for (const plan::UnitDescription& unit : model.units) {
-      const auto padded = [&](const plan::UnitDescription& one) {
+    for (const UnitDescription& unit : model.units) {
+      const auto padded = [&](const UnitDescription& one) {
         const std::int64_t block = 64 * ranks;
         const auto segment = [&](std::int64_t elements) {
           return (elements + block - 1) / block * block * model.element_bytes;
@@ -168,7 +168,7 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   policy.in_flight_reductions = below(3);
   const char* const patterns[] = {"block.*", "*", "head", "embedding", "*e*"};
   for (int i = below(3); i > 0; --i) {
-    plan::UnitRule rule;
+    UnitRule rule;
     rule.pattern = patterns[below(5)];
     if (rule.pattern == "block.*" && model.units.size() == 2) continue;
     if (below(2) == 0) rule.reshard_after_forward = random_reshard();
@@ -179,30 +179,25 @@ inline plan::Policy random_policy(std::mt19937_64& random, const plan::ModelDesc
   return policy;
 }
 
-/// Sizes of nodes to try on `ranks` ranks: 0 is one node.
-inline std::vector<int> nodes_of(int ranks) { return groups_of(ranks); }
-
 /// Puts a policy's ranks on nodes of some size, most often with collectives in two levels where
 /// they can be.
-inline void place_on_nodes(std::mt19937_64& random, int ranks, plan::Policy& policy) {
-  const std::vector<int> nodes = nodes_of(ranks);
+inline void place_on_nodes(Random& random, int ranks, Policy& policy) {
+  const std::vector<int> nodes = groups_of(ranks);  // 0 is one node
   policy.ranks_per_node = nodes[random() % nodes.size()];
-  policy.hierarchical.kind =
-      random() % 8 == 0 ? plan::Hierarchical::never : plan::Hierarchical::by_size;
+  policy.hierarchical.kind = random() % 8 == 0 ? Hierarchical::never : Hierarchical::by_size;
   policy.hierarchical.bytes = 1;
 }
 
 /// Adds to a policy for `model` what keeps things elsewhere, or otherwise.
-inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
-                 plan::Policy& policy) {
+inline void vary(Random& random, const ModelDescription& model, Policy& policy) {
   const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
-  policy.offload = static_cast<plan::Offload>(below(4));
+  policy.offload = static_cast<Offload>(below(4));
   policy.offload_activations = below(2) == 0;
   policy.early_updates = below(3) == 0;
   policy.activation_checkpointing.every = below(3);
   const bool needs_momentum =
       std::any_of(model.units.begin(), model.units.end(),
-                  [](const plan::UnitDescription& unit) { return !unit.whole_matrices.empty(); });
+                  [](const UnitDescription& unit) { return !unit.whole_matrices.empty(); });
   policy.moment_count = needs_momentum ? 1 + below(2) : below(3);
   policy.moments.dtype = below(2) == 0 ? DType::fp32 : DType::bf16;
   policy.reduce = below(2) == 0 ? DType::fp32 : DType::bf16;
@@ -210,12 +205,65 @@ inline void vary(std::mt19937_64& random, const plan::ModelDescription& model,
 }
 
 /// Gives a policy a grain of its sums. Leaves are in ascending order where that takes it.
-inline void add_grain(std::mt19937_64& random, int ranks, plan::Policy& policy) {
+inline void add_grain(Random& random, int ranks, Policy& policy) {
   policy.sum_grain = std::int64_t{1} << random() % 6;
-  const plan::Grid grid = plan::one_level(ranks, policy);
-  for (const plan::SpanSum& sum : plan::span_sums(
-           plan::sum_spans(grid, plan::accumulation_of(policy, grid)), plan::sum_grain_of(policy)))
-    if (sum.continues) policy.leaf_order = plan::LeafOrder::ascending;
+  const Grid grid = one_level(ranks, policy);
+  for (const SpanSum& sum :
+       span_sums(sum_spans(grid, accumulation_of(policy, grid)), sum_grain_of(policy)))
+    if (sum.continues) policy.leaf_order = LeafOrder::ascending;
+}
+
+/// Rarely, takes the parameters from a unit, or leaves one unit alone.
+inline void thin_out(Random& random, ModelDescription& model) {
+  if (random() % 8 == 0 && model.units.size() > 2) {
+    UnitDescription& unit = model.units[1];
+    unit.parameter_elements = unit.frozen_elements = unit.frozen_count = 0;
+    unit.whole_matrices.clear();
+    unit.backward_reads_parameters = false;
+  }
+  if (random() % 16 == 0 && model.units.back().tied_to < 0)
+    model.units.erase(model.units.begin(), model.units.end() - 1);
+}
+
+/// A plan, and what it is for.
+struct RandomPlan {
+  StepPlan plan;
+  std::string described;
+  ModelDescription model;
+  int ranks = 1;
+  Policy policy;
+  Purpose purpose = Purpose::train;
+};
+
+/// Up to `most_blocks` blocks and `most_micro_batches` on each of up to `most_ranks` ranks.
+inline RandomPlan random_plan(Random& random, int most_blocks, int most_ranks,
+                              int most_micro_batches) {
+  const auto upto = [&](int most) {
+    return static_cast<int>(1 + random() % static_cast<std::uint64_t>(most));
+  };
+  for (;;) {
+    RandomPlan made;
+    const std::uint64_t seed = random();
+    const int blocks = upto(most_blocks), ranks = made.ranks = upto(most_ranks);
+    ModelDescription& model = made.model = make_model(blocks, random() % 2 == 0, seed);
+    model.units.back().sums_tied_apart = seed % 2 == 0;
+    const bool varies = random() % 4 != 0;
+    if (varies) vary(random, model);
+    if (seed % 8 == 0) thin_out(random, model);
+    Policy& policy = made.policy =
+        random_policy(random, model, ranks, std::int64_t{ranks} * upto(most_micro_batches));
+    if (varies) vary(random, model, policy);
+    if (random() % 3 == 0) add_grain(random, ranks, policy);
+    if (random() % 2 == 0) place_on_nodes(random, ranks, policy);
+    const auto drawn = random() % 8;
+    if (drawn < 2) made.purpose = drawn == 0 ? Purpose::evaluate : Purpose::export_parameters;
+    if (drawn == 2 && ranks < 2) made.purpose = Purpose::decode;
+    made.described = text("seed ", seed, ", ", blocks, " blocks, ", ranks, " ranks in groups of ",
+                          policy.shard_group, ", purpose ", name(made.purpose));
+    // A limit may be below what one action needs.
+    const auto build = [&] { made.plan = build_step_plan(model, ranks, policy, made.purpose); };
+    if (refusal(build).empty()) return made;
+  }
 }
 
 }  // namespace ostrakon::tests

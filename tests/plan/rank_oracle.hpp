@@ -4,38 +4,34 @@
 // What happens when ranks run their plans together, found the slow way: each rank by itself, one
 // action after the other by chance. Shares nothing with plan/ir/rank_classes and the proof.
 
-#include <algorithm>
 #include <array>
-#include <cstdint>
 #include <deque>
 #include <map>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <random>
-#include <string>
 #include <utility>
-#include <vector>
+
+#include "plan/random_plans.hpp"
 
 namespace ostrakon::tests {
 
 /// Plans, and which of them each rank runs.
 struct RankPlans {
-  std::vector<plan::StepPlan> plans;
+  std::vector<StepPlan> plans;
   std::vector<std::size_t> plan_of_rank;
 
-  std::vector<const plan::StepPlan*> pointers() const {
-    std::vector<const plan::StepPlan*> pointers;
+  std::vector<const StepPlan*> pointers() const {
+    std::vector<const StepPlan*> pointers;
     for (std::size_t p : plan_of_rank) pointers.push_back(&plans[p]);
     return pointers;
   }
   /// Gives a rank a copy of its plan, to be changed.
-  plan::StepPlan& own_plan(std::size_t rank) {
+  StepPlan& own_plan(std::size_t rank) {
     plans.push_back(plans[plan_of_rank[rank]]);
     plan_of_rank[rank] = plans.size() - 1;
     return plans.back();
   }
 };
 
-inline RankPlans all_ranks(std::vector<plan::StepPlan> stages) {
+inline RankPlans all_ranks(std::vector<StepPlan> stages) {
   RankPlans all;
   for (std::size_t s = 0; s < stages.size(); ++s)
     all.plan_of_rank.insert(all.plan_of_rank.end(),
@@ -51,9 +47,9 @@ enum class Sending { rendezvous, buffered };
 /// actions have run, "mismatch" where different things met, "stuck" where nobody could go on.
 class RankOracle {
  public:
-  RankOracle(const RankPlans& ranks, Sending sending, std::mt19937_64& random)
+  RankOracle(const RankPlans& ranks, Sending sending, Random& random)
       : plans_(ranks.pointers()), sending_(sending), random_(random) {
-    for (const plan::StepPlan* plan : plans_) {
+    for (const StepPlan* plan : plans_) {
       queues_.emplace_back();
       for (std::size_t a = 0; a < plan->actions.size(); ++a)
         queues_.back()[static_cast<std::size_t>(plan->actions[a].stream)].push_back(a);
@@ -64,7 +60,7 @@ class RankOracle {
   std::string run() {
     std::vector<std::pair<std::size_t, std::size_t>> heads;
     for (std::size_t r = 0; r < plans_.size(); ++r)
-      for (std::size_t s = 0; s < plan::streams; ++s) heads.emplace_back(r, s);
+      for (std::size_t s = 0; s < streams; ++s) heads.emplace_back(r, s);
     for (bool moves = true; moves;) {
       moves = false;
       std::shuffle(heads.begin(), heads.end(), random_);
@@ -83,7 +79,7 @@ class RankOracle {
  private:
   using Message = std::array<std::int64_t, 4>;
 
-  const plan::Action& head(std::size_t rank, std::size_t stream) const {
+  const Action& head(std::size_t rank, std::size_t stream) const {
     return plans_[rank]->actions[queues_[rank][stream].front()];
   }
   bool is_ready(std::size_t rank, std::size_t stream) const {
@@ -96,23 +92,23 @@ class RankOracle {
     done_[rank][queues_[rank][stream].front()] = true;
     queues_[rank][stream].pop_front();
   }
-  static Message content(const plan::Action& action) {
+  static Message content(const Action& action) {
     return {action.micro_batch, action.elements, action.element_bytes,
-            action.buffer(plan::Role::gradient) >= 0};
+            action.buffer(Role::gradient) >= 0};
   }
 
   bool try_to_run(std::size_t rank, std::size_t stream) {
-    const plan::Action& action = head(rank, stream);
+    const Action& action = head(rank, stream);
     switch (action.kind) {
-      case plan::Kind::send:
+      case Kind::send:
         return send(rank, stream);
-      case plan::Kind::receive:
+      case Kind::receive:
         return receive(rank, stream);
       default:
         break;
     }
     const bool is_collective =
-        is_of_all(action) || (plan::communicates(action.kind) && action.span.ranks > 1);
+        is_of_all(action) || (communicates(action.kind) && action.span.ranks > 1);
     if (is_collective) return meet(rank, stream);
     finish(rank, stream);
     return true;
@@ -126,16 +122,15 @@ class RankOracle {
   int stage(std::size_t rank) const { return plans_[rank]->stage; }
 
   bool send(std::size_t rank, std::size_t stream) {
-    const plan::Action& action = head(rank, stream);
+    const Action& action = head(rank, stream);
     const std::size_t to = other(rank, action.peer);
     if (sending_ == Sending::buffered) {
       on_the_way_[{rank, to}].push_back(content(action));
       finish(rank, stream);
       return true;
     }
-    for (std::size_t s = 0; s < plan::streams; ++s) {
-      if (!is_ready(to, s) || head(to, s).kind != plan::Kind::receive ||
-          head(to, s).peer != stage(rank))
+    for (std::size_t s = 0; s < streams; ++s) {
+      if (!is_ready(to, s) || head(to, s).kind != Kind::receive || head(to, s).peer != stage(rank))
         continue;
       mismatch_ = mismatch_ || content(head(to, s)) != content(action);
       finish(to, s);
@@ -155,15 +150,14 @@ class RankOracle {
     return true;
   }
 
-  static bool is_of_all(const plan::Action& action) {
-    return action.kind == plan::Kind::clip || action.kind == plan::Kind::reduce_sums;
+  static bool is_of_all(const Action& action) {
+    return action.kind == Kind::clip || action.kind == Kind::reduce_sums;
   }
 
   /// Whether two ranks are of one group of a span.
-  bool are_together(std::size_t a, std::size_t b, const plan::Span& span) const {
-    const plan::Grid& grid = plans_[a]->grid;
-    for (plan::Axis axis :
-         {plan::Axis::tensor, plan::Axis::shard, plan::Axis::replicate, plan::Axis::pipeline}) {
+  bool are_together(std::size_t a, std::size_t b, const Span& span) const {
+    const Grid& grid = plans_[a]->grid;
+    for (Axis axis : {Axis::tensor, Axis::shard, Axis::replicate, Axis::pipeline}) {
       const int mine = grid.place(static_cast<int>(a), axis);
       const int theirs = grid.place(static_cast<int>(b), axis);
       if (axis != span.axis && mine != theirs) return false;
@@ -176,18 +170,18 @@ class RankOracle {
   }
 
   bool meet(std::size_t rank, std::size_t stream) {
-    const plan::Action& action = head(rank, stream);
+    const Action& action = head(rank, stream);
     std::vector<std::size_t> members;
     for (std::size_t r = 0; r < plans_.size(); ++r)
       if (is_of_all(action) || are_together(rank, r, action.span)) members.push_back(r);
     for (std::size_t r : members) {
       if (!is_ready(r, stream) || head(r, stream).span != action.span ||
           is_of_all(head(r, stream)) != is_of_all(action) ||
-          !(is_of_all(head(r, stream)) || plan::communicates(head(r, stream).kind)))
+          !(is_of_all(head(r, stream)) || communicates(head(r, stream).kind)))
         return false;
     }
     for (std::size_t r : members) {
-      const plan::Action& its = head(r, stream);
+      const Action& its = head(r, stream);
       mismatch_ = mismatch_ || its.kind != action.kind || its.elements != action.elements ||
                   its.element_bytes != action.element_bytes || its.unit != action.unit ||
                   its.exchange != action.exchange || its.micro_batch != action.micro_batch ||
@@ -202,10 +196,10 @@ class RankOracle {
                        [](const auto& messages) { return !messages.second.empty(); });
   }
 
-  const std::vector<const plan::StepPlan*> plans_;
+  const std::vector<const StepPlan*> plans_;
   const Sending sending_;
-  std::mt19937_64& random_;
-  std::vector<std::array<std::deque<std::size_t>, plan::streams>> queues_;  // of each rank
+  Random& random_;
+  std::vector<std::array<std::deque<std::size_t>, streams>> queues_;  // of each rank
   std::vector<std::vector<bool>> done_;
   std::map<std::pair<std::size_t, std::size_t>, std::deque<Message>> on_the_way_;
   bool mismatch_ = false;

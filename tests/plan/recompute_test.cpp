@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unit's forward that is computed again reads all that forward reads: its own parameters, also
 // where backward does without them, and those of a unit that it is tied to.
-#include <gtest/gtest.h>
+#include "plan/mutants.hpp"
+#include "support/covering.hpp"
 
-#include <ostrakon/plan/memory/memory_plan.hpp>
-
-#include "plan/random_plans.hpp"
-#include "plan/rank_mutants.hpp"
-
+namespace ostrakon::tests {
 namespace {
 
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
-
-constexpr int tied_block = 3, of_block = 1;  // units
+constexpr int tied_block = 3, tied_to_block = 1;  // units
 
 /// A block in the middle is tied to one before it; both are computed again.
 ModelDescription make_tied_model(bool backward_reads) {
   ModelDescription model = make_model(4, false, 40);
   for (UnitDescription& unit : model.units) unit.recomputes = unit.saved_bytes > 0;
-  model.units[tied_block].tied_to = of_block;
+  model.units[tied_block].tied_to = tied_to_block;
   model.units[tied_block].backward_reads_parameters = backward_reads;
   return model;
 }
@@ -46,84 +39,70 @@ std::vector<FlatRange> read_by(const StepPlan& plan, const Action& action) {
   return read;
 }
 
-void expect_reads_what_forward_does(const StepPlan& plan) {
-  int recomputed = 0;
-  for (const Action& action : plan.actions) {
-    if (action.kind != Kind::recompute) continue;
-    ++recomputed;
-    std::vector<FlatRange> expected = {plan.units[action.unit].flats};
-    if (action.unit == tied_block) expected.push_back(plan.units[of_block].flats);
-    EXPECT_EQ(read_by(plan, action), expected) << plan.units[action.unit].name;
-  }
-  EXPECT_EQ(recomputed, 4 * plan.grid.micro_batches());
-  EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan)));
-  EXPECT_NO_THROW(prove_stages({&plan}));
-}
-
+// Also where values are of another dtype than what is computed with, although no rank has a part
+// only.
 TEST(Recompute, ReadsAllParametersThatForwardReads) {
   const Reshard reshards[] = {{Reshard::automatic, 0},
                               {Reshard::always, 0},
                               {Reshard::never, 0},
                               {Reshard::partly, 2},
                               {Reshard::end_of_step, 0}};
-  for (bool backward_reads : {true, false})
-    for (const Reshard& reshard : reshards)
-      for (int depth : {0, 1, 3})
-        for (int limit : {0, 2})
-          for (Offload offload : {Offload::none, Offload::all})
-            for (int ranks : {1, 4}) {
-              Policy policy = make_recomputing(reshard);
-              policy.forward_prefetch.depth = policy.backward_prefetch.depth = depth;
-              policy.in_flight_gathers.units = limit;
-              policy.offload = offload;
-              expect_reads_what_forward_does(
-                  build_step_plan(make_tied_model(backward_reads), ranks, policy, Purpose::train));
-            }
-}
-
-// Values of another dtype are not what is computed with, although no rank has a part only.
-TEST(Recompute, ReadsCopiesToComputeWith) {
-  ModelDescription model = make_tied_model(false);
-  model.element_bytes = 2;
-  for (Sharding sharding : {Sharding::none, Sharding::optimizer, Sharding::full}) {
-    Policy policy = make_recomputing({Reshard::always, 0});
-    policy.sharding = sharding;
-    expect_reads_what_forward_does(build_step_plan(model, 4, policy, Purpose::train));
+  const Sharding shardings[] = {Sharding::full, Sharding::optimizer, Sharding::none};
+  for (const Choices& row :
+       covering_rows({5, 2, 3, 2, 2, 2, 2, 3}, [](const Choices&) { return true; })) {
+    Policy policy = make_recomputing(reshards[row[0]]);
+    policy.forward_prefetch.depth = policy.backward_prefetch.depth = row[2] == 2 ? 3 : row[2];
+    policy.in_flight_gathers.units = 2 * row[3];
+    policy.offload = row[4] == 0 ? Offload::none : Offload::all;
+    policy.sharding = shardings[row[7]];
+    ModelDescription model = make_tied_model(row[1] == 0);
+    if (row[6] == 1) model.element_bytes = 2;
+    const StepPlan plan = train_plan(model, row[5] == 0 ? 1 : 4, policy);
+    const auto recomputed = actions_of(plan, of_kind(Kind::recompute));
+    EXPECT_EQ(static_cast<std::int64_t>(recomputed.size()), 4 * plan.grid.micro_batches());
+    for (std::size_t a : recomputed) {
+      const Action& action = plan.actions[a];
+      std::vector<FlatRange> expected = {plan.units[action.unit].flats};
+      if (action.unit == tied_block) expected.push_back(plan.units[tied_to_block].flats);
+      EXPECT_EQ(read_by(plan, action), expected) << plan.units[action.unit].name;
+    }
+    expect_proven(plan);
   }
 }
 
 TEST(Recompute, OfOtherParametersIsRefused) {
-  const auto refusal = [](ModelDescription model, Sharding sharding, auto change) {
+  const auto refused_with = [](const ModelDescription& model, Sharding sharding, auto change) {
     Policy policy = make_recomputing({Reshard::always, 0});
     policy.sharding = sharding;
-    StepPlan plan = build_step_plan(model, 4, policy, Purpose::train);
+    StepPlan plan = train_plan(model, 4, policy);
     for (Action& action : plan.actions)
       if (action.kind == Kind::recompute && action.unit == tied_block) change(plan, action);
-    return refused(all_ranks({plan}));
+    return refused(plan);
   };
   const ModelDescription model = make_tied_model(false);
-  EXPECT_EQ(refusal(model, Sharding::full, [](const StepPlan&, const Action&) {}), "");
+  EXPECT_EQ(refused_with(model, Sharding::full, [](const StepPlan&, const Action&) {}), "");
   const auto without_tied = [](const StepPlan&, Action& action) {
-    action.uses.erase(std::find_if(action.uses.begin(), action.uses.end(), [](const Use& use) {
-      return use.role == Role::tied_parameters;
-    }));
+    action.uses.erase(action.uses.begin() +
+                      (&use_in(action, Role::tied_parameters) - &*action.uses.begin()));
   };
-  expect_has(refusal(model, Sharding::full, without_tied), "reads other parameters than forward");
+  expect_has(refused_with(model, Sharding::full, without_tied),
+             "reads other parameters than forward");
   const auto read_instead = [](Role role, int unit) {
     return [=](const StepPlan& plan, Action& action) {
-      for (Use& use : action.uses)
-        if (use.role == role) use.buffer = plan.units[unit].masters;
+      use_in(action, role).buffer = plan.units[unit].masters;
     };
   };
   const auto own = read_instead(Role::parameters, tied_block);
-  expect_has(refusal(model, Sharding::full, own), "needs space for the whole");
-  expect_has(refusal(model, Sharding::full, read_instead(Role::tied_parameters, of_block)),
-             "needs space for the whole");
-  expect_has(refusal(model, Sharding::none, read_instead(Role::tied_parameters, 2)),
+  expect_has(refused_with(model, Sharding::full, own), "needs space for the whole");
+  expect_has(
+      refused_with(model, Sharding::full, read_instead(Role::tied_parameters, tied_to_block)),
+      "needs space for the whole");
+  expect_has(refused_with(model, Sharding::none, read_instead(Role::tied_parameters, 2)),
              "reads other parameters than forward");
   ModelDescription of_bf16 = model;
   of_bf16.element_bytes = 2;
-  expect_has(refusal(of_bf16, Sharding::none, own), "needs elements of 2 bytes");
+  expect_has(refused_with(of_bf16, Sharding::none, own), "needs elements of 2 bytes");
 }
 
 }  // namespace
+}  // namespace ostrakon::tests

@@ -2,26 +2,15 @@
 
 // A plan as JSON: its figures follow from what it says of every buffer and action.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <ostrakon/plan/report/report_json.hpp>
 #include <set>
-#include <sstream>
-#include <string>
-#include <vector>
 
-#include "report_fixture.hpp"
-#include "traffic.hpp"
+#include "plan/report_fixture.hpp"
+#include "plan/traffic.hpp"
 
+namespace ostrakon::tests::reports {
 namespace {
 
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests::reports;
 using Json = nlohmann::json;
 
 /// With half of the second unit frozen, or as it is.
@@ -42,7 +31,7 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   const Report& report = planned.report;
   std::stringstream stream;
   write_report_json(stream, plan, planned.memory, planned.host_memory, report);
-  const Json json = Json::parse(stream.str());
+  const Json json = planned.json();
   EXPECT_EQ(json["format"], 3);
   EXPECT_EQ(json["purpose"], "train");
   EXPECT_EQ(json["memory"]["arena_bytes"], planned.memory.arena_bytes);
@@ -55,7 +44,7 @@ void expect_json_is_the_whole_plan(const Planned& planned) {
   }
   EXPECT_EQ(json["host_memory"]["arena_bytes"], planned.host_memory.arena_bytes);
   EXPECT_EQ(json["host_memory"]["lower_bound_bytes"], planned.host_memory.peak_live_bytes);
-  EXPECT_EQ(json["traffic"]["bytes_across_nodes"], tests::bytes_sent(plan, Axis::replicate));
+  EXPECT_EQ(json["traffic"]["bytes_across_nodes"], bytes_sent(plan, Axis::replicate));
   EXPECT_EQ(json["overlap"]["bytes_sent_while_computing"].get<std::int64_t>() +
                 json["overlap"]["bytes_sent_while_nothing_computes"].get<std::int64_t>(),
             plan.bytes_sent());
@@ -156,3 +145,4 @@ TEST(Report, JsonIsTheWholePlan) {
 }
 
 }  // namespace
+}  // namespace ostrakon::tests::reports

@@ -2,46 +2,34 @@
 
 // A report as text, and the words in it.
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <nlohmann/json.hpp>
-#include <ostrakon/plan/report/report_json.hpp>
-#include <ostrakon/plan/report/report_text.hpp>
 #include <set>
-#include <sstream>
-#include <string>
+#include <utility>
 
-#include "report_fixture.hpp"
+#include "plan/report_fixture.hpp"
 
+namespace ostrakon::tests::reports {
 namespace {
 
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests::reports;
 using Json = nlohmann::json;
 
+std::string text_of(const Policy& policy) { return make(make_model(3), 4, policy).text(); }
+
 TEST(Report, ShowsTheHostWhereUnitsHaveSomethingThere) {
-  const auto text_of = [](const Policy& policy) {
-    const Planned planned = make(make_model(3), 4, policy);
-    return report_text(planned.plan, planned.report);
-  };
   const std::string none = text_of(offloading_policy(Offload::none, 8));
   for (const char* words : {"host memory of a rank", "updated on the host", "frozen"})
-    EXPECT_EQ(none.find(words), std::string::npos) << words << none;
+    EXPECT_FALSE(has(none, words)) << words;
   // Batches and the step's sums alone.
-  EXPECT_NE(none.find("  copied to the device             1.00 KiB  2 copies\n"), std::string::npos)
-      << none;
-  EXPECT_NE(none.find("  copied to the host               1.25 KiB  1 copy\n"), std::string::npos)
-      << none;
-  EXPECT_NE(none.find("arena on the host"), std::string::npos) << none;
+  for (const char* words :
+       {"  copied to the device             1.00 KiB  2 copies\n",
+        "  copied to the host               1.25 KiB  1 copy\n", "arena on the host"})
+    expect_has(none, words);
   const std::string all = text_of(offloading_policy(Offload::all, 8));
   for (const char* words :
        {"\nhost memory of a rank, most at ", "\nbetween host and device in a step\n",
         "  copied to the device ", "  copied to the host ", "  updated on the host ",
         "  copied while computing ", "  copied while nothing computes ", " copies, "})
-    EXPECT_NE(all.find(words), std::string::npos) << words << all;
-  EXPECT_EQ(all.find("arena on the host"), std::string::npos) << all;
+    expect_has(all, words);
+  EXPECT_FALSE(has(all, "arena on the host"));
 }
 
 TEST(Report, SaysWhereUpdatesBeginEarly) {
@@ -54,8 +42,7 @@ TEST(Report, SaysWhereUpdatesBeginEarly) {
       const Planned planned = make(make_model(3), 4, policy);
       EXPECT_EQ(updates_early(planned.plan), expected);
       const std::string line = std::string("\n  updates                      ") + early_updates;
-      EXPECT_EQ(report_text(planned.plan, planned.report).find(line) != std::string::npos,
-                expected);
+      EXPECT_EQ(planned.text().find(line) != std::string::npos, expected);
     }
 }
 
@@ -64,7 +51,7 @@ TEST(Report, FrozenElementsArePadded) {
   model.units[1].frozen_elements = 64;
   model.units[1].frozen_count = 60;
   const Planned planned = make(model, 4, make_policy(Sharding::full, 8));
-  const std::string text = report_text(planned.plan, planned.report);
+  const std::string text = planned.text();
   // 64 and 1,472 are padded to 256 and 1,536.
   EXPECT_NE(text.find("  padded                              9,472  256 elements of padding"),
             std::string::npos)
@@ -72,9 +59,7 @@ TEST(Report, FrozenElementsArePadded) {
   EXPECT_NE(text.find("  frozen                                 60  of them, never updated\n"),
             std::string::npos)
       << text;
-  std::stringstream stream;
-  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
-  const Json json = Json::parse(stream.str());
+  const Json json = planned.json();
   EXPECT_EQ(json["padded_elements"], 9472);
   EXPECT_EQ(json["frozen_parameters"], 60);
   EXPECT_EQ(json["padded_frozen_elements"], 256);
@@ -103,8 +88,8 @@ TEST(Report, NamesOfActionsSayWhen) {
       EXPECT_EQ(name, plan.describe(plan.actions[a]));
     }
     if (kind == Kind::reduce_scatter && a + 1 < static_cast<int>(plan.actions.size())) {
-      EXPECT_NE(name.find(") after "), std::string::npos) << name;
-      EXPECT_NE(name.find("micro-batch "), std::string::npos) << name;
+      expect_has(name, ") after ");
+      expect_has(name, "micro-batch ");
     }
   }
   EXPECT_EQ(gathers, static_cast<int>(names.size()));
@@ -119,15 +104,12 @@ TEST(Report, PaddingIsShown) {
   const Planned planned = make(model, 8, make_policy(Sharding::full, 8));
   const std::int64_t true_elements = 1000 + 513 + 512 * (3 + 5);
   const std::int64_t padded = 1024 + 1024 + 512 * (3 + 5);
-  const std::string text = report_text(planned.plan, planned.report);
-  EXPECT_TRUE(has(text, "  parameters                          5,609  in 4 units\n")) << text;
-  EXPECT_TRUE(has(text,
-                  "  padded                              6,144  535 elements of padding, "
-                  "9.54 %\n"))
-      << text;
-  std::stringstream stream;
-  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
-  const Json json = Json::parse(stream.str());
+  const std::string text = planned.text();
+  expect_has(text, "  parameters                          5,609  in 4 units\n");
+  expect_has(text,
+             "  padded                              6,144  535 elements of padding, "
+             "9.54 %\n");
+  const Json json = planned.json();
   EXPECT_EQ(json["parameter_elements"], true_elements);
   EXPECT_EQ(json["padded_elements"], padded);
   EXPECT_EQ(json["units"][1]["parameter_elements"], 513);
@@ -141,61 +123,52 @@ TEST(Report, SaysWhetherTheBitsAreThoseOfOneRank) {
         make(make_model(1), ranks, make_policy(Sharding::none, ranks == 6 ? 18 : 2 * ranks));
     const bool same = ranks != 6;
     EXPECT_EQ(planned.plan.has_the_bits_of_one_rank(), same);
-    const std::string text = report_text(planned.plan, planned.report);
+    const std::string text = planned.text();
     EXPECT_EQ(has(text, "  sums over leaves             bitwise equal to 1 rank\n"), same);
     EXPECT_EQ(has(text, "  sums over leaves             equal to 1 rank up to rounding\n"), !same);
-    std::stringstream stream;
-    write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
-    EXPECT_EQ(Json::parse(stream.str())["has_the_bits_of_one_rank"], same);
+    EXPECT_EQ(planned.json()["has_the_bits_of_one_rank"], same);
   }
 }
 
 TEST(Report, SaysInWhichOrderAGrainSums) {
   Policy policy = make_policy(Sharding::full, 64);
   policy.sum_grain = 4;
-  const auto text_of = [&] {
-    const Planned planned = make(make_model(1), 8, policy);
-    return report_text(planned.plan, planned.report);
-  };
+  const auto text = [&] { return make(make_model(1), 8, policy).text(); };
   const std::string order =
       "  order of sums                trees over 4 leaves, accumulated in "
       "order\n";
-  EXPECT_TRUE(has(text_of(), "  sums over leaves             bitwise equal to 1 rank\n" + order))
-      << text_of();
+  expect_has(text(), "  sums over leaves             bitwise equal to 1 rank\n" + order);
   policy.accumulation = Accumulation::reduce_last;
   const std::string why =
       "  sums over leaves             equal to 1 rank up to rounding\n"
       "                               training.sum_grain = 4: ranks of a shard "
       "group add sums of 8 leaves each by a tree, not in order; "
       "parallel.accumulation = shard_each sums as one rank does\n";
-  EXPECT_TRUE(has(text_of(), why + order)) << text_of();
+  expect_has(text(), why + order);
   policy.shard_group = 4;
   policy.accumulation = Accumulation::shard_each;
-  EXPECT_TRUE(has(text_of(),
-                  "training.sum_grain = 4: replicas add sums of 32 leaves each by a "
-                  "tree, not in order; parallel.accumulation = reduce_each "
-                  "sums as one rank does\n"))
-      << text_of();
+  expect_has(text(),
+             "training.sum_grain = 4: replicas add sums of 32 leaves each by a "
+             "tree, not in order; parallel.accumulation = reduce_each "
+             "sums as one rank does\n");
   policy.sum_grain = 64;
-  EXPECT_FALSE(has(text_of(), "order of sums")) << text_of();
+  EXPECT_FALSE(has(text(), "order of sums"));
 }
 
 TEST(Report, ShowsTheStrategyThatTheCallerNames) {
   Planned planned = make(make_model(2), 2, make_policy(Sharding::none, 4));
-  EXPECT_FALSE(has(report_text(planned.plan, planned.report), "strategy\n"));
+  EXPECT_FALSE(has(planned.text(), "strategy\n"));
   const std::string rules(400, 'x');
   planned.report.strategy = {{"sharding", "none"}, {"units", rules}, {"reshard", ""}};
-  std::string text = report_text(planned.plan, planned.report);
-  EXPECT_TRUE(has(text, "strategy\n  sharding                     none\n")) << text;
-  EXPECT_TRUE(has(text, "  units                        " + rules + "\n")) << text;
-  EXPECT_TRUE(has(text, "  reshard                      none\n")) << text;
-  EXPECT_FALSE(has(text, "no effect")) << text;
+  std::string text = planned.text();
+  expect_has(text, "strategy\n  sharding                     none\n");
+  expect_has(text, "  units                        " + rules + "\n");
+  expect_has(text, "  reshard                      none\n");
+  EXPECT_FALSE(has(text, "no effect"));
   planned.report.strategy[1].has_effect = planned.report.strategy[2].has_effect = false;
-  text = report_text(planned.plan, planned.report);
-  EXPECT_TRUE(has(text, "  no effect with this sharding units, reshard\n")) << text;
-  std::stringstream stream;
-  write_report_json(stream, planned.plan, planned.memory, planned.host_memory, planned.report);
-  const Json json = Json::parse(stream.str());
+  text = planned.text();
+  expect_has(text, "  no effect with this sharding units, reshard\n");
+  const Json json = planned.json();
   EXPECT_EQ(json["strategy"]["sharding"], "none");
   EXPECT_EQ(json["strategy"]["units"], rules);
   EXPECT_EQ(json["strategy"]["reshard"], "");
@@ -203,38 +176,41 @@ TEST(Report, ShowsTheStrategyThatTheCallerNames) {
 }
 
 TEST(Report, FlopsAreInTheUnitThatKeepsThemShort) {
-  EXPECT_EQ(format_flops(0.0), "0 GFLOP");
-  EXPECT_EQ(format_flops(1.25e7), "0.0125 GFLOP");
-  EXPECT_EQ(format_flops(9.9999e13), "99999 GFLOP");
-  EXPECT_EQ(format_flops(1e14), "100 TFLOP");
-  EXPECT_EQ(format_flops(3.44353e15), "3443.53 TFLOP");
-  EXPECT_EQ(format_flops(2.5e17), "250 PFLOP");
-  EXPECT_EQ(format_flops(1e20), "100 EFLOP");
-  EXPECT_EQ(format_flops(1e40), "1e+19 ZFLOP");
+  for (const auto& [flops, words] :
+       std::vector<std::pair<double, const char*>>{{0.0, "0 GFLOP"},
+                                                   {1.25e7, "0.0125 GFLOP"},
+                                                   {9.9999e13, "99999 GFLOP"},
+                                                   {1e14, "100 TFLOP"},
+                                                   {3.44353e15, "3443.53 TFLOP"},
+                                                   {2.5e17, "250 PFLOP"},
+                                                   {1e20, "100 EFLOP"},
+                                                   {1e40, "1e+19 ZFLOP"}})
+    EXPECT_EQ(format_flops(flops), words);
   ModelDescription model = make_model(1);
   for (UnitDescription& unit : model.units) unit.forward.front().flops = 0.0;
   model.units[1].forward.front().flops = 6e13;
   model.units[1].backward.front().flops = 1.2e14;
   const Planned planned = make(model, 1, make_policy(Sharding::full, 1));
-  const std::string text = report_text(planned.plan, planned.report);
-  EXPECT_TRUE(has(text, "        number        TFLOP\n")) << text;
-  EXPECT_TRUE(has(text, "  forward                                 2           60\n")) << text;
-  EXPECT_TRUE(has(text, "          180\n")) << text;
-  EXPECT_FALSE(has(text, "GFLOP")) << text;
+  const std::string text = planned.text();
+  expect_has(text, "        number        TFLOP\n");
+  expect_has(text, "  forward                                 2           60\n");
+  expect_has(text, "          180\n");
+  EXPECT_FALSE(has(text, "GFLOP"));
 }
 
 TEST(Report, TextNamesThePeakAndFoldsEqualUnits) {
   const Planned planned = make(make_model(12), 2, make_policy(Sharding::full, 4));
-  const std::string text = report_text(planned.plan, planned.report);
-  EXPECT_NE(text.find("most at " + planned.report.device.peak_action), std::string::npos) << text;
-  EXPECT_NE(text.find("block.0 ... block.10, each of 11"), std::string::npos) << text;
+  const std::string text = planned.text();
+  expect_has(text, "most at " + planned.report.device.peak_action);
+  expect_has(text, "block.0 ... block.10, each of 11");
   const GradientBytes& gradients = planned.report.device.peak_gradients;
   EXPECT_GT(gradients.in_flight, 0);
-  EXPECT_NE(text.find("\n    of units in flight"), std::string::npos) << text;
+  expect_has(text, "\n    of units in flight");
   EXPECT_EQ(text.find("\n    partial sums") != std::string::npos, gradients.partial_sums > 0)
       << text;
-  EXPECT_EQ(text.find("\n    sums") != std::string::npos, gradients.sums > 0) << text;
-  EXPECT_NE(text.find("inside a node"), std::string::npos) << text;
+  EXPECT_EQ(text.find("\n    sums") != std::string::npos, gradients.sums > 0);
+  expect_has(text, "inside a node");
 }
 
 }  // namespace
+}  // namespace ostrakon::tests::reports

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a report says that a step sends, copies and computes, against closed forms.
-
-#include <gtest/gtest.h>
+// What a report says that a step sends, copies and computes, and what of that overlaps, against
+// closed forms.
 
 #include <array>
-#include <cstdint>
-#include <numeric>
-#include <string>
-#include <vector>
+#include <cstdio>
 
-#include "report_fixture.hpp"
-#include "traffic.hpp"
+#include "plan/report_fixture.hpp"
+#include "plan/traffic.hpp"
 
+namespace ostrakon::tests::reports {
 namespace {
-
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests::reports;
 
 TEST(Report, TrafficOfFullShardingIsThreeTimesTheModelPerMicroBatch) {
   constexpr int blocks = 3, ranks = 4, micro_batches = 2;
@@ -85,25 +78,16 @@ TEST(Report, KeptGroupsAreCountedByThemselves) {
   }
 }
 
-TEST(Report, ReplicationMovesTwiceTheModelInAStep) {
-  constexpr int blocks = 2, ranks = 4;
-  const Planned planned = make(make_model(blocks), ranks, make_policy(Sharding::none, 2 * ranks));
-  const std::int64_t once = embedding + blocks * block + head;
-  EXPECT_EQ(planned.report.shard.bytes_sent, 2 * once / ranks * (ranks - 1));
-  EXPECT_EQ(planned.report.bytes_across_nodes, 0);
-  EXPECT_EQ(planned.report.nodes, 1);
-}
-
 /// Returns the bytes that each rank sends to other nodes, counted message by message.
 std::vector<std::array<std::int64_t, groups>> count_across(const StepPlan& plan, int node) {
   const int ranks = plan.grid.ranks();
   std::vector<std::array<std::int64_t, groups>> across(ranks);
   for (const Action& action : plan.actions) {
-    const Group group = tests::is_of_kept(plan, action)       ? Group::kept
+    const Group group = is_of_kept(plan, action)              ? Group::kept
                         : action.span.axis == Axis::replicate ? Group::replicate
                                                               : Group::shard;
     for (int a = 0; a < ranks; ++a)
-      for (int b : tests::ranks_of_group(plan, action.span, a))
+      for (int b : ranks_of_group(plan, action.span, a))
         if (a / node != b / node) across[a][static_cast<int>(group)] += message_bytes(action);
   }
   return across;
@@ -222,4 +206,52 @@ TEST(Report, FlopsAndActionsOfEachKind) {
   EXPECT_EQ(planned.report.actions[static_cast<int>(Kind::gather)], 0);
 }
 
+TEST(Report, OnlyTheEndsOfAStepSendWhileNothingComputes) {
+  const Planned planned = make(make_model(6), 4, make_policy(Sharding::full, 8));
+  const OverlapBytes& overlap = planned.report.overlap;
+  // The embedding's first gather, for which all wait, and the reduction of its gradients, after
+  // which the norm of all gradients can be known.
+  EXPECT_EQ(overlap.collectives_while_nothing_computes, 2);
+  EXPECT_EQ(overlap.bytes_while_nothing_computes, 2 * embedding / 4 * 3);
+  EXPECT_EQ(overlap.collectives_while_computing, planned.report.shard.collectives - 2);
+  EXPECT_EQ(overlap.bytes_while_computing + overlap.bytes_while_nothing_computes,
+            planned.plan.bytes_sent());
+  EXPECT_EQ(overlap.most_units_in_flight, 2);
+  EXPECT_EQ(overlap.most_bytes_in_flight, embedding + block);
+  const std::string text = planned.text();
+  expect_has(text, "sent while nothing computes");
+  // The embedding is gathered once, the head too, the blocks twice; all are reduced.
+  const double once = embedding + 6 * block + head;
+  const double percent = 100.0 - 100.0 * 2 * embedding / (2 * (2 * once + 5 * block));
+  char shown[64];
+  std::snprintf(shown, sizeof shown, " collectives, %.1f %% of the bytes: ", percent);
+  expect_has(text, shown);
+  EXPECT_NEAR(planned.json()["overlap"]["percent_of_bytes_while_computing"], percent, 1e-9);
+}
+
+TEST(Report, WithoutPrefetchOrReductionsInFlightNothingOverlaps) {
+  Policy policy = make_policy(Sharding::full, 8);
+  policy.forward_prefetch.depth = 0;
+  policy.backward_prefetch.depth = 0;
+  policy.reshard_after_forward.kind = Reshard::always;
+  policy.in_flight_reductions = 0;
+  const Planned planned = make(make_model(3), 4, policy);
+  const OverlapBytes& overlap = planned.report.overlap;
+  EXPECT_EQ(overlap.bytes_while_computing, 0);
+  EXPECT_EQ(overlap.bytes_while_nothing_computes, planned.plan.bytes_sent());
+  EXPECT_EQ(overlap.most_units_in_flight, 1);
+  EXPECT_EQ(overlap.most_units_gathered, 1);
+}
+
+TEST(Report, WhatStaysAfterForwardIsGatheredButNotInFlight) {
+  constexpr int blocks = 5;
+  Policy policy = make_policy(Sharding::full, 8);
+  policy.reshard_after_forward.kind = Reshard::never;
+  const OverlapBytes overlap = make(make_model(blocks), 4, policy).report.overlap;
+  EXPECT_EQ(overlap.most_units_in_flight, 2);
+  EXPECT_EQ(overlap.most_units_gathered, blocks + 1);  // the head or the embedding
+  EXPECT_EQ(overlap.most_bytes_gathered, blocks * block + head);
+}
+
 }  // namespace
+}  // namespace ostrakon::tests::reports

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stages of a pipeline do with memory: which units they have, and which stay gathered.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/pipeline/deferral.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
-#include <string>
 
 #include "plan/random_plans.hpp"
 
+namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
 
 /// Blocks that are alike, an embedding that computes nothing, and a head of as much work as
 /// `head_blocks` blocks.
@@ -34,7 +23,6 @@ ModelDescription even_model(int blocks, double head_blocks) {
     unit.output_bytes = model.gradient_bytes;
     unit.saved_bytes = is_block ? std::int64_t{1} << 20 : 0;
     unit.parameter_elements = is_block ? 100000 : 1000;
-    for (Phases* phases : {&unit.forward, &unit.backward}) phases->clear();
     unit.frozen_elements = unit.frozen_count = 0;
     unit.whole_matrices.clear();
     const double work = is_block ? 1.0 : name == "head" ? head_blocks : 0.0;
@@ -57,16 +45,13 @@ std::int64_t largest_arena(const std::vector<StepPlan>& plans) {
 }
 
 double computing_time(const std::vector<StepPlan>& plans) {
-  std::vector<const StepPlan*> pointers;
-  for (const StepPlan& plan : plans) pointers.push_back(&plan);
-  return estimate_times(pointers, 0, {1.0, 1e30, 1e30, 1e30, 1e30}).front().seconds;
+  return estimate_times(pointers(plans), 0, {1.0, 1e30, 1e30, 1e30, 1e30}).front().seconds;
 }
 
 std::map<std::string, int> gathers_of(const StepPlan& plan) {
   std::map<std::string, int> gathers;
   for (const Action& action : plan.actions)
-    if (action.kind == Kind::gather)
-      ++gathers[plan.units[static_cast<std::size_t>(action.unit)].name];
+    if (action.kind == Kind::gather) ++gathers[plan.units[action.unit].name];
   return gathers;
 }
 
@@ -84,7 +69,7 @@ TEST(StagePlans, UnitsStayGatheredWhereAnotherStageNeedsTheMemory) {
       return build_stage_plans(model, chunks, 2, own, purpose);
     };
     const std::vector<StepPlan> plans = build(Reshard::automatic);
-    EXPECT_NO_THROW(prove_stages(plans));
+    EXPECT_EQ(refused(plans), "");
     EXPECT_LE(largest_arena(plans), largest_arena(build(Reshard::always)));
     int stay = 0;
     for (const StepPlan& plan : plans) {
@@ -104,7 +89,7 @@ TEST(StagePlans, UnitsStayGatheredWhereAnotherStageNeedsTheMemory) {
     for (const StepPlan& plan : build(Reshard::automatic, Purpose::evaluate))
       for (const PlannedUnit& unit : plan.units) EXPECT_FALSE(unit.stays_gathered);
     const std::vector<StepPlan> all = build(Reshard::end_of_step);
-    EXPECT_NO_THROW(prove_stages(all));
+    EXPECT_EQ(refused(all), "");
     EXPECT_GT(largest_arena(all), largest_arena(plans));
     for (const StepPlan& plan : all)
       for (const auto& [unit, count] : gathers_of(plan)) EXPECT_EQ(count, 1) << unit;
@@ -125,7 +110,7 @@ TEST(StagePlans, DeferAndThenKeepInTheMemoryOfOneForwardOneBackward) {
   const std::vector<StepPlan> plain = build_stage_plans(model, chunks, 2, policy, Purpose::train);
   policy.schedule = ScheduleKind::zero_bubble;
   const std::vector<StepPlan> plans = build_stage_plans(model, chunks, 2, policy, Purpose::train);
-  EXPECT_NO_THROW(prove_stages(plans));
+  EXPECT_EQ(refused(plans), "");
   EXPECT_LE(largest_arena(plans), largest_arena(plain));
   EXPECT_LT(computing_time(plans), computing_time(plain));
   std::int64_t deferred = 0;
@@ -167,7 +152,7 @@ TEST(StagePlans, SmallUnitsStayGatheredBesideALargeOne) {
       build_stage_plans(model, chunks, 2, policy_of(4, 8, 2), Purpose::train);
   const std::vector<PlannedUnit>& second = plans[1].units;
   EXPECT_TRUE(second[1].stays_gathered || second[2].stays_gathered || second[3].stays_gathered);
-  EXPECT_NO_THROW(prove_stages(plans));
+  EXPECT_EQ(refused(plans), "");
 }
 
 /// The units of a stage are those that it has, also where it borrows the one before them.
@@ -197,7 +182,7 @@ TEST(FindChunks, GiveFewUnitsToStagesThatKeepMuch) {
             0.95 * static_cast<double>(largest_arena(first)));
   EXPECT_EQ(found.front().first, 0);
   EXPECT_EQ(found.back().end, 33);
-  EXPECT_NO_THROW(prove_stages(balanced));
+  EXPECT_EQ(refused(balanced), "");
 }
 
 TEST(FindChunks, AreWhatThePolicySays) {
@@ -208,7 +193,8 @@ TEST(FindChunks, AreWhatThePolicySays) {
   EXPECT_EQ(found[0].end, 20);
   policy.chunk_units.clear();
   policy.units = {{"nobody", Reshard{Reshard::never, 0}, {}, {}}};
-  EXPECT_THROW(find_chunks(model, 2, policy), Error);
+  EXPECT_NE(refusal([&] { find_chunks(model, 2, policy); }), "");
 }
 
 }  // namespace
+}  // namespace ostrakon::tests

@@ -2,25 +2,15 @@
 
 // The additions of plans, as expressions over leaves, against those of one rank by a plain loop.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <map>
-#include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
-#include <ostrakon/plan/passes/gradients.hpp>
-#include <ostrakon/plan/proof/stage_proof.hpp>
-#include <random>
+#include <ostrakon/plan/ir/reduction_tree.hpp>
 #include <utility>
-#include <vector>
 
-#include "random_plans.hpp"
+#include "plan/random_plans.hpp"
 #include "support/trials.hpp"
 
 namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon::plan;
 
 /// Sums as numbers: equal numbers are equal expressions, up to the order of two terms.
 class Expressions {
@@ -63,14 +53,18 @@ int of_one_rank(Expressions& all, std::int64_t leaves, std::int64_t grain) {
   return chain(all, terms, grain == 0 ? leaves : grain, nullptr);
 }
 
+/// The gradient of tied parameters by the unit that is tied, in a leaf.
+int tied_leaf(std::int64_t number) { return Expressions::leaf(1000000 + number); }
+
 /// What each rank's part of a unit's gradient is a sum of, when its norm is taken. Follows the plan
-/// on all ranks at once. Not for tied parameters.
+/// on all ranks at once. Only the last unit may be tied, to the first.
 std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit) {
   const auto ranks = static_cast<std::size_t>(plan.grid.ranks());
   std::vector<std::map<int, int>> held(ranks);  // by buffer
   for (const Action& action : plan.actions) {
-    if (action.unit != unit) continue;
-    const int gradients = action.buffer(Role::parameter_gradients);
+    const bool is_tied = unit == 0 && action.buffer(Role::tied_gradients) >= 0;
+    if (action.unit != unit && !is_tied) continue;
+    const int gradients = action.buffer(is_tied ? Role::tied_gradients : Role::parameter_gradients);
     const int shard = action.buffer(Role::gradient_shard);
     if (action.kind == Kind::norm) {
       std::vector<int> sums;
@@ -96,8 +90,12 @@ std::vector<int> sums_of_ranks(Expressions& all, const StepPlan& plan, int unit)
     }
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       std::map<int, int>& mine = held[rank];
-      if (action.kind == Kind::backward && gradients >= 0)
-        mine[gradients] = Expressions::leaf(plan.leaf(static_cast<int>(rank), action.micro_batch));
+      if (action.kind == Kind::backward && gradients >= 0) {
+        const std::int64_t leaf = plan.leaf(static_cast<int>(rank), action.micro_batch);
+        const int own = is_tied ? tied_leaf(leaf) : Expressions::leaf(leaf);
+        const bool adds = action.gradients_opened && !is_tied;
+        mine[gradients] = adds ? all.sum(mine.at(gradients), own) : own;
+      }
       if (action.kind == Kind::accumulate)
         mine[gradients] = all.sum(mine.at(gradients), mine.at(action.buffer(Role::source)));
       const auto copied = mine.find(action.buffer(Role::source));
@@ -124,7 +122,7 @@ struct Case {
   Policy policy;
 };
 
-Case random_case(std::mt19937_64& random) {
+Case random_case(Random& random) {
   const auto below = [&](std::uint64_t count) { return static_cast<int>(random() % count); };
   const int sizes[] = {1, 2, 4, 8, 16, 32, 3, 6, 12};
   Case one;
@@ -154,7 +152,7 @@ std::string describe(const Case& one) {
 /// Calls check(one) for that many of random_case, which vary(one, random) has changed.
 template <class Vary, class Check>
 void for_random_cases(int count, std::uint64_t seed, const Vary& vary, const Check& check) {
-  std::mt19937_64 random(seed);
+  Random random(seed);
   for (int i = 0; i < count && !::testing::Test::HasFatalFailure(); ++i) {
     Case one = random_case(random);
     vary(one, random);
@@ -169,7 +167,7 @@ const ModelDescription& small_model() {
 }
 
 StepPlan plan_of(int ranks, const Policy& policy) {
-  return build_step_plan(small_model(), ranks, policy, Purpose::train);
+  return train_plan(small_model(), ranks, policy);
 }
 
 TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
@@ -177,10 +175,9 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
   const auto as_it_is = [](const Case&, const auto&) {};
   for_random_cases(trials(6000), 1, as_it_is, [&](const Case& one) {
     StepPlan plan;
-    try {
-      plan = plan_of(one.ranks, one.policy);
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("parallel.leaf_order = "), std::string::npos);
+    const std::string error = refusal([&] { plan = plan_of(one.ranks, one.policy); });
+    if (!error.empty()) {
+      expect_has(error, "parallel.leaf_order = ");
       EXPECT_NE(one.policy.leaf_order, LeafOrder::ascending);
       ++refused;
       return;
@@ -196,9 +193,7 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
                              [](const Action& action) { return action.continues_sum(); })
                      ? 1
                      : 0;
-    if ((same + other) % 8 != 0) return;
-    for (Space space : {Space::device, Space::host})
-      EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
+    if ((same + other) % 8 == 0) expect_proven(plan);
   });
   EXPECT_GT(same, trials(1000));
   EXPECT_GT(other, trials(1000));
@@ -211,7 +206,7 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
 // grain is that of each rank's micro-batches then.
 TEST(SumOrder, LibrariesSumWithoutStaging) {
   int by_library = 0, with_grain = 0, in_levels = 0;
-  const auto on_nodes = [](Case& one, std::mt19937_64& random) {
+  const auto on_nodes = [](Case& one, Random& random) {
     place_on_nodes(random, one.ranks, one.policy);
     one.policy.hierarchical = {Hierarchical::by_size, 1};
     one.policy.summation = Summation::library;
@@ -234,10 +229,7 @@ TEST(SumOrder, LibrariesSumWithoutStaging) {
       EXPECT_FALSE(plan.has_the_bits_of_one_rank());
       EXPECT_NE(describe_sums(plan).find("parallel.reduction = library"), std::string::npos);
     }
-    for (Space space : {Space::device, Space::host})
-      EXPECT_NO_THROW(prove_memory(plan, plan_memory(plan, space)));
-    const std::vector<const StepPlan*> ranks(static_cast<std::size_t>(one.ranks), &plan);
-    EXPECT_NO_THROW(prove_ranks(ranks));
+    expect_proven(plan);
     Policy ordered = one.policy;
     ordered.summation = Summation::ordered;
     ordered.accumulation = plan.layouts.accumulation;
@@ -255,7 +247,7 @@ TEST(SumOrder, LibrariesSumWithoutStaging) {
 // Whatever the numbers of ranks, leaves and the grain: with levels, the sums are those without.
 TEST(SumOrder, LevelsChangeNoSum) {
   int in_levels = 0, with_grain = 0;
-  const auto on_nodes = [](Case& one, std::mt19937_64& random) {
+  const auto on_nodes = [](Case& one, Random& random) {
     place_on_nodes(random, one.ranks, one.policy);
     one.policy.leaf_order = LeafOrder::ascending;
   };
@@ -311,17 +303,53 @@ TEST(SumOrder, AutomaticAccumulationSumsAsOneRankWhereItCan) {
   EXPECT_GT(without, trials(100));
 }
 
+/// Over eight leaves: gradients of one use, of two that are added in each leaf, and of two that are
+/// added last.
+TEST(SumOrder, GradientsOfTiedUnitsAreOneTreeOnEveryLayout) {
+  Random random(9);
+  int in_levels = 0;
+  for (int trial = 0; trial < trials(4000); ++trial) {
+    const int ties = trial % 3, ranks = 1 << random() % 4;
+    ModelDescription model = make_model(1, ties > 0, 2);
+    model.units.back().sums_tied_apart = ties == 2;
+    Policy policy = make_policy(8, random() % choices);
+    const std::vector<int> groups = groups_of(ranks);
+    policy.shard_group = groups[random() % groups.size()];
+    place_on_nodes(random, ranks, policy);
+    const StepPlan plan = train_plan(model, ranks, policy);
+    EXPECT_TRUE(plan.has_the_bits_of_one_rank());
+    in_levels += plan.grid.has_levels() ? 1 : 0;
+    Expressions all;
+    std::vector<int> own, tied, both;
+    for (int leaf = 0; leaf < 8; ++leaf) {
+      own.push_back(Expressions::leaf(leaf));
+      tied.push_back(tied_leaf(leaf));
+      both.push_back(all.sum(own.back(), tied.back()));
+    }
+    const int of_use = tree(all, own);
+    const int expected = ties == 0   ? of_use
+                         : ties == 1 ? tree(all, both)
+                                     : all.sum(of_use, tree(all, tied));
+    const auto sums = [&](int sum) {
+      return std::vector<int>(static_cast<std::size_t>(ranks), sum);
+    };
+    ASSERT_EQ(sums_of_ranks(all, plan, 0), sums(expected)) << describe({ranks, 8, policy});
+    ASSERT_EQ(sums_of_ranks(all, plan, 1), sums(of_use)) << describe({ranks, 8, policy});
+  }
+  EXPECT_GT(in_levels, trials(300));
+}
+
 TEST(SumOrder, AGrainOfAllLeavesIsNone) {
   const ModelDescription model = make_model(2, true, 3);
   for (int ranks : {1, 2, 4}) {
     Policy policy = make_policy(8);
-    const StepPlan one_tree = build_step_plan(model, ranks, policy, Purpose::train);
-    for (std::int64_t grain : {8, 16, 1 << 20}) {
+    const auto hash = [&](std::int64_t grain) {
       policy.sum_grain = grain;
-      EXPECT_EQ(build_step_plan(model, ranks, policy, Purpose::train).hash(), one_tree.hash());
-    }
-    policy.sum_grain = 4;
-    EXPECT_NE(build_step_plan(model, ranks, policy, Purpose::train).hash(), one_tree.hash());
+      return train_plan(model, ranks, policy).hash();
+    };
+    const std::uint64_t one_tree = hash(0);
+    for (std::int64_t grain : {8, 16, 1 << 20}) EXPECT_EQ(hash(grain), one_tree);
+    EXPECT_NE(hash(4), one_tree);
   }
 }
 
@@ -329,51 +357,46 @@ TEST(SumOrder, RefusesAGrainThatIsNoPowerOfTwo) {
   Policy policy = make_policy(16);
   for (std::int64_t grain : {-8, 3, 6, 12}) {
     policy.sum_grain = grain;
-    try {
-      build_step_plan(make_model(1, false, 1), 2, policy, Purpose::train);
-      FAIL() << "a grain of " << grain;
-    } catch (const Error& error) {
-      EXPECT_EQ(std::string(error.what()),
-                text("training.sum_grain = ", grain, ": expected 0 or a power of two"));
+    expect_has(refusal([&] { plan_of(2, policy); }), text("training.sum_grain = ", grain, ": "));
+  }
+}
+
+TEST(ReductionTree, SplitsAtTheLargestPowerOfTwoBelow) {
+  for (const auto& [leaves, left] : {std::pair(2, 1), std::pair(3, 2), std::pair(4, 2),
+                                     std::pair(5, 4), std::pair(8, 4), std::pair(9, 8)})
+    EXPECT_EQ(left_leaves(leaves), left);
+}
+
+TEST(ReductionTree, AlignedRunsOfPowersOfTwoAreNodes) {
+  for (std::int64_t total : {2, 3, 6, 8, 12, 17}) {
+    for (std::int64_t run = 1; run < total; run *= 2) {
+      for (std::int64_t begin = 0; begin + run <= total; begin += run) {
+        const auto [parent, sibling] = parent_and_sibling({begin, run}, total);
+        EXPECT_EQ(parent.leaves, run + sibling.leaves);
+        EXPECT_EQ(std::min(begin, sibling.begin), parent.begin);
+      }
     }
   }
 }
 
-/// Returns what, of a rank's gradients on the device, is not in flight, in one of the last
-/// backwards of the first unit: the most of them.
-GradientBytes most_that_wait(const StepPlan& plan) {
-  GradientBytes most;
-  for (int a = 0; a < static_cast<int>(plan.actions.size()); ++a) {
-    const Action& action = plan.actions[static_cast<std::size_t>(a)];
-    if (action.kind != Kind::backward || action.unit > 0 || action.micro_batch < 48) continue;
-    const GradientBytes bytes = gradients_alive(plan, Space::device, a);
-    if (bytes.partial_sums + bytes.sums > most.partial_sums + most.sums) most = bytes;
-  }
-  return most;
-}
-
-// The sizes of Llama 3 8B: 8.03 billion parameters in 34 units, on 8 ranks with 64 micro-batches.
-TEST(SumOrder, AGrainBoundsThePartialSumsOfManyMicroBatches) {
-  ModelDescription model = make_model(32, false, 5);
-  for (UnitDescription& unit : model.units) unit.parameter_elements = 218112000;
-  model.units.front().parameter_elements = model.units.back().parameter_elements = 525336576;
-  Policy policy;
-  policy.leaves = 8 * 64;
-  const auto shards = [&](std::int64_t grain) {
-    policy.sum_grain = grain;
-    const StepPlan plan = build_step_plan(model, 8, policy, Purpose::train);
-    EXPECT_TRUE(plan.has_the_bits_of_one_rank());
-    double shard = 0.0;
-    for (const FlatParameter& flat : plan.flats) shard += static_cast<double>(flat.padded) / 8 * 4;
-    const GradientBytes most = most_that_wait(plan);
-    return static_cast<double>(most.partial_sums + most.sums) / shard;
+TEST(ReductionTree, WithAGrainTreesAreAddedOneAfterTheOther) {
+  const auto expect = [](TreeNode node, std::int64_t total, TreeNode parent, TreeNode sibling) {
+    const auto [found_parent, found_sibling] = parent_and_sibling(node, total, 4);
+    EXPECT_EQ(found_parent, parent);
+    EXPECT_EQ(found_sibling, sibling);
   };
-  EXPECT_GT(shards(0), 5.5);  // log2(64) trees, but for units whose backward comes later
-  EXPECT_LE(shards(8), 1.01);
-  EXPECT_LE(shards(4), 1.01);
-  EXPECT_LE(shards(1), 1.01);
-  EXPECT_LE(shards(16), 2.01);
-  EXPECT_LE(shards(64), 4.01);
+  expect({0, 1}, 11, {0, 2}, {1, 1});
+  expect({2, 2}, 11, {0, 4}, {0, 2});
+  expect({0, 4}, 11, {0, 8}, {4, 4});
+  expect({4, 4}, 11, {0, 8}, {0, 4});
+  expect({6, 1}, 11, {6, 2}, {7, 1});
+  expect({0, 8}, 11, {0, 11}, {8, 3});
+  expect({8, 2}, 11, {8, 3}, {10, 1});
+  expect({8, 3}, 11, {0, 11}, {0, 8});
+  expect({8, 1}, 9, {0, 9}, {0, 8});
+  // A grain that is not less than the leaves makes no difference.
+  expect({0, 2}, 4, {0, 4}, {2, 2});
+  expect({0, 2}, 3, {0, 3}, {2, 1});
 }
 
 }  // namespace

@@ -3,12 +3,9 @@
 
 // Decoders over tensor ranks, small enough to plan many.
 
-#include <algorithm>
-#include <cstdint>
 #include <ostrakon/model/decoder.hpp>
-#include <ostrakon/plan/ir/step_plan.hpp>
-#include <string>
-#include <vector>
+
+#include "plan/checks.hpp"
 
 namespace ostrakon::tests {
 
@@ -67,7 +64,7 @@ struct TensorDecoder {
     return other;
   }
 
-  plan::ModelDescription description() const {
+  ModelDescription description() const {
     const model::Frozen frozen = [this](const std::string& name) {
       return freezes_embedding && name.compare(0, 9, "embedding") == 0;
     };
@@ -84,24 +81,29 @@ struct TensorRanks {
 
   int groups() const { return shard * replicas; }
   int all() const { return tensor * groups(); }
-  void set(plan::Policy& policy, std::int64_t micro_batches) const {
+  void set(Policy& policy, std::int64_t micro_batches) const {
     policy.tensor_ranks = tensor;
     policy.shard_group = tensor * shard;
     policy.leaves = groups() * micro_batches;
   }
+  Policy policy(std::int64_t micro_batches) const {
+    Policy policy;
+    set(policy, micro_batches);
+    return policy;
+  }
 };
 
-inline bool is_over_tensor(const plan::Action& action) {
-  return action.span.axis == plan::Axis::tensor && action.span.ranks > 1;
+inline bool is_over_tensor(const Action& action) {
+  return action.span.axis == Axis::tensor && action.span.ranks > 1;
 }
 
 /// Returns, for each action of a plan, what an exchange is part of, forward, recompute or backward;
 /// of others their own kind.
-inline std::vector<plan::Kind> works(const plan::StepPlan& plan) {
-  std::vector<plan::Kind> found, left_by(plan.buffers.size(), plan::Kind::begin);
-  for (const plan::Action& action : plan.actions) {
-    const int handed = action.buffer(plan::Role::send_buffer);
-    const bool exchanges = action.kind == plan::Kind::exchange;
+inline std::vector<Kind> works(const StepPlan& plan) {
+  std::vector<Kind> found, left_by(plan.buffers.size(), Kind::begin);
+  for (const Action& action : plan.actions) {
+    const int handed = action.buffer(Role::send_buffer);
+    const bool exchanges = action.kind == Kind::exchange;
     found.push_back(exchanges ? left_by[static_cast<std::size_t>(handed)] : action.kind);
     if (handed >= 0) left_by[static_cast<std::size_t>(handed)] = found.back();
   }

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // When actions of a plan run and buffers are live, as JSON.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
-#include <ostrakon/plan/stage_plans.hpp>
 #include <sstream>
-#include <string>
 
 #include "plan/random_plans.hpp"
 
+namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon;
-using namespace ostrakon::plan;
-using namespace ostrakon::tests;
 
 using Json = nlohmann::json;
 
@@ -60,12 +51,11 @@ TEST(Timelines, HaveEachPassOfEachMicroBatch) {
   policy.zero_bubble_memory = ZeroBubbleMemory::unlimited;
   const std::vector<StepPlan> plans =
       build_stage_plans(model, divide_units(model, stages), 1, policy, Purpose::train);
-  std::vector<const StepPlan*> pointers;
-  for (const StepPlan& plan : plans) pointers.push_back(&plan);
-  const std::vector<Timing> timings = estimate_times(pointers, 0, {1.0, 1e30, 1e30, 1e30, 1e30});
+  const std::vector<Timing> timings =
+      estimate_times(pointers(plans), 0, {1.0, 1e30, 1e30, 1e30, 1e30});
   std::ostringstream out;
   out << "{\"a\": 1";
-  write_timelines(out, {pointers, timings});
+  write_timelines(out, {pointers(plans), timings});
   const Json timelines = Json::parse(out.str() + "}")["timelines"];
   ASSERT_EQ(timelines.size(), std::size_t{stages});
   std::map<std::string, int> times;
@@ -91,3 +81,4 @@ TEST(Timelines, HaveEachPassOfEachMicroBatch) {
 }
 
 }  // namespace
+}  // namespace ostrakon::tests

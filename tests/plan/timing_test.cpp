@@ -2,27 +2,20 @@
 
 // Times of a plan against a slow simulation, and cases by hand.
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <array>
-#include <ostrakon/plan/timing/timing.hpp>
-#include <random>
-#include <vector>
+#include <ostrakon/plan/pipeline/end_times.hpp>
 
-#include "naive_timing.hpp"
-#include "random_plans.hpp"
+#include "plan/naive_timing.hpp"
+#include "plan/random_plans.hpp"
 
 namespace ostrakon::tests {
 namespace {
-
-using namespace ostrakon::plan;
 
 /// So that no part of a step drowns the others; then copies slower, then the host.
 constexpr Rates rates = {1e3, 1e6, 1e5, 4e5, 2e6};
 constexpr Rates mixed[] = {rates, {1e5, 1e8, 1e7, 1e5, 2e6}, {1e5, 1e8, 1e7, 4e6, 1e4}};
 
-Action make_action(Kind kind, Stream stream, std::vector<int> waits) {
+Action act(Kind kind, Stream stream, std::vector<int> waits) {
   Action action;
   action.kind = kind;
   action.stream = stream;
@@ -30,14 +23,14 @@ Action make_action(Kind kind, Stream stream, std::vector<int> waits) {
   return action;
 }
 Action compute(double flops, std::vector<int> waits = {}) {
-  Action action = make_action(Kind::forward, Stream::compute, std::move(waits));
+  Action action = act(Kind::forward, Stream::compute, std::move(waits));
   action.flops = flops;
   return action;
 }
 /// Each of four ranks sends three times as many bytes.
 Action collective(Kind kind, std::int64_t message, std::vector<int> waits = {}) {
   Action action =
-      make_action(kind, kind == Kind::gather ? Stream::gather : Stream::reduce, std::move(waits));
+      act(kind, kind == Kind::gather ? Stream::gather : Stream::reduce, std::move(waits));
   action.span = {Axis::shard, 4};
   action.elements = 4 * message;
   action.element_bytes = 1;
@@ -58,10 +51,10 @@ Timing time_plan(const StepPlan& plan, int ranks_per_node, const Rates& at) {
 TEST(Timing, ActionsTakeTheirWorkOverItsRate) {
   // 10 flops a second, 2 and 1 bytes a second, 4 and 8 bytes a second.
   const Rates slow = {10.0, 2.0, 1.0, 4.0, 8.0};
-  Action up = make_action(Kind::copy_to_device, Stream::upload, {});
+  Action up = act(Kind::copy_to_device, Stream::upload, {});
   up.elements = 6;
   up.element_bytes = 2;
-  Action update = make_action(Kind::optimize, Stream::host, {});
+  Action update = act(Kind::optimize, Stream::host, {});
   update.elements = 3;
   update.uses = {{Role::shard, 0, Access::read_write}, {Role::first_moment, 0, Access::read_write}};
   StepPlan plan = make_plan({compute(40.0), collective(Kind::gather, 6), up, update});
@@ -93,6 +86,14 @@ TEST(Timing, ActionsBeginWhenStreamsAndWaitsLetThem) {
   EXPECT_EQ(timing.exposed_communication, 2 + 2 + 3);
 }
 
+TEST(EndTimes, AreThoseOfStreamsAndWaits) {
+  const StepPlan plan =
+      make_plan({collective(Kind::gather, 1), compute(1.0, {0}), collective(Kind::gather, 1),
+                 compute(1.0, {2}), collective(Kind::reduce_scatter, 1, {1}), compute(1.0, {4})});
+  EXPECT_EQ(end_times(plan, {2, 3, 4, 1, 5, 1}), (std::vector<double>{2, 5, 6, 7, 10, 11}));
+  EXPECT_EQ(end_times(plan, {0, 3, 0, 1, 0, 1}), (std::vector<double>{0, 3, 0, 4, 3, 5}));
+}
+
 TEST(Timing, CollectivesShareALinkAndNoMore) {
   const Rates one = {1.0, 3.0, 3.0, 1.0, 1.0};
   // Inside a node and across nodes are two links: here all partners are on one or the other.
@@ -105,8 +106,8 @@ TEST(Timing, CollectivesShareALinkAndNoMore) {
   apart.actions[1].span.axis = Axis::replicate;
   EXPECT_EQ(time_plan(apart, 4, one).seconds, 5.0);
   // Up and down do not share a link.
-  StepPlan copies = make_plan({make_action(Kind::copy_to_device, Stream::upload, {}),
-                               make_action(Kind::copy_to_host, Stream::download, {})});
+  StepPlan copies = make_plan({act(Kind::copy_to_device, Stream::upload, {}),
+                               act(Kind::copy_to_host, Stream::download, {})});
   for (Action& action : copies.actions) action.elements = action.element_bytes = 3;
   EXPECT_EQ(time_plan(copies, 4, one).seconds, 9.0);
 }
@@ -119,40 +120,31 @@ TEST(Timing, PartsOfAStepAreAllOfIt) {
 }
 
 TEST(Timing, IsThatOfASlowSimulation) {
-  constexpr int ranks = 4;
   std::array<int, 4> longest{};  // plans of which most is computing, communication, host, copies
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    std::mt19937_64 random(seed);
-    ModelDescription model = make_model(1 + static_cast<int>(seed % 6), seed % 2 == 1, seed);
-    vary(random, model);
-    Policy policy = random_policy(random, model, ranks, ranks * (1 + random() % 5));
-    vary(random, model, policy);
-    if (seed % 3 == 0) add_grain(random, ranks, policy);
-    for (Purpose purpose : purposes) {
-      const StepPlan plan = build_step_plan(model, ranks, policy, purpose);
-      for (int ranks_per_node : {1, 2, 3, 4}) {
-        const Rates& at = mixed[(seed + static_cast<std::uint64_t>(ranks_per_node)) % 3];
-        const Timing timing = time_plan(plan, ranks_per_node, at);
-        const Timing expected = naive_timing(plan, ranks_per_node, at);
-        const double small = 1e-9 * expected.seconds;
-        ASSERT_EQ(timing.ends.size(), plan.actions.size());
-        for (std::size_t a = 0; a < plan.actions.size(); ++a) {
-          ASSERT_NEAR(timing.begins[a], expected.begins[a], small)
-              << seed << plan.describe(plan.actions[a]);
-          ASSERT_NEAR(timing.ends[a], expected.ends[a], small)
-              << seed << plan.describe(plan.actions[a]);
-        }
-        ASSERT_NEAR(timing.seconds, expected.seconds, small);
-        const std::array<double, 4> parts = {timing.computing, timing.exposed_communication,
-                                             timing.exposed_host, timing.exposed_copies};
-        ASSERT_NEAR(parts[0], expected.computing, small);
-        ASSERT_NEAR(parts[1], expected.exposed_communication, small);
-        ASSERT_NEAR(parts[2], expected.exposed_host, small);
-        ASSERT_NEAR(parts[3], expected.exposed_copies, small);
-        ASSERT_NEAR(parts[0] + parts[1] + parts[2] + parts[3], timing.seconds, small);
-        ++longest[static_cast<std::size_t>(std::max_element(parts.begin(), parts.end()) -
-                                           parts.begin())];
+  Random random(60);
+  for (int trial = 0; trial < 150; ++trial) {
+    const RandomPlan made = random_plan(random, 6, 4, 5);
+    const StepPlan& plan = made.plan;
+    SCOPED_TRACE(made.described);
+    for (int ranks_per_node : {1, 2, 3, 4}) {
+      const Rates& at = mixed[(trial + ranks_per_node) % 3];
+      const Timing timing = time_plan(plan, ranks_per_node, at);
+      const Timing expected = naive_timing(plan, ranks_per_node, at);
+      const double small = 1e-9 * expected.seconds;
+      ASSERT_EQ(timing.ends.size(), plan.actions.size());
+      for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+        ASSERT_NEAR(timing.begins[a], expected.begins[a], small) << plan.describe(plan.actions[a]);
+        ASSERT_NEAR(timing.ends[a], expected.ends[a], small) << plan.describe(plan.actions[a]);
       }
+      const auto parts = [](const Timing& of) {
+        return std::array{of.computing, of.exposed_communication, of.exposed_host,
+                          of.exposed_copies};
+      };
+      const auto found = parts(timing), wanted = parts(expected);
+      for (std::size_t p = 0; p < found.size(); ++p) ASSERT_NEAR(found[p], wanted[p], small);
+      ASSERT_NEAR(timing.seconds, expected.seconds, small);
+      ASSERT_NEAR(found[0] + found[1] + found[2] + found[3], timing.seconds, small);
+      ++longest[std::max_element(found.begin(), found.end()) - found.begin()];
     }
   }
   EXPECT_GT(*std::min_element(longest.begin(), longest.end()), 0);

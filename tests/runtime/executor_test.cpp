@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/arena.hpp>
@@ -44,29 +43,31 @@ runtime::Program make_program(plan::Purpose purpose, int ranks = 2) {
   return runtime::make_program(plan::build_step_plan(two_units(), ranks, policy, purpose));
 }
 
-/// The arenas of one program.
-struct Memories {
-  explicit Memories(const runtime::Program& program)
+/// Arenas for one program, and an executor that runs it there.
+struct Machine {
+  explicit Machine(const runtime::Program& program,
+                   runtime::Streams streams = runtime::Streams::in_plan_order)
       : device(program.memory.arena_bytes),
-        host(program.host_memory.arena_bytes, plan::Space::host) {}
-  runtime::Arenas arenas() const { return {device.data(), host.data()}; }
+        host(program.host_memory.arena_bytes, plan::Space::host),
+        executor({device.data(), host.data()}, streams) {}
+  void on_all(const runtime::Executor::Handler& handler) {
+    for (int kind = 0; kind < plan::kinds; ++kind)
+      if (static_cast<Kind>(kind) != Kind::release) executor.on(static_cast<Kind>(kind), handler);
+  }
+  void run(const runtime::Program& program) { executor.run(program); }
 
   runtime::Arena device;
   runtime::Arena host;
+  runtime::Executor executor;
 };
 
-void on_all(runtime::Executor& executor, const runtime::Executor::Handler& handler) {
-  for (int kind = 0; kind < plan::kinds; ++kind)
-    if (static_cast<Kind>(kind) != Kind::release) executor.on(static_cast<Kind>(kind), handler);
-}
-
 TEST(Executor, NamesAKindWithoutAHandler) {
-  runtime::Executor executor(runtime::Arenas{});
-  on_all(executor, [](const runtime::ActionBuffers&) {});
-  executor.require_handlers();
-  executor.on(Kind::verify, nullptr);
+  Machine machine(make_program(plan::Purpose::train));
+  machine.on_all([](const runtime::ActionBuffers&) {});
+  machine.executor.require_handlers();
+  machine.executor.on(Kind::verify, nullptr);
   try {
-    executor.require_handlers();
+    machine.executor.require_handlers();
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
@@ -76,20 +77,19 @@ TEST(Executor, NamesAKindWithoutAHandler) {
 
 TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
   const runtime::Program program = make_program(plan::Purpose::train);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   std::vector<const plan::Action*> seen;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     seen.push_back(&buffers.action);
     for (const plan::Use& used : buffers.action.uses) {
       if (program.plan.buffers[used.buffer].space == plan::Space::host) {
         EXPECT_EQ((buffers.view<std::byte, OnHost>(used.buffer).data()),
-                  memories.host.data() + program.host_memory.offsets[used.buffer]);
+                  machine.host.data() + program.host_memory.offsets[used.buffer]);
         EXPECT_EQ(buffers.host_view<std::byte>(used.role).data(),
                   (buffers.view<std::byte, OnHost>(buffers.action.buffer(used.role)).data()));
       } else {
         EXPECT_EQ((buffers.view<std::byte, OnDevice>(used.buffer).data()),
-                  memories.device.data() + program.memory.offsets[used.buffer]);
+                  machine.device.data() + program.memory.offsets[used.buffer]);
         EXPECT_EQ(buffers.device_view<std::byte>(used.role).data(),
                   (buffers.view<std::byte, OnDevice>(buffers.action.buffer(used.role)).data()));
       }
@@ -97,7 +97,7 @@ TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
     EXPECT_EQ(static_cast<bool>(buffers.device_view<std::byte>(Role::second_moment)),
               buffers.action.kind == Kind::optimize);
   });
-  executor.run(program);
+  machine.run(program);
   std::size_t next = 0;
   for (const plan::Action& action : program.plan.actions) {
     if (action.kind == Kind::release) continue;
@@ -109,14 +109,13 @@ TEST(Executor, RunsActionsInPlanOrderWithTheirBuffers) {
 
 TEST(Executor, TellsTheObserverBeforeAndAfter) {
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   std::vector<std::string> told;
-  on_all(executor, [&](const runtime::ActionBuffers&) { told.push_back("handler"); });
-  executor.observe([&](const plan::Action& action, bool begins) {
+  machine.on_all([&](const runtime::ActionBuffers&) { told.push_back("handler"); });
+  machine.executor.observe([&](const plan::Action& action, bool begins) {
     told.push_back((begins ? "begin " : "end ") + std::string(name(action.kind)));
   });
-  executor.run(program);
+  machine.run(program);
   ASSERT_GE(told.size(), 3u);
   EXPECT_EQ(told[0], "begin begin");
   EXPECT_EQ(told[1], "handler");
@@ -126,21 +125,17 @@ TEST(Executor, TellsTheObserverBeforeAndAfter) {
 
 TEST(Executor, RefusesAnActionWithoutHandler) {
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
-  EXPECT_THROW(executor.run(program), std::logic_error);
+  Machine machine(program);
+  EXPECT_THROW(machine.run(program), std::logic_error);
 }
 
 TEST(Executor, LabelsNameUnitAndMicroBatch) {
   const runtime::Program program = make_program(plan::Purpose::train);
-  const auto has = [&](const char* label) {
-    const auto& actions = program.plan.actions;
-    return std::any_of(actions.begin(), actions.end(), [&](const plan::Action& action) {
-      return runtime::label(program.plan, action) == label;
-    });
-  };
-  EXPECT_TRUE(has("ostrakon: gather(head)"));
-  EXPECT_TRUE(has("ostrakon: backward(head, micro-batch 0)"));
+  std::set<std::string> labels;
+  for (const plan::Action& action : program.plan.actions)
+    labels.insert(runtime::label(program.plan, action));
+  for (const char* label : {"ostrakon: gather(head)", "ostrakon: backward(head, micro-batch 0)"})
+    EXPECT_EQ(labels.count(label), 1U) << label;
 }
 
 /// Returns a program of one action that uses a buffer on the device and, if it `declares` it, one
@@ -169,46 +164,43 @@ runtime::Program program_of_both_spaces(bool declares = true) {
 TEST(Executor, FindsBuffersInTheArenaOfTheirSpace) {
   const runtime::Program program = program_of_both_spaces();
   EXPECT_EQ(program.arena_bytes(), 784);
-  const Memories memories(program);
   for (const auto streams : {runtime::Streams::in_plan_order, runtime::Streams::threads}) {
-    runtime::Executor executor(memories.arenas(), streams);
-    on_all(executor, [&](const runtime::ActionBuffers& buffers) {
-      EXPECT_EQ(buffers.device_view<std::byte>(Role::sums).data(), memories.device.data() + 256);
-      EXPECT_EQ(buffers.host_view<std::byte>(Role::host_sums).data(), memories.host.data() + 512);
+    Machine machine(program, streams);
+    machine.on_all([&](const runtime::ActionBuffers& buffers) {
+      EXPECT_EQ(buffers.device_view<std::byte>(Role::sums).data(), machine.device.data() + 256);
+      EXPECT_EQ(buffers.host_view<std::byte>(Role::host_sums).data(), machine.host.data() + 512);
       EXPECT_EQ(buffers.host_view<std::byte>(Role::shard).data(), nullptr);
       buffers.host_view<std::int64_t>(Role::host_sums)[0] = 1;
     });
-    executor.run(program);
+    machine.run(program);
   }
 }
 
 TEST(Executor, HandsOutEveryBufferOfARole) {
   runtime::Program program = program_of_both_spaces();
   for (plan::Use& used : program.plan.actions[0].uses) used.role = Role::gradient_shard;
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  Machine machine(program);
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     EXPECT_EQ(buffers.device_view<std::byte>(Role::gradient_shard).data(),
-              memories.device.data() + 256);
-    EXPECT_EQ((buffers.view<std::byte, OnHost>(1).data()), memories.host.data() + 512);
+              machine.device.data() + 256);
+    EXPECT_EQ((buffers.view<std::byte, OnHost>(1).data()), machine.host.data() + 512);
     // A sanitizer build would fail here if only the first buffer were accessible.
     const int first = memory_is_host_accessible ? 0 : 1;
     for (int buffer = first; buffer < 2; ++buffer)
       buffers.view<std::int64_t, OnHost>(buffer)[0] = 1;
   });
-  executor.run(program);
+  machine.run(program);
 }
 
 TEST(Executor, HandsOutViewsInTheSpaceOfTheBuffer) {
   const runtime::Program program = program_of_both_spaces();
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   int calls = 0;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     ++calls;
     const DeviceView<std::int32_t*> sums = buffers.device_view<std::int32_t>(Role::sums);
     EXPECT_EQ(sums.size(), 2);
-    EXPECT_EQ(view_as<std::byte>(sums).data(), memories.device.data() + 256);
+    EXPECT_EQ(view_as<std::byte>(sums).data(), machine.device.data() + 256);
     EXPECT_EQ(buffers.host_view<char>(Role::host_sums).size(), 8);
     EXPECT_FALSE(buffers.device_view<float>(Role::shard));
     EXPECT_THROW(buffers.device_view<float>(Role::host_sums), std::logic_error);
@@ -218,20 +210,19 @@ TEST(Executor, HandsOutViewsInTheSpaceOfTheBuffer) {
       EXPECT_THROW(buffers.host_view<std::int32_t>(Role::sums), std::logic_error);
     }
   });
-  executor.run(program);
+  machine.run(program);
   EXPECT_EQ(calls, 1);
 }
 
 TEST(Executor, HandsOutTheExecutionSpaceOfTheStream) {
   const runtime::Program program = make_program(plan::Purpose::train);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   std::map<plan::Stream, std::set<const Exec*>> seen;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     seen[buffers.action.stream].insert(&buffers.exec);
   });
-  executor.run(program);
-  executor.run(program);
+  machine.run(program);
+  machine.run(program);
   EXPECT_GT(seen.size(), 1U);
   for (const auto& [stream, instances] : seen) EXPECT_EQ(instances.size(), 1U) << name(stream);
 }
@@ -250,10 +241,9 @@ TEST(Program, HasItsOwnNumber) {
 TEST(ExecutorDeathTest, ViewsKnowTheirProgramWhereAnotherTakesItsPlace) {
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[1].name = "old";
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   HostView<std::int64_t*> kept;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     const auto sums = buffers.host_view<std::int64_t>(Role::host_sums);
     if (!kept) {
       kept = sums;
@@ -262,27 +252,26 @@ TEST(ExecutorDeathTest, ViewsKnowTheirProgramWhereAnotherTakesItsPlace) {
     EXPECT_DEATH(sums(1), "of a view of buffer 'new' .* made for clip");
     EXPECT_DEATH(kept(0), "of a view of buffer 'old' .* used after that action");
   });
-  executor.run(program);
+  machine.run(program);
   ASSERT_TRUE(kept);
   program = program_of_both_spaces();
   program.plan.buffers[1].name = "new";
-  executor.run(program);
+  machine.run(program);
 }
 
 TEST(ExecutorDeathTest, ViewsKnowTheirBufferAndEndWithTheirAction) {
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[1].name = "sums on the host";
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   HostView<std::int64_t*> kept;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     kept = buffers.host_view<std::int64_t>(Role::host_sums);
     kept(0) = 1;
     EXPECT_DEATH(kept(1),
                  "index 1 is outside of a view of buffer 'sums on the host' with extents "
                  "\\(1\\), made for clip");
   });
-  executor.run(program);
+  machine.run(program);
   EXPECT_DEATH(kept(0),
                "index 0 of a view of buffer 'sums on the host' with extents \\(1\\), made "
                "for clip: used after that action, when the plan may have freed the buffer");
@@ -298,14 +287,13 @@ TEST(ExecutorDeathTest, AKernelEndsTheRunWithAViewThatWasKept) {
   if (on_device) GTEST_SKIP() << "a device checks extents only";
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[0].name = "sums";
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
+  Machine machine(program);
   DeviceView<std::int32_t*> kept;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     kept = buffers.device_view<std::int32_t>(Role::sums);
     write_first(buffers.exec, kept);
   });
-  executor.run(program);
+  machine.run(program);
   EXPECT_DEATH(
       write_first(Exec(), kept),
       "index 0 of a view of buffer 'sums' with extents \\(2\\), made for clip: used after");
@@ -315,9 +303,8 @@ TEST(ExecutorDeathTest, ViewsOfNothingKnowWhatTheyAreNotOf) {
   runtime::Program program = program_of_both_spaces();
   program.plan.buffers[1].name = "sums on the host";
   program.plan.buffers[1].bytes = 0;
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  Machine machine(program);
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     const auto empty = buffers.host_view<float>(Role::host_sums);
     const auto none = buffers.host_view<float>(Role::workspace);
     EXPECT_FALSE(empty || none);
@@ -327,20 +314,19 @@ TEST(ExecutorDeathTest, ViewsOfNothingKnowWhatTheyAreNotOf) {
                  "index 3 is outside of a view of no array in buffer 'workspace' with extents "
                  "\\(0\\), made for clip");
   });
-  executor.run(program);
+  machine.run(program);
 }
 
 TEST(Executor, RefusesABufferThatTheActionDoesNotUse) {
   runtime::Program program = program_of_both_spaces(false);
   program.plan.buffers[1].name = "sums on the host";
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  Machine machine(program);
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     buffers.view<float, OnDevice>(0);
     buffers.view<float, OnHost>(1);
   });
   try {
-    executor.run(program);
+    machine.run(program);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const std::logic_error& error) {
     EXPECT_STREQ(error.what(), "clip does not use the buffer 'sums on the host'");
@@ -357,10 +343,9 @@ TEST(ExecutorDeathTest, ViewsOnThreadsKnowTheirBufferAndEndWithTheirAction) {
   second.stream = plan::Stream::reduce;
   second.waits = {0};
   program.plan.actions.push_back(second);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas(), runtime::Streams::threads);
+  Machine machine(program, runtime::Streams::threads);
   std::vector<HostView<std::int64_t*>> kept;
-  on_all(executor, [&](const runtime::ActionBuffers& buffers) {
+  machine.on_all([&](const runtime::ActionBuffers& buffers) {
     for (const auto& before : kept) EXPECT_FALSE(before.origin()->live);
     kept.push_back(buffers.host_view<std::int64_t>(Role::host_sums));
     EXPECT_TRUE(kept.back().origin()->live);
@@ -368,7 +353,7 @@ TEST(ExecutorDeathTest, ViewsOnThreadsKnowTheirBufferAndEndWithTheirAction) {
     EXPECT_EQ(buffers.host_view<float>(Role::workspace).origin()->buffer, "workspace");
     kept.back()(0) = 1;
   });
-  executor.run(program);
+  machine.run(program);
   ASSERT_EQ(kept.size(), 2U);
   EXPECT_NE(kept[0].origin(), kept[1].origin());
   for (const auto& one : kept)
@@ -461,31 +446,28 @@ TEST(MemoryCounter, CountsApartWhatKokkosAllocatesForItself) {
 TEST(ExecutorDeathTest, EndsTheProgramWhereAnActionUsesBytesThatItDidNotDeclare) {
   if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";
   const runtime::Program program = make_program(plan::Purpose::evaluate);
-  const Memories memories(program);
-  runtime::Executor executor(memories.arenas());
-  on_all(executor, [](const runtime::ActionBuffers&) {});
-  executor.on(Kind::load, [&](const runtime::ActionBuffers&) {
+  Machine machine(program);
+  machine.on_all([](const runtime::ActionBuffers&) {});
+  machine.executor.on(Kind::load, [&](const runtime::ActionBuffers&) {
     // The first buffer in the arena holds parameters, which a load may not access.
-    *memories.device.data() = std::byte{1};
+    *machine.device.data() = std::byte{1};
   });
   GTEST_FLAG_SET(death_test_style, "fast");
-  EXPECT_DEATH(executor.run(program), "use-after-poison");
+  EXPECT_DEATH(machine.run(program), "use-after-poison");
 }
 
 TEST(ExecutorDeathTest, SoItDoesInHostMemory) {
   if (!runtime::poisons) GTEST_SKIP() << "needs the address sanitizer";
   for (const bool declares : {true, false}) {
     const runtime::Program program = program_of_both_spaces(declares);
-    const Memories memories(program);
-    runtime::Executor executor(memories.arenas());
-    on_all(executor,
-           [&](const runtime::ActionBuffers&) { memories.host.data()[512] = std::byte{1}; });
+    Machine machine(program);
+    machine.on_all([&](const runtime::ActionBuffers&) { machine.host.data()[512] = std::byte{1}; });
     GTEST_FLAG_SET(death_test_style, "fast");
     if (declares)
-      executor.run(program);
+      machine.run(program);
     else
-      EXPECT_DEATH(executor.run(program), "use-after-poison");
-    memories.host.data()[0] = std::byte{1};  // between runs the whole arena is accessible
+      EXPECT_DEATH(machine.run(program), "use-after-poison");
+    machine.host.data()[0] = std::byte{1};  // between runs the whole arena is accessible
   }
 }
 
@@ -501,17 +483,16 @@ TEST(ExecutorDeathTest, LeavesTheCopyOfACheckpointOpen) {
   program.memory.offsets.push_back(-1);
   program.host_memory.offsets.push_back(64);
   program.host_memory.space = plan::Space::host;
-  const Memories memories(program);
   for (const std::size_t byte : {64, 383, 63, 384}) {
-    runtime::Executor executor(memories.arenas());
-    on_all(executor, [&](const runtime::ActionBuffers&) {
-      std::thread([&] { memories.host.data()[byte] = std::byte{1}; }).join();
+    Machine machine(program);
+    machine.on_all([&](const runtime::ActionBuffers&) {
+      std::thread([&] { machine.host.data()[byte] = std::byte{1}; }).join();
     });
     GTEST_FLAG_SET(death_test_style, "fast");
     if (!runtime::poisons || (byte >= 64 && byte < 384))
-      executor.run(program);
+      machine.run(program);
     else
-      EXPECT_DEATH(executor.run(program), "use-after-poison");
+      EXPECT_DEATH(machine.run(program), "use-after-poison");
   }
 }
 

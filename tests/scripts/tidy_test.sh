@@ -47,7 +47,7 @@ fail() {
 # make <name>: a repository of its own, with one commit, where we are from now on.
 make() {
   mkdir -p "$work/$1/scripts" "$work/$1/src/room" "$work/$1/tests/room" "$work/$1/tests/consumer" \
-    "$work/$1/apps"
+    "$work/$1/apps" "$work/$1/benchmarks"
   cd "$work/$1"
   cp "$source"/scripts/{tidy,common.sh,environment.sh} scripts
   printf '/build*/\n' >.gitignore

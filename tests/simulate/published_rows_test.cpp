@@ -13,13 +13,13 @@
 #include "published_rows.hpp"
 #include "row_errors.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 namespace {
 
-const std::string folder = OSTRAKON_ROWS;
+const std::string sources = OSTRAKON_SOURCE_DIR, folder = sources + "/benchmarks/published";
 
 simulate::Machine read_machine(const std::string& name) {
-  const std::string path = std::string(OSTRAKON_MACHINES) + "/" + name + ".yaml";
+  const std::string path = sources + "/machines/" + name + ".yaml";
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -28,7 +28,7 @@ simulate::Machine read_machine(const std::string& name) {
 
 class Simulated {
  public:
-  Simulated() : stacks_(read_stacks(folder + "/published-stacks.csv")) {}
+  Simulated() : stacks_(read_stacks(folder + "/stacks.csv")) {}
   double seconds(const PlannedRow& planned) {
     const std::string& name = planned.row().machine;
     const auto found = machines_.find(name);
@@ -54,7 +54,7 @@ const Bound bounds[] = {
 };
 
 TEST(PublishedRows, AreSimulatedAsWellAsTheyWere) {
-  const std::vector<PublishedRow> rows = read_published_rows(folder + "/published-rows.csv");
+  const std::vector<PublishedRow> rows = read_published_rows(folder + "/rows.csv");
   EXPECT_EQ(rows.size(), 410U);
   Simulated simulated;
   std::vector<double> errors;
@@ -80,7 +80,7 @@ TEST(PublishedRows, AreSimulatedAsWellAsTheyWere) {
 }
 
 TEST(PublishedRows, ScaleAsMeasured) {
-  const std::vector<PublishedRow> rows = read_published_rows(folder + "/published-rows.csv");
+  const std::vector<PublishedRow> rows = read_published_rows(folder + "/rows.csv");
   Simulated simulated;
   for (const ScalingEfficiency& one : scaling_efficiencies(
            rows, [&](const PublishedRow& row) { return simulated.seconds(PlannedRow(row)); }))
@@ -91,7 +91,7 @@ TEST(PublishedRows, ScaleAsMeasured) {
 // the gradients of parameters, as whole units of ours do: so these take less.
 TEST(PublishedRows, ShortPlansTakeAboutAsLongAsWholeOnes) {
   Simulated simulated;
-  for (const PublishedRow& row : read_published_rows(folder + "/published-rows.csv")) {
+  for (const PublishedRow& row : read_published_rows(folder + "/rows.csv")) {
     // vTrain with 8 tensor ranks, 16 micro-batches; Megatron-Core with a pipeline.
     if (row.id != "366" && row.id != "516") continue;
     RowPlanning all_micro_batches, whole;
@@ -104,4 +104,4 @@ TEST(PublishedRows, ShortPlansTakeAboutAsLongAsWholeOnes) {
 }
 
 }  // namespace
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

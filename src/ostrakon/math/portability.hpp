@@ -11,7 +11,7 @@
 #include <ostrakon/math/launch_count.hpp>
 #include <type_traits>
 #if defined(OSTRAKON_FAKE_DEVICE)
-#include <ostrakon/device/fake_exec.hpp>
+#include <fake_device/exec.hpp>
 #endif
 
 namespace ostrakon {

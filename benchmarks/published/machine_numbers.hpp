@@ -8,9 +8,9 @@
 
 #include "published_rows.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
-/// A number that rows of published-rows.csv may tell: of a chip, a machine, a stack, or of all.
+/// A number that rows of rows.csv may tell: of a chip, a machine, a stack, or of all.
 struct FittedNumber {
   std::string name;        ///< "chip.A100.attention"
   double prior = 1.0;      ///< what is expected without the rows
@@ -33,4 +33,4 @@ std::vector<std::string> numbers_of(const PublishedRow& row);
 /// The text of machines/NAME.yaml: each number with where it is from.
 std::string machine_text(const std::string& name, const Numbers& numbers);
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

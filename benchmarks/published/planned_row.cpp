@@ -10,7 +10,7 @@
 #include "other_programs.hpp"
 #include "published_rows.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 using plan::Action;
 using plan::KernelWork;
@@ -375,4 +375,4 @@ std::string PlannedRow::explain(const Machine& machine, const Stack& stack) cons
   return steps_.back()->explain(machine, stack);
 }
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -9,7 +9,7 @@
 
 #include "published_rows.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 /// What a software stack does otherwise than our planner, as its source code says.
 struct Program {
@@ -46,4 +46,4 @@ TheirModel describe_model(const PublishedRow& row, bool merges_phases);
 plan::Policy policy_of(const PublishedRow& row, int micro_batches,
                        const plan::ModelDescription& model);
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

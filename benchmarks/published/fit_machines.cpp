@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// For developers: fits the numbers of machines/*.yaml and published-stacks.csv to
-// published-rows.csv, and prints tables for docs/simulation.md.
+// For developers: fits the numbers of machines/*.yaml and stacks.csv to rows.csv, and
+// prints tables for docs/simulation.md.
 //
 //   fit_machines SOURCE [--from FILE] [--iterations N] [--write] [--leave-out] [--explain ID]
 //
 // SOURCE: the root of the sources. --from: numbers to begin with, and a file for those found (a
-// name and a value a line). --write: machines/*.yaml and published-stacks.csv.
+// name and a value a line). --write: machines/*.yaml and stacks.csv.
 //
 // Maximum a posteriori: logarithms of the numbers have normal priors (machine_numbers.cpp), those
 // of the rows' time ratios a Cauchy distribution, so that odd rows do not steer. Sources with many
@@ -24,7 +24,7 @@
 #include "machine_numbers.hpp"
 #include "row_errors.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 namespace {
 
 constexpr double deviation = 0.035, cut = 0.09;  // of the logarithm of a row's time
@@ -275,7 +275,7 @@ void leave_out(Fit& fit, const std::vector<PlannedRow>& planned,
 int run(int count, char** arguments) {
   require(count >= 2, "expected the root of the sources");
   const std::string source = arguments[1];
-  const std::string tests = source + "/tests/simulate/";
+  const std::string folder = source + "/benchmarks/published/";
   std::string file, explained;
   int iterations = 0;
   bool writes = false, leaves_out = false;
@@ -302,7 +302,7 @@ int run(int count, char** arguments) {
   std::vector<PlannedRow> planned;
   double begin = now();
   std::size_t actions = 0;
-  for (const PublishedRow& row : read_published_rows(tests + "published-rows.csv")) {
+  for (const PublishedRow& row : read_published_rows(folder + "rows.csv")) {
     if (!explained.empty() && row.id != explained) continue;
     try {
       planned.emplace_back(row);
@@ -358,16 +358,16 @@ int run(int count, char** arguments) {
     std::ofstream(source + "/machines/" + name + ".yaml") << machine_text(name, numbers);
   std::map<std::string, Stack> stacks;
   for (const std::string& name : stack_names()) stacks[name] = make_stack(name, numbers);
-  write_stacks(stacks, tests + "published-stacks.csv");
+  write_stacks(stacks, folder + "stacks.csv");
   return 0;
 }
 
 }  // namespace
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published
 
 int main(int count, char** arguments) {
   try {
-    return ostrakon::tests::run(count, arguments);
+    return ostrakon::published::run(count, arguments);
   } catch (const std::exception& error) {
     std::cerr << "fit_machines: " << error.what() << "\n";
     return 1;

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 ErrorSummary summarize(std::vector<double> errors) {
   ErrorSummary all;
@@ -80,4 +80,4 @@ std::vector<ScalingEfficiency> scaling_efficiencies(const std::vector<PublishedR
       {"InternEvo 7B, ZeRO-1 within nodes, 8 to 1024", 89.0, efficiency("290", "295", 1024)}};
 }
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -6,7 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <sstream>
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 namespace {
 
 std::vector<std::string> split(const std::string& line) {
@@ -120,8 +120,9 @@ std::map<std::string, Stack> read_stacks(const std::string& path) {
 void write_stacks(const std::map<std::string, Stack>& stacks, const std::string& path) {
   std::ofstream file(path);
   file << "# SPDX-License-Identifier: Apache-2.0\n"
-          "# Numbers of software stacks (struct Stack of published_rows.hpp), fitted to\n"
-          "# published-rows.csv by fit_machines.\n"
+          "# Numbers of software stacks (struct Stack of published_rows.hpp), fitted to rows.csv "
+          "by\n"
+          "# fit_machines.\n"
           "stack,rows,attention,tensor_exposed,expert_rows\n"
        << std::setprecision(4);
   for (const auto& [name, stack] : stacks)
@@ -129,4 +130,4 @@ void write_stacks(const std::map<std::string, Stack>& stacks, const std::string&
          << "," << stack.expert_rows << "\n";
 }
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

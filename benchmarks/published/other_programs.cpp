@@ -6,7 +6,7 @@
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <utility>
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 using plan::ExchangeKind;
 using plan::KernelWork;
@@ -307,4 +307,4 @@ plan::Policy policy_of(const PublishedRow& row, int micro_batches,
   return policy;
 }
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 /// A measured training step of another program, as its source publishes it, and what a plan of ours
-/// for it has to know (published-rows.csv).
+/// for it has to know (rows.csv).
 struct PublishedRow {
   std::string id, source, group, machine, stack, model;
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_width = 0, ffn_width = 0,
@@ -50,7 +50,7 @@ struct Stack {
   double tensor_exposed = 1.0;  ///< share of the exchanges of tensor ranks that is not hidden
   double expert_rows = 1.0;     ///< as rows, besides, in mixtures of experts
 };
-/// By name: published-stacks.csv.
+/// By name: stacks.csv.
 std::map<std::string, Stack> read_stacks(const std::string& path);
 void write_stacks(const std::map<std::string, Stack>& stacks, const std::string& path);
 
@@ -85,4 +85,4 @@ class PlannedRow {
   std::vector<std::unique_ptr<Step>> steps_;  ///< one, or two with other numbers of micro-batches
 };
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 namespace {
 
 using simulate::Machine;
@@ -298,8 +298,7 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   std::stringstream out;
   out << "# SPDX-License-Identifier: Apache-2.0\n# Keys: docs/simulation.md.\n";
   if (fits)
-    out << "# fitted: to measured steps of " << rows_of
-        << " (tests/simulate/published-rows.csv).\n";
+    out << "# fitted: to measured steps of " << rows_of << " (benchmarks/published/rows.csv).\n";
   else
     out << "# No measured steps of this machine were at hand: data sheets, measured rates of "
            "products,\n# and numbers fitted to its relatives.\n";
@@ -370,4 +369,4 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   return out.str();
 }
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -7,7 +7,7 @@
 
 #include "published_rows.hpp"
 
-namespace ostrakon::tests {
+namespace ostrakon::published {
 
 /// Relative errors of some rows.
 struct ErrorSummary {
@@ -37,4 +37,4 @@ using SimulatedSeconds = std::function<double(const PublishedRow&)>;
 std::vector<ScalingEfficiency> scaling_efficiencies(const std::vector<PublishedRow>& rows,
                                                     const SimulatedSeconds& seconds);
 
-}  // namespace ostrakon::tests
+}  // namespace ostrakon::published

@@ -3,37 +3,15 @@
 
 // What tests that break the plans of ranks on purpose share.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <functional>
-#include <ostrakon/plan/proof/stage_proof.hpp>
-#include <random>
-#include <stdexcept>
-#include <string>
-#include <vector>
+#include <cstdio>
+#include <map>
+#include <utility>
 
+#include "plan/random_plans.hpp"
 #include "plan/rank_oracle.hpp"
 
 namespace ostrakon::tests {
-
-using namespace ostrakon::plan;
-using Random = std::mt19937_64;
-
-inline void expect_has(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' does not say '" << part << "'";
-}
-
-/// What a proof says, or nothing if it holds.
-template <class Prove>
-std::string refused_by(const Prove& prove) {
-  try {
-    prove();
-  } catch (const std::logic_error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 inline std::string refused(const RankPlans& ranks) {
   return refused_by([&] { prove_ranks(ranks.pointers()); });
@@ -44,23 +22,8 @@ auto& draw(T& from, Random& random) {
   return from[random() % from.size()];
 }
 
-inline std::vector<std::size_t> actions_of(const StepPlan& plan,
-                                           const std::function<bool(const Action&)>& which) {
-  std::vector<std::size_t> found;
-  for (std::size_t a = 0; a < plan.actions.size(); ++a)
-    if (which(plan.actions[a])) found.push_back(a);
-  return found;
-}
-inline auto of_kind(Kind kind) {
-  return [kind](const Action& action) { return action.kind == kind; };
-}
-inline bool is_collective(const Action& action) {
-  return communicates(action.kind) && action.span.ranks > 1;
-}
-
-inline Use& use_in(Action& action, Role role) {
-  return *std::find_if(action.uses.begin(), action.uses.end(),
-                       [&](const Use& use) { return use.role == role; });
+inline bool is_in_place(const Action& action) {
+  return action.kind == Kind::gather && action.span.ranks > 1 && action.buffer(Role::shard) < 0;
 }
 
 inline void remove_action(StepPlan& plan, std::size_t a) {
@@ -80,6 +43,19 @@ inline void insert_action(StepPlan& plan, std::size_t at, const Action& action) 
 
 /// Changes the plans in one way; false where there is nothing that could be changed so.
 using Mutation = std::function<bool(RankPlans&, Random&)>;
+
+/// One, and what is said of it: one of these.
+struct NamedMutation {
+  const char* name;
+  Mutation mutate;
+  std::vector<std::string> reasons;
+};
+
+/// Exchanges two actions, each of which keeps what it waits for.
+inline void swap_places(StepPlan& plan, std::size_t a, std::size_t b) {
+  std::swap(plan.actions[a], plan.actions[b]);
+  std::swap(plan.actions[a].waits, plan.actions[b].waits);
+}
 
 /// Changes an action, drawn from those of a stage that fit, for all ranks of the stage.
 inline Mutation change(const std::function<bool(const Action&)>& fits,

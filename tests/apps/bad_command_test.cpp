@@ -21,33 +21,27 @@ TEST_F(BadInputs, ModelsTooLargeForTheMemory) {
       "ostrakon-train", {2},
       {bad_settings("405b-on-two", llama3_405b, {"2 ranks on this host x (", ") = ", "available"}),
        bad_settings("405b-replicated", replicated,
-                    {"2 ranks on this host x (", "parallel.sharding: full"}),
-       bad_settings("long-plan",
-                    {"training.global_batch_size=40000", "training.micro_batch_size=1"},
-                    {"the plan of a step is too long", "more than 60,000"}),
-       bad_settings("many-layers", {"model.layers=100000"},
-                    {"the plan of a step is too long", "100002 units", "use fewer layers"}),
-       bad_settings("many-wide-layers", {"model.layers=20000", "model.width=4096"},
-                    {"the model does not fit", "parameters alone", "available"}),
-       bad_settings("long-sequences", {"training.sequence_length=1000000000"},
-                    {"the model does not fit", "training.micro_batch_size"})});
+                    {"2 ranks on this host x (", "parallel.sharding: full"})},
+      R"(
+set training.global_batch_size=40000; training.micro_batch_size=1
+    | the plan of a step is too long .. more than 60,000
+set model.layers=100000 | the plan of a step is too long .. 100002 units .. use fewer layers
+set model.layers=20000; model.width=4096 | the model does not fit .. parameters alone .. available
+set training.sequence_length=1000000000 | the model does not fit .. training.micro_batch_size
+)");
 }
 
 TEST_F(BadInputs, CommandLines) {
-  expect_refused(
-      "ostrakon-train", one_and_two,
-      {bad_command("no-deck", {}, {"no DECK given", "--help"}),
-       bad_command("two-decks", {"deck.yaml", "deck.yaml"}, {"found also \"deck.yaml\""}),
-       bad_command("unknown-option", {"deck.yaml", "--dryrun"}, {"unknown option --dryrun"}),
-       bad_command("set-nothing", {"deck.yaml", "--set"}, {"--set needs SECTION.KEY=VALUE"}),
-       bad_command("set-without-value", {"deck.yaml", "--set", "training.steps"},
-                   {"--set training.steps", "no '='"}),
-       bad_command("set-without-section", {"deck.yaml", "--set", "steps=5"},
-                   {"--set steps=5", "did you mean training.steps?"}),
-       bad_command("set-unknown", {"deck.yaml", "--set", "training.stepps=5"},
-                   {"no such key; did you mean training.steps?"}),
-       bad_command("set-wrong-type", {"deck.yaml", "--set=training.steps=soon"},
-                   {"--set training.steps=\"soon\"", "expected an integer"})});
+  expect_refused("ostrakon-train", one_and_two,
+                 {bad_command("no-deck", {}, {"no DECK given", "--help"})}, R"(
+deck.yaml deck.yaml | found also "deck.yaml"
+deck.yaml --dryrun | unknown option --dryrun
+deck.yaml --set | --set needs SECTION.KEY=VALUE
+deck.yaml --set training.steps | --set training.steps .. no '='
+deck.yaml --set steps=5 | --set steps=5 .. did you mean training.steps?
+deck.yaml --set training.stepps=5 | no such key; did you mean training.steps?
+deck.yaml --set=training.steps=soon | --set training.steps="soon" .. expected an integer
+)");
 }
 
 #if KOKKOS_VERSION < 30700  // newer ones warn, or end the process themselves
@@ -61,66 +55,38 @@ TEST_F(BadInputs, KokkosFlags) {
 TEST_F(BadInputs, DataProgram) {
   expect_refused(
       "ostrakon-data", {1},
-      {bad_command("no-command", {}, {"no command", "build, import, info, verify or show"}),
-       bad_command("unknown-command", {"bild"}, {"unknown command 'bild'"}),
-       bad_command("no-output", {"build", "text"}, {"--output PREFIX"}),
-       bad_command("no-text", {"build", "--output", "x"}, {"no FILE_OR_FOLDER given"}),
-       bad_command("missing-text", {"build", "--output", "x", "nowhere"},
-                   {"'nowhere' does not exist"}),
-       bad_command("empty-folder", {"build", "--output", "x", "a-folder"}, {"no text files"}),
-       bad_command("output-under-a-file", {"build", "--output", "a-file/x", "text"},
-                   {"'a-file'", "Not a directory"}),
-       bad_command("all-held-out", {"build", "--output", "x", "--validation-fraction", "1", "text"},
-                   {"--validation-fraction 1: expected", "less than 1"}),
-       bad_command("nan-held-out",
-                   {"build", "--output", "x", "--validation-fraction", "nan", "text"},
-                   {"--validation-fraction", "nan"}),
-       bad_command("negative-seed", {"build", "--output", "x", "--seed", "-1", "text"},
-                   {"--seed -1: expected an integer >= 0"}),
-       bad_command("output-is-a-folder", {"build", "--output", "a-folder/", "text"},
-                   {"--output a-folder/: expected the beginning of names", "'a-folder/NAME'"}),
-       bad_command("vanishing-held-out",
-                   {"build", "--output", "x", "--validation-fraction", "1e-400", "text"},
-                   {"--validation-fraction 1e-400: expected 0, or a number from 1e-9"}),
-       bad_command("import-without-vocabulary", {"import", "--output", "x.h5", "a-file"},
-                   {"--vocabulary V"}),
-       bad_command("import-without-output", {"import", "--vocabulary", "9", "a-file"},
-                   {"--output FILE"}),
-       bad_command("import-into-folder",
-                   {"import", "--vocabulary", "9", "--output", "a-folder/", "a-file"},
-                   {"--output a-folder/: expected a file"}),
-       bad_command("import-nothing",
-                   {"import", "--vocabulary", "9", "--output", "nothing.h5", "empty.h5"},
-                   {"no tokens to write"}),
-       bad_command("import-missing",
-                   {"import", "--vocabulary", "9", "--output", "missing.h5", "nowhere"},
-                   {"'nowhere' does not exist"}),
-       bad_command("import-short-text",
-                   {"import", "--vocabulary", "65536", "--output", "half.h5", "a-file"},
-                   {"'a-file' is text"}),
-       bad_command("import-text",
-                   {"import", "--vocabulary", "9", "--output", "beyond.h5", "text/fox.txt"},
-                   {"'text/fox.txt' is text", "`ostrakon-data build`"}),
-       bad_command("import-other-type",
-                   {"import", "--vocabulary", "9", "--dtype", "int8", "--output", "x.h5", "a-file"},
-                   {"--dtype int8: expected uint8, uint16, uint32 or uint64"}),
-       bad_command(
-           "import-other-end",
-           {"import", "--vocabulary", "9", "--end-of-text", "9", "--output", "x.h5", "a-file"},
-           {"--end-of-text 9: expected", "0 to 8"}),
-       bad_command("import-onto-itself",
-                   {"import", "--vocabulary", "9", "--output", "a-file", "a-file"},
-                   {"--output is the file to read"}),
-       bad_command("info-of-text", {"info", "text/fox.txt"}, {"is not an HDF5 file"}),
-       bad_command("info-of-a-pointer", {"info", "pointer"}, {"'pointer' is a Git LFS pointer"}),
-       bad_command("build-of-a-pointer", {"build", "--output", "built", "pointer"},
-                   {"no text files among what was named", "git lfs pull"}),
-       bad_command("verify-flipped", {"verify", "flipped.h5"}, {"damaged", "checksum"}),
-       bad_command("verify-liar", {"verify", "liar.h5"}, {"not in its vocabulary of 100"}),
-       bad_command("no-such-document", {"show", "good-train.h5", "--document", "7"},
-                   {"has no document 7; it has 1"}),
-       bad_command("unknown-data-option", {"info", "--all", "good-train.h5"},
-                   {"unknown option --all; see ostrakon-data info --help"})});
+      {bad_command("no-command", {}, {"no command", "build, import, info, verify or show"})}, R"(
+bild | unknown command 'bild'
+build text | --output PREFIX
+build --output x | no FILE_OR_FOLDER given
+build --output x nowhere | 'nowhere' does not exist
+build --output x a-folder | no text files
+build --output a-file/x text | 'a-file' .. Not a directory
+build --output x --validation-fraction 1 text | --validation-fraction 1: expected .. less than 1
+build --output x --validation-fraction nan text | --validation-fraction .. nan
+build --output x --seed -1 text | --seed -1: expected an integer >= 0
+build --output a-folder/ text | --output a-folder/: expected the beginning of names .. 'a-folder/NAME'
+build --output x --validation-fraction 1e-400 text
+    | --validation-fraction 1e-400: expected 0, or a number from 1e-9
+import --output x.h5 a-file | --vocabulary V
+import --vocabulary 9 a-file | --output FILE
+import --vocabulary 9 --output a-folder/ a-file | --output a-folder/: expected a file
+import --vocabulary 9 --output nothing.h5 empty.h5 | no tokens to write
+import --vocabulary 9 --output missing.h5 nowhere | 'nowhere' does not exist
+import --vocabulary 65536 --output half.h5 a-file | 'a-file' is text
+import --vocabulary 9 --output beyond.h5 text/fox.txt | 'text/fox.txt' is text .. `ostrakon-data build`
+import --vocabulary 9 --dtype int8 --output x.h5 a-file
+    | --dtype int8: expected uint8, uint16, uint32 or uint64
+import --vocabulary 9 --end-of-text 9 --output x.h5 a-file | --end-of-text 9: expected .. 0 to 8
+import --vocabulary 9 --output a-file a-file | --output is the file to read
+info text/fox.txt | is not an HDF5 file
+info pointer | 'pointer' is a Git LFS pointer
+build --output built pointer | no text files among what was named .. git lfs pull
+verify flipped.h5 | damaged .. checksum
+verify liar.h5 | not in its vocabulary of 100
+show good-train.h5 --document 7 | has no document 7; it has 1
+info --all good-train.h5 | unknown option --all; see ostrakon-data info --help
+)");
 }
 
 TEST_F(BadInputs, WrittenPathsThatOnlyAShellExpands) {
@@ -163,24 +129,20 @@ TEST_F(BadInputs, WrittenPathsThatOnlyAShellExpands) {
 }
 
 TEST_F(BadInputs, BenchProgram) {
-  expect_refused(
-      "ostrakon-bench", one_and_two,
-      {bad_command("unknown-bench", {"kernel"},
-                   {"unknown command 'kernel'",
-                    "kernels, comm, device, machine, step, overlap, pipeline or checkpoint"}),
-       bad_command("two-benches", {"kernels", "comm"}, {"kernels takes no further argument"}),
-       bad_command("step-without-deck", {"step"}, {"no DECK given", "step --help"}),
-       bad_command("checkpoint-without-deck", {"checkpoint"}, {"no DECK given"}),
-       bad_command("step-of-two", {"step", "deck.yaml", "deck.yaml"}, {"found also \"deck.yaml\""}),
-       bad_command("step-of-missing", {"step", "nowhere.yaml"}, {"nowhere.yaml: can't be read"}),
-       bad_command("no-time", {"kernels", "--seconds", "0"}, {"--seconds 0", "a number above 0"}),
-       bad_command("set-without-step", {"kernels", "--set", "model.layers=1"},
-                   {"unknown option --set; it is for step, overlap, pipeline and checkpoint only"}),
-       bad_command("nodes-of-kernels", {"kernels", "--ranks-per-node", "1"},
-                   {"--ranks-per-node; it is for comm only"}),
-       bad_command("nodes-of-none", {"comm", "--ranks-per-node", "0"},
-                   {"--ranks-per-node 0: expected an integer >= 1"}),
-       bad_command("unknown-bench-option", {"--jsonl"}, {"unknown option --jsonl"})});
+  expect_refused("ostrakon-bench", one_and_two, R"(
+kernel
+    | unknown command 'kernel' .. kernels, comm, device, machine, step, overlap, pipeline or checkpoint
+kernels comm | kernels takes no further argument
+step | no DECK given .. step --help
+checkpoint | no DECK given
+step deck.yaml deck.yaml | found also "deck.yaml"
+step nowhere.yaml | nowhere.yaml: can't be read
+kernels --seconds 0 | --seconds 0 .. a number above 0
+kernels --set model.layers=1 | unknown option --set; it is for step, overlap, pipeline and checkpoint only
+kernels --ranks-per-node 1 | --ranks-per-node; it is for comm only
+comm --ranks-per-node 0 | --ranks-per-node 0: expected an integer >= 1
+--jsonl | unknown option --jsonl
+)");
   expect_refused("ostrakon-bench", {2},
                  {bad_command("nodes-of-three", {"comm", "--ranks-per-node", "3"},
                               {"--ranks-per-node 3 does not divide the 2 ranks"})});
@@ -189,27 +151,21 @@ TEST_F(BadInputs, BenchProgram) {
 }
 
 TEST_F(BadInputs, GenerateProgram) {
-  expect_refused(
-      "ostrakon-generate", {1},
-      {bad_command("no-weights", {}, {"no MODEL given"}),
-       bad_command("missing-weights", {"nowhere.h5"}, {"weights file 'nowhere.h5' does not exist"}),
-       bad_command("truncated-weights", {"truncated-weights.h5"}, {"truncated or damaged"}),
-       bad_command("flipped-weights", {"flipped-weights.h5"}, {"flipped-weights.h5", "damaged"}),
-       bad_command("tokens-as-weights", {"good-train.h5"},
-                   {"is no Ostrakon weights file", "'ostrakon-tokens'"}),
-       bad_command("tokens-of-another", {"synthetic/weights.h5"},
-                   {"synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic'",
-                    "it knows byte"}),
-       bad_command("deck-as-weights", {"deck.yaml"}, {"safetensors file 'deck.yaml'"}),
-       bad_command("no-tokens", {"trained/weights.h5", "--tokens", "0"}, {"--tokens 0"}),
-       bad_command("half-a-token", {"trained/weights.h5", "--tokens", "1.5"},
-                   {"--tokens 1.5", "integer"}),
-       bad_command("cold", {"trained/weights.h5", "--temperature", "-1"}, {"--temperature -1"}),
-       bad_command("not-a-temperature", {"trained/weights.h5", "--temperature", "warm"},
-                   {"--temperature warm", "expected a number"}),
-       bad_command("two-weights", {"trained/weights.h5", "plain.h5"}, {"takes MODEL, found also"}),
-       bad_command("unknown-generate-option", {"trained/weights.h5", "--topk", "3"},
-                   {"unknown option --topk"})});
+  expect_refused("ostrakon-generate", {1}, {bad_command("no-weights", {}, {"no MODEL given"})},
+                 R"(
+nowhere.h5 | weights file 'nowhere.h5' does not exist
+truncated-weights.h5 | truncated or damaged
+flipped-weights.h5 | flipped-weights.h5 .. damaged
+good-train.h5 | is no Ostrakon weights file .. 'ostrakon-tokens'
+synthetic/weights.h5 | synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic' .. it knows byte
+deck.yaml | safetensors file 'deck.yaml'
+trained/weights.h5 --tokens 0 | --tokens 0
+trained/weights.h5 --tokens 1.5 | --tokens 1.5 .. integer
+trained/weights.h5 --temperature -1 | --temperature -1
+trained/weights.h5 --temperature warm | --temperature warm .. expected a number
+trained/weights.h5 plain.h5 | takes MODEL, found also
+trained/weights.h5 --topk 3 | unknown option --topk
+)");
   expect_refused(
       "ostrakon-generate", {2},
       {bad_command("two-ranks", {"trained/weights.h5"}, {"started on 2 ranks; expected one"})});

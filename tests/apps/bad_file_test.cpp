@@ -14,35 +14,26 @@ BadInput bad_resume(const std::string& name, const std::string& checkpoint, cons
 }
 
 TEST_F(BadInputs, DataFiles) {
-  expect_refused(
-      "ostrakon-train", one_and_two,
-      {bad_data("data-missing", "nowhere.h5", {"/nowhere.h5' does not exist"}),
-       bad_data("data-empty", "empty.h5", {"/empty.h5' is empty (0 bytes)"}),
-       bad_data("data-truncated", "truncated.h5", {"/truncated.h5' is truncated or damaged"}),
-       bad_data("data-flipped", "flipped.h5", {"/flipped.h5' is truncated or damaged", "checksum"}),
-       bad_data("data-folder", "a-folder", {"/a-folder' is a folder; expected a token file"}),
-       bad_data("data-pointer", "pointer", {"/pointer' is a Git LFS pointer", "git lfs pull"}),
-       bad_data("data-text", "text/fox.txt", {"/text/fox.txt' is not an HDF5 file"}),
-       bad_data("data-weights", "trained/weights.h5",
-                {"is no Ostrakon token file", "'ostrakon-weights'", "expected 'ostrakon-tokens'"}),
-       bad_data("data-plain", "plain.h5",
-                {"/plain.h5' is an HDF5 file, but no Ostrakon token file"}),
-       bad_data("data-liar", "liar.h5", {"/liar.h5': token", "not in its vocabulary of 100"}),
-       bad_settings("small-vocabulary",
-                    {"data.dataset=tokens", "data.path=good-train.h5", "model.vocabulary=256"},
-                    {"vocabulary of 257", "model.vocabulary is 256", "at least 257"}),
-       bad_settings(
-           "too-short",
-           {"data.dataset=tokens", "data.path=good-train.h5", "training.sequence_length=50000"},
-           {"tokens, too few for one sample", "needs 50001"}),
-       bad_settings("validation-missing",
-                    {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1",
-                     "data.validation_path=nowhere.h5"},
-                    {"/nowhere.h5' does not exist"}),
-       bad_settings("validation-flipped",
-                    {"data.dataset=tokens", "data.path=good-train.h5", "training.validate_every=1",
-                     "data.validation_path=flipped.h5"},
-                    {"/flipped.h5' is truncated or damaged"})});
+  expect_refused("ostrakon-train", one_and_two, R"(
+data nowhere.h5 | /nowhere.h5' does not exist
+data empty.h5 | /empty.h5' is empty (0 bytes)
+data truncated.h5 | /truncated.h5' is truncated or damaged
+data flipped.h5 | /flipped.h5' is truncated or damaged .. checksum
+data a-folder | /a-folder' is a folder; expected a token file
+data pointer | /pointer' is a Git LFS pointer .. git lfs pull
+data text/fox.txt | /text/fox.txt' is not an HDF5 file
+data trained/weights.h5 | is no Ostrakon token file .. 'ostrakon-weights' .. expected 'ostrakon-tokens'
+data plain.h5 | /plain.h5' is an HDF5 file, but no Ostrakon token file
+data liar.h5 | /liar.h5': token .. not in its vocabulary of 100
+set data.dataset=tokens; data.path=good-train.h5; model.vocabulary=256
+    | vocabulary of 257 .. model.vocabulary is 256 .. at least 257
+set data.dataset=tokens; data.path=good-train.h5; training.sequence_length=50000
+    | tokens, too few for one sample .. needs 50001
+set data.dataset=tokens; data.path=good-train.h5; training.validate_every=1; data.validation_path=nowhere.h5
+    | /nowhere.h5' does not exist
+set data.dataset=tokens; data.path=good-train.h5; training.validate_every=1; data.validation_path=flipped.h5
+    | /flipped.h5' is truncated or damaged
+)");
 }
 
 TEST_F(BadInputs, InitialWeights) {
@@ -73,20 +64,14 @@ TEST_F(BadInputs, InitialWeights) {
 }
 
 TEST_F(BadInputs, OutputFolders) {
-  expect_refused(
-      "ostrakon-train", one_and_two,
-      {bad_settings(
-           "output-is-a-file", {"output.directory=a-file"},
-           {"--set output.directory=\"a-file\"", "/a-file can't be made", "Not a directory"}),
-       bad_settings("output-under-a-file", {"output.directory=a-file/below/it"},
-                    {"--set output.directory=\"a-file/below/it\"", "Not a directory"}),
-       bad_settings("output-empty", {"output.directory="}, {"output.directory", "not empty"}),
-       bad_settings("deck-taken", {"output.directory=taken-deck.yaml"},
-                    {"taken-deck.yaml", "a folder has that name"}),
-       bad_settings("metrics-taken", {"output.directory=taken-metrics.jsonl"},
-                    {"taken-metrics.jsonl", "Is a directory"}),
-       bad_settings("weights-taken", {"output.directory=taken-weights.h5"},
-                    {"taken-weights.h5", "is a folder"})});
+  expect_refused("ostrakon-train", one_and_two, R"(
+set output.directory=a-file | --set output.directory="a-file" .. /a-file can't be made .. Not a directory
+set output.directory=a-file/below/it | --set output.directory="a-file/below/it" .. Not a directory
+set output.directory= | output.directory .. not empty
+set output.directory=taken-deck.yaml | taken-deck.yaml .. a folder has that name
+set output.directory=taken-metrics.jsonl | taken-metrics.jsonl .. Is a directory
+set output.directory=taken-weights.h5 | taken-weights.h5 .. is a folder
+)");
 }
 
 TEST_F(BadInputs, PathsOfDecks) {

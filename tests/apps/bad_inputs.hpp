@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "support/table.hpp"
 #include "support/trials.hpp"
 
 // What a user can get wrong, and what the programs say: exit status 1, soon, one line that begins
@@ -87,6 +88,29 @@ inline BadInput bad_data(const std::string& name, const std::string& path, const
 inline BadInput bad_command(const std::string& name, const Texts& arguments,
                             const Texts& fragments) {
   return {name, arguments, fragments, ""};
+}
+
+/// Reads rows "arguments | what is said .. what is said", "set key=value; key=value | ...",
+/// "key section.key: value | ..." and "data path | ...".
+inline std::vector<BadInput> bad_inputs(const std::string& table) {
+  static int count = 0;
+  std::vector<BadInput> inputs;
+  for (const Texts& row : rows_of(table)) {
+    const std::string name = "row-" + std::to_string(++count);
+    const std::string kind = row[0].substr(0, row[0].find(' '));
+    const std::string rest = row[0].substr(std::min(kind.size() + 1, row[0].size()));
+    const Texts said = split(row[1], "..");
+    const std::size_t dot = rest.find('.');
+    if (kind == "set")
+      inputs.push_back(bad_settings(name, split(rest, ";"), said));
+    else if (kind == "key")
+      inputs.push_back(bad_key(name, rest.substr(0, dot), rest.substr(dot + 1), said));
+    else if (kind == "data")
+      inputs.push_back(bad_data(name, rest, said));
+    else
+      inputs.push_back(bad_command(name, words_of(row[0]), said));
+  }
+  return inputs;
 }
 
 inline int count_lines_with(const std::string& text, const std::string& begin) {
@@ -192,6 +216,16 @@ class BadInputs : public ::testing::Test {
 
   static std::string path(const std::string& name) { return folder_->file(name); }
 
+  static void expect_refused(const std::string& name, const std::vector<int>& ranks,
+                             const std::vector<BadInput>& some, const std::string& rows) {
+    std::vector<BadInput> table = bad_inputs(rows);
+    table.insert(table.end(), some.begin(), some.end());
+    expect_refused(name, ranks, table);
+  }
+  static void expect_refused(const std::string& name, const std::vector<int>& ranks,
+                             const std::string& rows) {
+    expect_refused(name, ranks, bad_inputs(rows));
+  }
   /// Of tables for one rank and for two, each row is for one, and a third of them for two: rows of
   /// a table are refused in the same place.
   static void expect_refused(const std::string& name, const std::vector<int>& ranks,
@@ -215,7 +249,8 @@ class BadInputs : public ::testing::Test {
       const BadInput& bad = table[i / ranks.size()];
       const std::string found = complaints(name, bad, outcomes[i]);
       if (found.empty()) continue;
-      ADD_FAILURE() << bad.name << ", ranks: " << ranks[i % ranks.size()] << "\n"
+      ADD_FAILURE() << bad.name << " " << ::testing::PrintToString(bad.arguments)
+                    << ", ranks: " << ranks[i % ranks.size()] << "\n"
                     << found << outcomes[i].err;
     }
     EXPECT_FALSE(fs::exists(path("output"))) << "a run that was refused wrote something";

@@ -188,9 +188,7 @@ TEST_F(Checkpoint, CheckpointsAreWeightsToo) {
                  "--set", "checkpoint.initial_weights=" + from},
                 path("")));
     EXPECT_EQ(outcome.status, 1);
-    EXPECT_NE(outcome.err.find("model.norm_epsilon is 1e-5 in it, but 1e-6 in the deck"),
-              std::string::npos)
-        << outcome.err;
+    EXPECT_HAS(outcome.err, "model.norm_epsilon is 1e-5 in it, but 1e-6 in the deck");
   }
 
   // A run begins with them, and with the same bits as with the weights file.
@@ -252,12 +250,12 @@ TEST_F(Checkpoint, CheckpointsAreCompared) {
   expect_in(outcome.out, {"step     1 | 2\n", "updates  1 | 2\n", "samples  2 | 4\n",
                           "first_moment of block.0.mlp.up.weight",
                           "second_moment of head.norm.bias", " differ\n"});
-  EXPECT_EQ(outcome.out.find("their decks"), std::string::npos);
+  EXPECT_LACKS(outcome.out, "their decks");
   const Outcome models = start({"diff", "gpt2/checkpoints/latest", "llama/checkpoints/latest"});
   EXPECT_EQ(models.status, 1);
   expect_in(models.out, {"model.kv_heads", "3 | 2\n", "model.bias", "true | false\n",
                          "second_moment of block.0.attention.qkv.bias", "only in the first"});
-  EXPECT_EQ(models.out.find("the runs"), std::string::npos);
+  EXPECT_LACKS(models.out, "the runs");
 }
 
 TEST_F(Checkpoint, IsDividedAnew) {
@@ -309,9 +307,8 @@ TEST_F(Checkpoint, LatestIsNeverAnOldOne) {
   fs::copy(path("copied/" + *names.begin()), latest);
   const Outcome inspected = start({"inspect", "copied/latest"});
   EXPECT_EQ(inspected.status, 0) << inspected.err;
-  EXPECT_NE(inspected.out.find("copied/" + newest), std::string::npos) << inspected.out;
-  EXPECT_NE(inspected.err.find("note: 'copied/latest' is an older checkpoint"), std::string::npos)
-      << inspected.err;
+  EXPECT_HAS(inspected.out, "copied/" + newest);
+  EXPECT_HAS(inspected.err, "note: 'copied/latest' is an older checkpoint");
   expect_in(start({"diff", "copied/latest", "copied/" + newest}).out, {"equal\n"});
   fs::remove_all(latest);
   expect_in(start({"verify", "copied/latest"}).out, {newest + " is sound"});

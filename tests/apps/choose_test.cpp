@@ -8,6 +8,7 @@
 #include <string>
 
 #include "fixtures.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -170,7 +171,7 @@ TEST_F(Choose, TheDeckThatIsWrittenNamesMachineRanksAndRelativePaths) {
   const std::string deck = read_bytes(path("best.yaml"));
   expect_in(deck, {"slow network", "4 ranks, 2 on each node", "# ", "--time machine.yaml",
                    "mpiexec -n 4 ostrakon-train best.yaml", "directory: run "});
-  EXPECT_EQ(deck.find(path("")), std::string::npos);
+  EXPECT_LACKS(deck, path(""));
   must("ostrakon-train", {"best.yaml", "--dry-run"}, 4);
 }
 
@@ -218,9 +219,9 @@ TEST_F(Choose, IsTurnedOffByAnEmptyValue) {
   const std::string deck = digest_deck(1) + "  parallel: {choose: machine.yaml}\n";
   write_bytes(path("choosing.yaml"), deck);
   expect_in(must("ostrakon-train", {"choosing.yaml", "--dry-run"}, 2), {"chosen for"});
-  EXPECT_EQ(must("ostrakon-train", {"choosing.yaml", "--dry-run", "--set", "parallel.choose="}, 2)
-                .find("chosen for"),
-            std::string::npos);
+  EXPECT_LACKS(
+      must("ostrakon-train", {"choosing.yaml", "--dry-run", "--set", "parallel.choose="}, 2),
+      "chosen for");
 }
 
 }  // namespace

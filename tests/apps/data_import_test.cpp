@@ -97,9 +97,8 @@ class DumpsTest : public ::testing::Test {
     }
     const std::string begin = is_refused ? "ostrakon-data: error: " : "ostrakon-data: warning: ";
     EXPECT_EQ(outcome.err.rfind(begin, 0), 0U) << dump.name << "\n" << outcome.err;
-    EXPECT_NE(outcome.err.find(dump.message), std::string::npos)
-        << dump.name << ": " << dump.message << "\nis not in\n"
-        << outcome.err;
+    EXPECT_HAS(outcome.err, dump.message) << dump.name << ": " << dump.message << "\nis not in\n"
+                                          << outcome.err;
   }
 
   void expect_ids(const std::string& name, const std::string& shown) const {

@@ -65,7 +65,7 @@ class DataProgram : public ::testing::Test {
     const Outcome outcome = data(arguments);
     EXPECT_EQ(outcome.status, 1);
     EXPECT_EQ(outcome.err.rfind("ostrakon-data: error: ", 0), 0U) << outcome.err;
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
+    EXPECT_HAS(outcome.err, message);
   }
   void expect_import_refused(Texts options, const std::string& message) const {
     options.insert(options.begin(), {"import", "--vocabulary", "300", "--output", "bad.h5", "ids"});
@@ -78,11 +78,10 @@ class DataProgram : public ::testing::Test {
 
 TEST_F(DataProgram, RawTokensAreImported) {
   import({});
-  EXPECT_NE(must({"verify", "ids.h5"}).find("ids.h5 is sound: 7 tokens in 3 documents"),
-            std::string::npos);
+  EXPECT_HAS(must({"verify", "ids.h5"}), "ids.h5 is sound: 7 tokens in 3 documents");
   const std::string info = must({"info", "ids.h5"});
-  EXPECT_NE(info.find("tokenizer     external\n"), std::string::npos) << info;
-  EXPECT_NE(info.find("of unknown length: it has no byte_count\n"), std::string::npos) << info;
+  EXPECT_HAS(info, "tokenizer     external\n");
+  EXPECT_HAS(info, "of unknown length: it has no byte_count\n");
 }
 
 TEST_F(DataProgram, OutputsThatAreThereAreReplacedOnlyWhereAsked) {
@@ -111,14 +110,14 @@ TEST_F(DataProgram, OutputsThatAreThereAreReplacedOnlyWhereAsked) {
 TEST_F(DataProgram, BytesOfTheTextMayBeGiven) {
   import({"--bytes", "21"});
   const std::string info = must({"info", "ids.h5"});
-  EXPECT_NE(info.find("text          21 bytes, 3 a token\n"), std::string::npos) << info;
+  EXPECT_HAS(info, "text          21 bytes, 3 a token\n");
   must({"verify", "ids.h5"});
 }
 
 TEST_F(DataProgram, BytesOfEachTokenMayBeGiven) {
   import({"--token-bytes", "lengths"});
   const std::string info = must({"info", "ids.h5"});  // 1 + 2 + 3 + 298 % 7
-  EXPECT_NE(info.find("text          10 bytes, "), std::string::npos) << info;
+  EXPECT_HAS(info, "text          10 bytes, ");
 }
 
 TEST_F(DataProgram, BytesOfManyTokensAreCounted) {
@@ -136,8 +135,7 @@ TEST_F(DataProgram, BytesOfManyTokensAreCounted) {
   for (std::size_t at = digits.size() - 3; at < digits.size() && at > 0; at -= 3)
     digits.insert(at, ",");
   const std::string info = must({"info", "many.h5"});
-  EXPECT_NE(info.find("text          " + digits + " bytes, "), std::string::npos) << digits << "\n"
-                                                                                  << info;
+  EXPECT_HAS(info, "text          " + digits + " bytes, ") << digits << "\n" << info;
 }
 
 TEST_F(DataProgram, BytesThatCantBeAreRefused) {
@@ -268,7 +266,7 @@ TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
     std::filesystem::remove(path("x-train.h5"));
     const Outcome outcome = built(files);
     EXPECT_EQ(outcome.status, 1) << files[0];
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << message << "\n" << outcome.err;
+    EXPECT_HAS(outcome.err, message);
     EXPECT_FALSE(std::filesystem::exists(path("x-train.h5"))) << files[0];
   };
   expect_no_text({"text.gz"},

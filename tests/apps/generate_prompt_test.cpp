@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "generate_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -67,10 +68,8 @@ TEST_F(Generate, PromptsComeFromFilesAndStandardInput) {
     const Outcome pointer = start("ostrakon-generate", {model, "--prompt-file", "pointer"});
     EXPECT_EQ(pointer.status, 1);
     EXPECT_EQ(pointer.out, "");
-    EXPECT_NE(pointer.err.find("error: --prompt-file 'pointer' is a Git LFS pointer"),
-              std::string::npos)
-        << pointer.err;
-    EXPECT_EQ(pointer.err.find("damaged"), std::string::npos) << pointer.err;
+    EXPECT_HAS(pointer.err, "error: --prompt-file 'pointer' is a Git LFS pointer");
+    EXPECT_LACKS(pointer.err, "damaged");
   }
   expect_refused(with(some_text, {"--prompt-file", "none"}), "can't read --prompt-file 'none'");
   expect_refused(with(some_text, {"--prompt-file", "llama"}), "can't read --prompt-file 'llama'");
@@ -79,10 +78,9 @@ TEST_F(Generate, PromptsComeFromFilesAndStandardInput) {
 TEST_F(Generate, APromptLongerThanTheContextIsToldOf) {
   const Outcome outcome =
       start("ostrakon-generate", with(some_text, {"--prompt", std::string(50, 'a')}));
-  EXPECT_NE(outcome.err.find("the prompt has 51 tokens, the model looks back on 24: the first 39 "
-                             "are not seen"),
-            std::string::npos)
-      << outcome.err;
+  EXPECT_HAS(outcome.err,
+             "the prompt has 51 tokens, the model looks back on 24: the first 39 "
+             "are not seen");
 }
 
 /// A terminal, and what sits before it.
@@ -115,9 +113,7 @@ TEST_F(Generate, NobodyWaitsInSilence) {
   terminal.type("Ship 4\n\x04");
   const Outcome typed = start_alone(with(some_text, {"--prompt-file", "-"}), terminal.get());
   EXPECT_EQ(typed.out, text_of({"llama/weights.h5"}));
-  EXPECT_NE(typed.err.find("reading the prompt from the terminal: end it with Control-D"),
-            std::string::npos)
-      << typed.err;
+  EXPECT_HAS(typed.err, "reading the prompt from the terminal: end it with Control-D");
 
   // A pipe without data, until the program has said that it waits.
   int ends[2];
@@ -135,8 +131,7 @@ TEST_F(Generate, NobodyWaitsInSilence) {
   writer.join();
   close(ends[0]);
   EXPECT_EQ(piped.out, text_of({"llama/weights.h5"}));
-  EXPECT_NE(read_bytes(path("said")).find("waiting for the prompt on standard input"),
-            std::string::npos);
+  EXPECT_HAS(read_bytes(path("said")), "waiting for the prompt on standard input");
 }
 
 /// Numbers with blanks between them.
@@ -200,8 +195,7 @@ TEST_F(Generate, TextThatIsLostIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no full device here";
   const Outcome outcome = start_alone(some_text, -1, "\"$@\" >/dev/full");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("can't write to the standard output"), std::string::npos)
-      << outcome.err;
+  EXPECT_HAS(outcome.err, "can't write to the standard output");
 }
 
 }  // namespace

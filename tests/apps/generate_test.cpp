@@ -11,6 +11,7 @@
 
 #include "command.hpp"
 #include "generate_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -113,8 +114,7 @@ TEST_F(Generate, ARunsFolderIsItsWeightsOrItsNewestGoodCheckpoint) {
   Outcome outcome = start("ostrakon-generate",
                           with({"llama"}, {"--prompt", "Ship 4", "--tokens", "60", "--seed", "3"}));
   EXPECT_EQ(outcome.out, expected);
-  EXPECT_NE(outcome.err.find("model: llama/weights.h5, step 20\n"), std::string::npos)
-      << outcome.err;
+  EXPECT_HAS(outcome.err, "model: llama/weights.h5, step 20\n");
 
   must("ostrakon-train",
        {"llama.yaml", "--set", "output.directory=run", "--set", "checkpoint.every=5"});
@@ -122,10 +122,8 @@ TEST_F(Generate, ARunsFolderIsItsWeightsOrItsNewestGoodCheckpoint) {
   const auto expect_taken = [&](const std::string& checkpoint, const std::string& damaged) {
     outcome = start("ostrakon-generate", {"run/", "--tokens", "20", "--prompt", "Ship"});
     EXPECT_EQ(outcome.status, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("model: run/checkpoints/" + checkpoint + ", step "),
-              std::string::npos)
-        << outcome.err;
-    EXPECT_NE(outcome.err.find(damaged), std::string::npos) << outcome.err;
+    EXPECT_HAS(outcome.err, "model: run/checkpoints/" + checkpoint + ", step ");
+    EXPECT_HAS(outcome.err, damaged);
     EXPECT_EQ(outcome.out, must("ostrakon-generate", {"run/checkpoints/" + checkpoint, "--tokens",
                                                       "20", "--prompt", "Ship"}));
   };

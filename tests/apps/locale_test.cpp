@@ -94,7 +94,7 @@ std::string untimed(const std::string& out) {
 TEST_F(Locale, TrainingIsTheSame) {
   const auto [plain, comma] = both("ostrakon-train", 2, {"deck.yaml"});
   EXPECT_EQ(untimed(plain.out), untimed(comma.out));
-  EXPECT_NE(comma.out.find("lr 9.69e-04"), std::string::npos) << comma.out;
+  EXPECT_HAS(comma.out, "lr 9.69e-04");
   const std::vector<Json> expected = rows_of(bytes("plain/run/metrics.jsonl"));
   const std::vector<Json> rows = rows_of(bytes("comma/run/metrics.jsonl"));
   ASSERT_EQ(rows.size(), expected.size());

@@ -43,7 +43,7 @@ class OddInput : public ::testing::Test {
     const Outcome outcome = start(name, arguments);
     EXPECT_FALSE(outcome.timed_out) << words;
     EXPECT_EQ(outcome.status, 1) << words << outcome.out << outcome.err;
-    EXPECT_NE(outcome.err.find(words), std::string::npos) << words << "\n" << outcome.err;
+    EXPECT_HAS(outcome.err, words);
   }
   void make_pipe(const std::string& name) const { ASSERT_EQ(mkfifo(path(name).c_str(), 0600), 0); }
 
@@ -60,8 +60,7 @@ TEST_F(OddInput, PathsThatAreNotUtf8AreRefusedByKey) {
   inside.arguments.insert(inside.arguments.end(), {"--set", "output.directory=run"});
   const Outcome outcome = run_command(inside);
   EXPECT_EQ(outcome.status, 1) << outcome.out;
-  EXPECT_NE(outcome.err.find("relative to the working directory: byte"), std::string::npos)
-      << outcome.err;
+  EXPECT_HAS(outcome.err, "relative to the working directory: byte");
   write_bytes(path("text.txt"), "some text\n");
   expect_refused("ostrakon-data", {"build", "--output", odd, "text.txt"},
                  "argument 3: byte 2 of 'b\\xff' is not UTF-8");
@@ -105,15 +104,15 @@ TEST_F(OddInput, WhatATerminalObeysIsEscaped) {
   ASSERT_EQ(start("ostrakon-data", {"build", "--output", order, "text.txt"}).status, 0);
   const Outcome info = start("ostrakon-data", {"info", order + "-train.h5"});
   EXPECT_EQ(info.status, 0) << info.err;
-  EXPECT_NE(info.out.find("\\x1b]0;title\\x07"), std::string::npos) << info.out;
-  EXPECT_EQ(info.out.find('\x1b'), std::string::npos) << info.out;
+  EXPECT_HAS(info.out, "\\x1b]0;title\\x07");
+  EXPECT_LACKS(info.out, "\x1b");
 }
 
 TEST_F(OddInput, TextIsEscapedOnTerminalsOnly) {
   write_bytes(path("text.txt"), "one \x1b[31mline\n");
   ASSERT_EQ(start("ostrakon-data", {"build", "--output", "red", "text.txt"}).status, 0);
   const std::string red = "\x1b[31mline";
-  EXPECT_NE(start("ostrakon-data", {"show", "red-train.h5"}).out.find(red), std::string::npos);
+  EXPECT_HAS(start("ostrakon-data", {"show", "red-train.h5"}).out, red);
   // util-linux' script has a terminal for it.
   if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "needs script";
   Command command;
@@ -121,8 +120,8 @@ TEST_F(OddInput, TextIsEscapedOnTerminalsOnly) {
   command.arguments = {"/usr/bin/script", "-qec",
                        OSTRAKON_APPS_DIR "/ostrakon-data show red-train.h5", "/dev/null"};
   const Outcome outcome = run_command(command);
-  EXPECT_NE(outcome.out.find("one \\x1b[31mline"), std::string::npos) << outcome.out;
-  EXPECT_EQ(outcome.out.find(red), std::string::npos) << outcome.out;
+  EXPECT_HAS(outcome.out, "one \\x1b[31mline");
+  EXPECT_LACKS(outcome.out, red);
 }
 
 TEST_F(OddInput, AMessageOfPagesIsCutInTheMiddle) {
@@ -130,9 +129,9 @@ TEST_F(OddInput, AMessageOfPagesIsCutInTheMiddle) {
       start("ostrakon-train", {std::string(3500, 'x') + "/" + std::string(60000, 'y') + ".yaml"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_LT(outcome.err.size(), 2200U);
-  EXPECT_NE(outcome.err.find("bytes left out"), std::string::npos) << outcome.err;
+  EXPECT_HAS(outcome.err, "bytes left out");
   EXPECT_EQ(outcome.err.rfind("ostrakon-train: error: can't look at 'xxx", 0), 0U) << outcome.err;
-  EXPECT_NE(outcome.err.find("File name too long"), std::string::npos) << outcome.err;
+  EXPECT_HAS(outcome.err, "File name too long");
 }
 
 }  // namespace

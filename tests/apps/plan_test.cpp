@@ -11,6 +11,7 @@
 
 #include "command.hpp"
 #include "plan_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -24,7 +25,7 @@ TEST_F(Plan, ShowsADeckForAnyNumberOfRanksWithoutItsData) {
     EXPECT_EQ(outcome.err, "");
     for (const char* words : {"parameters, moments and summed gradients", "by unit",
                               "overlap that the waits allow", "GFLOP"})
-      EXPECT_NE(outcome.out.find(words), std::string::npos) << outcome.out;
+      EXPECT_HAS(outcome.out, words);
     const bool sends = ranks != std::string("1");
     for (const char* words : {"messages, one rank's part", "sent while nothing computes"})
       EXPECT_EQ(outcome.out.find(words) != std::string::npos, sends) << outcome.out;
@@ -62,21 +63,21 @@ TEST_F(Plan, SaysHowToDrawWhereThePackageIsMissing) {
             "ostrakon_report; the Python package ostrakon_report draws it (docs/pictures.md): "
             "python3 -m ostrakon_report plan 'my plan.json' -o 'my plan' --format svg --title "
             "'deck.yaml, each of 1 rank'\n");
-  EXPECT_NE(outcome.out.find("GFLOP"), std::string::npos) << "what needs no picture is shown";
+  EXPECT_HAS(outcome.out, "GFLOP");
   EXPECT_EQ(Json::parse(read_bytes(path("my plan.json")))["ranks"], 1);
 }
 
 TEST_F(Plan, SaysWhereAPictureCanNotBeWritten) {
   const Outcome outcome = run({"deck.yaml", "--svg", "nowhere/plan.svg"});
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("nowhere/plan.svg"), std::string::npos) << outcome.err;
+  EXPECT_HAS(outcome.err, "nowhere/plan.svg");
   EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
 }
 
 TEST_F(Plan, LeavesNoFileBesideADevice) {
   const Outcome outcome = run({"deck.yaml", "--svg", "/dev/null"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_NE(read_bytes(path("drawn")).find("-o /dev/null --format svg"), std::string::npos);
+  EXPECT_HAS(read_bytes(path("drawn")), "-o /dev/null --format svg");
   const std::string drawn = read_bytes(path("drawn"));
   const std::size_t begin = drawn.find("plan ") + 5;
   const std::string json = drawn.substr(begin, drawn.find(" -o") - begin);
@@ -136,17 +137,15 @@ TEST_F(Plan, ShowsTheStrategy) {
         "\n  units                        head: backward_prefetch 2\n",
         "\n  blocks_per_unit              1\n", " elements of padding, ",
         "\n  sums over leaves             bitwise equal to 1 rank\n", " % of the bytes"})
-    EXPECT_NE(full.out.find(words), std::string::npos) << words << full.out;
-  EXPECT_EQ(full.out.find("no effect"), std::string::npos) << full.out;
+    EXPECT_HAS(full.out, words);
+  EXPECT_LACKS(full.out, "no effect");
 
   // One key less or more, and the same deck is for another strategy.
   std::vector<std::string> arguments = common;
   arguments.insert(arguments.end(), {"--set", "parallel.sharding=none"});
   const Outcome none = run(arguments);
-  EXPECT_NE(none.out.find("\n  accumulation                 reduce_last\n"), std::string::npos);
-  EXPECT_NE(none.out.find("\n  no effect with this sharding reshard_after_forward, units\n"),
-            std::string::npos)
-      << none.out;
+  EXPECT_HAS(none.out, "\n  accumulation                 reduce_last\n");
+  EXPECT_HAS(none.out, "\n  no effect with this sharding reshard_after_forward, units\n");
   arguments.push_back("--json");
   const Json json = Json::parse(run(arguments).out);
   EXPECT_EQ(json["strategy"]["sharding"], "none");
@@ -159,9 +158,7 @@ TEST_F(Plan, ShowsTheStrategy) {
                "parallel.sharding=none", "--set", "parallel.reshard_after_forward=never"},
               path(".")));
   EXPECT_EQ(training.status, 0) << training.err;
-  EXPECT_NE(training.out.find("without effect with sharding none: reshard_after_forward\n"),
-            std::string::npos)
-      << training.out;
+  EXPECT_HAS(training.out, "without effect with sharding none: reshard_after_forward\n");
 }
 
 TEST_F(Plan, WhatRanksMeanForSettingsIsSaidHereAndInTraining) {
@@ -227,7 +224,7 @@ TEST_F(Plan, EstimatesTimeTokensAndMfu) {
   EXPECT_LT(estimate["mfu"], 1.0);  // something is computed twice
   const Outcome text = run({"deck.yaml", "--gflops", "2"});
   for (const char* words : {"\nestimate, from streams and waits, at 2 GFLOP/s", " tokens/s, MFU "})
-    EXPECT_NE(text.out.find(words), std::string::npos) << words << text.out;
+    EXPECT_HAS(text.out, words);
   // plan.json has no rates.
   EXPECT_EQ(Json::parse(run({"deck.yaml", "--json"}).out).count("estimate"), 0u);
 }

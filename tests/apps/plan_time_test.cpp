@@ -10,6 +10,7 @@
 
 #include "command.hpp"
 #include "plan_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -28,7 +29,7 @@ TEST_F(Plan, PredictsAStepOnAMachine) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   for (const char* words : {"16 ranks on 2 nodes", "tokens/s", "factors of MFU", "product",
                             "the chain of actions", "what would help"})
-    EXPECT_NE(shown.out.find(words), std::string::npos) << shown.out;
+    EXPECT_HAS(shown.out, words);
   const Json json = Json::parse(outcome.out);
   const double step = json["step_seconds"];
   EXPECT_GT(step, 0.0);
@@ -71,7 +72,7 @@ TEST_F(Plan, SweepsOverRanks) {
   const std::string csv = with({"--csv"});
   EXPECT_EQ(csv.rfind("ranks,global_batch_size,step_seconds,", 0), 0u) << csv;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
-  EXPECT_NE(with({}).find("weak scaling"), std::string::npos);
+  EXPECT_HAS(with({}), "weak scaling");
 }
 
 TEST_F(Plan, RefusesWhatItCanNotPredict) {

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -124,9 +123,8 @@ class ResumeFaults : public ::testing::Test {
     const auto before = all_files();
     const Outcome faulty = train(ranks, {"--resume", "auto"}, environment);
     EXPECT_EQ(faulty.status, 1) << faulty.out << faulty.err;
-    for (const std::string& part : parts)
-      EXPECT_TRUE(contains(faulty.err, part)) << part << "\n" << faulty.err;
-    EXPECT_FALSE(contains(faulty.out, "damaged")) << faulty.out;
+    for (const std::string& part : parts) EXPECT_HAS(faulty.err, part);
+    EXPECT_LACKS(faulty.out, "damaged");
     EXPECT_TRUE(all_files() == before);
   }
 
@@ -134,7 +132,7 @@ class ResumeFaults : public ::testing::Test {
   void expect_newest_taken(int ranks) const {
     const Outcome again = train(ranks);
     EXPECT_EQ(again.status, 0) << again.err;
-    EXPECT_TRUE(contains(again.out, "step-00000006, step 6 of 6")) << again.out;
+    EXPECT_HAS(again.out, "step-00000006, step 6 of 6");
     EXPECT_EQ(checkpoints(),
               (std::set<std::string>{"latest", "step-00000002", "step-00000004", "step-00000006"}));
   }
@@ -197,13 +195,13 @@ TEST_F(ResumeFaults, EachReadOfAManifestAndOfNumbersMayFail) {
       const auto before = all_files("checkpoints");
       const Outcome faulty =
           train(2, {"--resume", "auto"}, fault("eio", file, "opens,reads,stats", rank, call));
-      EXPECT_FALSE(contains(faulty.out, "damaged")) << faulty.out;
+      EXPECT_LACKS(faulty.out, "damaged");
       if (faulty.status == 0) {  // what is read when all is decided may fail without harm
-        EXPECT_TRUE(contains(faulty.out, "step 6 of 6")) << faulty.out;
+        EXPECT_HAS(faulty.out, "step 6 of 6");
         continue;
       }
       EXPECT_EQ(faulty.status, 1) << faulty.err;
-      EXPECT_TRUE(contains(faulty.err, file)) << faulty.err;
+      EXPECT_HAS(faulty.err, file);
       EXPECT_TRUE(all_files("checkpoints") == before);
     }
   }
@@ -235,9 +233,9 @@ TEST_F(ResumeFaults, WhatRankZeroAloneDoesNotSeeEndsTheRun) {
   for (const std::string& part : {text("rank 1 on ", host_name(), ": sees checkpoint '"),
                                   std::string("step-00000006', which "),
                                   text("rank 0 on ", host_name(), " does not see (yet)")})
-    EXPECT_TRUE(contains(outcome.err, part)) << outcome.err;
+    EXPECT_HAS(outcome.err, part);
   EXPECT_TRUE(all_files() == before);
-  EXPECT_TRUE(contains(train(2, on_two_nodes).out, "step 6 of 6"));
+  EXPECT_HAS(train(2, on_two_nodes).out, "step 6 of 6");
 }
 
 TEST_F(ResumeFaults, ALinkThatLeadsNowhereEndsTheRun) {
@@ -246,13 +244,12 @@ TEST_F(ResumeFaults, ALinkThatLeadsNowhereEndsTheRun) {
   const auto before = all_files();
   const Outcome outcome = train(2);
   EXPECT_EQ(outcome.status, 1) << outcome.out;
-  EXPECT_TRUE(contains(
+  EXPECT_HAS(
       outcome.err,
-      "run/checkpoints' is a link whose target does not exist, or is not mounted on this host"))
-      << outcome.err;
+      "run/checkpoints' is a link whose target does not exist, or is not mounted on this host");
   EXPECT_TRUE(all_files() == before);
   fs::rename(path("disk"), path("mount"));
-  EXPECT_TRUE(contains(train(2).out, "step 6 of 6"));
+  EXPECT_HAS(train(2).out, "step 6 of 6");
 }
 
 TEST_F(ResumeFaults, ShortJobsKeepNoMoreThanLongOnes) {
@@ -294,8 +291,7 @@ TEST_F(ResumeFaults, MissingAndLaterOnesEndTheRun) {
     const auto before = all_files();
     const Outcome outcome = train(2);
     EXPECT_EQ(outcome.status, 1) << outcome.out;
-    for (const std::string& part : one.parts)
-      EXPECT_TRUE(contains(outcome.err, part)) << part << "\n" << outcome.err;
+    for (const std::string& part : one.parts) EXPECT_HAS(outcome.err, part);
     EXPECT_TRUE(all_files() == before);
     one.repair();
   }
@@ -322,9 +318,9 @@ TEST_F(ResumeFaults, WhatIsDamagedIsSetAsideAndTheOneBeforeTaken) {
     damages[i]();
     const Outcome outcome = train(2);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
-    EXPECT_TRUE(contains(outcome.out, "damaged: ")) << outcome.out;
-    EXPECT_TRUE(contains(outcome.out, "renamed to ")) << outcome.out;
-    EXPECT_TRUE(contains(outcome.out, "step-00000004, step 4 of 6")) << outcome.out;
+    EXPECT_HAS(outcome.out, "damaged: ");
+    EXPECT_HAS(outcome.out, "renamed to ");
+    EXPECT_HAS(outcome.out, "step-00000004, step 4 of 6");
     EXPECT_EQ(checkpoints(), (std::set<std::string>{"latest", "step-00000002", "step-00000004",
                                                     "step-00000006", "step-00000006.damaged"}));
     EXPECT_EQ(fs::read_symlink(checkpoint("latest")), "step-00000006");
@@ -338,8 +334,8 @@ TEST_F(ResumeFaults, SavesRenameWhatHasTheirName) {
                         "--set",    "optimizer.learning_rate=1e-4"};
   const Outcome outcome = train(2, from_2);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_TRUE(contains(outcome.out, "an earlier checkpoint of step 4 is in ")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "step-00000004.previous now")) << outcome.out;
+  EXPECT_HAS(outcome.out, "an earlier checkpoint of step 4 is in ");
+  EXPECT_HAS(outcome.out, "step-00000004.previous now");
   EXPECT_EQ(read_bytes(checkpoint("step-00000004.previous/manifest.json")), old);
   EXPECT_EQ(checkpoints(), (std::set<std::string>{"latest", "step-00000002", "step-00000004",
                                                   "step-00000004.previous", "step-00000006"}));
@@ -347,14 +343,14 @@ TEST_F(ResumeFaults, SavesRenameWhatHasTheirName) {
   // The newest is what was saved last.
   const Outcome next = train(2);
   EXPECT_EQ(next.status, 0) << next.err;
-  EXPECT_TRUE(contains(next.out, "step-00000004, step 4 of 6")) << next.out;
+  EXPECT_HAS(next.out, "step-00000004, step 4 of 6");
   EXPECT_TRUE(fs::exists(checkpoint("step-00000006.previous")));
   EXPECT_EQ(fs::read_symlink(checkpoint("latest")), "step-00000006");
   // The checkpoint of a run that was interrupted while it renamed is found, and gets its name back.
   fs::rename(checkpoint("step-00000006"), checkpoint("step-00000006.replaced.partial"));
   const Outcome back = train(2);
   EXPECT_EQ(back.status, 0) << back.err;
-  EXPECT_TRUE(contains(back.out, "step 6 of 6")) << back.out;
+  EXPECT_HAS(back.out, "step 6 of 6");
   EXPECT_TRUE(fs::exists(checkpoint("step-00000006/manifest.json")));
 }
 
@@ -363,7 +359,7 @@ TEST_F(ResumeFaults, OfAnEarlierOneThatIsOnlyNamedLatestStays) {
       train(2, {"--resume", checkpoint("step-00000002"), "--set", "training.steps=2"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(fs::read_symlink(checkpoint("latest")), "step-00000006");
-  EXPECT_TRUE(contains(train(2).out, "step 6 of 6"));
+  EXPECT_HAS(train(2).out, "step 6 of 6");
 }
 
 TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
@@ -373,14 +369,14 @@ TEST_F(ResumeFaults, AFailedSaveNamesRankHostAndFile) {
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   const std::string expected = text("rank 1 on ", host_name(), ": can't write '");
   for (const std::string& words : {outcome.out, outcome.err}) {
-    EXPECT_TRUE(contains(words, expected)) << words;
-    EXPECT_TRUE(contains(words, "rank-00001.h5': No space left on device")) << words;
+    EXPECT_HAS(words, expected);
+    EXPECT_HAS(words, "rank-00001.h5': No space left on device");
   }
   fs::remove_all(path("run"));
   const Outcome root = train(1, {}, fault("eio", "/manifest.json", "changes", 0));
   EXPECT_EQ(root.status, 1) << root.out;
-  EXPECT_TRUE(contains(root.err, text("rank 0 on ", host_name(), ": can't write '"))) << root.err;
-  EXPECT_TRUE(contains(root.err, "manifest.json': Input/output error")) << root.err;
+  EXPECT_HAS(root.err, text("rank 0 on ", host_name(), ": can't write '"));
+  EXPECT_HAS(root.err, "manifest.json': Input/output error");
 }
 
 /// Where a file system reports only then that there is no space.
@@ -390,7 +386,7 @@ TEST_F(ResumeFaults, AFailureToCloseMetricsOrATraceIsTold) {
     fs::remove_all(path("run"));
     const Outcome outcome = train(1, short_run, fault("enospc", text("/run/", name), "closes"));
     EXPECT_EQ(outcome.status, 1) << outcome.out;
-    EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
+    EXPECT_HAS(outcome.err, text(name, "': No space left on device"));
     EXPECT_TRUE(fs::exists(output("weights.h5")));
   }
 }
@@ -422,7 +418,7 @@ TEST_F(ResumeFaults, ADiskThatIsFullForAWhileLosesNoRow) {
     EXPECT_EQ(first != std::string::npos, last > 3) << outcome.out;
     if (last > 3) {
       EXPECT_EQ(outcome.out.find(warning, first + 1), std::string::npos) << outcome.out;
-      EXPECT_TRUE(contains(outcome.out, "/metrics.jsonl' has all rows again")) << outcome.out;
+      EXPECT_HAS(outcome.out, "/metrics.jsonl' has all rows again");
     }
   }
 }
@@ -433,9 +429,9 @@ TEST_F(ResumeFaults, ADiskThatStaysFullIsToldAtTheEnd) {
     const Outcome outcome = train(2, {"--set", "output.trace=2"},
                                   fault("enospc", text("/run/", name), "changes", 0, 4));
     EXPECT_EQ(outcome.status, 1) << outcome.out;
-    EXPECT_TRUE(contains(outcome.err, text(name, "': No space left on device"))) << outcome.err;
-    EXPECT_TRUE(contains(outcome.out, "in memory until it can be written")) << outcome.out;
-    EXPECT_TRUE(contains(outcome.out, "checkpoint of step 6")) << outcome.out;
+    EXPECT_HAS(outcome.err, text(name, "': No space left on device"));
+    EXPECT_HAS(outcome.out, "in memory until it can be written");
+    EXPECT_HAS(outcome.out, "checkpoint of step 6");
     EXPECT_TRUE(fs::exists(output("weights.h5")));
   }
 }
@@ -446,9 +442,8 @@ TEST_F(ResumeFaults, OfSeveralFailuresTheFirstEndsTheRun) {
   const Outcome outcome =
       train(1, {"--set", "runtime.wall_time=0:01"}, fault("enospc", ".h5", "changes"));
   EXPECT_EQ(outcome.status, 1) << outcome.out;
-  EXPECT_TRUE(contains(outcome.err, "stopped as asked, but without a checkpoint of step 1: "))
-      << outcome.err;
-  EXPECT_TRUE(contains(outcome.out, "weights could not be saved: ")) << outcome.out;
+  EXPECT_HAS(outcome.err, "stopped as asked, but without a checkpoint of step 1: ");
+  EXPECT_HAS(outcome.out, "weights could not be saved: ");
 }
 
 TEST_F(ResumeFaults, MetricsLoseNothing) {
@@ -467,7 +462,7 @@ TEST_F(ResumeFaults, MetricsLoseNothing) {
   for (const char* const calls : {"opens", "reads", "stats"}) {
     const Outcome faulty = train(2, {"--resume", "auto"}, fault("eio", "/metrics.jsonl", calls));
     EXPECT_EQ(faulty.status, 1) << calls << faulty.out;
-    EXPECT_TRUE(contains(faulty.err, "metrics.jsonl': Input/output error")) << faulty.err;
+    EXPECT_HAS(faulty.err, "metrics.jsonl': Input/output error");
     EXPECT_EQ(read_bytes(metrics), before);
   }
   // A line that is no row among them, and one that was not written to its end.
@@ -483,7 +478,7 @@ TEST_F(ResumeFaults, MetricsLoseNothing) {
   // A run that begins anew.
   const Outcome anew = train(2, {"--set", "training.steps=1"});
   EXPECT_EQ(anew.status, 0) << anew.err;
-  EXPECT_TRUE(contains(anew.out, "metrics of an earlier run are in ")) << anew.out;
+  EXPECT_HAS(anew.out, "metrics of an earlier run are in ");
   EXPECT_EQ(steps(metrics), "1");
   EXPECT_EQ(steps(output("metrics.previous.jsonl")), "12-345");
 }

@@ -11,6 +11,7 @@
 
 #include "fixtures.hpp"
 #include "stand_in_python.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -51,7 +52,7 @@ class Scale : public ::testing::Test {
     EXPECT_EQ(outcome.status, 1) << words;
     EXPECT_EQ(outcome.err.rfind("ostrakon-scale: error: ", 0), 0u) << outcome.err;
     EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+    EXPECT_HAS(outcome.err, words);
   }
 
   ScratchFolder folder_;
@@ -89,7 +90,7 @@ TEST_F(Scale, PlansAStudyOfWeakScalingOverNodes) {
       output_of({"plan", "small.yaml", "--ranks=2,4,8", "--scaling", "weak", "--ranks-per-node",
                  "4", "--launcher", "slurm", "--time", "90", "--output", "weak", "--machine",
                  OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml"});
-  EXPECT_EQ(out.find("no prediction"), std::string::npos) << out;
+  EXPECT_LACKS(out, "no prediction");
   const Json study = Json::parse(read_bytes(path("weak/study.json")));
   EXPECT_EQ(study["sizes"][0]["global_batch_size"], 8);
   EXPECT_EQ(study["sizes"][2]["global_batch_size"], 32);
@@ -183,7 +184,7 @@ TEST_F(Scale, AStudyFromNothingToAReport) {
   const std::string out = output_of({"report", "study"});
   expect_in(out, {"figure: ranks_1.efficiency 100 %\n", "figure: ranks_2.speedup "});
   // Memory was as planned.
-  EXPECT_EQ(out.find("memory:"), std::string::npos) << out;
+  EXPECT_LACKS(out, "memory:");
   const Json collected = Json::parse(read_bytes(path("study/collected.json")));
   const auto efficiency = collected["runs"][1]["tokens_per_second_per_rank"].get<double>() /
                           collected["runs"][0]["tokens_per_second_per_rank"].get<double>();

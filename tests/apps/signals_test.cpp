@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <ostrakon/base/error.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>
 #include <thread>
@@ -61,8 +60,7 @@ void expect_good_end(const ScratchFolder& folder, int ranks, const Outcome& outc
       << which << ": " << outcome.status << "\n"
       << outcome.out << outcome.err;
   if (outcome.status == 75) {
-    EXPECT_NE(outcome.out.find("as requested by a signal"), std::string::npos)
-        << which << outcome.out;
+    EXPECT_HAS(outcome.out, "as requested by a signal") << which << outcome.out;
     const Outcome rest = run_command(train(folder, ranks));
     EXPECT_EQ(rest.status, 0) << which << rest.err;
   }
@@ -87,9 +85,7 @@ TEST(Signals, BeforeTheFirstStepEndTheRunAtOnceWithNothingToSave) {
         const ScratchFolder folder;
         const Outcome outcome = raise_at(folder, ranks, signal, moment);
         EXPECT_EQ(outcome.status, 75) << moment << outcome.out << outcome.err;
-        EXPECT_NE(outcome.out.find("stopped before the first step, as requested by a signal"),
-                  std::string::npos)
-            << outcome.out;
+        EXPECT_HAS(outcome.out, "stopped before the first step, as requested by a signal");
         EXPECT_FALSE(fs::exists(folder.file("run"))) << moment;
         expect_good_end(folder, ranks, outcome, moment);
       }
@@ -189,10 +185,9 @@ TEST(Signals, AFileThatGrowsTooLargeIsAnErrorMessage) {
   build.folder = folder.file("");
   const Outcome built = run_below(5000, build);
   EXPECT_EQ(built.status, 1) << built.err;
-  EXPECT_NE(built.err.find("ostrakon-data: error: can't write 'data-train.h5.partial': File "
-                           "too large"),
-            std::string::npos)
-      << built.err;
+  EXPECT_HAS(built.err,
+             "ostrakon-data: error: can't write 'data-train.h5.partial': File "
+             "too large");
   const char* const wide[] = {"model.width=1024", "model.ffn_width=8192", "training.steps=1",
                               "training.sequence_length=16", "checkpoint.every=1"};
   Texts options;
@@ -200,8 +195,8 @@ TEST(Signals, AFileThatGrowsTooLargeIsAnErrorMessage) {
   // Enough for MPI's files, too little for the weights.
   const Outcome outcome = run_below(32 << 20, train(folder, 1, options));
   EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.err;
-  EXPECT_NE(outcome.err.find("ostrakon-train: error: "), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("File too large"), std::string::npos) << outcome.err;
+  EXPECT_HAS(outcome.err, "ostrakon-train: error: ");
+  EXPECT_HAS(outcome.err, "File too large");
 }
 
 }  // namespace

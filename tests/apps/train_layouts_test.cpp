@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "programs_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -51,7 +52,7 @@ TEST_F(Programs, TheMatrixLibraryHasAsManyThreadsAsKernels) {
               " for matrix products\n",
           "\n  sums over leaves       bitwise equal to 1 rank with " + threads +
               (threads == "1" ? " thread" : " threads") + " for matrix products\n"})
-      EXPECT_NE(out.find(line), std::string::npos) << line << "\nin\n" << out;
+      EXPECT_HAS(out, line);
   };
   expect_matrix_threads(shown({}), kernels);
   expect_matrix_threads(shown({"--set", "runtime.threads=1"}), "1");
@@ -78,9 +79,7 @@ TEST_F(Programs, KernelThreadsChangeNoBit) {
       const Outcome outcome = start("ostrakon-train", 2, arguments,
                                     {{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}});
       ASSERT_EQ(outcome.status, 0) << outcome.err;
-      EXPECT_NE(outcome.out.find(std::string(threads) + " for kernels, 1 for matrix products"),
-                std::string::npos)
-          << outcome.out;
+      EXPECT_HAS(outcome.out, std::string(threads) + " for kernels, 1 for matrix products");
       runs.push_back(results(read_rows(folder)));
     }
     EXPECT_EQ(runs[1], runs[0]) << ::testing::PrintToString(kind);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "programs_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -107,7 +108,7 @@ TEST_F(Programs, KokkosToolsSeeThePlanAndTheArena) {
   for (const char* line :
        {"push ostrakon: load(micro-batch 0)\n", "push ostrakon: forward(block.0, micro-batch 0)\n",
         "push ostrakon: backward(block.1, micro-batch 7)\n", "push ostrakon: optimize(head)\n"})
-    EXPECT_NE(log.find(line), std::string::npos) << line;
+    EXPECT_HAS(log, line);
   // Together the arenas have what was planned, and both are given back.
   std::int64_t arenas = 0;
   for (const std::string arena : {"ostrakon arena ", "ostrakon host arena "}) {
@@ -116,7 +117,7 @@ TEST_F(Programs, KokkosToolsSeeThePlanAndTheArena) {
     const std::size_t number = at + 1 + std::string("allocate " + arena).size();
     const std::string bytes = log.substr(number, log.find('\n', number) - number);
     arenas += std::stoll(bytes);
-    EXPECT_NE(log.find("\ndeallocate " + arena + bytes + "\n"), std::string::npos) << arena;
+    EXPECT_HAS(log, "\ndeallocate " + arena + bytes + "\n") << arena;
   }
   EXPECT_EQ(arenas, rows[0].at("planned_peak_bytes").get<std::int64_t>());
 

@@ -14,6 +14,7 @@
 
 #include "command.hpp"
 #include "programs_fixture.hpp"
+#include "support/messages.hpp"
 #include "support/trials.hpp"
 
 namespace ostrakon::testing {
@@ -24,13 +25,10 @@ using Json = nlohmann::json;
 
 TEST_F(Programs, DataIsBuiltAndSound) {
   EXPECT_EQ(build_.status, 0) << build_.err;
-  EXPECT_NE(build_.out.find("--set data.path=text-train.h5"), std::string::npos) << build_.out;
-  EXPECT_NE(output_of("ostrakon-data", 1, {"verify", "text-train.h5"}).find("is sound"),
-            std::string::npos);
-  EXPECT_NE(output_of("ostrakon-data", 1, {"info", "sentence-train.h5"}).find("documents     20\n"),
-            std::string::npos);
-  EXPECT_NE(output_of("ostrakon-data", 1, {"show", "sentence-train.h5"}).find(sentence),
-            std::string::npos);
+  EXPECT_HAS(build_.out, "--set data.path=text-train.h5");
+  EXPECT_HAS(output_of("ostrakon-data", 1, {"verify", "text-train.h5"}), "is sound");
+  EXPECT_HAS(output_of("ostrakon-data", 1, {"info", "sentence-train.h5"}), "documents     20\n");
+  EXPECT_HAS(output_of("ostrakon-data", 1, {"show", "sentence-train.h5"}), sentence);
 }
 
 TEST_F(Programs, MetricsHaveTheDocumentedFields) {
@@ -74,17 +72,13 @@ TEST_F(Programs, MfuIsNeverAboveOneInSilence) {
     EXPECT_EQ(row.value("mfu_uncertain", false), true) << row;
   }
   EXPECT_EQ(steps, 4);
-  EXPECT_NE(too_low.find("MFU <= 100 %"), std::string::npos) << too_low;
-  EXPECT_NE(too_low.find("runtime.peak_gflops = 0.0001 is too low, steps reached"),
-            std::string::npos)
-      << too_low;
+  EXPECT_HAS(too_low, "MFU <= 100 %");
+  EXPECT_HAS(too_low, "runtime.peak_gflops = 0.0001 is too low, steps reached");
   // More than any reaches.
   const std::string high = run("1e9");
   for (const Json& row : read_rows("mfu")) EXPECT_FALSE(row.contains("mfu_uncertain")) << row;
-  EXPECT_EQ(high.find("<="), std::string::npos) << high;
-  EXPECT_NE(high.find("peak 1e+09 GFLOP/s a rank, as runtime.peak_gflops says; MFU of all steps"),
-            std::string::npos)
-      << high;
+  EXPECT_LACKS(high, "<=");
+  EXPECT_HAS(high, "peak 1e+09 GFLOP/s a rank, as runtime.peak_gflops says; MFU of all steps");
 }
 
 // The other rank is left in a collective: the job must end all the same, however streams run.
@@ -121,7 +115,7 @@ TEST_F(Programs, ADryRunShowsThePlanAndWritesNothing) {
       output_of("ostrakon-train", 2, {"small.yaml", "--dry-run", "--set", "output.directory=dry"});
   for (const char* part : {"rank  host", "settings", "parameters", "plan of a step", "activations",
                            "optimizer state", "dry run"})
-    EXPECT_NE(out.find(part), std::string::npos) << part << " in\n" << out;
+    EXPECT_HAS(out, part);
   EXPECT_FALSE(fs::exists(path("dry")));
 }
 
@@ -136,7 +130,7 @@ TEST_F(Programs, HelpAndVersion) {
   for (const char* name : {"ostrakon-train", "ostrakon-data", "ostrakon-generate"}) {
     const std::string help = output_of(name, 1, {"--help"});
     EXPECT_EQ(help.rfind("usage: ", 0), 0U) << help;
-    EXPECT_NE(help.find(name), std::string::npos) << help;
+    EXPECT_HAS(help, name);
     EXPECT_EQ(help.find("the last value counts") != std::string::npos,
               help.find("--set") != std::string::npos);
     EXPECT_EQ(output_of(name, 1, {"--version"}).rfind(std::string(name) + " ", 0), 0U);
@@ -146,7 +140,7 @@ TEST_F(Programs, HelpAndVersion) {
 TEST_F(Programs, ARankThatCannotReadItsDataEndsTheRunForAll) {
   std::string bytes = read_bytes(path("text-train.h5"));
   const std::string harbour("h\0a\0r\0b\0", 8);  // tokens have two bytes each
-  ASSERT_NE(bytes.find(harbour), std::string::npos);
+  ASSERT_HAS(bytes, harbour);
   bytes[bytes.find(harbour)] = 'H';
   write_bytes(path("flipped.h5"), bytes);
   Command command = program("ostrakon-train", 2,
@@ -156,8 +150,8 @@ TEST_F(Programs, ARankThatCannotReadItsDataEndsTheRunForAll) {
   const Outcome outcome = run_command(command);
   EXPECT_FALSE(outcome.timed_out) << "hang";
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("ostrakon-train: error: "), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("/flipped.h5'"), std::string::npos) << outcome.err;
+  EXPECT_HAS(outcome.err, "ostrakon-train: error: ");
+  EXPECT_HAS(outcome.err, "/flipped.h5'");
 }
 
 TEST_F(Programs, AMemorisedSentenceComesBack) {

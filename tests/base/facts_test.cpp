@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/facts.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>

@@ -62,12 +62,10 @@ TEST(PlainFile, GitLfsPointersAreNamed) {
     return error_of([&] { const PlainFile file(folder.file("model.safetensors"), Mode::read); });
   };
   const std::string error = open(pointer);
-  EXPECT_NE(error.find("model.safetensors' is a Git LFS pointer"), std::string::npos) << error;
-  EXPECT_NE(error.find("`git lfs pull`"), std::string::npos) << error;
-  EXPECT_NE(error_of([&] {
-              read_text(folder.file("model.safetensors"), 1 << 20);
-            }).find("is a Git LFS pointer"),
-            std::string::npos);
+  EXPECT_HAS(error, "model.safetensors' is a Git LFS pointer");
+  EXPECT_HAS(error, "`git lfs pull`");
+  EXPECT_HAS(error_of([&] { read_text(folder.file("model.safetensors"), 1 << 20); }),
+             "is a Git LFS pointer");
   EXPECT_THROW(PlainFile(folder.file("model.safetensors"), Mode::read), DamagedError);
   // A pointer file has less than 1024 bytes.
   for (const std::string& other : {" " + pointer, begin.substr(0, begin.size() - 1), std::string(),

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "folder_lock_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -46,7 +47,7 @@ TEST_F(Lock, ANumberThatAnotherProcessHasNowIsNotTheHolder) {
   EXPECT_NO_THROW(hold(all));
   earlier.started -= 1;
   leave(earlier);
-  EXPECT_NE(refusal(all).find("in use by process " + std::to_string(getppid())), std::string::npos);
+  EXPECT_HAS(refusal(all), "in use by process " + std::to_string(getppid()));
 }
 
 TEST_F(Lock, AHostOfTheSameNameIsNotTakenForOursStartedAgain) {
@@ -58,7 +59,7 @@ TEST_F(Lock, AHostOfTheSameNameIsNotTakenForOursStartedAgain) {
   const auto began = Clock::now();
   EXPECT_NO_THROW(hold());
   EXPECT_GE(Clock::now() - began, 3 * interval);
-  EXPECT_NE(told_.find("waits 0.3 s"), std::string::npos) << told_;
+  EXPECT_HAS(told_, "waits 0.3 s");
   // While the holder renews the file, it keeps the lock.
   FolderLockOptions theirs = options();
   theirs.try_lock = lock_apart;
@@ -67,7 +68,7 @@ TEST_F(Lock, AHostOfTheSameNameIsNotTakenForOursStartedAgain) {
   const auto holder = hold(theirs);
   FolderLockOptions ours = options();
   ours.try_lock = lock_apart;
-  EXPECT_NE(refusal(ours).find("is in use by process "), std::string::npos);
+  EXPECT_HAS(refusal(ours), "is in use by process ");
 }
 
 TEST_F(Lock, AHolderOnAnotherHostIsGoneWhereItsCounterStandsStill) {
@@ -79,10 +80,7 @@ TEST_F(Lock, AHolderOnAnotherHostIsGoneWhereItsCounterStandsStill) {
     const auto began = Clock::now();
     EXPECT_NO_THROW(hold(all));
     EXPECT_GE(Clock::now() - began, 3 * interval);
-    EXPECT_NE(
-        told_.find("names process 123 on host node07 since 2026-11-22T13:55:08Z: waits 0.3 s"),
-        std::string::npos)
-        << told_;
+    EXPECT_HAS(told_, "names process 123 on host node07 since 2026-11-22T13:55:08Z: waits 0.3 s");
   }
 }
 
@@ -96,7 +94,7 @@ TEST_F(Lock, AHolderOnAnotherHostIsThereWhileItsCounterGrows) {
     FolderLockOptions ours = options();
     ours.try_lock = try_lock;
     const std::string error = refusal(ours);
-    EXPECT_NE(error.find("is in use by process 123 on host node07"), std::string::npos) << error;
+    EXPECT_HAS(error, "is in use by process 123 on host node07");
     EXPECT_NO_THROW(holder->require_held());
   }
   EXPECT_FALSE(fs::exists(file()));
@@ -138,7 +136,7 @@ TEST_F(Lock, AHolderThatWasKilledWhileItWroteIsGone) {
     write_bytes(file(), text.substr(0, text.find(last)));
     EXPECT_NO_THROW(hold());
   }
-  EXPECT_EQ(told_.find("waits"), std::string::npos) << told_;
+  EXPECT_LACKS(told_, "waits");
   killed = on_another_host();
   killed.process = 0;
   EXPECT_EQ(presence_of(killed, this_holder(interval), true), Presence::unknown);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "folder_lock_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -46,9 +47,8 @@ TEST_F(Lock, WhatCannotBeReadIsNotTaken) {
         const FailingReads reads;
         reads.fail_with(error);
         all.read = reads;
-        EXPECT_NE(refusal(all).find(std::string("run.lock can't be read: ") +
-                                    std::generic_category().message(error)),
-                  std::string::npos);
+        EXPECT_HAS(refusal(all), std::string("run.lock can't be read: ") +
+                                     std::generic_category().message(error));
         EXPECT_EQ(found().host, "node07");  // not overwritten
       }
   // A lock is not taken either from a holder whose kernel lock is seen.
@@ -59,7 +59,7 @@ TEST_F(Lock, WhatCannotBeReadIsNotTaken) {
   const FailingReads reads;
   reads.fail_with(EIO);
   force.read = reads;
-  EXPECT_NE(refusal(force).find("run.lock can't be read: Input/output error"), std::string::npos);
+  EXPECT_HAS(refusal(force), "run.lock can't be read: Input/output error");
   EXPECT_NO_THROW(holder->require_held());
 }
 
@@ -72,7 +72,7 @@ TEST_F(Lock, ReadsThatFailDoNotShowThatACounterStandsStill) {
     reads.fail_with(++calls > 3 ? EIO : 0);
     return reads(path);
   };
-  EXPECT_NE(refusal(all).find("run.lock can't be read: Input/output error"), std::string::npos);
+  EXPECT_HAS(refusal(all), "run.lock can't be read: Input/output error");
   EXPECT_EQ(found().host, "node07");
 }
 
@@ -92,9 +92,7 @@ TEST_F(Lock, AHolderThatCannotReadTheFileDoesNotWriteIt) {
     EXPECT_EQ(found().host, "node07");
     EXPECT_FALSE(holder->is_lost());
     const std::string error = error_of([&] { holder->require_held(); });
-    EXPECT_NE(error.find("run.lock can't be read: Input/output error; whether the folder"),
-              std::string::npos)
-        << error;
+    EXPECT_HAS(error, "run.lock can't be read: Input/output error; whether the folder");
     reads.fail_with(0);
     EXPECT_TRUE(wait_for([&] { return holder->is_lost(); }));
   }
@@ -126,7 +124,7 @@ TEST_F(Lock, AFileThatIsRemovedMeanwhileIsTriedAgain) {
     }
     FolderLockOptions all = options();
     all.try_lock = [&](int) { return error; };
-    EXPECT_NE(refusal(all).find("run.lock can't be locked: "), std::string::npos);
+    EXPECT_HAS(refusal(all), "run.lock can't be locked: ");
     fs::remove(file());
   }
 }

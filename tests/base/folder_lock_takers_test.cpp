@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "folder_lock_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -52,7 +53,7 @@ TEST_F(Lock, OneOfManyTakersHasIt) {
       ++have_it;
       EXPECT_NO_THROW(locks[i]->require_held());
     } else {
-      EXPECT_NE(errors[i].find("is in use by process "), std::string::npos) << errors[i];
+      EXPECT_HAS(errors[i], "is in use by process ");
     }
   }
   EXPECT_EQ(have_it, 1);
@@ -107,12 +108,11 @@ TEST_F(Lock, CanBeTakenFromItsHolderWhichNotices) {
     told_.clear();
     {
       const auto taker = hold(ours);
-      EXPECT_NE(told_.find("taken from process "), std::string::npos) << told_;
+      EXPECT_HAS(told_, "taken from process ");
       // The holder notices at its own renewal, before the taker has changed anything.
       EXPECT_TRUE(holder->is_lost());
       const std::string error = error_of([&] { holder->require_held(); });
-      EXPECT_NE(error.find("was taken by process " + std::to_string(getpid())), std::string::npos)
-          << error;
+      EXPECT_HAS(error, "was taken by process " + std::to_string(getpid()));
       EXPECT_NO_THROW(taker->require_held());
       EXPECT_FALSE(taker->is_lost());
     }

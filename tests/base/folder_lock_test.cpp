@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "folder_lock_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::testing {
 namespace {
@@ -46,10 +47,8 @@ TEST_F(Lock, ASecondProcessIsRefusedByTheNameOfTheFirst) {
     all.try_lock = try_lock;
     const pid_t child = start_holder(all);
     const std::string error = refusal(all);
-    EXPECT_NE(error.find("is in use by process " + std::to_string(child) + " on host " +
-                         host_name() + " since 20"),
-              std::string::npos)
-        << error;
+    EXPECT_HAS(error, "is in use by process " + std::to_string(child) + " on host " + host_name() +
+                          " since 20");
     EXPECT_EQ(error.substr(error.size() - 8), "; end it");
     EXPECT_EQ(found().process, child);  // not overwritten
     end(child);
@@ -69,8 +68,7 @@ TEST_F(Lock, AKilledHolderIsReplacedAtOnce) {
     const auto lock = hold(all);
     EXPECT_LT(Clock::now() - began, milliseconds(4000));
     EXPECT_EQ(found().process, getpid());
-    EXPECT_NE(told_.find("was left by process " + std::to_string(child)), std::string::npos)
-        << told_;
+    EXPECT_HAS(told_, "was left by process " + std::to_string(child));
   }
 }
 
@@ -93,7 +91,7 @@ TEST_F(Lock, AFileWithoutAHolderIsFree) {
   // A text of another form may be one that is being written.
   write_bytes(file(), "something else\n");
   EXPECT_NO_THROW(hold());
-  EXPECT_NE(told_.find("names another process: waits"), std::string::npos) << told_;
+  EXPECT_HAS(told_, "names another process: waits");
 }
 
 TEST_F(Lock, AHolderLooksAtTheFileBeforeAChange) {
@@ -102,9 +100,7 @@ TEST_F(Lock, AHolderLooksAtTheFileBeforeAChange) {
   const auto holder = hold(slow);
   leave(on_another_host());
   EXPECT_FALSE(holder->is_lost());
-  EXPECT_NE(
-      error_of([&] { holder->require_held(); }).find("was taken by process 123 on host node07"),
-      std::string::npos);
+  EXPECT_HAS(error_of([&] { holder->require_held(); }), "was taken by process 123 on host node07");
   EXPECT_TRUE(holder->is_lost());
 }
 
@@ -121,20 +117,18 @@ TEST_F(Lock, AFileThatSomebodyRemovesIsMadeAgain) {
   fs::remove(file());
   EXPECT_TRUE(wait_for([&] { return found().id == id; }));
   EXPECT_NO_THROW(lock->require_held());
-  EXPECT_NE(refusal(options()).find("in use by process"), std::string::npos);
+  EXPECT_HAS(refusal(options()), "in use by process");
 }
 
 TEST_F(Lock, WhatCannotBeWrittenIsSaid) {
-  EXPECT_NE(error_of([&] {
-              FolderLock(folder() + "/missing", options());
-            }).find("run.lock can't be made: No such file or directory"),
-            std::string::npos);
+  EXPECT_HAS(error_of([&] { FolderLock(folder() + "/missing", options()); }),
+             "run.lock can't be made: No such file or directory");
   fs::create_directory(file());
-  EXPECT_NE(refusal(options()).find("run.lock can't be opened: Is a directory"), std::string::npos);
+  EXPECT_HAS(refusal(options()), "run.lock can't be opened: Is a directory");
   fs::remove(file());
   FolderLockOptions broken = options();
   broken.try_lock = [](int) { return EIO; };
-  EXPECT_NE(refusal(broken).find("can't be locked: Input/output error"), std::string::npos);
+  EXPECT_HAS(refusal(broken), "can't be locked: Input/output error");
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 
+#include "support/messages.hpp"
+
 namespace ostrakon {
 namespace {
 
@@ -60,12 +62,9 @@ TEST(FormatHex, HasSixteenDigits) {
 
 TEST(Require, NamesWhatWasFound) {
   EXPECT_NO_THROW(require(true, "unused"));
-  try {
-    require(false, "width ", 7, " is odd, expected a multiple of ", 2);
-    FAIL() << "no exception";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "width 7 is odd, expected a multiple of 2");
-  }
+  const std::string message = testing::error_of(
+      [&] { require(false, "width ", 7, " is odd, expected a multiple of ", 2); });
+  EXPECT_EQ(message, "width 7 is odd, expected a multiple of 2");
 }
 
 TEST(Printable, EscapesWhatTerminalsObeyAndWhatIsNoUtf8) {

@@ -56,10 +56,8 @@ TEST(TextAttributes, AreNoNumbers) {
   const ScratchFolder folder;
   File file = File::create(folder.file("number.h5"), "file");
   file.root().write_attribute("number", std::int64_t{5});
-  EXPECT_NE(error_of([&] {
-              file.root().text_attribute("number");
-            }).find("attribute 'number' of the root group is not text"),
-            std::string::npos);
+  EXPECT_HAS(error_of([&] { file.root().text_attribute("number"); }),
+             "attribute 'number' of the root group is not text");
 }
 
 TEST(File, CompletesBeforeItIsCommitted) {
@@ -70,7 +68,7 @@ TEST(File, CompletesBeforeItIsCommitted) {
   EXPECT_FALSE(std::filesystem::exists(path));
   file.commit();
   EXPECT_EQ(error_of([&] { File::open(path, "file"); }), "no error");
-  EXPECT_NE(error_of([&] { file.commit(); }).find("is not being written"), std::string::npos);
+  EXPECT_HAS(error_of([&] { file.commit(); }), "is not being written");
 }
 
 TEST(File, IsWrittenByOneAtATime) {
@@ -103,8 +101,8 @@ TEST(File, ThatCanNotBeWrittenIsAnErrorWithTheReasonAndIsClosed) {
   };
   for (const std::int64_t writes : {1, 200}) {
     const std::string error = error_of([&] { write(writes, true); });
-    EXPECT_NE(error.find(path), std::string::npos) << error;
-    EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+    EXPECT_HAS(error, path);
+    EXPECT_HAS(error, "No space left on device");
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(path + ".partial")));
     error_of([&] { write(writes, false); });
     EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_FILE), 0);
@@ -140,7 +138,7 @@ TEST(File, KeepsNoValuesThatItCanNotWrite) {
   EXPECT_NE(error_of([&] { array.write(Type::float32, values.data()); }), "no error");
   array.read(Type::float32, values.data());
   EXPECT_EQ(std::count(values.begin(), values.end(), 1.0F), 0);
-  EXPECT_NE(error_of([&] { file.complete(); }).find("No space left on device"), std::string::npos);
+  EXPECT_HAS(error_of([&] { file.complete(); }), "No space left on device");
 }
 
 TEST(File, IsReadBackWhileItIsWritten) {
@@ -311,19 +309,18 @@ TEST(FileTemplate, RefusesWhatHdf5CanNotHold) {
             "layout of an HDF5 file: /none has the shape (3, 0); expected positive extents and "
             "less than 2^63 bytes");
   const std::int64_t large = std::int64_t{1} << 31;
-  EXPECT_NE(refusal({"/large", Type::bfloat16, {large, large}, {}}).find("less than 2^63 bytes"),
-            std::string::npos);
+  EXPECT_HAS(refusal({"/large", Type::bfloat16, {large, large}, {}}), "less than 2^63 bytes");
   const ArrayShape half{"/half", Type::float32, {large, large / 4}, {}};
   EXPECT_EQ(refusal(half), "no error");
   EXPECT_EQ(error_of([&] {
               make_template({}, {half, {"/more", Type::float32, half.shape, {}}});
             }),
             "layout of an HDF5 file: with /more its arrays have more than 2^63 - 2^40 bytes");
-  EXPECT_NE(
+  EXPECT_HAS(
       error_of([] {
         make_template({}, {{"/twice", Type::float32, {1}, {}}, {"/twice", Type::float32, {1}, {}}});
-      }).find("can't create /twice"),
-      std::string::npos);
+      }),
+      "can't create /twice");
 }
 
 TEST(Bfloat16, IsConvertedByHdf5) {

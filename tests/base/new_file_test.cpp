@@ -76,8 +76,8 @@ TEST(NewFile, SaysWhyItCanNotBeWritten) {
   const std::string path = folder.file("file");
   std::filesystem::create_symlink("/dev/full", path + ".partial");
   const std::string error = error_of([&] { replace_file(path, "text"); });
-  EXPECT_NE(error.find(path), std::string::npos) << error;
-  EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+  EXPECT_HAS(error, path);
+  EXPECT_HAS(error, "No space left on device");
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 

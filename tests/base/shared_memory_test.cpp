@@ -7,9 +7,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/shared_memory.hpp>
 #include <string>
 #include <support/scratch_folder.hpp>

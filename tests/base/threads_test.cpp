@@ -7,7 +7,6 @@
 #include <new>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/threads.hpp>
-#include <set>
 #include <thread>
 #include <vector>
 

@@ -204,7 +204,7 @@ class Faults : public ::testing::Test {
             ASSERT_EQ(version_found(), 1);
             ++saved;
           } else {
-            EXPECT_NE(log.find("checkpoints"), std::string::npos) << log;
+            EXPECT_HAS(log, "checkpoints");
             ASSERT_GE(version_found(), 0);
             ++failed;
           }

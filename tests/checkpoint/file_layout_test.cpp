@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <random>
@@ -94,7 +93,7 @@ std::int64_t values_read_back(const ShardMap& map, const FileLayout& layout) {
   const hdf5::File file = hdf5::File::open(path, "shard");
   EXPECT_EQ(file.root().text_attribute("format"), "ostrakon-checkpoint-shard");
   EXPECT_EQ(file.root().text_attribute("version"), "1");
-  EXPECT_NE(file.root().text_attribute("about").find("manifest.json"), std::string::npos);
+  EXPECT_HAS(file.root().text_attribute("about"), "manifest.json");
 
   std::int64_t found = 0;
   for (int state = 0; state < states; ++state)

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "folder_fixture.hpp"
+#include "support/messages.hpp"
 
 // These functions replace those of the C library, and fail when a test requests it.
 int rename(const char* from, const char* to) noexcept {
@@ -89,7 +90,7 @@ TEST_F(CheckpointFolder, CommitThatFailsLeavesTheNamesAsTheyWere) {
   const std::string path = save(12, 1, 0);
   const Names before = {"latest", "step-00000012", "step-00000012.partial"};
   const auto expect_failure = [&](int step, const Names& expected) {
-    EXPECT_NE(error_of([&] { save(step, 2, 1); }).find(folder_.path()), std::string::npos);
+    EXPECT_HAS(error_of([&] { save(step, 2, 1); }), folder_.path());
     rename_fails = nullptr;
     sync_fails = nullptr;
     EXPECT_EQ(names(), expected);

@@ -16,6 +16,7 @@
 
 #include "../support/damage.hpp"
 #include "folder_fixture.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -178,8 +179,8 @@ TEST_F(CheckpointFolder, WhatCanNotBeReadEndsTheCallAndChangesNothing) {
     const Names before = names();
     for (const std::string& error :
          {error_of([&] { folder_.list(); }), error_of([&] { folder_.prune(1, 0); })}) {
-      EXPECT_NE(error.find(one.reason), std::string::npos) << error;
-      EXPECT_NE(error.find("step-00000020"), std::string::npos) << error;
+      EXPECT_HAS(error, one.reason);
+      EXPECT_HAS(error, "step-00000020");
     }
     EXPECT_EQ(names(), before);
     const std::vector<Folder::Entry> told = folder_.list(Folder::Unreadable::tell);

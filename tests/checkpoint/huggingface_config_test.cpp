@@ -10,7 +10,6 @@ namespace ostrakon::checkpoint {
 namespace {
 
 using model::DecoderSettings;
-using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
 
@@ -37,8 +36,8 @@ class HuggingFaceConfigFile : public ::testing::Test {
   }
   void expect_refused(const std::string& json, const std::string& message) const {
     const std::string error = error_of([&] { read(json); });
-    EXPECT_TRUE(contains(error, message)) << error << "\nwithout\n" << message;
-    EXPECT_TRUE(contains(error, "config.json'")) << error;
+    EXPECT_HAS(error, message);
+    EXPECT_HAS(error, "config.json'");
   }
 
   ScratchFolder folder_;
@@ -288,22 +287,21 @@ TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
       }
       const std::string written =
           write_huggingface_config({config.model, config.positions, DType::bf16, 256, ""});
-      EXPECT_TRUE(contains(written, "\"torch_dtype\": \"bfloat16\""));
-      EXPECT_TRUE(contains(written, "\"eos_token_id\": 256"));
+      EXPECT_HAS(written, "\"torch_dtype\": \"bfloat16\"");
+      EXPECT_HAS(written, "\"eos_token_id\": 256");
       const HuggingFaceConfig back = read(written);
       EXPECT_EQ(model_type(back.family), type);
       EXPECT_EQ(back.positions, config.positions);
       expect_equal(back.model, config.model);
-      EXPECT_TRUE(
-          contains(write_huggingface_config({config.model, config.positions, DType::fp32, {}, ""}),
-                   "\"bos_token_id\": null"));
+      EXPECT_HAS(write_huggingface_config({config.model, config.positions, DType::fp32, {}, ""}),
+                 "\"bos_token_id\": null");
     }
   DecoderSettings other;
   other.positions = model::Positions::learned;
-  EXPECT_TRUE(contains(error_of([&] {
-                         write_huggingface_config({other, 4, DType::fp32, {}, ""});
-                       }),
-                       "has no counterpart"));
+  EXPECT_HAS(error_of([&] {
+               write_huggingface_config({other, 4, DType::fp32, {}, ""});
+             }),
+             "has no counterpart");
 }
 
 TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
@@ -319,9 +317,9 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
        {"\"MistralForCausalLM\"", "\"bos_token_id\": 11", "\"pad_token_id\": null",
         "\"torch_dtype\": \"float32\"", "\"max_position_embeddings\": 4096",
         "\"sliding_window\": 4096", "\"attention_dropout\": 0.25", "\"rope_theta\": 77.0"})
-    EXPECT_TRUE(contains(written, part)) << part << written;
+    EXPECT_HAS(written, part);
   for (const char* part : {"there", "4.40.0", "task_specific_params", "MistralModel"})
-    EXPECT_FALSE(contains(written, part)) << part << written;
+    EXPECT_LACKS(written, part);
   const HuggingFaceConfig back = read(written);
   EXPECT_EQ(back.family, Family::mistral);
   expect_equal(back.model, source.model);
@@ -329,16 +327,16 @@ TEST_F(HuggingFaceConfigFile, ASourceComesOutAgain) {
 
   // It is not written if it no longer describes the model.
   model.tokens = 5000;
-  EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "sliding_window is"));
+  EXPECT_HAS(error_of([&] { write_huggingface_config(model); }), "sliding_window is");
   model.tokens = 512;
   model.settings.norm_epsilon = 1e-3;
-  EXPECT_TRUE(contains(error_of([&] { write_huggingface_config(model); }), "rms_norm_eps is"));
+  EXPECT_HAS(error_of([&] { write_huggingface_config(model); }), "rms_norm_eps is");
 
   // A model that was trained on longer sequences than its source.
   const HuggingFaceConfig short_source = read(llama_json);
   const std::string longer =
       write_huggingface_config({short_source.model, 10000, DType::fp32, {}, short_source.text});
-  EXPECT_TRUE(contains(longer, "\"max_position_embeddings\": 10000")) << longer;
+  EXPECT_HAS(longer, "\"max_position_embeddings\": 10000");
 }
 
 TEST_F(HuggingFaceConfigFile, IsFoundNextToTensors) {
@@ -346,7 +344,7 @@ TEST_F(HuggingFaceConfigFile, IsFoundNextToTensors) {
   testing::write_bytes(folder_.file("config.json"), llama_json);
   EXPECT_EQ(huggingface_config_next_to(folder_.file("model.safetensors")),
             folder_.file("config.json"));
-  EXPECT_TRUE(contains(huggingface_config_next_to(folder_.file("")), "config.json"));
+  EXPECT_HAS(huggingface_config_next_to(folder_.file("")), "config.json");
 }
 
 }  // namespace

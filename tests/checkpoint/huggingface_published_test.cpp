@@ -333,7 +333,7 @@ TEST(HuggingFacePublished, IsRefusedWhereTheDeckIsOther) {
   for (const char* name : {"Mistral-7B-v0.1", "starcoder2-3b", "Phi-3-mini-4k-instruct"}) {
     const Published& one = named(name);
     const std::string error = compared(one.file, one.deck, one.tokens + 1);
-    EXPECT_NE(error.find("sliding_window is"), std::string::npos) << name << error;
+    EXPECT_HAS(error, "sliding_window is") << name << error;
   }
 }
 
@@ -361,7 +361,7 @@ TEST(HuggingFacePublished, FieldsOfAllConfigurationsThatWouldMatterAreRefused) {
   const auto refused = [](const char* more, const std::string& said) {
     for (const char* name : {"gpt2", "gpt_bigcode-santacoder", "Llama-2-7b-hf", "starcoder2-3b"}) {
       const std::string error = with(name, more);
-      EXPECT_NE(error.find(said), std::string::npos) << name << ": " << error;
+      EXPECT_HAS(error, said) << name << ": " << error;
     }
   };
   refused(R"({"pruned_heads": {"0": [1]}})",
@@ -376,7 +376,7 @@ TEST(HuggingFacePublished, FieldsOfAllConfigurationsThatWouldMatterAreRefused) {
 TEST(HuggingFacePublished, OtherNamesOfAKeySayTheSame) {
   const auto refused = [](const char* name, const char* more, const std::string& said) {
     const std::string error = with(name, more);
-    EXPECT_NE(error.find(said), std::string::npos) << name << ": " << error;
+    EXPECT_HAS(error, said) << name << ": " << error;
   };
   EXPECT_EQ(with("starcoder2-3b", R"({"activation_function": "gelu_pytorch_tanh"})"), "no error");
   refused("starcoder2-3b", R"({"activation_function": "relu"})", "activation_function is \"relu\"");
@@ -407,15 +407,15 @@ TEST(HuggingFacePublished, NeutralValuesAreAccepted) {
          {R"({"rope_scaling": {"type": "linear", "factor": 2.0}})",
           R"({"rope_scaling": {"type": "linear"}})", R"({"rope_scaling": {"factor": 1.0}})",
           R"({"rope_scaling": {"type": "dynamic", "factor": 1.0}})"})
-      EXPECT_NE(with(name, scaled).find("does not scale"), std::string::npos) << scaled;
+      EXPECT_HAS(with(name, scaled), "does not scale") << scaled;
   }
   EXPECT_EQ(with("Llama-2-7b-hf", R"({"sliding_window": null})"), "no error");
   for (const char* name : {"Mistral-7B-v0.1", "Phi-3-mini-4k-instruct"}) {
     EXPECT_EQ(with(name, R"({"attention_bias": false, "mlp_bias": false})"), "no error");
-    EXPECT_NE(with(name, R"({"mlp_bias": true})").find("has no biases"), std::string::npos);
+    EXPECT_HAS(with(name, R"({"mlp_bias": true})"), "has no biases");
   }
   for (const char* window : {R"({"sliding_window": 8})", R"({"use_sliding_window": true})"})
-    EXPECT_NE(with("Llama-2-7b-hf", window).find("sliding_window is"), std::string::npos);
+    EXPECT_HAS(with("Llama-2-7b-hf", window), "sliding_window is");
 }
 
 }  // namespace

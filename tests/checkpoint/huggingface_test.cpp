@@ -7,6 +7,7 @@
 #include <ostrakon/checkpoint/open_parameters.hpp>
 
 #include "checkpoint/huggingface_files.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -172,9 +173,8 @@ TEST(HuggingFace, SlicesAreThoseOfTheWhole) {
             << p.full_name() << " from " << first << ", " << count;
       }
       float value = 0.0f;
-      EXPECT_TRUE(contains(
-          error_of([&] { source.read(p.owner, p.name, p.shape, p.elements(), 1, &value); }),
-          "asked for"));
+      EXPECT_HAS(error_of([&] { source.read(p.owner, p.name, p.shape, p.elements(), 1, &value); }),
+                 "asked for");
     }
   }
 }
@@ -234,8 +234,8 @@ void expect_shards(const std::string& folder, int files, std::int64_t most,
     before = held;
   }
   const std::string index = testing::read_bytes(folder + "/model.safetensors.index.json");
-  EXPECT_TRUE(contains(index, "\"total_size\": " + std::to_string(bytes))) << index;
-  EXPECT_TRUE(contains(index, "\"weight_map\""));
+  EXPECT_HAS(index, "\"total_size\": " + std::to_string(bytes));
+  EXPECT_HAS(index, "\"weight_map\"");
 }
 
 TEST(HuggingFace, ShardsHoldWhatOneFileDoes) {
@@ -273,16 +273,16 @@ TEST(HuggingFace, OtherModelsAreRefused) {
   DecoderSettings s = gpt2_case().settings;
   s.kv_heads = 2;
   s.heads = 4;
-  EXPECT_TRUE(contains(error(s), "has no counterpart at Hugging Face"));
+  EXPECT_HAS(error(s), "has no counterpart at Hugging Face");
   s = gpt2_case().settings;
   s.bias = false;
-  EXPECT_TRUE(contains(error(s), "bias of gpt2 is true, but model.bias is false"));
+  EXPECT_HAS(error(s), "bias of gpt2 is true, but model.bias is false");
   s = starcoder2_case().settings;
   s.bias = false;
-  EXPECT_TRUE(contains(error(s), "but model.bias is false"));
+  EXPECT_HAS(error(s), "but model.bias is false");
   s = llama_case().settings;
   s.positions = model::Positions::learned;
-  EXPECT_TRUE(contains(error(s), "model.positions is learned"));
+  EXPECT_HAS(error(s), "model.positions is learned");
 }
 
 TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
@@ -295,26 +295,25 @@ TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
     return error_of([&] { HuggingFaceSource source(path, settings); });
   };
   EXPECT_EQ(error(good, llama.settings), "no error");
-  EXPECT_TRUE(contains(error(good, gpt2.settings),
-                       "is no GPT-2, which the model's settings describe: it has no tensor "
-                       "wte.weight or transformer.wte.weight"));
+  EXPECT_HAS(error(good, gpt2.settings),
+             "is no GPT-2, which the model's settings describe: it has no tensor "
+             "wte.weight or transformer.wte.weight");
   Tensors changed = good;
   changed.erase("model.layers.1.mlp.up_proj.weight");
-  EXPECT_TRUE(contains(error(changed, llama.settings),
-                       "has no tensor \"model.layers.1.mlp.up_proj.weight\""));
+  EXPECT_HAS(error(changed, llama.settings), "has no tensor \"model.layers.1.mlp.up_proj.weight\"");
   changed = good;
   changed["model.layers.1.self_attn.rotary_emb.inv_freq"] = {{1}, {1.0}};
   EXPECT_EQ(error(changed, llama.settings), "no error");
   changed["model.layers.1.self_attn.q_proj.bias"] = {{1}, {1.0}};
-  EXPECT_TRUE(contains(error(changed, llama.settings),
-                       "tensor model.layers.1.self_attn.q_proj.bias (1) is no part of the model"));
+  EXPECT_HAS(error(changed, llama.settings),
+             "tensor model.layers.1.self_attn.q_proj.bias (1) is no part of the model");
   DecoderSettings other = llama.settings;
   other.layers = 1;
-  EXPECT_TRUE(contains(error(good, other), "is no part of the model that the settings describe"));
+  EXPECT_HAS(error(good, other), "is no part of the model that the settings describe");
   other = llama.settings;
   other.kv_heads = 3;
-  EXPECT_TRUE(contains(error(good, other),
-                       "self_attn.k_proj.weight has the shape (8, 24); expected (12, 24)"));
+  EXPECT_HAS(error(good, other),
+             "self_attn.k_proj.weight has the shape (8, 24); expected (12, 24)");
   const std::string all = error(good, other);
   const std::string end =
       "_proj.weight has the shape (8, 24); expected (12, 24) (and 1 more like it)";
@@ -327,35 +326,35 @@ TEST(HuggingFace, FilesThatAreNotTheModelAreRefused) {
   changed["lm_head.bias"] = changed["model.layers.0.more.weight"] = {{1}, {1.0}};
   changed["model.layers.1.more.weight"] = {{1}, {1.0}};
   const std::string more = error(changed, other);
-  EXPECT_TRUE(contains(more, "\n  it has no tensor \"model.layers.2.mlp.up_proj.weight\"\n"));
-  EXPECT_TRUE(contains(more,
-                       "\n  tensor lm_head.bias (1) is no part of the model that the settings "
-                       "describe\n"));
-  EXPECT_TRUE(contains(more,
-                       "\n  tensor model.layers.0.more.weight (1) is no part of the model that "
-                       "the settings describe (and 1 more like it)"));
+  EXPECT_HAS(more, "\n  it has no tensor \"model.layers.2.mlp.up_proj.weight\"\n");
+  EXPECT_HAS(more,
+             "\n  tensor lm_head.bias (1) is no part of the model that the settings "
+             "describe\n");
+  EXPECT_HAS(more,
+             "\n  tensor model.layers.0.more.weight (1) is no part of the model that "
+             "the settings describe (and 1 more like it)");
   other = llama.settings;
   other.tie_embeddings = true;
-  EXPECT_TRUE(contains(error(good, other), "but the model's tie_embeddings is true"));
+  EXPECT_HAS(error(good, other), "but the model's tie_embeddings is true");
   changed = good;
   changed["lm_head.weight"] = changed["model.embed_tokens.weight"];
   EXPECT_EQ(error(changed, other), "no error");
   other.tie_embeddings = false;
   changed.erase("lm_head.weight");
-  EXPECT_TRUE(contains(error(changed, other), "has no tensor \"lm_head.weight\""));
+  EXPECT_HAS(error(changed, other), "has no tensor \"lm_head.weight\"");
 
   write_tensors(path, gpt2_tensors(gpt2));
   HuggingFaceSource source(path, gpt2.settings);
   Floats values(10'000);
   EXPECT_EQ(source.positions(), gpt2.leaf.tokens);
-  EXPECT_TRUE(contains(error_of([&] {
-                         source.read("embedding", "position.weight", {5, 24}, 0, 5, values.data());
-                       }),
-                       "tensor transformer.wpe.weight has the shape (7, 24); expected (5, 24)"));
-  EXPECT_TRUE(contains(error_of([&] {
-                         source.read("block.0", "mlp.gate.weight", {5, 24}, 0, 5, values.data());
-                       }),
-                       "has no name in Hugging Face's models"));
+  EXPECT_HAS(error_of([&] {
+               source.read("embedding", "position.weight", {5, 24}, 0, 5, values.data());
+             }),
+             "tensor transformer.wpe.weight has the shape (7, 24); expected (5, 24)");
+  EXPECT_HAS(error_of([&] {
+               source.read("block.0", "mlp.gate.weight", {5, 24}, 0, 5, values.data());
+             }),
+             "has no name in Hugging Face's models");
 }
 
 }  // namespace

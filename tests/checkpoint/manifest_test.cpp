@@ -26,7 +26,7 @@ using testing::write_bytes;
 
 TEST(Manifest, TheConfigOfASourceMayBeThere) {
   Manifest written = small_manifest();
-  EXPECT_EQ(write_manifest(written).find("huggingface_config"), std::string::npos);
+  EXPECT_LACKS(write_manifest(written), "huggingface_config");
   written.huggingface_config = R"({"model_type":"llama"})";
   const Manifest read = read_manifest(write_manifest(written), "manifest.json");
   EXPECT_EQ(read.huggingface_config, written.huggingface_config);
@@ -34,7 +34,7 @@ TEST(Manifest, TheConfigOfASourceMayBeThere) {
 
 TEST(Manifest, TheIdentityOfTheDataMayBeThere) {
   Manifest written = small_manifest();
-  EXPECT_EQ(write_manifest(written).find("\"data\""), std::string::npos);
+  EXPECT_LACKS(write_manifest(written), "\"data\"");
   written.data = {{"dataset", "tokens"}, {"checksum", "\"9f\u00e9\""}};
   const std::string text = write_manifest(written);
   const Manifest read = read_manifest(text, "manifest.json");
@@ -44,7 +44,7 @@ TEST(Manifest, TheIdentityOfTheDataMayBeThere) {
 
 TEST(Manifest, PiecesOfColumnsMayBeThere) {
   Manifest written = small_manifest();
-  EXPECT_EQ(write_manifest(written).find("column_pieces"), std::string::npos);
+  EXPECT_LACKS(write_manifest(written), "column_pieces");
   EXPECT_EQ(read_manifest(write_manifest(written), "m").parameters[0].column_pieces, 1);
   written.parameters[0].column_pieces = 3;
   const std::string text = write_manifest(written);
@@ -136,23 +136,21 @@ TEST(Manifest, FloatingPointNumbersComeBackExactly) {
 TEST(Manifest, IsNotWrittenWithWhatTextCanNotSay) {
   Manifest manifest = small_manifest();
   manifest.progress.loss_scale = std::numeric_limits<double>::infinity();
-  EXPECT_NE(error_of([&] { write_manifest(manifest); }).find("number inf"), std::string::npos);
+  EXPECT_HAS(error_of([&] { write_manifest(manifest); }), "number inf");
   manifest = small_manifest();
   manifest.progress.outliers->loss_mean = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_NE(error_of([&] { write_manifest(manifest); }).find("number nan"), std::string::npos);
+  EXPECT_HAS(error_of([&] { write_manifest(manifest); }), "number nan");
   manifest = small_manifest();
   manifest.deck = "\xFF";
-  EXPECT_NE(error_of([&] { write_manifest(manifest); }).find("is not UTF-8"), std::string::npos);
+  EXPECT_HAS(error_of([&] { write_manifest(manifest); }), "is not UTF-8");
 }
 
 TEST(Manifest, IsNotWrittenLongerThanItMayBe) {
   const std::string text = write_manifest(small_manifest());
   const auto bytes = static_cast<std::int64_t>(text.size());
   EXPECT_EQ(write_manifest(small_manifest(), bytes), text);
-  EXPECT_NE(error_of([&] {
-              write_manifest(small_manifest(), bytes - 1);
-            }).find(std::to_string(bytes) + " bytes; expected at most"),
-            std::string::npos);
+  EXPECT_HAS(error_of([&] { write_manifest(small_manifest(), bytes - 1); }),
+             std::to_string(bytes) + " bytes; expected at most");
 }
 
 TEST(Manifest, CountsThatNoRunGetsToAreRefused) {
@@ -191,7 +189,7 @@ TEST(FileEntry, ComesBackAsItWas) {
   EXPECT_EQ(write_file_entry(read), text);
   EXPECT_NE(error_of([&] { read_file_entry(text.substr(1)); }), "no error");
   EXPECT_NE(error_of([&] { read_file_entry(""); }), "no error");
-  EXPECT_NE(error_of([&] { read_file_entry("{}"); }).find("has no name"), std::string::npos);
+  EXPECT_HAS(error_of([&] { read_file_entry("{}"); }), "has no name");
 }
 
 TEST(LoadManifest, SaysWhatIsMissing) {
@@ -200,14 +198,14 @@ TEST(LoadManifest, SaysWhatIsMissing) {
   EXPECT_EQ(error_of([&] { load_manifest(path); }),
             "checkpoint '" + path + "' does not exist, or is not visible on this host");
   write_bytes(path, "");
-  EXPECT_NE(error_of([&] { load_manifest(path); }).find("is not a folder"), std::string::npos);
+  EXPECT_HAS(error_of([&] { load_manifest(path); }), "is not a folder");
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  EXPECT_NE(error_of([&] { load_manifest(path); }).find("has no manifest.json"), std::string::npos);
+  EXPECT_HAS(error_of([&] { load_manifest(path); }), "has no manifest.json");
   write_bytes(manifest_path(path), "text");
   EXPECT_EQ(load_manifest(path), "text");
   std::filesystem::resize_file(manifest_path(path), most_manifest_bytes + 1);
-  EXPECT_NE(error_of([&] { load_manifest(path); }).find("expected at most"), std::string::npos);
+  EXPECT_HAS(error_of([&] { load_manifest(path); }), "expected at most");
 }
 
 TEST(LoadManifest, TellsDamageFromWhatCanNotBeRead) {

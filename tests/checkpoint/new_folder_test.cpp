@@ -47,10 +47,10 @@ TEST(NewFolder, TakesNoNameThatIsTaken) {
   write_bytes(scratch.file("full/file"), "x");
   fs::create_symlink("nowhere", scratch.file("link"));
   for (const char* name : {"file", "full", "link"})
-    EXPECT_NE(error(scratch.file(name)).find("is there already"), std::string::npos) << name;
-  EXPECT_NE(error("..").find("no name"), std::string::npos);
-  EXPECT_NE(error("").find("no name"), std::string::npos);
-  EXPECT_NE(error(scratch.file("file/x")).find("Not a directory"), std::string::npos);
+    EXPECT_HAS(error(scratch.file(name)), "is there already") << name;
+  EXPECT_HAS(error(".."), "no name");
+  EXPECT_HAS(error(""), "no name");
+  EXPECT_HAS(error(scratch.file("file/x")), "Not a directory");
   fs::create_directory(scratch.file("empty"));
   NewFolder folder(scratch.file("empty"));
   folder.commit();

@@ -9,6 +9,7 @@
 #include <ostrakon/checkpoint/shard_writer.hpp>
 
 #include "checkpoint/huggingface_files.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -25,21 +26,20 @@ TEST(OpenParameters, TellsByContent) {
   EXPECT_NE(dynamic_cast<HuggingFaceSource*>(
                 open_parameters(folder.file("model.h5"), which.settings, which.leaf.tokens).get()),
             nullptr);
-  EXPECT_TRUE(contains(
+  EXPECT_HAS(
       error_of([&] { open_parameters(folder.file("none"), which.settings, which.leaf.tokens); }),
-      "does not exist"));
+      "does not exist");
   ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(contains(
+  EXPECT_HAS(
       error_of([&] { open_parameters(folder.file("pipe"), which.settings, which.leaf.tokens); }),
-      "is not a plain file"));
+      "is not a plain file");
   for (const int more : {-1, 1}) {
     DecoderSettings other = which.settings;
     other.layers += more;
-    EXPECT_TRUE(
-        contains(error_of([&] {
-                   open_parameters(folder.file("weights.safetensors"), other, which.leaf.tokens);
-                 }),
-                 more > 0 ? "is not in it" : "is no part of the model that the settings describe"));
+    EXPECT_HAS(error_of([&] {
+                 open_parameters(folder.file("weights.safetensors"), other, which.leaf.tokens);
+               }),
+               more > 0 ? "is not in it" : "is no part of the model that the settings describe");
   }
 }
 
@@ -93,13 +93,13 @@ TEST(OpenParameters, TakesCheckpoints) {
     };
     DecoderSettings other = which.settings;
     ++other.layers;
-    EXPECT_TRUE(contains(error(other), "the model's parameter block.")) << error(other);
+    EXPECT_HAS(error(other), "the model's parameter block.");
     other = which.settings;
     --other.layers;
-    EXPECT_TRUE(contains(error(other), "is no part of the model that the settings describe"));
+    EXPECT_HAS(error(other), "is no part of the model that the settings describe");
     other = which.settings;
     ++other.vocabulary;
-    EXPECT_TRUE(contains(error(other), "embedding.token.weight has the shape")) << error(other);
+    EXPECT_HAS(error(other), "embedding.token.weight has the shape");
 
     // Only damage of parameters is found, as only they are read.
     for (const State state : {State::first_moment, State::parameters}) {
@@ -112,7 +112,7 @@ TEST(OpenParameters, TakesCheckpoints) {
       const auto damaged = open_parameters(path, which.settings, which.leaf.tokens);
       const std::string said = error_of([&] { damaged->verify(); });
       if (state == State::parameters) {
-        EXPECT_TRUE(contains(said, file)) << said;
+        EXPECT_HAS(said, file);
       } else {
         EXPECT_EQ(said, "no error");
       }
@@ -138,8 +138,7 @@ TEST(WeightsSource, SlicesAndChecksums) {
       EXPECT_TRUE(std::equal(part.begin(), part.end() - 1, values.begin() + first));
       EXPECT_EQ(part.back(), -1.0f);
     }
-  EXPECT_TRUE(contains(error_of([&] { reader.read("a", "q", {105}, 100, 6, values.data()); }),
-                       "asked for"));
+  EXPECT_HAS(error_of([&] { reader.read("a", "q", {105}, 100, 6, values.data()); }), "asked for");
   const auto entries = reader.parameters();
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[1].unit + " " + entries[1].parameter, "a/b p");
@@ -153,7 +152,7 @@ TEST(WeightsSource, SlicesAndChecksums) {
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::write_bytes(path, bytes);
   WeightsReader damaged(path);
-  EXPECT_TRUE(contains(error_of([&] { damaged.verify(); }), "is damaged: its checksum is"));
+  EXPECT_HAS(error_of([&] { damaged.verify(); }), "is damaged: its checksum is");
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using ostrakon::testing::contains;
 using ostrakon::testing::error_of;
 using ostrakon::testing::ScratchFolder;
 using testing::all_states;
@@ -114,11 +113,11 @@ TEST(CheckpointReader, IsASourceOfParameters) {
                           std::int64_t first, std::int64_t count) {
       return error_of([&] { reader.read("block.0", name, shape, first, count, values.data()); });
     };
-    EXPECT_TRUE(contains(read("bias", {1}, 0, 1), "has no parameter 'bias' of 'block.0'"));
-    EXPECT_TRUE(contains(read("norm.weight", {2}, 0, 1), "has the shape (1)"));
-    EXPECT_TRUE(contains(read("norm.weight", {1}, 0, 2), "elements 0 to 0 + 2"));
-    EXPECT_TRUE(contains(read("norm.weight", {1}, 2, 0), "it has 1"));
-    EXPECT_TRUE(contains(read("norm.weight", {1}, -1, 1), "it has 1"));
+    EXPECT_HAS(read("bias", {1}, 0, 1), "has no parameter 'bias' of 'block.0'");
+    EXPECT_HAS(read("norm.weight", {2}, 0, 1), "has the shape (1)");
+    EXPECT_HAS(read("norm.weight", {1}, 0, 2), "elements 0 to 0 + 2");
+    EXPECT_HAS(read("norm.weight", {1}, 2, 0), "it has 1");
+    EXPECT_HAS(read("norm.weight", {1}, -1, 1), "it has 1");
     EXPECT_EQ(read("norm.weight", {1}, 1, 0), "no error");
   }
 }
@@ -167,9 +166,8 @@ TEST(CheckpointReader, ReadsPiecesOfColumnsRowByRow) {
           EXPECT_EQ(values[static_cast<std::size_t>(i)],
                     small.value(State::parameters, 1, 700 + i));
         }
-        EXPECT_TRUE(
-            contains(error_of([&] { reader.read(State::parameters, 1, 4256, 2, values.data()); }),
-                     "it has 4257"));
+        EXPECT_HAS(error_of([&] { reader.read(State::parameters, 1, 4256, 2, values.data()); }),
+                   "it has 4257");
       }
     }
   }
@@ -223,11 +221,10 @@ TEST(CheckpointReader, KnowsWhatThereIsNot) {
   EXPECT_FALSE(reader.has(State::first_moment, frozen));
   EXPECT_FALSE(reader.has(State::parameters, 99));
   char number[4];
-  EXPECT_TRUE(contains(error_of([&] { reader.read(State::first_moment, frozen, 0, 1, number); }),
-                       "has no first_moment of block.1/frozen.weight"));
-  EXPECT_TRUE(contains(error_of([&] { reader.read(State::parameters, 99, 0, 1, number); }),
-                       "parameter 99"));
-  EXPECT_TRUE(contains(error_of([&] { CheckpointReader(saved.file("none")); }), "none"));
+  EXPECT_HAS(error_of([&] { reader.read(State::first_moment, frozen, 0, 1, number); }),
+             "has no first_moment of block.1/frozen.weight");
+  EXPECT_HAS(error_of([&] { reader.read(State::parameters, 99, 0, 1, number); }), "parameter 99");
+  EXPECT_HAS(error_of([&] { CheckpointReader(saved.file("none")); }), "none");
 }
 
 /// Checks the arrays of an HDF5 file, and counts the elements of each.
@@ -284,16 +281,16 @@ TEST(CheckpointReader, FindsFilesThatAreMissingOrOfAnotherLength) {
     for (const std::string& name : saved.names()) {
       const std::string path = saved.file(name), away = saved.file("away");
       fs::rename(path, away);
-      EXPECT_TRUE(contains(saved.verify_error(), name)) << saved.verify_error();
+      EXPECT_HAS(saved.verify_error(), name);
       fs::create_directory(path);
-      EXPECT_TRUE(contains(saved.verify_error(), name)) << saved.verify_error();
+      EXPECT_HAS(saved.verify_error(), name);
       fs::remove(path);
       fs::rename(away, path);
       const auto size = fs::file_size(path);
       for (const std::uintmax_t other : {std::uintmax_t{0}, size / 2, size - 1, size + 1}) {
         fs::copy_file(path, away);
         fs::resize_file(path, other);
-        EXPECT_TRUE(contains(saved.verify_error(), name)) << saved.verify_error();
+        EXPECT_HAS(saved.verify_error(), name);
         fs::rename(away, path);
       }
     }
@@ -372,7 +369,7 @@ TEST(CheckpointReader, FindsFilesThatWereSwapped) {
     fs::rename(saved.file("away"), saved.file(b));
   };
   swap("rank-00000.h5", "rank-00001.h5");
-  EXPECT_TRUE(contains(saved.verify_error(), "rank-0000")) << saved.verify_error();
+  EXPECT_HAS(saved.verify_error(), "rank-0000");
   swap("rank-00000.h5", "rank-00001.h5");
   EXPECT_EQ(saved.verify_error(), "no error");
 }
@@ -395,7 +392,7 @@ TEST(CheckpointReader, FindsEveryFlippedBit) {
       const char flipped = static_cast<char>(byte ^ (1 << below(8)));
       file.write(offset, 1, &flipped);
       const std::string error = saved.verify_error();
-      EXPECT_TRUE(contains(error, name)) << name << " at " << offset << ": " << error;
+      EXPECT_HAS(error, name) << name << " at " << offset << ": " << error;
       file.write(offset, 1, &byte);
     }
     EXPECT_EQ(saved.verify_error(), "no error");
@@ -422,9 +419,9 @@ TEST(CheckpointReader, HandsOutNoDamagedNumber) {
     return error_of([&] { reader.read(State::parameters, large, first, count, values.data()); });
   };
   // Reads the whole block, a part of it that is undamaged, twice, and another block.
-  EXPECT_TRUE(contains(read(0, block_bytes / 2), "rank-00000.h5' is damaged"));
-  EXPECT_TRUE(contains(read(block_bytes / 4 + 1000, 1), "rank-00000.h5' is damaged"));
-  EXPECT_TRUE(contains(read(block_bytes / 4 + 1000, 1), "of parameters of head/weight"));
+  EXPECT_HAS(read(0, block_bytes / 2), "rank-00000.h5' is damaged");
+  EXPECT_HAS(read(block_bytes / 4 + 1000, 1), "rank-00000.h5' is damaged");
+  EXPECT_HAS(read(block_bytes / 4 + 1000, 1), "of parameters of head/weight");
   EXPECT_EQ(read(block_bytes / 4 - 1, 1), "no error");
 }
 

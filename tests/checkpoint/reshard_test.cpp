@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using ostrakon::testing::contains;
 using ostrakon::testing::error_of;
 using ostrakon::testing::read_bytes;
 using ostrakon::testing::ScratchFolder;
@@ -141,21 +140,21 @@ TEST(Reshard, LeavesNothingWhereItFails) {
     CheckpointReader in(path);
     return error_of([&] { reshard(in, out, division); });
   };
-  EXPECT_TRUE(contains(error({1, Files::single, 1}), "is there already"));
+  EXPECT_HAS(error({1, Files::single, 1}), "is there already");
   EXPECT_EQ(read_bytes(out + "/mine"), "x");
   fs::remove_all(out);
-  EXPECT_TRUE(contains(error({0, Files::single, 1}), "0 ranks; expected 1 to"));
-  EXPECT_TRUE(contains(error({1, Files::node, 0}), "0 ranks a node"));
-  EXPECT_TRUE(contains(error({1000000, Files::rank, 1}), "1000000 ranks; expected 1 to 65536"));
-  EXPECT_TRUE(contains(error({4258, Files::rank, 1}),
-                       "4258 ranks: the largest of its arrays has 4257 elements"));
+  EXPECT_HAS(error({0, Files::single, 1}), "0 ranks; expected 1 to");
+  EXPECT_HAS(error({1, Files::node, 0}), "0 ranks a node");
+  EXPECT_HAS(error({1000000, Files::rank, 1}), "1000000 ranks; expected 1 to 65536");
+  EXPECT_HAS(error({4258, Files::rank, 1}),
+             "4258 ranks: the largest of its arrays has 4257 elements");
 
   const PieceEntry piece = CheckpointReader(path).manifest().files[0].pieces[0];
   std::string bytes = read_bytes(path + "/state.h5");
   char& byte = bytes[static_cast<std::size_t>(piece.offset)];
   byte = static_cast<char>(byte ^ 1);
   write_bytes(path + "/state.h5", bytes);
-  EXPECT_TRUE(contains(error({3, Files::rank, 1}), "state.h5"));
+  EXPECT_HAS(error({3, Files::rank, 1}), "state.h5");
   EXPECT_FALSE(fs::exists(out));
   EXPECT_FALSE(fs::exists(out + ".partial"));
 }

@@ -100,8 +100,8 @@ TEST(ShardWriter, VerifyFindsWhatIsNotAsWritten) {
   const ScratchFolder folder;
   EXPECT_EQ(error_of([&] { write_and_damage(folder, false); }), "no error");
   const std::string error = error_of([&] { write_and_damage(folder, true); });
-  EXPECT_NE(error.find("rank-00000.h5"), std::string::npos) << error;
-  EXPECT_NE(error.find("were read back"), std::string::npos) << error;
+  EXPECT_HAS(error, "rank-00000.h5");
+  EXPECT_HAS(error, "were read back");
 
   const SmallCheckpoint small(2, Files::single, true);
   WriteOptions options;
@@ -134,7 +134,7 @@ TEST(ShardWriter, FailuresNameTheFile) {
   const SmallCheckpoint small(1, Files::rank);
   const std::string error = error_of(
       [&] { small.write_rank(folder.file("none"), lay_out(small.map(), Files::rank, 0), 0); });
-  EXPECT_NE(error.find("none/rank-00000.h5"), std::string::npos) << error;
+  EXPECT_HAS(error, "none/rank-00000.h5");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 namespace ostrakon::checkpoint {
 namespace {
 
-using ostrakon::testing::contains;
 using ostrakon::testing::error_of;
 using ostrakon::testing::read_bytes;
 using ostrakon::testing::ScratchFolder;
@@ -91,18 +90,16 @@ TEST(WeightsFile, NamesWhatIsWrong) {
                          const std::vector<std::int64_t>& shape) {
     return error_of([&] { reader.read(unit, parameter, shape, values.data()); });
   };
-  EXPECT_TRUE(contains(error("block 99", "norm.weight", {35}),
-                       "has no parameter 'norm.weight' of unit 'block 99'"));
-  EXPECT_TRUE(contains(error("block 1", "norm.bias", {35}),
-                       "has no parameter 'norm.bias' of unit 'block 1'"));
-  EXPECT_TRUE(contains(error("block 1", "attention.qkv.weight", {7, 5}),
-                       "has the shape (5, 7) in weights file '" + path + "', expected (7, 5)"));
-  EXPECT_TRUE(contains(error("block 1", "attention.qkv.weight", {35}), "(5, 7)"));
-  EXPECT_TRUE(
-      contains(error_of([&] {
-                 WeightsWriter(folder.file("w.h5"), "", 1, "byte").write("u", "p", {3, 0}, nullptr);
-               }),
-               "has the shape (3, 0); expected positive extents"));
+  EXPECT_HAS(error("block 99", "norm.weight", {35}),
+             "has no parameter 'norm.weight' of unit 'block 99'");
+  EXPECT_HAS(error("block 1", "norm.bias", {35}), "has no parameter 'norm.bias' of unit 'block 1'");
+  EXPECT_HAS(error("block 1", "attention.qkv.weight", {7, 5}),
+             "has the shape (5, 7) in weights file '" + path + "', expected (7, 5)");
+  EXPECT_HAS(error("block 1", "attention.qkv.weight", {35}), "(5, 7)");
+  EXPECT_HAS(error_of([&] {
+               WeightsWriter(folder.file("w.h5"), "", 1, "byte").write("u", "p", {3, 0}, nullptr);
+             }),
+             "has the shape (3, 0); expected positive extents");
 }
 
 TEST(WeightsFile, RefusesWhatIsNoWeightsFile) {
@@ -110,16 +107,16 @@ TEST(WeightsFile, RefusesWhatIsNoWeightsFile) {
   const auto error = [&](const std::string& path) {
     return error_of([&] { WeightsReader reader(path); });
   };
-  EXPECT_TRUE(contains(error(folder.file("none.h5")), "weights file '"));
-  EXPECT_TRUE(contains(error(folder.file("none.h5")), "does not exist"));
-  EXPECT_TRUE(contains(error(folder.file("")), "is a folder; expected a weights file"));
+  EXPECT_HAS(error(folder.file("none.h5")), "weights file '");
+  EXPECT_HAS(error(folder.file("none.h5")), "does not exist");
+  EXPECT_HAS(error(folder.file("")), "is a folder; expected a weights file");
   write_bytes(folder.file("text.h5"), "some text");
-  EXPECT_TRUE(contains(error(folder.file("text.h5")), "is not an HDF5 file"));
+  EXPECT_HAS(error(folder.file("text.h5")), "is not an HDF5 file");
   hdf5::File file = hdf5::File::create(folder.file("tokens.h5"), "file");
   file.write_format("ostrakon-tokens", 1);
   file.commit();
-  EXPECT_TRUE(contains(error(folder.file("tokens.h5")),
-                       "its format is 'ostrakon-tokens', expected 'ostrakon-weights'"));
+  EXPECT_HAS(error(folder.file("tokens.h5")),
+             "its format is 'ostrakon-tokens', expected 'ostrakon-weights'");
 }
 
 /// Returns whether the damage is detected; the test fails if it is not and other values are read.
@@ -137,7 +134,7 @@ bool detected(const std::string& path, const std::string& damaged) {
     }
     return false;
   } catch (const Error& error) {
-    EXPECT_TRUE(contains(error.what(), path)) << error.what();
+    EXPECT_HAS(error.what(), path);
     return true;
   }
 }

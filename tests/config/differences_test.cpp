@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "config/decks.hpp"
+#include "support/messages.hpp"
+#include "support/table.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -86,17 +88,13 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
         Override{"model.activation", "gelu"}, Override{"model.norm_epsilon", "1e-6"},
         Override{"model.rotary_base", "500000"}, Override{"model.bias", "true"},
         Override{"model.tie_embeddings", "false"}, Override{"model.layers", "5"}}) {
-    try {
-      require_same_model(ours, deck_with({other}), "w.h5");
-      ADD_FAILURE() << other.first << " is another in silence";
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      EXPECT_EQ(message.rfind("'w.h5' is not of the model that the deck describes:", 0), 0u);
-      const std::size_t line = message.find("\n  " + other.first + " is ");
-      ASSERT_NE(line, std::string::npos) << message;
-      EXPECT_NE(message.find(other.second, line), std::string::npos) << message;
-      EXPECT_NE(message.find(" in it, but ", line), std::string::npos) << message;
-    }
+    const std::string message =
+        testing::error_of([&] { require_same_model(ours, deck_with({other}), "w.h5"); });
+    EXPECT_EQ(message.rfind("'w.h5' is not of the model that the deck describes:", 0), 0u);
+    const std::size_t line = message.find("\n  " + other.first + " is ");
+    ASSERT_NE(line, std::string::npos) << message;
+    EXPECT_NE(message.find(other.second, line), std::string::npos) << message;
+    EXPECT_NE(message.find(" in it, but ", line), std::string::npos) << message;
   }
   // With experts, no expert uses ffn_width.
   const std::vector<Override> mixture = {{"model.experts", "4"}, {"model.expert_width", "32"}};
@@ -134,6 +132,14 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
       write_deck(read(synthetic, {learned[0], {"model.rotary_base", "500000"}})), "w.h5"));
 }
 
+/// For each key, one of them is another than the default.
+const char* const values =
+    "1 | 2 | 0.25 | true | false | /elsewhere | none | full | bf16 | layernorm | learned | gelu | "
+    "sigmoid | loss | tokens | skip | world | reduce_each | shard_first | descending | optimizer | "
+    "host | single | sequence | interleaved | threads | mpi_staged | working_directory | sgd | "
+    "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
+    "*.norm.*: frozen";
+
 /// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {
   for (const Section& section : sections()) {
@@ -141,45 +147,9 @@ TEST(Differences, SeeEveryKey) {
       Settings now = read(synthetic);
       const Settings before = now;
       const std::string was = key.get(before).shown();
-      for (const Value& value : {Value::of(1.0),
-                                 Value::of(2.0),
-                                 Value::of(0.25),
-                                 Value::of(true),
-                                 Value::of(false),
-                                 Value::of(std::string("/elsewhere")),
-                                 Value::of(std::string("none")),
-                                 Value::of(std::string("full")),
-                                 Value::of(std::string("bf16")),
-                                 Value::of(std::string("layernorm")),
-                                 Value::of(std::string("learned")),
-                                 Value::of(std::string("gelu")),
-                                 Value::of(std::string("sigmoid")),
-                                 Value::of(std::string("loss")),
-                                 Value::of(std::string("tokens")),
-                                 Value::of(std::string("skip")),
-                                 Value::of(std::string("world")),
-                                 Value::of(std::string("reduce_each")),
-                                 Value::of(std::string("shard_first")),
-                                 Value::of(std::string("descending")),
-                                 Value::of(std::string("optimizer")),
-                                 Value::of(std::string("host")),
-                                 Value::of(std::string("single")),
-                                 Value::of(std::string("sequence")),
-                                 Value::of(std::string("interleaved")),
-                                 Value::of(std::string("threads")),
-                                 Value::of(std::string("mpi_staged")),
-                                 Value::of(std::string("working_directory")),
-                                 Value::of(std::string("sgd")),
-                                 Value::of(std::string("linear")),
-                                 Value::of(std::string("never")),
-                                 Value::of(std::string("optimistic")),
-                                 Value::of(std::string("library")),
-                                 Value::of(std::string("unlimited")),
-                                 Value::of(std::string("keep")),
-                                 Value::of(std::string("*: forward_prefetch 2")),
-                                 Value::of(std::string("*.norm.*: frozen"))}) {
+      for (const std::string& value : testing::split(values, "|")) {
         try {
-          key.set(now, value);
+          key.set(now, parse_scalar(value));
         } catch (const Error&) {  // invalid text of a rule
         }
         if (key.get(now).shown() != was) break;
@@ -282,9 +252,7 @@ TEST(CheckRanks, ShowsTheArithmetic) {
             "training.global_batch_size / training.micro_batch_size = 8 / 8 = 1 leaf, fewer than 2 "
             "ranks; use 1 rank, or make training.global_batch_size a multiple of 2 x 8 = 16");
   const Settings many = read(synthetic, {{"training.global_batch_size", "720720"}});
-  EXPECT_NE(message(many, 17).find("; use 12, 13, 14, 15, 16, 18, 20, 21, 22 or 24 ranks,"),
-            std::string::npos)
-      << message(many, 17);
+  EXPECT_HAS(message(many, 17), "; use 12, 13, 14, 15, 16, 18, 20, 21, 22 or 24 ranks,");
 }
 
 }  // namespace

@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "support/messages.hpp"
+#include "support/table.hpp"
+
 namespace ostrakon::config {
 namespace {
 
@@ -43,53 +46,14 @@ class Mutator {
   }
 
   void mutate(std::string& deck) {
-    static const std::vector<std::string> pieces = {":",
-                                                    " ",
-                                                    "\n",
-                                                    "\t",
-                                                    "#",
-                                                    "\"",
-                                                    "'",
-                                                    "-",
-                                                    "{",
-                                                    "}",
-                                                    "[",
-                                                    "]",
-                                                    ",",
-                                                    "|",
-                                                    ">",
-                                                    "!",
-                                                    "%",
-                                                    "&",
-                                                    "*",
-                                                    "...",
-                                                    "---",
-                                                    "1e9",
-                                                    "nan",
-                                                    "-inf",
-                                                    "\r",
-                                                    "~",
-                                                    "\\",
-                                                    "<",
-                                                    "/>",
-                                                    "</",
-                                                    "=",
-                                                    "999999999999999999999",
-                                                    "\x01",
-                                                    "\xC3\xA9",
-                                                    "ostrakon:\n",
-                                                    "  ",
-                                                    "    steps: 1\n",
-                                                    "  model:\n",
-                                                    "!!int ",
-                                                    "-5",
-                                                    "1.5",
-                                                    "&#65;",
-                                                    "&lt;",
-                                                    "<!--",
-                                                    "-->",
-                                                    "<?xml?>",
-                                                    std::string(1, '\0')};
+    static const std::vector<std::string> pieces = [] {
+      std::vector<std::string> all = testing::words_of(
+          R"(: # " ' - { } [ ] , | > ! % & * ... --- 1e9 nan -inf ~ \ < /> </ = -5 1.5 &#65; &lt; <!--
+             --> <?xml?> 999999999999999999999)");
+      all.insert(all.end(), {" ", "  ", "\n", "\t", "\r", "\x01", "\xC3\xA9", "!!int ",
+                             "ostrakon:\n", "    steps: 1\n", "  model:\n", std::string(1, '\0')});
+      return all;
+    }();
     const auto at = static_cast<std::size_t>(pick(deck.size() + 1));
     const auto length = static_cast<std::size_t>(pick(8));
     switch (pick(6)) {
@@ -124,7 +88,7 @@ void expect_clean(const std::string& deck, const std::string& name) {
     const std::string message = error.what();
     EXPECT_EQ(message.rfind(name, 0), 0u) << message << "\n" << deck;
     for (const char* noise : {"Teuchos", "packages/", "Throw number", "std::", "TEUCHOS"}) {
-      EXPECT_EQ(message.find(noise), std::string::npos) << message << "\n" << deck;
+      EXPECT_LACKS(message, noise) << message << "\n" << deck;
     }
     EXPECT_GT(message.size(), name.size() + 2) << deck;
     EXPECT_LT(message.size(), 1000u) << deck;

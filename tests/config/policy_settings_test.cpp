@@ -2,13 +2,13 @@
 // Settings of the policy: recomputation, gathers, rules by name.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <stdexcept>
 
 #include "config/decks.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -105,9 +105,8 @@ TEST(Settings, ReadsThreadsOfTheMatrixLibrary) {
   EXPECT_EQ(threads("1"), 1);
   EXPECT_EQ(threads("4096"), 4096);
   for (const char* text : {"auto", "2"})
-    EXPECT_NE(write_deck(read(synthetic, {{"runtime.threads", text}}))
-                  .find(std::string("threads: ") + text),
-              std::string::npos);
+    EXPECT_HAS(write_deck(read(synthetic, {{"runtime.threads", text}})),
+               std::string("threads: ") + text);
 }
 
 TEST(Settings, ReadsLimitsOfGathers) {
@@ -240,8 +239,7 @@ TEST(Settings, TwoLevelsAreChosenByNameOrSize) {
     } catch (const Error& error) {
       message = error.what();
     }
-    EXPECT_NE(message.find(": expected auto, never, always, or bytes up to 4096 TiB in B, "),
-              std::string::npos)
+    EXPECT_HAS(message, ": expected auto, never, always, or bytes up to 4096 TiB in B, ")
         << value << ": " << message;
   }
 }

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/value.hpp>

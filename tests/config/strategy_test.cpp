@@ -2,7 +2,6 @@
 // Settings without effect, and the strategy that is shown.
 #include <gtest/gtest.h>
 
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/config/value.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/optim/muon.hpp>
@@ -12,6 +11,7 @@
 
 #include "config/decks.hpp"
 #include "support/device_array.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -222,7 +222,7 @@ TEST(Strategy, KeysOfSchedulesHaveNoEffectWhereRatesAreTheSameWithoutThem) {
   const Settings falls = read(synthetic, {{"schedule.tail", "warmup_stable_decay"},
                                           {"schedule.decay_steps", "20"},
                                           {"schedule.final_fraction", "0.5"}});
-  EXPECT_EQ(summary(falls).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(falls), "without effect");
 }
 
 TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
@@ -233,11 +233,10 @@ TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
     std::vector<Override> trial = whole;
     trial.emplace_back("training.steps", "20");
     const Settings settings = read(synthetic, trial);
-    EXPECT_NE(summary(settings).find("\n               the run of 20 steps ends in the warm-up, at "
-                                     "20/30 of the peak learning rate\n"),
-              std::string::npos)
-        << summary(settings);
-    EXPECT_EQ(summary(read(synthetic, whole)).find("warm-up"), std::string::npos);
+    EXPECT_HAS(summary(settings),
+               "\n               the run of 20 steps ends in the warm-up, at "
+               "20/30 of the peak learning rate\n");
+    EXPECT_LACKS(summary(read(synthetic, whole)), "warm-up");
     // The written deck has the used values, and can be read, also to train for longer.
     expect_equal(read(write_deck(settings)), settings);
     std::vector<double> first = rates_of(read(synthetic, whole));
@@ -248,16 +247,12 @@ TEST(Strategy, ATrialOfAFewStepsNeedsNoOtherSchedule) {
                                           {"schedule.warmup_steps", "5"},
                                           {"schedule.decay_steps", "40"},
                                           {"training.steps", "20"}});
-  EXPECT_NE(summary(falls).find("the learning rate falls in the 15 steps after the warm-up; "
-                                "decay_steps 40 are more\n"),
-            std::string::npos)
-      << summary(falls);
+  EXPECT_HAS(summary(falls),
+             "the learning rate falls in the 15 steps after the warm-up; "
+             "decay_steps 40 are more\n");
   expect_equal(read(write_deck(falls)), falls);
   const Settings stays = read(synthetic, {{"schedule.tail", "warmup_stable_decay"}});
-  EXPECT_NE(
-      summary(stays).find("\n               the learning rate never falls: decay_steps is 0\n"),
-      std::string::npos)
-      << summary(stays);
+  EXPECT_HAS(summary(stays), "\n               the learning rate never falls: decay_steps is 0\n");
 }
 
 TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
@@ -282,14 +277,14 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                                    "pinned\n") == std::string::npos,
             on_device)
       << summary(pageable);
-  EXPECT_EQ(summary(read(synthetic)).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(read(synthetic)), "without effect");
   const Settings others = read(synthetic, {{"precision.loss_scale", "8"},
                                            {"precision.gather", "fp16"},
                                            {"training.outlier_window", "9"},
                                            {"training.skip_outliers", "6"},
                                            {"checkpoint.async", "false"},
                                            {"checkpoint.every", "1"}});
-  EXPECT_EQ(summary(others).find("without effect"), std::string::npos) << summary(others);
+  EXPECT_LACKS(summary(others), "without effect");
 }
 
 TEST(Strategy, TheSummarySaysWhereNoStepIsJudged) {
@@ -316,10 +311,10 @@ TEST(Strategy, TheSummarySaysWhereMuonHasNoMatrices) {
       {"optimizer.name", "muon"},      {"optimizer.momentum", "0.5"},
       {"optimizer.nesterov", "false"}, {"optimizer.muon_iterations", "4"},
       {"optimizer.beta1", "0.8"},      {"optimizer.muon_rate_factor", "2"}};
-  EXPECT_EQ(summary(read(synthetic, overrides)).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(read(synthetic, overrides)), "without effect");
   overrides.emplace_back("optimizer.parameters", "block.*: frozen; block.3.mlp.down.*: trained");
   const Settings some = read(synthetic, overrides);
-  EXPECT_EQ(summary(some).find("without effect"), std::string::npos) << summary(some);
+  EXPECT_LACKS(summary(some), "without effect");
   overrides.back().second = "block.*.weight: frozen; *norm*: trained";
   const Settings none = read(synthetic, overrides);
   EXPECT_TRUE(is_idle(none,
@@ -357,7 +352,7 @@ TEST(Strategy, GradientsAreSentNowhereInGroupsOfOneRank) {
     EXPECT_EQ(last.key, "reduce");
     EXPECT_EQ(last.has_effect, ranks != 1);
   }
-  EXPECT_EQ(summary(read(synthetic), OnRanks{1}).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(read(synthetic), OnRanks{1}), "without effect");
 }
 
 TEST(Strategy, TwoLevelsTakeGroupsWithSeveralRanksOnEachOfSeveralNodes) {
@@ -379,7 +374,7 @@ TEST(Strategy, TwoLevelsTakeGroupsWithSeveralRanksOnEachOfSeveralNodes) {
       EXPECT_TRUE(is_there);
     }
   }
-  EXPECT_EQ(summary(read(synthetic), OnRanks{4, false}).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(read(synthetic), OnRanks{4, false}), "without effect");
 }
 
 TEST(Strategy, HasWhatChangesAStepInOtherSections) {
@@ -414,14 +409,13 @@ TEST(Strategy, HasWhatChangesAStepInOtherSections) {
 
 TEST(Strategy, OneLineNamesAllThatHasNoEffect) {
   std::vector<Override> overrides = of_gathers;
-  EXPECT_EQ(summary(read(synthetic, overrides)).find("without effect"), std::string::npos);
+  EXPECT_LACKS(summary(read(synthetic, overrides)), "without effect");
   overrides.emplace_back("parallel.sharding", "optimizer");
   const std::string shown = summary(read(synthetic, overrides));
-  EXPECT_NE(shown.find("\n               without effect with sharding optimizer: "
-                       "reshard_after_forward, forward_prefetch, backward_prefetch, "
-                       "in_flight_gathers, units\n  precision"),
-            std::string::npos)
-      << shown;
+  EXPECT_HAS(shown,
+             "\n               without effect with sharding optimizer: "
+             "reshard_after_forward, forward_prefetch, backward_prefetch, "
+             "in_flight_gathers, units\n  precision");
 }
 
 TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {

@@ -2,7 +2,6 @@
 // Decks that are written read back to the same settings.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <limits>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/config/value.hpp>
@@ -12,6 +11,8 @@
 #include <sstream>
 
 #include "config/decks.hpp"
+#include "support/messages.hpp"
+#include "support/table.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -30,12 +31,10 @@ TEST(WriteDeck, DefaultsReadBack) {
     unfolded += first > 4 && line[first] == '#' ? line.substr(first + 1) : '\n' + line;
   }
   for (const Section& section : sections()) {
-    EXPECT_NE(unfolded.find("\n  " + section.name + ":  # " + section.meaning + '\n'),
-              std::string::npos)
-        << section.name;
+    EXPECT_HAS(unfolded, "\n  " + section.name + ":  # " + section.meaning + '\n') << section.name;
     for (const Key& key : section.keys) {
-      EXPECT_NE(unfolded.find("\n    " + key.name + ": "), std::string::npos) << key.name;
-      EXPECT_NE(unfolded.find("# " + key.meaning), std::string::npos) << key.name;
+      EXPECT_HAS(unfolded, "\n    " + key.name + ": ") << key.name;
+      EXPECT_HAS(unfolded, "# " + key.meaning) << key.name;
     }
   }
 }
@@ -106,36 +105,20 @@ TEST(WriteDeck, OddPathsReadBack) {
   Settings settings = read(synthetic);
   std::string printable;
   for (char c = 0x20; c < 0x7F; ++c) printable += c;
-  for (const std::string& path : {printable,
-                                  std::string("a b"),
-                                  std::string("a # b"),
-                                  std::string("a#b"),
-                                  std::string("C: \\d\\"),
-                                  std::string("\"quoted\" 'twice'"),
-                                  std::string("~/x~23~7E~"),
-                                  std::string("/home/jos\xC3\xA9/\xE6\x96\x87"),
-                                  std::string("yes"),
-                                  std::string("12"),
-                                  std::string("1e5"),
-                                  std::string("{a: [b, c]}"),
-                                  std::string("- x"),
-                                  std::string("..."),
-                                  std::string("!!int 5"),
-                                  std::string(" ends with a blank "),
-                                  std::string("'"),
-                                  std::string("\\\\\\"),
-                                  std::string("true"),
-                                  std::string("| >-"),
-                                  std::string("null"),
-                                  std::string("0x10"),
-                                  std::string("0o7"),
-                                  std::string(".inf"),
-                                  std::string("<<"),
-                                  std::string("*a"),
-                                  std::string("&a b"),
-                                  std::string("a\xC2\x85\xC2\xA0\xE2\x80\xA8\xE2\x80\xA9z"),
-                                  std::string("\xEF\xBB\xBFx\xEF\xBF\xBF\xF0\x9F\x98\x80"),
-                                  std::string("\xC2\x80")}) {
+  std::vector<std::string> paths = {printable,
+                                    " ends with a blank ",
+                                    "a\xC2\x85\xC2\xA0\xE2\x80\xA8\xE2\x80\xA9z",
+                                    "\xEF\xBB\xBFx\xEF\xBF\xBF\xF0\x9F\x98\x80",
+                                    "\xC2\x80",
+                                    "| >-"};
+  for (const std::string& path :
+       testing::split("a b | a # b | a#b | C: \\d\\ | \"quoted\" 'twice' | ~/x~23~7E~ | "
+                      "/home/jos\xC3\xA9/\xE6\x96\x87 | yes | 12 | 1e5 | {a: [b, c]} | - x | ... | "
+                      "!!int 5 | ' | "
+                      "\\\\\\ | true | null | 0x10 | 0o7 | .inf | << | *a | &a b",
+                      "|"))
+    paths.push_back(path);
+  for (const std::string& path : paths) {
     settings.data.path = path;
     settings.output.directory = path;
     // Some decks are not valid for training.
@@ -146,57 +129,20 @@ TEST(WriteDeck, OddPathsReadBack) {
 }
 
 TEST(WriteDeck, EveryChoiceReadsBack) {
+  const std::string words =
+      "layernorm | rmsnorm | learned | rotary | gelu | swiglu | synthetic | none | full | auto | "
+      "reduce_each | reduce_last | ascending | descending | shuffled | default | always | never | "
+      "cosine | linear | constant | inline | threads | deck | working_directory | unlimited | fp32 "
+      "| "
+      "bf16 | fp16 | adamw | sgd | lion | muon | optimizer | parameters | all | device | host | "
+      "stop "
+      "| skip | every 2 | warmup_stable_decay | inverse_square_root | rank | node | single | "
+      "selective norms";
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
-      for (const char* word : {"layernorm",
-                               "rmsnorm",
-                               "learned",
-                               "rotary",
-                               "gelu",
-                               "swiglu",
-                               "synthetic",
-                               "none",
-                               "full",
-                               "auto",
-                               "reduce_each",
-                               "reduce_last",
-                               "ascending",
-                               "descending",
-                               "shuffled",
-                               "default",
-                               "always",
-                               "never",
-                               "cosine",
-                               "linear",
-                               "constant",
-                               "inline",
-                               "threads",
-                               "deck",
-                               "working_directory",
-                               "unlimited",
-                               "fp32",
-                               "bf16",
-                               "fp16",
-                               "adamw",
-                               "sgd",
-                               "lion",
-                               "muon",
-                               "optimizer",
-                               "parameters",
-                               "all",
-                               "device",
-                               "host",
-                               "stop",
-                               "skip",
-                               "every 2",
-                               "warmup_stable_decay",
-                               "inverse_square_root",
-                               "rank",
-                               "node",
-                               "single",
-                               "selective norms"}) {
+      for (const std::string& word : testing::split(words, "|")) {
         Settings settings = read(synthetic);
-        if (key.is_text || !key.set(settings, Value::of(std::string(word)))) continue;
+        if (key.is_text || !key.set(settings, Value::of(word))) continue;
         if (settings.precision.activations)
           settings.precision.gather = *settings.precision.activations;
         expect_equal(read(write_deck(settings)), settings);

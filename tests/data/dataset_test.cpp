@@ -14,7 +14,6 @@
 namespace ostrakon::data {
 namespace {
 
-using testing::contains;
 using testing::error_of;
 using testing::ScratchFolder;
 
@@ -131,15 +130,15 @@ TEST_F(TokenDatasets, RefusalsReachEveryRank) {
   };
   EXPECT_EQ(error(sequence, vocabulary), "no error");
   EXPECT_EQ(error(tokens - 1, 200), "no error");
-  EXPECT_TRUE(contains(error(tokens, vocabulary),
-                       "holds 5000 tokens, too few for one sample: training.sequence_length 5000 "
-                       "needs 5001"));
-  EXPECT_TRUE(contains(error(sequence, 100),
-                       "has a vocabulary of 101 (tokenizer test), but model.vocabulary is 100"));
+  EXPECT_HAS(error(tokens, vocabulary),
+             "holds 5000 tokens, too few for one sample: training.sequence_length 5000 "
+             "needs 5001");
+  EXPECT_HAS(error(sequence, 100),
+             "has a vocabulary of 101 (tokenizer test), but model.vocabulary is 100");
   settings_.path = folder_ + "none.h5";
-  EXPECT_TRUE(contains(error(sequence, vocabulary), "none.h5' does not exist"));
+  EXPECT_HAS(error(sequence, vocabulary), "none.h5' does not exist");
   settings_.path = "";
-  EXPECT_TRUE(contains(error(sequence, vocabulary), "data.path names no token file"));
+  EXPECT_HAS(error(sequence, vocabulary), "data.path names no token file");
 }
 
 TEST_F(TokenDatasets, DamageIsFoundByRankZeroForAll) {
@@ -153,7 +152,7 @@ TEST_F(TokenDatasets, DamageIsFoundByRankZeroForAll) {
   }
   world_.barrier();
   const std::string error = error_of([&] { open(Split::training, 1); });
-  EXPECT_TRUE(contains(error, "train.h5'")) << error;
+  EXPECT_HAS(error, "train.h5'");
 
   settings_.verify = false;
   const auto dataset = open(Split::training, 1);

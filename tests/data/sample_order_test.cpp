@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <ostrakon/data/sample_order.hpp>
 #include <set>
 #include <vector>

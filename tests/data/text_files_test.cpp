@@ -94,10 +94,8 @@ TEST(FindTextFiles, SortsAndPassesOver) {
       find_text_files({folder.file("b"), folder.file(".hidden"), folder.file("b")});
   EXPECT_EQ(named.paths, Documents({folder.file("b"), folder.file(".hidden")}));
   EXPECT_EQ(named.duplicate, Documents({folder.file("b")}));
-  EXPECT_NE(error_of([&] { find_text_files({folder.file("gone")}); }).find("does not exist"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { find_text_files({"/dev/null"}); }).find("neither a file nor a folder"),
-            std::string::npos);
+  EXPECT_HAS(error_of([&] { find_text_files({folder.file("gone")}); }), "does not exist");
+  EXPECT_HAS(error_of([&] { find_text_files({"/dev/null"}); }), "neither a file nor a folder");
 }
 
 struct Sides {

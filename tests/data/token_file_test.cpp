@@ -10,7 +10,6 @@
 namespace ostrakon::data {
 namespace {
 
-using testing::contains;
 using testing::error_of;
 using testing::read_bytes;
 using testing::ScratchFolder;
@@ -92,8 +91,8 @@ TEST(TokenFile, ReadsAnywhere) {
     EXPECT_TRUE(std::equal(window.begin(), window.end(), tokens.begin() + begin));
   }
   file.read(100'003, 0, nullptr);
-  EXPECT_TRUE(contains(error_of([&] { file.read(99'504, 500, window.data()); }),
-                       "elements 99504 to 100004 of /tokens asked for; it has 100003"));
+  EXPECT_HAS(error_of([&] { file.read(99'504, 500, window.data()); }),
+             "elements 99504 to 100004 of /tokens asked for; it has 100003");
   EXPECT_NE(error_of([&] { file.read(-1, 2, window.data()); }), "no error");
 }
 
@@ -162,42 +161,40 @@ TEST(TokenFile, IsCompleteBeforeItHasItsName) {
 TEST(TokenFile, WriterRefuses) {
   const ScratchFolder folder;
   const std::int32_t token = 257;
-  EXPECT_TRUE(
-      contains(error_of([&] {
-                 TokenFileWriter(folder.file("x.h5"), "byte", 257, provenance).append(&token, 1);
-               }),
-               "token 257 at position 0 is not in its vocabulary of 257"));
-  EXPECT_TRUE(contains(
+  EXPECT_HAS(error_of([&] {
+               TokenFileWriter(folder.file("x.h5"), "byte", 257, provenance).append(&token, 1);
+             }),
+             "token 257 at position 0 is not in its vocabulary of 257");
+  EXPECT_HAS(
       error_of([&] { TokenFileWriter(folder.file("x.h5"), "byte", 257, provenance).finish(); }),
-      "no tokens to write to"));
-  EXPECT_TRUE(
-      contains(error_of([&] { TokenFileWriter(folder.file("no/x.h5"), "byte", 257, provenance); }),
-               "No such file or directory"));
-  EXPECT_TRUE(contains(error_of([&] { TokenFileWriter(folder.file(""), "byte", 257, provenance); }),
-                       "a folder has that name"));
+      "no tokens to write to");
+  EXPECT_HAS(error_of([&] { TokenFileWriter(folder.file("no/x.h5"), "byte", 257, provenance); }),
+             "No such file or directory");
+  EXPECT_HAS(error_of([&] { TokenFileWriter(folder.file(""), "byte", 257, provenance); }),
+             "a folder has that name");
 }
 
 // --- Bad files -----------------------------------------------------------------------------------
 
 TEST(TokenFile, RefusesWhatIsNoTokenFile) {
   const ScratchFolder folder;
-  EXPECT_TRUE(contains(open_error(folder.file("none.h5")), "none.h5' does not exist"));
-  EXPECT_TRUE(contains(open_error(folder.file("")), "' is a folder; expected a token file"));
+  EXPECT_HAS(open_error(folder.file("none.h5")), "none.h5' does not exist");
+  EXPECT_HAS(open_error(folder.file("")), "' is a folder; expected a token file");
   write_bytes(folder.file("empty.h5"), "");
-  EXPECT_TRUE(contains(open_error(folder.file("empty.h5")), "' is empty (0 bytes)"));
+  EXPECT_HAS(open_error(folder.file("empty.h5")), "' is empty (0 bytes)");
   write_bytes(folder.file("text.h5"), "To be, or not to be, that is the question");
-  EXPECT_TRUE(contains(open_error(folder.file("text.h5")), "text.h5' is not an HDF5 file"));
+  EXPECT_HAS(open_error(folder.file("text.h5")), "text.h5' is not an HDF5 file");
   write_bytes(folder.file("short.h5"), "To");
-  EXPECT_TRUE(contains(open_error(folder.file("short.h5")), "' is not an HDF5 file"));
-  EXPECT_TRUE(contains(open_error("/dev/null"), "'/dev/null' is not a plain file"));
+  EXPECT_HAS(open_error(folder.file("short.h5")), "' is not an HDF5 file");
+  EXPECT_HAS(open_error("/dev/null"), "'/dev/null' is not a plain file");
 
   hdf5::File::create(folder.file("other.h5"), "file").commit();
-  EXPECT_TRUE(contains(open_error(folder.file("other.h5")), "it has no attribute 'format'"));
+  EXPECT_HAS(open_error(folder.file("other.h5")), "it has no attribute 'format'");
   hdf5::File weights = hdf5::File::create(folder.file("weights.h5"), "file");
   weights.write_format("ostrakon-weights", 1);
   weights.commit();
-  EXPECT_TRUE(contains(open_error(folder.file("weights.h5")),
-                       "its format is 'ostrakon-weights', expected 'ostrakon-tokens'"));
+  EXPECT_HAS(open_error(folder.file("weights.h5")),
+             "its format is 'ostrakon-weights', expected 'ostrakon-tokens'");
 }
 
 /// A token file of which each part may be wrong.
@@ -251,37 +248,37 @@ TEST(TokenFile, RefusesWhatCannotBe) {
 
   Crafted crafted;
   crafted.version = 2;
-  EXPECT_TRUE(contains(open_error(crafted.write(path)),
-                       "' is a token file of version 2; this program reads version 1"));
+  EXPECT_HAS(open_error(crafted.write(path)),
+             "' is a token file of version 2; this program reads version 1");
   crafted = {};
   crafted.token_count = 5;
-  EXPECT_TRUE(contains(open_error(crafted.write(path)),
-                       "holds 4 tokens, but its attribute 'token_count' says 5"));
+  EXPECT_HAS(open_error(crafted.write(path)),
+             "holds 4 tokens, but its attribute 'token_count' says 5");
   crafted = {};
   crafted.tokens = {};
   crafted.token_count = 0;
-  EXPECT_TRUE(contains(open_error(crafted.write(path)), "is empty: it holds no tokens"));
+  EXPECT_HAS(open_error(crafted.write(path)), "is empty: it holds no tokens");
   crafted = {};
   crafted.vocabulary = 0;
-  EXPECT_TRUE(contains(open_error(crafted.write(path)), "a vocabulary of 0"));
+  EXPECT_HAS(open_error(crafted.write(path)), "a vocabulary of 0");
   crafted = {};
   crafted.type = hdf5::Type::float32;
-  EXPECT_TRUE(contains(open_error(crafted.write(path)), "/tokens holds float32"));
+  EXPECT_HAS(open_error(crafted.write(path)), "/tokens holds float32");
   crafted = {};
   crafted.offsets = {0};
-  EXPECT_TRUE(contains(open_error(crafted.write(path)), "has no documents"));
+  EXPECT_HAS(open_error(crafted.write(path)), "has no documents");
   for (const char* name : {"/tokens", "/document_offsets"}) {
     crafted = {};
     crafted.scalar = name;
-    EXPECT_TRUE(contains(open_error(crafted.write(path)),
-                         "/tokens and /document_offsets must have one dimension each"));
+    EXPECT_HAS(open_error(crafted.write(path)),
+               "/tokens and /document_offsets must have one dimension each");
   }
   for (const std::int64_t bytes : {-1, 0}) {
     crafted = {};
     crafted.byte_count = bytes;
-    EXPECT_TRUE(contains(open_error(crafted.write(path)),
-                         "its attribute 'byte_count' says " + std::to_string(bytes) +
-                             "; expected at least 1, or no such attribute"));
+    EXPECT_HAS(open_error(crafted.write(path)), "its attribute 'byte_count' says " +
+                                                    std::to_string(bytes) +
+                                                    "; expected at least 1, or no such attribute");
   }
 }
 
@@ -304,37 +301,36 @@ TEST(TokenFile, VerifyFindsWhatOpeningDoesNot) {
   crafted.vocabulary = 256;
   crafted.write(path);
   EXPECT_EQ(open_error(path), "no error");
-  EXPECT_TRUE(
-      contains(verify_error(path), "token 256 at position 3 is not in its vocabulary of 256"));
+  EXPECT_HAS(verify_error(path), "token 256 at position 3 is not in its vocabulary of 256");
   std::int32_t tokens[4];
-  EXPECT_TRUE(contains(error_of([&] { TokenFile(path).read(2, 2, tokens); }), "at position 3"));
+  EXPECT_HAS(error_of([&] { TokenFile(path).read(2, 2, tokens); }), "at position 3");
   EXPECT_EQ(error_of([&] { TokenFile(path).read(0, 3, tokens); }), "no error");
 
   crafted = {};
   crafted.type = hdf5::Type::uint32;
   crafted.tokens[1] = -2;  // stored as 0, as HDF5 clips it
-  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "the checksum of its tokens is"));
+  EXPECT_HAS(verify_error(crafted.write(path)), "the checksum of its tokens is");
   crafted = {};
   crafted.type = crafted.memory = hdf5::Type::uint32;
   crafted.vocabulary = 2147483647;
   crafted.tokens[1] = -1;  // stored as 4294967295
-  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "token 4294967295 at position 1"));
-  EXPECT_TRUE(contains(error_of([&] { TokenFile(path).read(0, 2, tokens); }), "token 4294967295"));
+  EXPECT_HAS(verify_error(crafted.write(path)), "token 4294967295 at position 1");
+  EXPECT_HAS(error_of([&] { TokenFile(path).read(0, 2, tokens); }), "token 4294967295");
   crafted = {};
   crafted.byte_count = 4;
-  EXPECT_TRUE(contains(verify_error(crafted.write(path)),
-                       "its attribute 'byte_count' says 4, but it holds 3 bytes of text"));
+  EXPECT_HAS(verify_error(crafted.write(path)),
+             "its attribute 'byte_count' says 4, but it holds 3 bytes of text");
   crafted.byte_count = std::nullopt;  // may be unknown
   EXPECT_EQ(verify_error(crafted.write(path)), "no error");
   crafted = {};
   crafted.checksum = "0123456789abcdef";
-  EXPECT_TRUE(contains(verify_error(crafted.write(path)), "expected 0123456789abcdef"));
+  EXPECT_HAS(verify_error(crafted.write(path)), "expected 0123456789abcdef");
 
   for (const std::vector<std::int64_t>& offsets : std::vector<std::vector<std::int64_t>>{
            {0, 5, 4}, {0, 2, 2, 4}, {1, 4}, {0, 3}, {0, 2, 9}, {-1, 4}}) {
     crafted = {};
     crafted.offsets = offsets;
-    EXPECT_TRUE(contains(verify_error(crafted.write(path)), "is damaged"));
+    EXPECT_HAS(verify_error(crafted.write(path)), "is damaged");
   }
 }
 
@@ -364,7 +360,7 @@ class DamagedTokenFile : public ::testing::Test {
       EXPECT_EQ(found.command_line, info_.command_line);
       return false;
     } catch (const Error& error) {
-      EXPECT_TRUE(contains(error.what(), path_)) << error.what();
+      EXPECT_HAS(error.what(), path_);
       return true;
     }
   }
@@ -385,7 +381,7 @@ TEST_F(DamagedTokenFile, TruncationIsFound) {
     EXPECT_TRUE(detected(bytes_.substr(0, bytes_.size() - missing))) << missing;
   }
   write_bytes(path_, bytes_.substr(0, bytes_.size() / 2));
-  EXPECT_TRUE(contains(open_error(path_), "' is truncated or damaged: ")) << open_error(path_);
+  EXPECT_HAS(open_error(path_), "' is truncated or damaged: ");
 }
 
 TEST_F(DamagedTokenFile, FlippedBytesAreFoundOrHarmless) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "comm/communicator_fixture.hpp"
-#include "train/comparison.hpp"
-#include "train/small_runs.hpp"
+#include "trainer/comparison.hpp"
+#include "trainer/small_runs.hpp"
 
 namespace ostrakon::comm {
 namespace {

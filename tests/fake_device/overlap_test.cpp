@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "train/small_runs.hpp"
+#include "trainer/small_runs.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "train/small_runs.hpp"
+#include "trainer/small_runs.hpp"
 
 namespace ostrakon::tests {
 

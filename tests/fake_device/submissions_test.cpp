@@ -8,7 +8,7 @@
 #include <ostrakon/trainer/handlers/submissions.hpp>
 #include <string>
 
-#include "train/small_runs.hpp"
+#include "trainer/small_runs.hpp"
 
 namespace {
 

@@ -12,8 +12,8 @@
 
 #include "support/device_array.hpp"
 #include "support/shared_folder.hpp"
-#include "train/comparison.hpp"
-#include "train/small_runs.hpp"
+#include "trainer/comparison.hpp"
+#include "trainer/small_runs.hpp"
 
 namespace {
 

@@ -14,18 +14,19 @@
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/matrix_tile.hpp>
 
-#include "math/compare.hpp"
+#include "math/attention_reference.hpp"
+#include "math/half_kernels.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {
 namespace {
 
+using halves::Doubles;
+using halves::one_store;
 using test::converted;
 using test::DeviceArray;
 using test::random_values;
 using test::same_bits;
-
-using Doubles = std::vector<double>;
 
 // A simulation on the host of a warp on CUDA: lanes as in WarpTileLayout, instructions as the PTX
 // ISA describes them. Matrices have 16 x 16 elements.
@@ -180,14 +181,12 @@ TEST(MatrixTile, TilesInSharedMemoryAreFoundFromTheFirst) {
 }
 #endif
 
-std::int64_t rows_of(const AttentionShape& s) { return s.batch * s.tokens; }
+using test::attention::AttentionReference;
+using test::attention::rows_of;
+
 std::int64_t q_columns(const AttentionShape& s) { return s.heads * s.head_width; }
 std::int64_t kv_columns(const AttentionShape& s) { return 2 * s.kv_heads * s.head_width; }
 std::int64_t all_columns(const AttentionShape& s) { return q_columns(s) + kv_columns(s); }
-
-/// Largest relative change by one rounded store.
-template <class T>
-constexpr double one_store = std::is_same<T, bf16>::value ? 0x1p-8 : 0x1p-11;
 
 /// Returns random values that T holds exactly.
 template <class T>
@@ -217,59 +216,6 @@ void expect_close(const char* what, const std::vector<A>& found, const Doubles& 
   EXPECT_LE(std::sqrt(of_difference), most * std::sqrt(square)) << what;
   EXPECT_LE(largest_difference, 4 * most * largest) << what;
 }
-
-/// Attention and its gradients by their definition, in double.
-struct Reference {
-  Doubles out, log_sum_exp, dqkv;
-
-  template <class T>
-  Reference(const AttentionShape& s, const std::vector<T>& qkv_t, const std::vector<T>& dout_t)
-      : out(rows_of(s) * q_columns(s), 0.0),
-        log_sum_exp(rows_of(s) * s.heads),
-        dqkv(qkv_t.size(), 0.0) {
-    const Doubles qkv = converted<double>(converted<float>(qkv_t));
-    const Doubles dout = converted<double>(converted<float>(dout_t));
-    const double scale = 1 / std::sqrt(static_cast<double>(s.head_width));
-    Doubles p(s.tokens), dp(s.tokens);
-    for (std::int64_t b = 0; b < s.batch; ++b)
-      for (std::int64_t h = 0; h < s.heads; ++h) {
-        const std::int64_t kv_head = h / (s.heads / s.kv_heads);
-        const auto at = [&](std::int64_t token, std::int64_t head) {
-          return (b * s.tokens + token) * all_columns(s) + head * s.head_width;
-        };
-        for (std::int64_t i = 0; i < s.tokens; ++i) {
-          const std::int64_t q = at(i, h);
-          const std::int64_t o = (b * s.tokens + i) * q_columns(s) + h * s.head_width;
-          double total = 0, delta = 0;
-          for (std::int64_t j = 0; j <= i; ++j) {
-            const std::int64_t k = at(j, s.heads + kv_head), v = k + s.kv_heads * s.head_width;
-            double score = 0;
-            dp[j] = 0;
-            for (std::int64_t d = 0; d < s.head_width; ++d) {
-              score += qkv[q + d] * qkv[k + d];
-              dp[j] += dout[o + d] * qkv[v + d];
-            }
-            total += p[j] = std::exp(score * scale);
-          }
-          log_sum_exp[(b * s.heads + h) * s.tokens + i] = std::log(total);
-          for (std::int64_t j = 0; j <= i; ++j) {
-            p[j] /= total;
-            delta += p[j] * dp[j];
-          }
-          for (std::int64_t j = 0; j <= i; ++j) {
-            const std::int64_t k = at(j, s.heads + kv_head), v = k + s.kv_heads * s.head_width;
-            const double ds = p[j] * (dp[j] - delta) * scale;
-            for (std::int64_t d = 0; d < s.head_width; ++d) {
-              out[o + d] += p[j] * qkv[v + d];
-              dqkv[q + d] += ds * qkv[k + d];
-              dqkv[k + d] += ds * qkv[q + d];
-              dqkv[v + d] += p[j] * dout[o + d];
-            }
-          }
-        }
-      }
-  }
-};
 
 /// The arrays of one attention; outputs begin as NaN. `shift`: misalignment of all arrays in
 /// elements.
@@ -321,8 +267,7 @@ struct Attention {
 
 template <class T>
 class AttentionOnChip : public testing::Test {};
-using Types = testing::Types<bf16, fp16>;
-TYPED_TEST_SUITE(AttentionOnChip, Types);
+TYPED_TEST_SUITE(AttentionOnChip, halves::Halves);
 
 /// Shapes of both widths, less and more than a tile of queries, incomplete tiles, grouped heads.
 std::vector<AttentionShape> shapes() {
@@ -341,9 +286,10 @@ TYPED_TEST(AttentionOnChip, AgreesWithPlainLoops) {
       const Attention<T> attention(shape, qkv);
       attention.forward(0, shape.tokens);
       attention.backward(dout);
-      const Reference expected(shape, qkv, dout);
+      AttentionReference expected(shape, converted<double>(converted<float>(qkv)));
+      const Doubles dqkv = expected.backward(converted<double>(converted<float>(dout)));
       expect_close<T>("out", attention.host(attention.out_), expected.out, 1);
-      expect_close<T>("dqkv", attention.host(attention.dqkv_), expected.dqkv, 2);
+      expect_close<T>("dqkv", attention.host(attention.dqkv_), dqkv, 2);
       const std::vector<float> sums = attention.log_sum_exp.host();
       EXPECT_LE(test::largest_difference(sums, expected.log_sum_exp), 1e-5);
     }

@@ -10,6 +10,7 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <string>
 
+#include "math/attention_reference.hpp"
 #include "math/check_gradient.hpp"
 #include "math/compare.hpp"
 #include "support/device_array.hpp"
@@ -18,17 +19,12 @@ namespace {
 
 using namespace ostrakon;
 using math::AttentionShape;
+using namespace test::attention;
 using test::converted;
 using test::DeviceArray;
 using test::largest_difference;
 using test::random_values;
 using test::same_bits;
-
-std::int64_t rows_of(const AttentionShape& s) { return s.batch * s.tokens; }
-std::int64_t out_columns(const AttentionShape& s) { return s.heads * s.head_width; }
-std::int64_t qkv_columns(const AttentionShape& s) {
-  return (s.heads + 2 * s.kv_heads) * s.head_width;
-}
 
 std::string name_of(const AttentionShape& s) {
   return text("batch ", s.batch, ", tokens ", s.tokens, ", heads ", s.heads, ", kv_heads ",
@@ -43,96 +39,6 @@ std::vector<AttentionShape> shapes() {
           {2, 130, 2, 1, 32}, {1, 200, 2, 2, 64}, {1, 129, 2, 1, 128}, {1, 77, 1, 1, 80},
           {1, 66, 2, 1, 100}, {1, 65, 1, 1, 256}, {1, 70, 1, 1, 257}};
 }
-
-/// Attention by its definition, with all probabilities stored.
-class Reference {
- public:
-  Reference(const AttentionShape& shape, std::vector<double> qkv)
-      : shape_(shape),
-        qkv_(std::move(qkv)),
-        out(rows_of(shape) * out_columns(shape), 0.0),
-        log_sum_exp(rows_of(shape) * shape.heads),
-        probabilities_(rows_of(shape) * shape.heads * shape.tokens, 0.0) {
-    visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
-      double total = 0;
-      for (std::int64_t j = 0; j <= i; ++j) total += std::exp(score(b, h, i, j));
-      log_sum_exp[(b * shape_.heads + h) * shape_.tokens + i] = std::log(total);
-      for (std::int64_t j = 0; j <= i; ++j) {
-        const double p = std::exp(score(b, h, i, j)) / total;
-        probability(b, h, i, j) = p;
-        for (std::int64_t d = 0; d < shape_.head_width; ++d)
-          out[out_index(b, i, h, d)] += p * qkv_[value_index(b, j, h, d)];
-      }
-    });
-  }
-
-  std::vector<double> backward(const std::vector<double>& dout) {
-    std::vector<double> dqkv(qkv_.size(), 0.0);
-    visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
-      std::vector<double> dp(i + 1, 0.0);
-      double mean = 0;
-      for (std::int64_t j = 0; j <= i; ++j) {
-        for (std::int64_t d = 0; d < shape_.head_width; ++d) {
-          dp[j] += dout[out_index(b, i, h, d)] * qkv_[value_index(b, j, h, d)];
-          dqkv[value_index(b, j, h, d)] += probability(b, h, i, j) * dout[out_index(b, i, h, d)];
-        }
-        mean += probability(b, h, i, j) * dp[j];
-      }
-      for (std::int64_t j = 0; j <= i; ++j) {
-        const double ds = probability(b, h, i, j) * (dp[j] - mean) / std::sqrt(shape_.head_width);
-        for (std::int64_t d = 0; d < shape_.head_width; ++d) {
-          dqkv[query_index(b, i, h, d)] += ds * qkv_[key_index(b, j, h, d)];
-          dqkv[key_index(b, j, h, d)] += ds * qkv_[query_index(b, i, h, d)];
-        }
-      }
-    });
-    return dqkv;
-  }
-
- private:
-  template <class Body>
-  void visit(const Body& body) {
-    for (std::int64_t b = 0; b < shape_.batch; ++b)
-      for (std::int64_t h = 0; h < shape_.heads; ++h)
-        for (std::int64_t i = 0; i < shape_.tokens; ++i) body(b, h, i);
-  }
-  std::int64_t index(std::int64_t b, std::int64_t i, std::int64_t head, std::int64_t d) const {
-    return ((b * shape_.tokens + i) * (shape_.heads + 2 * shape_.kv_heads) + head) *
-               shape_.head_width +
-           d;
-  }
-  std::int64_t query_index(std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t d) const {
-    return index(b, i, h, d);
-  }
-  std::int64_t key_index(std::int64_t b, std::int64_t j, std::int64_t h, std::int64_t d) const {
-    return index(b, j, shape_.heads + h * shape_.kv_heads / shape_.heads, d);
-  }
-  std::int64_t value_index(std::int64_t b, std::int64_t j, std::int64_t h, std::int64_t d) const {
-    return index(b, j, shape_.heads + shape_.kv_heads + h * shape_.kv_heads / shape_.heads, d);
-  }
-  std::int64_t out_index(std::int64_t b, std::int64_t i, std::int64_t h, std::int64_t d) const {
-    return ((b * shape_.tokens + i) * shape_.heads + h) * shape_.head_width + d;
-  }
-  double score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    double sum = 0;
-    for (std::int64_t d = 0; d < shape_.head_width; ++d)
-      sum += qkv_[query_index(b, i, h, d)] * qkv_[key_index(b, j, h, d)];
-    return sum / std::sqrt(shape_.head_width);
-  }
-  double& probability(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-    return probabilities_[((b * shape_.heads + h) * shape_.tokens + i) * shape_.tokens + j];
-  }
-
-  AttentionShape shape_;
-  std::vector<double> qkv_;
-
- public:
-  std::vector<double> out;
-  std::vector<double> log_sum_exp;
-
- private:
-  std::vector<double> probabilities_;
-};
 
 /// The arrays of one attention; outputs begin as NaN.
 template <class T>
@@ -187,7 +93,7 @@ TYPED_TEST(AttentionTest, ForwardAgreesWithPlainLoops) {
     const std::vector<T> qkv = random_qkv<T>(shape, 1);
     const Attention<T> attention(shape, qkv);
     attention.forward(0, shape.tokens);
-    const Reference reference(shape, converted<double>(qkv));
+    const AttentionReference reference(shape, converted<double>(qkv));
     EXPECT_LE(largest_difference(attention.out.host(), reference.out), tolerance<T>)
         << name_of(shape);
     EXPECT_LE(largest_difference(attention.log_sum_exp.host(), reference.log_sum_exp), tolerance<T>)
@@ -204,7 +110,7 @@ TYPED_TEST(AttentionTest, BackwardAgreesWithPlainLoops) {
     const Attention<T> attention(shape, qkv);
     attention.forward(0, shape.tokens);
     attention.backward(dout);
-    Reference reference(shape, converted<double>(qkv));
+    AttentionReference reference(shape, converted<double>(qkv));
     EXPECT_LE(
         largest_difference(attention.dqkv.host(), reference.backward(converted<double>(dout))),
         tolerance<T>)

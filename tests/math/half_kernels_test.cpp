@@ -1,105 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over 16-bit arrays compared with the same kernels in double, for the same rounded inputs:
-// 16-bit outputs may differ by the rounding of their stores, float outputs by float's.
-
+// Kernels over 16-bit arrays but for attention and products.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
-#include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
-#include <ostrakon/math/products/gemm.hpp>
-#include <string>
 
-#include "math/compare.hpp"
-#include "support/device_array.hpp"
+#include "math/half_kernels.hpp"
 
 namespace ostrakon::math {
 namespace {
 
-using test::converted;
-using test::DeviceArray;
-using test::largest_difference;
-using test::random_values;
-using test::same_bits;
-
-using Doubles = std::vector<double>;
-
-/// Largest relative change by one rounded store.
-template <class T>
-constexpr double one_store = std::is_same<T, bf16>::value ? 0x1p-8 : 0x1p-11;
-
-/// Returns values that T holds exactly, from -scale to scale, around `offset`.
-template <class T>
-Doubles inputs(std::int64_t count, std::uint64_t seed, double scale = 1, double offset = 0) {
-  Doubles values = random_values<double>(count, seed);
-  for (double& value : values) value = static_cast<double>(T(offset + scale * value));
-  return values;
-}
-
-template <class T>
-DeviceArray<T> device(const Doubles& values) {
-  return DeviceArray<T>(converted<T>(values));
-}
-
-/// Returns an array of NaNs, which show elements that were not written.
-template <class T>
-DeviceArray<T> unwritten(std::int64_t count) {
-  return DeviceArray<T>(count, T(std::numeric_limits<float>::quiet_NaN()));
-}
-
-template <class T>
-Doubles doubles(const DeviceArray<T>& array) {
-  return converted<double>(array.host());
-}
-
-template <class T>
-View<T**> matrix(const DeviceArray<T>& array, std::int64_t columns) {
-  return {array.data(), columns == 0 ? 0 : array.size() / columns, columns};
-}
-
-/// Returns the largest error of a row of `columns`, relative to the row's largest element or
-/// `smallest`; infinity for NaN.
-double row_error(const Doubles& values, const Doubles& expected, std::int64_t columns,
-                 double smallest = 1e-30) {
-  if (values.size() != expected.size()) return std::numeric_limits<double>::infinity();
-  double worst = 0;
-  for (std::size_t row = 0; row < expected.size(); row += static_cast<std::size_t>(columns)) {
-    double scale = smallest, error = 0;
-    for (std::size_t i = row; i < row + static_cast<std::size_t>(columns); ++i) {
-      scale = std::max(scale, std::abs(expected[i]));
-      const double difference = std::abs(values[i] - expected[i]);
-      if (!(difference <= error)) error = difference;
-      if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
-    }
-    worst = std::max(worst, error / scale);
-  }
-  return worst;
-}
-
-/// The smallest normal number of fp16: below it the absolute rounding error of a store is constant.
-constexpr double smallest_normal = 0x1p-14;
-
-/// The error of float arithmetic in addition to the rounding of stores.
-constexpr double float_sums = 2e-5;
-
-#define EXPECT_STORED(values, expected, columns, stores)           \
-  EXPECT_LE(row_error(values, expected, columns, smallest_normal), \
-            (stores)*one_store<TypeParam> + float_sums)
-#define EXPECT_FLOAT(values, expected) \
-  EXPECT_LE(row_error(values, expected, static_cast<std::int64_t>((expected).size())), float_sums)
+using namespace halves;
 
 template <class T>
 class HalfKernels : public testing::Test {};
-using Halves = testing::Types<bf16, fp16>;
 TYPED_TEST_SUITE(HalfKernels, Halves);
 
 struct NormResults {
@@ -402,194 +320,6 @@ TYPED_TEST(HalfKernels, GradientOfACertainTarget) {
   EXPECT_STORED(narrow.dx, wide.dx, 1, 2);
   EXPECT_STORED(narrow.dweight, wide.dweight, 1, 1);
 }
-
-struct AttentionResults {
-  Doubles out, log_sum_exp, dqkv;
-};
-
-template <class T>
-AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, const Doubles& out,
-                               const Doubles& log_sum_exp, const Doubles& dout,
-                               std::int64_t shift) {
-  using C = compute_t<T>;
-  const std::int64_t width = shape.heads * shape.head_width;
-  const std::int64_t all_width = width + 2 * shape.kv_heads * shape.head_width;
-  const auto in = device<T>(qkv), given = device<T>(dout);
-  const auto written = unwritten<T>(given.size()), din = unwritten<T>(in.size());
-  const auto sums = unwritten<C>(shape.batch * shape.heads * shape.tokens);
-  const auto forward = unwritten<T>(attention_forward_workspace<T>(shape) + shift + 1);
-  attention_forward<T>(Exec(), shape, matrix(in, all_width), 0, shape.tokens,
-                       matrix(written, width), sums, forward.view().range(shift, forward.size()));
-  // Backward starts from the same output, so that only its own rounding matters.
-  const auto from = out.empty() ? written : device<T>(out);
-  const auto from_sums = out.empty() ? sums : device<C>(log_sum_exp);
-  const auto backward = unwritten<T>(attention_backward_workspace<T>(shape) + shift + 1);
-  attention_backward<T>(Exec(), shape, matrix(in, all_width), matrix(from, width), from_sums,
-                        matrix(given, width), matrix(din, all_width),
-                        backward.view().range(shift, backward.size()));
-  EXPECT_TRUE(std::isnan(doubles(forward).back()) && std::isnan(doubles(backward).back()))
-      << "written beyond the workspace";
-  return {doubles(written), doubles(sums), doubles(din)};
-}
-
-// Ensures that a test run without units for fp16 really has none.
-TEST(HalfKernelsInFloat, AreUsedWhereTheEnvironmentSaysSo) {
-  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
-  if (most == nullptr || std::string(most) != "AVX2" || products_on_device)
-    GTEST_SKIP() << "this processor's units are used";
-  EXPECT_EQ(half_products<fp16>(), HalfProducts::in_float);
-}
-
-TYPED_TEST(HalfKernels, Attention) {
-  using T = TypeParam;
-  const std::vector<AttentionShape> shapes = {
-      {1, 1, 1, 1, 4},    {2, 7, 3, 1, 5},   {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6},
-      {1, 700, 4, 2, 16}, {3, 70, 6, 6, 20}, {2, 65, 2, 1, 64}};
-  for (const AttentionShape& shape : shapes)
-    for (const std::int64_t shift : {0, 1}) {
-      SCOPED_TRACE(text("tokens ", shape.tokens, ", workspace at ", shift));
-      const std::int64_t rows = shape.batch * shape.tokens;
-      const std::int64_t width = shape.heads * shape.head_width;
-      const std::int64_t all_width = width + 2 * shape.kv_heads * shape.head_width;
-      const Doubles qkv = inputs<T>(rows * all_width, 1, 1, 0.25);
-      const Doubles dout = inputs<T>(rows * width, 2, 1, 0.25);
-      const AttentionResults narrow = run_attention<T>(shape, qkv, {}, {}, dout, shift);
-      const AttentionResults wide =
-          run_attention<double>(shape, qkv, narrow.out, narrow.log_sum_exp, dout, shift);
-      // Probabilities are stored in 16 bits, except in tiles; then the output is.
-      EXPECT_STORED(narrow.out, wide.out, width, 2);
-      EXPECT_FLOAT(narrow.log_sum_exp, wide.log_sum_exp);
-      EXPECT_STORED(narrow.dqkv, wide.dqkv, all_width, 2);
-    }
-}
-
-/// Runs the queries of one part, in pieces, with keys and values of all.
-template <class T>
-AttentionResults run_attention_part(const AttentionShape& shape, const AttentionQueries& queries,
-                                    const Doubles& q, const Doubles& kv, const Doubles& dout,
-                                    const AttentionResults& forward) {
-  using C = compute_t<T>;
-  const std::int64_t width = shape.heads * shape.head_width;
-  const std::int64_t kv_width = 2 * shape.kv_heads * shape.head_width;
-  const std::int64_t rows = shape.batch * queries.sequence.part_tokens();
-  const auto in_q = device<T>(q), in_kv = device<T>(kv), given = device<T>(dout);
-  const auto written = unwritten<T>(rows * width), dq = unwritten<T>(rows * width);
-  const auto dkv = unwritten<C>(shape.batch * shape.tokens * kv_width);
-  const auto sums = unwritten<C>(rows * shape.heads);
-  attention_forward<T>(Exec(), shape, queries, matrix(in_q, width), matrix(in_kv, kv_width),
-                       matrix(written, width), sums,
-                       unwritten<T>(attention_forward_workspace<T>(shape) + 1).view());
-  const auto from = forward.out.empty() ? written : device<T>(forward.out);
-  const auto from_sums = forward.out.empty() ? sums : device<C>(forward.log_sum_exp);
-  const auto room =
-      unwritten<T>(attention_backward_workspace<T>(shape, queries.sequence.pieces) + 1);
-  attention_backward<T>(Exec(), shape, queries, matrix(in_q, width), matrix(in_kv, kv_width),
-                        matrix(from, width), from_sums, matrix(given, width), matrix(dq, width),
-                        matrix(dkv, kv_width), room.view().range(0, room.size() - 1));
-  EXPECT_TRUE(std::isnan(doubles(room).back())) << "written beyond the workspace";
-  AttentionResults results{doubles(written), doubles(sums), doubles(dq)};
-  const Doubles of_kv = doubles(dkv);
-  results.dqkv.insert(results.dqkv.end(), of_kv.begin(), of_kv.end());
-  return results;
-}
-
-TYPED_TEST(HalfKernels, AttentionOfPartsAndPieces) {
-  using T = TypeParam;
-  for (const AttentionShape& shape :
-       {AttentionShape{2, 48, 4, 2, 20}, {1, 288, 12, 12, 16}, {3, 144, 8, 4, 32}})
-    for (const auto& [parts, pieces] :
-         {std::pair<std::int64_t, std::int64_t>{1, 4}, {2, 1}, {2, 2}})
-      for (std::int64_t part = 0; part < parts; ++part) {
-        SCOPED_TRACE(
-            text("tokens ", shape.tokens, ", part ", part, " of ", parts, ", ", pieces, " pieces"));
-        const AttentionQueries queries{{shape.tokens, parts, pieces}, part};
-        const std::int64_t width = shape.heads * shape.head_width;
-        const std::int64_t kv_width = 2 * shape.kv_heads * shape.head_width;
-        const std::int64_t rows = shape.batch * shape.tokens / parts;
-        const Doubles q = inputs<T>(rows * width, 1, 1, 0.25);
-        const Doubles kv = inputs<T>(shape.batch * shape.tokens * kv_width, 2, 1, 0.25);
-        const Doubles dout = inputs<T>(rows * width, 3, 1, 0.25);
-        const AttentionResults narrow = run_attention_part<T>(shape, queries, q, kv, dout, {});
-        const AttentionResults wide =
-            run_attention_part<double>(shape, queries, q, kv, dout, narrow);
-        EXPECT_STORED(narrow.out, wide.out, width, 2);
-        EXPECT_FLOAT(narrow.log_sum_exp, wide.log_sum_exp);
-        EXPECT_STORED(narrow.dqkv, wide.dqkv, static_cast<std::int64_t>(wide.dqkv.size()), 2);
-      }
-}
-
-/// A, B and C of a product, with padding after their rows.
-struct Product {
-  std::int64_t m, n, k, padding;
-  Transpose turn_a, turn_b;
-
-  std::int64_t a_columns() const { return turn_a == Transpose::yes ? m : k; }
-  std::int64_t b_columns() const { return turn_b == Transpose::yes ? k : n; }
-  std::int64_t a_rows() const { return turn_a == Transpose::yes ? k : m; }
-  std::int64_t b_rows() const { return turn_b == Transpose::yes ? n : k; }
-};
-
-template <class T, class C>
-Doubles run_gemm(const Product& p, double alpha, const Doubles& a, const Doubles& b, double beta,
-                 const Doubles& c) {
-  const auto device_a = device<T>(a), device_b = device<T>(b);
-  const auto device_c = device<C>(c);
-  const View<T**> of_a(device_a.data(), p.a_rows(), p.a_columns(), p.a_columns() + p.padding);
-  const View<T**> of_b(device_b.data(), p.b_rows(), p.b_columns(), p.b_columns() + 2 * p.padding);
-  const View<C**> of_c(device_c.data(), p.m, p.n, p.n + 3 * p.padding);
-  using Compute = compute_t<T>;
-  gemm<T>(Exec(), p.turn_a, p.turn_b, static_cast<Compute>(alpha), of_a, of_b,
-          static_cast<Compute>(beta), of_c);
-  return doubles(device_c);
-}
-
-template <class T>
-void check_gemm(const Product& p, double alpha, double beta) {
-  SCOPED_TRACE(text(p.m, " x ", p.n, " x ", p.k, p.turn_a == Transpose::yes ? ", A transposed" : "",
-                    p.turn_b == Transpose::yes ? ", B transposed" : "", ", alpha ", alpha,
-                    ", beta ", beta, ", padding ", p.padding));
-  const Doubles a = inputs<T>(p.a_rows() * (p.a_columns() + p.padding), 1, 1, 0.1);
-  const Doubles b = inputs<T>(p.b_rows() * (p.b_columns() + 2 * p.padding), 2, 1, 0.1);
-  Doubles c = inputs<T>(p.m * (p.n + 3 * p.padding), 3);
-  const Doubles expected = run_gemm<double, double>(p, alpha, a, b, beta, c);
-  if (beta == 0)  // must not be read
-    for (std::int64_t i = 0; i < p.m; ++i)
-      for (std::int64_t j = 0; j < p.n; ++j)
-        c[i * (p.n + 3 * p.padding) + j] = std::numeric_limits<double>::quiet_NaN();
-  const std::int64_t stride = p.n + 3 * p.padding;
-  EXPECT_LE(row_error(run_gemm<T, T>(p, alpha, a, b, beta, c), expected, stride),
-            one_store<T> + float_sums);
-  EXPECT_LE(row_error(run_gemm<T, float>(p, alpha, a, b, beta, c), expected, stride), float_sums);
-}
-
-TYPED_TEST(HalfKernels, Gemm) {
-  using T = TypeParam;
-  const std::vector<std::vector<std::int64_t>> shapes = {
-      {1, 1, 1},     {1, 5, 3},    {7, 1, 2},      {3, 4, 1},      {17, 19, 23},   {64, 64, 64},
-      {65, 130, 33}, {5, 200, 70}, {1, 300, 1100}, {1030, 9, 600}, {33, 2050, 515}};
-  for (const auto& shape : shapes)
-    for (const Transpose turn_a : {Transpose::no, Transpose::yes})
-      for (const Transpose turn_b : {Transpose::no, Transpose::yes})
-        for (const std::int64_t padding : {0, 3}) {
-          const Product product{shape[0], shape[1], shape[2], padding, turn_a, turn_b};
-          check_gemm<T>(product, 1, padding == 0 ? 0 : 1);
-          check_gemm<T>(product, padding == 0 ? -0.5 : 0.125, padding == 0 ? 2 : 0);
-        }
-  check_gemm<T>({3, 4, 0, 2, Transpose::no, Transpose::yes}, 1, 0);
-  check_gemm<T>({3, 4, 0, 2, Transpose::no, Transpose::yes}, 1, 0.5);
-  check_gemm<T>({0, 4, 3, 0, Transpose::no, Transpose::no}, 1, 0);
-}
-
-TYPED_TEST(HalfKernels, GemmRepeatsItsBits) {
-  using T = TypeParam;
-  const Product product{1100, 70, 600, 0, Transpose::no, Transpose::yes};
-  const Doubles a = inputs<T>(1100 * 600, 1), b = inputs<T>(70 * 600, 2), c = inputs<T>(77000, 3);
-  const Doubles first = run_gemm<T, float>(product, 1, a, b, 0, c);
-  run_gemm<T, T>({3, 5, 7, 0, Transpose::no, Transpose::no}, 1, a, b, 0, Doubles(15, 0.0));
-  EXPECT_EQ(first, (run_gemm<T, float>(product, 1, a, b, 0, c)));
-}
-
-TEST(GemmOf16Bits, SaysHowItIsMade) { EXPECT_FALSE(std::string(gemm_kernel_16bit()).empty()); }
 
 }  // namespace
 }  // namespace ostrakon::math

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/gradient_check.hpp>
 
 #include "model/small_units.hpp"

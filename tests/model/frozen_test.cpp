@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 #include <ostrakon/model/decoder.hpp>
 #include <ostrakon/model/graph/program.hpp>
 #include <ostrakon/model/packing.hpp>

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ostrakon/base/error.hpp>
 
 #include "model/small_chain.hpp"
 #include "support/scratch_folder.hpp"
@@ -55,8 +54,8 @@ void expect_found(const Found& expected, const BendKind& kind = {},
   ASSERT_FALSE(report.problems.empty()) << expected.words;
   const GradientProblem& first = report.problems.front();
   EXPECT_EQ(first.array, expected.array) << first.text;
-  EXPECT_NE(first.text.find(expected.words), std::string::npos) << first.text;
-  EXPECT_NE(report.text().find(first.text), std::string::npos);
+  EXPECT_HAS(first.text, expected.words);
+  EXPECT_HAS(report.text(), first.text);
   // Units before and after are right.
   for (const GradientProblem& problem : report.problems) EXPECT_EQ(problem.unit, unit);
 }
@@ -112,9 +111,7 @@ TEST(GradientCheck, SaysWhereFloatIsTooCoarse) {
     };
     const auto found = std::find_if(report.problems.begin(), report.problems.end(), is_of_scale);
     ASSERT_NE(found, report.problems.end()) << report.text();
-    EXPECT_NE(found->text.find(" are too small to compare in float; check Chain<double>"),
-              std::string::npos)
-        << found->text;
+    EXPECT_HAS(found->text, " are too small to compare in float; check Chain<double>");
     EXPECT_EQ(check<double>(fault, far).passed(), fault == Fault::none);
   }
 }
@@ -127,7 +124,7 @@ TEST(GradientCheck, DoesNotCountWhatIsTooSmallToCompare) {
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_EQ(report.too_small, small_all + 2 * small_width);
   EXPECT_EQ(report.compared, 2 * small_all + 3 * small_width);
-  EXPECT_NE(report.text().find("; 20 are too small to compare"), std::string::npos);
+  EXPECT_HAS(report.text(), "; 20 are too small to compare");
 }
 
 TEST(GradientCheck, ComputesOnOneRank) {

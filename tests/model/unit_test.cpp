@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/model/arrays.hpp>
 #include <ostrakon/model/unit.hpp>
 

@@ -6,7 +6,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/optim/muon.hpp>
-#include <utility>
 
 #include "math/compare.hpp"
 #include "support/device_array.hpp"

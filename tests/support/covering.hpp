@@ -3,11 +3,17 @@
 
 // Selects a few rows of a table of choices that cover all pairs of choices.
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <random>
 #include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::tests {
@@ -65,6 +71,54 @@ inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
     chosen.push_back(best);
   }
   return chosen;
+}
+
+/// A choice for each of some factors, by their names.
+class NamedRow {
+ public:
+  using Names = std::shared_ptr<const std::vector<std::string>>;
+  NamedRow(Names names, Choices choices) : names_(std::move(names)), choices_(std::move(choices)) {}
+
+  int operator[](const char* factor) const {
+    const auto at = std::find(names_->begin(), names_->end(), factor);
+    if (at == names_->end()) throw std::out_of_range(factor);
+    return choices_[static_cast<std::size_t>(at - names_->begin())];
+  }
+  /// Calls act(choice), if there is such a factor.
+  template <class Act>
+  void apply(const char* factor, const Act& act) const {
+    if (std::count(names_->begin(), names_->end(), factor) > 0) act((*this)[factor]);
+  }
+  std::string text() const {
+    std::string all;
+    for (std::size_t f = 0; f < choices_.size(); ++f)
+      all += (f > 0 ? ", " : "") + (*names_)[f] + " " + std::to_string(choices_[f]);
+    return all;
+  }
+
+ private:
+  Names names_;
+  Choices choices_;
+};
+
+/// Returns covering rows of factors that are listed with their numbers of choices, as in
+/// "sharding 4, offload 2".
+inline std::vector<NamedRow> covering_rows(
+    const std::string& factors, const std::function<bool(const NamedRow&)>& is_valid = nullptr) {
+  const auto names = std::make_shared<std::vector<std::string>>();
+  std::vector<int> choices_of;
+  std::istringstream list(factors);
+  for (std::string factor; std::getline(list >> std::ws, factor, ',');) {
+    const std::size_t blank = factor.find(' ');
+    names->push_back(factor.substr(0, blank));
+    choices_of.push_back(std::stoi(factor.substr(blank)));
+  }
+  std::vector<NamedRow> rows;
+  for (Choices& row : covering_rows(choices_of, [&](const Choices& choices) {
+         return !is_valid || is_valid({names, choices});
+       }))
+    rows.emplace_back(names, std::move(row));
+  return rows;
 }
 
 }  // namespace ostrakon::tests

@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <ostrakon/base/error.hpp>
 #include <stdexcept>
 #include <string>
+
+#include "messages.hpp"
 
 namespace ostrakon::testing {
 
@@ -41,21 +42,6 @@ inline std::string read_bytes(const std::string& path) {
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
-}
-
-inline bool contains(const std::string& whole, const std::string& part) {
-  return whole.find(part) != std::string::npos;
-}
-
-/// Returns the message of the Error that `work` throws, or "no error".
-template <class Work>
-std::string error_of(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace ostrakon::testing

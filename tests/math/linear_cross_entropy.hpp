@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <ostrakon/base/text.hpp>
+#include <ostrakon/math/linear_cross_entropy.hpp>
+#include <string>
+#include <vector>
+
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
+
+// Heads of small sizes, and their losses and gradients in plain loops.
+
+namespace ostrakon::test::heads {
+
+struct Shape {
+  std::int64_t rows, width, vocabulary;
+};
+
+inline std::string name_of(const Shape& s) {
+  return text("rows ", s.rows, ", width ", s.width, ", vocabulary ", s.vocabulary);
+}
+
+/// One row, one word, odd sizes, more rows than in a chunk with a small and a large vocabulary.
+inline std::vector<Shape> head_shapes() {
+  return {{1, 1, 1},     {1, 4, 7},    {5, 3, 1},      {37, 13, 19},
+          {64, 16, 257}, {2500, 3, 5}, {150, 2, 33000}};
+}
+
+inline std::vector<std::int32_t> targets_of(const Shape& shape) {
+  std::vector<std::int32_t> targets(shape.rows);
+  for (std::int64_t r = 0; r < shape.rows; ++r)
+    targets[r] = static_cast<std::int32_t>((r * 7919 + shape.vocabulary - 1) % shape.vocabulary);
+  return targets;
+}
+
+struct HeadReference {
+  std::vector<double> losses, dx, dweight;
+
+  HeadReference(const Shape& s, const std::vector<double>& x, const std::vector<double>& weight,
+                const std::vector<std::int32_t>& targets, double scale)
+      : dx(s.rows * s.width, 0.0), dweight(s.vocabulary * s.width, 0.0) {
+    std::vector<double> logits(s.vocabulary);
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      double total = 0;
+      for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+        logits[v] = 0;
+        for (std::int64_t j = 0; j < s.width; ++j)
+          logits[v] += x[r * s.width + j] * weight[v * s.width + j];
+        total += std::exp(logits[v]);
+      }
+      losses.push_back(std::log(total) - logits[targets[r]]);
+      for (std::int64_t v = 0; v < s.vocabulary; ++v) {
+        const double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
+        for (std::int64_t j = 0; j < s.width; ++j) {
+          dx[r * s.width + j] += dlogit * weight[v * s.width + j];
+          dweight[v * s.width + j] += dlogit * x[r * s.width + j];
+        }
+      }
+    }
+  }
+};
+
+/// The arrays of one call; outputs begin as NaN.
+template <class T>
+struct Head {
+  Shape shape;
+  DeviceArray<T> x, weight;
+  DeviceArray<std::int32_t> targets;
+  DeviceArray<T> losses, dx, dweight, workspace;
+
+  Head(const Shape& s, const std::vector<T>& x_, const std::vector<T>& weight_)
+      : shape(s),
+        x(x_),
+        weight(weight_),
+        targets(targets_of(s)),
+        losses(s.rows),
+        dx(s.rows * s.width),
+        dweight(s.vocabulary * s.width),
+        workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary)) {}
+
+  View<T**> by_row(const DeviceArray<T>& array) const {
+    return {array.data(), shape.rows, shape.width};
+  }
+  View<T**> by_word(const DeviceArray<T>& array) const {
+    return {array.data(), shape.vocabulary, shape.width};
+  }
+  void forward() const {
+    math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets, losses,
+                                          workspace);
+    Exec().fence();
+  }
+  void backward(T scale) const {
+    math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets, scale,
+                                           losses, by_row(dx), by_word(dweight), workspace);
+    Exec().fence();
+  }
+};
+
+template <class T>
+Head<T> random_head(const Shape& s, T size = 2) {
+  std::vector<T> x = random_values<T>(s.rows * s.width, 1);
+  for (T& value : x) value *= size;
+  return Head<T>(s, x, random_values<T>(s.vocabulary * s.width, 2));
+}
+
+template <class T>
+constexpr double tolerance = std::is_same<T, float>::value ? 1e-5 : 1e-12;
+
+}  // namespace ostrakon::test::heads

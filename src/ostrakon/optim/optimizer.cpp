@@ -40,9 +40,18 @@ OptimizerKind rule_of(const OptimizerSettings& settings, const model::Parameter&
 }
 
 int moments(const OptimizerSettings& settings, OptimizerKind rule) {
-  if (rule == OptimizerKind::adamw) return 2;
-  if (rule == OptimizerKind::sign) return 0;
-  return rule == OptimizerKind::sgd && settings.momentum == 0.0 ? 0 : 1;
+  switch (rule) {
+    case OptimizerKind::adamw:
+      return 2;
+    case OptimizerKind::lion:
+    case OptimizerKind::muon:
+      return 1;
+    case OptimizerKind::sgd:
+      return settings.momentum == 0.0 ? 0 : 1;
+    case OptimizerKind::sign:
+      return 0;
+  }
+  throw std::logic_error("unknown optimizer");
 }
 
 int moments(const OptimizerSettings& settings) {

@@ -26,7 +26,7 @@ void for_random_plans(int count, std::uint64_t seed, const Look& look) {
   }
 }
 
-/// Also of stages.
+/// Looks at random plans, and at those of the stages of random pipelines.
 void for_many(const std::function<void(const StepPlan&)>& look) {
   Random random(71);
   for (int trial = 0; trial < trials(1200) && !::testing::Test::HasFatalFailure(); ++trial) {
@@ -298,7 +298,8 @@ TEST(EveryPlan, KeepsItsStateWhereItIsSaidToBe) {
   EXPECT_GT(all_there, trials(200));
 }
 
-/// Of a rank's share of all masters, and moments of what is trained of it; nothing else changes.
+/// The copy has a rank's share of all masters, and moments of what is trained of it; nothing else
+/// changes.
 TEST(EveryPlan, HasHostMemoryForACheckpointOfWhatARankSaves) {
   int saved = 0;
   for_random_plans(trials(800), 8, [&](const RandomPlan& made) {

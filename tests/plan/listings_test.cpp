@@ -25,7 +25,7 @@
 namespace ostrakon::tests {
 namespace {
 
-/// Of all that a plan determines; lifetimes follow from uses.
+/// Returns a hash of all that a plan determines; lifetimes follow from uses.
 std::uint64_t digest(const StepPlan& plan) {
   Hasher hasher;
   hasher.add(plan.hash(), plan.frozen_count, plan.sums, plan.checkpoint);
@@ -230,7 +230,7 @@ std::vector<std::pair<const char*, std::function<void(Small&)>>> small_plans() {
 /// Lines of name and hash, by family.
 using Families = std::map<std::string, std::vector<std::string>>;
 
-/// Also writes listings where these are asked for.
+/// Adds a plan, and writes its listing where listings are asked for.
 void add(Families& families, const std::string& family, const std::string& described,
          const std::vector<StepPlan>& stages) {
   static const bool lists = std::getenv("OSTRAKON_TEST_LISTINGS") != nullptr;

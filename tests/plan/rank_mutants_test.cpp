@@ -212,7 +212,7 @@ std::vector<NamedMutation> mutations_of_messages() {
        {"its buffers are not parts over these ranks", "submits no more", "not the same",
         "do not divide", "they are no equal parts", "not as many as its buffers have",
         " bytes, and ", "collectives on stream exchange"}},
-      // As if the array were divided otherwise.
+      // The array seems to be divided otherwise.
       {"wrong layout on one stage",
        change(is_of_parts, halve_elements),
        {"not as many as its buffers have", "they are no equal parts"}},

@@ -39,8 +39,7 @@ std::vector<FlatRange> read_by(const StepPlan& plan, const Action& action) {
   return read;
 }
 
-// Also where values are of another dtype than what is computed with, although no rank has a part
-// only.
+// Values of another dtype are not what is computed with, although no rank has a part only.
 TEST(Recompute, ReadsAllParametersThatForwardReads) {
   const Reshard reshards[] = {{Reshard::automatic, 0},
                               {Reshard::always, 0},

@@ -58,7 +58,7 @@ struct NamedChange {
   std::vector<std::string> reasons;
 };
 
-/// To other ranks, elements or another kind, with buffers that fit.
+/// Changes ranks, elements or the kind, with buffers that fit.
 Change with_buffers(const std::function<void(Action&)>& change) {
   return [=](StepPlan& plan, std::size_t a) {
     change(plan.actions[a]);
@@ -410,7 +410,7 @@ TEST(TensorProof, FindsCirclesOfExchangesAndGathers) {
   }
 }
 
-/// Also the last ones, which hand nothing over.
+/// The last phases hand nothing over, and are missed all the same.
 TEST(TensorProof, FindsPhasesThatAreMissingOrComputedTwice) {
   const StepPlan plan = training_plan(TensorDecoder(2), {2, 2, 1});
   int changed = 0;

@@ -23,7 +23,6 @@
 #endif
 
 namespace ostrakon::runtime {
-namespace {
 
 /// A Kokkos profiling region that ends with its scope, also by an exception.
 class Region {
@@ -33,8 +32,6 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 };
-
-}  // namespace
 
 /// A stream of the running program.
 ///

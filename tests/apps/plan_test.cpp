@@ -300,13 +300,13 @@ TEST_F(Plan, IsThePlanThatTrainingWrites) {
       {"--set", "parallel.pipeline=2", "--set", "memory.offload=optimizer", "--set",
        "optimizer.clip_norm=0"}};
   for (const std::vector<std::string>& more : settings) {
-    std::vector<std::string> deck = {"deck.yaml", "--set", "data.dataset=synthetic"};
-    deck.insert(deck.end(), more.begin(), more.end());
-    std::vector<std::string> arguments = deck;
+    std::vector<std::string> line = {"deck.yaml", "--set", "data.dataset=synthetic"};
+    line.insert(line.end(), more.begin(), more.end());
+    std::vector<std::string> arguments = line;
     arguments.insert(arguments.end(), {"--set", "output.directory=out"});
     const Outcome training = run_command(program("ostrakon-train", 2, arguments, path(".")));
     ASSERT_EQ(training.status, 0) << training.err;
-    arguments = deck;
+    arguments = line;
     arguments.insert(arguments.end(), {"--ranks", "2", "--json"});
     const std::string written = read_bytes(path("out/plan.json"));
     ASSERT_FALSE(written.empty());

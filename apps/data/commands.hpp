@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <ostrakon/data/token_file.hpp>
 
-#include "../common/options.hpp"
 #include "../common/program.hpp"
 
 /// The commands of ostrakon-data, and functions that they share.

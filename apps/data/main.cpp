@@ -23,12 +23,7 @@ data::Provenance provenance_of(const Given& given) {
   return {given.operands, text("ostrakon-data ", version()), joined};
 }
 
-std::string rounded(double value) {
-  TextWriter stream;
-  stream.precision(4);
-  stream << value;
-  return stream.str();
-}
+std::string rounded(double value) { return print("%.4g", value); }
 
 void warn(const std::string& words) {
   std::cout.flush();

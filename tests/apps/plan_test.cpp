@@ -271,7 +271,7 @@ TEST_F(Plan, IsForWhatRanksComputeOn) {
 }
 
 TEST_F(Plan, RefusesWhatCanNotBePlanned) {
-  expect_refused({}, "no deck given");
+  expect_refused({}, "no DECK given");
   expect_refused({"missing.yaml"}, "missing.yaml");
   expect_refused({"deck.yaml", "--ranks", "7"}, "64 leaves");
   expect_refused({"deck.yaml", "--ranks", "0"}, "expected an integer >= 1");
@@ -281,6 +281,8 @@ TEST_F(Plan, RefusesWhatCanNotBePlanned) {
   expect_refused({"deck.yaml", "--ranks", "4", "--ranks=8"}, "--ranks is given twice");
   expect_refused({"deck.yaml", "--svg", "a.svg", "--svg", "b.svg"}, "--svg is given twice");
   expect_refused({"deck.yaml", "--svg", "--json"}, "--svg needs FILE after it, found --json");
+  expect_refused({"deck.yaml", "--json=yes"}, "--json takes no value");
+  expect_refused({"--", "deck.yaml", "--json"}, "takes DECK, found also \"--json\"");
   expect_refused({"deck.yaml", "--ranks", "4", "--set", "parallel.ranks_per_node=8"},
                  "parallel.ranks_per_node = 8 does not divide the 4 ranks, and training refuses "
                  "that; set parallel.ranks_per_node=0 to take nodes as they are, or plan for "

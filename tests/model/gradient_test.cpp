@@ -183,8 +183,8 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
         {"qwen3, 2 blocks a unit, pieces as leaves", stack, {1, 32, 1, 4}}}) {
     SCOPED_TRACE(which.name);
     expect_pieces_near_the_whole<double>(which, 1e-12);
-    expect_pieces_near_the_whole<float>(which, 2e-6);  // the second of two pieces is added in place
-    expect_pieces_near_the_whole<bf16>(which, 0.02);
+    expect_pieces_near_the_whole<float>(which, 1e-5);  // the second of two pieces is added in place
+    expect_pieces_near_the_whole<bf16>(which, 0.05);
   }
 }
 

@@ -77,7 +77,7 @@ inline std::vector<Choices> covering_rows(const std::vector<int>& choices_of,
 class NamedRow {
  public:
   using Names = std::shared_ptr<const std::vector<std::string>>;
-  NamedRow(Names names, Choices choices) : names_(std::move(names)), choices_(std::move(choices)) {}
+  NamedRow(Names names, Choices row) : names_(std::move(names)), choices_(std::move(row)) {}
 
   int operator[](const char* factor) const {
     const auto at = std::find(names_->begin(), names_->end(), factor);
@@ -114,8 +114,8 @@ inline std::vector<NamedRow> covering_rows(
     choices_of.push_back(std::stoi(factor.substr(blank)));
   }
   std::vector<NamedRow> rows;
-  for (Choices& row : covering_rows(choices_of, [&](const Choices& choices) {
-         return !is_valid || is_valid({names, choices});
+  for (Choices& row : covering_rows(choices_of, [&](const Choices& chosen) {
+         return !is_valid || is_valid({names, chosen});
        }))
     rows.emplace_back(names, std::move(row));
   return rows;

@@ -223,8 +223,8 @@ TEST(CheckRanks, PartsThatStayAfterForwardDivideAShardGroup) {
   EXPECT_EQ(message(16, {three, nodes, {"parallel.ranks_per_node", "4"}}),
             "parallel.reshard_after_forward = 3 does not divide the 4 ranks of a shard group (4 = "
             "3 x 1 + 1); use 2 or 4");
-  // The mesh refuses groups that are not possible.
-  EXPECT_EQ(message(4, {three, {"parallel.shard_group", "8"}}), "");
+  EXPECT_EQ(message(4, {three, {"parallel.shard_group", "8"}}),
+            "parallel.shard_group = 8 does not divide the 4 ranks");
   const Override rules = {"parallel.units",
                           "*: forward_prefetch 2; head: reshard_after_forward 8; block.*: "
                           "backward_prefetch 2, reshard_after_forward 3"};

@@ -401,7 +401,7 @@ void check_kept_parts(const plan::Reshard& reshard, const std::string& name, int
           list_divisors(group, reshard.ranks, 2));
 }
 
-/// The ranks of a node may be unknown here, and groups impossible; the mesh checks both.
+/// The ranks of a node may be unknown here; the mesh checks them.
 void check_reshard(const Settings& settings, int ranks, int ranks_per_node) {
   int group = settings.shard_group;
   if (group == mesh::world_group) group = ranks;

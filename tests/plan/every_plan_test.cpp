@@ -317,9 +317,8 @@ TEST(EveryPlan, HasHostMemoryForACheckpointOfWhatARankSaves) {
     std::int64_t bytes = 0;
     for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
       const std::int64_t trained = plan.padded(plan.trained(u));
-      const Moments& moments = with.moments;
       bytes += (4 * (trained + plan.padded(plan.frozen(u))) +
-                moment_count * bytes_of(moments.dtype) * trained) /
+                with.moment_count * bytes_of(with.moments.dtype) * trained) /
                plan.grid.ranks();
     }
     const Buffer& copy = plan.buffers[plan.checkpoint];

@@ -123,9 +123,9 @@ std::vector<std::pair<const char*, std::function<void(Small&)>>> small_plans() {
       its.ranks = 1;
       its.policy.schedule = schedule;
       its.stages = {{0, 1}, {1, 3}};
-      its.block().backward_at_once = its.block().backward;
+      its.block().deferral.backward_at_once = its.block().backward;
       its.block().backward.emplace_back();
-      its.block().deferred_phases = 1;
+      its.block().deferral.phases = 1;
       its.block().reads_batch = false;
     };
   };
@@ -248,20 +248,20 @@ void add_deck(Families& families, const std::string& deck, int ranks, Purpose pu
               const std::vector<config::Override>& overrides) {
   const std::string path = std::string(OSTRAKON_SOURCE_DIR) + "/input_decks/" + deck + ".yaml";
   std::ifstream file(path, std::ios::binary);
-  config::Settings settings =
+  const config::Settings settings =
       config::read_settings({std::istreambuf_iterator<char>(file), {}}, path, overrides);
-  config::complete(settings);
+  Policy policy = config::policy_of(settings);
   // Nodes have eight ranks.
   const int group = settings.shard_group;
-  settings.parallel.shard_group = group == mesh::world_group  ? ranks
-                                  : group == mesh::node_group ? std::min(ranks, 8)
-                                                              : group;
+  policy.shard_group = group == mesh::world_group  ? ranks
+                       : group == mesh::node_group ? std::min(ranks, 8)
+                                                   : group;
   std::string described = text(ranks, " ranks, ", name(purpose));
   for (const auto& [key, value] : overrides) described += text(", ", key, "=", value);
   StepPlan plan;
   const std::string refused = refusal([&] {
     const auto model = train::describe(*train::make_decoder(settings), settings.optimizer);
-    plan = build_step_plan(model, ranks, settings.parallel, purpose);
+    plan = build_step_plan(model, ranks, policy, purpose);
   });
   add(families, "deck " + deck, described + refused, {plan});
 }

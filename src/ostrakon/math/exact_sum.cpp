@@ -140,7 +140,7 @@ void add_squares_by_team(const Exec& exec, View<const T*> x, View<std::int64_t*>
                 for (int i = 0; i < norm_block; i += lanes) {
                   if (begin + i >= count) break;
                   const double value = static_cast<double>(from[begin + i]);
-                  sum += value * value;
+                  sum = multiply_add(value, value, sum);
                 }
                 lane_sums[item] = sum;
               });

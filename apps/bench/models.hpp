@@ -11,7 +11,7 @@
 namespace ostrakon::bench {
 
 /// A decoder with the layers of real ones in other proportions. It has enough layers that weights
-/// and activations come from memory, as in real ones. A step has one microbatch.
+/// and activations come from memory, as in real ones. A step has one micro-batch.
 struct TimedModel {
   std::string name;
   std::string settings;        ///< keys of model and training: "key=value", separated by blanks

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("OSTRAKON_SOURCE", Path(__file__).parents[2]))
 APPS = Path(os.environ.get("OSTRAKON_APPS", SOURCE / "build" / "apps"))
 sys.path.insert(0, str(SOURCE / "python"))
-from ostrakon_report import timeline  # noqa: E402
+from ostrakon_report import style, timeline  # noqa: E402
 from ostrakon_report.__main__ import main  # noqa: E402
 
 MACHINE = str(SOURCE / "machines" / "h100-infiniband.yaml")
@@ -40,6 +41,13 @@ def study(prediction):
     return {"study": {"deck": "decks/a<b>&c.yaml", "scaling": "strong", "version": "1.2.3", "build": "a compiler",
                       "steps": 12, "warmup": 2, "repeat": 2, "sizes": sizes},
             "runs": [{}, {}, {}, {}], "points": points, "remarks": ["hosts: <one>"], "outlier_steps": ["step 7"]}
+
+
+class Kinds(unittest.TestCase):
+    def test_every_kind_of_action_has_a_colour(self):
+        rows = re.findall(r'\{Kind::\w+, "(\w+)"', (SOURCE / "src/ostrakon/plan/ir/kinds.hpp").read_text())
+        self.assertGreater(len(rows), 20)
+        self.assertEqual(sorted(rows), sorted(style.GROUP_OF_KIND))
 
 
 class Bars(unittest.TestCase):

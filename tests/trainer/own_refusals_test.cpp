@@ -40,6 +40,10 @@ TEST(OwnModel, SettingsThatCannotBeAreRefused) {
   };
   using Settings = TrainerSettings;
   EXPECT_EQ(refusal([](Settings&) {}), "no error");
+  EXPECT_EQ(refusal([](Settings& all) {
+              all.policy.chunks = 0;
+            }).rfind("policy.chunks is 0; expected", 0),
+            0u);
   EXPECT_EQ(refusal([](Settings& all) { all.optimizer.learning_rate = std::nan(""); }),
             "optimizer.learning_rate is nan; expected a number from 0 to 1e30");
   EXPECT_EQ(refusal([](Settings& all) { all.optimizer.clip_norm = -1.0; }),

@@ -14,7 +14,7 @@ struct PlannedParts {
         settings(train::trainer_settings(deck, mesh), *model),
         description(train::describe(*model, settings.optimizer)),
         programs(train::make_programs(description, mesh.world().size(),
-                                      train::resolve(settings, *model, mesh))),
+                                      train::resolve(settings, *model, mesh).policy)),
         layout(programs.stages, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
 
   std::unique_ptr<model::Model> model;

@@ -115,7 +115,7 @@ void check_experts(const Settings& settings, const std::string& name) {
           ", where experts are units of their own; expected 1");
 }
 
-/// Checks batches, and leaves that are parts of sequences or of microbatches.
+/// Checks batches, and leaves that are parts of sequences or of micro-batches.
 void check_parts(const Settings& settings, const std::string& name) {
   const TrainingSettings& training = settings.training;
   require_divides(name, {"training.micro_batch_size", training.micro_batch_size},
@@ -462,6 +462,9 @@ void check_ranks(const Settings& settings, int all_ranks, int ranks_per_node) {
           " does not divide the ", ranks_text(all_ranks), " (",
           division(all_ranks, settings.pipeline), "); expected a divisor");
   const int ranks = all_ranks / static_cast<int>(settings.pipeline);  // ranks of a stage
+  const int group = settings.shard_group;
+  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
+          " does not divide the ", ranks_text(ranks), settings.pipeline > 1 ? " of a stage" : "");
   check_neighbours(settings, ranks);
   check_experts_on_ranks(settings, ranks);
   check_leaves(settings, ranks);
@@ -473,9 +476,6 @@ void check_ranks(const Settings& settings, int all_ranks, int ranks_per_node) {
           "; expected a multiple, no more than ", settings.pipeline, ", or 1f1b");
   check_plan_length(settings, ranks);
   check_reshard(settings, ranks, ranks_per_node);
-  const int group = settings.shard_group;
-  require(group <= 0 || ranks % group == 0, "parallel.shard_group = ", group,
-          " does not divide the ", ranks_text(ranks), settings.pipeline > 1 ? " of a stage" : "");
 }
 
 }  // namespace ostrakon::config

@@ -91,8 +91,9 @@ Facts facts_of(const Settings& settings);
 void require_same_model(const Settings& settings, const std::string& deck, const std::string& path);
 
 /// Checks that settings fit the number of ranks, without the file system. Throws Error, showing the
-/// arithmetic, if leaves do not divide evenly over `ranks`, a rank has more leaves than a plan can
-/// hold, or a shard group does not divide into the parts that stay after forward.
+/// arithmetic, if stages, shard groups or leaves do not divide evenly over `ranks`, a rank has more
+/// leaves than a plan can hold, or a shard group does not divide into the parts that stay after
+/// forward.
 /// `ranks_per_node`: 0: as the settings say.
 void check_ranks(const Settings& settings, int ranks, int ranks_per_node = 0);
 

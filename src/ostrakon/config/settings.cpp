@@ -15,27 +15,43 @@ bool has_expert_units(const Settings& settings) {
          std::max({settings.expert, settings.tensor, settings.tensor_grain}) > 1;
 }
 
-plan::Policy policy_of(const Settings& settings) {
-  plan::Policy policy(settings.parallel);
-  policy.leaves = settings.leaves();
-  policy.context_ranks = static_cast<int>(settings.context);
-  policy.tensor_ranks = static_cast<int>(settings.tensor);
-  policy.stages = static_cast<int>(settings.pipeline);
-  policy.expert_ranks =
-      static_cast<int>(std::max<std::int64_t>(settings.expert / settings.tensor, 1));
-  policy.sum_grain = micro_batch_grain(settings.training) * settings.context;
-  policy.moment_count = optim::moments(settings.optimizer);
-  policy.checkpoint_staging = settings.checkpoint.asynchronous && settings.checkpoint.every > 0;
+bool saves_in_background(const CheckpointSettings& checkpoint) {
+  return checkpoint.asynchronous && checkpoint.every > 0;
+}
+
+plan::Policy policy_of(const plan::PolicyChoices& choices, const UpdateChoices& updates,
+                       const PolicyFacts& facts) {
+  plan::Policy policy(choices);
+  policy.leaves = facts.micro_batches * facts.context_ranks;
+  policy.context_ranks = static_cast<int>(facts.context_ranks);
+  policy.tensor_ranks = static_cast<int>(facts.tensor_ranks);
+  policy.stages = static_cast<int>(facts.stages);
+  policy.expert_ranks = static_cast<int>(facts.expert_ranks);
+  policy.sum_grain = facts.micro_batch_grain * facts.context_ranks;
+  policy.moment_count = optim::moments(updates.optimizer);
+  policy.checkpoint_staging = facts.checkpoint_staging;
   // A unit that the host updates may be updated before the gradients of all units are known unless
   // it depends on these whether and how it is: by clipping, or if steps may be skipped. Before
   // early updates ranks agree at the last batch, which not all stages of a pipeline read.
-  policy.early_updates = settings.early_updates && settings.pipeline == 1 &&
-                         plan::offloads(policy.offload, plan::Offload::optimizer) &&
-                         settings.optimizer.clip_norm <= 0.0 &&
-                         !scales_loss(settings.precision.gather, policy.reduce) &&
-                         !settings.stability.skip_non_finite &&
-                         settings.stability.outlier_threshold <= 0.0;
+  policy.early_updates =
+      updates.early_updates && policy.stages == 1 &&
+      plan::offloads(policy.offload, plan::Offload::optimizer) &&
+      updates.optimizer.clip_norm <= 0.0 && !scales_loss(facts.compute, policy.reduce) &&
+      !updates.stability.skip_non_finite && updates.stability.outlier_threshold <= 0.0;
   return policy;
+}
+
+plan::Policy policy_of(const Settings& settings) {
+  PolicyFacts facts;
+  facts.compute = settings.precision.gather;
+  facts.micro_batches = settings.training.micro_batches();
+  facts.micro_batch_grain = micro_batch_grain(settings.training);
+  facts.context_ranks = settings.context;
+  facts.tensor_ranks = settings.tensor;
+  facts.expert_ranks = std::max<std::int64_t>(settings.expert / settings.tensor, 1);
+  facts.stages = settings.pipeline;
+  facts.checkpoint_staging = saves_in_background(settings.checkpoint);
+  return policy_of(settings.parallel, settings, facts);
 }
 
 }  // namespace ostrakon::config

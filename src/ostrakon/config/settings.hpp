@@ -26,7 +26,7 @@ namespace ostrakon::config {
 /// those of other leaves.
 enum class Leaf {
   micro_batch,  ///< all sequences that a rank computes at once
-  sequence      ///< each sequence of a microbatch
+  sequence      ///< each sequence of a micro-batch
 };
 constexpr Named<Leaf> leaf_names[] = {{Leaf::micro_batch, "micro_batch"},
                                       {Leaf::sequence, "sequence"}};
@@ -38,20 +38,19 @@ struct StepChoices {
   std::int64_t steps = 1000;           ///< length of the learning rate schedule
   std::int64_t global_batch_size = 8;  ///< samples in a step
   std::int64_t micro_batch_size = 1;   ///< samples that a rank computes at once
-  std::int64_t sum_grain = 0;          ///< as plan::Policy::sum_grain, in leaves of the deck; of
-                                       ///< TrainerSettings: in micro-batches
   std::uint64_t seed = 1;              ///< of initial weights and stochastic rounding
+
+  std::int64_t micro_batches() const { return global_batch_size / micro_batch_size; }
 };
 
 struct TrainingSettings : StepChoices {
   Leaf leaf = Leaf::micro_batch;
   std::int64_t context_grain = 1;       ///< pieces of each sequence, each a separate leaf
+  std::int64_t sum_grain = 0;           ///< as plan::Policy::sum_grain, in leaves as `leaf` says
   std::int64_t sequence_length = 256;   ///< tokens
   std::int64_t validate_every = 0;      ///< steps; 0: never
   std::int64_t validation_batches = 8;  ///< global batches in one validation
   double time_limit_minutes = 0.0;      ///< end the run after this time; 0: no limit
-
-  std::int64_t micro_batches() const { return global_batch_size / micro_batch_size; }
 };
 
 struct OutputSettings {
@@ -186,7 +185,7 @@ struct Settings : UpdateChoices {
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;
-  /// The number of leaves of a step: microbatches, or the parts of them that context ranks have.
+  /// The number of leaves of a step: micro-batches, or the parts of them that context ranks have.
   std::int64_t leaves() const { return training.micro_batches() * context; }
 
   /// Not a key: this build's processor, unless a plan is for another machine.
@@ -200,7 +199,7 @@ struct Settings : UpdateChoices {
   std::set<std::string> given;
 };
 
-/// Returns training.sum_grain in microbatches.
+/// Returns training.sum_grain in micro-batches.
 std::int64_t micro_batch_grain(const TrainingSettings& training);
 
 /// Whether experts are separate units after their blocks; see model::LeafShape.
@@ -212,8 +211,21 @@ constexpr bool scales_loss(DType compute, DType reduce) {
   return compute == DType::fp16 || reduce == DType::fp16;
 }
 
-/// Returns the policy that follows from settings alone, on any ranks: without shard_group and
-/// ranks_per_node.
+/// Whether a copy of what is saved is written while training continues.
+bool saves_in_background(const CheckpointSettings& checkpoint);
+
+/// What a policy follows from besides choices, of a deck or of a Trainer and its model.
+struct PolicyFacts {
+  DType compute = DType::fp32;
+  std::int64_t micro_batches = 1;      ///< of a step, on all ranks
+  std::int64_t micro_batch_grain = 0;  ///< as plan::Policy::sum_grain, in micro-batches
+  std::int64_t context_ranks = 1, tensor_ranks = 1, expert_ranks = 1, stages = 1;
+  bool checkpoint_staging = false;
+};
+
+/// Returns the policy that follows on any ranks: without shard_group and ranks_per_node.
+plan::Policy policy_of(const plan::PolicyChoices& choices, const UpdateChoices& updates,
+                       const PolicyFacts& facts);
 plan::Policy policy_of(const Settings& settings);
 
 }  // namespace ostrakon::config

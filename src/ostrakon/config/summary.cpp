@@ -136,6 +136,8 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) { return settings.checkpoint.every > 0; }},
     {"memory", "pinned", nullptr, [](const Settings&) { return has_device; }},
     {"memory", "early_updates", "offload", updates_on_host},
+    {"memory", "early_updates", "pipeline",
+     [](const Settings& settings) { return settings.pipeline == 1; }},
     {"optimizer", "name", "parameters", has_use_for_muon},
     {"optimizer", "beta1", "name", has_betas},
     {"optimizer", "beta2", "name", has_betas},

@@ -19,7 +19,7 @@
 namespace ostrakon::train {
 
 /// Returns work(), which is about files below the path of a deck's key, "data.path". If it throws
-/// an CollectiveError, adds how the path was given: see config::path_origin.
+/// a CollectiveError, adds how the path was given: see config::path_origin.
 template <class Work>
 std::invoke_result_t<const Work&> about_path(const config::Settings& settings,
                                              const std::string& key, const Work& work) {

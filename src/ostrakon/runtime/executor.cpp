@@ -24,6 +24,8 @@
 
 namespace ostrakon::runtime {
 
+// These types are members of Executor::Implementation, so they are in no unnamed namespace.
+
 /// A Kokkos profiling region that ends with its scope, also by an exception.
 class Region {
  public:

@@ -55,7 +55,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   static_cast<config::UpdateChoices&>(own) = settings;
   own.policy = settings.parallel;
   own.sum_grain = config::micro_batch_grain(settings.training);
-  own.checkpoint_staging = config::policy_of(settings).checkpoint_staging;
+  own.checkpoint_staging = config::saves_in_background(settings.checkpoint);
   own.loss_scale = settings.precision.loss_scale;
   own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;

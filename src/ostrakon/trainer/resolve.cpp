@@ -7,6 +7,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
+#include <utility>
 
 namespace ostrakon::train {
 namespace {
@@ -48,18 +49,23 @@ NodeWindows expected_windows(NodeWindows asked, bool on_devices) {
   return on_devices ? NodeWindows::never : NodeWindows::always;
 }
 
-plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh) {
-  config::Settings deck = as_deck(settings);
-  deck.precision.gather = model.dtype();
-  deck.context = model.context_ranks();
-  deck.tensor = model.tensor_ranks();
+RunPolicy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh) {
+  config::PolicyFacts facts;
+  facts.compute = model.dtype();
+  facts.micro_batches = settings.micro_batches();
+  facts.micro_batch_grain = settings.sum_grain;
+  facts.context_ranks = model.context_ranks();
+  facts.tensor_ranks = model.tensor_ranks();
   for (const plan::UnitDescription& unit : model.description().units)
-    deck.expert = std::max(deck.expert, deck.tensor * unit.expert_ranks);
-  deck.pipeline = mesh.pipeline().size();
-  plan::Policy policy = config::policy_of(deck);
+    facts.expert_ranks = std::max<std::int64_t>(facts.expert_ranks, unit.expert_ranks);
+  facts.stages = mesh.pipeline().size();
+  facts.checkpoint_staging = settings.checkpoint_staging;
+  plan::Policy policy = config::policy_of(settings.policy, settings, facts);
   policy.shard_group = mesh.shard_group().size();
   policy.ranks_per_node = mesh.ranks_per_node();
-  return policy;
+  FoundWindows found = find_windows(policy.node_windows, mesh);
+  policy.node_windows = found.windows;
+  return {std::move(policy), std::move(found.why_not)};
 }
 
 plan::Policy resolve(const config::Settings& settings, int all_ranks, int ranks_per_node) {

@@ -31,8 +31,14 @@ FoundWindows find_windows(plan::NodeWindows asked, mesh::Mesh& mesh);
 /// Resolves `asked` without ranks, for plans: `automatic` is always if memory is a host's.
 plan::NodeWindows expected_windows(plan::NodeWindows asked, bool on_devices);
 
-/// Returns the policy of a run, with node_windows as they were chosen.
-plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh);
+/// The policy of a run.
+struct RunPolicy {
+  plan::Policy policy;
+  std::string why_no_windows;  ///< FoundWindows::why_not
+};
+
+/// Returns the policy of a run. Collective over the mesh. Throws CollectiveError as find_windows.
+RunPolicy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh);
 
 /// Returns the policy by which a deck's step is planned without its ranks. Throws Error where the
 /// settings do not fit that number of ranks.

@@ -113,15 +113,6 @@ StepSettings checked(const TrainerSettings& settings, const model::Model& model,
   return StepSettings(settings, model);
 }
 
-plan::Policy resolve(const TrainerSettings& settings, const model::Model& model, mesh::Mesh& mesh,
-                     std::string& why_no_windows) {
-  plan::Policy policy = resolve(settings, model, mesh);
-  FoundWindows found = find_windows(policy.node_windows, mesh);
-  policy.node_windows = found.windows;
-  why_no_windows = std::move(found.why_not);
-  return policy;
-}
-
 Programs agree_on_programs(const plan::ModelDescription& model, const plan::Policy& policy,
                            mesh::Mesh& mesh) {
   Programs programs;
@@ -140,7 +131,11 @@ Trainer::Trainer(std::unique_ptr<const model::Model> model, const TrainerSetting
     : settings_(checked(settings, *model, mesh.world())),
       mesh_(mesh),
       model_(std::move(model)),
-      policy_(resolve(settings_, *model_, mesh, why_no_windows_)),
+      policy_([&] {
+        RunPolicy found = resolve(settings_, *model_, mesh);
+        why_no_windows_ = std::move(found.why_no_windows);
+        return std::move(found.policy);
+      }()),
       description_(describe(*model_, settings_.optimizer)),
       programs_(agree_on_programs(description_, policy_, mesh)),
       layout_(programs_.stages, *model_, settings_.optimizer, rank_in_plans(mesh)),

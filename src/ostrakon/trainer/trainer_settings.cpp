@@ -47,6 +47,9 @@ constexpr Field fields[] = {
     {"stability.outlier_window", "training", "outlier_window"},
     {"policy.sharding", "parallel", "sharding"},
     {"policy.rank_order", "parallel", "rank_order"},
+    {"policy.schedule", "parallel", "schedule"},
+    {"policy.zero_bubble_memory", "parallel", "zero_bubble_memory"},
+    {"policy.chunks", "parallel", "pipeline_chunks"},
     {"policy.shard_optimizer_over", "parallel", "shard_optimizer_over"},
     {"policy.accumulation", "parallel", "accumulation"},
     {"policy.summation", "parallel", "reduction"},
@@ -115,17 +118,18 @@ void check(const Field& field, config::Settings& deck) {
   require(is_taken, field.name, " is ", shown(value), "; expected ", key.expected);
 }
 
-}  // namespace
-
+/// Returns a deck in which the keys of `fields` have the values of these.
 config::Settings as_deck(const TrainerSettings& settings) {
   config::Settings deck;
   deck.parallel = settings.policy;
   static_cast<config::UpdateChoices&>(deck) = settings;
   static_cast<config::StepChoices&>(deck.training) = settings;
-  deck.checkpoint.every = settings.checkpoint_staging ? 1 : 0;
+  deck.training.sum_grain = settings.sum_grain;
   deck.runtime.subnormals = settings.subnormals;
   return deck;
 }
+
+}  // namespace
 
 void check(const TrainerSettings& settings) {
   config::Settings deck = as_deck(settings);

@@ -21,6 +21,7 @@ using config::StabilitySettings;
 /// How a user wants a model to be trained: any model, with any source of settings.
 struct TrainerSettings : config::StepChoices, config::UpdateChoices {
   plan::PolicyChoices policy;           ///< sharding, recomputation, offload, ...
+  std::int64_t sum_grain = 0;           ///< as plan::Policy::sum_grain, in micro-batches
   bool checkpoint_staging = false;      ///< as plan::Policy::checkpoint_staging
   optim::LossScaleSettings loss_scale;  ///< used if fp16 is computed with or sent
   runtime::Streams streams = runtime::Streams::in_plan_order;
@@ -49,14 +50,11 @@ struct StepSettings : TrainerSettings {
   model::LossTerms loss;
   int context_ranks = 1, pieces = 1, tensor_ranks = 1;  ///< as Model has them
 
-  std::int64_t leaves() const { return global_batch_size / micro_batch_size * context_ranks; }
+  std::int64_t leaves() const { return micro_batches() * context_ranks; }
   /// leaf_terms() and step_terms() count terms of the loss, whose mean is over the terms of a step.
   std::int64_t leaf_terms() const { return loss.terms; }
   std::int64_t step_terms() const { return leaves() * loss.terms; }
 };
-
-/// Returns a deck with the same settings.
-config::Settings as_deck(const TrainerSettings& settings);
 
 /// Throws Error, with the field, its value and what was expected, where a value is invalid: keys of
 /// decks have the same ranges. Does not check values that depend on the model or the ranks.

@@ -252,7 +252,7 @@ struct PolicyChoices {
   /// Whether activations wait in host memory for backward, except those of the last units, whose
   /// backward follows at once.
   bool offload_activations = false;
-  /// Optimistic: not if anything is in host memory (offload).
+  /// Speculative updates are only possible if nothing is in host memory (offload).
   Updates updates = Updates::after_clip;
 };
 

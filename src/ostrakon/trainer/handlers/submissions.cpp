@@ -113,6 +113,7 @@ std::optional<Submissions> count_submissions(const runtime::Program& program,
   compute.install(executor);
   update.install(executor);
   others.install(executor);  // also replaces handlers of compute that show results
+  executor.require_handlers();
   const math::LaunchCount count;
   all.kernels_of.assign(counted.plan.actions.size(), 0);
   std::int64_t before = 0;

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-// The functions of this file fill `values`, elements from `begin` on of a part of a flat parameter
-// with `slices`. Gaps are filled with zeros.
-
 namespace ostrakon::train {
+
+// The next two functions fill `values`, elements from `begin` on of a part of a flat parameter with
+// `slices`. Gaps are filled with zeros.
 
 /// Computes initial values by the parameters' initializers: a function of `seed`, the parameter's
 /// name and the element.

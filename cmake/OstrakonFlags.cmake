@@ -28,12 +28,16 @@ unset(OSTRAKON_HAVE_FMA CACHE)
 if(Ostrakon_ENABLE_NATIVE)
   set(CMAKE_REQUIRED_FLAGS -march=native)
 endif()
+if(TARGET Kokkos::kokkos)  # which may say a processor, too
+  set(CMAKE_REQUIRED_LIBRARIES Kokkos::kokkos)
+endif()
 check_cxx_source_compiles("
 #if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA) && !defined(__FP_FAST_FMAF)
 #error
 #endif
 int main() {}" OSTRAKON_HAVE_FMA)
 unset(CMAKE_REQUIRED_FLAGS)
+unset(CMAKE_REQUIRED_LIBRARIES)
 
 function(ostrakon_set_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "O0;O1" "" "")

@@ -11,7 +11,7 @@ install(TARGETS ostrakon EXPORT OstrakonTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT OstrakonTargets NAMESPACE Ostrakon:: DESTINATION ${_package})
 
-install(CODE "set(include_folder ${CMAKE_INSTALL_INCLUDEDIR})")
+install(CODE "set(include_folder \"${CMAKE_INSTALL_INCLUDEDIR}\")")
 install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/OstrakonInstallHeaders.cmake)
 # Decks say paths_from: working_directory, so that nothing is written into the installation.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/input_decks ${PROJECT_SOURCE_DIR}/machines

@@ -3,7 +3,7 @@
 # into include_folder.
 
 get_filename_component(source ${CMAKE_CURRENT_LIST_DIR}/../src ABSOLUTE)
-get_filename_component(target ${include_folder} ABSOLUTE BASE_DIR ${CMAKE_INSTALL_PREFIX})
+get_filename_component(target "${include_folder}" ABSOLUTE BASE_DIR ${CMAKE_INSTALL_PREFIX})
 
 file(GLOB headers RELATIVE ${source} ${source}/ostrakon/*.hpp)
 set(seen ${headers})

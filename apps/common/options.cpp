@@ -43,27 +43,43 @@ std::vector<Option> options_of(const Program& program, const Command& command) {
   return all;
 }
 
+/// The position of the first word that is neither an option nor the value of one; the number of
+/// words if there is none. Where a program has named commands it names one.
+std::size_t first_operand(const Program& program, const Words& words) {
+  const auto takes_value = [&](const std::string& name) {
+    const auto does = [&](const std::vector<Option>& options) {
+      const Option* const option = find(options, name);
+      return option != nullptr && !option->placeholder.empty();
+    };
+    return does(program.options) ||
+           std::any_of(program.commands.begin(), program.commands.end(),
+                       [&](const Command& one) { return does(one.options); });
+  };
+  for (std::size_t w = 0; w < words.size() && words[w] != "--"; ++w) {
+    if (!is_option(words[w])) return w;
+    if (takes_value(words[w])) ++w;
+  }
+  return words.size();
+}
+
 /// The position of the word that names a command; the number of words if there is none.
 std::size_t command_place(const Program& program, const Words& words) {
-  const auto is_command = [&](const std::string& word) {
-    return std::any_of(program.commands.begin(), program.commands.end(),
-                       [&](const Command& one) { return !one.name.empty() && one.name == word; });
-  };
-  const auto end = std::find(words.begin(), words.end(), "--");
-  const auto found = std::find_if(words.begin(), end, is_command);
-  return static_cast<std::size_t>((found == end ? words.end() : found) - words.begin());
+  const std::size_t place = first_operand(program, words);
+  for (const Command& command : program.commands)
+    if (place < words.size() && !command.name.empty() && command.name == words[place]) return place;
+  return words.size();
 }
 
 /// The command of `words`, the first of which is not an option if there is a command.
 const Command& command_in(const Program& program, const Words& words) {
-  const std::size_t place = command_place(program, words);
-  if (place < words.size()) return command_called(program, words[place]);
+  const std::size_t place = first_operand(program, words);
+  if (command_place(program, words) < words.size()) return command_called(program, words[place]);
   Words names;
   for (const Command& command : program.commands)
     if (!command.name.empty()) names.push_back(command.name);
   const std::string expected = "; expected " + expected_one_of(names);
-  if (!names.empty() && !words.empty() && !is_option(words[0]))
-    throw Error("unknown command '" + words[0] + "'" + expected);
+  if (!names.empty() && place < words.size())
+    throw Error("unknown command '" + words[place] + "'" + expected);
   require(program.commands[0].name.empty(), "no command", expected, " (see --help)");
   return program.commands[0];
 }
@@ -71,7 +87,8 @@ const Command& command_in(const Program& program, const Words& words) {
 [[noreturn]] void refuse_unknown(const Program& program, const Command& command,
                                  const std::string& name) {
   Words known, others;
-  for (const Option& option : options_of(program, command)) known.push_back(option.name);
+  for (const Option& option : options_of(program, command))
+    if (!option.help.empty()) known.push_back(option.name);
   for (const Command& other : program.commands)
     if (!other.name.empty() && find(other.options, name) != nullptr) others.push_back(other.name);
   const std::string near = config::nearest(name, known);
@@ -155,11 +172,13 @@ std::string options_text(const std::vector<Option>& options, std::size_t indent)
   std::string all;
   for (const Option& option : options) {
     if (option.help.empty()) continue;
+    const std::string& needs = option.value.needs;
+    const bool is_said = needs.empty() || option.help.find(needs) != std::string::npos;
     if (option.name.empty())
       all += "\n" + wrapped(option.help, 0) + "\n";
     else
       all += option_line(option.name + (option.placeholder.empty() ? "" : " " + option.placeholder),
-                         option.help, indent);
+                         is_said ? option.help : "with " + needs + ": " + option.help, indent);
   }
   return all;
 }

@@ -89,11 +89,15 @@ KOKKOS_INLINE_FUNCTION double sum_of_squares(const T* x, std::int64_t count) {
   constexpr int lanes = 8;
   double lane[lanes] = {};
   const std::int64_t whole = count / lanes * lanes;
-  for (std::int64_t i = 0; i < whole; i += lanes)
+  for (std::int64_t i = 0; i < whole; i += lanes) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC unroll 1  // GCC vectorises this loop, but none that it has unrolled
+#endif
     for (int l = 0; l < lanes; ++l) {
       const double value = static_cast<double>(x[i + l]);
       lane[l] = multiply_add(value, value, lane[l]);
     }
+  }
   for (std::int64_t i = whole; i < count; ++i) {
     const double value = static_cast<double>(x[i]);
     lane[i - whole] = multiply_add(value, value, lane[i - whole]);
@@ -169,10 +173,12 @@ void add_blocks(View<const T*, Space> x, std::int64_t begin, std::int64_t end,
                 View<std::int64_t*, Space> limbs) {
   LimbWriter<one_of_many, Space> writer(limbs);
   for (std::int64_t block = begin; block < end; ++block) {
-    // The minimum shows the compiler the bound norm_block, so that it unrolls the loop.
+    // Compilers unroll the loop over a whole block, whose size is a constant.
     const std::int64_t first = block * norm_block;
     const std::int64_t count = smaller(norm_block, x.size() - first);
-    writer.add(sum_of_squares(x.range(first, first + count).data(), count));
+    const T* const from = x.range(first, first + count).data();
+    writer.add(count == norm_block ? sum_of_squares(from, norm_block)
+                                   : sum_of_squares(from, count));
   }
   writer.flush();
 }

@@ -10,6 +10,7 @@
 #include <ostrakon/math/vectors.hpp>
 #include <ostrakon/math/view.hpp>
 #include <ostrakon/math/work_items.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 
@@ -26,6 +27,23 @@ T plus(T sum, T term) {
 template <class T>
 T plus(T sum, const Product<T>& term) {
   return multiply_add(term.a, term.b, sum);
+}
+
+/// Adds term(i) to lane[0], term(i + 1) to lane[1], and so on. Factors are taken into arrays first:
+/// GCC makes no vectors of them otherwise.
+template <class T, class Term, int lanes>
+void add_terms(const Term& term, std::int64_t i, T (&lane)[lanes]) {
+  if constexpr (std::is_same_v<std::decay_t<decltype(term(i))>, Product<T>>) {
+    T a[lanes], b[lanes];
+    for (int l = 0; l < lanes; ++l) {
+      const Product<T> product = term(i + l);
+      a[l] = product.a;
+      b[l] = product.b;
+    }
+    for (int l = 0; l < lanes; ++l) lane[l] = multiply_add(a[l], b[l], lane[l]);
+  } else {
+    for (int l = 0; l < lanes; ++l) lane[l] += term(i + l);
+  }
 }
 
 /// The interface of a row on the host.
@@ -74,8 +92,7 @@ class HostRow {
     constexpr int lanes = 16;
     T lane[lanes] = {};
     const std::int64_t whole = count / lanes * lanes;
-    for (std::int64_t i = 0; i < whole; i += lanes)
-      for (int l = 0; l < lanes; ++l) lane[l] = plus<T>(lane[l], term(i + l));
+    for (std::int64_t i = 0; i < whole; i += lanes) add_terms<T>(term, i, lane);
     for (std::int64_t i = whole; i < count; ++i)
       lane[i - whole] = plus<T>(lane[i - whole], term(i));
     for (int width = lanes / 2; width > 0; width /= 2)

@@ -26,7 +26,7 @@ double learning_rate(const LearningRateSchedule& settings, double peak, std::int
   constexpr double pi = 3.141592653589793;
   const double height =
       settings.tail == Tail::cosine ? 0.5 * (1.0 + std::cos(pi * progress)) : 1.0 - progress;
-  return peak * (settings.final_fraction + (1.0 - settings.final_fraction) * height);
+  return peak * std::fma(1.0 - settings.final_fraction, height, settings.final_fraction);
 }
 
 }  // namespace ostrakon::optim

@@ -25,8 +25,9 @@ double score(const Statistics& before, double value) {
 /// weight.
 void take_in(Statistics& statistics, double value, double weight) {
   const double difference = value - statistics.mean;
-  statistics.mean += weight * difference;
-  statistics.variance = (1.0 - weight) * (statistics.variance + weight * difference * difference);
+  statistics.mean = std::fma(weight, difference, statistics.mean);
+  statistics.variance =
+      (1.0 - weight) * std::fma(weight * difference, difference, statistics.variance);
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ template <class T, class C>
         for (std::int64_t term = 0; term < k; ++term) {
           const Sum factor = a.data()[row * a_row + term * a_term];
           const T* terms = b.data() + term * b_term + first * b_column;
-          for (std::int64_t j = 0; j < width; ++j) sums[j] += factor * terms[j * b_column];
+          for (std::int64_t j = 0; j < width; ++j)
+            sums[j] = multiply_add(factor, static_cast<Sum>(terms[j * b_column]), sums[j]);
         }
         const auto out = c.row(row).range(first, first + width);
         for (std::int64_t j = 0; j < width; ++j)

@@ -22,10 +22,6 @@ inline void apply_policy(const NamedRow& row, config::Settings& settings) {
     policy.reshard_after_forward.kind = static_cast<plan::Reshard::Kind>(c);
     policy.reshard_after_forward.ranks = 2;
   });
-  row.apply("recompute", [&](int c) {
-    policy.activation_checkpointing.every = c == 1 ? 1 : 0;
-    if (c == 2) settings.recompute = {true, true, true};
-  });
   row.apply("prefetch",
             [&](int c) { policy.forward_prefetch.depth = policy.backward_prefetch.depth = c; });
   row.apply("reductions", [&](int c) { policy.in_flight_reductions = c; });

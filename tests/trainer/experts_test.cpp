@@ -323,7 +323,7 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
   if (ranks != 4) GTEST_SKIP() << "on four ranks";
   const std::string factors =
       "model 3, expert 2, context 2, pipeline 2, schedule 3, group 3, sharding 4, "
-      "over 2, offload 4, host_activations 2, recompute 3, reshard 4, streams 2, "
+      "over 2, offload 4, host_activations 2, checkpointing 4, reshard 4, streams 2, "
       "accumulation 3, optimizer 3, frozen 3, precision 2, order 3, capacity 3, "
       "updates 2, nodes 2, tensor 3, chunks 2";
   std::vector<config::Settings> models = mixtures_in_pieces();

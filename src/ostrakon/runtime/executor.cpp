@@ -24,9 +24,8 @@
 
 namespace ostrakon::runtime {
 
-// These types are members of Executor::Implementation, so they are in no unnamed namespace.
-
-/// A Kokkos profiling region that ends with its scope, also by an exception.
+/// A Kokkos profiling region that ends with its scope, also by an exception. Like the next types it
+/// is in no unnamed namespace, as members of Executor::Implementation have it.
 class Region {
  public:
   explicit Region(const std::string& label) { Kokkos::Profiling::pushRegion(label); }
@@ -229,10 +228,16 @@ class Executor::Implementation {
   bool next_is_ready(const StreamState& state, int next,
                      const std::array<int, plan::streams>& begun) const {
     if (next == static_cast<int>(state.actions.size())) return false;
-    const auto& waits = action_at(state.actions[static_cast<std::size_t>(next)]).waits;
-    return std::all_of(waits.begin(), waits.end(), [&](int wait) {
-      return begun[static_cast<std::size_t>(action_at(wait).stream)] >= count_with(wait);
-    });
+    const int index = state.actions[static_cast<std::size_t>(next)];
+    const auto has_begun = [&](int action) {
+      return begun[static_cast<std::size_t>(action_at(action).stream)] >= count_with(action);
+    };
+    // A sum over all stages waits for ranks that wait for what this one sends before.
+    if (plan::is_global_sum(action_at(index).kind))
+      for (int before = 0; before < index; ++before)
+        if (!has_begun(before)) return false;
+    const auto& waits = action_at(index).waits;
+    return std::all_of(waits.begin(), waits.end(), has_begun);
   }
 
   std::uint64_t random_bits(std::uint64_t counter) const {

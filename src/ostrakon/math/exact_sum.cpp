@@ -125,7 +125,8 @@ void add_squares_by_team(const Exec& exec, View<const T*> x, View<std::int64_t*>
         constexpr std::size_t bytes = scratch;
         auto* const lane_sums = static_cast<double*>(team.team_scratch(0).get_shmem(bytes));
         const View<std::int64_t*> team_limbs(
-            reinterpret_cast<std::int64_t*>(lane_sums + lanes * blocks_at_once), int{limb_count});
+            reinterpret_cast<std::int64_t*>(lane_sums + std::int64_t{lanes} * blocks_at_once),
+            int{limb_count});
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, int{limb_count}),
                              [&](int i) { team_limbs[i] = 0; });
         team.team_barrier();

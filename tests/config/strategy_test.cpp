@@ -271,7 +271,7 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(read(synthetic, {{"memory.early_updates", "false"},
                                        {"memory.offload", "optimizer"},
                                        {"parallel.pipeline", "2"}}),
-                      "pipeline 2: early_updates"));
+                      "parallel.pipeline 2: early_updates"));
   EXPECT_TRUE(is_idle(read(synthetic, {{"checkpoint.async", "false"}}), "every 0: async"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);

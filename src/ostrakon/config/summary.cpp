@@ -136,7 +136,7 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) { return settings.checkpoint.every > 0; }},
     {"memory", "pinned", nullptr, [](const Settings&) { return has_device; }},
     {"memory", "early_updates", "offload", updates_on_host},
-    {"memory", "early_updates", "pipeline",
+    {"memory", "early_updates", "parallel.pipeline",
      [](const Settings& settings) { return settings.pipeline == 1; }},
     {"optimizer", "name", "parameters", has_use_for_muon},
     {"optimizer", "beta1", "name", has_betas},
@@ -161,8 +161,13 @@ std::string why_without_effect(const Settings& settings, const std::string& sect
                                const std::string& key, const OnRanks& ranks) {
   const auto with = [&](const std::string& deciding) {
     std::vector<std::string> all;
-    for (const std::string& one : words(deciding))
-      all.push_back(one + " " + written(settings, *find_key(*find_section(section), one)));
+    for (const std::string& one : words(deciding)) {  // "key", or "section.key" of another one
+      const std::size_t dot = one.find('.');
+      const bool is_other = dot != std::string::npos;
+      const Section& its = *find_section(is_other ? one.substr(0, dot) : section);
+      all.push_back(one + " " +
+                    written(settings, *find_key(its, is_other ? one.substr(dot + 1) : one)));
+    }
     return "with " + join(all, ", ", " and ");
   };
   if (key == "hierarchical_collectives")

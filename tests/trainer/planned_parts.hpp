@@ -13,8 +13,7 @@ struct PlannedParts {
       : model(train::make_decoder(deck)),
         settings(train::trainer_settings(deck, mesh), *model),
         description(train::describe(*model, settings.optimizer)),
-        programs(train::make_programs(description, mesh.world().size(),
-                                      train::resolve(settings, *model, mesh).policy)),
+        programs(train::make_programs(description, mesh.world().size(), policy_of(mesh))),
         layout(programs.stages, *model, settings.optimizer, train::rank_in_plans(mesh)) {}
 
   std::unique_ptr<model::Model> model;
@@ -22,6 +21,13 @@ struct PlannedParts {
   plan::ModelDescription description;
   train::Programs programs;
   train::ShardLayout layout;
+
+ private:
+  plan::Policy policy_of(mesh::Mesh& mesh) const {
+    plan::Policy policy = train::resolve(settings, *model, mesh).policy;
+    policy.node_windows = plan::NodeWindows::never;  // arrays of tests are not in shared memory
+    return policy;
+  }
 };
 
 }  // namespace ostrakon::tests

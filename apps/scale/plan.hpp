@@ -5,7 +5,7 @@
 
 namespace ostrakon::apps::scale_program {
 
-/// Of ostrakon-scale.
+/// Returns the command `plan` of ostrakon-scale.
 Command plan_command();
 
 }  // namespace ostrakon::apps::scale_program

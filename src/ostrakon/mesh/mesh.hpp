@@ -74,9 +74,9 @@ class Mesh {
   int cores_ = 0;
 };
 
-/// As Communicator::run_collectively, for work on files that hosts may see differently: the message
-/// begins with the rank that failed and its host, "rank 1 on node07: ". A DamagedError gets no such
-/// prefix, as it is about the file, whichever rank reads it.
+/// Calls Communicator::run_collectively for work on files that hosts may see differently: the
+/// message begins with the rank that failed and its host, "rank 1 on node07: ". A DamagedError gets
+/// no such prefix, as it is about the file, whichever rank reads it.
 void run_collectively_by_name(comm::Communicator& world, const std::function<void()>& work);
 
 }  // namespace ostrakon::mesh

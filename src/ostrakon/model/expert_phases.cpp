@@ -289,8 +289,8 @@ void ExpertUnit<T>::Phase::multiply_back(const Arrived& arrived) {
 
 // ---- gradients of parameters --------------------------------------------------------------------
 
-/// Those of the runs that rows which have arrived belong to; a run that ends there is added to
-/// those of the leaves before.
+/// Adds the gradients of the runs to which the rows that have arrived belong. A run that ends there
+/// is added to those of the leaves before.
 template <class T>
 void ExpertUnit<T>::Phase::add_gradients(const Arrived& arrived, View<const T**> dup) {
   const std::int64_t leaves = u_.border_.leaves, waiting = math::tree_slots(leaves) - 1;

@@ -17,7 +17,7 @@
 #include <omp.h>
 #endif
 
-// Which kernels multiply, and with how many threads.
+// This file chooses the kernels that multiply, and their number of threads.
 
 namespace ostrakon::math {
 

@@ -72,7 +72,7 @@ Pair gpt_bigcode_pair() {
 Pair llama_pair() {
   Pair pair = {base_deck(), {}};
   pair.deck.kv_heads = 2;
-  pair.deck.rotary_base = 500000.0;
+  pair.deck.rotary.base = 500000.0;
   pair.config = {
       {"model_type", "llama"},    {"num_hidden_layers", 2},         {"hidden_size", 48},
       {"num_attention_heads", 6}, {"num_key_value_heads", 2},       {"intermediate_size", 80},
@@ -104,7 +104,7 @@ Pair mixtral_pair() {
 
 Pair qwen3_moe_pair() {
   Pair pair = mixtral_pair();
-  pair.deck.query_key_norm = true;
+  pair.deck.query_key_norm = model::QueryKeyNorm::head;
   pair.deck.experts.normalize = false;
   pair.config["model_type"] = "qwen3_moe";
   pair.config.erase("num_local_experts");
@@ -286,7 +286,7 @@ TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
       gpt_bigcode_pair, [](DecoderSettings& s) { s.kv_heads = 6; },
       "kv_heads of gpt_bigcode is 1, but model.kv_heads is 6");
   refused(
-      starcoder2_pair, [](DecoderSettings& s) { s.rotary_base = 1e4; },
+      starcoder2_pair, [](DecoderSettings& s) { s.rotary.base = 1e4; },
       "rope_theta is 500000.0, but model.rotary_base is 10000.0");
 }
 
@@ -295,7 +295,7 @@ TEST(HuggingFaceCompare, AllDifferencesAreInOneMessage) {
   pair.config["rms_norm_eps"] = 1e-6;
   pair.config["sliding_window"] = 8;
   pair.config["unheard_of"] = 1;
-  pair.deck.rotary_base = 1e4;
+  pair.deck.rotary.base = 1e4;
   const std::string error = compared(pair);
   for (const char* said :
        {"'config.json' is not of the model that the deck describes:\n", "\n  rms_norm_eps is",

@@ -94,14 +94,14 @@ TEST_F(HuggingFaceConfigFile, Llama) {
   EXPECT_EQ(model.ffn_width, 14336);
   EXPECT_EQ(model.vocabulary, 128256);
   EXPECT_EQ(model.norm_epsilon, 1e-5);
-  EXPECT_EQ(model.rotary_base, 500000.0);
+  EXPECT_EQ(model.rotary.base, 500000.0);
   EXPECT_EQ(config.positions, 8192);
   EXPECT_EQ(read(changed(llama_json, "\"num_key_value_heads\": 8,", "")).model.kv_heads, 32);
-  EXPECT_EQ(read(changed(llama_json, "\"rope_theta\": 500000.0,", "")).model.rotary_base, 10000.0);
+  EXPECT_EQ(read(changed(llama_json, "\"rope_theta\": 500000.0,", "")).model.rotary.base, 10000.0);
   const std::string newer =
       changed(llama_json, "\"rope_theta\": 500000.0, \"rope_scaling\": null",
               R"("rope_parameters": {"rope_theta": 7000, "rope_type": "default"})");
-  EXPECT_EQ(read(newer).model.rotary_base, 7000.0);
+  EXPECT_EQ(read(newer).model.rotary.base, 7000.0);
 }
 
 TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
@@ -113,7 +113,7 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   const HuggingFaceConfig bare_llama = read(R"({"model_type": "llama"})");
   EXPECT_EQ(bare_llama.model.kv_heads, 32);
   EXPECT_EQ(bare_llama.model.norm_epsilon, 1e-6);
-  EXPECT_EQ(bare_llama.model.rotary_base, 10000.0);
+  EXPECT_EQ(bare_llama.model.rotary.base, 10000.0);
   EXPECT_EQ(bare_llama.positions, 2048);
   EXPECT_FALSE(bare_llama.model.bias);
   EXPECT_FALSE(bare_llama.window);
@@ -129,7 +129,7 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   EXPECT_EQ(phi3.vocabulary, 32064);
   const HuggingFaceConfig mixtral = read(R"({"model_type": "mixtral"})");
   EXPECT_EQ(mixtral.model.kv_heads, 8);
-  EXPECT_EQ(mixtral.model.rotary_base, 1e6);
+  EXPECT_EQ(mixtral.model.rotary.base, 1e6);
   EXPECT_EQ(mixtral.model.experts.count, 8);
   EXPECT_EQ(mixtral.model.experts.per_token, 2);
   EXPECT_EQ(mixtral.model.experts.width, 14336);
@@ -139,7 +139,7 @@ TEST_F(HuggingFaceConfigFile, MissingKeysAreTheirDefaults) {
   EXPECT_EQ(qwen3_moe.model.experts.count, 128);
   EXPECT_EQ(qwen3_moe.model.experts.width, 768);
   EXPECT_FALSE(qwen3_moe.model.experts.normalize);
-  EXPECT_TRUE(qwen3_moe.model.query_key_norm);
+  EXPECT_EQ(qwen3_moe.model.query_key_norm, model::QueryKeyNorm::head);
   EXPECT_EQ(qwen3_moe.model.head_width(), 64);
   EXPECT_EQ(read(R"({"model_type": "qwen3"})").model.head_width(), 128);
   const DecoderSettings starcoder2 = read(R"({"model_type": "starcoder2"})").model;
@@ -261,7 +261,7 @@ void expect_equal(const DecoderSettings& a, const DecoderSettings& b) {
   EXPECT_EQ(a.vocabulary, b.vocabulary);
   EXPECT_EQ(a.tie_embeddings, b.tie_embeddings);
   EXPECT_EQ(a.norm_epsilon, b.norm_epsilon);
-  EXPECT_EQ(a.rotary_base, b.rotary_base);
+  EXPECT_EQ(a.rotary.base, b.rotary.base);
   EXPECT_EQ(a.experts.count, b.experts.count);
   EXPECT_EQ(a.experts.per_token, b.experts.per_token);
   EXPECT_EQ(a.experts.width, b.experts.width);
@@ -283,7 +283,7 @@ TEST_F(HuggingFaceConfigFile, WhatIsWrittenIsReadBack) {
           config.model.own_mlp_bias = false;
         }
         if (config.model.positions == model::Positions::rotary)
-          config.model.rotary_base = 12345.678;
+          config.model.rotary.base = 12345.678;
       }
       const std::string written =
           write_huggingface_config({config.model, config.positions, DType::bf16, 256, ""});

@@ -76,7 +76,7 @@ inline ModelCase mixtral_case() {
 inline ModelCase qwen3_case() {
   ModelCase which = llama_case();
   which.name = "qwen3";
-  which.settings.query_key_norm = true;
+  which.settings.query_key_norm = model::QueryKeyNorm::head;
   which.settings.head_dim = 6;
   return which;
 }
@@ -165,14 +165,14 @@ inline Tensors llama_tensors(const ModelCase& which) {
     add_linear(shapes, block + "self_attn.k_proj", kv, w, s.bias);
     add_linear(shapes, block + "self_attn.v_proj", kv, w, s.bias);
     add_linear(shapes, block + "self_attn.o_proj", w, q, s.bias);
-    if (s.query_key_norm)
+    if (s.query_key_norm != model::QueryKeyNorm::none)
       for (const char* name : {"self_attn.q_norm", "self_attn.k_norm"})
         add_norm(shapes, block + name, d, false);
     if (starcoder2) {
       add_linear(shapes, block + "mlp.c_fc", f, w);
       add_linear(shapes, block + "mlp.c_proj", w, f);
     } else if (s.experts.exist()) {
-      const bool is_mixtral = !s.query_key_norm;
+      const bool is_mixtral = s.query_key_norm == model::QueryKeyNorm::none;
       const std::string mixture = block + (is_mixtral ? "block_sparse_moe." : "mlp.");
       add_linear(shapes, mixture + "gate", s.experts.count, w, false);
       for (std::int64_t e = 0; e < s.experts.count; ++e) {
@@ -255,7 +255,7 @@ inline void expect_same_losses(const ModelCase& which, const std::string& path,
   const std::vector<double> found = our_losses(run, source);
   const test::huggingface::Model theirs(
       {static_cast<int>(s.layers), static_cast<int>(s.width), static_cast<int>(s.heads),
-       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary_base,
+       static_cast<int>(s.kv_heads), s.norm_epsilon, s.rotary.base,
        static_cast<int>(s.experts.per_token), static_cast<int>(s.head_width()),
        s.experts.normalize},
       tensors);

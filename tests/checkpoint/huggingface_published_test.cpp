@@ -47,7 +47,7 @@ DecoderSettings gpt2_deck(const Sizes& sizes) {
 DecoderSettings mixtral_deck() {
   DecoderSettings deck = sized({32, 4096, 32, 8, 14336, 32000});
   deck.tie_embeddings = false;
-  deck.rotary_base = 1e6;
+  deck.rotary.base = 1e6;
   deck.experts.count = 8;
   deck.experts.per_token = 2;
   deck.experts.width = 14336;
@@ -57,9 +57,9 @@ DecoderSettings mixtral_deck() {
 DecoderSettings qwen3_deck(const Sizes& sizes, std::int64_t head_width, bool tied) {
   DecoderSettings deck = sized(sizes);
   deck.tie_embeddings = tied;
-  deck.rotary_base = 1e6;
+  deck.rotary.base = 1e6;
   deck.norm_epsilon = 1e-6;
-  deck.query_key_norm = true;
+  deck.query_key_norm = model::QueryKeyNorm::head;
   deck.head_dim = head_width;
   return deck;
 }
@@ -75,7 +75,7 @@ DecoderSettings qwen3_moe_deck() {
 DecoderSettings starcoder2_deck(const Sizes& sizes, double base) {
   DecoderSettings deck = gpt2_deck(sizes);
   deck.positions = model::Positions::rotary;
-  deck.rotary_base = base;
+  deck.rotary.base = base;
   return deck;
 }
 
@@ -85,7 +85,7 @@ DecoderSettings llama_deck(const Sizes& sizes, double base, bool tied = false) {
   deck.positions = model::Positions::rotary;
   deck.activation = model::Activation::swiglu;
   deck.bias = false;
-  deck.rotary_base = base;
+  deck.rotary.base = base;
   deck.tie_embeddings = tied;
   return deck;
 }

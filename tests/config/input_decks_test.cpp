@@ -73,7 +73,7 @@ TEST(InputDecks, HaveThePublishedTraining) {
     }
     if (published.rotary_base > 0.0) {
       EXPECT_EQ(settings.model.positions, model::Positions::rotary);
-      EXPECT_EQ(settings.model.rotary_base, published.rotary_base);
+      EXPECT_EQ(settings.model.rotary.base, published.rotary_base);
     }
   }
 }

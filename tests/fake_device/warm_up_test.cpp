@@ -72,7 +72,7 @@ std::vector<Case> cases() {
     s.optimizer.clip_norm = 1e-3;
   }));
   all.push_back(changed("Qwen3", llama, [](Settings& s) {
-    s.model.query_key_norm = true;
+    s.model.query_key_norm = model::QueryKeyNorm::head;
     s.parallel.accumulation = plan::Accumulation::shard_each;
   }));
   all.push_back({"experts", with_experts(llama)});

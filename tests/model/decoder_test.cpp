@@ -43,7 +43,7 @@ DecoderSettings llama3(std::int64_t layers, std::int64_t width, std::int64_t hea
   s.kv_heads = 8;
   s.ffn_width = ffn_width;
   s.vocabulary = 128256;
-  s.rotary_base = 500000.0;
+  s.rotary.base = 500000.0;
   return s;
 }
 

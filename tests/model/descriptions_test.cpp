@@ -114,7 +114,7 @@ std::vector<ModelCase> models() {
   model::DecoderSettings stacked = llama;
   stacked.blocks_per_unit = 2;
   model::DecoderSettings qwen3 = llama;
-  qwen3.query_key_norm = true;
+  qwen3.query_key_norm = model::QueryKeyNorm::head;
   model::DecoderSettings experts = llama;
   experts.experts = {8, 2, 1, 64};
   return {{"gpt2", gpt2, {}},

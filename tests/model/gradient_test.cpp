@@ -170,7 +170,7 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
       s.ffn_width = 20;
     });
   };
-  const auto with_norms = [](auto& s) { s.query_key_norm = true; };
+  const auto with_norms = [](auto& s) { s.query_key_norm = model::QueryKeyNorm::head; };
   const auto llama = in_heads(model_cases()[1].settings, 8), qwen3 = changed(llama, with_norms);
   const auto gpt2 = changed(in_heads(model_cases()[0].settings, 12), with_norms);
   const auto stack = changed(qwen3, [](auto& s) { s.blocks_per_unit = 2; });
@@ -197,7 +197,7 @@ TEST(Gradient, NeedsEqualPiecesOfNormsOfHeads) {
   which.settings.ffn_width = 20;
   which.settings.head_dim = 10;
   model::Decoder<double>(which.settings, which.leaf);
-  which.settings.query_key_norm = true;
+  which.settings.query_key_norm = model::QueryKeyNorm::head;
   const std::string message =
       testing::error_of([&] { model::Decoder<double>(which.settings, which.leaf); });
   EXPECT_EQ(message, std::string("head_width 10 can't be cut into 4 pieces for tensor "

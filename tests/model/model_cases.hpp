@@ -48,7 +48,7 @@ inline std::vector<ModelCase> model_cases() {
   llama.kv_heads = 2;
   llama.ffn_width = 19;
   llama.vocabulary = 31;
-  llama.rotary_base = 500.0;
+  llama.rotary.base = 500.0;
 
   const auto one_head = changed(gpt2, [](auto& s) {
     s.width = 7;
@@ -84,7 +84,7 @@ inline std::vector<ModelCase> model_cases() {
     s.experts = {4, 1, 1, 9, math::RouterScore::softmax, false, 1.0};
   });
   const auto qwen3 = changed(llama, [](auto& s) {
-    s.query_key_norm = true;
+    s.query_key_norm = model::QueryKeyNorm::head;
     s.head_dim = 6;
   });
   const auto qwen3_experts = changed(qwen3, [](auto& s) { s.experts = {6, 2, 0, 11}; });
@@ -93,7 +93,7 @@ inline std::vector<ModelCase> model_cases() {
     s.kv_heads = 1;
   });
   const auto gpt2_head_norms = changed(gpt2, [](auto& s) {
-    s.query_key_norm = true;
+    s.query_key_norm = model::QueryKeyNorm::head;
     s.head_dim = 11;
   });
   const auto attention_bias = changed(llama, [](auto& s) {

@@ -125,7 +125,7 @@ class Decoder {
   /// Su et al. 2021, eq. 15, with the pairs (i, i + head_width / 2).
   void rotate(Real* head, int position, int head_width) const {
     for (int i = 0; i < head_width / 2; ++i) {
-      const double angle = position * std::pow(s_.rotary_base, -2.0 * i / head_width);
+      const double angle = position * std::pow(s_.rotary.base, -2.0 * i / head_width);
       const Real a = head[i], b = head[i + head_width / 2];
       head[i] = Real(a * std::cos(angle) - b * std::sin(angle));
       head[i + head_width / 2] = Real(a * std::sin(angle) + b * std::cos(angle));
@@ -141,7 +141,7 @@ class Decoder {
     for (int r = 0; r < rows(); ++r)
       for (int h = 0; h < heads + kv_heads; ++h) {
         Real* const head = &qkv[r * qkv_width + h * head_width];
-        if (s_.query_key_norm)
+        if (s_.query_key_norm != model::QueryKeyNorm::none)
           normalize(head, parameters_(unit, h < heads ? "attention.query_norm.weight"
                                                       : "attention.key_norm.weight"));
         if (!has_learned_positions()) rotate(head, positions_[r], head_width);

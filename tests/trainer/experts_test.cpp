@@ -205,7 +205,7 @@ std::vector<config::Settings> mixtures_in_pieces() {
     settings.tensor_grain = 4;
   }
   all[0].model.head_dim = 8;
-  all[0].model.query_key_norm = true;
+  all[0].model.query_key_norm = model::QueryKeyNorm::head;
   all[1].model.experts.count = 8;
   all[1].model.experts.groups = 4;
   all[2].model.experts.count = 4;

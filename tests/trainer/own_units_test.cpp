@@ -125,7 +125,7 @@ Chain<T> llama(const model::DecoderSettings& m, const LeafSize& leaf) {
     units.add(text("block.", i), [=](Builder<T>& b, Value x) {
       const Value n = b.norm(x, "attention.norm", rms);
       const Value a =
-          b.attention(n, "attention", {m.heads, m.kv_heads, 0, m.rotary_base}, {0.02, false});
+          b.attention(n, "attention", {m.heads, m.kv_heads, 0, m.rotary.base}, {0.02, false});
       const Value middle = b.linear_onto(x, a, "attention.out", {out, false});
       const Value normed = b.norm(middle, "mlp.norm", rms);
       const MlpSettings mlp{Activation::swiglu, {0.02, false}, {out, false}};

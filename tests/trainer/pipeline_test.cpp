@@ -26,7 +26,7 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[1].model.width = 64;
   for (const std::size_t m : {1, 2}) {
     all[m].model.head_dim = 8;
-    all[m].model.query_key_norm = true;
+    all[m].model.query_key_norm = model::QueryKeyNorm::head;
   }
   all[2].model.experts = {
       8, 2, 1, 24, math::RouterScore::sigmoid, true, 1.5, model::RouterBalance::bias, 0.02};

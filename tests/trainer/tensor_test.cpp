@@ -24,7 +24,7 @@ std::vector<config::Settings> models(std::int64_t steps) {
   all[3].model.tie_embeddings = true;
   for (const std::size_t m : {2, 3}) {
     all[m].model.head_dim = 16;
-    all[m].model.query_key_norm = true;
+    all[m].model.query_key_norm = model::QueryKeyNorm::head;
   }
   for (config::Settings& settings : all) settings.training.steps = steps;
   return all;
@@ -33,7 +33,9 @@ std::vector<config::Settings> models(std::int64_t steps) {
 std::string shape(const config::Settings& settings) {
   return text(settings.model.positions == model::Positions::learned ? "GPT-2" : "Llama",
               settings.model.tie_embeddings ? ", tied" : ", untied",
-              settings.model.query_key_norm ? ", norms of queries and keys" : "");
+              settings.model.query_key_norm != model::QueryKeyNorm::none
+                  ? ", norms of queries and keys"
+                  : "");
 }
 
 /// How ranks are divided: their product is the number of ranks.
@@ -209,7 +211,8 @@ TEST(Tensor, TrafficIsRowsAndVectors) {
     settings.model.heads = 16;
     settings.model.width = 64;
     settings.model.head_dim = 8;
-    settings.model.query_key_norm = has_head_norms;
+    settings.model.query_key_norm =
+        has_head_norms ? model::QueryKeyNorm::head : model::QueryKeyNorm::none;
     settings.training.context_grain = leaves;
     settings.parallel.activation_checkpointing.every = every;
     settings.tensor = ranks;

@@ -122,10 +122,10 @@ void resolve_paths(Settings& settings, const std::string& deck_name,
   }
 }
 
-/// Returns the default hidden width of the MLP: 4 width without a gate; SwiGLU has the same number
-/// of parameters (Shazeer 2020), rounded up to a multiple of 64.
+/// Returns the default hidden width of the MLP: 4 width without a gate; gated ones have the same
+/// number of parameters (Shazeer 2020), rounded up to a multiple of 64.
 std::int64_t default_ffn_width(const model::DecoderSettings& model) {
-  if (model.activation == model::Activation::gelu) return 4 * model.width;
+  if (!model::is_gated(model.activation)) return 4 * model.width;
   return (8 * model.width + 191) / 192 * 64;
 }
 

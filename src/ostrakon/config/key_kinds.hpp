@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -81,6 +82,79 @@ Key number(const std::string& name, Field field, const Range& range, const std::
     return true;
   };
   key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  return key;
+}
+
+/// A key of a power of two; `least` is 0 or 1.
+template <class Field>
+Key power_of_two(const std::string& name, Field field, std::int64_t least,
+                 const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  key.expected = text(least == 0 ? "0 or " : "", "a power of two up to ", largest);
+  key.limits = least == 0 ? "0 | power of two" : "power of two";
+  key.set = [=](Settings& settings, const Value& value) {
+    const std::optional<std::int64_t> number = value.integer(least, largest);
+    if (!number || (*number & (*number - 1)) != 0) return false;
+    field(settings) = *number;
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    return Value::of(static_cast<double>(field(settings)));
+  };
+  return key;
+}
+
+/// A number, or a word that stands for 0.
+template <class Field>
+Key named_number(const std::string& name, Field field, const std::string& word, const Range& range,
+                 const std::string& meaning) {
+  Key key = number(name, field, range, meaning);
+  key.expected = text(word, " or ", key.expected);
+  key.limits = text(word, " | ", key.limits);
+  key.set = [=, set = key.set](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text || value.text != word) return set(settings, value);
+    field(settings) = 0.0;
+    return true;
+  };
+  key.get = [=, get = key.get](const Settings& settings) {
+    return field(settings) == 0.0 ? Value::of(word) : get(settings);
+  };
+  return key;
+}
+
+/// Numbers, separated by commas; none where the text is empty.
+template <class Field>
+Key numbers(const std::string& name, Field field, const Range& range, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected = text("numbers ", range.limits, ", separated by commas, as text");
+  key.limits = "numbers";
+  key.is_text = true;
+  key.set = [=](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text) return false;
+    std::vector<double> all;
+    for (std::size_t at = 0; at < value.text.size();) {
+      const std::size_t end = std::min(value.text.find(',', at), value.text.size());
+      const std::size_t begin = std::min(value.text.find_first_not_of(' ', at), end);
+      const Value one = parse_scalar(value.text.substr(begin, end - begin));
+      if (one.kind != Value::Kind::number || !std::isfinite(one.number) ||
+          !range.contains(one.number))
+        return false;
+      all.push_back(one.number);
+      at = end + 1;
+    }
+    field(settings) = std::move(all);
+    return true;
+  };
+  key.get = [=](const Settings& settings) {
+    std::string all;
+    for (const double one : field(settings)) all += (all.empty() ? "" : ", ") + format_number(one);
+    return Value::of(all);
+  };
   return key;
 }
 

@@ -48,8 +48,10 @@ std::string suggest_key(const std::string& section, const std::string& name);
 /// Suggests a section for a name that should be one.
 std::string suggest_section(const std::string& name);
 
-// keys_training.cpp: the model, its data, and how it is trained
+// keys_model.cpp: what is computed
 Section model_section();
+
+// keys_training.cpp: data, and how a model is trained
 Section data_section();
 Section training_section();
 Section optimizer_section();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <limits>
 #include <ostrakon/config/key_kinds.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/policy_text.hpp>
@@ -7,36 +6,10 @@
 namespace ostrakon::config {
 namespace {
 
-// Bounds that keep every product of two of them, and the 32-bit sizes of BLAS libraries, in range.
-constexpr std::int64_t most_columns = std::int64_t{1} << 26;
-constexpr std::int64_t most_layers = 100000;
-constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t most_muon_iterations = 1000;
 
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
-
-/// A key of a power of two; `least` is 0 or 1.
-template <class Field>
-Key power_of_two(const std::string& name, Field field, std::int64_t least,
-                 const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning;
-  constexpr std::int64_t largest = std::int64_t{1} << 30;
-  key.expected = text(least == 0 ? "0 or " : "", "a power of two up to ", largest);
-  key.limits = least == 0 ? "0 | power of two" : "power of two";
-  key.set = [=](Settings& settings, const Value& value) {
-    const std::optional<std::int64_t> number = value.integer(least, largest);
-    if (!number || (*number & (*number - 1)) != 0) return false;
-    field(settings) = *number;
-    return true;
-  };
-  key.get = [=](const Settings& settings) {
-    return Value::of(static_cast<double>(field(settings)));
-  };
-  return key;
-}
 
 /// Returns all optimizers except `sign`, which only single parameters use.
 std::vector<Named<optim::OptimizerKind>> optimizers_of_models() {
@@ -47,94 +20,6 @@ std::vector<Named<optim::OptimizerKind>> optimizers_of_models() {
 }
 
 }  // namespace
-
-Section model_section() {
-  return {
-      "model",
-      "what is computed: a decoder-only transformer",
-      {choice("norm", FIELD(model.norm), math::norm_names,
-              "norm before attention, MLP and output projection"),
-       choice("positions", FIELD(model.positions), model::positions_names, "positional encoding"),
-       named_integer("max_positions", FIELD(model.max_positions), {{"auto", 0}}, 1, most_tokens,
-                     "rows of the table of learned positions, at least training.sequence_length, "
-                     "whose tokens use the first rows; auto: training.sequence_length"),
-       choice("activation", FIELD(model.activation), model::activation_names,
-              "activation function of the MLP"),
-       integer("layers", FIELD(model.layers), 1, most_layers, "number of transformer blocks"),
-       named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
-                     "transformer blocks in a unit, which is gathered and released together; auto: "
-                     "units of 33 million parameters or more, but at least four units"),
-       integer("width", FIELD(model.width), 1, most_columns, "width of the residual stream"),
-       integer("heads", FIELD(model.heads), 1, most_columns, "attention heads"),
-       integer(
-           "kv_heads", FIELD(model.kv_heads), 0, most_columns,
-           "heads of keys and values (grouped-query attention). By default, and with 0, as many as "
-           "heads"),
-       named_integer("head_width", FIELD(model.head_dim), {{"auto", 0}}, 1, most_columns,
-                     "width of each head; auto: width / heads"),
-       boolean("query_key_norm", FIELD(model.query_key_norm),
-               "RMS norm of each head of queries and keys, before rotary positions"),
-       integer(
-           "ffn_width", FIELD(model.ffn_width), 0, most_columns,
-           "inner width of the MLP. By default, and with 0, 4 x width, or for swiglu 8/3 x width "
-           "rounded up to a multiple of 64. With experts: only the default of expert_width"),
-       integer("experts", FIELD(model.experts.count), 0, model::most_experts,
-               "MLPs of each block, of which a router chooses some for each token (a mixture of "
-               "experts); 0: one MLP for all tokens"),
-       integer("experts_per_token", FIELD(model.experts.per_token), 1, model::most_experts,
-               "experts that compute a token: those with the highest scores, of equal ones the "
-               "first. No token is dropped"),
-       integer("shared_experts", FIELD(model.experts.shared), 0, model::most_experts,
-               "further experts that compute all tokens: one MLP of shared_experts x expert_width"),
-       integer("expert_width", FIELD(model.experts.width), 0, most_columns,
-               "inner width of each expert. By default, and with 0, ffn_width"),
-       choice("router_score", FIELD(model.experts.score), math::router_score_names,
-              "what makes scores of the router's logits: softmax over all experts, or sigmoid of "
-              "each logit. Both in fp32"),
-       boolean("router_normalize", FIELD(model.experts.normalize),
-               "divide the scores of a token's experts by their sum"),
-       number("router_scale", FIELD(model.experts.scale), positive,
-              "factor of the scores, which are then the weights of the experts' outputs"),
-       integer("router_groups", FIELD(model.experts.groups), 1, math::most_router_groups,
-               "number of groups of neighbouring experts. A token's experts are all of its "
-               "router_groups_per_token groups: those with the highest sums of the two highest "
-               "scores in them; divides experts"),
-       integer("router_groups_per_token", FIELD(model.experts.groups_per_token), 1,
-               math::most_router_groups,
-               "groups from which a token's experts are chosen; together they have "
-               "experts_per_token experts or more"),
-       choice("router_balance", FIELD(model.experts.balance), model::router_balance_names,
-              "what keeps the router from sending most tokens to few experts. loss: an auxiliary "
-              "loss of each block, router_balance_rate x experts x the sum over experts of f P, "
-              "averaged over leaves; f is the expert's share of all that is chosen in the leaf, P "
-              "its mean score. It adds gradients; the reported loss is without it. bias: a bias "
-              "of scores, for the choice alone, which after each step is lower by "
-              "router_balance_rate for experts with more tokens than the mean, and higher for "
-              "those with fewer"),
-       number("router_balance_rate", FIELD(model.experts.balance_rate), up_to_1e30,
-              "factor of the auxiliary loss of router_balance, or step of its bias"),
-       integer("vocabulary", FIELD(model.vocabulary), 2, most_tokens,
-               "number of token ids, at least that of the token file; the byte tokenizer has 257: "
-               "256 bytes and one that ends a document"),
-       boolean("bias", FIELD(model.bias),
-               "biases in linear layers, and in norms if they are layernorm"),
-       boolean_or_auto("mlp_bias", FIELD(model.own_mlp_bias),
-                       "biases in linear layers of MLPs and experts; auto: as bias"),
-       boolean("tie_embeddings", FIELD(model.tie_embeddings),
-               "input embedding and output projection share one parameter (tied)"),
-       power_of_two("tensor_grain", FIELD(tensor_grain), 1,
-                    "number of pieces of heads, MLP columns and vocabulary whose terms are summed "
-                    "by themselves. With every parallel.tensor that divides it results have the "
-                    "same bits; another number is equal up to rounding. 1: cut only where "
-                    "parallel.tensor divides them"),
-       number("norm_epsilon", FIELD(model.norm_epsilon), small,
-              "epsilon that norms add to the variance"),
-       number("rotary_base", FIELD(model.rotary_base), rotary_base,
-              "base of rotary positional encoding, rope_theta"),
-       number("initializer_deviation", FIELD(model.initializer_deviation), positive,
-              "standard deviation of initial weights; over sqrt(2 x layers) for the output "
-              "projections of attention and MLP")}};
-}
 
 Section data_section() {
   return {

@@ -339,7 +339,12 @@ namespace {
 /// that it stands for.
 std::string model_value(const Settings& settings, const Key& key) {
   const model::DecoderSettings& model = settings.model;
-  if (key.name == "mlp_bias") return model.mlp_bias() ? "true" : "false";
+  const std::pair<const char*, bool> biases[] = {{"qkv_bias", model.qkv_bias()},
+                                                 {"out_bias", model.out_bias()},
+                                                 {"mlp_bias", model.mlp_bias()},
+                                                 {"norm_bias", model.norm_bias()}};
+  for (const auto& [bias, is_there] : biases)
+    if (key.name == bias) return is_there ? "true" : "false";
   if (key.name == "head_width") return std::to_string(model.head_width());
   if (key.name == "max_positions")
     return std::to_string(model.position_rows(settings.training.sequence_length));
@@ -365,8 +370,9 @@ void require_same_model(const Settings& settings, const std::string& deck,
       continue;
     // With experts it only sets the default of expert_width.
     if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;
-    // Only rotary positions have a base.
-    if (key.name == "rotary_base" && settings.model.positions != model::Positions::rotary) continue;
+    // Only rotary positions have a base and frequencies.
+    if (key.name.rfind("rotary_", 0) == 0 && settings.model.positions != model::Positions::rotary)
+      continue;
     const bool is_table = key.name == "max_positions";
     if (is_table && !(has_table_of_positions(settings) && has_table_of_positions(theirs))) continue;
     // A value that follows from another differing key is not reported.

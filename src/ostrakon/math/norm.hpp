@@ -13,6 +13,13 @@ constexpr Named<NormKind> norm_names[] = {{NormKind::layernorm, "layernorm"},
                                           {NormKind::rmsnorm, "rmsnorm"}};
 constexpr const char* name(NormKind kind) { return name_in(norm_names, kind); }
 
+/// What a norm multiplies by: its weight, 1 + its weight, or nothing. A weight begins with 1, one
+/// of one_plus with 0.
+enum class NormWeight { plain, one_plus, none };
+constexpr Named<NormWeight> norm_weight_names[] = {
+    {NormWeight::plain, "plain"}, {NormWeight::one_plus, "one_plus"}, {NormWeight::none, "none"}};
+constexpr const char* name(NormWeight weight) { return name_in(norm_weight_names, weight); }
+
 /// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm. Shapes: x, y (rows,
 /// width); weight, bias (width), bias may be empty; mean, rstd (rows), written. `mean` may be empty
 /// for rmsnorm.

@@ -69,10 +69,13 @@ class Builder {
   /// (head_width).
   Value attention(const Value& x, const std::string& name, const AttentionSettings& settings,
                   const LinearSettings& linear = {});
-  /// onto + MLP(x) of so many inner columns: layers `name`.up, or `name`.gate_up of swiglu, and
+  /// onto + MLP(x) of so many inner columns: layers `name`.up, or `name`.gate_up of gated ones, and
   /// `name`.down.
   Value mlp_onto(const Value& onto, const Value& x, const std::string& name, std::int64_t columns,
                  const MlpSettings& settings = {});
+  /// MLP(x), as mlp_onto, with `outputs` columns.
+  Value mlp(const Value& x, const std::string& name, std::int64_t columns, std::int64_t outputs,
+            const MlpSettings& settings = {});
   /// onto + the mixture of experts of x, each an MLP `name`.experts.3 with settings.width inner
   /// columns, rounded once. `name`.router.weight (experts, columns of x) chooses those of a row,
   /// and `name`.router.balance (experts), if a bias balances them; shared experts are the MLP
@@ -83,8 +86,9 @@ class Builder {
   // ---- without parameters
 
   Value gelu(const Value& x);
-  Value soft_cap(const Value& x, double cap);  ///< cap * tanh(x / cap)
-  Value add(const Value& x, const Value& y);
+  Value soft_cap(const Value& x, double cap);                      ///< cap * tanh(x / cap)
+  Value add(const Value& x, const Value& y, double factor = 1.0);  ///< x + factor * y
+  Value scale(const Value& x, double factor);                      ///< factor * x
 
   // ---- operations of one's own
 

@@ -2,8 +2,10 @@
 #include <ostrakon/model/decoder.hpp>
 
 #include <algorithm>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/graph_unit.hpp>
@@ -61,10 +63,11 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   for (const auto& [what, extent] :
        {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
         std::pair{"width", settings.width},
-        std::pair{"ffn_width", settings.experts.exist() ? pieces : settings.ffn_width},
+        std::pair{"ffn_width", settings.has_dense_layers() ? settings.ffn_width : pieces},
         std::pair{"experts", settings.experts.count},
         std::pair{"the width of shared experts", settings.experts.shared_width()},
-        std::pair{"head_width", settings.query_key_norm ? settings.head_width() : pieces},
+        std::pair{"head_width",
+                  settings.query_key_norm != QueryKeyNorm::none ? settings.head_width() : pieces},
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
@@ -99,20 +102,49 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
 template <class T>
 Value describe_embedding(Builder<T>& b, const DecoderSettings& m, std::int64_t tokens) {
   const std::int64_t positions = m.positions == Positions::learned ? m.position_rows(tokens) : 0;
-  return b.embedding(m.vocabulary, m.width, positions, m.initializer_deviation);
+  Value x = b.embedding(m.vocabulary, m.width, positions, m.initializer_deviation);
+  if (m.embedding_scale != 1.0) x = b.scale(x, m.embedding_scale);
+  return m.embedding_norm ? b.norm(x, "norm", m.norm_settings()) : x;
 }
 
-/// Pre-norm: middle = x + attention(norm(x)) and middle + f(norm(middle)), f being an MLP or a
-/// mixture of experts.
+/// onto + scale y, or with a norm of y before it is added: y is a layer's output.
 template <class T>
-Value describe_block(Builder<T>& b, const DecoderSettings& m, const Value& x) {
-  const Value n = b.norm(x, "attention.norm", m.norm_settings());
-  const Value a =
-      b.attention(n, "attention", m.attention_settings(), {m.initializer_deviation, m.bias});
-  const Value middle = b.linear_onto(x, a, "attention.out", {m.residual_deviation(), m.bias});
-  const Value normed = b.norm(middle, "mlp.norm", m.norm_settings());
-  return m.experts.exist() ? b.mixture_onto(middle, normed, "mlp", m.experts, m.mlp_settings())
-                           : b.mlp_onto(middle, normed, "mlp", m.ffn_width, m.mlp_settings());
+Value add_to_residual(Builder<T>& b, const DecoderSettings& m, const Value& onto, const Value& y,
+                      const std::string& part) {
+  const bool is_normed = m.norm_placement != NormPlacement::before;
+  return b.add(onto, is_normed ? b.norm(y, part + ".out_norm", m.norm_settings()) : y,
+               m.residual_scale);
+}
+
+/// x + attention, then + an MLP or a mixture of experts; each of them with norms where
+/// norm_placement says so.
+template <class T>
+Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind,
+                     const Value& x) {
+  const bool adds_directly = m.norm_placement == NormPlacement::before && m.residual_scale == 1.0;
+  const auto normed = [&](const Value& value, const char* part) {
+    return m.norm_placement == NormPlacement::after
+               ? value
+               : b.norm(value, text(part, ".norm"), m.norm_settings());
+  };
+  const Value taken = normed(x, "attention");
+  const Value attended = b.attention(taken, "attention", m.attention_settings(kind),
+                                     {m.initializer_deviation, m.qkv_bias()});
+  const LinearSettings out = {m.residual_deviation(), m.out_bias()};
+  const Value middle =
+      adds_directly ? b.linear_onto(x, attended, "attention.out", out)
+                    : add_to_residual(b, m, x, b.linear(attended, "attention.out", m.width, out),
+                                      "attention");
+  const Value mlp_takes = m.block == BlockForm::sequential ? normed(middle, "mlp")
+                          : m.block == BlockForm::parallel ? taken
+                                                           : normed(x, "mlp");
+  if (kind.has_experts)
+    return b.mixture_onto(middle, mlp_takes, "mlp", m.experts, m.mlp_settings());
+  return adds_directly
+             ? b.mlp_onto(middle, mlp_takes, "mlp", m.ffn_width, m.mlp_settings())
+             : add_to_residual(b, m, middle,
+                               b.mlp(mlp_takes, "mlp", m.ffn_width, m.width, m.mlp_settings()),
+                               "mlp");
 }
 
 template <class T>
@@ -137,18 +169,20 @@ class UnitMaker {
     return finish(b, describe_embedding(b, settings_, leaf_.tokens));
   }
 
-  /// The unit of blocks [first, first + count). Units whose blocks have the same frozen parameters
-  /// share one program.
+  /// The unit of blocks [first, first + count). Units whose blocks are of the same kinds and have
+  /// the same frozen parameters share one program.
   std::unique_ptr<GraphUnit<T>> make_blocks(std::int64_t first, std::int64_t count) {
     std::string name = "block." + std::to_string(first);
     if (count > 1) name += "-" + std::to_string(first + count - 1);
     Builder<T> b(std::move(name), leaf_, settings_.width, frozen_, {}, recompute_);
     Value x = b.input();
+    std::vector<BlockKind> kinds;
     for (std::int64_t layer = first; layer < first + count; ++layer) {
       b.begin_part("block." + std::to_string(layer));
-      x = describe_block(b, settings_, x);
+      kinds.push_back(settings_.block_kind(layer));
+      x = describe_block(b, settings_, kinds.back(), x);
     }
-    return finish(b, x, &programs_);
+    return finish(b, x, &programs_[kinds]);
   }
 
   std::unique_ptr<GraphUnit<T>> make_head(const Parameter& table) const {
@@ -160,10 +194,10 @@ class UnitMaker {
     return unit;
   }
 
-  /// Elements of a block's flat parameter, in one tensor piece.
-  std::int64_t block_elements() const {
+  /// Elements of the flat parameter of the block of this layer, in one tensor piece.
+  std::int64_t block_elements(std::int64_t layer) const {
     Builder<T> b("block", leaf_, settings_.width, {}, {}, recompute_);
-    describe_block(b, settings_, b.input());
+    describe_block(b, settings_, settings_.block_kind(layer), b.input());
     std::int64_t elements = 0;
     for (const Parameter& parameter : b.parameters())
       elements += round_up(parameter.elements(), parameter_alignment);
@@ -182,7 +216,7 @@ class UnitMaker {
   LeafShape leaf_, ends_;
   Recompute recompute_;
   const Frozen& frozen_;
-  SharedPrograms programs_;
+  std::map<std::vector<BlockKind>, SharedPrograms> programs_;
 };
 
 }  // namespace
@@ -202,6 +236,30 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
   for (std::int64_t u = 0; u < units; ++u)
     blocks.push_back(layers / units + (u < layers % units ? 1 : 0));
   return blocks;
+}
+
+AttentionSettings DecoderSettings::attention_settings(const BlockKind& kind) const {
+  AttentionSettings attention;
+  attention.heads = heads;
+  attention.kv_heads = kv_heads;
+  attention.head_width = head_dim;
+  if (kind.has_rotary) {
+    attention.rotary = rotary;
+    if (kind.has_window && window_rotary_base > 0.0) {
+      attention.rotary = {window_rotary_base};
+      attention.rotary.share = rotary.share;
+    }
+  }
+  attention.query_key_norm = query_key_norm;
+  attention.norm_epsilon = norm_epsilon;
+  attention.norm_weight = norm_weight;
+  attention.scale = attention_scale;
+  attention.soft_cap = attention_soft_cap;
+  attention.window = kind.has_window ? attention_window : 0;
+  attention.sinks = attention_sinks;
+  attention.alibi = positions == Positions::alibi;
+  attention.clip = clip_qkv;
+  return attention;
 }
 
 void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
@@ -225,9 +283,9 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   std::int64_t first = 0;
   for (const std::int64_t count :
        blocks_of_units(settings.layers, with_expert_units ? 1 : settings.blocks_per_unit,
-                       maker.block_elements() / leaf.tensor_ranks)) {
+                       maker.block_elements(settings.layers - 1) / leaf.tensor_ranks)) {
     units_.push_back(maker.make_blocks(first, count));
-    if (with_expert_units)
+    if (with_expert_units && settings.block_kind(first).has_experts)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }

@@ -4,21 +4,54 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <ostrakon/model/layer_pattern.hpp>
 #include <ostrakon/model/layer_settings.hpp>
 #include <ostrakon/model/leaf_shape.hpp>
 #include <ostrakon/model/unit.hpp>
+#include <tuple>
 #include <vector>
 
 namespace ostrakon::model {
 
-enum class Positions { learned, rotary };
+enum class Positions { learned, rotary, alibi, none };
 constexpr Named<Positions> positions_names[] = {{Positions::learned, "learned"},
-                                                {Positions::rotary, "rotary"}};
+                                                {Positions::rotary, "rotary"},
+                                                {Positions::alibi, "alibi"},
+                                                {Positions::none, "none"}};
 constexpr const char* name(Positions positions) { return name_in(positions_names, positions); }
 
-/// A decoder-only transformer, pre-norm. GPT-2: layernorm, learned, gelu, bias, tied.
-/// Llama 3: rmsnorm, rotary, swiglu, no bias, kv_heads < heads, untied. Qwen3: the same with
-/// query_key_norm and a head width of its own.
+/// Where a block has norms: of what attention and MLP take, of what they add to the residual
+/// stream, or both.
+enum class NormPlacement { before, after, both };
+constexpr Named<NormPlacement> norm_placement_names[] = {{NormPlacement::before, "before"},
+                                                         {NormPlacement::after, "after"},
+                                                         {NormPlacement::both, "both"}};
+constexpr const char* name(NormPlacement placement) {
+  return name_in(norm_placement_names, placement);
+}
+
+/// What the MLP of a block takes: what attention has added to, or what attention takes, normed once
+/// for both or by two norms.
+enum class BlockForm { sequential, parallel, parallel_two_norms };
+constexpr Named<BlockForm> block_form_names[] = {
+    {BlockForm::sequential, "sequential"},
+    {BlockForm::parallel, "parallel"},
+    {BlockForm::parallel_two_norms, "parallel_two_norms"}};
+constexpr const char* name(BlockForm form) { return name_in(block_form_names, form); }
+
+/// What a block of a model has that others may not have.
+struct BlockKind {
+  bool has_experts = false, has_window = false, has_rotary = false;
+
+  friend bool operator<(const BlockKind& a, const BlockKind& b) {
+    return std::tie(a.has_experts, a.has_window, a.has_rotary) <
+           std::tie(b.has_experts, b.has_window, b.has_rotary);
+  }
+};
+
+/// A decoder-only transformer. GPT-2: layernorm, learned, gelu, bias, tied. Llama 3: rmsnorm,
+/// rotary, swiglu, no bias, kv_heads < heads, untied. Qwen3: Llama with query_key_norm and a head
+/// width of its own. Qwen2: Llama with own_qkv_bias.
 struct DecoderSettings {
   math::NormKind norm = math::NormKind::rmsnorm;
   Positions positions = Positions::rotary;
@@ -33,36 +66,68 @@ struct DecoderSettings {
   bool bias = false;
   bool tie_embeddings = true;
   double norm_epsilon = 1e-5;
-  double rotary_base = 10000.0;
+  math::RotarySettings rotary = {};
   double initializer_deviation = 0.02;
   /// How many neighbouring blocks make one unit; 0: automatic, see blocks_of_units. Changes
   /// messages and memory, but no parameter's name and no result.
   std::int64_t blocks_per_unit = 1;
-  std::int64_t head_dim = 0;    ///< of each head; 0: width / heads
-  bool query_key_norm = false;  ///< RMS norm of each head of queries and keys, then rotated
-  std::optional<bool> own_mlp_bias = {};  ///< biases of MLPs; none: as `bias`
+  std::int64_t head_dim = 0;  ///< of each head; 0: width / heads
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  // Biases of some layers; none: as `bias`.
+  std::optional<bool> own_qkv_bias = {};   ///< of queries, keys and values
+  std::optional<bool> own_out_bias = {};   ///< of attention's output
+  std::optional<bool> own_mlp_bias = {};   ///< of MLPs and experts
+  std::optional<bool> own_norm_bias = {};  ///< of norms, if they are layernorm
+  bool head_bias = false;                  ///< of the logits
   /// Rows of the table of learned positions; 0: as many as a sequence has tokens. Rows beyond these
   /// get no gradient, only weight decay.
   std::int64_t max_positions = 0;
 
+  math::NormWeight norm_weight = math::NormWeight::plain;
+  NormPlacement norm_placement = NormPlacement::before;
+  BlockForm block = BlockForm::sequential;
+  bool embedding_norm = false;
+
+  // Which layers have experts, rotary positions or a window of attention.
+  LayerPattern expert_layers = {}, rotary_layers = {}, window_layers = {};
+  std::int64_t attention_window = 0;  ///< see AttentionSettings::window; 0: none
+  /// Base of rotary positions in layers with a window, where frequencies are not scaled; 0: as in
+  /// other layers.
+  double window_rotary_base = 0.0;
+
+  // See AttentionSettings.
+  double attention_scale = 0.0, attention_soft_cap = 0.0, clip_qkv = 0.0;
+  bool attention_sinks = false;
+
+  double embedding_scale = 1.0;  ///< of what the embedding makes
+  double residual_scale = 1.0;   ///< of what attention and MLP add to the residual stream
+  double logit_scale = 1.0;
+  double logit_soft_cap = 0.0;  ///< above 0: logits become cap * tanh(logit / cap), after the scale
+
   std::int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
+  bool qkv_bias() const { return own_qkv_bias.value_or(bias); }
+  bool out_bias() const { return own_out_bias.value_or(bias); }
   bool mlp_bias() const { return own_mlp_bias.value_or(bias); }
+  bool norm_bias() const { return own_norm_bias.value_or(bias); }
   /// Rows of the table of learned positions, for sequences of `tokens` tokens.
   std::int64_t position_rows(std::int64_t tokens) const {
     return max_positions > 0 ? max_positions : tokens;
   }
+  BlockKind block_kind(std::int64_t layer) const {
+    return {experts.exist() && expert_layers.has(layer),
+            attention_window > 0 && window_layers.has(layer),
+            positions == Positions::rotary && rotary_layers.has(layer)};
+  }
+
+  bool has_dense_layers() const { return !experts.exist() || expert_layers.count(layers) < layers; }
 
   // Settings of the layers. Each block adds two projections to the residual stream, whose variance
   // must not grow with depth.
   double residual_deviation() const {
     return initializer_deviation / std::sqrt(2.0 * static_cast<double>(layers));
   }
-  NormSettings norm_settings() const { return {norm, bias, norm_epsilon}; }
-  AttentionSettings attention_settings() const {
-    return {heads,          kv_heads,
-            head_dim,       positions == Positions::rotary ? rotary_base : 0.0,
-            query_key_norm, norm_epsilon};
-  }
+  NormSettings norm_settings() const { return {norm, norm_bias(), norm_epsilon, norm_weight}; }
+  AttentionSettings attention_settings(const BlockKind& kind) const;
   MlpSettings mlp_settings() const {
     return {activation, {initializer_deviation, mlp_bias()}, {residual_deviation(), mlp_bias()}};
   }

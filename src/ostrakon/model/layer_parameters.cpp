@@ -62,7 +62,7 @@ void require_possible(const std::string& name, const ExpertSettings& experts, st
 }
 
 std::string name_of_up(Activation activation, const std::string& mlp) {
-  return mlp + (activation == Activation::gelu ? ".up" : ".gate_up");
+  return mlp + (is_gated(activation) ? ".gate_up" : ".up");
 }
 
 std::string name_of_expert(const std::string& mixture, std::int64_t index) {

@@ -28,7 +28,7 @@ std::string name_of_expert(const std::string& mixture, std::int64_t index);
 
 /// The outputs of that layer for so many inner columns.
 constexpr std::int64_t columns_of_up(Activation activation, std::int64_t columns) {
-  return activation == Activation::swiglu ? 2 * columns : columns;
+  return is_gated(activation) ? 2 * columns : columns;
 }
 
 }  // namespace ostrakon::model

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/math/attention/rotary_settings.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 
@@ -15,30 +16,67 @@ struct LinearSettings {
   bool bias = true;
 };
 
-/// A norm of rows. The bias is layernorm's.
+/// A norm of rows, or of heads. The bias is layernorm's, and none without a weight.
 struct NormSettings {
   math::NormKind kind = math::NormKind::layernorm;
   bool bias = true;
   double epsilon = 1e-5;
+  math::NormWeight weight = math::NormWeight::plain;
+};
+
+/// Which norm queries and keys have.
+enum class QueryKeyNorm {
+  none,
+  head,    ///< of each head, before rotary positions
+  whole,   ///< of all heads of a row together, before rotary positions
+  rotated  ///< of each head, after rotary positions
 };
 
 /// Causal attention within each sample.
 struct AttentionSettings {
   std::int64_t heads = 1;
-  std::int64_t kv_heads = 0;    ///< of keys and values; 0: as many
-  std::int64_t head_width = 0;  ///< 0: columns / heads
-  double rotary_base = 0.0;     ///< of rotary positions; 0: none
-  bool query_key_norm = false;  ///< RMS norm of each head of queries and keys, then rotated
-  double norm_epsilon = 1e-5;   ///< of that norm
+  std::int64_t kv_heads = 0;                         ///< of keys and values; 0: as many
+  std::int64_t head_width = 0;                       ///< 0: columns / heads
+  math::RotarySettings rotary = {0.0};               ///< rotary positions; base 0: none
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;  ///< by RMS norm
+  double norm_epsilon = 1e-5;                        ///< of that norm
+  math::NormWeight norm_weight = math::NormWeight::plain;
+  double scale = 0.0;       ///< of scores; 0: 1 / sqrt(head_width)
+  double soft_cap = 0.0;    ///< above 0: scores become soft_cap * tanh(score / soft_cap)
+  std::int64_t window = 0;  ///< above 0: a token sees itself and the window - 1 tokens before
+  bool sinks = false;       ///< a logit of each head beside its scores, with no value
+  bool alibi = false;       ///< scores have a slope times the distance subtracted
+  double clip = 0.0;        ///< above 0: queries, keys and values are clamped to [-clip, clip]
 };
 
-enum class Activation { gelu, swiglu };
+/// What an MLP activates its inner columns by. Gated ones multiply f(gate) by up.
+enum class Activation {
+  gelu,        ///< tanh form
+  gelu_exact,  ///< x Phi(x), by the error function
+  relu,
+  relu_squared,
+  swiglu,         ///< silu(gate) up
+  geglu,          ///< gelu(gate) up
+  geglu_exact,    ///< gelu_exact(gate) up
+  swiglu_clamped  ///< gpt-oss: gate sigmoid(1.702 gate) (up + 1), gate <= 7, |up| <= 7
+};
 constexpr Named<Activation> activation_names[] = {{Activation::gelu, "gelu"},
-                                                  {Activation::swiglu, "swiglu"}};
+                                                  {Activation::gelu_exact, "gelu_exact"},
+                                                  {Activation::relu, "relu"},
+                                                  {Activation::relu_squared, "relu_squared"},
+                                                  {Activation::swiglu, "swiglu"},
+                                                  {Activation::geglu, "geglu"},
+                                                  {Activation::geglu_exact, "geglu_exact"},
+                                                  {Activation::swiglu_clamped, "swiglu_clamped"}};
 constexpr const char* name(Activation activation) { return name_in(activation_names, activation); }
+/// Whether an activation takes gate and up side by side.
+constexpr bool is_gated(Activation activation) {
+  return activation == Activation::swiglu || activation == Activation::geglu ||
+         activation == Activation::geglu_exact || activation == Activation::swiglu_clamped;
+}
 
-/// An MLP: a linear layer up, the activation, a linear layer down. With swiglu the first one has
-/// the gate, too.
+/// An MLP: a linear layer up, the activation, a linear layer down. With a gated activation the
+/// first one has the gate, too.
 struct MlpSettings {
   Activation activation = Activation::gelu;
   LinearSettings up = {};

@@ -23,10 +23,10 @@ void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSetting
       lines.push_back(text(value.key->name, " is ", value.shown, ", but ", value.key->deck_key,
                            " is ", json_text(*value.key, setting)));
   }
-  if (theirs.rotary_bases.empty() || theirs.model.rotary_base == ours.rotary_base) return;
+  if (theirs.rotary_bases.empty() || theirs.model.rotary.base == ours.rotary.base) return;
   std::string bases;
   for (const std::string& one : theirs.rotary_bases) bases += (bases.empty() ? "" : ", ") + one;
-  lines.push_back(text(bases, ", but model.rotary_base is ", shown(ours.rotary_base)));
+  lines.push_back(text(bases, ", but model.rotary_base is ", shown(ours.rotary.base)));
 }
 
 void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
@@ -90,7 +90,7 @@ std::string unverified_settings(Family family, const model::DecoderSettings& set
       text("no config.json next to the tensors: not checked are model.heads = ", settings.heads,
            ", model.norm_epsilon = ", shown(settings.norm_epsilon));
   if (settings.positions == model::Positions::rotary)
-    words += text(", model.rotary_base = ", shown(settings.rotary_base));
+    words += text(", model.rotary_base = ", shown(settings.rotary.base));
   if (settings.experts.exist())
     words += text(", model.experts_per_token = ", settings.experts.per_token,
                   ", model.router_normalize = ", settings.experts.normalize ? "true" : "false");

@@ -157,7 +157,7 @@ class Reader {
     }
     if (config_.rotary_bases.empty()) {
       const double base = keys_->missing_rope_theta;
-      config_.model.rotary_base = base;
+      config_.model.rotary.base = base;
       config_.rotary_bases.push_back("rope_theta is " + missing(shown(base)));
       bases_.push_back(base);
     }
@@ -172,7 +172,7 @@ class Reader {
   }
 
   void add_base(const std::string& key, double base) {
-    config_.model.rotary_base = base;
+    config_.model.rotary.base = base;
     bases_.push_back(base);
     config_.rotary_bases.push_back(text(key, " is ", shown(base)));
   }

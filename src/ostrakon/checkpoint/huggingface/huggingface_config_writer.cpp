@@ -26,7 +26,7 @@ Ordered new_config(Family family, const HuggingFaceModel& model) {
     if (!key.is_alias) json[key.name] = Ordered::parse(json_text(key, key.get(model.settings)));
   json[keys.positions] = positions_of(model);
   if (keys.has_rope) {
-    json["rope_theta"] = model.settings.rotary_base;
+    json["rope_theta"] = model.settings.rotary.base;
     json["rope_scaling"] = nullptr;
   }
   if (keys.has_window) json["sliding_window"] = nullptr;

@@ -271,7 +271,8 @@ std::vector<std::string> structure_differences(Family family,
   if (structure.bias) compare_names("bias", *structure.bias, settings.bias);
   if (structure.bias) compare_names("mlp_bias", *structure.bias, settings.mlp_bias());
   compare("kv_heads", kv_heads_of(family, settings), settings.kv_heads);
-  compare_names("query_key_norm", has_head_norms(family), settings.query_key_norm);
+  compare_names("query_key_norm", has_head_norms(family),
+                settings.query_key_norm != model::QueryKeyNorm::none);
   if (!has_head_width(family))
     compare("head_width", settings.width / settings.heads, settings.head_width());
   const model::ExpertSettings& experts = settings.experts;
@@ -299,7 +300,8 @@ void set_structure(Family family, model::DecoderSettings& settings) {
   if (structure.bias) settings.bias = *structure.bias;
   if (structure.bias) settings.own_mlp_bias.reset();
   settings.kv_heads = kv_heads_of(family, settings);
-  settings.query_key_norm = has_head_norms(family);
+  settings.query_key_norm =
+      has_head_norms(family) ? model::QueryKeyNorm::head : model::QueryKeyNorm::none;
   settings.experts = with_experts_of(family, settings.experts);
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/config/settings.hpp>
+#include <string>
+
+namespace ostrakon::config {
+
+/// Throws Error, naming keys, for settings of a model that contradict each other. `name`: of the
+/// deck.
+void check_model(const model::DecoderSettings& model, const std::string& name);
+
+/// Throws Error for experts that do not fit together, or to the ranks that share them.
+void check_experts(const Settings& settings, const std::string& name);
+
+}  // namespace ostrakon::config

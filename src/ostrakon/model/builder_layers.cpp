@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that a Builder describes.
+#include <cmath>
+#include <ostrakon/model/builder_state.hpp>
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/layer_parameters.hpp>
+#include <ostrakon/model/moe_dispatch_layout.hpp>
+
+namespace ostrakon::model {
+
+template <class T>
+Value Builder<T>::linear(const Value& x, const std::string& name, std::int64_t columns,
+                         const LinearSettings& settings) {
+  State& s = *state_;
+  const int v = s.take(x, name);
+  const bool makes_rows = s.has_columns(v);
+  s.require_size(name, "columns", columns);
+  // Rows are of all columns, which only a bias has in pieces.
+  if (!makes_rows || settings.bias) s.require_cut(name, "columns", columns);
+  const Cut cut = makes_rows ? Cut{true, {}} : Cut{false, {columns}};
+  s.declare(linear_parameters(name, columns, s.columns(v), settings, cut));
+  return s.make(s.operations.linear(v, name, columns, graph::Keep::mlp, true), name);
+}
+
+template <class T>
+Value Builder<T>::linear_onto(const Value& onto, const Value& x, const std::string& name,
+                              const LinearSettings& settings) {
+  State& s = *state_;
+  const int to = s.take_rows(onto, name);
+  int v = s.take(x, name);
+  require(s.pieces() == 1 || s.has_columns(v), name, " takes columns, but of ", s.value(v).name,
+          " tensor ranks have rows; expected a linear layer or attention between");
+  s.require_cut(name, "columns", s.columns(to));
+  s.declare(linear_parameters(name, s.columns(to), s.columns(v), settings, {true, {}}));
+  if (v == to) v = s.copy_of(v);  // a gradient can't be added to what the product takes
+  return s.make(s.operations.linear_onto(to, v, name, name), name);
+}
+
+template <class T>
+Value Builder<T>::gated_linear(const Value& x, const std::string& name, std::int64_t columns,
+                               const LinearSettings& settings) {
+  State& s = *state_;
+  const int v = s.take_rows(x, name);
+  s.require_cut(name, "columns", columns);
+  s.declare(
+      linear_parameters(name, 2 * columns, s.columns(v), settings, {false, {columns, columns}}));
+  const int both = s.operations.linear(v, name, 2 * columns, graph::Keep::mlp, true);
+  return s.make(s.operations.activation(both, name + ".activated", Activation::swiglu), name);
+}
+
+template <class T>
+Value Builder<T>::norm(const Value& x, const std::string& name, const NormSettings& settings) {
+  State& s = *state_;
+  const int v = s.take_rows(x, name);
+  require(settings.epsilon > 0.0 && std::isfinite(settings.epsilon), name, " has an epsilon of ",
+          settings.epsilon, "; expected a number above 0");
+  s.require_cut(name, "columns", s.columns(v));
+  s.declare_gain(name, s.columns(v));
+  if (settings.bias && settings.kind == math::NormKind::layernorm)
+    s.declare(Parameter::zeros(name + ".bias", {s.columns(v)}));
+  return s.make(s.operations.norm(v, name, settings.kind, settings.epsilon), name);
+}
+
+template <class T>
+Value Builder<T>::attention(const Value& x, const std::string& name,
+                            const AttentionSettings& settings, const LinearSettings& linear) {
+  State& s = *state_;
+  graph::Operations<T>& operations = s.operations;
+  const int in = s.take_rows(x, name);
+  const std::int64_t width = s.columns(in), heads = settings.heads;
+  const std::int64_t kv_heads = settings.kv_heads == 0 ? heads : settings.kv_heads;
+  require(settings.head_width >= 0, name, " has heads of ", settings.head_width,
+          " columns; expected 0 for columns / heads, or more");
+  require(settings.rotary.base >= 0.0 && std::isfinite(settings.rotary.base), name,
+          " has a rotary base of ", settings.rotary.base, "; expected 0 for none, or more");
+  s.require_cut(name, "heads", heads);
+  s.require_cut(name, "heads of keys and values", kv_heads);
+  require(heads % kv_heads == 0, name, " has ", heads, " heads and ", kv_heads,
+          " of keys and values; expected a multiple");
+  require(settings.head_width > 0 || width % heads == 0, name, " has ", heads, " heads of ", width,
+          " columns; expected a divisor, or a head width");
+  const bool is_rotary = settings.rotary.base > 0.0;
+  const std::int64_t head = settings.head_width > 0 ? settings.head_width : width / heads;
+  require(!is_rotary || head % 2 == 0, name, " has heads of ", head,
+          " columns; expected an even number, as positions turn pairs");
+  require(head <= largest_chain / (16 * heads * s.leaf.rows()), name, " has ", heads, " heads of ",
+          head, " columns; expected at most ", largest_chain, " bytes in all units");
+  const std::int64_t queries = heads * head, keys = kv_heads * head;
+  s.declare(linear_parameters(name + ".qkv", queries + 2 * keys, width, linear,
+                              {false, {queries, keys, keys}}));
+  if (settings.query_key_norm != QueryKeyNorm::none) {
+    s.require_cut(name, "columns in a head, which is normed,", head);
+    for (const char* norm : {".query_norm", ".key_norm"}) s.declare_gain(name + norm, head);
+  }
+
+  // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
+  // Decoding keeps keys and values, and no queries.
+  const bool is_apart = s.leaf.is_cut() || s.leaf.decodes();
+  std::vector<int> qkv;
+  if (s.leaf.decodes()) {
+    qkv = operations.columns({"q"}, {queries});
+    graph::append(qkv, operations.columns({"k", "v"}, {keys, keys}));
+  } else {
+    qkv = operations.columns({"q", "k", "v"}, {queries, keys, keys});
+  }
+  int q = qkv[0], k = qkv[1];
+  const int v = qkv[2];
+  using Products = std::vector<std::vector<int>>;
+  operations.linear(in, name + ".qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  if (settings.query_key_norm != QueryKeyNorm::none) {
+    k = operations.head_norm(k, name + ".key_norm", head, settings.norm_epsilon);
+    q = operations.head_norm(q, name + ".query_norm", head, settings.norm_epsilon);
+  }
+  if (is_rotary && is_apart) {
+    k = operations.rotary({k}, "rotary k", head, settings.rotary.base).front();
+    q = operations.rotary({q}, "rotary q", head, settings.rotary.base).front();
+  } else if (is_rotary) {
+    const std::vector<int> rotated =
+        operations.rotary({q, k}, "rotary", head, settings.rotary.base);
+    q = rotated[0];
+    k = rotated[1];
+  }
+  return s.make(operations.attention(q, k, v, name, head), name);
+}
+
+namespace {
+
+/// What an MLP has activated.
+template <class T>
+Value activated(Builder<T>& b, const Value& x, const std::string& name, std::int64_t columns,
+                const MlpSettings& mlp) {
+  const std::string up = name_of_up(mlp.activation, name);
+  return is_gated(mlp.activation) ? b.gated_linear(x, up, columns, mlp.up)
+                                  : b.gelu(b.linear(x, up, columns, mlp.up));
+}
+
+}  // namespace
+
+template <class T>
+Value Builder<T>::mlp_onto(const Value& onto, const Value& x, const std::string& name,
+                           std::int64_t columns, const MlpSettings& settings) {
+  return linear_onto(onto, activated(*this, x, name, columns, settings), name + ".down",
+                     settings.down);
+}
+
+template <class T>
+Value Builder<T>::mlp(const Value& x, const std::string& name, std::int64_t columns,
+                      std::int64_t outputs, const MlpSettings& settings) {
+  return linear(activated(*this, x, name, columns, settings), name + ".down", outputs,
+                settings.down);
+}
+
+template <class T>
+Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::string& name,
+                               const ExpertSettings& settings, const MlpSettings& expert) {
+  State& s = *state_;
+  graph::Operations<T>& operations = s.operations;
+  const int to = s.take_rows(onto, name);
+  int v = s.take_rows(x, name);
+  const std::int64_t width = s.columns(to);
+  require(settings.exist(), name, " has ", settings.count, " experts; expected at least 1");
+  require_possible(name, settings, s.leaf.rows());
+  require(s.columns(v) == width, name, " takes ", s.columns(v), " columns and goes onto ", width,
+          "; expected as many");
+  s.require_cut(name, "columns", width);
+  s.require_size(name, "columns in an expert", settings.width);
+  const std::string router = name + ".router";
+  s.declare_table(router + ".weight", settings.count, width, expert.up.deviation);
+  if (settings.balance == RouterBalance::bias) {
+    Parameter balance = Parameter::zeros(router + ".balance", {settings.count});
+    balance.sign_rate = settings.balance_rate;
+    s.declare(std::move(balance));
+  }
+  s.counts.push_back(settings.count);
+  graph::Experts experts{settings.router()};
+  experts.name = name;
+  if (settings.balance == RouterBalance::loss) experts.loss_factor = settings.balance_rate;
+  if (v == to) v = s.copy_of(v);
+  const auto make_shared = [&] {
+    const Value inner =
+        activated(*this, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
+    return s.take(linear(inner, name + ".shared.down", width, expert.down), name);
+  };
+  if (!s.leaf.has_expert_units()) {
+    s.declare(expert_parameters(name, settings, expert, width));
+    const int copies = operations.dispatch(v, router, experts);
+    const int shared = settings.shared > 0 ? make_shared() : -1;
+    const int up = operations.expert_linear(experts, copies, name_of_up(expert.activation, ""));
+    const int activated = operations.activation(up, name + ".experts.activated", expert.activation);
+    return s.make(operations.combine(experts, to, shared, activated, ".down"), name);
+  }
+  // In pieces experts find shared ones in what they go onto.
+  const MoeDispatchLayout border(settings, width, s.leaf);
+  const int rows = operations.route_apart(v, router, border, experts);
+  const int shared = border.has_shared ? make_shared() : -1;
+  const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, border);
+  s.handed_besides.push_back(made.back());
+  const Value y = s.make(made.front(), name);
+  if (settings.shared == 0 || border.has_shared) return y;
+  return mlp_onto(y, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
+}
+
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template Value Builder<T>::linear(const Value&, const std::string&, std::int64_t,                \
+                                    const LinearSettings&);                                        \
+  template Value Builder<T>::linear_onto(const Value&, const Value&, const std::string&,           \
+                                         const LinearSettings&);                                   \
+  template Value Builder<T>::gated_linear(const Value&, const std::string&, std::int64_t,          \
+                                          const LinearSettings&);                                  \
+  template Value Builder<T>::norm(const Value&, const std::string&, const NormSettings&);          \
+  template Value Builder<T>::attention(const Value&, const std::string&, const AttentionSettings&, \
+                                       const LinearSettings&);                                     \
+  template Value Builder<T>::mlp(const Value&, const std::string&, std::int64_t, std::int64_t,     \
+                                 const MlpSettings&);                                              \
+  template Value Builder<T>::mlp_onto(const Value&, const Value&, const std::string&,              \
+                                      std::int64_t, const MlpSettings&);                           \
+  template Value Builder<T>::mixture_onto(const Value&, const Value&, const std::string&,          \
+                                          const ExpertSettings&, const MlpSettings&);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::model

@@ -136,7 +136,8 @@ TEST(SameModel, IsRefusedByKeyAndBothValues) {
 const char* const values =
     "1 | 2 | 0.25 | true | false | /elsewhere | none | full | bf16 | layernorm | learned | gelu | "
     "sigmoid | loss | tokens | skip | world | reduce_each | shard_first | descending | optimizer | "
-    "host | single | sequence | interleaved | threads | mpi_staged | working_directory | sgd | "
+    "after | parallel | 1, 2 | host | single | sequence | interleaved | threads | mpi_staged | "
+    "working_directory | sgd | "
     "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
     "*.norm.*: frozen";
 

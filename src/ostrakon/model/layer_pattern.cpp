@@ -91,16 +91,16 @@ LayerPattern LayerPattern::of(const std::vector<bool>& layers) {
     else
       listed.ranges_.back().second = l;
   }
-  patterns.push_back(listed);
   const auto fits = [&](const LayerPattern& pattern) {
     for (std::int64_t l = 0; l < count; ++l)
       if (pattern.has(l) != layers[static_cast<std::size_t>(l)]) return false;
     return true;
   };
-  LayerPattern shortest = listed;
+  std::optional<LayerPattern> shortest;
   for (const LayerPattern& pattern : patterns)
-    if (fits(pattern) && pattern.text().size() < shortest.text().size()) shortest = pattern;
-  return shortest;
+    if (fits(pattern) && (!shortest || pattern.text().size() < shortest->text().size()))
+      shortest = pattern;
+  return shortest.value_or(listed);
 }
 
 bool LayerPattern::has(std::int64_t layer) const {

@@ -18,7 +18,7 @@ class LayerPattern {
 
   /// Returns nothing if `text` is no pattern.
   static std::optional<LayerPattern> parse(const std::string& text);
-  /// Returns the shortest pattern for these layers.
+  /// Returns the shortest pattern for these layers that is no list; a list if there is no such one.
   static LayerPattern of(const std::vector<bool>& layers);
 
   bool has(std::int64_t layer) const;  ///< of layers from 0 on

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/input.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>
@@ -139,6 +140,25 @@ void resolve_sizes(Settings& settings) {
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }
 
+/// Returns the settings of a deck whose model is that of a config.json in `folder`. `apply_to`
+/// applies the deck to settings.
+template <class Apply>
+Settings with_model_from(const std::string& folder, const Apply& apply_to) {
+  const std::string path = checkpoint::huggingface_config_next_to(folder);
+  require(!path.empty(), "model.from = ", Value::of(folder).shown(), ": no config.json there; ",
+          "expected a folder of a model, as transformers saves it");
+  const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
+  Settings start = starting_settings();
+  start.model = config.model;
+  if (config.model.positions == model::Positions::learned)
+    start.model.max_positions = config.positions;
+  Settings settings = apply_to(start);
+  settings.model_from.clear();
+  resolve_sizes(settings);
+  checkpoint::require_same_model(config, settings.model, settings.training.sequence_length);
+  return settings;
+}
+
 bool is_plain_word(const std::string& text) {
   return text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string::npos &&
          !text.empty() && text[0] >= 'a' && parse_scalar(text).kind == Value::Kind::text;
@@ -188,12 +208,15 @@ Override parse_override(const std::string& argument) {
 
 Settings read_settings(const std::string& deck_text, const std::string& name,
                        const std::vector<Override>& overrides, DeckUse use) {
-  Settings settings = starting_settings();
-  for (const DeckSection& section : read_deck(deck_text, name, ends_in_xml(name))) {
-    apply_section(settings, section, name);
-  }
-  for (const Override& setting : overrides) apply_override(settings, setting);
-  resolve_paths(settings, name, overrides, use);
+  const std::vector<DeckSection> deck = read_deck(deck_text, name, ends_in_xml(name));
+  const auto apply_to = [&](Settings settings) {
+    for (const DeckSection& section : deck) apply_section(settings, section, name);
+    for (const Override& setting : overrides) apply_override(settings, setting);
+    resolve_paths(settings, name, overrides, use);
+    return settings;
+  };
+  Settings settings = apply_to(starting_settings());
+  if (!settings.model_from.empty()) settings = with_model_from(settings.model_from, apply_to);
   resolve_sizes(settings);
   check_consistency(settings, name);
   // Decks, manifests and HDF5 texts, which hold paths, are UTF-8.

@@ -79,7 +79,11 @@ Section model_section() {
   return {
       "model",
       "what is computed: a decoder-only transformer",
-      {choice("norm", FIELD(model.norm), math::norm_names,
+      {path(
+           "from", FIELD(model_from), true,
+           "folder with a config.json (Hugging Face) that sets the keys of this section: keys that "
+           "are given besides must agree with it, or be those that it does not set; empty: none"),
+       choice("norm", FIELD(model.norm), math::norm_names,
               "norm of attention's and MLP's inputs or outputs (norm_placement), and before the "
               "output projection"),
        choice("norm_weight", FIELD(model.norm_weight), math::norm_weight_names,

@@ -168,6 +168,9 @@ constexpr Processor processor_with(math::KernelForm kernels) {
 /// are absolute or relative to the working directory.
 struct Settings : UpdateChoices {
   model::DecoderSettings model;
+  /// A folder of Hugging Face's whose config.json describes the model. Empty after reading: `model`
+  /// says all of it.
+  std::string model_from;
   data::DataSettings data;
   TrainingSettings training;
   plan::PolicyChoices parallel;

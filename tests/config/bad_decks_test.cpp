@@ -13,6 +13,7 @@ namespace {
 TEST(BadDecks, UnknownKeys) {
   for (const std::vector<std::string>& row : testing::rows_of(R"(
 model.widht: 256 | model.widht = 256: no such key; did you mean model.width?
+model.xyzzy: 5 | model.xyzzy = 5: no such key; ostrakon-train --print-defaults lists the keys of model
 model.steps: 5 | model.steps = 5: no such key; did you mean training.steps?
 training.learning_rate: 0.1 | training.learning_rate = 0.1: no such key; did you mean optimizer.learning_rate?
 training.Steps: 5 | training.Steps = 5: no such key; did you mean training.steps?

@@ -78,6 +78,9 @@ std::string suggest_key(const std::string& section_name, const std::string& name
   const std::string anywhere = find_near(name);
   if (!anywhere.empty()) return did_you_mean(anywhere);
   if (section == nullptr) return "; the sections are " + join(section_names(), ", ", " and ");
+  constexpr std::size_t most_listed = 40;
+  if (section->keys.size() > most_listed)
+    return "; ostrakon-train --print-defaults lists the keys of " + section->name;
   return "; the keys of " + section->name + " are " + join(key_names(*section), ", ", " and ");
 }
 

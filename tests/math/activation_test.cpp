@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/math/activation.hpp>
@@ -31,48 +32,179 @@ std::vector<T> spread(std::size_t count, std::uint32_t seed, double range) {
   return values;
 }
 
+/// `rows` rows of the activation of x.
 template <class T>
-std::vector<T> gelu(const std::vector<T>& x, std::int64_t rows) {
+std::vector<T> activated(Activation kind, const std::vector<T>& x, std::int64_t rows) {
   const std::int64_t width = static_cast<std::int64_t>(x.size()) / rows;
+  const std::int64_t inner = is_gated(kind) ? width / 2 : width;
   const DeviceArray<T> in(x);
-  const DeviceArray<T> out(x.size());
-  gelu_forward<T>(Exec(), {in.data(), rows, width}, {out.data(), rows, width});
+  const DeviceArray<T> out(rows * inner);
+  activation_forward<T>(Exec(), kind, {in.data(), rows, width}, {out.data(), rows, inner});
   return out.host();
 }
 
+/// The gradient of x; in place it replaces x of gated activations, and dy of others.
 template <class T>
-std::vector<T> gelu_gradient(const std::vector<T>& x, const std::vector<T>& dy, std::int64_t rows,
-                             bool in_place) {
+std::vector<T> gradient_of(Activation kind, const std::vector<T>& x, const std::vector<T>& dy,
+                           std::int64_t rows, bool in_place) {
   const std::int64_t width = static_cast<std::int64_t>(x.size()) / rows;
+  const std::int64_t inner = static_cast<std::int64_t>(dy.size()) / rows;
   const DeviceArray<T> in(x);
   const DeviceArray<T> dout(dy);
   const DeviceArray<T> din(x.size());
-  const DeviceArray<T>& target = in_place ? dout : din;
-  gelu_backward<T>(Exec(), {in.data(), rows, width}, {dout.data(), rows, width},
-                   {target.data(), rows, width});
+  const DeviceArray<T>& target = !in_place ? din : is_gated(kind) ? in : dout;
+  activation_backward<T>(Exec(), kind, {in.data(), rows, width}, {dout.data(), rows, inner},
+                         {target.data(), rows, width});
   return target.host();
 }
 
 template <class T>
-std::vector<T> swiglu(const std::vector<T>& gate_up, std::int64_t rows) {
-  const std::int64_t width = static_cast<std::int64_t>(gate_up.size()) / (2 * rows);
-  const DeviceArray<T> in(gate_up);
-  const DeviceArray<T> out(rows * width);
-  swiglu_forward<T>(Exec(), {in.data(), rows, 2 * width}, {out.data(), rows, width});
-  return out.host();
+std::vector<T> gelu(const std::vector<T>& x, std::int64_t rows) {
+  return activated(Activation::gelu, x, rows);
 }
-
+template <class T>
+std::vector<T> gelu_gradient(const std::vector<T>& x, const std::vector<T>& dy, std::int64_t rows,
+                             bool in_place) {
+  return gradient_of(Activation::gelu, x, dy, rows, in_place);
+}
+template <class T>
+std::vector<T> swiglu(const std::vector<T>& gate_up, std::int64_t rows) {
+  return activated(Activation::swiglu, gate_up, rows);
+}
 template <class T>
 std::vector<T> swiglu_gradient(const std::vector<T>& gate_up, const std::vector<T>& dy,
                                std::int64_t rows, bool in_place) {
-  const std::int64_t width = static_cast<std::int64_t>(dy.size()) / rows;
-  const DeviceArray<T> in(gate_up);
-  const DeviceArray<T> dout(dy);
-  const DeviceArray<T> din(gate_up.size());
-  const DeviceArray<T>& target = in_place ? in : din;
-  swiglu_backward<T>(Exec(), {in.data(), rows, 2 * width}, {dout.data(), rows, width},
-                     {target.data(), rows, 2 * width});
-  return target.host();
+  return gradient_of(Activation::swiglu, gate_up, dy, rows, in_place);
+}
+
+/// What is made of a number, or of a gate and what it is multiplied by, in long double.
+long double reference(Activation kind, long double x, long double up) {
+  const auto exact_gelu = [](long double z) { return z * std::erfc(-z / std::sqrt(2.0L)) / 2; };
+  switch (kind) {
+    case Activation::gelu:
+      return reference_gelu(x);
+    case Activation::gelu_exact:
+      return exact_gelu(x);
+    case Activation::relu:
+      return std::max(x, 0.0L);
+    case Activation::relu_squared:
+      return std::pow(std::max(x, 0.0L), 2);
+    case Activation::swiglu:
+      return reference_silu(x) * up;
+    case Activation::geglu:
+      return reference_gelu(x) * up;
+    case Activation::geglu_exact:
+      return exact_gelu(x) * up;
+    case Activation::swiglu_clamped: {
+      const long double g = std::min(x, 7.0L);
+      return g / (1 + std::exp(-1.702L * g)) * (std::clamp(up, -7.0L, 7.0L) + 1);
+    }
+  }
+  return 0;
+}
+
+template <class T>
+void check_kinds(double tolerance) {
+  for (const auto& [kind, name] : activation_names)
+    for (const std::int64_t width : widths) {
+      const bool gated = is_gated(kind);
+      const std::int64_t all = gated ? 2 * width : width;
+      const std::vector<T> x = spread<T>(5 * all, 1, 12.0);
+      const std::vector<T> y = activated(kind, x, 5);
+      for (std::int64_t r = 0; r < 5; ++r)
+        for (std::int64_t i = 0; i < width; ++i) {
+          const long double up = gated ? x[r * all + width + i] : T(0);
+          const long double expected = reference(kind, x[r * all + i], up);
+          ASSERT_NEAR(y[r * width + i], expected, tolerance * (1 + std::abs(double(expected))))
+              << name << " of " << x[r * all + i] << ", " << double(up);
+        }
+    }
+}
+
+TEST(Activation, ForwardAgreesWithPlainLoops) {
+  check_kinds<double>(3e-15);
+  check_kinds<float>(1e-6);
+}
+
+TEST(Activation, BackwardAgreesWithFiniteDifferences) {
+  for (const auto& [kind, name] : activation_names)
+    for (const std::int64_t width : widths) {
+      const Activation activation = kind;
+      std::vector<double> x = spread<double>(3 * (is_gated(kind) ? 2 * width : width), 1, 8.3);
+      const std::vector<double> dy = random_values<double>(3 * width, 2);
+      const std::vector<double> gradient = gradient_of(kind, x, dy, 3, false);
+      EXPECT_TRUE(test::gradient_agrees(
+          name, x, gradient, [&] { return test::weighted_sum(activated(activation, x, 3), dy); }));
+    }
+}
+
+TEST(Activation, WhatIsClampedHasNoGradient) {
+  const std::vector<double> of_gate_and_up = gradient_of<double>(
+      Activation::swiglu_clamped, {7.5, 7.5, 1, 1, 2, 7.5, -7.5, 2}, {1, 1, 1, 1}, 1, false);
+  const std::vector<bool> expected = {false, false, true, true, true, false, false, true};
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(of_gate_and_up[i] != 0.0, expected[i]) << i;
+}
+
+/// Far from 0 an activation is its asymptote, and nothing overflows on the way.
+template <class T>
+void check_ends() {
+  const T big = T(1e18), nan = std::numeric_limits<T>::quiet_NaN();
+  for (const auto& [kind, name] : activation_names) {
+    const bool gated = is_gated(kind);
+    const bool clamps = kind == Activation::swiglu_clamped,
+               squares = kind == Activation::relu_squared;
+    const std::vector<T> up = {1, 1, 1};
+    std::vector<T> x = {big, -big, nan};
+    if (gated) x.insert(x.end(), up.begin(), up.end());
+    const std::vector<T> y = activated(kind, x, 1), dx = gradient_of(kind, x, up, 1, false);
+    if (!clamps) {
+      EXPECT_EQ(y[0], squares ? big * big : big) << name;
+      EXPECT_EQ(dx[0], squares ? 2 * big : T(1)) << name;
+    }
+    EXPECT_NEAR(y[1] / big, T(0), 1e-37) << name;
+    EXPECT_NEAR(dx[1], T(0), 1e-37) << name;
+    EXPECT_TRUE(std::isnan(y[2])) << name;
+    EXPECT_TRUE(kind == Activation::relu || std::isnan(dx[2])) << name;
+  }
+}
+
+TEST(Activation, EndsAreStable) {
+  check_ends<double>();
+  check_ends<float>();
+}
+
+/// Small probabilities have all digits: x Phi(x) of a negative x.
+TEST(GeluExact, KeepsDigitsOfItsTail) {
+  std::vector<float> x;
+  for (float one = -12.5f; one < 0.0f; one += 0.01f) x.push_back(one);
+  const std::vector<float> y = activated(Activation::gelu_exact, x, 1);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = static_cast<double>(reference(Activation::gelu_exact, x[i], 0));
+    EXPECT_NEAR(y[i] / expected, 1.0, 1e-6) << x[i];
+  }
+}
+
+TEST(GateRows, AgreesWithPlainLoopsAndFiniteDifferences) {
+  for (const std::int64_t width : widths) {
+    std::vector<double> x = random_values<double>(3 * width, 1), gate = {-3.0, 0.25, 5.0};
+    const std::vector<double> dy = random_values<double>(x.size(), 2);
+    const auto forward = [&] {
+      const DeviceArray<double> in(x), of_rows(gate), out(x.size());
+      gate_rows_forward<double>(Exec(), in.matrix(3, width), of_rows.matrix(3, 1),
+                                out.matrix(3, width));
+      return out.host();
+    };
+    const std::vector<double> y = forward();
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-gate[i / width])), 1e-15);
+    const DeviceArray<double> in(x), of_rows(gate), d(dy), dgate(3);
+    gate_rows_backward<double>(Exec(), in.matrix(3, width), of_rows.matrix(3, 1),
+                               d.matrix(3, width), d.matrix(3, width), dgate.matrix(3, 1));
+    const auto sum = [&] { return test::weighted_sum(forward(), dy); };
+    EXPECT_TRUE(test::gradient_agrees("gated", x, d.host(), sum));
+    EXPECT_TRUE(test::gradient_agrees("gate", gate, dgate.host(), sum));
+  }
 }
 
 template <class T>
@@ -181,13 +313,12 @@ TEST(Swiglu, EndsAreStable) {
 }
 
 TEST(Activation, InPlaceGivesTheSameBits) {
-  for (const std::int64_t width : widths) {
-    const std::vector<float> x = spread<float>(4 * width, 1, 4.0);
-    const std::vector<float> dy = random_values<float>(4 * width, 2);
-    EXPECT_EQ(gelu_gradient(x, dy, 4, true), gelu_gradient(x, dy, 4, false));
-    const std::vector<float> half(dy.begin(), dy.begin() + 2 * width);
-    EXPECT_EQ(swiglu_gradient(x, half, 2, true), swiglu_gradient(x, half, 2, false));
-  }
+  for (const auto& [kind, name] : activation_names)
+    for (const std::int64_t width : widths) {
+      const std::vector<float> x = spread<float>(4 * (is_gated(kind) ? 2 * width : width), 1, 4.0);
+      const std::vector<float> dy = random_values<float>(4 * width, 2);
+      EXPECT_EQ(gradient_of(kind, x, dy, 4, true), gradient_of(kind, x, dy, 4, false)) << name;
+    }
 }
 
 TEST(Activation, AnElementDoesNotDependOnItsPlace) {
@@ -201,7 +332,7 @@ TEST(Activation, AnElementDoesNotDependOnItsPlace) {
 TEST(Activation, RespectsStrides) {
   const DeviceArray<double> x(random_values<double>(3 * 10, 1));
   const DeviceArray<double> y(3 * 9, -7.0);
-  gelu_forward<double>(Exec(), {x.data(), 3, 7, 10}, {y.data(), 3, 7, 9});
+  activation_forward<double>(Exec(), Activation::gelu, {x.data(), 3, 7, 10}, {y.data(), 3, 7, 9});
   const std::vector<double> in = x.host();
   const std::vector<double> out = y.host();
   for (int r = 0; r < 3; ++r)

@@ -184,9 +184,7 @@ TEST(MatrixTile, TilesInSharedMemoryAreFoundFromTheFirst) {
 using test::attention::AttentionReference;
 using test::attention::rows_of;
 
-std::int64_t q_columns(const AttentionShape& s) { return s.heads * s.head_width; }
-std::int64_t kv_columns(const AttentionShape& s) { return 2 * s.kv_heads * s.head_width; }
-std::int64_t all_columns(const AttentionShape& s) { return q_columns(s) + kv_columns(s); }
+std::int64_t all_columns(const AttentionShape& s) { return s.query_columns() + s.kv_columns(); }
 
 /// Returns random values that T holds exactly.
 template <class T>
@@ -228,11 +226,13 @@ struct Attention {
 
   static T nan() { return T(std::numeric_limits<float>::quiet_NaN()); }
 
+  DeviceArray<T> sinks = DeviceArray<T>(0);  ///< none, or one for each head
+
   Attention(const AttentionShape& s, std::vector<T> qkv, std::int64_t shift_ = 0)
       : shape(s),
         shift(shift_),
         qkv_(shifted(std::move(qkv), shift)),
-        out_(rows_of(s) * q_columns(s) + shift, nan()),
+        out_(rows_of(s) * s.out_columns() + shift, nan()),
         dqkv_(rows_of(s) * all_columns(s) + shift, nan()),
         log_sum_exp(rows_of(s) * s.heads) {}
 
@@ -244,7 +244,7 @@ struct Attention {
     return x.view().range(shift, x.size()).matrix(rows_of(shape), columns);
   }
   View<T**> qkv() const { return matrix(qkv_, all_columns(shape)); }
-  View<T**> out() const { return matrix(out_, q_columns(shape)); }
+  View<T**> out() const { return matrix(out_, shape.out_columns()); }
   View<T**> dqkv() const { return matrix(dqkv_, all_columns(shape)); }
   std::vector<T> host(const DeviceArray<T>& x) const {
     const std::vector<T> all = x.host();
@@ -253,14 +253,16 @@ struct Attention {
 
   void forward(std::int64_t begin, std::int64_t end) const {
     const DeviceArray<T> room(attention_forward_workspace<T>(shape), nan());
-    attention_forward<T>(Exec(), shape, qkv(), begin, end, out(), log_sum_exp, room);
+    attention_forward<T>(Exec(), shape, qkv(), begin, end, out(), log_sum_exp, room,
+                         sinks.size() > 0 ? View<const T*>(sinks) : View<const T*>());
     Exec().fence();
   }
   void backward(const std::vector<T>& dout) const {
     const DeviceArray<T> room(attention_backward_workspace<T>(shape) + 1, nan()),
         given(shifted(dout, shift));
-    attention_backward<T>(Exec(), shape, qkv(), out(), log_sum_exp, matrix(given, q_columns(shape)),
-                          dqkv(), room.view().range(0, room.size() - 1));
+    attention_backward<T>(Exec(), shape, qkv(), out(), log_sum_exp,
+                          matrix(given, shape.out_columns()), dqkv(),
+                          room.view().range(0, room.size() - 1));
     EXPECT_TRUE(std::isnan(static_cast<float>(room.host().back()))) << "beyond the workspace";
   }
 };
@@ -282,7 +284,7 @@ TYPED_TEST(AttentionOnChip, AgreesWithPlainLoops) {
       SCOPED_TRACE(
           text("tokens ", shape.tokens, ", width ", shape.head_width, ", values to ", scale));
       const std::vector<T> qkv = inputs<T>(rows_of(shape) * all_columns(shape), 1, scale);
-      const std::vector<T> dout = inputs<T>(rows_of(shape) * q_columns(shape), 2);
+      const std::vector<T> dout = inputs<T>(rows_of(shape) * shape.out_columns(), 2);
       const Attention<T> attention(shape, qkv);
       attention.forward(0, shape.tokens);
       attention.backward(dout);
@@ -295,27 +297,61 @@ TYPED_TEST(AttentionOnChip, AgreesWithPlainLoops) {
     }
 }
 
+/// Windows of less than a tile, of one and of more; caps, slopes and values that are narrower than
+/// keys, which are not on chip.
+std::vector<AttentionShape> shapes_of_scores() {
+  return {{1, 70, 2, 1, 64, {0.3}},         {2, 97, 2, 2, 128, {0, 0, 1}},
+          {1, 200, 2, 1, 64, {0, 0, 17}},   {1, 200, 2, 1, 128, {0, 0, 64}},
+          {1, 300, 2, 1, 64, {0.1, 0, 65}}, {1, 260, 4, 2, 64, {0, 0, 130}},
+          {1, 150, 2, 1, 64, {0, 1.5, 9}},  {1, 150, 3, 1, 128, {0.1, 2.0, 0, 6, 3}},
+          {1, 150, 4, 2, 128, {}, 64}};
+}
+
+TYPED_TEST(AttentionOnChip, ScoresAgreeWithPlainLoops) {
+  using T = TypeParam;
+  for (const AttentionShape& shape : shapes_of_scores())
+    for (const bool has_sinks : {false, true}) {
+      SCOPED_TRACE(text("tokens ", shape.tokens, ", width ", shape.head_width, ", window ",
+                        shape.scores.window, has_sinks ? ", sinks" : ""));
+      const std::vector<T> qkv = inputs<T>(rows_of(shape) * all_columns(shape), 11, 2);
+      const std::vector<T> dout = inputs<T>(rows_of(shape) * shape.out_columns(), 12);
+      const std::vector<T> sinks = inputs<T>(has_sinks ? shape.heads : 0, 13, 3);
+      Attention<T> attention(shape, qkv);
+      attention.sinks = DeviceArray<T>(sinks);
+      attention.forward(0, shape.tokens);
+      attention.backward(dout);
+      AttentionReference expected(shape, converted<double>(converted<float>(qkv)),
+                                  converted<double>(converted<float>(sinks)));
+      const Doubles dqkv = expected.backward(converted<double>(converted<float>(dout)));
+      expect_close<T>("out", attention.host(attention.out_), expected.out, 1);
+      expect_close<T>("dqkv", attention.host(attention.dqkv_), dqkv, 2);
+      EXPECT_LE(test::largest_difference(attention.log_sum_exp.host(), expected.log_sum_exp), 1e-5);
+    }
+}
+
 TYPED_TEST(AttentionOnChip, BitsOfAQueryDoNotDependOnItsCompany) {
   using T = TypeParam;
-  const AttentionShape shape{2, 150, 2, 1, 64};
-  if (!attention_on_chip<T>(shape)) GTEST_SKIP() << "libraries sum as they like";
-  const std::vector<T> qkv = inputs<T>(rows_of(shape) * all_columns(shape), 3, 2);
-  const Attention<T> whole(shape, qkv), ranges(shape, qkv), shifted(shape, qkv, 1);
-  whole.forward(0, shape.tokens);
-  std::int64_t begin = 0;
-  for (const std::int64_t end : {1, 2, 19, 62, 63, 64, 130, 150}) {
-    ranges.forward(begin, end);
-    begin = end;
+  for (const std::int64_t window : {0, 20, 70}) {
+    const AttentionShape shape{2, 150, 2, 1, 64, {0, 0, window}};
+    if (!attention_on_chip<T>(shape)) GTEST_SKIP() << "libraries sum as they like";
+    const std::vector<T> qkv = inputs<T>(rows_of(shape) * all_columns(shape), 3, 2);
+    const Attention<T> whole(shape, qkv), ranges(shape, qkv), shifted(shape, qkv, 1);
+    whole.forward(0, shape.tokens);
+    std::int64_t begin = 0;
+    for (const std::int64_t end : {1, 2, 19, 62, 63, 64, 130, 150}) {
+      ranges.forward(begin, end);
+      begin = end;
+    }
+    shifted.forward(0, shape.tokens);
+    for (const Attention<T>* other : {&ranges, &shifted}) {
+      EXPECT_TRUE(same_bits(other->host(other->out_), whole.host(whole.out_)));
+      EXPECT_TRUE(same_bits(other->log_sum_exp.host(), whole.log_sum_exp.host()));
+    }
+    const std::vector<T> dout = inputs<T>(rows_of(shape) * shape.out_columns(), 4);
+    whole.backward(dout);
+    shifted.backward(dout);
+    EXPECT_TRUE(same_bits(shifted.host(shifted.dqkv_), whole.host(whole.dqkv_)));
   }
-  shifted.forward(0, shape.tokens);
-  for (const Attention<T>* other : {&ranges, &shifted}) {
-    EXPECT_TRUE(same_bits(other->host(other->out_), whole.host(whole.out_)));
-    EXPECT_TRUE(same_bits(other->log_sum_exp.host(), whole.log_sum_exp.host()));
-  }
-  const std::vector<T> dout = inputs<T>(rows_of(shape) * q_columns(shape), 4);
-  whole.backward(dout);
-  shifted.backward(dout);
-  EXPECT_TRUE(same_bits(shifted.host(shifted.dqkv_), whole.host(whole.dqkv_)));
 }
 
 /// The second sequence is computed alone, and with half of the heads.
@@ -324,7 +360,7 @@ TYPED_TEST(AttentionOnChip, BitsDoNotDependOnOtherSequencesAndHeads) {
   const AttentionShape two{2, 90, 4, 2, 64}, one{1, 90, 2, 1, 64};
   if (!attention_on_chip<T>(two)) GTEST_SKIP() << "libraries sum as they like";
   const std::vector<T> qkv = inputs<T>(rows_of(two) * all_columns(two), 5, 2);
-  const std::vector<T> dout = inputs<T>(rows_of(two) * q_columns(two), 6);
+  const std::vector<T> dout = inputs<T>(rows_of(two) * two.out_columns(), 6);
   // Heads [first, first + count) of the second sequence.
   const auto heads = [&](const std::vector<T>& x, std::int64_t columns,
                          const std::vector<std::int64_t>& of) {
@@ -338,8 +374,9 @@ TYPED_TEST(AttentionOnChip, BitsDoNotDependOnOtherSequencesAndHeads) {
   all.forward(0, two.tokens);
   all.backward(dout);
   alone.forward(0, one.tokens);
-  alone.backward(heads(dout, q_columns(two), {2, 3}));
-  EXPECT_TRUE(same_bits(alone.host(alone.out_), heads(all.host(all.out_), q_columns(two), {2, 3})));
+  alone.backward(heads(dout, two.out_columns(), {2, 3}));
+  EXPECT_TRUE(
+      same_bits(alone.host(alone.out_), heads(all.host(all.out_), two.out_columns(), {2, 3})));
   EXPECT_TRUE(same_bits(alone.host(alone.dqkv_),
                         heads(all.host(all.dqkv_), all_columns(two), {2, 3, 5, 7})));
 }
@@ -359,7 +396,7 @@ TYPED_TEST(AttentionOnChip, QueriesSeeNoLaterTokensAndTouchNoOtherRows) {
   const std::vector<T> out = after.host(after.out_);
   EXPECT_TRUE(same_bits(before.host(before.out_), out));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(out.size()); ++i) {
-    const std::int64_t token = i / q_columns(shape) % shape.tokens;
+    const std::int64_t token = i / shape.out_columns() % shape.tokens;
     ASSERT_EQ(std::isnan(static_cast<float>(out[i])), token < begin || token >= end) << i;
   }
   const std::vector<float> sums = after.log_sum_exp.host();
@@ -372,7 +409,7 @@ TYPED_TEST(AttentionOnChip, LargeScoresDoNotOverflow) {
   const AttentionShape shape{1, 70, 1, 1, 128};
   const Attention<T> attention(shape, inputs<T>(rows_of(shape) * all_columns(shape), 8, 100));
   attention.forward(0, shape.tokens);
-  attention.backward(std::vector<T>(rows_of(shape) * q_columns(shape), T(1.0f / 64)));
+  attention.backward(std::vector<T>(rows_of(shape) * shape.out_columns(), T(1.0f / 64)));
   for (const T value : attention.host(attention.out_))
     EXPECT_LE(std::abs(static_cast<float>(value)), 101);
   for (const T value : attention.host(attention.dqkv_))
@@ -387,7 +424,7 @@ std::vector<std::vector<float>> expect_parts_of(const AttentionShape& shape, std
   SCOPED_TRACE(text(shape.tokens, " tokens in ", parts, " parts of ", pieces, " pieces"));
   const SequenceParts sequence{shape.tokens, parts, pieces};
   const std::int64_t of_part = sequence.part_tokens(), rows = shape.batch * of_part;
-  const std::int64_t q = q_columns(shape), kv = kv_columns(shape), all = all_columns(shape);
+  const std::int64_t q = shape.out_columns(), kv = shape.kv_columns(), all = all_columns(shape);
   const std::vector<T> qkv = inputs<T>(rows_of(shape) * all, 21, 2);
   const std::vector<T> dout = inputs<T>(rows_of(shape) * q, 22);
   const Attention<T> whole(shape, qkv);
@@ -462,20 +499,25 @@ TYPED_TEST(AttentionOnChip, PartsOfSequencesAreThoseOfTheWhole) {
   expect_parts_of<T>({1, 168, 2, 2, 64}, 3, 1);
   expect_parts_of<T>({1, 300, 1, 1, 64}, 2, 1);
   expect_parts_of<T>({1, 96, 2, 1, 128}, 1, 3);
+  expect_parts_of<T>({1, 300, 2, 1, 64, {0, 0, 40}}, 2, 1);
+  expect_parts_of<T>({1, 480, 2, 1, 64, {0.1, 0, 100}}, 2, 3);
+  expect_parts_of<T>({1, 300, 2, 1, 64, {0, 2.0, 40, 2}}, 2, 1);
 }
 
 TYPED_TEST(AttentionOnChip, PiecesOfSequencesAreSummedByOneTree) {
   using T = TypeParam;
-  const AttentionShape shape{2, 176, 4, 2, 64};
-  const std::vector<float> one_part = expect_parts_of<T>(shape, 1, 8).front();
-  for (const std::int64_t parts : {2, 8}) {
-    std::vector<std::vector<float>> all = expect_parts_of<T>(shape, parts, 8 / parts);
-    sum_pieces(
-        parts, [&](std::int64_t slot, std::int64_t part) { all[slot] = all[part]; },
-        [&](std::int64_t from, std::int64_t to) {
-          for (std::size_t i = 0; i < all[to].size(); ++i) all[to][i] += all[from][i];
-        });
-    EXPECT_EQ(all.front(), one_part) << parts << " parts";
+  for (const std::int64_t window : {0, 30}) {
+    const AttentionShape shape{2, 176, 4, 2, 64, {0, 0, window}};
+    const std::vector<float> one_part = expect_parts_of<T>(shape, 1, 8).front();
+    for (const std::int64_t parts : {2, 8}) {
+      std::vector<std::vector<float>> all = expect_parts_of<T>(shape, parts, 8 / parts);
+      sum_pieces(
+          parts, [&](std::int64_t slot, std::int64_t part) { all[slot] = all[part]; },
+          [&](std::int64_t from, std::int64_t to) {
+            for (std::size_t i = 0; i < all[to].size(); ++i) all[to][i] += all[from][i];
+          });
+      EXPECT_EQ(all.front(), one_part) << parts << " parts";
+    }
   }
 }
 
@@ -484,6 +526,9 @@ TYPED_TEST(AttentionOnChip, NeedsNoRoomForScoresAndThreeKernels) {
   const AttentionShape shape{2, 100, 8, 2, 128};
   if (!attention_on_chip<T>(shape)) GTEST_SKIP() << "through products";
   EXPECT_FALSE(attention_on_chip<T>({2, 100, 8, 2, 96}));
+  EXPECT_TRUE(attention_on_chip<T>({2, 100, 8, 2, 128, {0.1, 0, 7}}));
+  EXPECT_FALSE(attention_on_chip<T>({2, 100, 8, 2, 128, {0, 1.0}}));
+  EXPECT_FALSE(attention_on_chip<T>({2, 100, 8, 2, 128, {0, 0, 0, 8}}));
   EXPECT_FALSE(attention_on_chip<float>(shape));
   EXPECT_EQ(attention_forward_workspace<T>(shape), 0);
   EXPECT_EQ(attention_backward_workspace<T>(shape), 2 * rows_of(shape) * shape.heads + 1);
@@ -491,7 +536,7 @@ TYPED_TEST(AttentionOnChip, NeedsNoRoomForScoresAndThreeKernels) {
   const LaunchCount count;
   attention.forward(0, shape.tokens);
   EXPECT_EQ(count.launches(), 1);
-  attention.backward(inputs<T>(rows_of(shape) * q_columns(shape), 10));
+  attention.backward(inputs<T>(rows_of(shape) * shape.out_columns(), 10));
   EXPECT_EQ(count.launches(), 3);
 }
 

@@ -28,27 +28,79 @@ using test::same_bits;
 
 std::string name_of(const AttentionShape& s) {
   return text("batch ", s.batch, ", tokens ", s.tokens, ", heads ", s.heads, ", kv_heads ",
-              s.kv_heads, ", head width ", s.head_width);
+              s.kv_heads, ", head width ", s.head_width, ", value width ", width_of_values(s),
+              ", scale ", s.scores.scale, ", cap ", s.scores.soft_cap, ", window ", s.scores.window,
+              ", slopes ", s.scores.slopes, " from ", s.scores.first_head);
 }
 
 /// Odd sizes, sizes of 1, grouped heads, more tokens than a block of queries, and the usual head
-/// widths, some between them, and one too wide for tiles.
+/// widths, some between them, and one too wide for tiles; values that are narrower or wider than
+/// keys.
 std::vector<AttentionShape> shapes() {
-  return {{1, 1, 1, 1, 1},    {1, 1, 2, 1, 5},    {3, 2, 1, 1, 4},     {2, 7, 3, 1, 5},
-          {1, 64, 1, 1, 8},   {1, 65, 2, 2, 3},   {2, 150, 4, 2, 6},   {1, 300, 6, 3, 16},
-          {2, 130, 2, 1, 32}, {1, 200, 2, 2, 64}, {1, 129, 2, 1, 128}, {1, 77, 1, 1, 80},
-          {1, 66, 2, 1, 100}, {1, 65, 1, 1, 256}, {1, 70, 1, 1, 257}};
+  return {{1, 1, 1, 1, 1},
+          {1, 1, 2, 1, 5},
+          {3, 2, 1, 1, 4},
+          {2, 7, 3, 1, 5},
+          {1, 64, 1, 1, 8},
+          {1, 65, 2, 2, 3},
+          {2, 150, 4, 2, 6},
+          {1, 300, 6, 3, 16},
+          {2, 130, 2, 1, 32},
+          {1, 200, 2, 2, 64},
+          {1, 129, 2, 1, 128},
+          {1, 77, 1, 1, 80},
+          {1, 66, 2, 1, 100},
+          {1, 65, 1, 1, 256},
+          {1, 70, 1, 1, 257},
+          {1, 9, 1, 1, 3, {}, 2},
+          {2, 150, 4, 2, 6, {}, 11},
+          {1, 130, 2, 1, 24, {}, 16},
+          {1, 70, 2, 2, 192, {}, 128},
+          {1, 66, 2, 1, 20, {}, 300},
+          {1, 67, 2, 1, 260, {}, 5}};
+}
+
+/// Shapes by what scores are besides scaled products: windows of less than a tile, of one, and of
+/// more, caps, slopes and scales, in pairs and all together.
+struct ScoresCase {
+  AttentionShape shape;
+  bool sinks;
+};
+std::vector<ScoresCase> scores_cases() {
+  return {{{1, 70, 2, 1, 8, {0.3}}, false},
+          {{2, 5, 2, 1, 3, {0, 0, 1}}, true},
+          {{1, 150, 2, 2, 16, {0, 0, 17}}, false},
+          {{1, 200, 2, 1, 64, {0, 0, 64}}, true},
+          {{2, 300, 2, 1, 16, {0.1, 0, 100}}, false},
+          {{1, 129, 4, 2, 6, {0, 1.5, 0}}, false},
+          {{1, 140, 2, 1, 32, {0.2, 2.0, 9}}, true},
+          {{1, 100, 6, 3, 20, {0, 0, 0, 6}}, false},
+          {{1, 170, 3, 1, 5, {0, 0, 50, 12, 7}}, true},
+          {{1, 260, 4, 2, 128, {0.05, 1.2, 70, 4}}, true},
+          {{1, 100, 2, 2, 100, {0, 0.7, 0, 8, 6}}, true},
+          {{1, 66, 1, 1, 8, {0, 3.0, 200, 1}}, true},
+          {{1, 140, 4, 2, 24, {0.2, 1.5, 70, 4}, 10}, true},
+          {{1, 140, 2, 1, 20, {0, 1.5, 70, 2}, 270}, true},
+          {{1, 140, 2, 1, 257, {0.05, 1.0, 65, 2}}, true}};
+}
+template <class T>
+std::vector<T> sinks_of(const ScoresCase& c) {
+  std::vector<T> sinks = c.sinks ? random_values<T>(c.shape.heads, 14) : std::vector<T>();
+  for (T& sink : sinks) sink *= 3;
+  return sinks;
 }
 
 /// The arrays of one attention; outputs begin as NaN.
 template <class T>
 struct Attention {
   AttentionShape shape;
-  DeviceArray<T> qkv, out, log_sum_exp, dqkv;
+  DeviceArray<T> qkv, sinks, out, log_sum_exp, dqkv;
 
-  Attention(const AttentionShape& shape_, const std::vector<T>& qkv_)
+  Attention(const AttentionShape& shape_, const std::vector<T>& qkv_,
+            const std::vector<T>& sinks_ = {})
       : shape(shape_),
         qkv(qkv_),
+        sinks(sinks_),
         out(rows_of(shape) * out_columns(shape)),
         log_sum_exp(rows_of(shape) * shape.heads),
         dqkv(rows_of(shape) * qkv_columns(shape)) {}
@@ -59,8 +111,26 @@ struct Attention {
   void forward(std::int64_t begin, std::int64_t end) const {
     const DeviceArray<T> workspace(math::attention_forward_workspace<T>(shape));
     math::attention_forward<T>(Exec(), shape, qkv_matrix(), begin, end, out_matrix(), log_sum_exp,
-                               workspace);
+                               workspace, sinks_view());
     Exec().fence();
+  }
+  View<const T*> sinks_view() const {
+    return sinks.size() > 0 ? View<const T*>(sinks) : View<const T*>();
+  }
+  /// The gradient of the sinks, as two sums of rows.
+  std::vector<T> backward_sinks(const std::vector<T>& dout) const {
+    const DeviceArray<T> device_dout(dout), first(shape.heads), second(shape.heads);
+    const View<T**> all(device_dout.data(), rows_of(shape), out_columns(shape));
+    const std::int64_t rows = rows_of(shape), cut = rows * 2 / 3;
+    math::attention_backward_sinks<T>(Exec(), shape, sinks_view(), out_matrix().row_range(0, cut),
+                                      log_sum_exp, all.row_range(0, cut), 0, first);
+    math::attention_backward_sinks<T>(Exec(), shape, sinks_view(),
+                                      out_matrix().row_range(cut, rows), log_sum_exp,
+                                      all.row_range(cut, rows), cut, second);
+    Exec().fence();
+    std::vector<T> sum = first.host(), more = second.host();
+    for (std::size_t h = 0; h < sum.size(); ++h) sum[h] += more[h];
+    return sum;
   }
   void backward(const std::vector<T>& dout) const {
     const DeviceArray<T> workspace(math::attention_backward_workspace<T>(shape)), device_dout(dout);
@@ -118,9 +188,69 @@ TYPED_TEST(AttentionTest, BackwardAgreesWithPlainLoops) {
   }
 }
 
+TYPED_TEST(AttentionTest, ScoresAgreeWithPlainLoops) {
+  using T = TypeParam;
+  for (const ScoresCase& c : scores_cases()) {
+    SCOPED_TRACE(name_of(c.shape));
+    const std::vector<T> qkv = random_qkv<T>(c.shape, 15), sinks = sinks_of<T>(c);
+    const std::vector<T> dout = random_values<T>(rows_of(c.shape) * out_columns(c.shape), 16);
+    const Attention<T> attention(c.shape, qkv, sinks);
+    attention.forward(0, c.shape.tokens);
+    attention.backward(dout);
+    AttentionReference reference(c.shape, converted<double>(qkv), converted<double>(sinks));
+    EXPECT_LE(largest_difference(attention.out.host(), reference.out), tolerance<T>);
+    EXPECT_LE(largest_difference(attention.log_sum_exp.host(), reference.log_sum_exp),
+              tolerance<T>);
+    EXPECT_LE(
+        largest_difference(attention.dqkv.host(), reference.backward(converted<double>(dout))),
+        tolerance<T>);
+    if (c.sinks) {
+      EXPECT_LE(largest_difference(attention.backward_sinks(dout), reference.dsinks),
+                10 * tolerance<T>);
+    }
+  }
+}
+
+// A window of all tokens or more cuts nothing.
+TYPED_TEST(AttentionTest, WideWindowsChangeNothing) {
+  using T = TypeParam;
+  AttentionShape shape{1, 150, 2, 1, 16};
+  const std::vector<T> qkv = random_qkv<T>(shape, 17);
+  const std::vector<T> dout = random_values<T>(rows_of(shape) * out_columns(shape), 18);
+  const Attention<T> without(shape, qkv);
+  for (const std::int64_t window : {150, 151, 10000}) {
+    shape.scores.window = window;
+    const Attention<T> with(shape, qkv);
+    for (const Attention<T>* attention : {&without, &with}) {
+      attention->forward(0, shape.tokens);
+      attention->backward(dout);
+    }
+    EXPECT_TRUE(same_bits(with.out.host(), without.out.host()));
+    EXPECT_LE(largest_difference(with.dqkv.host(), without.dqkv.host()), tolerance<T>);
+  }
+}
+
+// Keys before the window may have any value: their tiles are not read.
+TYPED_TEST(AttentionTest, QueriesSeeNoKeysBeforeTheirWindow) {
+  using T = TypeParam;
+  const AttentionShape shape{1, 600, 2, 1, 8, {0, 0, 20}};
+  std::vector<T> qkv = random_qkv<T>(shape, 19);
+  const Attention<T> before(shape, qkv);
+  before.forward(560, 600);
+  for (std::int64_t i = 0; i < 512 * qkv_columns(shape); ++i)
+    qkv[i] = std::numeric_limits<T>::quiet_NaN();
+  const Attention<T> after(shape, qkv);
+  after.forward(560, 600);
+  EXPECT_TRUE(same_bits(before.out.host(), after.out.host()));
+}
+
 TEST(AttentionGradient, AgreesWithFiniteDifferences) {
-  for (const AttentionShape& shape : std::vector<AttentionShape>{
-           {1, 1, 1, 1, 3}, {1, 5, 1, 1, 4}, {2, 6, 4, 2, 3}, {1, 3, 3, 1, 2}, {1, 67, 2, 1, 1}}) {
+  for (const AttentionShape& shape : std::vector<AttentionShape>{{1, 1, 1, 1, 3},
+                                                                 {1, 5, 1, 1, 4},
+                                                                 {2, 6, 4, 2, 3},
+                                                                 {1, 3, 3, 1, 2},
+                                                                 {1, 67, 2, 1, 1},
+                                                                 {1, 6, 2, 1, 3, {}, 2}}) {
     std::vector<double> qkv = random_qkv<double>(shape, 4, 1.5);
     const std::vector<double> dout = random_values<double>(rows_of(shape) * out_columns(shape), 5);
     const Attention<double> attention(shape, qkv);
@@ -136,9 +266,13 @@ TEST(AttentionGradient, AgreesWithFiniteDifferences) {
 
 TYPED_TEST(AttentionTest, QueriesInPartsGiveWhatAllAtOnceGive) {
   using T = TypeParam;
-  for (const AttentionShape& shape : shapes()) {
-    const std::vector<T> qkv = random_qkv<T>(shape, 6);
-    const Attention<T> whole(shape, qkv), parts(shape, qkv), one_by_one(shape, qkv);
+  std::vector<ScoresCase> cases = scores_cases();
+  for (const AttentionShape& shape : shapes()) cases.push_back({shape, false});
+  for (const ScoresCase& c : cases) {
+    const AttentionShape& shape = c.shape;
+    const std::vector<T> qkv = random_qkv<T>(shape, 6), sinks = sinks_of<T>(c);
+    const Attention<T> whole(shape, qkv, sinks), parts(shape, qkv, sinks),
+        one_by_one(shape, qkv, sinks);
     whole.forward(0, shape.tokens);
     const std::int64_t first = shape.tokens * 2 / 3, second = std::min(first + 1, shape.tokens);
     parts.forward(0, first);
@@ -241,6 +375,9 @@ TEST(AttentionWorkspace, InTilesHasNoScoresAndNoSumsOfWholeSequences) {
   EXPECT_EQ(math::attention_backward_workspace<float>(shape), of_rows);
   EXPECT_EQ(math::attention_backward_workspace<float>(shape, 4),
             of_rows + math::tree_slots(4) * shape.kv_heads * 2 * 64 * shape.head_width);
+  const AttentionShape unlike{3, 4096, 8, 2, 192, {}, 128};
+  EXPECT_EQ(math::attention_backward_workspace<float>(unlike, 4),
+            of_rows + math::tree_slots(4) * shape.kv_heads * 64 * (192 + 128));
   const AttentionShape wide{1, 1024, 2, 2, 512};
   EXPECT_EQ(math::attention_forward_workspace<float>(wide),
             math::attention_forward_workspace<double>(wide));
@@ -274,6 +411,8 @@ TEST(AttentionShapes, AreChecked) {
   EXPECT_THROW(forward_as({2, 4, 2, 1, 3}), Error);
   EXPECT_THROW(forward_as({1, 4, 3, 2, 2}), Error);  // 2 does not divide 3
   EXPECT_THROW(forward_as({1, 4, 0, 1, 3}), Error);
+  EXPECT_THROW(forward_as({1, 4, 2, 1, 3, {}, 2}), Error);  // qkv would need fewer columns
+  EXPECT_THROW(forward_as({1, 4, 2, 1, 3, {}, -1}), Error);
 }
 
 /// Computes each part of the sequences separately, with keys and values of all. Returns the
@@ -285,7 +424,8 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
   const math::SequenceParts sequence{shape.tokens, parts, pieces};
   std::vector<std::vector<T>> all_dkv;
   const std::int64_t of_part = sequence.part_tokens(), rows = shape.batch * of_part;
-  const std::int64_t out = out_columns(shape), all = qkv_columns(shape), kv = all - out;
+  const std::int64_t query = q_columns(shape), kv = kv_columns(shape), all = query + kv;
+  const std::int64_t out = out_columns(shape);
   const std::vector<T> qkv = random_qkv<T>(shape, 21);
   const std::vector<T> dout = random_values<T>(rows_of(shape) * out, 22);
   const Attention<T> whole(shape, qkv);
@@ -294,7 +434,7 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
   const std::vector<T> whole_out = whole.out.host(), whole_lse = whole.log_sum_exp.host(),
                        whole_dqkv = whole.dqkv.host();
   const DeviceArray<T> kv_of_all(rows_of(shape) * kv);
-  math::copy_rows<T, T>(Exec(), whole.qkv_matrix().column_range(out, all),
+  math::copy_rows<T, T>(Exec(), whole.qkv_matrix().column_range(query, all),
                         kv_of_all.matrix(rows_of(shape), kv));
   std::vector<double> dkv_sum(rows_of(shape) * kv, 0.0);
   for (std::int64_t part = 0; part < parts; ++part) {
@@ -302,37 +442,33 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
     const auto row_of = [&](std::int64_t row) {
       return row / of_part * shape.tokens + sequence.position(part, row % of_part);
     };
-    std::vector<T> q(rows * out), part_dout(rows * out);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t j = 0; j < out; ++j) {
-        q[r * out + j] = qkv[row_of(r) * all + j];
-        part_dout[r * out + j] = dout[row_of(r) * out + j];
-      }
+    std::vector<T> q(rows * query), part_dout(rows * out);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t j = 0; j < query; ++j) q[r * query + j] = qkv[row_of(r) * all + j];
+      for (std::int64_t j = 0; j < out; ++j) part_dout[r * out + j] = dout[row_of(r) * out + j];
+    }
     const DeviceArray<T> device_q(q), device_dout(part_dout), part_out(rows * out),
-        lse(rows * shape.heads), dq(rows * out), dkv(rows_of(shape) * kv),
+        lse(rows * shape.heads), dq(rows * query), dkv(rows_of(shape) * kv),
         forward_room(math::attention_forward_workspace<T>(shape)),
         backward_room(math::attention_backward_workspace<T>(shape, pieces));
     const math::AttentionQueries queries{sequence, part};
-    math::attention_forward<T>(Exec(), shape, queries, device_q.matrix(rows, out),
+    math::attention_forward<T>(Exec(), shape, queries, device_q.matrix(rows, query),
                                kv_of_all.matrix(rows_of(shape), kv), part_out.matrix(rows, out),
                                lse, forward_room);
-    math::attention_backward<T>(Exec(), shape, queries, device_q.matrix(rows, out),
+    math::attention_backward<T>(Exec(), shape, queries, device_q.matrix(rows, query),
                                 kv_of_all.matrix(rows_of(shape), kv), part_out.matrix(rows, out),
-                                lse, device_dout.matrix(rows, out), dq.matrix(rows, out),
+                                lse, device_dout.matrix(rows, out), dq.matrix(rows, query),
                                 dkv.matrix(rows_of(shape), kv), backward_room);
     const std::vector<T> host_out = part_out.host(), host_dq = dq.host(), host_dkv = dkv.host(),
                          host_lse = lse.host();
     for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t j = 0; j < out; ++j) {
-        // A library may sum in another order.
-        if (std::is_same<T, float>::value && math::is_partition_invariant<T>()) {
-          EXPECT_EQ(host_out[r * out + j], whole_out[row_of(r) * out + j]) << r;
-          EXPECT_EQ(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j]) << r;
-        } else {
-          EXPECT_NEAR(host_out[r * out + j], whole_out[row_of(r) * out + j], tolerance<T>) << r;
-          EXPECT_NEAR(host_dq[r * out + j], whole_dqkv[row_of(r) * all + j], tolerance<T>) << r;
-        }
-      }
+      // A library may sum in another order.
+      const bool is_exact = std::is_same<T, float>::value && math::is_partition_invariant<T>();
+      const double most = is_exact ? 0.0 : tolerance<T>;
+      for (std::int64_t j = 0; j < out; ++j)
+        EXPECT_NEAR(host_out[r * out + j], whole_out[row_of(r) * out + j], most) << r;
+      for (std::int64_t j = 0; j < query; ++j)
+        EXPECT_NEAR(host_dq[r * query + j], whole_dqkv[row_of(r) * all + j], most) << r;
       for (std::int64_t h = 0; h < shape.heads; ++h) {
         const std::int64_t s = r / of_part, place = row_of(r) % shape.tokens;
         EXPECT_NEAR(host_lse[(s * shape.heads + h) * of_part + r % of_part],
@@ -344,7 +480,7 @@ std::vector<std::vector<T>> expect_parts_of(const AttentionShape& shape, std::in
   }
   for (std::int64_t r = 0; r < rows_of(shape); ++r)
     for (std::int64_t j = 0; j < kv; ++j)
-      EXPECT_NEAR(dkv_sum[r * kv + j], whole_dqkv[r * all + out + j], 10 * tolerance<T>);
+      EXPECT_NEAR(dkv_sum[r * kv + j], whole_dqkv[r * all + query + j], 10 * tolerance<T>);
   return all_dkv;
 }
 
@@ -357,10 +493,20 @@ TYPED_TEST(AttentionTest, PartsOfSequencesAreThoseOfTheWhole) {
   expect_parts_of<TypeParam>({1, 64, 2, 1, 16}, 1);
   expect_parts_of<TypeParam>({2, 48, 2, 1, 4}, 1, 3);
   expect_parts_of<TypeParam>({2, 48, 4, 2, 4}, 2, 4);
+  expect_parts_of<TypeParam>({2, 48, 4, 2, 4, {0, 0, 5}}, 2, 4);
+  expect_parts_of<TypeParam>({1, 600, 2, 1, 16, {0.2, 0, 64}}, 2);
+  expect_parts_of<TypeParam>({1, 600, 2, 1, 16, {0, 2.0, 40, 2}}, 4);
+  expect_parts_of<TypeParam>({1, 640, 2, 1, 16, {0, 0, 100, 4, 1}}, 1, 4);
+  expect_parts_of<TypeParam>({2, 48, 4, 2, 6, {}, 4}, 2, 4);
+  expect_parts_of<TypeParam>({1, 600, 2, 1, 24, {}, 40}, 2);
 }
 
 TEST(Attention, PiecesOfSequencesAreSummedByOneTree) {
-  for (const AttentionShape& shape : {AttentionShape{2, 64, 4, 2, 6}, {1, 1040, 2, 2, 16}}) {
+  for (const AttentionShape& shape : {AttentionShape{2, 64, 4, 2, 6},
+                                      {1, 1040, 2, 2, 16},
+                                      {1, 1040, 2, 2, 16, {0, 1.5, 200, 2}},
+                                      {1, 528, 2, 2, 24, {}, 16},
+                                      {2, 64, 4, 2, 6, {0, 0, 7}}}) {
     const std::vector<float> one_part = expect_parts_of<float>(shape, 1, 8).front();
     for (const std::int64_t parts : {2, 4, 8}) {
       std::vector<std::vector<float>> all = expect_parts_of<float>(shape, parts, 8 / parts);

@@ -108,9 +108,11 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 /// row ending with the head.
 struct Head {
   std::int64_t tokens, width;
-  std::int64_t row = width + 3;
+  std::int64_t value_width = width;
+  std::int64_t row = std::max(width, value_width) + 3;
 
   std::int64_t elements() const { return (tokens - 1) * row + width; }
+  std::int64_t value_elements() const { return (tokens - 1) * row + value_width; }
   template <class T>
   AttentionRows<T> rows(Guarded<T>& x, std::int64_t token = 0) const {
     return {x.data() + token * row, row};
@@ -128,19 +130,30 @@ struct Results {
   std::vector<float> out, largest, total, dqueries, dkeys, dvalues;
 };
 
+/// What scores are besides scaled products, see AttentionQueryTile.
+struct Scores {
+  std::int64_t window = 0;
+  float soft_cap = 0, slope = 0, sink = 0;
+};
+/// Windows of less than a tile, of one and of more, each with something else.
+const std::vector<Scores> all_scores = {
+    {}, {1}, {17, 0, 0, 2}, {64, 1.5f}, {70, 0, 0.25f}, {0, 2, 0.5f}, {100, 1, 0.7f, -1}};
+
 /// Runs forward and backward, with tiles of queries that end and begin at `cut`. Inputs are rounded
 /// to As.
 template <class T = float, class As = T>
-Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64_t cut) {
+Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64_t cut,
+               const Scores& scores = {}) {
   const AttentionTileKernel<T>& kernel = of(T{}, kernels);
-  Guarded<T> q(head.elements()), k(head.elements()), v(head.elements()), dout(head.elements()),
-      out(head.elements());
+  Guarded<T> q(head.elements()), k(head.elements()), v(head.value_elements()),
+      dout(head.value_elements()), out(head.value_elements());
   GuardedFloats dq(head.elements()), largest(head.tokens), total(head.tokens),
       log_sum_exp(head.tokens), delta(head.tokens);
   q.template fill_random<As>(1), k.template fill_random<As>(2);
   v.template fill_random<As>(3), dout.template fill_random<As>(4);
   out.fill(NAN), dq.fill(NAN);
   const std::int64_t padded = attention_row(head.width), tile = attention_tile;
+  const std::int64_t padded_value = attention_row(head.value_width);
   const std::unique_ptr<float, void (*)(void*)> memory(
       static_cast<float*>(
           std::aligned_alloc(64, static_cast<std::size_t>(attention_tile_room) * sizeof(float))),
@@ -157,20 +170,22 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
     }
   };
   for_queries([&](std::int64_t begin, std::int64_t end) {
-    kernel.forward({{begin, end, head.width, scale, nullptr},
+    kernel.forward({{begin, end, head.width, scale, nullptr, scores.window, scores.soft_cap,
+                     scores.slope, head.value_width},
                     head.rows(q, begin),
                     head.rows(k),
                     head.rows(v),
                     out.data() + begin * head.row,
                     head.row,
                     largest.data() + begin,
-                    total.data() + begin},
+                    total.data() + begin,
+                    scores.sink != 0 ? &scores.sink : nullptr},
                    room);
   });
   for (std::int64_t i = 0; i < head.tokens; ++i) {
     log_sum_exp.data()[i] = largest.data()[i] + std::log(total.data()[i]);
     float sum = 0;
-    for (std::int64_t j = 0; j < head.width; ++j)
+    for (std::int64_t j = 0; j < head.value_width; ++j)
       sum = std::fma(rounded<As>(out.data()[i * head.row + j]),
                      value_of(dout.data()[i * head.row + j]), sum);
     delta.data()[i] = sum;
@@ -178,13 +193,16 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
   Results results;
   for (std::int64_t key = 0; key < head.tokens; key += tile) {
     const std::int64_t key_end = std::min(key + tile, head.tokens);
-    float* const dkeys = attention_sums(head.width, room);
+    float* const dkeys = attention_sums(head.width, head.value_width, room);
     float* const dvalues = dkeys + tile * padded;
-    std::fill_n(dkeys, 2 * tile * padded, 0.0f);
-    kernel.pack_keys({key, key_end, head.width, scale, head.rows(k, key), head.rows(v, key)}, room);
+    std::fill_n(dkeys, tile * (padded + padded_value), 0.0f);
+    kernel.pack_keys(
+        {key, key_end, head.width, scale, head.rows(k, key), head.rows(v, key), head.value_width},
+        room);
     for_queries([&](std::int64_t begin, std::int64_t end) {
-      if (end <= key) return;
-      kernel.backward({{begin, end, head.width, scale, nullptr},
+      if (end <= key || (scores.window > 0 && key_end + scores.window <= begin + 1)) return;
+      kernel.backward({{begin, end, head.width, scale, nullptr, scores.window, scores.soft_cap,
+                        scores.slope, head.value_width},
                        key,
                        key_end,
                        head.rows(q, begin),
@@ -197,26 +215,27 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
                        dvalues},
                       room);
     });
-    for (std::int64_t i = 0; i < key_end - key; ++i)
-      for (std::int64_t j = 0; j < head.width; ++j) {
-        results.dkeys.push_back(dkeys[i * padded + j]);
-        results.dvalues.push_back(dvalues[i * padded + j]);
-      }
+    for (std::int64_t i = 0; i < key_end - key; ++i) {
+      const float *const dkey = dkeys + i * padded, *const dvalue = dvalues + i * padded_value;
+      results.dkeys.insert(results.dkeys.end(), dkey, dkey + head.width);
+      results.dvalues.insert(results.dvalues.end(), dvalue, dvalue + head.value_width);
+    }
   }
-  const auto used = [&](auto& x) {
+  const auto used = [&](auto& x, std::int64_t width) {
+    const std::int64_t elements = (head.tokens - 1) * head.row + width;
     std::vector<float> all;
     for (std::int64_t i = 0; i < head.tokens; ++i)
-      for (std::int64_t j = 0; j < head.row && i * head.row + j < head.elements(); ++j) {
+      for (std::int64_t j = 0; j < head.row && i * head.row + j < elements; ++j) {
         const float value = value_of(x.data()[i * head.row + j]);
-        if (j < head.width)
+        if (j < width)
           all.push_back(value);
         else
           EXPECT_TRUE(std::isnan(value)) << "written beside a head";
       }
     return all;
   };
-  results.out = used(out);
-  results.dqueries = used(dq);
+  results.out = used(out, head.value_width);
+  results.dqueries = used(dq, head.width);
   results.largest = largest.values();
   results.total = total.values();
   return results;
@@ -232,33 +251,41 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
                            {100, 64},
                            {90, 72},
                            {67, 128},
-                           {65, 256}})
-    for (const std::int64_t cut : {std::int64_t{0}, head.tokens / 3}) {
-      SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
-                   ", cut at " + std::to_string(cut));
-      const std::vector<NamedTiles> kernels = tiles_here();
-      const Results expected = attend(kernels.front().kernels, head, cut);
-      for (float value : expected.out) ASSERT_TRUE(std::isfinite(value));
-      for (float value : expected.dqueries) ASSERT_TRUE(std::isfinite(value));
-      for (const NamedTiles& other : kernels) {
-        const Results results = attend(other.kernels, head, cut);
-        EXPECT_TRUE(same_bits(results.out, expected.out)) << other.name;
-        EXPECT_TRUE(same_bits(results.largest, expected.largest)) << other.name;
-        EXPECT_TRUE(same_bits(results.total, expected.total)) << other.name;
-        EXPECT_TRUE(same_bits(results.dqueries, expected.dqueries)) << other.name;
-        EXPECT_TRUE(same_bits(results.dkeys, expected.dkeys)) << other.name;
-        EXPECT_TRUE(same_bits(results.dvalues, expected.dvalues)) << other.name;
+                           {65, 256},
+                           {70, 24, 16},
+                           {67, 192, 128},
+                           {65, 5, 11},
+                           {65, 256, 255},
+                           {66, 3, 256}})
+    for (const std::int64_t cut : {std::int64_t{0}, head.tokens / 3})
+      for (const Scores& scores : all_scores) {
+        SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
+                     ", cut at " + std::to_string(cut) + ", window " +
+                     std::to_string(scores.window));
+        const std::vector<NamedTiles> kernels = tiles_here();
+        const Results expected = attend(kernels.front().kernels, head, cut, scores);
+        for (float value : expected.out) ASSERT_TRUE(std::isfinite(value));
+        for (float value : expected.dqueries) ASSERT_TRUE(std::isfinite(value));
+        for (const NamedTiles& other : kernels) {
+          const Results results = attend(other.kernels, head, cut, scores);
+          EXPECT_TRUE(same_bits(results.out, expected.out)) << other.name;
+          EXPECT_TRUE(same_bits(results.largest, expected.largest)) << other.name;
+          EXPECT_TRUE(same_bits(results.total, expected.total)) << other.name;
+          EXPECT_TRUE(same_bits(results.dqueries, expected.dqueries)) << other.name;
+          EXPECT_TRUE(same_bits(results.dkeys, expected.dkeys)) << other.name;
+          EXPECT_TRUE(same_bits(results.dvalues, expected.dvalues)) << other.name;
+        }
       }
-    }
 }
 
 /// Checks that 16-bit kernels give the results of float tiles for the same values, on every
 /// processor; 16-bit outputs are these results, rounded.
 template <class T>
 void expect_rounded_results(const Head& head, std::int64_t cut) {
+  const Scores scores = cut > 0 ? Scores{30, 1.5f, 0.25f, 1} : Scores{};
   for (const NamedTiles& one : tiles_here()) {
-    const Results expected = attend<float, T>(one.kernels, head, cut);
-    const Results results = attend<T>(one.kernels, head, cut);
+    const Results expected = attend<float, T>(one.kernels, head, cut, scores);
+    const Results results = attend<T>(one.kernels, head, cut, scores);
     std::vector<float> out;
     for (const float value : expected.out) out.push_back(rounded<T>(value));
     EXPECT_TRUE(same_bits(results.out, out)) << one.name;
@@ -271,8 +298,16 @@ void expect_rounded_results(const Head& head, std::int64_t cut) {
 }
 
 TEST(AttentionTiles, SixteenBitsAreReadAsFloatAndRoundedOnce) {
-  for (const Head& head :
-       {Head{1, 1}, {5, 3}, {70, 8}, {130, 32}, {150, 20}, {100, 64}, {67, 128}, {65, 256}})
+  for (const Head& head : {Head{1, 1},
+                           {5, 3},
+                           {70, 8},
+                           {130, 32},
+                           {150, 20},
+                           {100, 64},
+                           {67, 128},
+                           {65, 256},
+                           {70, 24, 16},
+                           {67, 20, 37}})
     for (const std::int64_t cut : {std::int64_t{0}, head.tokens / 3}) {
       SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
                    ", cut at " + std::to_string(cut));
@@ -283,16 +318,17 @@ TEST(AttentionTiles, SixteenBitsAreReadAsFloatAndRoundedOnce) {
 
 // The bits of a query do not depend on which queries are computed with it.
 TEST(AttentionTiles, BitsOfAQueryDependOnNoOther) {
-  for (const Head& head : {Head{130, 32}, {100, 48}, {64, 64}})
-    for (const NamedTiles& one : tiles_here()) {
-      const Results whole = attend(one.kernels, head, 0);
-      for (const std::int64_t cut : {1, 17, 63}) {
-        const Results parts = attend(one.kernels, head, cut);
-        EXPECT_TRUE(same_bits(parts.out, whole.out)) << one.name << ", cut at " << cut;
-        EXPECT_TRUE(same_bits(parts.total, whole.total)) << one.name << ", cut at " << cut;
-        EXPECT_TRUE(same_bits(parts.dqueries, whole.dqueries)) << one.name << ", cut at " << cut;
+  for (const Head& head : {Head{130, 32}, {100, 48}, {64, 64}, {200, 16}, {130, 24, 20}})
+    for (const NamedTiles& one : tiles_here())
+      for (const Scores& scores : all_scores) {
+        const Results whole = attend(one.kernels, head, 0, scores);
+        for (const std::int64_t cut : {1, 17, 63, 190}) {
+          const Results parts = attend(one.kernels, head, cut, scores);
+          EXPECT_TRUE(same_bits(parts.out, whole.out)) << one.name << ", cut at " << cut;
+          EXPECT_TRUE(same_bits(parts.total, whole.total)) << one.name << ", cut at " << cut;
+          EXPECT_TRUE(same_bits(parts.dqueries, whole.dqueries)) << one.name << ", cut at " << cut;
+        }
       }
-    }
 }
 
 // Exponentials over the range of a float, compared with those of the C library, by one score and

@@ -19,11 +19,13 @@ namespace ostrakon::test {
 ///
 /// where scale is the root mean square of the gradient, or 1e-5 of the function if that is larger:
 /// below it differences consist of rounding errors. `function` reads this x, of which one element
-/// at a time is changed and restored. Use as EXPECT_TRUE(gradient_agrees(...)).
+/// at a time is changed and restored, by `relative_step`: a small one passes few kinks of it. Use
+/// as EXPECT_TRUE(gradient_agrees(...)).
 inline ::testing::AssertionResult gradient_agrees(const std::string& name, std::vector<double>& x,
                                                   const std::vector<double>& gradient,
                                                   const std::function<double()>& function,
-                                                  double tolerance = 1e-6) {
+                                                  double tolerance = 1e-6,
+                                                  double relative_step = 1e-3) {
   if (gradient.size() != x.size())
     return ::testing::AssertionFailure()
            << name << ": gradient has " << gradient.size() << " elements, expected " << x.size();
@@ -38,7 +40,7 @@ inline ::testing::AssertionResult gradient_agrees(const std::string& name, std::
   std::size_t worst = 0;
   for (std::size_t i = 0; i < x.size() && !std::isnan(worst_error); ++i) {
     const double kept = x[i];
-    const double step = 1e-3 * std::max(1.0, std::abs(kept));
+    const double step = relative_step * std::max(1.0, std::abs(kept));
     const auto at = [&](double offset) {
       x[i] = kept + offset;
       return function();

@@ -32,14 +32,15 @@ struct HeadInPieces {
   const Head<T>& head;
   std::int64_t words;
   std::vector<T> statistics, losses, log_sums;
-  std::vector<std::vector<T>> dx, dweight;  // per piece
+  std::vector<std::vector<T>> dx, dweight, dbias;  // per piece
 
   HeadInPieces(const Head<T>& whole, std::int64_t words_)
       : head(whole),
         words(words_),
         statistics(pieces() * math::piece_statistics * whole.shape.rows),
         dx(pieces()),
-        dweight(pieces()) {}
+        dweight(pieces()),
+        dbias(pieces()) {}
 
   std::int64_t pieces() const { return (head.shape.vocabulary + words - 1) / words; }
   std::int64_t count(std::int64_t piece) const {
@@ -49,6 +50,10 @@ struct HeadInPieces {
     const std::vector<T> all = head.weight.host();
     const auto begin = all.begin() + piece * words * head.shape.width;
     return DeviceArray<T>(std::vector<T>(begin, begin + count(piece) * head.shape.width));
+  }
+  /// What becomes of its logits.
+  math::Logits<T> logits_of(std::int64_t piece) const {
+    return head.logits().range(piece * words, piece * words + count(piece));
   }
   DeviceArray<T> workspace_of(std::int64_t piece, std::int64_t leaves) const {
     return DeviceArray<T>(math::cross_entropy_piece_workspace<T>(head.shape.rows, head.shape.width,
@@ -61,7 +66,8 @@ struct HeadInPieces {
     const DeviceArray<T> made(elements);
     math::cross_entropy_statistics<T>(
         Exec(), head.by_row(head.x), weight.matrix(count(piece), head.shape.width), piece * words,
-        head.targets, made.matrix(math::piece_statistics, head.shape.rows), workspace);
+        head.targets, made.matrix(math::piece_statistics, head.shape.rows), workspace,
+        logits_of(piece));
     const std::vector<T> values = made.host();
     std::copy(values.begin(), values.end(), statistics.begin() + piece * elements);
   }
@@ -75,11 +81,14 @@ struct HeadInPieces {
   }
   void make_gradients(std::int64_t piece, std::int64_t leaves, T scale) {
     const DeviceArray<T> weight = weight_of(piece), workspace = workspace_of(piece, leaves);
-    const DeviceArray<T> sums(log_sums), by_rows(head.x.size()), by_words(weight.size());
+    const DeviceArray<T> sums(log_sums), by_rows(head.x.size()), by_words(weight.size()),
+        of_bias(count(piece));
     math::cross_entropy_gradients<T>(
         Exec(), head.by_row(head.x), weight.matrix(count(piece), head.shape.width), piece * words,
         head.targets, sums, scale, head.by_row(by_rows),
-        by_words.matrix(count(piece), head.shape.width), leaves, workspace);
+        by_words.matrix(count(piece), head.shape.width), leaves, workspace, logits_of(piece),
+        head.form.has_bias ? of_bias.view() : View<T*>());
+    dbias[piece] = of_bias.host();
     dx[piece] = by_rows.host();
     dweight[piece] = by_words.host();
   }
@@ -99,28 +108,37 @@ std::vector<std::int64_t> words_of_pieces(const Shape& shape) {
 
 TYPED_TEST(CrossEntropyPieces, PiecesOfWordsAgreeWithPlainLoops) {
   using T = TypeParam;
+  struct Case {
+    Shape shape;
+    Form form;
+    std::int64_t words;
+  };
+  std::vector<Case> cases;
   for (const Shape& shape : head_shapes())
-    for (const std::int64_t words : words_of_pieces(shape)) {
-      const Head<T> head = random_head<T>(shape);
-      const double scale = 3.0 / static_cast<double>(shape.rows);
-      const HeadReference reference(shape, converted<double>(head.x.host()),
-                                    converted<double>(head.weight.host()), targets_of(shape),
-                                    scale);
-      HeadInPieces<T> pieces(head, words);
-      pieces.run(shape.rows % 5 == 0 ? 5 : 1, static_cast<T>(scale));
-      const std::string name = text(name_of(shape), ", pieces of ", words);
-      EXPECT_LE(largest_difference(pieces.losses, reference.losses), tolerance<T>) << name;
-      std::vector<double> dx(shape.rows * shape.width, 0.0);
-      std::vector<T> dweight;
-      for (std::int64_t piece = 0; piece < pieces.pieces(); ++piece) {
-        for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += pieces.dx[piece][i];
-        dweight.insert(dweight.end(), pieces.dweight[piece].begin(), pieces.dweight[piece].end());
-      }
-      EXPECT_LE(largest_difference(dx, reference.dx), tolerance<T>) << name;
-      EXPECT_LE(largest_difference(dweight, reference.dweight), tolerance<T>) << name;
-      head.forward();
-      EXPECT_LE(largest_difference(pieces.losses, head.losses.host()), tolerance<T>) << name;
+    for (const std::int64_t words : words_of_pieces(shape))
+      for (const Form& form : forms()) cases.push_back({shape, form, words});
+  for (const auto& [shape, form, words] : cases) {
+    const Head<T> head = random_head<T>(shape, T(2), form);
+    const double scale = 3.0 / static_cast<double>(shape.rows);
+    const HeadReference reference = head.reference(scale);
+    HeadInPieces<T> pieces(head, words);
+    pieces.run(shape.rows % 5 == 0 ? 5 : 1, static_cast<T>(scale));
+    const std::string name = text(name_of(shape), ", ", name_of(form), ", pieces of ", words);
+    EXPECT_LE(largest_difference(pieces.losses, reference.losses), tolerance<T>) << name;
+    std::vector<double> dx(shape.rows * shape.width, 0.0);
+    std::vector<T> dweight, dbias;
+    for (std::int64_t piece = 0; piece < pieces.pieces(); ++piece) {
+      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += pieces.dx[piece][i];
+      dweight.insert(dweight.end(), pieces.dweight[piece].begin(), pieces.dweight[piece].end());
+      dbias.insert(dbias.end(), pieces.dbias[piece].begin(), pieces.dbias[piece].end());
     }
+    if (!form.has_bias) dbias.assign(reference.dbias.begin(), reference.dbias.end());
+    EXPECT_LE(largest_difference(dbias, reference.dbias), tolerance<T>) << name;
+    EXPECT_LE(largest_difference(dx, reference.dx), tolerance<T>) << name;
+    EXPECT_LE(largest_difference(dweight, reference.dweight), tolerance<T>) << name;
+    head.forward();
+    EXPECT_LE(largest_difference(pieces.losses, head.losses.host()), tolerance<T>) << name;
+  }
 }
 
 TYPED_TEST(CrossEntropyPieces, StatisticsAreOfTheWordsOfAPiece) {

@@ -4,9 +4,9 @@
 
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
 
 #include "math/half_kernels.hpp"
@@ -26,13 +26,15 @@ struct NormResults {
 };
 
 template <class T>
-NormResults run_norm(NormKind kind, std::int64_t width, const Doubles& x, const Doubles& weight,
-                     const Doubles& bias, const Doubles& dy, const Doubles& dx_before) {
+NormResults run_norm(NormKind kind, NormWeight with, std::int64_t width, const Doubles& x,
+                     const Doubles& weight, const Doubles& bias, const Doubles& dy,
+                     const Doubles& dx_before) {
   using C = compute_t<T>;
   const auto count = static_cast<std::int64_t>(x.size());
   const std::int64_t rows = count / width;
   const bool centered = kind == NormKind::layernorm;
-  const auto in = device<T>(x), gain = device<T>(weight), shift = device<T>(bias);
+  const auto in = device<T>(x), weights = device<T>(weight), shift = device<T>(bias);
+  const View<const T*> gain = with == NormWeight::none ? View<T*>() : weights.view();
   const auto dout = device<T>(dy), added = device<T>(dx_before);
   const auto out = unwritten<T>(count), again = unwritten<T>(count), din = unwritten<T>(count);
   const auto mean = unwritten<C>(rows), rstd = unwritten<C>(rows);
@@ -40,13 +42,13 @@ NormResults run_norm(NormKind kind, std::int64_t width, const Doubles& x, const 
   const View<C*> mean_if_any = centered ? mean.view() : View<C*>();
   const View<const T*> bias_if_any = centered ? shift.view() : View<T*>();
   const Exec exec;
-  norm_forward<T>(exec, kind, 1e-5, matrix(in, width), gain, bias_if_any, matrix(out, width),
+  norm_forward<T>(exec, kind, with, 1e-5, matrix(in, width), gain, bias_if_any, matrix(out, width),
                   mean_if_any, rstd);
-  norm_apply<T>(exec, kind, matrix(in, width), gain, bias_if_any, mean_if_any, rstd,
+  norm_apply<T>(exec, kind, with, matrix(in, width), gain, bias_if_any, mean_if_any, rstd,
                 matrix(again, width));
-  norm_backward_input<T>(exec, kind, matrix(in, width), gain, mean_if_any, rstd,
+  norm_backward_input<T>(exec, kind, with, matrix(in, width), gain, mean_if_any, rstd,
                          matrix(dout, width), matrix(din, width), GradientUpdate::overwrite);
-  norm_backward_input<T>(exec, kind, matrix(in, width), gain, mean_if_any, rstd,
+  norm_backward_input<T>(exec, kind, with, matrix(in, width), gain, mean_if_any, rstd,
                          matrix(dout, width), matrix(added, width), GradientUpdate::add);
   norm_backward_parameters<T>(exec, kind, matrix(in, width), mean_if_any, rstd, matrix(dout, width),
                               dweight, centered ? dbias.view() : View<C*>());
@@ -64,65 +66,66 @@ NormResults run_norm(NormKind kind, std::int64_t width, const Doubles& x, const 
 TYPED_TEST(HalfKernels, Norm) {
   using T = TypeParam;
   for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
-    for (const std::int64_t width : {7, 65, 5000}) {
-      const std::int64_t rows = width == 65 ? 3000 : 3;
-      const std::int64_t count = rows * width;
-      // Values are far from 0, so that 16-bit sums would be detected.
-      const Doubles x = inputs<T>(count, 1, 1, 2), weight = inputs<T>(width, 2),
-                    bias = inputs<T>(width, 3), dy = inputs<T>(count, 4, 1, 0.5),
-                    before = inputs<T>(count, 5);
-      const NormResults narrow = run_norm<T>(kind, width, x, weight, bias, dy, before);
-      const NormResults wide = run_norm<double>(kind, width, x, weight, bias, dy, before);
-      SCOPED_TRACE(width);
-      EXPECT_STORED(narrow.y, wide.y, width, 1);
-      EXPECT_TRUE(narrow.applied_alike);
-      EXPECT_FLOAT(narrow.mean, wide.mean);
-      EXPECT_FLOAT(narrow.rstd, wide.rstd);
-      EXPECT_STORED(narrow.dx, wide.dx, width, 1);
-      EXPECT_STORED(narrow.dx_added, wide.dx_added, width, 1);
-      EXPECT_FLOAT(narrow.dweight, wide.dweight);
-      EXPECT_FLOAT(narrow.dbias, wide.dbias);
-    }
+    for (const NormWeight gain : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+      for (const std::int64_t width : {7, 65, 5000}) {
+        const std::int64_t rows = width == 65 ? 3000 : 3;
+        const std::int64_t count = rows * width;
+        // Values are far from 0, so that 16-bit sums would be detected. 1 + a weight of 1 / 64 or
+        // less would be rounded in 16 bits.
+        const Doubles x = inputs<T>(count, 1, 1, 2),
+                      weight = inputs<T>(width, 2, gain == NormWeight::one_plus ? 0x1p-6 : 1.0),
+                      bias = inputs<T>(width, 3), dy = inputs<T>(count, 4, 1, 0.5),
+                      before = inputs<T>(count, 5);
+        const NormResults narrow = run_norm<T>(kind, gain, width, x, weight, bias, dy, before);
+        const NormResults wide = run_norm<double>(kind, gain, width, x, weight, bias, dy, before);
+        SCOPED_TRACE(width);
+        EXPECT_STORED(narrow.y, wide.y, width, 1);
+        EXPECT_TRUE(narrow.applied_alike);
+        EXPECT_FLOAT(narrow.mean, wide.mean);
+        EXPECT_FLOAT(narrow.rstd, wide.rstd);
+        EXPECT_STORED(narrow.dx, wide.dx, width, 1);
+        EXPECT_STORED(narrow.dx_added, wide.dx_added, width, 1);
+        EXPECT_FLOAT(narrow.dweight, wide.dweight);
+        EXPECT_FLOAT(narrow.dbias, wide.dbias);
+      }
 }
 
-struct ActivationResults {
-  Doubles gelu, dgelu, swiglu, dswiglu;
-};
-
+/// An activation of x (rows, 2 width), then the gradient of x.
 template <class T>
-ActivationResults run_activations(std::int64_t width, const Doubles& x, const Doubles& dy) {
+std::pair<Doubles, Doubles> run_activation(Activation kind, std::int64_t width, const Doubles& x,
+                                           const Doubles& dy) {
+  const std::int64_t inner = is_gated(kind) ? width : 2 * width;
+  const auto count = static_cast<std::int64_t>(x.size()), rows = count / (2 * width);
   const auto in = device<T>(x), dout = device<T>(dy);
-  const auto count = static_cast<std::int64_t>(x.size());
-  const auto gelu = unwritten<T>(count), dgelu = unwritten<T>(count);
-  const auto swiglu = unwritten<T>(count / 2), dswiglu = unwritten<T>(count);
-  const Exec exec;
-  gelu_forward<T>(exec, matrix(in, 2 * width), matrix(gelu, 2 * width));
-  gelu_backward<T>(exec, matrix(in, 2 * width), matrix(dout, 2 * width), matrix(dgelu, 2 * width));
-  swiglu_forward<T>(exec, matrix(in, 2 * width), matrix(swiglu, width));
-  swiglu_backward<T>(exec, matrix(in, 2 * width),
-                     View<T**>(dout.data(), count / (2 * width), width, 2 * width),
-                     matrix(dswiglu, 2 * width));
-  return {doubles(gelu), doubles(dgelu), doubles(swiglu), doubles(dswiglu)};
+  const auto y = unwritten<T>(rows * inner), dx = unwritten<T>(count);
+  activation_forward<T>(Exec(), kind, matrix(in, 2 * width), matrix(y, inner));
+  activation_backward<T>(Exec(), kind, matrix(in, 2 * width),
+                         View<T**>(dout.data(), rows, inner, 2 * width), matrix(dx, 2 * width));
+  return {doubles(y), doubles(dx)};
 }
 
 TYPED_TEST(HalfKernels, Activations) {
   using T = TypeParam;
-  for (const std::int64_t width : {1, 19, 200}) {
-    const Doubles x = inputs<T>(10 * width, 1, 6), dy = inputs<T>(10 * width, 2);
-    const ActivationResults narrow = run_activations<T>(width, x, dy);
-    const ActivationResults wide = run_activations<double>(width, x, dy);
-    // Errors are compared element by element, as nothing is summed.
-    EXPECT_STORED(narrow.gelu, wide.gelu, 2 * width, 1);
-    EXPECT_STORED(narrow.dgelu, wide.dgelu, 2 * width, 1);
-    EXPECT_STORED(narrow.swiglu, wide.swiglu, width, 1);
-    EXPECT_STORED(narrow.dswiglu, wide.dswiglu, 2 * width, 1);
-  }
+  for (const auto& [kind, name] : activation_names)
+    for (const std::int64_t width : {1, 19, 200}) {
+      const Doubles x = inputs<T>(10 * width, 1, 6), dy = inputs<T>(10 * width, 2);
+      const auto [y, dx] = run_activation<T>(kind, width, x, dy);
+      const auto [wide_y, wide_dx] = run_activation<double>(kind, width, x, dy);
+      const std::int64_t inner = is_gated(kind) ? width : 2 * width;
+      EXPECT_STORED(y, wide_y, inner, 1) << name;
+      EXPECT_STORED(dx, wide_dx, 2 * width, 1) << name;
+    }
 }
 
 template <class T>
-Doubles run_rotate(Rotation rotation, std::int64_t head_width, const Doubles& x) {
+Doubles run_rotate(Rotation rotation, std::int64_t head_width, double share, double factor,
+                   const Doubles& x) {
   const auto rotated = device<T>(x);
-  rotate<T>(Exec(), rotation, matrix(rotated, 3 * head_width), head_width, 10000.0, 4, 1000);
+  RotarySettings settings = {10000.0};
+  settings.share = share;
+  RotaryFrequencies frequencies = make_rotary_frequencies(settings, head_width, 4);
+  frequencies.factor = factor;
+  rotate<T>(Exec(), rotation, frequencies, matrix(rotated, 3 * head_width), head_width, 4, 1000);
   return doubles(rotated);
 }
 
@@ -131,8 +134,12 @@ TYPED_TEST(HalfKernels, Rotary) {
   for (const std::int64_t head_width : {2, 10, 136})
     for (const Rotation rotation : {Rotation::forward, Rotation::inverse}) {
       const Doubles x = inputs<T>(7 * 3 * head_width, 1);
-      EXPECT_STORED(run_rotate<T>(rotation, head_width, x),
-                    run_rotate<double>(rotation, head_width, x), 3 * head_width, 1);
+      for (const double factor : {1.0, 1.25}) {
+        const double share = factor == 1.0 || head_width == 2 ? 1.0 : 0.8;
+        EXPECT_STORED(run_rotate<T>(rotation, head_width, share, factor, x),
+                      run_rotate<double>(rotation, head_width, share, factor, x), 3 * head_width,
+                      1);
+      }
     }
 }
 
@@ -209,29 +216,37 @@ TYPED_TEST(HalfKernels, Elementwise) {
 }
 
 struct HeadResults {
-  Doubles losses, losses_again, dx, dweight;
+  Doubles losses, losses_again, dx, dweight, dbias;
 };
 
 template <class T>
 HeadResults run_head(std::int64_t width, const std::vector<std::int32_t>& targets, const Doubles& x,
-                     const Doubles& weight, double scale, std::int64_t shift) {
+                     const Doubles& weight, double scale, std::int64_t shift,
+                     const LogitForm& form = {}, const Doubles& bias_values = {}) {
   using C = compute_t<T>;
   const auto rows = static_cast<std::int64_t>(targets.size());
   const DeviceArray<std::int32_t> device_targets(targets);
   const auto in = device<T>(x), table = device<T>(weight);
   const std::int64_t vocabulary = table.size() / width;
+  const auto bias = device<T>(bias_values);
+  const auto dbias = unwritten<C>(vocabulary);
+  const bool has_bias = !bias_values.empty();
+  const Logits<T> logits{form, has_bias ? View<const T*>(bias) : View<const T*>()};
   const auto losses = unwritten<C>(rows), again = unwritten<C>(rows);
   const auto dx = unwritten<T>(in.size());
   const auto dweight = unwritten<C>(table.size());
-  const std::int64_t needed = linear_cross_entropy_workspace<T>(rows, vocabulary);
+  const std::int64_t needed =
+      linear_cross_entropy_workspace<T>(rows, vocabulary, kernel_form, has_bias);
   const auto workspace = unwritten<T>(needed + shift + 1);
   linear_cross_entropy_forward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
-                                  losses, workspace.view().range(shift, workspace.size()));
+                                  losses, workspace.view().range(shift, workspace.size()), logits);
   linear_cross_entropy_backward<T>(Exec(), matrix(in, width), matrix(table, width), device_targets,
                                    C(scale), again, matrix(dx, width), matrix(dweight, width),
-                                   workspace.view().range(shift, workspace.size()));
+                                   workspace.view().range(shift, workspace.size()), logits,
+                                   has_bias ? dbias.view() : View<C*>());
   EXPECT_TRUE(std::isnan(doubles(workspace).back())) << "written beyond the workspace";
-  return {doubles(losses), doubles(again), doubles(dx), doubles(dweight)};
+  return {doubles(losses), doubles(again), doubles(dx), doubles(dweight),
+          has_bias ? doubles(dbias) : Doubles()};
 }
 
 TYPED_TEST(HalfKernels, LinearCrossEntropy) {
@@ -242,15 +257,19 @@ TYPED_TEST(HalfKernels, LinearCrossEntropy) {
   for (std::int64_t r = 0; r < rows; ++r)
     targets[r] = static_cast<std::int32_t>(r * 31 % vocabulary);
   const Doubles x = inputs<T>(rows * width, 1, 2), weight = inputs<T>(vocabulary * width, 2);
-  for (const std::int64_t shift : {0, 1}) {  // also a workspace that is not aligned for floats
-    const HeadResults narrow = run_head<T>(width, targets, x, weight, 0.5, shift);
-    const HeadResults wide = run_head<double>(width, targets, x, weight, 0.5, shift);
-    EXPECT_FLOAT(narrow.losses, wide.losses);
-    EXPECT_EQ(narrow.losses, narrow.losses_again);
-    // The gradient of the logits is stored in 16 bits first, and then dx.
-    EXPECT_STORED(narrow.dx, wide.dx, width, 2);
-    EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
-  }
+  const LogitForm all = {2.0, 3.0};
+  for (const auto& [form, bias] :
+       {std::pair{LogitForm{}, Doubles()}, std::pair{all, inputs<T>(vocabulary, 5)}})
+    for (const std::int64_t shift : {0, 1}) {  // also a workspace that is not aligned for floats
+      const HeadResults narrow = run_head<T>(width, targets, x, weight, 0.5, shift, form, bias);
+      const HeadResults wide = run_head<double>(width, targets, x, weight, 0.5, shift, form, bias);
+      EXPECT_FLOAT(narrow.losses, wide.losses);
+      EXPECT_EQ(narrow.losses, narrow.losses_again);
+      // The gradient of the logits is stored in 16 bits first, and then dx.
+      EXPECT_STORED(narrow.dx, wide.dx, width, 2);
+      EXPECT_STORED(narrow.dweight, wide.dweight, width, 1);
+      EXPECT_STORED(narrow.dbias, wide.dbias, vocabulary, 1);
+    }
 }
 
 /// Runs the head with the vocabulary in pieces of `words` words.
@@ -290,7 +309,7 @@ HeadResults run_pieces(std::int64_t width, std::int64_t words,
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += terms[i];
   }
   EXPECT_TRUE(std::isnan(doubles(workspace).back())) << "written beyond the workspace";
-  return {doubles(losses), doubles(losses), sum, doubles(dweight)};
+  return {doubles(losses), doubles(losses), sum, doubles(dweight), {}};
 }
 
 TYPED_TEST(HalfKernels, LinearCrossEntropyOfPieces) {

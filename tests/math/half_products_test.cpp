@@ -27,8 +27,8 @@ AttentionResults run_attention(const AttentionShape& shape, const Doubles& qkv, 
                                const Doubles& log_sum_exp, const Doubles& dout,
                                std::int64_t shift) {
   using C = compute_t<T>;
-  const std::int64_t width = shape.heads * shape.head_width;
-  const std::int64_t all_width = width + 2 * shape.kv_heads * shape.head_width;
+  const std::int64_t width = shape.out_columns();
+  const std::int64_t all_width = shape.query_columns() + shape.kv_columns();
   const auto in = device<T>(qkv), given = device<T>(dout);
   const auto written = unwritten<T>(given.size()), din = unwritten<T>(in.size());
   const auto sums = unwritten<C>(shape.batch * shape.heads * shape.tokens);
@@ -58,14 +58,14 @@ TEST(HalfMatricesInFloat, AreUsedWhereTheEnvironmentSaysSo) {
 TYPED_TEST(HalfMatrices, Attention) {
   using T = TypeParam;
   const std::vector<AttentionShape> shapes = {
-      {1, 1, 1, 1, 4},    {2, 7, 3, 1, 5},   {1, 65, 2, 2, 3}, {2, 150, 4, 2, 6},
-      {1, 700, 4, 2, 16}, {3, 70, 6, 6, 20}, {2, 65, 2, 1, 64}};
+      {1, 1, 1, 1, 4},    {2, 7, 3, 1, 5},   {1, 65, 2, 2, 3},  {2, 150, 4, 2, 6},
+      {1, 700, 4, 2, 16}, {3, 70, 6, 6, 20}, {2, 65, 2, 1, 64}, {2, 150, 4, 2, 24, {}, 10}};
   for (const AttentionShape& shape : shapes)
     for (const std::int64_t shift : {0, 1}) {
       SCOPED_TRACE(text("tokens ", shape.tokens, ", workspace at ", shift));
       const std::int64_t rows = shape.batch * shape.tokens;
-      const std::int64_t width = shape.heads * shape.head_width;
-      const std::int64_t all_width = width + 2 * shape.kv_heads * shape.head_width;
+      const std::int64_t width = shape.out_columns();
+      const std::int64_t all_width = shape.query_columns() + shape.kv_columns();
       const Doubles qkv = inputs<T>(rows * all_width, 1, 1, 0.25);
       const Doubles dout = inputs<T>(rows * width, 2, 1, 0.25);
       const AttentionResults narrow = run_attention<T>(shape, qkv, {}, {}, dout, shift);

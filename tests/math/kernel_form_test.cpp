@@ -5,9 +5,9 @@
 
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/kernel_form.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 
@@ -43,6 +43,12 @@ TEST(KernelForm, AttentionHasScoresOfOneHeadOnAHostAndOfAllOnADevice) {
   const AttentionShape wide{2, 1000, 8, 2, 96};
   EXPECT_EQ(attention_forward_workspace<bf16>(wide, on_chip_form),
             attention_forward_workspace<bf16>(wide, device_form));
+  // Nor are values of another width than keys.
+  const AttentionShape unlike{2, 1000, 8, 2, 128, {}, 64};
+  EXPECT_EQ(attention_forward_workspace<bf16>(unlike, on_chip_form),
+            attention_forward_workspace<bf16>(unlike, device_form));
+  EXPECT_EQ(attention_backward_workspace<bf16>(unlike, 1, on_chip_form),
+            2 * (3 * 2 * 512 * 1000) + 2 * (2 * 1000 * (128 + 64)) + 1);
 }
 
 TEST(KernelForm, TheHeadHasMoreLogitsOnADevice) {

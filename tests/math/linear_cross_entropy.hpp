@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <ostrakon/base/text.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <string>
 #include <vector>
 
@@ -36,24 +36,45 @@ inline std::vector<std::int32_t> targets_of(const Shape& shape) {
   return targets;
 }
 
-struct HeadReference {
-  std::vector<double> losses, dx, dweight;
+/// What becomes of logits, with and without a bias.
+struct Form {
+  math::LogitForm logits;
+  bool has_bias = false;
+};
+inline std::vector<Form> forms() {
+  return {{}, {{}, true}, {{0.25, 0.0}}, {{1.0, 1.5}}, {{3.0, 2.0}, true}};
+}
+inline std::string name_of(const Form& form) {
+  return text("times ", form.logits.scale, ", cap ", form.logits.soft_cap,
+              form.has_bias ? ", bias" : "");
+}
 
+struct HeadReference {
+  std::vector<double> losses, dx, dweight, dbias;
+
+  /// `bias` may be empty.
   HeadReference(const Shape& s, const std::vector<double>& x, const std::vector<double>& weight,
-                const std::vector<std::int32_t>& targets, double scale)
-      : dx(s.rows * s.width, 0.0), dweight(s.vocabulary * s.width, 0.0) {
+                const std::vector<std::int32_t>& targets, double scale,
+                const math::LogitForm& form = {}, const std::vector<double>& bias = {})
+      : dx(s.rows * s.width, 0.0), dweight(s.vocabulary * s.width, 0.0), dbias(s.vocabulary, 0.0) {
+    const double cap = form.soft_cap;
     std::vector<double> logits(s.vocabulary);
     for (std::int64_t r = 0; r < s.rows; ++r) {
       double total = 0;
       for (std::int64_t v = 0; v < s.vocabulary; ++v) {
-        logits[v] = 0;
+        logits[v] = bias.empty() ? 0.0 : bias[v];
         for (std::int64_t j = 0; j < s.width; ++j)
           logits[v] += x[r * s.width + j] * weight[v * s.width + j];
+        logits[v] *= form.scale;
+        if (cap > 0) logits[v] = cap * std::tanh(logits[v] / cap);
         total += std::exp(logits[v]);
       }
       losses.push_back(std::log(total) - logits[targets[r]]);
       for (std::int64_t v = 0; v < s.vocabulary; ++v) {
-        const double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
+        double dlogit = scale * (std::exp(logits[v]) / total - (v == targets[r] ? 1 : 0));
+        if (cap > 0) dlogit *= 1 - logits[v] * logits[v] / (cap * cap);
+        dlogit *= form.scale;
+        dbias[v] += dlogit;
         for (std::int64_t j = 0; j < s.width; ++j) {
           dx[r * s.width + j] += dlogit * weight[v * s.width + j];
           dweight[v * s.width + j] += dlogit * x[r * s.width + j];
@@ -70,8 +91,10 @@ struct Head {
   DeviceArray<T> x, weight;
   DeviceArray<std::int32_t> targets;
   DeviceArray<T> losses, dx, dweight, workspace;
+  Form form;
+  DeviceArray<T> bias, dbias;
 
-  Head(const Shape& s, const std::vector<T>& x_, const std::vector<T>& weight_)
+  Head(const Shape& s, const std::vector<T>& x_, const std::vector<T>& weight_, const Form& form_)
       : shape(s),
         x(x_),
         weight(weight_),
@@ -79,7 +102,25 @@ struct Head {
         losses(s.rows),
         dx(s.rows * s.width),
         dweight(s.vocabulary * s.width),
-        workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary)) {}
+        workspace(math::linear_cross_entropy_workspace<T>(s.rows, s.vocabulary, math::kernel_form,
+                                                          form_.has_bias)),
+        form(form_),
+        bias(random_values<T>(s.vocabulary, 3)),
+        dbias(s.vocabulary) {}
+
+  math::Logits<T> logits() const {
+    return {form.logits, form.has_bias ? View<const T*>(bias) : View<const T*>()};
+  }
+  View<T*> dbias_or_none() const { return form.has_bias ? dbias.view() : View<T*>(); }
+  HeadReference reference(double scale) const {
+    return {shape,
+            converted<double>(x.host()),
+            converted<double>(weight.host()),
+            targets_of(shape),
+            scale,
+            form.logits,
+            form.has_bias ? converted<double>(bias.host()) : std::vector<double>()};
+  }
 
   View<T**> by_row(const DeviceArray<T>& array) const {
     return {array.data(), shape.rows, shape.width};
@@ -89,21 +130,22 @@ struct Head {
   }
   void forward() const {
     math::linear_cross_entropy_forward<T>(Exec(), by_row(x), by_word(weight), targets, losses,
-                                          workspace);
+                                          workspace, logits());
     Exec().fence();
   }
   void backward(T scale) const {
     math::linear_cross_entropy_backward<T>(Exec(), by_row(x), by_word(weight), targets, scale,
-                                           losses, by_row(dx), by_word(dweight), workspace);
+                                           losses, by_row(dx), by_word(dweight), workspace,
+                                           logits(), dbias_or_none());
     Exec().fence();
   }
 };
 
 template <class T>
-Head<T> random_head(const Shape& s, T size = 2) {
+Head<T> random_head(const Shape& s, T size = 2, const Form& form = {}) {
   std::vector<T> x = random_values<T>(s.rows * s.width, 1);
   for (T& value : x) value *= size;
-  return Head<T>(s, x, random_values<T>(s.vocabulary * s.width, 2));
+  return Head<T>(s, x, random_values<T>(s.vocabulary * s.width, 2), form);
 }
 
 template <class T>

@@ -25,42 +25,62 @@ template <class T>
 class LinearCrossEntropy : public testing::Test {};
 TYPED_TEST_SUITE(LinearCrossEntropy, Scalars);
 
-TYPED_TEST(LinearCrossEntropy, AgreesWithPlainLoops) {
-  using T = TypeParam;
-  for (const Shape& shape : head_shapes()) {
-    const Head<T> head = random_head<T>(shape);
-    const double scale = 3.0 / static_cast<double>(shape.rows);
-    const HeadReference reference(shape, converted<double>(head.x.host()),
-                                  converted<double>(head.weight.host()), targets_of(shape), scale);
-    head.forward();
-    EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>)
-        << name_of(shape);
-    head.losses.assign(std::vector<T>(shape.rows, std::numeric_limits<T>::quiet_NaN()));
-    head.backward(static_cast<T>(scale));
-    EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>)
-        << name_of(shape);
-    EXPECT_LE(largest_difference(head.dx.host(), reference.dx), tolerance<T>) << name_of(shape);
-    EXPECT_LE(largest_difference(head.dweight.host(), reference.dweight), tolerance<T>)
-        << name_of(shape);
+/// Heads of all shapes and forms.
+template <class T, class Body>
+void for_each_head(const Body& body) {
+  for (const Shape& shape : head_shapes())
+    for (const Form& form : forms()) {
+      SCOPED_TRACE(name_of(shape) + ", " + name_of(form));
+      body(random_head<T>(shape, T(2), form));
+    }
+}
+
+template <class T>
+void expect_gradients(const Head<T>& head, const HeadReference& reference) {
+  EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>);
+  EXPECT_LE(largest_difference(head.dx.host(), reference.dx), tolerance<T>);
+  EXPECT_LE(largest_difference(head.dweight.host(), reference.dweight), tolerance<T>);
+  if (head.form.has_bias) {
+    EXPECT_LE(largest_difference(head.dbias.host(), reference.dbias), tolerance<T>);
   }
 }
 
+TYPED_TEST(LinearCrossEntropy, AgreesWithPlainLoops) {
+  using T = TypeParam;
+  for_each_head<T>([](const Head<T>& head) {
+    const std::int64_t rows = head.shape.rows;
+    const double scale = 3.0 / static_cast<double>(rows);
+    const HeadReference reference = head.reference(scale);
+    head.forward();
+    EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>);
+    head.losses.assign(std::vector<T>(rows, std::numeric_limits<T>::quiet_NaN()));
+    head.backward(static_cast<T>(scale));
+    expect_gradients(head, reference);
+  });
+}
+
 TEST(LinearCrossEntropyGradient, AgreesWithFiniteDifferences) {
-  for (const Shape& shape : std::vector<Shape>{{1, 1, 2}, {1, 3, 5}, {6, 5, 11}, {9, 2, 64}}) {
-    constexpr double scale = 0.7;
-    const Head<double> head = random_head<double>(shape);
-    head.backward(scale);
-    const std::vector<double> dx = head.dx.host(), dweight = head.dweight.host();
-    std::vector<double> x = head.x.host(), weight = head.weight.host();
-    const auto loss = [&] {
-      head.x.assign(x);
-      head.weight.assign(weight);
-      head.forward();
-      return test::weighted_sum(head.losses.host(), std::vector<double>(shape.rows, scale));
-    };
-    EXPECT_TRUE(test::gradient_agrees("dx, " + name_of(shape), x, dx, loss));
-    EXPECT_TRUE(test::gradient_agrees("dweight, " + name_of(shape), weight, dweight, loss));
-  }
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 2}, {1, 3, 5}, {6, 5, 11}, {9, 2, 64}})
+    for (const Form& form : forms()) {
+      constexpr double scale = 0.7;
+      const std::string name = name_of(shape) + ", " + name_of(form);
+      const Head<double> head = random_head<double>(shape, 2, form);
+      head.backward(scale);
+      const std::vector<double> dx = head.dx.host(), dweight = head.dweight.host();
+      std::vector<double> x = head.x.host(), weight = head.weight.host(), bias = head.bias.host();
+      const auto loss = [&] {
+        head.x.assign(x);
+        head.weight.assign(weight);
+        head.bias.assign(bias);
+        head.forward();
+        return test::weighted_sum(head.losses.host(), std::vector<double>(shape.rows, scale));
+      };
+      EXPECT_TRUE(test::gradient_agrees("dx, " + name, x, dx, loss));
+      EXPECT_TRUE(test::gradient_agrees("dweight, " + name, weight, dweight, loss));
+      if (form.has_bias) {
+        EXPECT_TRUE(test::gradient_agrees("dbias, " + name, bias, head.dbias.host(), loss));
+      }
+    }
 }
 
 TYPED_TEST(LinearCrossEntropy, LargeLogitsDoNotOverflow) {
@@ -107,26 +127,22 @@ void backward_by_piece(const Head<T>& head, std::int64_t begin, std::int64_t end
   math::linear_cross_entropy_backward_by_piece<T>(
       Exec(), rows(head.x), head.by_word(head.weight), head.targets.view().range(begin, end), scale,
       head.losses.view().range(begin, end), rows(head.dx), head.by_word(head.dweight), pieces,
-      workspace);
+      workspace, head.logits(), head.dbias_or_none());
   Exec().fence();
 }
 
 TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
   using T = TypeParam;
-  for (const Shape& shape : head_shapes())
+  for_each_head<T>([](const Head<T>& head) {
+    const std::int64_t rows = head.shape.rows;
     for (const std::int64_t pieces : {1, 2, 5}) {
-      if (shape.rows % pieces != 0) continue;
-      const Head<T> head = random_head<T>(shape);
-      const double scale = 3.0 / static_cast<double>(shape.rows);
-      const HeadReference reference(shape, converted<double>(head.x.host()),
-                                    converted<double>(head.weight.host()), targets_of(shape),
-                                    scale);
-      backward_by_piece(head, 0, shape.rows, pieces, static_cast<T>(scale));
-      EXPECT_LE(largest_difference(head.losses.host(), reference.losses), tolerance<T>);
-      EXPECT_LE(largest_difference(head.dx.host(), reference.dx), tolerance<T>) << name_of(shape);
-      EXPECT_LE(largest_difference(head.dweight.host(), reference.dweight), tolerance<T>)
-          << name_of(shape) << ", " << pieces << " pieces";
+      if (rows % pieces != 0) continue;
+      SCOPED_TRACE(pieces);
+      const double scale = 3.0 / static_cast<double>(rows);
+      backward_by_piece(head, 0, rows, pieces, static_cast<T>(scale));
+      expect_gradients(head, head.reference(scale));
     }
+  });
 }
 
 /// Results do not depend on how many rows are computed at once: with few rows a block has more
@@ -134,10 +150,11 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
 TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
   if (!math::is_partition_invariant<float>()) GTEST_SKIP() << "a library promises nothing";
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
-    const Head<float> whole = random_head<float>(shape);
+    const Form form{{3.0, 2.0}, shape.rows == 64};
+    const Head<float> whole = random_head<float>(shape, 2, form);
     backward_by_piece(whole, 0, shape.rows, 8, 0.5F);
     for (const std::int64_t parts : {2, 8}) {
-      const Head<float> some = random_head<float>(shape);
+      const Head<float> some = random_head<float>(shape, 2, form);
       std::vector<std::vector<float>> sums;
       math::sum_pieces(
           parts,
@@ -146,13 +163,18 @@ TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
             backward_by_piece(some, part * rows, (part + 1) * rows, 8 / parts, 0.5F);
             sums.resize(slot);
             sums.push_back(some.dweight.host());
+            const std::vector<float> dbias = some.dbias.host();
+            sums.back().insert(sums.back().end(), dbias.begin(), dbias.end());
           },
           [&](std::int64_t from, std::int64_t to) {
             for (std::size_t i = 0; i < sums[to].size(); ++i) sums[to][i] += sums[from][i];
           });
       EXPECT_TRUE(same_bits(some.losses.host(), whole.losses.host())) << name_of(shape);
       EXPECT_TRUE(same_bits(some.dx.host(), whole.dx.host())) << name_of(shape);
-      EXPECT_TRUE(same_bits(sums.front(), whole.dweight.host())) << name_of(shape);
+      std::vector<float> expected = whole.dweight.host();
+      const std::vector<float> dbias = whole.dbias.host();
+      expected.insert(expected.end(), dbias.begin(), dbias.end());
+      EXPECT_TRUE(same_bits(sums.front(), expected)) << name_of(shape);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/norm.hpp>
 
 #include "math/check_gradient.hpp"
@@ -20,6 +21,7 @@ struct Case {
   std::int64_t rows;
   std::int64_t width;
   bool bias;
+  NormWeight gain = NormWeight::plain;
 };
 
 std::vector<Case> cases() {
@@ -27,14 +29,24 @@ std::vector<Case> cases() {
   for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
     for (const std::int64_t rows : {1, 3, 65})
       for (const std::int64_t width : {1, 2, 7, 65})
-        for (const bool bias : {false, true}) all.push_back({kind, rows, width, bias});
+        for (const bool bias : {false, true})
+          for (const NormWeight gain : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+            all.push_back({kind, rows, width, bias, gain});
   all.push_back({NormKind::layernorm, 2, 1000, true});
   return all;
 }
 
 std::string name(const Case& c) {
   return std::string(c.kind == NormKind::layernorm ? "layernorm" : "rmsnorm") + " rows " +
-         std::to_string(c.rows) + " width " + std::to_string(c.width) + (c.bias ? " bias" : "");
+         std::to_string(c.rows) + " width " + std::to_string(c.width) + (c.bias ? " bias" : "") +
+         " weight " + math::name(c.gain);
+}
+
+/// What a norm multiplies by.
+template <class T>
+long double factor_of(NormWeight gain, T weight) {
+  if (gain == NormWeight::none) return 1;
+  return (gain == NormWeight::one_plus ? 1 : 0) + static_cast<long double>(weight);
 }
 
 struct Statistics {
@@ -75,12 +87,15 @@ struct Forward {
         y(x.size(), T(-7)),
         mean(c.rows),
         rstd(c.rows) {
-    norm_forward<T>(Exec(), c.kind, epsilon, matrix(dx), dweight, bias_if_any(), matrix(y),
-                    mean_if_any(), rstd);
+    norm_forward<T>(Exec(), c.kind, c.gain, epsilon, matrix(dx), weight_if_any(), bias_if_any(),
+                    matrix(y), mean_if_any(), rstd);
   }
 
   View<T**> matrix(const DeviceArray<T>& array) const {
     return {array.data(), c.rows, c.width, stride};
+  }
+  View<const T*> weight_if_any() const {
+    return c.gain == NormWeight::none ? View<T*>() : dweight.view();
   }
   View<const T*> bias_if_any() const { return c.bias ? dbias.view() : View<T*>(); }
   View<T*> mean_if_any() const { return c.kind == NormKind::rmsnorm ? View<T*>() : mean.view(); }
@@ -101,8 +116,9 @@ void check_forward(double tolerance) {
         }
         for (std::int64_t i = 0; i < c.width; ++i) {
           const long double expected =
-              (f.x[r * f.stride + i] - s.mean) * s.rstd * f.weight[i] + (c.bias ? f.bias[i] : T(0));
-          ASSERT_NEAR(y[r * f.stride + i], expected, tolerance * 10);
+              (f.x[r * f.stride + i] - s.mean) * s.rstd * factor_of(c.gain, f.weight[i]) +
+              (c.bias ? f.bias[i] : T(0));
+          ASSERT_NEAR(y[r * f.stride + i], expected, tolerance * 20);
         }
         for (std::int64_t i = c.width; i < f.stride; ++i) ASSERT_EQ(y[r * f.stride + i], T(-7));
       }
@@ -120,8 +136,8 @@ void check_apply() {
     SCOPED_TRACE(name(c));
     const Forward<T> f(c, 1);
     DeviceArray<T> again(f.x.size(), T(-7));
-    norm_apply<T>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.bias_if_any(), f.mean_if_any(),
-                  f.rstd, f.matrix(again));
+    norm_apply<T>(Exec(), c.kind, c.gain, f.matrix(f.dx), f.weight_if_any(), f.bias_if_any(),
+                  f.mean_if_any(), f.rstd, f.matrix(again));
     ASSERT_EQ(again.host(), f.y.host());
   }
 }
@@ -139,8 +155,9 @@ TEST(Norm, RowsDoNotDependOnTheirNeighbours) {
       DeviceArray<float> row(77);
       DeviceArray<float> mean(1);
       DeviceArray<float> rstd(1);
-      norm_forward<float>(Exec(), kind, epsilon, all.matrix(all.dx).row_range(r, r + 1),
-                          all.dweight, all.dbias, {row.data(), 1, 77}, mean, rstd);
+      norm_forward<float>(Exec(), kind, NormWeight::plain, epsilon,
+                          all.matrix(all.dx).row_range(r, r + 1), all.dweight, all.dbias,
+                          {row.data(), 1, 77}, mean, rstd);
       ASSERT_EQ(row.host(), std::vector<float>(y.begin() + r * 77, y.begin() + (r + 1) * 77));
     }
   }
@@ -193,10 +210,10 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
     const DeviceArray<double> gradient(before), overwritten(f.x.size());
     const DeviceArray<double> weight_gradient(c.width);
     const DeviceArray<double> bias_gradient(c.width);
-    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.mean_if_any(), f.rstd,
-                                f.matrix(dout), f.matrix(gradient));
-    norm_backward_input<double>(Exec(), c.kind, f.matrix(f.dx), f.dweight, f.mean_if_any(), f.rstd,
-                                f.matrix(dout), f.matrix(overwritten), GradientUpdate::overwrite);
+    for (const GradientUpdate update : {GradientUpdate::add, GradientUpdate::overwrite})
+      norm_backward_input<double>(
+          Exec(), c.kind, c.gain, f.matrix(f.dx), f.weight_if_any(), f.mean_if_any(), f.rstd,
+          f.matrix(dout), f.matrix(update == GradientUpdate::add ? gradient : overwritten), update);
     norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
                                      f.matrix(dout), weight_gradient,
                                      c.bias ? bias_gradient.view() : View<double*>());
@@ -206,7 +223,8 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
       const DeviceArray<double> x(moved.x);
       const DeviceArray<double> weight(moved.weight);
       const DeviceArray<double> bias(moved.bias);
-      norm_forward<double>(Exec(), c.kind, epsilon, f.matrix(x), weight,
+      norm_forward<double>(Exec(), c.kind, c.gain, epsilon, f.matrix(x),
+                           c.gain == NormWeight::none ? View<double*>() : weight.view(),
                            c.bias ? bias.view() : View<double*>(), f.matrix(moved.y),
                            moved.mean_if_any(), moved.rstd);
       return test::weighted_sum(moved.y.host(), dy);
@@ -215,7 +233,9 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
     for (std::size_t i = 0; i < added.size(); ++i) added[i] -= before[i];
     EXPECT_TRUE(test::gradient_agrees("dx", moved.x, added, loss));
     EXPECT_TRUE(test::gradient_agrees("dx overwritten", moved.x, overwritten.host(), loss));
-    EXPECT_TRUE(test::gradient_agrees("dweight", moved.weight, weight_gradient.host(), loss));
+    if (c.gain != NormWeight::none) {
+      EXPECT_TRUE(test::gradient_agrees("dweight", moved.weight, weight_gradient.host(), loss));
+    }
     if (c.bias) {
       EXPECT_TRUE(test::gradient_agrees("dbias", moved.bias, bias_gradient.host(), loss));
     }
@@ -226,8 +246,8 @@ TEST(Norm, LayernormOfOneColumnHasNoGradient) {
   const Forward<double> f({NormKind::layernorm, 5, 1, true});
   const DeviceArray<double> dy(random_values<double>(5, 4));
   const DeviceArray<double> gradient(5, 0.0);
-  norm_backward_input<double>(Exec(), NormKind::layernorm, f.matrix(f.dx), f.dweight, f.mean,
-                              f.rstd, f.matrix(dy), f.matrix(gradient));
+  norm_backward_input<double>(Exec(), NormKind::layernorm, NormWeight::plain, f.matrix(f.dx),
+                              f.dweight, f.mean, f.rstd, f.matrix(dy), f.matrix(gradient));
   for (const double value : gradient.host()) EXPECT_NEAR(value, 0.0, 1e-12);
 }
 
@@ -279,6 +299,102 @@ TEST(Norm, NoRows) {
   norm_backward_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, {}, {},
                                    {weight.data(), 0, 3}, dweight, {});
   EXPECT_EQ(dweight.host(), std::vector<double>(3, 0.0));
+}
+
+// ---- of each head -------------------------------------------------------------------------------
+
+struct Heads {
+  std::int64_t rows, heads, width;
+  NormWeight gain;
+};
+
+std::vector<Heads> all_heads() {
+  std::vector<Heads> all;
+  for (const NormWeight gain : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+    for (const std::int64_t rows : {1, 3, 66})
+      for (const std::int64_t heads : {1, 3})
+        for (const std::int64_t width : {1, 6, 64, 130}) all.push_back({rows, heads, width, gain});
+  return all;
+}
+
+/// Random x, weight and dy in rows with a gap, the outputs of all kernels, and what plain loops in
+/// long double give.
+template <class T>
+struct HeadNorm {
+  using C = compute_t<T>;
+
+  explicit HeadNorm(const Heads& h_) : h(h_), stride(h.heads * h.width + 3) {
+    const DeviceArray<T> y_(x), kept_(x.size(), T(-7)), dx_(dy), weight_(weight), dy_(dy);
+    const DeviceArray<C> rstd_(h.rows * h.heads), dweight_(h.width);
+    const View<const T*> factors = h.gain == NormWeight::none ? View<T*>() : weight_.view();
+    const auto matrix = [&](const DeviceArray<T>& array) {
+      return View<T**>(array.data(), h.rows, h.heads * h.width, stride);
+    };
+    head_norm_forward<T>(Exec(), h.gain, epsilon, h.width, factors, matrix(y_), matrix(kept_));
+    head_norm_statistics<T>(Exec(), epsilon, h.width, matrix(kept_), rstd_);
+    head_norm_backward_parameters<T>(Exec(), matrix(kept_), rstd_, matrix(dy_), dweight_);
+    head_norm_backward_input<T>(Exec(), h.gain, h.width, factors, matrix(kept_), rstd_,
+                                matrix(dx_));
+    y = y_.host();
+    kept = kept_.host();
+    dx = dx_.host();
+    dweight = dweight_.host();
+  }
+
+  void expect_agrees(double tolerance) const {
+    std::vector<long double> gradient(h.width, 0.0L);
+    for (std::int64_t r = 0; r < h.rows; ++r)
+      for (std::int64_t head = 0; head < h.heads; ++head) {
+        const std::int64_t first = r * stride + head * h.width;
+        long double square = 0, projection = 0;
+        for (std::int64_t i = first; i < first + h.width; ++i)
+          square += static_cast<long double>(x[i]) * x[i] / h.width;
+        const long double rstd = 1 / std::sqrt(square + static_cast<long double>(epsilon));
+        for (std::int64_t i = 0; i < h.width; ++i)
+          projection +=
+              dy[first + i] * factor_of(h.gain, weight[i]) * x[first + i] * rstd / h.width;
+        for (std::int64_t i = 0; i < h.width; ++i) {
+          const long double n = x[first + i] * rstd, gain = factor_of(h.gain, weight[i]);
+          ASSERT_NEAR(y[first + i], n * gain, tolerance * std::abs(n * gain) + tolerance);
+          ASSERT_EQ(kept[first + i], x[first + i]);
+          const long double expected = rstd * (dy[first + i] * gain - n * projection);
+          ASSERT_NEAR(dx[first + i], expected, tolerance * (rstd + std::abs(expected)));
+          gradient[i] += dy[first + i] * n;
+        }
+      }
+    const double float_sums = sizeof(C) == 4 ? 1e-5 : 1e-13;
+    for (std::int64_t i = 0; i < h.width; ++i)
+      ASSERT_NEAR(dweight[i], gradient[i], float_sums * h.rows);
+    for (std::int64_t r = 0; r < h.rows; ++r)  // the gaps
+      for (std::int64_t i = h.heads * h.width; i < stride; ++i) {
+        ASSERT_EQ(y[r * stride + i], x[r * stride + i]);
+        ASSERT_EQ(kept[r * stride + i], T(-7));
+        ASSERT_EQ(dx[r * stride + i], dy[r * stride + i]);
+      }
+  }
+
+  Heads h;
+  std::int64_t stride;
+  std::vector<T> x = random_values<T>(h.rows * stride, 12), dy = random_values<T>(x.size(), 4);
+  std::vector<T> weight = random_values<T>(h.width, 2);
+  std::vector<T> y, kept, dx;
+  std::vector<C> dweight;
+};
+
+template <class T>
+void check_heads(double tolerance) {
+  for (const Heads& h : all_heads()) {
+    SCOPED_TRACE(std::to_string(h.rows) + " rows of " + std::to_string(h.heads) + " heads of " +
+                 std::to_string(h.width) + ", " + math::name(h.gain));
+    HeadNorm<T>(h).expect_agrees(tolerance);
+  }
+}
+
+TEST(HeadNorm, AgreesWithPlainLoops) {
+  check_heads<double>(1e-13);
+  check_heads<float>(4e-6);
+  check_heads<fp16>(0x1p-10);
+  check_heads<bf16>(0x1p-7);
 }
 
 }  // namespace

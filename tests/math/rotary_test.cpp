@@ -7,6 +7,7 @@
 
 #include "math/check_gradient.hpp"
 #include "support/device_array.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::math {
 namespace {
@@ -17,50 +18,83 @@ using test::random_values;
 struct Case {
   std::int64_t rows, heads, head_width, tokens, first_position;
   double base;
+  double share = 1.0, factor = 1.0;
+  std::int64_t gap = 0;  // between rows
 };
 
+// All elements of heads and some of them, an odd head width, more pairs than a kernel takes.
 const Case all_cases[] = {
-    {1, 1, 2, 1, 0, 10000.0},    {5, 1, 6, 5, 0, 10000.0},      {6, 3, 14, 3, 2, 500000.0},
-    {70, 2, 64, 35, 0, 10000.0}, {3, 2, 130, 3, 1000, 10000.0}, {40, 1, 8, 40, 131040, 500000.0},
+    {1, 1, 2, 1, 0, 10000.0},
+    {5, 1, 6, 5, 0, 10000.0},
+    {6, 3, 14, 3, 2, 500000.0},
+    {70, 2, 64, 35, 0, 10000.0},
+    {3, 2, 130, 3, 1000, 10000.0},
+    {40, 1, 8, 40, 131040, 500000.0},
+    {6, 3, 13, 3, 2, 500.0, 0.5, 1.25},
+    {9, 2, 64, 9, 7, 10000.0, 0.25, 1.0, 3},
+    {34, 2, 64, 17, 0, 10000.0, 0.5, 0.75},
+    {3, 2, 600, 3, 1000, 10000.0, 1.0, 1.5},
+    {3, 1, 700, 3, 5, 10000.0, 0.5},
 };
+
+RotaryFrequencies frequencies_of(const Case& c) {
+  RotarySettings settings = {c.base};
+  settings.share = c.share;
+  RotaryFrequencies frequencies = make_rotary_frequencies(settings, c.head_width, c.tokens);
+  frequencies.factor = c.factor;
+  return frequencies;
+}
+
+std::int64_t stride(const Case& c) { return c.heads * c.head_width + c.gap; }
 
 template <class T>
 std::vector<T> rotated(const Case& c, Rotation rotation, const std::vector<T>& x) {
   const DeviceArray<T> device(x);
-  rotate<T>(Exec(), rotation, {device.data(), c.rows, c.heads * c.head_width}, c.head_width, c.base,
-            c.tokens, c.first_position);
+  rotate<T>(Exec(), rotation, frequencies_of(c),
+            {device.data(), c.rows, c.heads * c.head_width, stride(c)}, c.head_width, c.tokens,
+            c.first_position);
   return device.host();
 }
 
 template <class T>
 std::vector<T> input(const Case& c, std::uint32_t seed) {
-  return random_values<T>(c.rows * c.heads * c.head_width, seed);
+  return random_values<T>(c.rows * stride(c), seed);
 }
 
 template <class T>
-void check_rotate(double tolerance) {
+void check_rotate(Rotation rotation, double tolerance) {
   for (const Case& c : all_cases) {
     const std::vector<T> x = input<T>(c, 1);
-    const std::vector<T> y = rotated(c, Rotation::forward, x);
-    const std::int64_t half = c.head_width / 2;
+    const std::vector<T> y = rotated(c, rotation, x);
+    std::vector<bool> is_rotated(x.size());
+    const auto half = static_cast<std::int64_t>(c.share * c.head_width) / 2;
     for (std::int64_t r = 0; r < c.rows; ++r)
       for (std::int64_t head = 0; head < c.heads; ++head)
         for (std::int64_t i = 0; i < half; ++i) {
-          const long double angle =
-              (c.first_position + r % c.tokens) *
-              std::pow(static_cast<long double>(c.base), -2.0L * i / c.head_width);
-          const std::int64_t low = (r * c.heads + head) * c.head_width + i;
-          const long double a = x[low];
-          const long double b = x[low + half];
+          const long double angle = (rotation == Rotation::forward ? 1 : -1) *
+                                    (c.first_position + r % c.tokens) *
+                                    std::pow(static_cast<long double>(c.base), -1.0L * i / half);
+          const std::int64_t low = r * stride(c) + head * c.head_width + i;
+          const long double a = c.factor * x[low];
+          const long double b = c.factor * x[low + half];
           ASSERT_NEAR(y[low], a * std::cos(angle) - b * std::sin(angle), tolerance);
           ASSERT_NEAR(y[low + half], b * std::cos(angle) + a * std::sin(angle), tolerance);
+          is_rotated[low] = is_rotated[low + half] = true;
         }
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (!is_rotated[i]) {
+        ASSERT_EQ(y[i], x[i]) << "element " << i;
+      }
   }
 }
 
 TEST(Rotary, AgreesWithPlainLoops) {
-  check_rotate<double>(1e-10);
-  check_rotate<float>(3e-7);
+  for (const Rotation rotation : {Rotation::forward, Rotation::inverse}) {
+    check_rotate<double>(rotation, 1e-10);
+    check_rotate<float>(rotation, 4e-7);
+    check_rotate<fp16>(rotation, 0x1p-10);
+    check_rotate<bf16>(rotation, 0x1p-7);
+  }
 }
 
 TEST(Rotary, StaysAccurateFarFromTheBeginning) {
@@ -84,7 +118,8 @@ TEST(Rotary, StaysAccurateFarFromTheBeginning) {
 }
 
 TEST(Rotary, InverseTurnsBack) {
-  for (const Case& c : all_cases) {
+  for (Case c : all_cases) {
+    c.factor = 1.0;
     const std::vector<double> x = input<double>(c, 1);
     const std::vector<double> back =
         rotated(c, Rotation::inverse, rotated(c, Rotation::forward, x));
@@ -93,7 +128,7 @@ TEST(Rotary, InverseTurnsBack) {
 }
 
 TEST(Rotary, InverseIsTheGradient) {
-  const Case c = {6, 3, 14, 3, 2, 500000.0};
+  const Case c = {6, 3, 14, 3, 2, 500000.0, 0.6, 1.25};
   std::vector<double> x = input<double>(c, 1);
   const std::vector<double> dy = input<double>(c, 2);
   const std::vector<double> gradient = rotated(c, Rotation::inverse, dy);
@@ -103,25 +138,144 @@ TEST(Rotary, InverseIsTheGradient) {
 }
 
 TEST(Rotary, ARowAloneHasTheSameBits) {
-  const Case c = {70, 2, 64, 35, 3, 10000.0};
+  const Case c = {70, 2, 64, 35, 3, 10000.0, 0.75};
   const std::vector<float> x = input<float>(c, 1);
   const std::vector<float> y = rotated(c, Rotation::forward, x);
   const std::int64_t width = c.heads * c.head_width;
   for (std::int64_t r = 0; r < c.rows; ++r) {
-    const Case one = {1, c.heads, c.head_width, 1, c.first_position + r % c.tokens, c.base};
+    const Case one = {1,      c.heads, c.head_width, 1, c.first_position + r % c.tokens,
+                      c.base, c.share};
     const std::vector<float> row(x.begin() + r * width, x.begin() + (r + 1) * width);
     ASSERT_EQ(rotated(one, Rotation::forward, row),
               std::vector<float>(y.begin() + r * width, y.begin() + (r + 1) * width));
   }
 }
 
-TEST(Rotary, LeavesOtherColumnsAlone) {
-  // The query heads are the first columns of wider rows.
-  const DeviceArray<double> x(2 * 10, 1.0);
-  rotate<double>(Exec(), Rotation::forward, {x.data(), 2, 4, 10}, 4, 100.0, 2, 5);
-  const std::vector<double> y = x.host();
-  for (int r = 0; r < 2; ++r)
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(y[r * 10 + i] == 1.0, i >= 4);
+TEST(Rotary, HasTheBitsOfThePower) {
+  for (const double base : {10000.0, 500000.0})
+    for (const std::int64_t width : {2, 6, 64, 130}) {
+      const RotaryFrequencies made = make_rotary_frequencies({base}, width, 4096);
+      ASSERT_EQ(made.pairs(), width / 2);
+      EXPECT_EQ(made.factor, 1.0);
+      for (std::int64_t i = 0; i < width / 2; ++i)
+        EXPECT_EQ(made.radians[i],
+                  std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width)));
+    }
+}
+
+/// Scaled frequencies over those that are not.
+std::vector<double> scales(const RotarySettings& settings, std::int64_t head_width,
+                           std::int64_t tokens = 100) {
+  RotarySettings plain = {settings.base};
+  plain.share = settings.share;
+  std::vector<double> ratios = make_rotary_frequencies(settings, head_width, tokens).radians;
+  const std::vector<double> own = make_rotary_frequencies(plain, head_width, tokens).radians;
+  for (std::size_t i = 0; i < ratios.size(); ++i) ratios[i] /= own[i];
+  return ratios;
+}
+
+TEST(Rotary, ScalesLinearly) {
+  RotarySettings settings = {10000.0, 0.5, RotaryScaling::linear, 4.0};
+  EXPECT_EQ(scales(settings, 16), std::vector<double>(4, 0.25));
+}
+
+TEST(Rotary, ScalesAsLlama3) {
+  // Llama 3.1: 1 for wavelengths up to 8192 / 4, 1 / 8 from 8192 on, between them a straight line
+  // in 1 / wavelength.
+  const RotarySettings settings = {500000.0, 1.0, RotaryScaling::llama3, 8.0, 8192};
+  const std::vector<double> found = scales(settings, 128);
+  int between = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double turns = 8192 * std::pow(500000.0, -2.0 * i / 128) / 6.283185307179586;
+    const double expected = turns > 4 ? 1.0 : turns < 1 ? 0.125 : 0.125 + 0.875 * (turns - 1) / 3;
+    EXPECT_NEAR(found[i], expected, 1e-14) << "pair " << i;
+    between += turns > 1 && turns < 4 ? 1 : 0;
+  }
+  EXPECT_GT(between, 3);
+}
+
+TEST(Rotary, ScalesAsYarn) {
+  // gpt-oss: pairs 8.09 and 17.40 turn 32 times and once in 4,096 tokens.
+  RotarySettings settings = {150000.0, 1.0, RotaryScaling::yarn, 32.0, 4096};
+  const auto expected = [](double first, double last) {
+    std::vector<double> values;
+    for (int i = 0; i < 32; ++i) {
+      const double part = std::min(std::max((i - first) / (last - first), 0.0), 1.0);
+      values.push_back(1.0 - part + part / 32.0);
+    }
+    return values;
+  };
+  const auto pair = [](double turns) {
+    return 64 * std::log(4096 / (turns * 6.283185307179586)) / (2 * std::log(150000.0));
+  };
+  EXPECT_NEAR(pair(32), 8.09, 0.01);
+  EXPECT_NEAR(pair(1), 17.40, 0.01);
+  for (const bool truncate : {false, true}) {
+    settings.truncate = truncate;
+    const std::vector<double> found = scales(settings, 64);
+    const std::vector<double> values = truncate ? expected(8, 18) : expected(pair(32), pair(1));
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], values[i], 1e-14);
+  }
+  EXPECT_NEAR(make_rotary_frequencies(settings, 64, 1).factor, 1.3465735902799727, 1e-15);
+  settings.attention_factor = 1.5;
+  EXPECT_EQ(make_rotary_frequencies(settings, 64, 1).factor, 1.5);
+  settings.attention_factor = 0.0;
+  settings.factor = 0.5;
+  EXPECT_EQ(make_rotary_frequencies(settings, 64, 1).factor, 1.0);
+}
+
+TEST(Rotary, ScalesAsLongRope) {
+  RotarySettings settings = {10000.0, 0.75, RotaryScaling::longrope, 32.0, 4096};
+  settings.short_factors = {1.0, 2.0, 4.0};
+  settings.long_factors = {8.0, 16.0, 32.0};
+  for (const std::int64_t tokens : {1, 4096, 4097}) {
+    const std::vector<double> found = scales(settings, 8, tokens);
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(found[i] * (tokens > 4096 ? settings.long_factors : settings.short_factors)[i],
+                  1.0, 1e-15);
+  }
+  // Phi-4-mini: sqrt(1 + ln 32 / ln 4096) = sqrt(1 + 5 / 12).
+  EXPECT_NEAR(make_rotary_frequencies(settings, 8, 1).factor, std::sqrt(17.0 / 12.0), 1e-15);
+  settings.attention_factor = 1.25;
+  EXPECT_EQ(make_rotary_frequencies(settings, 8, 1).factor, 1.25);
+}
+
+TEST(Rotary, RefusesSettings) {
+  const auto refused = [](const auto& change) {
+    RotarySettings settings = {10000.0, 1.0, RotaryScaling::none, 2.0, 64};
+    change(settings);
+    return testing::error_of([&] { require_possible(settings, 8, "x: ", "rotary."); });
+  };
+  EXPECT_EQ(refused([](auto& s) { s.share = 0.4; }),
+            "x: rotary.share = 0.4 of heads of width 8 rotates 3 elements; expected an even number "
+            "of at least 2, as positions turn pairs");
+  EXPECT_EQ(refused([](auto& s) { s.share = 0.1; }).find("x: rotary.share = 0.1 of heads"), 0u);
+  EXPECT_EQ(refused([](auto& s) { s.base = 0.5; }), "x: rotary.base = 0.5; expected at least 1");
+  const auto scaled = [&](RotaryScaling scaling, const auto& change) {
+    return refused([&](auto& s) {
+      s.scaling = scaling;
+      s.short_factors = s.long_factors = std::vector<double>(4, 1.0);
+      change(s);
+    });
+  };
+  for (const RotaryScaling scaling :
+       {RotaryScaling::llama3, RotaryScaling::yarn, RotaryScaling::longrope}) {
+    EXPECT_EQ(scaled(scaling, [](auto&) {}), "no error");
+    EXPECT_EQ(scaled(scaling, [](auto& s) { s.original_length = 0; })
+                  .find(std::string("x: rotary.original_length = 0 with rotary.scaling = ") +
+                        name(scaling)),
+              0u);
+    EXPECT_EQ(scaled(scaling, [](auto& s) { s.factor = 0.0; }).find("x: rotary.factor = 0"), 0u);
+  }
+  EXPECT_EQ(scaled(RotaryScaling::llama3, [](auto& s) { s.low_factor = 4.0; }),
+            "x: rotary.high_factor = 4 with rotary.scaling = llama3; expected more than "
+            "rotary.low_factor = 4");
+  EXPECT_EQ(scaled(RotaryScaling::yarn, [](auto& s) { s.beta_slow = 33.0; }),
+            "x: rotary.beta_fast = 32 with rotary.scaling = yarn; expected at least "
+            "rotary.beta_slow = 33");
+  EXPECT_EQ(scaled(RotaryScaling::longrope, [](auto& s) { s.long_factors.pop_back(); }),
+            "x: rotary.long_factors has 3 numbers with rotary.scaling = longrope; expected 4, one "
+            "for each pair of the 8 elements of a head that are rotated");
 }
 
 TEST(SineCosine, AgreesWithTheLibrary) {

@@ -78,6 +78,12 @@ TEST(Routing, ExpertsAreOfTheBestGroups) {
   const DeviceArray<double> bias({0, 0, 0, 0, 0, 0, 0, 1});
   math::choose_experts<double>(Exec(), router, bias, again.routes());
   EXPECT_EQ(again.chosen.host(), (Indices{2, 6, 7}));
+  // Those with the highest score.
+  router.group_score = math::RouterGroupScore::max;
+  const RouteArrays<double> best(router, 2, 1, {9, -9, 2, 2, 3, 1, 8, -9, 1, 1, 1, 1, 1, 1, 1, 1});
+  math::choose_experts<double>(Exec(), router, {}, best.routes());
+  EXPECT_EQ(best.chosen.host(), (Indices{0, 1, 6, 0, 1, 2}));
+  router.group_score = math::RouterGroupScore::sum_of_two;
   // Groups of one expert.
   Router one{3, 1, RouterScore::softmax, false, 1.0};
   one.groups = 3;

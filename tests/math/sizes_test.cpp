@@ -7,9 +7,9 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/scratch.hpp>
 
@@ -31,6 +31,7 @@ class Sizes : public ::testing::Test {
   View<double**> short_ = all_.matrix(3, 6);
   View<double**> narrow_ = all_.matrix(4, 5);
   DeviceArray<std::int32_t> ids_{4, 0};
+  const NormWeight gain_ = NormWeight::plain;
 
   View<double*> array(std::int64_t size) const { return all_.range(0, size); }
 };
@@ -39,19 +40,24 @@ TEST_F(Sizes, OfNorms) {
   const auto forward = [&](NormKind kind, View<double*> weight, View<double**> y,
                            View<double*> mean) {
     return error_of(
-        [&] { norm_forward<double>(exec_, kind, 1e-5, x_, weight, {}, y, mean, array(4)); });
+        [&] { norm_forward<double>(exec_, kind, gain_, 1e-5, x_, weight, {}, y, mean, array(4)); });
   };
   EXPECT_EQ(forward(NormKind::layernorm, array(6), x_, array(4)), "no error");
   EXPECT_EQ(forward(NormKind::rmsnorm, array(6), x_, {}), "no error");
   EXPECT_EQ(forward(NormKind::layernorm, array(5), x_, array(4)),
             "norm_forward: weight has 5 elements, expected 6");
+  EXPECT_EQ(error_of([&] {
+              norm_forward<double>(exec_, NormKind::rmsnorm, NormWeight::none, 1e-5, x_, array(6),
+                                   {}, x_, {}, array(4));
+            }),
+            "norm_forward: weight has 6 elements, expected 0");
   EXPECT_EQ(forward(NormKind::layernorm, array(6), short_, array(4)),
             "norm_forward: y is (3, 6), expected (4, 6)");
   EXPECT_EQ(forward(NormKind::layernorm, array(6), x_, {}),
             "norm_forward: mean has 0 elements, expected 4");
   EXPECT_EQ(error_of([&] {
-              norm_backward_input<double>(exec_, NormKind::rmsnorm, x_, array(6), {}, array(3), x_,
-                                          x_);
+              norm_backward_input<double>(exec_, NormKind::rmsnorm, gain_, x_, array(6), {},
+                                          array(3), x_, x_);
             }),
             "norm_backward: rstd has 3 elements, expected 4");
   EXPECT_EQ(error_of([&] {
@@ -62,14 +68,16 @@ TEST_F(Sizes, OfNorms) {
 }
 
 TEST_F(Sizes, OfActivations) {
-  EXPECT_EQ(error_of([&] { gelu_forward<double>(exec_, x_, narrow_); }),
-            "gelu_forward: y is (4, 5), expected (4, 6)");
-  EXPECT_EQ(error_of([&] { gelu_backward<double>(exec_, x_, short_, x_); }),
-            "gelu_backward: dy is (3, 6), expected (4, 6)");
-  EXPECT_EQ(error_of([&] { swiglu_forward<double>(exec_, x_, narrow_); }),
-            "swiglu_forward: gate_up is (4, 6), expected (4, 10)");
-  EXPECT_EQ(error_of([&] { swiglu_backward<double>(exec_, x_, all_.matrix(4, 3), short_); }),
-            "swiglu_backward: dgate_up is (3, 6), expected (4, 6)");
+  const auto gelu = Activation::gelu, swiglu = Activation::swiglu;
+  EXPECT_EQ(error_of([&] { activation_forward<double>(exec_, gelu, x_, narrow_); }),
+            "activation_forward: x is (4, 6), expected (4, 5)");
+  EXPECT_EQ(error_of([&] { activation_backward<double>(exec_, gelu, x_, short_, x_); }),
+            "activation_backward: x is (4, 6), expected (3, 6)");
+  EXPECT_EQ(error_of([&] { activation_forward<double>(exec_, swiglu, x_, narrow_); }),
+            "activation_forward: x is (4, 6), expected (4, 10)");
+  EXPECT_EQ(
+      error_of([&] { activation_backward<double>(exec_, swiglu, x_, all_.matrix(4, 3), short_); }),
+      "activation_backward: dx is (3, 6), expected (4, 6)");
 }
 
 TEST_F(Sizes, OfEmbeddings) {
@@ -87,9 +95,17 @@ TEST_F(Sizes, OfEmbeddings) {
 }
 
 TEST_F(Sizes, OfRotations) {
-  EXPECT_EQ(error_of([&] { rotate<double>(exec_, Rotation::forward, x_, 4, 100.0, 2, 0); }),
-            "rotate: x (4, 6) of heads of width 4 and sequences of 2 tokens, expected whole heads "
-            "of an even width");
+  const auto rotated = [&](std::int64_t pairs, std::int64_t head_width) {
+    const RotaryFrequencies frequencies = {std::vector<double>(pairs, 1.0)};
+    return error_of(
+        [&] { rotate<double>(exec_, Rotation::forward, frequencies, x_, head_width, 2, 0); });
+  };
+  EXPECT_EQ(rotated(2, 4),
+            "rotate: x (4, 6) of heads of width 4 with 2 pairs and sequences of 2 tokens, expected "
+            "whole heads with 1 pair or more, of two elements each");
+  EXPECT_EQ(rotated(2, 3).find("rotate: x (4, 6) of heads of width 3 with 2 pairs"), 0u);
+  EXPECT_EQ(rotated(0, 3).find("rotate: x (4, 6) of heads of width 3 with 0 pairs"), 0u);
+  EXPECT_EQ(rotated(1, 3), "no error");
 }
 
 TEST_F(Sizes, OfExactSums) {

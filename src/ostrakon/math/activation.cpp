@@ -5,6 +5,8 @@
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/row_kernel.hpp>
+#include <stdexcept>
+#include <type_traits>
 
 namespace ostrakon::math {
 namespace {
@@ -30,67 +32,217 @@ KOKKOS_INLINE_FUNCTION T gelu_clamp(T x) {
 }
 
 template <class T>
-KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
-  const T c = gelu_clamp(x);
-  const T s = fast_sigmoid(c * multiply_add(gelu_cubic<T> * c, c, gelu_linear<T>));
+KOKKOS_INLINE_FUNCTION T gelu_sigmoid(T clamped) {
+  return fast_sigmoid(clamped * multiply_add(gelu_cubic<T> * clamped, clamped, gelu_linear<T>));
+}
+/// From c = gelu_clamp(x) and s = gelu_sigmoid(c).
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu_derivative(T c, T s) {
   return multiply_add(c * s * (T(1) - s), multiply_add(T(3) * gelu_cubic<T> * c, c, gelu_linear<T>),
                       s);
+}
+template <class T>
+KOKKOS_INLINE_FUNCTION T gelu_derivative(T x) {
+  const T c = gelu_clamp(x);
+  return gelu_derivative(c, gelu_sigmoid(c));
+}
+
+/// f(x), f that of the activation or of its gate.
+template <Activation kind, class C>
+KOKKOS_INLINE_FUNCTION C value_at(C x) {
+  if constexpr (kind == Activation::gelu || kind == Activation::geglu)
+    return gelu(x);
+  else if constexpr (kind == Activation::gelu_exact || kind == Activation::geglu_exact)
+    return x * fast_normal(x).integral;
+  else if constexpr (kind == Activation::relu)
+    return x < C(0) ? C(0) : x;  // NaN stays
+  else if constexpr (kind == Activation::relu_squared)
+    return x < C(0) ? C(0) : x * x;
+  else
+    return x * fast_sigmoid(x);
+}
+
+/// f'(x).
+template <Activation kind, class C>
+KOKKOS_INLINE_FUNCTION C derivative_at(C x) {
+  if constexpr (kind == Activation::gelu) {
+    return gelu_derivative(x);
+  } else if constexpr (kind == Activation::gelu_exact) {
+    const Normal<C> normal = fast_normal(x);
+    return multiply_add(x, normal.density, normal.integral);
+  } else if constexpr (kind == Activation::relu) {
+    return x > C(0) ? C(1) : C(0);
+  } else {
+    return x < C(0) ? C(0) : C(2) * x;
+  }
+}
+
+constexpr double clamp_limit = 7.0, clamped_slope = 1.702;  // of swiglu_clamped
+
+template <class C>
+KOKKOS_INLINE_FUNCTION C below(C x) {
+  return x > C(clamp_limit) ? C(clamp_limit) : x;
+}
+template <class C>
+KOKKOS_INLINE_FUNCTION C within(C x) {
+  return x < C(-clamp_limit) ? C(-clamp_limit) : below(x);
+}
+
+template <Activation kind, class C>
+KOKKOS_INLINE_FUNCTION C gated(C gate, C up) {
+  if constexpr (kind == Activation::swiglu_clamped) {
+    const C g = below(gate);
+    return g * fast_sigmoid(C(clamped_slope) * g) * (within(up) + C(1));
+  } else {
+    return value_at<kind>(gate) * up;
+  }
+}
+
+/// Gradients of gate and up.
+template <Activation kind, class C>
+KOKKOS_INLINE_FUNCTION Two<C, C> gated_gradient(C g, C u, C d) {
+  if constexpr (kind == Activation::swiglu) {
+    const C s = fast_sigmoid(g);
+    return {d * u * s * (C(1) + g * (C(1) - s)), d * g * s};
+  } else if constexpr (kind == Activation::swiglu_clamped) {
+    const C gate = below(g);
+    const C s = fast_sigmoid(C(clamped_slope) * gate);
+    const C dgate =
+        d * (within(u) + C(1)) * s * multiply_add(C(clamped_slope) * gate, C(1) - s, C(1));
+    const C dup = d * gate * s;
+    // One comparison each, as loops with more of them are not vectorised.
+    return {g > C(clamp_limit) ? C(0) : dgate, within(u) == u ? dup : C(0)};
+  } else if constexpr (kind == Activation::geglu) {
+    const C c = gelu_clamp(g);
+    const C s = gelu_sigmoid(c);
+    return {d * u * gelu_derivative(c, s), d * g * s};
+  } else {
+    const Normal<C> normal = fast_normal(g);
+    return {d * u * multiply_add(g, normal.density, normal.integral), d * g * normal.integral};
+  }
+}
+
+// CUDA's lambdas capture nothing in `if constexpr`: what has a gate has kernels of its own.
+
+template <Activation kind, class T>
+void activate(const Exec& exec, View<const T**> x, View<T**> y) {
+  for_each_row(
+      exec, "activation", y.rows(), y.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        row.map([](std::int64_t, compute_t<T> in) { return value_at<kind>(in); }, y.row(r),
+                x.row(r));
+      });
+}
+
+template <Activation kind, class T>
+void activate_gated(const Exec& exec, View<const T**> x, View<T**> y) {
+  const std::int64_t columns = y.columns();
+  for_each_row(
+      exec, "activation", y.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map([](std::int64_t, C gate, C up) { return gated<kind>(gate, up); }, y.row(r),
+                x.row(r).range(0, columns), x.row(r).range(columns, 2 * columns));
+      });
+}
+
+template <Activation kind, class T>
+void differentiate(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx) {
+  for_each_row(
+      exec, "dactivation", dy.rows(), dy.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map([](std::int64_t, C in, C d) { return d * derivative_at<kind>(in); }, dx.row(r),
+                x.row(r), dy.row(r));
+      });
+}
+
+template <Activation kind, class T>
+void differentiate_gated(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx) {
+  const std::int64_t columns = dy.columns();
+  for_each_row(
+      exec, "dactivation", dy.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        using C = compute_t<T>;
+        row.map_two([](std::int64_t, C g, C u, C d) { return gated_gradient<kind>(g, u, d); },
+                    dx.row(r).range(0, columns), dx.row(r).range(columns, 2 * columns),
+                    x.row(r).range(0, columns), x.row(r).range(columns, 2 * columns), dy.row(r));
+      });
+}
+
+/// body(the activation as a constant), so that loops do not ask for it.
+template <class Body>
+void for_kind(Activation activation, const Body& body) {
+  switch (activation) {
+#define OSTRAKON_KIND(kind) \
+  case Activation::kind:    \
+    return body(std::integral_constant<Activation, Activation::kind>());
+    OSTRAKON_KIND(gelu)
+    OSTRAKON_KIND(gelu_exact)
+    OSTRAKON_KIND(relu)
+    OSTRAKON_KIND(relu_squared)
+    OSTRAKON_KIND(swiglu)
+    OSTRAKON_KIND(geglu)
+    OSTRAKON_KIND(geglu_exact)
+    OSTRAKON_KIND(swiglu_clamped)
+#undef OSTRAKON_KIND
+  }
+  throw std::logic_error("unknown activation");
 }
 
 }  // namespace
 
 template <class T>
-void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y) {
-  const std::int64_t columns = x.columns();
-  require_shape("gelu_forward", "y", y, x.rows(), columns);
-  for_each_row(
-      exec, "gelu_forward", x.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        row.map([](std::int64_t, compute_t<T> in) { return gelu(in); }, y.row(r), x.row(r));
-      });
-}
-
-template <class T>
-void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx) {
-  const std::int64_t columns = x.columns();
-  require_shape("gelu_backward", "dy", dy, x.rows(), columns);
-  require_shape("gelu_backward", "dx", dx, x.rows(), columns);
-  for_each_row(
-      exec, "gelu_backward", x.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        using C = compute_t<T>;
-        row.map([](std::int64_t, C in, C dout) { return dout * gelu_derivative(in); }, dx.row(r),
-                x.row(r), dy.row(r));
-      });
-}
-
-template <class T>
-void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y) {
+void activation_forward(const Exec& exec, Activation activation, View<const T**> x, View<T**> y) {
   const std::int64_t columns = y.columns();
-  require_shape("swiglu_forward", "gate_up", gate_up, y.rows(), 2 * columns);
+  require_shape("activation_forward", "x", x, y.rows(),
+                is_gated(activation) ? 2 * columns : columns);
+  for_kind(activation, [&](auto kind) {
+    if constexpr (is_gated(kind.value))
+      activate_gated<kind.value, T>(exec, x, y);
+    else
+      activate<kind.value, T>(exec, x, y);
+  });
+}
+
+template <class T>
+void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
+                         View<const T**> dy, View<T**> dx) {
+  const std::int64_t columns = is_gated(activation) ? 2 * dy.columns() : dy.columns();
+  require_shape("activation_backward", "x", x, dy.rows(), columns);
+  require_shape("activation_backward", "dx", dx, dy.rows(), columns);
+  for_kind(activation, [&](auto kind) {
+    if constexpr (is_gated(kind.value))
+      differentiate_gated<kind.value, T>(exec, x, dy, dx);
+    else
+      differentiate<kind.value, T>(exec, x, dy, dx);
+  });
+}
+
+template <class T>
+void gate_rows_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y) {
+  require_shape("gate_rows_forward", "gate", gate, x.rows(), 1);
+  require_shape("gate_rows_forward", "y", y, x.rows(), x.columns());
   for_each_row(
-      exec, "swiglu_forward", y.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, "gate_rows", x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
-        row.map([](std::int64_t, C gate, C up) { return gate * fast_sigmoid(gate) * up; }, y.row(r),
-                gate_up.row(r).range(0, columns), gate_up.row(r).range(columns, 2 * columns));
+        const C open = fast_sigmoid(C(gate(r, 0)));
+        row.map([=](std::int64_t, C in) { return open * in; }, y.row(r), x.row(r));
       });
 }
 
 template <class T>
-void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
-                     View<T**> dgate_up) {
-  const std::int64_t columns = dy.columns();
-  require_shape("swiglu_backward", "gate_up", gate_up, dy.rows(), 2 * columns);
-  require_shape("swiglu_backward", "dgate_up", dgate_up, dy.rows(), 2 * columns);
+void gate_rows_backward(const Exec& exec, View<const T**> x, View<const T**> gate,
+                        View<const T**> dy, View<T**> dx, View<T**> dgate) {
+  const char* const name = "gate_rows_backward";
+  require_shape(name, "gate", gate, x.rows(), 1);
+  require_shape(name, "dy", dy, x.rows(), x.columns());
+  require_shape(name, "dx", dx, x.rows(), x.columns());
+  require_shape(name, "dgate", dgate, x.rows(), 1);
   for_each_row(
-      exec, "swiglu_backward", dy.rows(), columns, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, "dgate_rows", x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
-        row.map_two(
-            [](std::int64_t, C g, C u, C d) {
-              const C s = fast_sigmoid(g);
-              return Two<C, C>{d * u * s * (C(1) + g * (C(1) - s)), d * g * s};
-            },
-            dgate_up.row(r).range(0, columns), dgate_up.row(r).range(columns, 2 * columns),
-            gate_up.row(r).range(0, columns), gate_up.row(r).range(columns, 2 * columns),
-            dy.row(r));
+        const C open = fast_sigmoid(C(gate(r, 0)));
+        const C dopen = row.template sum_of<C>([](std::int64_t, C in, C d) { return in * d; },
+                                               x.row(r), dy.row(r));
+        row.map([=](std::int64_t, C d) { return open * d; }, dx.row(r), dy.row(r));
+        row.once([&] { dgate(r, 0) = static_cast<T>(dopen * open * (C(1) - open)); });
       });
 }
 
@@ -121,13 +273,15 @@ void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, Vi
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void gate_rows_forward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);   \
+  template void gate_rows_backward<T>(const Exec&, View<const T**>, View<const T**>,              \
+                                      View<const T**>, View<T**>, View<T**>);                     \
   template void soft_cap_forward<T>(const Exec&, compute_t<T>, View<const T**>, View<T**>);       \
   template void soft_cap_backward<T>(const Exec&, compute_t<T>, View<const T**>, View<const T**>, \
                                      View<T**>);                                                  \
-  template void gelu_forward<T>(const Exec&, View<const T**>, View<T**>);                         \
-  template void gelu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);       \
-  template void swiglu_forward<T>(const Exec&, View<const T**>, View<T**>);                       \
-  template void swiglu_backward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);
+  template void activation_forward<T>(const Exec&, Activation, View<const T**>, View<T**>);       \
+  template void activation_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>, \
+                                       View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -1,28 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
 
-/// y = gelu(x), tanh form (Hendrycks & Gimpel 2016, eq. 2), as GPT-2 uses it. x, y (rows, n).
-template <class T>
-void gelu_forward(const Exec& exec, View<const T**> x, View<T**> y);
+/// What an MLP activates its inner columns by. Gated ones multiply f(gate) by up.
+enum class Activation {
+  gelu,        ///< tanh form (Hendrycks & Gimpel 2016, eq. 2), as GPT-2 uses it
+  gelu_exact,  ///< x Phi(x) (Hendrycks & Gimpel 2016, eq. 1)
+  relu,
+  relu_squared,   ///< So et al. 2021
+  swiglu,         ///< silu(gate) up (Shazeer 2020)
+  geglu,          ///< gelu(gate) up (Shazeer 2020)
+  geglu_exact,    ///< gelu_exact(gate) up
+  swiglu_clamped  ///< gate sigmoid(1.702 gate) (up + 1), gate <= 7, |up| <= 7 (OpenAI 2025,
+                  ///< gpt-oss)
+};
+constexpr Named<Activation> activation_names[] = {{Activation::gelu, "gelu"},
+                                                  {Activation::gelu_exact, "gelu_exact"},
+                                                  {Activation::relu, "relu"},
+                                                  {Activation::relu_squared, "relu_squared"},
+                                                  {Activation::swiglu, "swiglu"},
+                                                  {Activation::geglu, "geglu"},
+                                                  {Activation::geglu_exact, "geglu_exact"},
+                                                  {Activation::swiglu_clamped, "swiglu_clamped"}};
+constexpr const char* name(Activation activation) { return name_in(activation_names, activation); }
+/// Whether an activation takes gate and up side by side.
+constexpr bool is_gated(Activation activation) {
+  return activation == Activation::swiglu || activation == Activation::geglu ||
+         activation == Activation::geglu_exact || activation == Activation::swiglu_clamped;
+}
 
-/// dx = dy * gelu'(x), overwritten; dx and dy may be the same matrix.
+/// y (rows, n) = the activation of x (rows, n); of gated ones x is (rows, 2n), with gate in columns
+/// [0, n) and up in [n, 2n).
 template <class T>
-void gelu_backward(const Exec& exec, View<const T**> x, View<const T**> dy, View<T**> dx);
+void activation_forward(const Exec& exec, Activation activation, View<const T**> x, View<T**> y);
 
-/// y = silu(gate) * up (Shazeer 2020). gate_up (rows, 2n): gate in columns [0, n), up in [n, 2n).
+/// dx, shaped as x, = the gradient of x from dy (rows, n), overwritten. What is clamped has a
+/// gradient of 0. dx may be x, and without a gate dy.
 template <class T>
-void swiglu_forward(const Exec& exec, View<const T**> gate_up, View<T**> y);
+void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
+                         View<const T**> dy, View<T**> dx);
 
-/// dgate_up (rows, 2n) = gradient of gate and up, overwritten, from dy (rows, n); dgate_up and
-/// gate_up may be the same matrix.
+/// y = x * sigmoid(gate), a gate for each row. x, y (rows, n); gate (rows, 1).
 template <class T>
-void swiglu_backward(const Exec& exec, View<const T**> gate_up, View<const T**> dy,
-                     View<T**> dgate_up);
+void gate_rows_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y);
+/// dx and dgate = gradients from dy, overwritten; dx may be dy.
+template <class T>
+void gate_rows_backward(const Exec& exec, View<const T**> x, View<const T**> gate,
+                        View<const T**> dy, View<T**> dx, View<T**> dgate);
 
 /// y = cap * tanh(x / cap) (Gemma Team 2024, "logit soft-capping"). x, y (rows, n).
 template <class T>

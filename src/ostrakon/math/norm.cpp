@@ -23,8 +23,14 @@ void check_statistics(const char* name, NormKind kind, std::int64_t rows, View<c
   require_size(name, "rstd", rstd, rows);
 }
 
-/// norm_forward and norm_apply: both round equally.
+/// Checks that there is a weight, or none.
 template <class T>
+void check_weight(const char* name, NormWeight gain, View<const T*> weight, std::int64_t width) {
+  require_size(name, "weight", weight, gain == NormWeight::none ? 0 : width);
+}
+
+/// norm_forward and norm_apply: both round equally.
+template <NormWeight gain, class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
                double epsilon, View<const T**> x, View<const T*> weight, View<const T*> bias,
                View<T**> y, View<compute_t<T>*> mean, View<compute_t<T>*> rstd,
@@ -32,7 +38,7 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
   using C = compute_t<T>;
   const std::int64_t width = x.columns();
   require_shape(name, "y", y, x.rows(), width);
-  require_size(name, "weight", weight, width);
+  check_weight<T>(name, gain, weight, width);
   require_size_if_any(name, "bias", bias, width);
   if (compute_statistics)
     check_statistics<C>(name, kind, x.rows(), mean, rstd);
@@ -45,6 +51,7 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
       exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
         const auto out = y.row(r);
+        const View<const T*> factors = gain == NormWeight::none ? in : weight;
         C center = 0;
         C scale;
         if (compute_statistics) {
@@ -66,82 +73,102 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
           scale = saved_rstd[r];
         }
         if (bias)
-          row.map([=](std::int64_t, C value, C factor,
-                      C term) { return multiply_add((value - center) * scale, factor, term); },
-                  out, in, weight, bias);
+          row.map(
+              [=](std::int64_t, C value, C factor, C term) {
+                return multiply_add((value - center) * scale, gain_of<gain>(factor), term);
+              },
+              out, in, factors, bias);
+        else
+          row.map([=](std::int64_t, C value,
+                      C factor) { return (value - center) * scale * gain_of<gain>(factor); },
+                  out, in, factors);
+      });
+}
+
+template <NormWeight gain, class T>
+void differentiate(const Exec& exec, const char* name, NormKind kind, View<const T**> x,
+                   View<const T*> weight, View<const compute_t<T>*> mean,
+                   View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx, bool adds) {
+  using C = compute_t<T>;
+  const std::int64_t width = x.columns();
+  const C over_width = C(1) / static_cast<C>(width);
+  const bool centered = kind == NormKind::layernorm;
+  for_each_row(
+      exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = x.row(r);
+        const auto dout = dy.row(r);
+        const auto din = dx.row(r);
+        const View<const T*> factors = gain == NormWeight::none ? in : weight;
+        const C center = centered ? mean[r] : C(0);
+        const C scale = rstd[r];
+        // With n = (x - mean) rstd and g = dy gain, both of this row: dL/dx = rstd (g - average(g)
+        // - n average(g n)), without average(g) for RMS norm.
+        C average = 0;
+        if (centered)
+          average = row.template sum_of<C>(
+                        [](std::int64_t, C d, C factor) {
+                          return Product<C>{d, gain_of<gain>(factor)};
+                        },
+                        dout, factors) *
+                    over_width;
+        const C projection = row.template sum_of<C>(
+                                 [=](std::int64_t, C d, C factor, C value) {
+                                   return Product<C>{d * gain_of<gain>(factor), value - center};
+                                 },
+                                 dout, factors, in) *
+                             scale * over_width;
+        const auto rest = [=](C d, C factor, C value) {
+          return multiply_add(-((value - center) * scale), projection,
+                              multiply_add(d, gain_of<gain>(factor), -average));
+        };
+        if (adds)
+          row.map([=](std::int64_t, C before, C d, C factor,
+                      C value) { return multiply_add(scale, rest(d, factor, value), before); },
+                  din, din, dout, factors, in);
         else
           row.map(
-              [=](std::int64_t, C value, C factor) { return (value - center) * scale * factor; },
-              out, in, weight);
+              [=](std::int64_t, C d, C factor, C value) { return scale * rest(d, factor, value); },
+              din, dout, factors, in);
       });
 }
 
 }  // namespace
 
 template <class T>
-void norm_forward(const Exec& exec, NormKind kind, double epsilon, View<const T**> x,
-                  View<const T*> weight, View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
-                  View<compute_t<T>*> rstd) {
-  normalize<T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean, rstd, {}, {});
+void norm_forward(const Exec& exec, NormKind kind, NormWeight gain, double epsilon,
+                  View<const T**> x, View<const T*> weight, View<const T*> bias, View<T**> y,
+                  View<compute_t<T>*> mean, View<compute_t<T>*> rstd) {
+  with_gain(gain, [&](auto constant) {
+    normalize<constant(), T>(exec, "norm_forward", kind, true, epsilon, x, weight, bias, y, mean,
+                             rstd, {}, {});
+  });
 }
 
 template <class T>
-void norm_apply(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
-                View<const T*> bias, View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                View<T**> y) {
-  normalize<T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, {}, {}, mean, rstd);
+void norm_apply(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
+                View<const compute_t<T>*> rstd, View<T**> y) {
+  with_gain(gain, [&](auto constant) {
+    normalize<constant(), T>(exec, "norm_apply", kind, false, 0.0, x, weight, bias, y, {}, {}, mean,
+                             rstd);
+  });
 }
 
 template <class T>
-void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
-                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                         View<const T**> dy, View<T**> dx, GradientUpdate update) {
-  using C = compute_t<T>;
+void norm_backward_input(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                         View<const T*> weight, View<const compute_t<T>*> mean,
+                         View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
+                         GradientUpdate update) {
   const std::int64_t width = x.columns();
   const char* const name = "norm_backward";
   require_shape(name, "dy", dy, x.rows(), width);
   require_shape(name, "dx", dx, x.rows(), width);
-  require_size(name, "weight", weight, width);
-  check_statistics<C>(name, kind, x.rows(), mean, rstd);
-  const C over_width = C(1) / static_cast<C>(width);
-  const bool centered = kind == NormKind::layernorm;
-  const bool adds = update == GradientUpdate::add;
-  for_each_row(
-      exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto in = x.row(r);
-        const auto dout = dy.row(r);
-        const auto din = dx.row(r);
-        const C center = centered ? mean[r] : C(0);
-        const C scale = rstd[r];
-        // With n = (x - mean) rstd and g = dy weight, both of this row: dL/dx = rstd (g -
-        // average(g) - n average(g n)), without average(g) for RMS norm.
-        C average = 0;
-        if (centered)
-          average = row.template sum_of<C>(
-                        [](std::int64_t, C d, C factor) {
-                          return Product<C>{d, factor};
-                        },
-                        dout, weight) *
-                    over_width;
-        const C projection = row.template sum_of<C>(
-                                 [=](std::int64_t, C d, C factor, C value) {
-                                   return Product<C>{d * factor, value - center};
-                                 },
-                                 dout, weight, in) *
-                             scale * over_width;
-        const auto rest = [=](C d, C factor, C value) {
-          return multiply_add(-((value - center) * scale), projection,
-                              multiply_add(d, factor, -average));
-        };
-        if (adds)
-          row.map([=](std::int64_t, C before, C d, C factor,
-                      C value) { return multiply_add(scale, rest(d, factor, value), before); },
-                  din, din, dout, weight, in);
-        else
-          row.map(
-              [=](std::int64_t, C d, C factor, C value) { return scale * rest(d, factor, value); },
-              din, dout, weight, in);
-      });
+  check_weight<T>(name, gain, weight, width);
+  check_statistics<compute_t<T>>(name, kind, x.rows(), mean, rstd);
+  with_gain(gain, [&](auto constant) {
+    differentiate<constant(), T>(exec, name, kind, x, weight, mean, rstd, dy, dx,
+                                 update == GradientUpdate::add);
+  });
 }
 
 #if !OSTRAKON_ON_DEVICE
@@ -271,18 +298,19 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                 \
-  template void norm_forward<T>(const Exec&, NormKind, double, View<const T**>, View<const T*>, \
-                                View<const T*>, View<T**>, View<compute_t<T>*>,                 \
-                                View<compute_t<T>*>);                                           \
-  template void norm_apply<T>(const Exec&, NormKind, View<const T**>, View<const T*>,           \
-                              View<const T*>, View<const compute_t<T>*>,                        \
-                              View<const compute_t<T>*>, View<T**>);                            \
-  template void norm_backward_input<T>(const Exec&, NormKind, View<const T**>, View<const T*>,  \
-                                       View<const compute_t<T>*>, View<const compute_t<T>*>,    \
-                                       View<const T**>, View<T**>, GradientUpdate);             \
-  template void norm_backward_parameters<T>(                                                    \
-      const Exec&, NormKind, View<const T**>, View<const compute_t<T>*>,                        \
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void norm_forward<T>(const Exec&, NormKind, NormWeight, double, View<const T**>,       \
+                                View<const T*>, View<const T*>, View<T**>, View<compute_t<T>*>,   \
+                                View<compute_t<T>*>);                                             \
+  template void norm_apply<T>(const Exec&, NormKind, NormWeight, View<const T**>, View<const T*>, \
+                              View<const T*>, View<const compute_t<T>*>,                          \
+                              View<const compute_t<T>*>, View<T**>);                              \
+  template void norm_backward_input<T>(const Exec&, NormKind, NormWeight, View<const T**>,        \
+                                       View<const T*>, View<const compute_t<T>*>,                 \
+                                       View<const compute_t<T>*>, View<const T**>, View<T**>,     \
+                                       GradientUpdate);                                           \
+  template void norm_backward_parameters<T>(                                                      \
+      const Exec&, NormKind, View<const T**>, View<const compute_t<T>*>,                          \
       View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

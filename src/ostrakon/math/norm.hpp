@@ -4,6 +4,7 @@
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 
@@ -20,36 +21,58 @@ constexpr Named<NormWeight> norm_weight_names[] = {
     {NormWeight::plain, "plain"}, {NormWeight::one_plus, "one_plus"}, {NormWeight::none, "none"}};
 constexpr const char* name(NormWeight weight) { return name_in(norm_weight_names, weight); }
 
-/// y = (x - mean) * rstd * weight + bias; mean is 0 and unused for rmsnorm. Shapes: x, y (rows,
-/// width); weight, bias (width), bias may be empty; mean, rstd (rows), written. `mean` may be empty
-/// for rmsnorm.
+/// y = (x - mean) * rstd * gain + bias; mean is 0 and unused for rmsnorm. The gain is 1, the weight
+/// or 1 + the weight, in compute_t<T>. Shapes: x, y (rows, width); weight, bias (width); bias may
+/// be empty, and so is the weight of NormWeight::none; mean, rstd (rows), written. `mean` may be
+/// empty for rmsnorm.
 template <class T>
-void norm_forward(const Exec& exec, NormKind kind, double epsilon, View<const T**> x,
-                  View<const T*> weight, View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
-                  View<compute_t<T>*> rstd);
+void norm_forward(const Exec& exec, NormKind kind, NormWeight gain, double epsilon,
+                  View<const T**> x, View<const T*> weight, View<const T*> bias, View<T**> y,
+                  View<compute_t<T>*> mean, View<compute_t<T>*> rstd);
 
 /// Recomputes y from the saved mean and rstd, with the bits of norm_forward.
 template <class T>
-void norm_apply(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
-                View<const T*> bias, View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                View<T**> y);
+void norm_apply(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
+                View<const compute_t<T>*> rstd, View<T**> y);
 
 /// Whether a gradient overwrites its output, which is then not read, or is added to it.
 enum class GradientUpdate { overwrite, add };
 
 /// dx = dL/dx or dx += dL/dx, for dy = dL/dy. Shapes as in norm_forward.
 template <class T>
-void norm_backward_input(const Exec& exec, NormKind kind, View<const T**> x, View<const T*> weight,
-                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                         View<const T**> dy, View<T**> dx,
+void norm_backward_input(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                         View<const T*> weight, View<const compute_t<T>*> mean,
+                         View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
                          GradientUpdate update = GradientUpdate::add);
 
 /// dweight, dbias (width): overwritten, summed over rows in a fixed order. An empty one is not
-/// computed.
+/// computed. They are the same for a gain of 1 + the weight.
 template <class T>
 void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
                               View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                               View<const T**> dy, View<compute_t<T>*> dweight,
                               View<compute_t<T>*> dbias);
+
+// ---- for kernels of norms
+
+/// The gain of an element, of that of the weight; of any number for NormWeight::none.
+template <NormWeight gain, class C>
+KOKKOS_INLINE_FUNCTION C gain_of(C weight) {
+  return gain == NormWeight::none ? C(1) : gain == NormWeight::one_plus ? C(1) + weight : weight;
+}
+
+/// f(a constant with the value `gain`).
+template <class F>
+void with_gain(NormWeight gain, const F& f) {
+  switch (gain) {
+    case NormWeight::plain:
+      return f(std::integral_constant<NormWeight, NormWeight::plain>());
+    case NormWeight::one_plus:
+      return f(std::integral_constant<NormWeight, NormWeight::one_plus>());
+    case NormWeight::none:
+      return f(std::integral_constant<NormWeight, NormWeight::none>());
+  }
+}
 
 }  // namespace ostrakon::math

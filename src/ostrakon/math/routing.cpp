@@ -79,23 +79,24 @@ struct ChoiceKeys {
   }
 };
 
-/// Returns the sum of the two highest keys of a group, or its only key.
+/// Returns the sum of the two highest keys of a group, its highest, or its only key.
 template <class C>
-KOKKOS_INLINE_FUNCTION C key_of_group(const ChoiceKeys<C>& key, std::int64_t group,
-                                      std::int64_t size) {
+KOKKOS_INLINE_FUNCTION C key_of_group(const ChoiceKeys<C>& key, RouterGroupScore score,
+                                      std::int64_t group, std::int64_t size) {
   C first = below_all<C>, second = below_all<C>;
   for (std::int64_t e = group * size; e < (group + 1) * size; ++e) {
     const C mine = key(e);
     second = mine > first ? first : mine > second ? mine : second;
     first = mine > first ? mine : first;
   }
-  return size == 1 ? first : first + second;
+  return size == 1 || score == RouterGroupScore::max ? first : first + second;
 }
 
 /// Returns a bit mask: bit g is set if the row's experts may be in group g.
 template <class C>
-KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, std::int64_t groups,
-                                                   std::int64_t size, std::int64_t per_token) {
+KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, RouterGroupScore score,
+                                                   std::int64_t groups, std::int64_t size,
+                                                   std::int64_t per_token) {
   if (groups == per_token) return ~std::uint64_t{0};
   std::uint64_t found = 0;
   for (std::int64_t k = 0; k < per_token; ++k) {
@@ -103,7 +104,7 @@ KOKKOS_INLINE_FUNCTION std::uint64_t groups_of_row(const ChoiceKeys<C>& key, std
     C best_key = 0;
     for (std::int64_t g = 0; g < groups; ++g) {
       if ((found >> g & 1) != 0) continue;
-      const C mine = key_of_group(key, g, size);
+      const C mine = key_of_group(key, score, g, size);
       if (best >= 0 && !precedes(mine, g, best_key, best)) continue;
       best = g;
       best_key = mine;
@@ -183,6 +184,7 @@ void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
   const C scale = static_cast<C>(router.scale);
   const std::int64_t groups = router.groups, of_token = router.groups_per_token;
   const std::int64_t size = router.group_size();
+  const RouterGroupScore group_score = router.group_score;
   const Routes<C> to = routes;
   for_each_item(
       exec, "choose_experts", routes.scores.rows(), KOKKOS_LAMBDA(std::int64_t r) {
@@ -191,7 +193,8 @@ void choose_experts(const Exec& exec, const Router& router, View<const C*> bias,
         const auto weights = to.weights.range(r * per_token, (r + 1) * per_token);
         score_row<C>(score, scores);
         const ChoiceKeys<C> key{scores, bias};
-        choose_of_row<C>(key, groups_of_row(key, groups, size, of_token), size, chosen);
+        choose_of_row<C>(key, groups_of_row(key, group_score, groups, size, of_token), size,
+                         chosen);
         const C sum = normalize ? sum_of_chosen<C>(scores, chosen) : C(1);
         for (std::int64_t k = 0; k < per_token; ++k) weights[k] = scale * (scores[chosen[k]] / sum);
       });

@@ -20,6 +20,15 @@ constexpr Named<RouterScore> router_score_names[] = {{RouterScore::softmax, "sof
                                                      {RouterScore::sigmoid, "sigmoid"}};
 constexpr const char* name(RouterScore score) { return name_in(router_score_names, score); }
 
+/// What makes a score of a group of experts: the sum of its two highest scores (DeepSeek-AI 2024,
+/// V3, section 2.1.2), or its highest (DeepSeek-AI 2024, V2, section 2.2.2).
+enum class RouterGroupScore { sum_of_two, max };
+constexpr Named<RouterGroupScore> router_group_score_names[] = {
+    {RouterGroupScore::sum_of_two, "sum_of_two"}, {RouterGroupScore::max, "max"}};
+constexpr const char* name(RouterGroupScore score) {
+  return name_in(router_group_score_names, score);
+}
+
 struct Router {
   std::int64_t experts = 1;
   std::int64_t per_token = 1;  ///< experts per row: those with the highest scores
@@ -27,10 +36,10 @@ struct Router {
   bool normalize = true;  ///< divide the scores of a row's experts by their sum
   double scale = 1.0;     ///< factor of the weights
   /// Number of equal groups of adjacent experts. A row's experts are chosen from its
-  /// `groups_per_token` groups with the highest sums of their two highest scores (DeepSeek-AI 2024,
-  /// V3, section 2.1.2).
+  /// `groups_per_token` groups with the highest group scores.
   std::int64_t groups = 1;
   std::int64_t groups_per_token = 1;
+  RouterGroupScore group_score = RouterGroupScore::sum_of_two;
 
   std::int64_t group_size() const { return experts / groups; }
 };

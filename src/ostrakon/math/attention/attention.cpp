@@ -6,12 +6,10 @@
 #include <ostrakon/math/attention/attention_blocks.hpp>
 #include <ostrakon/math/attention/attention_in_tiles.hpp>
 #include <ostrakon/math/attention/attention_on_chip.hpp>
+#include <ostrakon/math/attention/attention_softmax.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/attention/kv_sums.hpp>
-#include <ostrakon/math/elementary.hpp>
-#include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/products/gemm.hpp>
-#include <ostrakon/math/row_kernel.hpp>
 #include <type_traits>
 
 namespace ostrakon::math {
@@ -26,7 +24,7 @@ std::int64_t score_elements(const AttentionShape& shape, KernelForm form = kerne
 template <class T>
 bool attention_fits_tiles(const AttentionShape& shape, KernelForm form = kernel_form) {
   return !std::is_same<T, double>::value && !is_of_device(form) &&
-         shape.head_width <= attention_tile_width;
+         std::max(shape.head_width, shape.width_of_values()) <= attention_tile_width;
 }
 
 /// Whether all processors do so. Otherwise the workspace fits both ways, so that its size does not
@@ -45,116 +43,6 @@ bool attention_in_tiles(const AttentionShape& shape) {
   return true;
 }
 
-/// probabilities (heads * queries, keys) = the softmax of each row of scores over keys up to its
-/// own token, 0 beyond. Scores are clobbered.
-template <class T, class C = compute_t<T>>
-void softmax_rows(const Exec& exec, const AttentionBlock& block, View<C**> scores,
-                  View<T**> probabilities, View<C*> log_sum_exp, std::int64_t log_sum_exp_stride) {
-  const std::int64_t queries = block.queries();
-  const std::int64_t begin = block.begin;
-  const std::int64_t keys = block.end;
-  if (queries == 0) return;
-  const FastDivide by_queries(queries);
-  for_each_row(
-      exec, "attend_softmax", block.count * queries, keys,
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t query = by_queries.rest(index);
-        const std::int64_t seen = begin + query + 1;
-        [[maybe_unused]] const std::int64_t unseen = keys - seen;
-        const View<C*> p = scores.row(index);
-        const View<T*> stored = stored_at(p, probabilities.row(index));
-        const View<C*> visible = p.range(0, seen);
-        const C largest = row.maximum_of([](std::int64_t, C score) { return score; }, p[seen - 1],
-                                         p.range(0, seen - 1));
-        C total;
-        if constexpr (on_device) {  // computed twice, not stored and loaded
-          total = row.template sum_of<C>(
-              [=](std::int64_t, C score) { return fast_exp(score - largest); }, visible);
-          const C inverse = C(1) / total;
-          row.map([=](std::int64_t key,
-                      C score) { return key < seen ? fast_exp(score - largest) * inverse : C(0); },
-                  stored, p);
-        } else {
-          total = row.template sum<C>(seen, [&](std::int64_t key) {
-            p[key] = fast_exp(p[key] - largest);
-            return p[key];
-          });
-          const C inverse = C(1) / total;
-          row.loop(seen, [&](std::int64_t key) { stored[key] = static_cast<T>(p[key] * inverse); });
-          row.loop(unseen, [&](std::int64_t key) { stored[seen + key] = T(0); });
-        }
-        row.once([&] {
-          log_sum_exp[by_queries.quotient(index) * log_sum_exp_stride + query] =
-              largest + log(total);
-        });
-      });
-}
-
-/// Inputs of the backward kernel besides the scores, by row.
-template <class T>
-struct RowOperands {
-  View<const compute_t<T>*> log_sum_exp;
-  std::int64_t log_sum_exp_stride;
-  View<const T**> out, dout;  ///< (queries, heads * head_width)
-  std::int64_t head_width;
-  std::int64_t first_column, head_stride;  ///< column of the first head; distance of heads
-};
-
-/// Computes probabilities P from scores, and dscores = P (dP - sum(dO O)) scale from
-/// dprobabilities.
-template <class T, class C = compute_t<T>>
-void softmax_backward_rows(const Exec& exec, const AttentionBlock& block,
-                           const RowOperands<T>& operands, C scale, View<C**> scores,
-                           View<C**> dprobabilities, View<T**> probabilities, View<T**> dscores) {
-  const std::int64_t queries = block.queries();
-  const std::int64_t begin = block.begin;
-  const std::int64_t keys = block.end;
-  const RowOperands<T> from = operands;
-  if (queries == 0) return;
-  const FastDivide by_queries(queries);
-  for_each_row(
-      exec, "attend_backward", block.count * queries, keys,
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t query = by_queries.rest(index);
-        const std::int64_t head = by_queries.quotient(index);
-        const std::int64_t seen = begin + query + 1;
-        [[maybe_unused]] const std::int64_t unseen = keys - seen;
-        const C times = scale;
-        const std::int64_t first = from.first_column + head * from.head_stride;
-        const auto out = from.out.row(query).range(first, first + from.head_width);
-        const auto dout = from.dout.row(query).range(first, first + from.head_width);
-        const C delta = row.template sum_of<C>(
-            [](std::int64_t, C o, C d) {
-              return Product<C>{o, d};
-            },
-            out, dout);
-        const C shift = from.log_sum_exp[head * from.log_sum_exp_stride + query];
-        const View<C*> s = scores.row(index);
-        const View<C*> dp = dprobabilities.row(index);
-        const View<T*> p = stored_at(s, probabilities.row(index));
-        const View<T*> ds = stored_at(dp, dscores.row(index));
-        if constexpr (on_device) {
-          row.map_two(
-              [=](std::int64_t key, C score, C d) {
-                const C probability = key < seen ? fast_exp(score - shift) : C(0);
-                return Two<C, C>{key < seen ? probability * (d - delta) * times : C(0),
-                                 probability};
-              },
-              ds, p, s, dp);
-        } else {
-          row.loop(seen, [&](std::int64_t key) {
-            const C probability = fast_exp(s[key] - shift);
-            ds[key] = static_cast<T>(probability * (dp[key] - delta) * times);
-            p[key] = static_cast<T>(probability);
-          });
-          row.loop(unseen, [&](std::int64_t key) {
-            p[seen + key] = T(0);
-            ds[seen + key] = T(0);
-          });
-        }
-      });
-}
-
 /// Returns the second of two matrices of (rows, columns) that follow each other.
 template <class T>
 View<T**> second_half(View<T*> all, std::int64_t rows, std::int64_t columns) {
@@ -165,40 +53,47 @@ template <class T>
 void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const View<const T**>& q,
                   const View<const T**>& kv, const View<const T**>& out, std::int64_t log_sum_exp) {
   require(shape.batch >= 0 && shape.tokens >= 1 && shape.heads >= 1 && shape.kv_heads >= 1 &&
-              shape.head_width >= 1 && shape.heads % shape.kv_heads == 0,
+              shape.head_width >= 1 && shape.value_width >= 0 && shape.heads % shape.kv_heads == 0,
           "attention: batch ", shape.batch, ", tokens ", shape.tokens, ", heads ", shape.heads,
-          ", kv_heads ", shape.kv_heads, ", head width ", shape.head_width,
-          ": expected positive sizes, and kv_heads a divisor of heads");
+          ", kv_heads ", shape.kv_heads, ", head width ", shape.head_width, ", value width ",
+          shape.value_width, ": expected positive sizes, and kv_heads a divisor of heads");
   queries.check(shape);
   const std::int64_t rows = shape.batch * queries.rows();
-  const std::int64_t columns = shape.heads * shape.head_width;
-  const std::int64_t kv_columns = 2 * shape.kv_heads * shape.head_width;
+  const std::int64_t columns = shape.query_columns(), kv_columns = shape.kv_columns();
+  const std::int64_t out_columns = shape.out_columns();
   require(q.rows() == rows && q.columns() >= columns && out.rows() == rows &&
-              out.columns() >= columns && kv.rows() == shape.batch * shape.tokens &&
+              out.columns() >= out_columns && kv.rows() == shape.batch * shape.tokens &&
               kv.columns() == kv_columns,
           "attention: queries (", q.rows(), ", ", q.columns(), "), keys and values (", kv.rows(),
           ", ", kv.columns(), ") and out (", out.rows(), ", ", out.columns(), "), expected (", rows,
           ", ", columns, "), (", shape.batch * shape.tokens, ", ", kv_columns, ") and (", rows,
-          ", ", columns, ")");
+          ", ", out_columns, ")");
   require(log_sum_exp == rows * shape.heads, "attention: log_sum_exp has ", log_sum_exp,
           " elements, expected ", rows * shape.heads);
 }
 
 template <class T>
+void check_sinks(const AttentionShape& shape, const View<const T*>& sinks) {
+  require(!sinks || sinks.size() == shape.heads, "attention: ", sinks.size(), " sinks of ",
+          shape.heads, " heads; expected as many, or none");
+}
+
+template <class T>
 void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
                 View<const T**> q, View<const T**> kv, View<T**> out,
-                View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+                View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks) {
   using C = compute_t<T>;
   check_shapes<T>(shape, runs, q, kv, out, log_sum_exp.size());
+  check_sinks<T>(shape, sinks);
 #if OSTRAKON_MATRIX_TILES
   if constexpr (is_16bit<T>)
     if (attention_on_chip<T>(shape))
-      return attend_on_chip<T>(exec, {shape, runs, q, kv}, out, log_sum_exp);
+      return attend_on_chip<T>(exec, {shape, runs, q, kv}, sinks, out, log_sum_exp);
 #endif
 #if !OSTRAKON_ON_DEVICE
   if constexpr (!std::is_same<T, double>::value)
     if (attention_in_tiles<T>(shape))
-      return forward_in_tiles<T>(exec, shape, runs, q, kv, out, log_sum_exp);
+      return forward_in_tiles<T>(exec, shape, runs, q, kv, sinks, out, log_sum_exp);
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
@@ -209,16 +104,16 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? size : 0));
   const auto attend = [&](const AttentionBlock& block) {
     const std::int64_t queries = block.queries();
-    const View<C**> scores = all_scores.matrix(block.count * queries, block.end);
-    const View<T**> probabilities = all_stored.matrix(block.count * queries, block.end);
+    const View<C**> scores = all_scores.matrix(block.count * queries, block.keys());
+    const View<T**> probabilities = all_stored.matrix(block.count * queries, block.keys());
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(q, block),
                     operands.keys(kv, block), C(0),
                     Batch<C>::of_rows(scores, queries, queries, block.count));
-    softmax_rows<T>(exec, block, scores, probabilities, operands.log_sum_exp(log_sum_exp, block),
-                    operands.log_sum_exp_stride());
+    softmax_rows<T>(exec, block, BlockScores(shape, block), scores, sinks, probabilities,
+                    operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride());
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
                     Batch<const T>::of_rows(probabilities, queries, queries, block.count),
-                    operands.values(kv, block), C(0), operands.queries(out, block));
+                    operands.values(kv, block), C(0), operands.outputs(out, block));
   };
   for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
     for_each_attention_block(
@@ -286,6 +181,7 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 #endif
   const AttentionOperands operands(shape, runs.rows());
   const C scale = score_scale<C>(shape);
+  const std::int64_t value_width = shape.width_of_values();
   Scratch<T> scratch(workspace, "attention");
   const std::int64_t size = score_elements(shape);
   const View<C*> all_scores = scratch.template take<C>(2 * size);
@@ -294,36 +190,38 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? 2 * size : 0));
   const auto add_block = [&](const AttentionBlock& block, std::int64_t slot) {
     const std::int64_t all_rows = block.count * block.queries();
-    const View<C**> scores = all_scores.matrix(all_rows, block.end);
-    const View<C**> dprobabilities = second_half(all_scores, all_rows, block.end);
-    const View<T**> probabilities = all_stored.matrix(all_rows, block.end);
-    const View<T**> dscores = second_half(all_stored, all_rows, block.end);
+    const View<C**> scores = all_scores.matrix(all_rows, block.keys());
+    const View<C**> dprobabilities = second_half(all_scores, all_rows, block.keys());
+    const View<T**> probabilities = all_stored.matrix(all_rows, block.keys());
+    const View<T**> dscores = second_half(all_stored, all_rows, block.keys());
     const auto heads = [&](const auto& all) {
       using Element = typename std::decay_t<decltype(all)>::Element;
       return Batch<Element>::of_rows(all, block.queries(), block.queries(), block.count);
     };
-    const Batch<const T> dblock = operands.queries(dout, block);
+    const Batch<const T> dblock = operands.outputs(dout, block);
     const Batch<const T> queries = operands.queries(q, block);
     const Batch<const T> keys = operands.keys(kv, block);
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, queries, keys, C(0), heads(scores));
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, C(1), dblock, operands.values(kv, block),
                     C(0), heads(dprobabilities));
     softmax_backward_rows<T>(
-        exec, block,
+        exec, block, BlockScores(shape, block),
         {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(),
-         operands.query_rows(out, block), operands.query_rows(dout, block), shape.head_width,
-         operands.query_head(block) * shape.head_width, operands.query_stride()},
+         operands.query_rows(out, block), operands.query_rows(dout, block), value_width,
+         operands.query_head(block) * value_width, operands.output_stride()},
         scale, scores, dprobabilities, probabilities, dscores);
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
                     operands.queries(dq, block));
+    // With a window no block sees all keys, so all are cleared, and the first adds to them, too.
+    const bool overwrites = block.is_first && shape.scores.window == 0;
     if (block.is_first)
       sums.clear(exec, operands.all_keys(dkv, block), operands.all_values(dkv, block), slot,
-                 block.end);
-    const C beta = block.is_first ? C(0) : C(1);
+                 overwrites ? block.end : 0);
+    const C beta = overwrites ? C(0) : C(1);
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(dscores), queries, beta,
-                    sums.keys(operands.keys(dkv, block), slot));
+                    sums.keys(operands.keys(dkv, block), slot, block.first_key));
     gemm_batched<T>(exec, Transpose::yes, Transpose::no, C(1), heads(probabilities), dblock, beta,
-                    sums.values(operands.values(dkv, block), slot));
+                    sums.values(operands.values(dkv, block), slot, block.first_key));
   };
   for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
     sum_pieces(
@@ -356,7 +254,8 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int6
   if constexpr (!std::is_same<T, double>::value)
     if (attention_fits_tiles<T>(shape, form)) in_tiles = tile_workspace<T>(shape, pieces);
   if (has_tiles_only<T>(shape, form)) return in_tiles;
-  const std::int64_t sums = 2 * kv_sum_elements<T>(shape, pieces, form);
+  const std::int64_t sums =
+      kv_sum_elements<T>(shape, shape.head_width + shape.width_of_values(), pieces, form);
   if (attention_on_chip<T>(shape, form))
     return scratch_elements<T, compute_t<T>>(delta_elements(shape) + sums);
   const std::int64_t scores = 2 * score_elements(shape, form);
@@ -367,8 +266,9 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int6
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape,
                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
-                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
-  forward_of<T>(exec, shape, QueryRuns(queries), q, kv, out, log_sum_exp, workspace);
+                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace,
+                       View<const T*> sinks) {
+  forward_of<T>(exec, shape, QueryRuns(queries), q, kv, out, log_sum_exp, workspace, sinks);
 }
 
 namespace {
@@ -376,8 +276,7 @@ namespace {
 /// Returns the columns of keys and values in rows of queries, keys and values.
 template <class T>
 View<T**> kv_columns(const AttentionShape& shape, const View<T**>& qkv) {
-  const std::int64_t first = shape.heads * shape.head_width;
-  const std::int64_t columns = first + 2 * shape.kv_heads * shape.head_width;
+  const std::int64_t first = shape.query_columns(), columns = first + shape.kv_columns();
   require(qkv.columns() == columns, "attention: qkv (", qkv.rows(), ", ", qkv.columns(),
           "), expected ", columns, " columns");
   return qkv.column_range(first, columns);
@@ -403,17 +302,17 @@ void attention_backward(const Exec& exec, const AttentionShape& shape,
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks) {
   forward_of<T>(exec, shape, QueryRuns(shape.tokens, query_begin, query_end), qkv,
-                kv_columns(shape, qkv), out, log_sum_exp, workspace);
+                kv_columns(shape, qkv), out, log_sum_exp, workspace, sinks);
 }
 
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, std::int64_t begin,
                        View<const T**> q, View<const T**> kv, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace) {
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks) {
   forward_of<T>(exec, shape, QueryRuns::from(shape.tokens, begin, q.rows(), q.rows()), q, kv, out,
-                log_sum_exp, workspace);
+                log_sum_exp, workspace, sinks);
 }
 
 template <class T>
@@ -425,26 +324,44 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
                                  kv_columns(shape, dqkv), workspace);
 }
 
+template <class T>
+void attention_backward_sinks(const Exec& exec, const AttentionShape& shape, View<const T*> sinks,
+                              View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                              View<const T**> dout, std::int64_t first_row,
+                              View<compute_t<T>*> dsinks) {
+  check_sinks<T>(shape, sinks);
+  const std::int64_t of_sequence =
+      log_sum_exp.size() / std::max(shape.batch * shape.heads, std::int64_t{1});
+  require(dsinks.size() == shape.heads && sinks && first_row >= 0 &&
+              first_row + out.rows() <= shape.batch * of_sequence && dout.rows() == out.rows(),
+          "attention: rows [", first_row, ", ", first_row + out.rows(), ") of ",
+          shape.batch * of_sequence, " for the gradient of ", dsinks.size(), " sinks");
+  sum_sink_gradients<T>(exec, shape, sinks, out, log_sum_exp, dout, first_row, of_sequence, dsinks);
+}
+
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t attention_forward_workspace<T>(const AttentionShape&, KernelForm);         \
   template std::int64_t attention_backward_workspace<T>(const AttentionShape&, std::int64_t,       \
                                                         KernelForm);                               \
   template void attention_forward<T>(const Exec&, const AttentionShape&, const AttentionQueries&,  \
                                      View<const T**>, View<const T**>, View<T**>,                  \
-                                     View<compute_t<T>*>, View<T*>);                               \
+                                     View<compute_t<T>*>, View<T*>, View<const T*>);               \
   template void attention_backward<T>(const Exec&, const AttentionShape&, const AttentionQueries&, \
                                       View<const T**>, View<const T**>, View<const T**>,           \
                                       View<const compute_t<T>*>, View<const T**>, View<T**>,       \
                                       View<compute_t<T>**>, View<T*>);                             \
   template void attention_forward<T>(const Exec&, const AttentionShape&, View<const T**>,          \
                                      std::int64_t, std::int64_t, View<T**>, View<compute_t<T>*>,   \
-                                     View<T*>);                                                    \
+                                     View<T*>, View<const T*>);                                    \
   template void attention_forward<T>(const Exec&, const AttentionShape&, std::int64_t,             \
                                      View<const T**>, View<const T**>, View<T**>,                  \
-                                     View<compute_t<T>*>, View<T*>);                               \
+                                     View<compute_t<T>*>, View<T*>, View<const T*>);               \
   template void attention_backward<T>(const Exec&, const AttentionShape&, View<const T**>,         \
                                       View<const T**>, View<const compute_t<T>*>, View<const T**>, \
-                                      View<T**>, View<T*>);
+                                      View<T**>, View<T*>);                                        \
+  template void attention_backward_sinks<T>(const Exec&, const AttentionShape&, View<const T*>,    \
+                                            View<const T**>, View<const compute_t<T>*>,            \
+                                            View<const T**>, std::int64_t, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/math/attention/attention_scores.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/kernel_form.hpp>
@@ -8,11 +9,12 @@
 
 namespace ostrakon::math {
 
-/// Causal self-attention with grouped queries (Ainslie et al. 2023), scaled by 1/sqrt(head_width).
-/// Query head h reads key/value head h / (heads / kv_heads).
+/// Causal self-attention with grouped queries (Ainslie et al. 2023). Query head h reads key/value
+/// head h / (heads / kv_heads). `scores` says what scores are. With a window, time grows with the
+/// tokens times the window.
 ///
-/// `qkv` is (batch * tokens, (heads + 2 * kv_heads) * head_width): a row holds its query heads,
-/// then its key heads, then its value heads. `out` is (batch * tokens, heads * head_width).
+/// `qkv` is (batch * tokens, query_columns() + kv_columns()): a row holds its query heads, then its
+/// key heads, then its value heads. `out` is (batch * tokens, out_columns()).
 ///
 /// No tokens x tokens matrix is kept: scores exist for one block of queries at a time in
 /// `workspace`, in tiles (attention_tiles.hpp) or on chip (attention_on_chip.hpp). Forward saves
@@ -24,7 +26,23 @@ struct AttentionShape {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;
   std::int64_t head_width = 1;
+  AttentionScores scores = {};
+  std::int64_t value_width = 0;  ///< of a head's values, and of its columns of `out`; 0: head_width
+
+  KOKKOS_INLINE_FUNCTION std::int64_t width_of_values() const {
+    return value_width > 0 ? value_width : head_width;
+  }
+  std::int64_t query_columns() const { return heads * head_width; }
+  std::int64_t kv_columns() const { return kv_heads * (head_width + width_of_values()); }
+  std::int64_t out_columns() const { return heads * width_of_values(); }
 };
+
+/// Returns how many keys a query sees on average: half of the tokens, or what the window leaves.
+inline double attention_keys_of_query(const AttentionShape& shape) {
+  const auto tokens = static_cast<double>(shape.tokens);
+  const auto window = static_cast<double>(shape.scores.window);
+  return window > 0.0 && window < tokens ? window * (1.0 - window / (2.0 * tokens)) : tokens / 2.0;
+}
 
 /// Elements of T (not bytes) of `workspace` for attention_forward and attention_backward, with
 /// kernels of `form`.
@@ -36,11 +54,14 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int6
                                           KernelForm form = kernel_form);
 
 /// Computes attention of queries [query_begin, query_end) of every sequence to keys [0, query].
-/// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens.
+/// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens. With `sinks`
+/// (heads), each head has that logit among the scores of every query, as of a key whose value is 0
+/// (OpenAI 2025, gpt-oss): log_sum_exp includes it.
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace,
+                       View<const T*> sinks = {});
 
 /// Queries in an array of their own: those of a part of each sequence, which has
 /// sequence.part_tokens() rows per sequence.
@@ -49,24 +70,25 @@ struct AttentionQueries {
   std::int64_t part = 0;
 };
 
-/// Computes attention of the queries of a part: `q` (batch * part_tokens, heads * head_width or
-/// more columns), `kv` (batch * tokens, 2 * kv_heads * head_width) ordered by position: key heads,
-/// then value heads. out (batch * part_tokens, heads * head_width), log_sum_exp (batch, heads,
-/// part_tokens).
+/// Computes attention of the queries of a part: `q` (batch * part_tokens, query_columns() or more
+/// columns), `kv` (batch * tokens, kv_columns()) ordered by position: key heads, then value heads.
+/// out (batch * part_tokens, out_columns()), log_sum_exp (batch, heads, part_tokens).
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape,
                        const AttentionQueries& queries, View<const T**> q, View<const T**> kv,
-                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+                       View<T**> out, View<compute_t<T>*> log_sum_exp, View<T*> workspace,
+                       View<const T*> sinks = {});
 
 /// Computes attention of the queries at positions [begin, begin + q.rows()) of a single sequence: q
-/// (rows, heads * head_width or more columns), kv (tokens, 2 * kv_heads * head_width), out (rows,
-/// heads * head_width), log_sum_exp (heads, rows).
+/// (rows, query_columns() or more columns), kv (tokens, kv_columns()), out (rows, out_columns()),
+/// log_sum_exp (heads, rows).
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, std::int64_t begin,
                        View<const T**> q, View<const T**> kv, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace);
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace,
+                       View<const T*> sinks = {});
 
-/// Backward of attention_forward of a part: dq, shape of `out`, and dkv, shape of `kv`, are
+/// Backward of attention_forward of a part: dq, shape of `q`, and dkv, shape of `kv`, are
 /// overwritten. dkv has the sums over these queries alone, zero for keys that none of them sees:
 /// the queries of each piece are summed, then the pieces by the tree of piece_tree.hpp. The
 /// workspace is that for `pieces`.
@@ -83,5 +105,14 @@ template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dqkv, View<T*> workspace);
+
+/// dsinks (heads) = the gradient of the sinks by rows [first_row, first_row + out.rows()) alone:
+/// the negative sum of the probability of the sink times the sum of dout * out. `log_sum_exp` is
+/// that of all rows, (batch, heads, rows of a sequence); out and dout (rows, out_columns()).
+template <class T>
+void attention_backward_sinks(const Exec& exec, const AttentionShape& shape, View<const T*> sinks,
+                              View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                              View<const T**> dout, std::int64_t first_row,
+                              View<compute_t<T>*> dsinks);
 
 }  // namespace ostrakon::math

@@ -9,6 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/ordered_gemm.hpp>
 #include <utility>
 
 namespace ostrakon::math {
@@ -66,6 +67,11 @@ constexpr std::int64_t attention_query_block_of(KernelForm form) {
 }
 constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_form);
 
+/// With a window the keys of a block begin at a multiple of this. So the bits of a query depend on
+/// no other of its block: ordered products sum as many terms at a time, and keys that it does not
+/// see add zeros.
+constexpr std::int64_t attention_key_step = product_chunk;
+
 /// Number of key/value heads in one batched product: one on a host, so that the scores stay in
 /// cache; all on a device, so that it has enough work.
 inline std::int64_t attention_heads_at_once(const AttentionShape& shape,
@@ -84,11 +90,13 @@ struct AttentionHeads {
 /// their gradients are added.
 struct AttentionBlock : AttentionHeads {
   std::int64_t row;         ///< row of the first query in the sequence
-  std::int64_t begin, end;  ///< positions of the queries; keys are [0, end)
-  std::int64_t member;      ///< index of the query head in its group
-  bool is_first;            ///< whether it is the first block of these key/value heads
+  std::int64_t begin, end;  ///< positions of the queries; keys are [first_key, end)
+  std::int64_t first_key;
+  std::int64_t member;  ///< index of the query head in its group
+  bool is_first;        ///< whether it is the first block of these key/value heads
 
   std::int64_t queries() const { return end - begin; }
+  std::int64_t keys() const { return end - first_key; }
 };
 
 /// Returns the operands of a block: the columns of its heads.
@@ -98,15 +106,23 @@ class AttentionOperands {
   AttentionOperands(const AttentionShape& shape, std::int64_t query_rows)
       : shape_(shape), query_rows_(query_rows), group_(shape.heads / shape.kv_heads) {}
 
-  std::int64_t query_stride() const { return group_ * shape_.head_width; }
+  /// Columns from a head of `out` to the next one in a batch.
+  std::int64_t output_stride() const { return group_ * shape_.width_of_values(); }
 
   std::int64_t query_head(const AttentionBlock& block) const {
     return block.kv_head * group_ + block.member;
   }
-  /// Returns the block's queries in q, or its rows of out.
   template <class T>
-  Batch<T> queries(const View<T**>& x, const AttentionBlock& block) const {
-    return heads(query_rows(x, block), query_head(block), group_, block.count);
+  Batch<T> queries(const View<T**>& q, const AttentionBlock& block) const {
+    const std::int64_t width = shape_.head_width;
+    return Batch<T>::of_columns(from_column(query_rows(q, block), query_head(block) * width), width,
+                                group_ * width, block.count);
+  }
+  template <class T>
+  Batch<T> outputs(const View<T**>& out, const AttentionBlock& block) const {
+    const std::int64_t width = shape_.width_of_values();
+    return Batch<T>::of_columns(from_column(query_rows(out, block), query_head(block) * width),
+                                width, output_stride(), block.count);
   }
   /// Returns the block's rows with the columns of all heads.
   template <class T>
@@ -116,20 +132,30 @@ class AttentionOperands {
   }
   template <class T>
   Batch<T> keys(const View<T**>& kv, const AttentionBlock& block) const {
-    return heads(key_rows(kv, block), block.kv_head, 1, block.count);
+    const std::int64_t width = shape_.head_width;
+    return Batch<T>::of_columns(from_column(key_rows(kv, block), block.kv_head * width), width,
+                                width, block.count);
   }
   template <class T>
   Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
-    return heads(key_rows(kv, block), shape_.kv_heads + block.kv_head, 1, block.count);
+    const std::int64_t width = shape_.width_of_values();
+    return Batch<T>::of_columns(from_column(key_rows(kv, block), value_column(block.kv_head)),
+                                width, width, block.count);
   }
   /// Return the key heads, and value heads, of all tokens of the sequence.
   template <class T>
   View<T**> all_keys(const View<T**>& kv, const AttentionHeads& heads) const {
-    return all_tokens(kv, heads, heads.kv_head);
+    const std::int64_t width = shape_.head_width;
+    return all_tokens(kv, heads, heads.kv_head * width, heads.count * width);
   }
   template <class T>
   View<T**> all_values(const View<T**>& kv, const AttentionHeads& heads) const {
-    return all_tokens(kv, heads, shape_.kv_heads + heads.kv_head);
+    return all_tokens(kv, heads, value_column(heads.kv_head),
+                      heads.count * shape_.width_of_values());
+  }
+  /// The first column of a head's values in kv.
+  std::int64_t value_column(std::int64_t kv_head) const {
+    return shape_.kv_heads * shape_.head_width + kv_head * shape_.width_of_values();
   }
   /// Returns the elements from the block's first query and head on; heads are log_sum_exp_stride()
   /// apart.
@@ -144,22 +170,19 @@ class AttentionOperands {
   template <class T>
   View<T**> key_rows(const View<T**>& kv, const AttentionBlock& block) const {
     const std::int64_t row = block.sequence * shape_.tokens;
-    return kv.row_range(row, row + block.end);
-  }
-
-  /// Returns `count` heads of the rows x, `apart` heads from one to the next.
-  template <class T>
-  Batch<T> heads(const View<T**>& x, std::int64_t first, std::int64_t apart,
-                 std::int64_t count) const {
-    return Batch<T>::of_columns(x.column_range(first * shape_.head_width, x.columns()),
-                                shape_.head_width, apart * shape_.head_width, count);
+    return kv.row_range(row + block.first_key, row + block.end);
   }
 
   template <class T>
-  View<T**> all_tokens(const View<T**>& kv, const AttentionHeads& heads, std::int64_t head) const {
+  static View<T**> from_column(const View<T**>& x, std::int64_t first) {
+    return x.column_range(first, x.columns());
+  }
+
+  template <class T>
+  View<T**> all_tokens(const View<T**>& kv, const AttentionHeads& heads, std::int64_t first,
+                       std::int64_t columns) const {
     const std::int64_t row = heads.sequence * shape_.tokens;
-    return kv.row_range(row, row + shape_.tokens)
-        .column_range(head * shape_.head_width, (head + heads.count) * shape_.head_width);
+    return kv.row_range(row, row + shape_.tokens).column_range(first, first + columns);
   }
 
   AttentionShape shape_;
@@ -200,13 +223,21 @@ void for_each_attention_block(const AttentionShape& shape, const AttentionHeads&
   bool is_first = true;
   for_each_query_block(runs, run_of, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
     for (std::int64_t member = 0; member < group; ++member)
-      body(AttentionBlock{heads, row, begin, end, member, std::exchange(is_first, false)});
+      body(AttentionBlock{heads, row, begin, end,
+                          first_key_tile(begin, shape.scores.window, attention_key_step), member,
+                          std::exchange(is_first, false)});
   });
 }
 
 template <class T>
 T score_scale(const AttentionShape& shape) {
-  return T(1) / std::sqrt(static_cast<T>(shape.head_width));
+  return shape.scores.scale > 0.0 ? static_cast<T>(shape.scores.scale)
+                                  : T(1) / std::sqrt(static_cast<T>(shape.head_width));
+}
+
+/// Returns ALiBi's slope of head `head` of the shape; 0 without.
+KOKKOS_INLINE_FUNCTION double slope_of_head(const AttentionScores& scores, std::int64_t head) {
+  return scores.slopes > 0 ? alibi_slope(scores.slopes, scores.first_head + head) : 0.0;
 }
 
 /// The number of elements of delta, (batch, heads, rows of queries).

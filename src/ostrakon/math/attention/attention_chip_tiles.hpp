@@ -3,6 +3,7 @@
 
 // What the kernels of attention_on_chip.hpp share.
 
+#include <algorithm>
 #include <ostrakon/math/attention/attention_on_chip.hpp>
 
 #if OSTRAKON_MATRIX_TILES
@@ -80,6 +81,12 @@ struct QueryTiles {
             left < team_rows ? left : team_rows};
   }
 };
+
+/// Returns the window; without one, more tokens than any sequence has.
+inline int window_of(const AttentionShape& shape) {
+  constexpr std::int64_t all = std::int64_t{1} << 30;
+  return static_cast<int>(shape.scores.window > 0 ? std::min(shape.scores.window, all) : all);
+}
 
 /// Returns the address of row `row` and head `head` of a matrix that has heads side by side.
 template <class T>

@@ -16,10 +16,15 @@ namespace {
 static_assert(attention_query_block_of(KernelForm::host) == attention_tile,
               "a block of queries is a tile");
 
+/// Floats for the gradients of a key tile and its values.
+std::int64_t kv_tile_floats(const AttentionShape& shape) {
+  return attention_tile *
+         (attention_row(shape.head_width) + attention_row(shape.width_of_values()));
+}
+
 /// Floats for the sums of a key tile and its values over the pieces of a sequence.
 std::int64_t piece_sums(const AttentionShape& shape, std::int64_t pieces) {
-  return pieces == 1 ? 0
-                     : tree_slots(pieces) * 2 * attention_tile * attention_row(shape.head_width);
+  return pieces == 1 ? 0 : tree_slots(pieces) * kv_tile_floats(shape);
 }
 
 /// Floats for the gradients of the queries of a key/value head, if they are not summed in place.
@@ -108,14 +113,18 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
                          const TileGradients<T, K>& arrays, const AttentionHeads& heads,
                          float* sums, float* dq_sums) {
   const float scale = score_scale<float>(shape);
+  const auto cap = static_cast<float>(shape.scores.soft_cap);
+  const std::int64_t window = shape.scores.window;
   const std::int64_t width = shape.head_width, padded = attention_row(width);
-  const std::int64_t slot_size = 2 * attention_tile * padded;
+  const std::int64_t value_width = shape.width_of_values();
+  const std::int64_t padded_value = attention_row(value_width);
+  const std::int64_t slot_size = kv_tile_floats(shape);
   const AttentionOperands operands(shape, runs.rows());
   const auto& kernel = tile_kernel<T>();
   float* const room = attention_room();
-  if (runs.pieces() == 1) sums = attention_sums(width, room);
+  if (runs.pieces() == 1) sums = attention_sums(width, value_width, room);
   const std::int64_t key_column = heads.kv_head * width;
-  const std::int64_t value_column = (shape.kv_heads + heads.kv_head) * width;
+  const std::int64_t value_column = operands.value_column(heads.kv_head);
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t item = heads.sequence * shape.kv_heads + heads.kv_head;
   const std::int64_t next = std::min(item + 1, shape.batch * shape.kv_heads - 1);
@@ -123,7 +132,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   const std::int64_t next_row = next_sequence * runs.rows();
   const std::int64_t next_key = next_sequence * shape.tokens;
   const std::int64_t next_column = next_kv * group * width;
-  const std::int64_t next_value = (shape.kv_heads + next_kv) * width;
+  const std::int64_t next_value = operands.value_column(next_kv);
   constexpr std::int64_t products = 55;
   // Gradients that are summed separately are written at the end, so they are not prefetched.
   using Rows = AttentionRows<TileElement<T>>;
@@ -135,9 +144,10 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
   }
   AttentionPrefetch<TileElement<T>> ahead = ahead_of<TileElement<T>>(
       {rows_at(arrays.q, next_row, next_column), rows_at(arrays.kv, next_key, next_kv * width),
-       rows_at(arrays.kv, next_key, next_value), rows_at(arrays.dout, next_row, next_column),
-       next_dq, next_dkey, next_dvalue},
-      runs.rows(), width, products);
+       rows_at(arrays.kv, next_key, next_value),
+       rows_at(arrays.dout, next_row, next_kv * group * value_width), next_dq, next_dkey,
+       next_dvalue},
+      runs.rows(), std::min(width, value_width), products);
   const auto dqueries = [&](std::int64_t member, std::int64_t row) -> FloatRows {
     if constexpr (is_16bit<T>) {
       return {dq_sums + (member * shape.tokens + row) * padded, padded};
@@ -150,7 +160,7 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
     const std::int64_t key_end = std::min(key + attention_tile, shape.tokens);
     const std::int64_t key_row = heads.sequence * shape.tokens + key;
     kernel.pack_keys({key, key_end, width, scale, rows_at(arrays.kv, key_row, key_column),
-                      rows_at(arrays.kv, key_row, value_column)},
+                      rows_at(arrays.kv, key_row, value_column), value_width},
                      room);
     sum_pieces(
         runs.pieces(),
@@ -162,17 +172,20 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
               shape, heads, runs.runs_of_piece(),
               [&](std::int64_t index) { return runs.run(first_run + index); },
               [&](const AttentionBlock& block) {
-                if (block.end <= key) return;
+                if (block.end <= key || key < first_key_tile(block.begin, window, attention_tile))
+                  return;
                 const std::int64_t head = operands.query_head(block), column = head * width;
                 const std::int64_t row = heads.sequence * runs.rows() + block.row;
                 const std::int64_t of_row =
                     (heads.sequence * shape.heads + head) * runs.rows() + block.row;
                 const FloatRows to = dqueries(block.member, block.row);
-                kernel.backward({{block.begin, block.end, width, scale, &ahead},
+                const auto slope = static_cast<float>(slope_of_head(shape.scores, head));
+                kernel.backward({{block.begin, block.end, width, scale, &ahead, window, cap, slope,
+                                  value_width},
                                  key,
                                  key_end,
                                  rows_at(arrays.q, row, column),
-                                 rows_at(arrays.dout, row, column),
+                                 rows_at(arrays.dout, row, head * value_width),
                                  &arrays.log_sum_exp[of_row],
                                  &arrays.delta[of_row],
                                  to.first,
@@ -188,8 +201,8 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
         });
     for (std::int64_t i = 0; i < key_end - key; ++i) {
       convert_run(sums + i * padded, place_in(arrays.dkv, key_row + i, key_column), width);
-      convert_run(sums + (attention_tile + i) * padded,
-                  place_in(arrays.dkv, key_row + i, value_column), width);
+      convert_run(sums + attention_tile * padded + i * padded_value,
+                  place_in(arrays.dkv, key_row + i, value_column), value_width);
     }
   }
   if constexpr (is_16bit<T>)
@@ -205,42 +218,50 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
 
 template <class T>
 void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
-                      const View<const T**>& q, const View<const T**>& kv, const View<T**>& out,
+                      const View<const T**>& q, const View<const T**>& kv,
+                      const View<const T*>& sinks, const View<T**>& out,
                       const View<float*>& log_sum_exp) {
   const float scale = score_scale<float>(shape);
+  const auto cap = static_cast<float>(shape.scores.soft_cap);
   for_each_item(exec, "attend_forward", shape.batch * shape.heads, [=](std::int64_t item) {
     const std::int64_t sequence = item / shape.heads, head = item % shape.heads;
     const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
     const std::int64_t width = shape.head_width, key_row = sequence * shape.tokens;
+    const std::int64_t value_width = shape.width_of_values();
+    const AttentionOperands operands(shape, runs.rows());
     const auto keys = rows_at(kv, key_row, kv_head * width);
-    const auto values = rows_at(kv, key_row, (shape.kv_heads + kv_head) * width);
+    const auto values = rows_at(kv, key_row, operands.value_column(kv_head));
     const auto& kernel = tile_kernel<T>();
     float* const room = attention_room();
     const std::int64_t next = std::min(item + 1, shape.batch * shape.heads - 1);
     const std::int64_t next_head = next % shape.heads, next_sequence = next / shape.heads;
     const std::int64_t next_row = next_sequence * runs.rows();
     const std::int64_t next_kv = next_head / (shape.heads / shape.kv_heads);
+    const auto slope = static_cast<float>(slope_of_head(shape.scores, head));
+    const float sink = sinks ? static_cast<float>(sinks[head]) : 0.0f;
     constexpr std::int64_t products = 22;
     AttentionPrefetch<TileElement<T>> ahead =
         ahead_of({rows_at(q, next_row, next_head * width),
                   rows_at(kv, next_sequence * shape.tokens, next_kv * width),
-                  rows_at(kv, next_sequence * shape.tokens, (shape.kv_heads + next_kv) * width),
-                  rows_at(out, next_row, next_head * width)},
-                 runs.rows(), width, products);
+                  rows_at(kv, next_sequence * shape.tokens, operands.value_column(next_kv)),
+                  rows_at(out, next_row, next_head * value_width)},
+                 runs.rows(), std::min(width, value_width), products);
     for_each_query_block(
         runs.runs(), [&](std::int64_t index) { return runs.run(index); },
         [&](std::int64_t first, std::int64_t begin, std::int64_t end) {
-          const std::int64_t row = sequence * runs.rows() + first, column = head * width;
+          const std::int64_t row = sequence * runs.rows() + first;
           float largest[attention_tile], total[attention_tile];
-          kernel.forward({{begin, end, width, scale, &ahead},
-                          rows_at(q, row, column),
-                          keys,
-                          values,
-                          bits_of(place_in(out, row, column)),
-                          out.stride(),
-                          largest,
-                          total},
-                         room);
+          kernel.forward(
+              {{begin, end, width, scale, &ahead, shape.scores.window, cap, slope, value_width},
+               rows_at(q, row, head * width),
+               keys,
+               values,
+               bits_of(place_in(out, row, head * value_width)),
+               out.stride(),
+               largest,
+               total,
+               sinks ? &sink : nullptr},
+              room);
           float* const to = &log_sum_exp[item * runs.rows() + first];
           for (std::int64_t i = 0; i < end - begin; ++i) to[i] = largest[i] + log(total[i]);
         });
@@ -257,7 +278,7 @@ void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const Quer
   const std::int64_t size = piece_sums(shape, runs.pieces()) + query_sums<T>(shape);
   const View<float*> sums = scratch.template take<float>(at_once * size);
   const View<const T**> dout = arrays.dout;
-  const std::int64_t rows = runs.rows(), width = shape.head_width, heads = shape.heads;
+  const std::int64_t rows = runs.rows(), width = shape.width_of_values(), heads = shape.heads;
   for_each_row(exec, "attend_delta", shape.batch * rows, heads * width,
                [=](const Row& row, std::int64_t index) {
                  for (std::int64_t head = 0; head < heads; ++head)
@@ -284,10 +305,10 @@ void backward_in_tiles(const Exec& exec, const AttentionShape& shape, const Quer
   template void backward_in_tiles<T, K>(const Exec&, const AttentionShape&, const QueryRuns&, \
                                         TileGradients<T, K>, const View<const T**>&,          \
                                         const View<T*>&);
-#define OSTRAKON_INSTANTIATE(T)                                                           \
-  template void forward_in_tiles<T>(const Exec&, const AttentionShape&, const QueryRuns&, \
-                                    const View<const T**>&, const View<const T**>&,       \
-                                    const View<T**>&, const View<float*>&);               \
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void forward_in_tiles<T>(const Exec&, const AttentionShape&, const QueryRuns&,          \
+                                    const View<const T**>&, const View<const T**>&,                \
+                                    const View<const T*>&, const View<T**>&, const View<float*>&); \
   OSTRAKON_INSTANTIATE_BACKWARD(T, float)
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(bf16)

@@ -16,7 +16,8 @@ std::int64_t tile_workspace(const AttentionShape& shape, std::int64_t pieces);
 /// Launches a kernel for each head of each sequence.
 template <class T>
 void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const QueryRuns& runs,
-                      const View<const T**>& q, const View<const T**>& kv, const View<T**>& out,
+                      const View<const T**>& q, const View<const T**>& kv,
+                      const View<const T*>& sinks, const View<T**>& out,
                       const View<float*>& log_sum_exp);
 
 /// Inputs and outputs of backward in tiles.

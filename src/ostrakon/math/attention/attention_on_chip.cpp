@@ -21,7 +21,9 @@ struct AttendForward {
   View<const T**> q, kv;
   View<T**> out;
   View<float*> log_sum_exp;
+  View<const T*> sinks;
   int kv_heads;
+  int window;
   float scale;
 
   KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
@@ -36,18 +38,23 @@ struct AttendForward {
     const T* const key_head = head_at(kv, tile.kv_row, tile.kv_head, width);
     const T* const value_head = head_at(kv, tile.kv_row, kv_heads + tile.kv_head, width);
     const int seen = tile.position + tile.count;
+    const int first_key =
+        static_cast<int>(first_key_tile(tile.position, std::int64_t{window}, key_rows));
     const float to_log2 = scale * log2_e;
 
     begin_copy_rows<team_rows>(team, values, head_at(q, tile.row, tile.head, width), q.stride(),
                                tile.count);
-    begin_copy_rows<key_rows>(team, keys, key_head, kv.stride(), seen);
+    begin_copy_rows<key_rows>(team, keys, key_head + first_key * kv.stride(), kv.stride(),
+                              seen - first_key);
     end_copies(team);
     LeftTile<T> queries[steps];
     unrolled<steps>([&](int k) { queries[k] = load_left(lane, values, band, k * tile_size); });
 
     SumTile sums[steps];
-    TileRows largest(minus_infinity), total(0);
-    for (int key = 0; key < seen; key += key_rows) {
+    // With a window a row may see no key of the first tile: differences to a finite number are not
+    // NaN.
+    TileRows largest(window < seen ? -1e30f : minus_infinity), total(0);
+    for (int key = first_key; key < seen; key += key_rows) {
       end_copies(team);  // keys have been copied
       begin_copy_rows<key_rows>(team, values, value_head + key * kv.stride(), kv.stride(),
                                 seen - key);
@@ -59,12 +66,11 @@ struct AttendForward {
         });
       });
       const int first = tile.position + band;
-      if (key + key_rows > first + 1) {
+      if (key + key_rows > first + 1 || key + window < first + tile_size) {
         unrolled<key_tiles>([&](int j) {
           scores[j].map(lane, [&](int r, int column, float score) {
-            return key + j * tile_size + column <= first + TileLayout::row(lane, r)
-                       ? score
-                       : minus_infinity;
+            const int distance = first + TileLayout::row(lane, r) - (key + j * tile_size + column);
+            return distance >= 0 && distance < window ? score : minus_infinity;
           });
         });
       }
@@ -121,10 +127,19 @@ struct AttendForward {
     total.combine_lanes([](float a, float b) { return a + b; });
     TileRows inverse(0);
     unrolled<TileLayout::rows>([&](int r) {
-      inverse.at[r] = 1.0f / total.at[r];
+      float log_of_sum = largest.at[r] * scale + log(total.at[r]), times = 1.0f / total.at[r];
+      if (sinks) {
+        const float sink = static_cast<float>(sinks[tile.head]), without = largest.at[r] * scale;
+        const float most = fmaxf(without, sink);
+        const float shrink = tile_exp2((without - most) * log2_e);
+        const float sum = fma(total.at[r], shrink, tile_exp2((sink - most) * log2_e));
+        log_of_sum = most + log(sum);
+        times = shrink / sum;
+      }
+      inverse.at[r] = times;
       const int row = band + TileLayout::row(lane, r);
       if (TileLayout::is_first_of_row(lane) && row < tile.count)
-        log_sum_exp[tile.head_row + row] = largest.at[r] * scale + log(total.at[r]);
+        log_sum_exp[tile.head_row + row] = log_of_sum;
     });
     unrolled<steps>([&](int k) {
       sums[k].map(lane, [&](int r, int, float sum) { return sum * inverse.at[r]; });
@@ -139,21 +154,21 @@ struct AttendForward {
 }  // namespace
 
 template <class T>
-void attend_on_chip(const Exec& exec, const AttentionInputs<T>& in, View<T**> out,
-                    View<float*> log_sum_exp) {
+void attend_on_chip(const Exec& exec, const AttentionInputs<T>& in, View<const T*> sinks,
+                    View<T**> out, View<float*> log_sum_exp) {
   with_width(in.shape, [&](auto width) {
     const QueryTiles tiles(in.shape, in.runs);
     run(exec, "attend_forward", tiles.count(),
-        AttendForward<T, width()>{tiles, in.q, in.kv, out, log_sum_exp,
-                                  static_cast<int>(in.shape.kv_heads),
+        AttendForward<T, width()>{tiles, in.q, in.kv, out, log_sum_exp, sinks,
+                                  static_cast<int>(in.shape.kv_heads), window_of(in.shape),
                                   score_scale<float>(in.shape)});
   });
 }
 
-template void attend_on_chip<bf16>(const Exec&, const AttentionInputs<bf16>&, View<bf16**>,
-                                   View<float*>);
-template void attend_on_chip<fp16>(const Exec&, const AttentionInputs<fp16>&, View<fp16**>,
-                                   View<float*>);
+template void attend_on_chip<bf16>(const Exec&, const AttentionInputs<bf16>&, View<const bf16*>,
+                                   View<bf16**>, View<float*>);
+template void attend_on_chip<fp16>(const Exec&, const AttentionInputs<fp16>&, View<const fp16*>,
+                                   View<fp16**>, View<float*>);
 
 }  // namespace ostrakon::math
 

@@ -11,11 +11,13 @@
 
 namespace ostrakon::math {
 
-/// Whether attention of this shape is computed on chip; otherwise by products (attention.cpp).
+/// Whether attention of this shape is computed on chip; otherwise by products (attention.cpp), as
+/// are scores that are capped or less a slope: the kernels on chip have scaled products alone.
 template <class T>
 constexpr bool attention_on_chip(const AttentionShape& shape, KernelForm form = kernel_form) {
   return form == KernelForm::device_on_chip && is_16bit<T> &&
-         (shape.head_width == 64 || shape.head_width == 128);
+         (shape.head_width == 64 || shape.head_width == 128) &&
+         shape.width_of_values() == shape.head_width && !shape.scores.change();
 }
 
 #if OSTRAKON_MATRIX_TILES
@@ -30,8 +32,8 @@ struct AttentionInputs {
 
 /// Writes the rows of `out` and `log_sum_exp` of the queries.
 template <class T>
-void attend_on_chip(const Exec& exec, const AttentionInputs<T>& in, View<T**> out,
-                    View<float*> log_sum_exp);
+void attend_on_chip(const Exec& exec, const AttentionInputs<T>& in, View<const T*> sinks,
+                    View<T**> out, View<float*> log_sum_exp);
 
 /// Further inputs of backward.
 template <class T>

@@ -21,6 +21,7 @@ struct AttendBackwardQueries {
   View<T**> dq;
   View<float*> delta;
   int kv_heads;
+  int window;
   float scale;
 
   KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
@@ -48,14 +49,16 @@ struct AttendBackwardQueries {
       begin_copy_rows<key_rows>(team, values.from(half), value_head + key * kv.stride(),
                                 kv.stride(), seen - key);
     };
-    begin_keys(0);
+    const int first_key =
+        static_cast<int>(first_key_tile(tile.position, std::int64_t{window}, key_rows));
+    begin_keys(first_key);
     SumTile sums[steps];
-    for (int key = 0; key < seen; key += key_rows) {
+    for (int key = first_key; key < seen; key += key_rows) {
       end_copies(team);
       if (key + key_rows < seen) begin_keys(key + key_rows);
       const int half = key % team_rows, first = tile.position + band;
       rolled(key_tiles, [&](int j) {
-        const int row = half + j * tile_size, first_key = key + j * tile_size;
+        const int row = half + j * tile_size, tile_key = key + j * tile_size;
         SumTile scores, dprobabilities;
         unrolled<steps>([&](int k) {
           scores.add_product(queries[k], load_right_transposed(lane, keys, row, k * tile_size));
@@ -66,7 +69,8 @@ struct AttendBackwardQueries {
             lane,
             [&](int r, int column, float score, float dprobability) {
               const float probability = tile_exp2(fma(score, to_log2, shift.at[r]));
-              return first_key + column <= first + TileLayout::row(lane, r)
+              const int distance = first + TileLayout::row(lane, r) - (tile_key + column);
+              return distance >= 0 && distance < window
                          ? probability * (dprobability - deltas.at[r])
                          : 0.0f;
             },
@@ -142,6 +146,7 @@ struct AttendBackwardKv {
   View<const T**> q, kv, dout;
   View<const float*> log_sum_exp, delta;
   KvGradients<K> to;
+  int window;
   float scale;
 
   KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
@@ -160,10 +165,16 @@ struct AttendBackwardKv {
     const int before = key - static_cast<int>(run[static_cast<std::size_t>(of_run)].position);
     return before > 0 ? before / query_rows * query_rows : 0;
   }
+  /// Returns the row of a run behind the last that sees a key of the team that begins with `key`.
+  KOKKOS_FUNCTION int end_row(int of_run, int key) const {
+    const TokenRun& in = run[static_cast<std::size_t>(of_run)];
+    const int last = key + team_rows - 1 + window - static_cast<int>(in.position);
+    return last < static_cast<int>(in.count) ? last : static_cast<int>(in.count);
+  }
   /// Advances to the next step; returns false after the last. Must be called before the first step.
   KOKKOS_FUNCTION bool advance(QueryStep& step, int key) const {
     step.row += query_rows;
-    while (step.row >= static_cast<int>(run[static_cast<std::size_t>(step.run)].count)) {
+    while (step.row >= end_row(step.run, key)) {
       if (++step.run == runs) {
         step.run = 0;
         if (++step.member == heads / kv_heads) return false;
@@ -235,7 +246,8 @@ struct AttendBackwardKv {
       });
       scores.map(lane, [&](int r, int column, float score) {
         const float probability = tile_exp2(fma(score, to_log2, -sums_of[column] * log2_e));
-        return TileLayout::row(lane, r) <= ahead + column ? probability : 0.0f;
+        const int distance = ahead + column - TileLayout::row(lane, r);
+        return distance >= 0 && distance < window ? probability : 0.0f;
       });
       const LeftTile<T> probabilities = scores.template as_left<T>();
       unrolled<steps>([&](int k) {
@@ -287,9 +299,10 @@ void attend_backward_queries(const Exec& exec, const AttentionInputs<T>& in,
   with_width(in.shape, [&](auto width) {
     const QueryTiles tiles(in.shape, in.runs);
     run(exec, "attend_dq", tiles.count(),
-        AttendBackwardQueries<T, width()>{
-            tiles, in.q, in.kv, out, gradients.dout, gradients.log_sum_exp, dq, delta,
-            static_cast<int>(in.shape.kv_heads), score_scale<float>(in.shape)});
+        AttendBackwardQueries<T, width()>{tiles, in.q, in.kv, out, gradients.dout,
+                                          gradients.log_sum_exp, dq, delta,
+                                          static_cast<int>(in.shape.kv_heads), window_of(in.shape),
+                                          score_scale<float>(in.shape)});
   });
 }
 
@@ -307,7 +320,7 @@ void attend_backward_kv(const Exec& exec, const AttentionInputs<T>& in,
             static_cast<int>(range.sequences), static_cast<int>(shape.heads),
             static_cast<int>(shape.kv_heads), static_cast<int>(shape.tokens),
             static_cast<int>(in.runs.rows()), in.q, in.kv, gradients.dout, gradients.log_sum_exp,
-            delta, to, score_scale<float>(shape)});
+            delta, to, window_of(shape), score_scale<float>(shape)});
   });
 }
 

@@ -10,6 +10,7 @@
 // each query: queries and their gradients are read in place, and only the keys of a tile are
 // transposed, once for all queries.
 
+#include <ostrakon/math/attention/attention_tile_sums.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/products/tile_kernel.hpp>
 
@@ -22,7 +23,18 @@ enum class Reads { along_rows, along_terms };
 
 /// I: the instructions. T: the element type of arrays.
 template <class I, class T>
-struct AttentionTiles {
+struct AttentionTiles : AttentionTileSums<I> {
+  using Base = AttentionTileSums<I>;
+  using Store = typename Base::Store;
+  using Add = typename Base::Add;
+  using Rescale = typename Base::Rescale;
+  using StoreLargest = typename Base::StoreLargest;
+  using Probabilities = typename Base::Probabilities;
+  using ScoreGradients = typename Base::ScoreGradients;
+  using CappedScoreGradients = typename Base::CappedScoreGradients;
+  using Base::exp2;
+  using Base::log2_e;
+  using Base::make_scores;
   static constexpr bool in_float = sizeof(T) == sizeof(float);
   using Ahead = AttentionPrefetch<T>;
   using Vector = typename I::Vector;
@@ -33,104 +45,9 @@ struct AttentionTiles {
   static constexpr std::int64_t step = 16;
   static_assert(step % width == 0 && block % step == 0, "whole vectors");
 
-  static constexpr float log2_e = 1.44269504088896f;
-
   static std::int64_t up_to_step(std::int64_t x) { return (x + step - 1) / step * step; }
+  static std::int64_t largest_of(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
   static std::int64_t down_to_step(std::int64_t x) { return x < 0 ? 0 : x / step * step; }
-
-  /// Returns 2^x within 2 units in the last place, for x < 128; 0 below 2^-126. NaN gives NaN.
-  static Vector exp2(Vector x) {
-    x = I::larger(I::broadcast(-127.0f), x);
-    // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
-    const Vector shifter = I::broadcast(12582912.0f + 127.0f);
-    const Vector shifted = I::add(x, shifter);
-    const Vector r = I::subtract(x, I::subtract(shifted, shifter));
-    Vector p = I::broadcast(0x1.5bba12p-10f);
-    p = I::multiply_add(p, r, I::broadcast(0x1.3cea88p-7f));
-    p = I::multiply_add(p, r, I::broadcast(0x1.c6b752p-5f));
-    p = I::multiply_add(p, r, I::broadcast(0x1.ebf9bcp-3f));
-    p = I::multiply_add(p, r, I::broadcast(0x1.62e42ap-1f));
-    p = I::multiply_add(p, r, I::broadcast(1.0f));
-    return I::multiply(p, I::power_of_low_bits(shifted));
-  }
-
-  // Policies for the sums of a product: begin() returns the initial value of a vector of sums,
-  // end() receives the sums. `At`: row and vector within the tile of registers, set by moved().
-
-  /// C = A B.
-  struct Store {
-    float* c;
-    std::int64_t c_row;
-    Vector begin(int, int) const { return I::zero(); }
-    void end(int row, int vector, Vector sum) const {
-      I::store(c + row * c_row + vector * width, sum);
-    }
-    Store moved(std::int64_t row, std::int64_t vector) const {
-      return {c + row * c_row + vector * width, c_row};
-    }
-  };
-
-  /// C += A B.
-  struct Add : Store {
-    Vector begin(int row, int vector) const {
-      return I::load(this->c + row * this->c_row + vector * width);
-    }
-    Add moved(std::int64_t row, std::int64_t vector) const { return {Store::moved(row, vector)}; }
-  };
-
-  /// C = C * factor + A B, with a factor for each row.
-  struct Rescale : Store {
-    const float* factor;
-    Vector begin(int row, int vector) const {
-      return I::multiply(I::broadcast(factor[row]),
-                         I::load(this->c + row * this->c_row + vector * width));
-    }
-    Rescale moved(std::int64_t row, std::int64_t vector) const {
-      return {Store::moved(row, vector), factor + row};
-    }
-  };
-
-  /// C = A B; also updates the largest element of each column.
-  struct StoreLargest : Store {
-    float* largest;
-    void end(int row, int vector, Vector sum) const {
-      Store::end(row, vector, sum);
-      I::store(largest + vector * width, I::larger(sum, I::load(largest + vector * width)));
-    }
-    StoreLargest moved(std::int64_t row, std::int64_t vector) const {
-      return {Store::moved(row, vector), largest + vector * width};
-    }
-  };
-
-  /// C = e^(scale A B - shift), with a shift for each row. It rounds as forward does, so that large
-  /// scores have the same difference to the largest score.
-  struct Probabilities : Store {
-    float scale;
-    const float* shift;
-    void end(int row, int vector, Vector sum) const {
-      const Vector score = I::multiply(sum, I::broadcast(scale));
-      Store::end(
-          row, vector,
-          exp2(I::multiply(I::subtract(score, I::broadcast(shift[row])), I::broadcast(log2_e))));
-    }
-    Probabilities moved(std::int64_t row, std::int64_t vector) const {
-      return {Store::moved(row, vector), scale, shift + row};
-    }
-  };
-
-  /// C = P (A B - delta), with a delta for each row.
-  struct ScoreGradients : Store {
-    const float* p;  ///< shape of C
-    const float* delta;
-    void end(int row, int vector, Vector sum) const {
-      Store::end(row, vector,
-                 I::multiply(I::load(p + row * this->c_row + vector * width),
-                             I::subtract(sum, I::broadcast(delta[row]))));
-    }
-    ScoreGradients moved(std::int64_t row, std::int64_t vector) const {
-      return {Store::moved(row, vector), p + row * this->c_row + vector * width, delta + row};
-    }
-  };
 
   template <int rows, int vectors, Reads reads, class Sums>
   static void tile(std::int64_t terms, const float* a, std::int64_t stride, const float* b,
@@ -258,7 +175,7 @@ struct AttentionTiles {
 
   static void forward(const AttentionForwardTile<T>& t, float* room) {
     const std::int64_t queries = t.end - t.begin, lanes = up_to_step(queries);
-    const std::int64_t row = attention_row(t.head_width);
+    const std::int64_t value_width = t.width_of_values(), row = attention_row(value_width);
     float* const turned = room;                           // queries, (head_width, block)
     float* const scores = turned + block * t.head_width;  // then probabilities, (keys, block)
     float* const sums = scores + block * block;           // sums of values, (queries, row)
@@ -267,19 +184,24 @@ struct AttentionTiles {
     float* const before = largest + block;
     float* const total = before + block;
     float* const factor = total + block;
-    float* const key_copy = factor + block;  // keys, (keys, row)
-    const float scale = t.scale * log2_e;
+    float* const key_copy = factor + block;  // keys, (keys, attention_row(head_width))
+    const bool changes = t.changes();
+    const float times = changes ? 1.0f : t.scale;  // `scores` times that are scores
+    const float scale = times * log2_e;
     transpose_rows(t.queries, queries, t.head_width, turned);
-    for (std::int64_t i = 0; i < block; ++i) largest[i] = -__builtin_inff(), total[i] = 0.0f;
+    // A query may see no key of its first tile: differences to a finite number are not NaN.
+    const float least_score = t.window > 0 ? -3e38f : -__builtin_inff();
+    for (std::int64_t i = 0; i < block; ++i) largest[i] = least_score, total[i] = 0.0f;
     for (std::int64_t i = 0; i < queries * row; i += width) I::store(sums + i, I::zero());
-    const bool in_place = queries <= step && t.head_width % step == 0;
-    for (std::int64_t first = 0; first < t.end; first += block) {
+    const bool in_place = queries <= step && value_width % step == 0;
+    for (std::int64_t first = t.first_key(); first < t.end; first += block) {
       const std::int64_t keys = least(block, t.end - first);
       const std::int64_t past = t.begin - first;  // query i sees keys up to past + i
+      const bool cuts = t.window > 0 && past + queries > t.window;  // from keys, by the window
       const AttentionRows<float> key = rows_of_float(
           {t.keys.first + first * t.keys.row, t.keys.row}, true, keys, t.head_width, key_copy);
       for (std::int64_t i = 0; i < lanes; i += width) I::store(before + i, I::load(largest + i));
-      if (keys <= past + 1) {
+      if (keys <= past + 1 && !cuts && !changes) {
         multiply<Reads::along_rows>(t.ahead, keys, lanes, t.head_width, key.first, key.row, turned,
                                     block, StoreLargest{{scores, block}, largest});
       } else {
@@ -289,17 +211,20 @@ struct AttentionTiles {
                                       key.first + j * key.row, key.row, turned + lane, block,
                                       Store{scores + j * block + lane, block});
           for (std::int64_t k = j; k < j + some; ++k) {
+            if (changes) make_scores(t, scores + k * block, nullptr, lane, lanes, past - k, 1);
             for (std::int64_t i = lane; i < least(k - past, lanes); ++i)
               scores[k * block + i] = -__builtin_inff();
+            if (cuts)
+              for (std::int64_t i = largest_of(lane, k - past + t.window); i < lanes; ++i)
+                scores[k * block + i] = -__builtin_inff();
             for (std::int64_t i = lane; i < lanes; i += width)
               I::store(largest + i,
                        I::larger(I::load(scores + k * block + i), I::load(largest + i)));
           }
         }
       }
-      const AttentionRows<float> value =
-          rows_of_float({t.values.first + first * t.values.row, t.values.row}, in_place, keys,
-                        t.head_width, copy);
+      const AttentionRows<float> value = rows_of_float(
+          {t.values.first + first * t.values.row, t.values.row}, in_place, keys, value_width, copy);
       for (std::int64_t i = 0; i < lanes; i += step) {
         const std::int64_t seen = least(keys, past + i + step), some = least(step, queries - i);
         for (std::int64_t l = i; l < i + step; l += width)
@@ -312,19 +237,20 @@ struct AttentionTiles {
         multiply<Reads::along_terms>(t.ahead, queries, row, keys, scores, block, value.first,
                                      value.row, Rescale{{sums, row}, factor});
     }
+    if (t.sink != nullptr) add_sink(*t.sink, times, lanes, largest, total, factor);
     for (std::int64_t i = 0; i < queries; ++i) {
-      t.largest[i] = largest[i] * t.scale;
+      t.largest[i] = t.sink != nullptr ? largest[i] : largest[i] * times;
       t.total[i] = total[i];
-      const float inverse = 1.0f / total[i];
+      const float inverse = (t.sink != nullptr ? factor[i] : 1.0f) / total[i];
       const float* const in = sums + i * row;
       T* const out = t.out + i * t.out_row;
       std::int64_t j = 0;
-      for (; j + width <= t.head_width; j += width)
+      for (; j + width <= value_width; j += width)
         I::store(out + j, I::multiply(I::load(in + j), I::broadcast(inverse)));
-      if (j == t.head_width) continue;
+      if (j == value_width) continue;
       T rest[width];
       I::store(rest, I::multiply(I::load(in + j), I::broadcast(inverse)));
-      for (std::int64_t l = 0; j + l < t.head_width; ++l) out[j + l] = rest[l];
+      for (std::int64_t l = 0; j + l < value_width; ++l) out[j + l] = rest[l];
     }
   }
 
@@ -356,34 +282,54 @@ struct AttentionTiles {
     I::store(total, I::multiply_add(I::load(total), change, I::add(even, odd)));
   }
 
+  /// Adds the exponential of the sink to the totals. Makes the largest scores, which were to be
+  /// multiplied by `times`, those with the sink; `factor` is that for the sums of values.
+  static void add_sink(float sink_score, float times, std::int64_t lanes, float* largest,
+                       float* total, float* factor) {
+    const Vector sink = I::broadcast(sink_score), to_log2 = I::broadcast(log2_e);
+    for (std::int64_t i = 0; i < lanes; i += width) {
+      const Vector before = I::multiply(I::load(largest + i), I::broadcast(times));
+      const Vector most = I::larger(before, sink);
+      const Vector change = exp2(I::multiply(I::subtract(before, most), to_log2));
+      const Vector of_sink = exp2(I::multiply(I::subtract(sink, most), to_log2));
+      I::store(largest + i, most);
+      I::store(factor + i, change);
+      I::store(total + i, I::multiply_add(I::load(total + i), change, of_sink));
+    }
+  }
+
   /// The workspace of backward.
   struct Backward {
-    Backward(std::int64_t head_width, float* room)
+    Backward(std::int64_t head_width, std::int64_t value_width, float* room)
         : row(attention_row(head_width)),
+          value_row(attention_row(value_width)),
           turned_keys(room),
           turned_values(turned_keys + block * head_width),
-          keys(turned_values + block * head_width),
+          keys(turned_values + block * value_width),
           queries(keys + block * row),
           dout(queries + block * row),
-          p(dout + block * row),
+          p(dout + block * value_row),
           dscores(p + block * block),
           delta(dscores + block * block) {}
 
-    std::int64_t row;
-    float *turned_keys, *turned_values;  ///< (head_width, block); values are scaled as scores
-    float *keys, *queries, *dout;        ///< (block, row)
-    float *p, *dscores;                  ///< (queries, block)
-    float* delta;                        ///< (queries), multiplied by the scale of scores
+    std::int64_t row, value_row;
+    float* turned_keys;     ///< (head_width, block)
+    float* turned_values;   ///< (value_width, block), scaled as scores
+    float *keys, *queries;  ///< (block, row)
+    float* dout;            ///< (block, value_row)
+    float *p, *dscores;     ///< (queries, block)
+    float* delta;           ///< (queries), multiplied by the scale of scores
   };
 
   static void pack_keys(const AttentionKeyTile<T>& t, float* room) {
-    const Backward to(t.head_width, room);
+    const std::int64_t value_width = t.width_of_values();
+    const Backward to(t.head_width, value_width, room);
     const std::int64_t count = t.end - t.begin;
     copy_rows(t.keys, count, t.head_width, to.keys);
     transpose_rows(t.keys, count, t.head_width, to.turned_keys);
-    transpose_rows(t.values, count, t.head_width, to.turned_values);
+    transpose_rows(t.values, count, value_width, to.turned_values);
     const Vector scale = I::broadcast(t.scale);
-    for (std::int64_t j = 0; j < t.head_width; ++j)
+    for (std::int64_t j = 0; j < value_width; ++j)
       for (std::int64_t i = 0; i < up_to_step(count); i += width) {
         float* const at = to.turned_values + j * block + i;
         I::store(at, I::multiply(scale, I::load(at)));
@@ -391,43 +337,70 @@ struct AttentionTiles {
   }
 
   static void backward(const AttentionBackwardTile<T>& t, float* room) {
-    const Backward work(t.head_width, room);
-    const std::int64_t row = work.row, head_width = t.head_width;
+    const std::int64_t head_width = t.head_width, value_width = t.width_of_values();
+    const Backward work(head_width, value_width, room);
+    const std::int64_t row = work.row, value_row = work.value_row;
     const std::int64_t queries = t.end - t.begin;
     const std::int64_t keys = least(t.key_end, t.end) - t.key_begin;
     const std::int64_t past = t.begin - t.key_begin;  // query i sees keys up to past + i
     copy_rows(t.queries, queries, head_width, work.queries);
-    copy_rows(t.dout, queries, head_width, work.dout);
+    copy_rows(t.dout, queries, value_width, work.dout);
     for (std::int64_t i = 0; i < queries; ++i) work.delta[i] = t.delta[i] * t.scale;
-    const bool whole = keys <= past + 1;
+    const bool cuts = t.window > 0 && past + queries > t.window;
+    const bool whole = keys <= past + 1 && !cuts;
     const std::int64_t rows_at_once = whole ? block : step;
     for (std::int64_t i = 0; i < queries; i += rows_at_once) {
       const std::int64_t some = least(rows_at_once, queries - i);
       const std::int64_t seen = least(keys, past + i + some), columns = up_to_step(seen);
       float* const p = work.p + i * block;
       float* const dscores = work.dscores + i * block;
-      multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.queries + i * row, row,
-                                  work.turned_keys, block,
-                                  Probabilities{{p, block}, t.scale, t.log_sum_exp + i});
+      if (t.changes()) {
+        multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.queries + i * row, row,
+                                    work.turned_keys, block, Store{p, block});
+        for (std::int64_t k = 0; k < some; ++k) {
+          make_scores(t, p + k * block, dscores + k * block, 0, columns, past + i + k, -1);
+          exponentials_of_row(columns, t.log_sum_exp[i + k], p + k * block);
+        }
+      } else {
+        multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.queries + i * row, row,
+                                    work.turned_keys, block,
+                                    Probabilities{{p, block}, t.scale, t.log_sum_exp + i});
+      }
       if (!whole)
-        for (std::int64_t k = 0; k < some; ++k)
+        for (std::int64_t k = 0; k < some; ++k) {
           for (std::int64_t j = past + i + k + 1; j < columns; ++j) p[k * block + j] = 0.0f;
-      multiply<Reads::along_rows>(t.ahead, some, columns, head_width, work.dout + i * row, row,
-                                  work.turned_values, block,
-                                  ScoreGradients{{dscores, block}, p, work.delta + i});
+          if (!cuts) continue;
+          for (std::int64_t j = 0; j < least(past + i + k + 1 - t.window, columns); ++j)
+            p[k * block + j] = 0.0f;
+        }
+      const ScoreGradients gradients{{dscores, block}, p, work.delta + i};
+      if (t.soft_cap > 0)
+        multiply<Reads::along_rows>(t.ahead, some, columns, value_width, work.dout + i * value_row,
+                                    value_row, work.turned_values, block,
+                                    CappedScoreGradients{gradients});
+      else
+        multiply<Reads::along_rows>(t.ahead, some, columns, value_width, work.dout + i * value_row,
+                                    value_row, work.turned_values, block, gradients);
       add_to_queries(t, work, i, some, seen);
     }
     const std::int64_t keys_at_once = whole ? block : step;
     for (std::int64_t j = 0; j < keys; j += keys_at_once) {
       const std::int64_t some = least(keys_at_once, keys - j);
       const std::int64_t first = whole || j < past ? 0 : j - past;
-      multiply<Reads::along_terms>(t.ahead, some, row, queries - first, work.p + first * block + j,
-                                   block, work.dout + first * row, row,
-                                   Add{{t.dvalues + j * row, row}});
+      multiply<Reads::along_terms>(t.ahead, some, value_row, queries - first,
+                                   work.p + first * block + j, block, work.dout + first * value_row,
+                                   value_row, Add{{t.dvalues + j * value_row, value_row}});
       multiply<Reads::along_terms>(t.ahead, some, row, queries - first,
                                    work.dscores + first * block + j, block,
                                    work.queries + first * row, row, Add{{t.dkeys + j * row, row}});
     }
+  }
+
+  /// Replaces the scores of a row of backward by e^(score - shift).
+  static void exponentials_of_row(std::int64_t columns, float shift, float* p) {
+    for (std::int64_t j = 0; j < columns; j += width)
+      I::store(p + j, exp2(I::multiply(I::subtract(I::load(p + j), I::broadcast(shift)),
+                                       I::broadcast(log2_e))));
   }
 
   /// Adds to the gradients of `count` queries from query i of the tile on, which see `seen` keys.
@@ -438,7 +411,7 @@ struct AttentionTiles {
     const std::int64_t whole = t.head_width / width * width;
     if (whole > 0) {
       const Store to{dqueries, t.dqueries_row};
-      if (t.key_begin == 0)
+      if (t.key_begin == t.first_key())
         multiply<Reads::along_rows>(t.ahead, count, whole, seen, dscores, block, work.keys,
                                     work.row, to);
       else
@@ -451,8 +424,9 @@ struct AttentionTiles {
     float copy[block * width];
     for (std::int64_t k = 0; k < count; ++k)
       for (std::int64_t l = 0; l < width; ++l)
-        copy[k * width + l] =
-            t.key_begin == 0 || l >= rest ? 0.0f : dqueries[k * t.dqueries_row + whole + l];
+        copy[k * width + l] = t.key_begin == t.first_key() || l >= rest
+                                  ? 0.0f
+                                  : dqueries[k * t.dqueries_row + whole + l];
     multiply<Reads::along_rows>(t.ahead, count, width, seen, dscores, block, work.keys + whole,
                                 work.row, Add{{copy, width}});
     for (std::int64_t k = 0; k < count; ++k)

@@ -47,11 +47,25 @@ struct AttentionQueryTile {
   std::int64_t head_width;
   float scale;                  ///< scale of scores
   AttentionPrefetch<T>* ahead;  ///< may be null
+  // See AttentionScores; 0: none.
+  std::int64_t window = 0;
+  float soft_cap = 0.0f;
+  float slope = 0.0f;
+  std::int64_t value_width = 0;  ///< of values and outputs; 0: head_width
+
+  std::int64_t width_of_values() const { return value_width > 0 ? value_width : head_width; }
+  /// Whether scores are more than scaled products.
+  bool changes() const { return soft_cap > 0.0f || slope > 0.0f; }
+  /// The first key of the first tile of keys that some query sees.
+  std::int64_t first_key() const {
+    return window > 0 && begin >= window ? (begin - window + 1) / attention_tile * attention_tile
+                                         : 0;
+  }
 };
 
 /// Inputs and outputs of forward: `keys` and `values` begin at position 0. Row i of `out`, out_row
 /// elements apart, is that of query begin + i; largest[i] is its largest score, and total[i] the
-/// sum of exponentials relative to it.
+/// sum of exponentials relative to it, both with the sink.
 template <class T>
 struct AttentionForwardTile : AttentionQueryTile<T> {
   AttentionRows<T> queries, keys, values;
@@ -59,6 +73,7 @@ struct AttentionForwardTile : AttentionQueryTile<T> {
   std::int64_t out_row;
   float* largest;
   float* total;
+  const float* sink = nullptr;  ///< logit of the head's sink; may be null
 };
 
 /// The keys [begin, end) of one head, and their values, whose gradients are summed, all in one
@@ -69,11 +84,14 @@ struct AttentionKeyTile {
   std::int64_t head_width;
   float scale;
   AttentionRows<T> keys, values;  ///< from row `begin` on
+  std::int64_t value_width = 0;   ///< 0: head_width
+
+  std::int64_t width_of_values() const { return value_width > 0 ? value_width : head_width; }
 };
 
 /// Inputs and outputs of backward: adds the contributions of some queries to the gradients of a key
 /// tile, dkeys and dvalues, whose rows are attention_row() apart; and adds to the queries' own
-/// gradient, which key tile 0 overwrites.
+/// gradient, which the first key tile that some of them sees overwrites.
 template <class T>
 struct AttentionBackwardTile : AttentionQueryTile<T> {
   std::int64_t key_begin, key_end;
@@ -95,11 +113,11 @@ constexpr std::int64_t attention_row(std::int64_t head_width) {
 constexpr std::int64_t attention_tile_room =
     attention_tile * (7 * attention_tile_width + 2 * attention_tile + 4);
 
-/// Returns space in `room` for the gradients of a key tile and then of its values: 2 *
-/// attention_tile * attention_row(head_width) floats that the kernels do not use.
-inline float* attention_sums(std::int64_t head_width, float* room) {
-  return room +
-         attention_tile * (2 * head_width + 3 * attention_row(head_width) + 2 * attention_tile + 1);
+/// Returns space in `room` for the gradients of a key tile and then of its values: attention_tile *
+/// (attention_row(head_width) + attention_row(value_width)) floats that the kernels do not use.
+inline float* attention_sums(std::int64_t head_width, std::int64_t value_width, float* room) {
+  return room + attention_tile * (head_width + value_width + 2 * attention_row(head_width) +
+                                  attention_row(value_width) + 2 * attention_tile + 1);
 }
 
 template <class T>

@@ -57,16 +57,10 @@ struct HeadNormTerms {
 };
 #endif
 
-}  // namespace
-
-template <class T>
-void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, View<T**> x,
-                       View<T**> kept) {
+template <NormWeight gain, class T>
+void normalize_heads(const Exec& exec, const char* name, double epsilon, std::int64_t heads,
+                     std::int64_t width, View<const T*> weight, View<T**> x, View<T**> kept) {
   using C = compute_t<T>;
-  const char* const name = "head_norm";
-  const std::int64_t width = weight.size();
-  const std::int64_t heads = heads_of(name, x.columns(), width);
-  require_shape(name, "kept", kept, x.rows(), x.columns());
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(epsilon);
   const FastDivide by_heads(heads);
@@ -75,13 +69,57 @@ void head_norm_forward(const Exec& exec, double epsilon, View<const T*> weight, 
         const std::int64_t r = by_heads.quotient(index), first = by_heads.rest(index) * width;
         const auto values = x.row(r).range(first, first + width);
         const auto before = kept.row(r).range(first, first + width);
+        const View<const T*> factors = gain == NormWeight::none ? View<const T*>(values) : weight;
         const C scale = rstd_of<T>(row, View<const T*>(values), over_width, small);
         row.map_two(
             [=](std::int64_t, T value, C factor) {
-              return Two<T, C>{value, value * scale * factor};
+              return Two<T, C>{value, value * scale * gain_of<gain>(factor)};
             },
-            before, values, values, weight);
+            before, values, values, factors);
       });
+}
+
+template <NormWeight gain, class T>
+void differentiate_heads(const Exec& exec, const char* name, std::int64_t heads, std::int64_t width,
+                         View<const T*> weight, View<const T**> x, View<const compute_t<T>*> rstd,
+                         View<T**> gradient) {
+  using C = compute_t<T>;
+  const C over_width = C(1) / static_cast<C>(width);
+  const FastDivide by_heads(heads);
+  for_each_row(
+      exec, name, x.rows() * heads, width, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const std::int64_t r = by_heads.quotient(index), first = by_heads.rest(index) * width;
+        const auto in = x.row(r).range(first, first + width);
+        const auto both = gradient.row(r).range(first, first + width);
+        const View<const T*> factors = gain == NormWeight::none ? in : weight;
+        const C scale = rstd[index];
+        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy gain and n = x rstd.
+        const C projection = row.template sum_of<C>(
+                                 [](std::int64_t, C d, C factor, C value) {
+                                   return Product<C>{d * gain_of<gain>(factor), value};
+                                 },
+                                 both, factors, in) *
+                             scale * over_width;
+        row.map(
+            [=](std::int64_t, C d, C factor, C value) {
+              return scale * multiply_add(d, gain_of<gain>(factor), -(value * scale * projection));
+            },
+            both, both, factors, in);
+      });
+}
+
+}  // namespace
+
+template <class T>
+void head_norm_forward(const Exec& exec, NormWeight gain, double epsilon, std::int64_t head_width,
+                       View<const T*> weight, View<T**> x, View<T**> kept) {
+  const char* const name = "head_norm";
+  const std::int64_t heads = heads_of(name, x.columns(), head_width);
+  require_size(name, "weight", weight, gain == NormWeight::none ? 0 : head_width);
+  require_shape(name, "kept", kept, x.rows(), x.columns());
+  with_gain(gain, [&](auto constant) {
+    normalize_heads<constant(), T>(exec, name, epsilon, heads, head_width, weight, x, kept);
+  });
 }
 
 template <class T>
@@ -104,35 +142,17 @@ void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_wi
 }
 
 template <class T>
-void head_norm_backward_input(const Exec& exec, View<const T*> weight, View<const T**> x,
+void head_norm_backward_input(const Exec& exec, NormWeight gain, std::int64_t head_width,
+                              View<const T*> weight, View<const T**> x,
                               View<const compute_t<T>*> rstd, View<T**> gradient) {
-  using C = compute_t<T>;
   const char* const name = "head_norm_dx";
-  const std::int64_t width = weight.size();
-  const std::int64_t heads = heads_of(name, x.columns(), width);
+  const std::int64_t heads = heads_of(name, x.columns(), head_width);
+  require_size(name, "weight", weight, gain == NormWeight::none ? 0 : head_width);
   require_size(name, "rstd", rstd, x.rows() * heads);
   require_shape(name, "gradient", gradient, x.rows(), x.columns());
-  const C over_width = C(1) / static_cast<C>(width);
-  const FastDivide by_heads(heads);
-  for_each_row(
-      exec, name, x.rows() * heads, width, KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const std::int64_t r = by_heads.quotient(index), first = by_heads.rest(index) * width;
-        const auto in = x.row(r).range(first, first + width);
-        const auto both = gradient.row(r).range(first, first + width);
-        const C scale = rstd[index];
-        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight and n = x rstd.
-        const C projection = row.template sum_of<C>(
-                                 [](std::int64_t, C d, C factor, C value) {
-                                   return Product<C>{d * factor, value};
-                                 },
-                                 both, weight, in) *
-                             scale * over_width;
-        row.map(
-            [=](std::int64_t, C d, C factor, C value) {
-              return scale * multiply_add(d, factor, -(value * scale * projection));
-            },
-            both, both, weight, in);
-      });
+  with_gain(gain, [&](auto constant) {
+    differentiate_heads<constant(), T>(exec, name, heads, head_width, weight, x, rstd, gradient);
+  });
 }
 
 template <class T>
@@ -176,14 +196,16 @@ void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
 #endif
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                  \
-  template void head_norm_forward<T>(const Exec&, double, View<const T*>, View<T**>, View<T**>); \
-  template void head_norm_statistics<T>(const Exec&, double, std::int64_t, View<const T**>,      \
-                                        View<compute_t<T>*>);                                    \
-  template void head_norm_backward_input<T>(const Exec&, View<const T*>, View<const T**>,        \
-                                            View<const compute_t<T>*>, View<T**>);               \
-  template void head_norm_backward_parameters<T>(const Exec&, View<const T**>,                   \
-                                                 View<const compute_t<T>*>, View<const T**>,     \
+#define OSTRAKON_INSTANTIATE(T)                                                                    \
+  template void head_norm_forward<T>(const Exec&, NormWeight, double, std::int64_t,                \
+                                     View<const T*>, View<T**>, View<T**>);                        \
+  template void head_norm_statistics<T>(const Exec&, double, std::int64_t, View<const T**>,        \
+                                        View<compute_t<T>*>);                                      \
+  template void head_norm_backward_input<T>(const Exec&, NormWeight, std::int64_t, View<const T*>, \
+                                            View<const T**>, View<const compute_t<T>*>,            \
+                                            View<T**>);                                            \
+  template void head_norm_backward_parameters<T>(const Exec&, View<const T**>,                     \
+                                                 View<const compute_t<T>*>, View<const T**>,       \
                                                  View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -13,15 +13,15 @@
 
 namespace ostrakon::math {
 
-/// Elements of the gradient of the keys, or of the values, that backward sums in compute_t<T>
-/// before it is stored; 0 if it is summed in place.
+/// Elements of the gradient of keys, or of values, with heads of `width` columns, that backward
+/// sums in compute_t<T> before it is stored; 0 if it is summed in place.
 template <class T>
-std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t pieces,
+std::int64_t kv_sum_elements(const AttentionShape& shape, std::int64_t width, std::int64_t pieces,
                              KernelForm form = kernel_form) {
   const bool rounds = is_16bit<T> && !attention_on_chip<T>(shape, form);
-  return rounds || pieces > 1 ? attention_heads_at_once(shape, form) * shape.tokens *
-                                    shape.head_width * tree_slots(pieces)
-                              : 0;
+  return rounds || pieces > 1
+             ? attention_heads_at_once(shape, form) * shape.tokens * width * tree_slots(pieces)
+             : 0;
 }
 
 template <class T>
@@ -39,8 +39,8 @@ template <class T, bool apart>
 class KvSums {
  public:
   KvSums(const AttentionShape&, std::int64_t, Scratch<T>&) {}
-  Batch<T> keys(const Batch<T>& in_place, std::int64_t) const { return in_place; }
-  Batch<T> values(const Batch<T>& in_place, std::int64_t) const { return in_place; }
+  Batch<T> keys(const Batch<T>& in_place, std::int64_t, std::int64_t) const { return in_place; }
+  Batch<T> values(const Batch<T>& in_place, std::int64_t, std::int64_t) const { return in_place; }
   /// Clears the gradients of tokens from `seen` on, which no query of the first block sees.
   void clear(const Exec& exec, View<T**> dkeys, View<T**> dvalues, std::int64_t,
              std::int64_t seen) const {
@@ -61,22 +61,26 @@ class KvSums<T, true> {
 
   KvSums(const AttentionShape& shape, std::int64_t pieces, Scratch<T>& scratch)
       : tokens_(shape.tokens),
-        width_(shape.head_width),
+        key_width_(shape.head_width),
+        value_width_(shape.width_of_values()),
         slots_(tree_slots(pieces)),
-        keys_(scratch.template take<C>(kv_sum_elements<T>(shape, pieces))),
-        values_(scratch.template take<C>(kv_sum_elements<T>(shape, pieces))) {}
+        keys_(scratch.template take<C>(kv_sum_elements<T>(shape, key_width_, pieces))),
+        values_(scratch.template take<C>(kv_sum_elements<T>(shape, value_width_, pieces))) {}
+  /// The sums of the tokens that `in_place` has, from token `first` on.
   template <class K>
-  Batch<C> keys(const Batch<K>& in_place, std::int64_t slot) const {
-    return like(in_place, in_slot(keys_, slot));
+  Batch<C> keys(const Batch<K>& in_place, std::int64_t slot, std::int64_t first) const {
+    return like(in_place, in_slot(keys_, slot), first);
   }
   template <class K>
-  Batch<C> values(const Batch<K>& in_place, std::int64_t slot) const {
-    return like(in_place, in_slot(values_, slot));
+  Batch<C> values(const Batch<K>& in_place, std::int64_t slot, std::int64_t first) const {
+    return like(in_place, in_slot(values_, slot), first);
   }
 
-  /// The sums of a slot: (heads at once * tokens, head_width).
-  View<C**> key_rows(std::int64_t slot) const { return in_rows(in_slot(keys_, slot)); }
-  View<C**> value_rows(std::int64_t slot) const { return in_rows(in_slot(values_, slot)); }
+  /// The sums of a slot: (heads at once * tokens, width of a head).
+  View<C**> key_rows(std::int64_t slot) const { return in_rows(in_slot(keys_, slot), key_width_); }
+  View<C**> value_rows(std::int64_t slot) const {
+    return in_rows(in_slot(values_, slot), value_width_);
+  }
 
   template <class K>
   void clear(const Exec& exec, const View<K**>& dkeys, const View<K**>&, std::int64_t slot,
@@ -95,24 +99,22 @@ class KvSums<T, true> {
   template <class K>
   void store(const Exec& exec, View<K**> dkeys, View<K**> dvalues, std::int64_t count) const {
     const std::int64_t tokens = tokens_;
-    const std::int64_t width = width_;
+    const std::int64_t key_width = key_width_, value_width = value_width_;
     const View<const C*> keys = keys_;
     const View<const C*> values = values_;
     const FastDivide by_tokens(tokens);
     for_each_row(
-        exec, "attend_store", count * tokens, width,
+        exec, "attend_store", count * tokens, key_width + value_width,
         KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-          const std::int64_t token = by_tokens.rest(index);
-          const std::int64_t column = by_tokens.quotient(index) * width;
-          const auto dkey = dkeys.row(token).range(column, column + width);
-          const auto dvalue = dvalues.row(token).range(column, column + width);
-          const auto key = keys.range(index * width, (index + 1) * width);
-          const auto value = values.range(index * width, (index + 1) * width);
-          row.map_two(
-              [](std::int64_t, C a, C b) {
-                return Two<C, C>{a, b};
-              },
-              dkey, dvalue, key, value);
+          const std::int64_t token = by_tokens.rest(index), head = by_tokens.quotient(index);
+          const auto store = [&](const View<K**>& to, const View<const C*>& sums,
+                                 std::int64_t width) {
+            row.map([](std::int64_t, C sum) { return sum; },
+                    to.row(token).range(head * width, (head + 1) * width),
+                    sums.range(index * width, (index + 1) * width));
+          };
+          store(dkeys, keys, key_width);
+          store(dvalues, values, value_width);
         });
   }
 
@@ -121,15 +123,18 @@ class KvSums<T, true> {
     const std::int64_t elements = all.size() / slots_;
     return all.range(slot * elements, (slot + 1) * elements);
   }
-  View<C**> in_rows(View<C*> sums) const { return sums.matrix(sums.size() / width_, width_); }
+  static View<C**> in_rows(View<C*> sums, std::int64_t width) {
+    return sums.matrix(sums.size() / width, width);
+  }
   template <class K>
-  Batch<C> like(const Batch<K>& in_place, View<C*> sums) const {
-    return Batch<C>::of_rows(sums.matrix(in_place.count() * tokens_, width_),
+  Batch<C> like(const Batch<K>& in_place, View<C*> sums, std::int64_t first) const {
+    const std::int64_t rows = in_place.count() * tokens_, width = in_place.first().columns();
+    return Batch<C>::of_rows(sums.matrix(rows, width).row_range(first, rows),
                              in_place.first().rows(), tokens_, in_place.count());
   }
 
   std::int64_t tokens_;
-  std::int64_t width_;
+  std::int64_t key_width_, value_width_;
   std::int64_t slots_;
   View<C*> keys_;
   View<C*> values_;

@@ -56,6 +56,7 @@ struct Avx2 {
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
   static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  static Vector divide(Vector a, Vector b) { return _mm256_div_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector onto) {
     return _mm256_fmadd_ps(a, b, onto);
   }

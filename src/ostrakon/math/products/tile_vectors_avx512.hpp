@@ -59,6 +59,7 @@ struct Avx512 {
   static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
   static Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
   static Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+  static Vector divide(Vector a, Vector b) { return _mm512_div_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector onto) {
     return _mm512_fmadd_ps(a, b, onto);
   }

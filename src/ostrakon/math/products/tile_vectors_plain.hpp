@@ -65,6 +65,11 @@ struct Plain {
     for (int i = 0; i < width; ++i) result.lane[i] = a.lane[i] * b.lane[i];
     return result;
   }
+  static Vector divide(const Vector& a, const Vector& b) {
+    Vector result;
+    for (int i = 0; i < width; ++i) result.lane[i] = a.lane[i] / b.lane[i];
+    return result;
+  }
   static Vector multiply_add(const Vector& a, const Vector& b, const Vector& onto) {
     Vector result;
     for (int i = 0; i < width; ++i)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ostrakon/math/linear_cross_entropy.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
@@ -76,13 +76,19 @@ std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
   return std::min(vocabulary, std::max(granule, fitting / granule * granule));
 }
 
+/// Elements of the pending sums of gradients of so many words, of the weight or then of the bias.
+std::int64_t tree_elements(std::int64_t words, std::int64_t width, std::int64_t pieces) {
+  return std::max(gemm_by_piece_workspace(words, width, pieces),
+                  bias_gradient_workspace(words, pieces));
+}
+
 /// Sizes of the workspace in the second pass of the backward by piece, in elements of compute_t<T>.
 template <class T>
 struct BlockRoom {
   BlockRoom(std::int64_t rows, std::int64_t width, std::int64_t vocabulary, std::int64_t pieces)
       : logits(rows * block_words(rows, vocabulary)),
         dx(is_16bit<T> ? rows * width : 0),
-        tree(gemm_by_piece_workspace(block_words(rows, vocabulary), width, pieces)) {}
+        tree(tree_elements(block_words(rows, vocabulary), width, pieces)) {}
   std::int64_t size() const { return logits + dx + tree; }
 
   std::int64_t logits, dx, tree;
@@ -100,11 +106,13 @@ void check_shapes(const View<const T**>& x, const View<const T**>& weight,
 
 template <class T>
 View<compute_t<T>**> chunk_logits(const Exec& exec, View<const T**> x, View<const T**> weight,
-                                  View<compute_t<T>*> room, std::int64_t stride = 0) {
+                                  View<compute_t<T>*> room, const Logits<T>& form,
+                                  std::int64_t stride = 0) {
   View<compute_t<T>**> logits = room.matrix(x.rows(), weight.rows());
   if (stride > weight.rows() && x.rows() > 0)
     logits = room.matrix(x.rows(), stride).column_range(0, weight.rows());
   gemm<T>(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, logits);
+  make_logits<T>(exec, form, logits);
   return logits;
 }
 
@@ -122,118 +130,20 @@ View<T**> dlogits_at(const View<compute_t<T>**>& logits, const View<T*>& room) {
   }
 }
 
-/// Computes losses and, if requested, the logs of the rows' sums of exponentials.
-template <class T>
-void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
-               View<T*> losses, View<T*> log_sums = {}) {
-  for_each_row(
-      exec, "cross_entropy", logits.rows(), logits.columns(),
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto z = logits.row(index);
-        const T largest = row.maximum_of([](std::int64_t, T logit) { return logit; }, z[0], z);
-        const T total = row.template sum_of<T>(
-            [=](std::int64_t, T logit) { return fast_exp(logit - largest); }, z);
-        row.once([&] {
-          losses[index] = (largest - z[targets[index]]) + log(total);
-          if (log_sums) log_sums[index] = largest + log(total);
-        });
-      });
-}
-
-/// to = x * factor, rounded, on the host; `to` may begin at the same address as x.
-template <class C, class T>
-void store_scaled(const View<C*>& x, C factor, const View<T*>& to) {
-  constexpr std::int64_t run = 512;
-  T stored[run];  // does not alias, so that the loop vectorises
-  for (std::int64_t begin = 0; begin < x.size(); begin += run) {
-    const std::int64_t count = smaller(run, x.size() - begin);
-    const C* const from = x.range(begin, begin + count).data();
-    for (std::int64_t i = 0; i < count; ++i) stored[i] = static_cast<T>(from[i] * factor);
-    std::memcpy(to.range(begin, begin + count).data(), stored,
-                static_cast<std::size_t>(count) * sizeof(T));
-  }
-}
-
-/// Computes losses, and dlogits = (softmax - one at the target) * scale, rounded once; logits are
-/// clobbered. dlogits may be in their memory if dlogits_in_place<T>.
-template <class T, class C = compute_t<T>>
-void losses_and_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
-                        C scale, View<C*> losses, View<T**> dlogits) {
-  for_each_row(
-      exec, "dcross_entropy", logits.rows(), logits.columns(),
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto z = logits.row(index);
-        const auto dz = dlogits.row(index);
-        const std::int64_t target = targets[index];
-        const C at_target = z[target], times = scale;  // CUDA captures nothing in `if constexpr`
-        C& loss = losses[index];
-        const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
-        if constexpr (on_device) {  // computed twice, not stored and loaded
-          const C total = row.template sum_of<C>(
-              [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
-          const C factor = times / total;
-          row.once([&] { loss = (largest - at_target) + log(total); });
-          row.map(
-              [=](std::int64_t i, C logit) {
-                const C part = fast_exp(logit - largest) * factor;
-                return i == target ? part - times : part;
-              },
-              dz, z);
-        } else {
-          const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
-            z[i] = fast_exp(z[i] - largest);
-            return z[i];
-          });
-          const C factor = times / total;
-          loss = (largest - at_target) + log(total);
-          if constexpr (is_16bit<T>) {
-            const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
-            store_scaled(z, factor, dz);
-            dz[target] = static_cast<T>(gradient_at_target);
-          } else {
-            row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
-            z[target] -= times;
-          }
-        }
-      });
-}
-
-/// dlogits = (softmax - one at the target) * scale, rounded once, for words from `first` on.
-template <class T>
-void dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
-                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
-                std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
-  using C = compute_t<T>;
-  for_each_row(
-      exec, "dlogits", logits.rows(), logits.columns(),
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto z = logits.row(index);
-        const auto dz = dlogits.row(index);
-        const C log_sum = log_sums[index];
-        const std::int64_t target = targets[index] - first;
-        row.map(
-            [=](std::int64_t i, C logit) {
-              const C part = fast_exp(logit - log_sum) * scale;
-              return i == target ? part - scale : part;
-            },
-            dz, z);
-      });
-}
-
 }  // namespace
 
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
-                                            KernelForm form) {
+                                            KernelForm form, bool has_bias) {
   const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary, form) * logits_stride(vocabulary);
-  return scratch_elements<T, compute_t<T>>(logits) +
+  return scratch_elements<T, compute_t<T>>(logits + (has_bias ? vocabulary : 0)) +
          (is_16bit<T> && !stores_dlogits_in_place<T>(form) ? logits : 0);
 }
 
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
-                                  View<T*> workspace) {
+                                  View<T*> workspace, const Logits<T>& logits) {
   check_shapes<T>(x, weight, targets, losses);
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
@@ -241,8 +151,8 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
   const View<compute_t<T>*> room = scratch.template take<compute_t<T>>(chunk * stride);
   for (std::int64_t begin = 0; begin < x.rows(); begin += chunk) {
     const std::int64_t end = std::min(x.rows(), begin + chunk);
-    const auto logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, stride);
-    losses_of<compute_t<T>>(exec, logits, targets.range(begin, end), losses.range(begin, end));
+    const auto z = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits, stride);
+    losses_of<compute_t<T>>(exec, z, targets.range(begin, end), losses.range(begin, end));
   }
 }
 
@@ -250,7 +160,8 @@ template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                    View<const std::int32_t*> targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
-                                   View<compute_t<T>**> dweight, View<T*> workspace) {
+                                   View<compute_t<T>**> dweight, View<T*> workspace,
+                                   const Logits<T>& logits, View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
   check_shapes<T>(x, weight, targets, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
@@ -259,21 +170,25 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t stride = logits_stride(weight.rows());
   const View<C*> room = scratch.template take<C>(chunk * stride);
+  const View<C*> bias_room = scratch.template take<C>(dbias ? weight.rows() : 0);
   const View<T*> stored_room =
       scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * stride : 0);
+  if (dbias) require_size(kernel_name, "dbias", dbias, weight.rows());
   std::int64_t begin = 0;
   do {  // at least once, as dweight becomes 0 if there are no rows
     const std::int64_t end = std::min(x.rows(), begin + chunk);
     const View<const T**> x_chunk = x.row_range(begin, end);
-    const View<C**> logits = chunk_logits<T>(exec, x_chunk, weight, room, stride);
-    const View<T**> dlogits = dlogits_at<T>(logits, stored_room);
-    losses_and_dlogits<T>(exec, logits, targets.range(begin, end), scale, losses.range(begin, end),
-                          dlogits);
+    const View<C**> z = chunk_logits<T>(exec, x_chunk, weight, room, logits, stride);
+    const View<T**> dlogits = dlogits_at<T>(z, stored_room);
+    losses_and_dlogits<T>(exec, logits.form, z, targets.range(begin, end), scale,
+                          losses.range(begin, end), dlogits);
     gemm<T>(exec, Transpose::no, Transpose::no, C(1), dlogits, weight, C(0),
             dx.row_range(begin, end));
     if (dweight)
       gemm<T>(exec, Transpose::yes, Transpose::no, C(1), dlogits, x_chunk, begin == 0 ? C(0) : C(1),
               dweight);
+    bias_gradient<T>(exec, dlogits, begin == 0 ? dbias : bias_room, 1, {});
+    if (dbias && begin > 0) add_to<C>(exec, View<const C*>(bias_room), dbias);
     begin = end;
   } while (begin < x.rows());
 }
@@ -290,12 +205,10 @@ std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int
 }
 
 template <class T>
-void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
-                                            View<const T**> weight,
-                                            View<const std::int32_t*> targets, compute_t<T> scale,
-                                            View<compute_t<T>*> losses, View<T**> dx,
-                                            View<compute_t<T>**> dweight, std::int64_t pieces,
-                                            View<T*> workspace) {
+void linear_cross_entropy_backward_by_piece(
+    const Exec& exec, View<const T**> x, View<const T**> weight, View<const std::int32_t*> targets,
+    compute_t<T> scale, View<compute_t<T>*> losses, View<T**> dx, View<compute_t<T>**> dweight,
+    std::int64_t pieces, View<T*> workspace, const Logits<T>& logits, View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
   check_shapes<T>(x, weight, targets, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
@@ -311,7 +224,7 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
 
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
-    losses_of<C>(exec, chunk_logits<T>(exec, x.row_range(begin, end), weight, room),
+    losses_of<C>(exec, chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits),
                  targets.range(begin, end), losses.range(begin, end), log_sums.range(begin, end));
   }
 
@@ -324,12 +237,14 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
   for (std::int64_t first = 0; first < words; first += block) {
     const std::int64_t end = std::min(words, first + block);
     const View<const T**> some = weight.row_range(first, end);
-    const View<C**> logits = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)));
+    const View<C**> z = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)),
+                                        logits.range(first, end));
     const View<T**> dlogits = stored_room.range(0, rows * (end - first)).matrix(rows, end - first);
-    dlogits_of<T>(exec, logits, targets, log_sums, first, scale, dlogits);
+    dlogits_of<T>(exec, logits.form, z, targets, log_sums, first, scale, dlogits);
     gemm<T, C>(exec, Transpose::no, Transpose::no, C(1), dlogits, some, first == 0 ? C(0) : C(1),
                dx_sum);
     if (dweight) gemm_by_piece<T>(exec, dlogits, x, dweight.row_range(first, end), pieces, tree);
+    bias_gradient<T>(exec, dlogits, dbias ? dbias.range(first, end) : dbias, pieces, tree);
   }
   if constexpr (is_16bit<T>) copy_rows<C, T>(exec, View<const C**>(dx_sum), dx);
 }
@@ -348,15 +263,15 @@ std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width
   const std::int64_t first =
       std::min(rows * words, std::max(logits_of_chunk(form), granule * words));
   const std::int64_t logits = rows * block_words(rows, words);
-  const std::int64_t second =
-      logits + gemm_by_piece_workspace(block_words(rows, words), width, leaves);
+  const std::int64_t second = logits + tree_elements(block_words(rows, words), width, leaves);
   return scratch_elements<T, compute_t<T>>(std::max(first, second)) + (is_16bit<T> ? logits : 0);
 }
 
 template <class T>
 void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
                               std::int64_t first_word, View<const std::int32_t*> targets,
-                              View<compute_t<T>**> statistics, View<T*> workspace) {
+                              View<compute_t<T>**> statistics, View<T*> workspace,
+                              const Logits<T>& logits) {
   using C = compute_t<T>;
   const std::int64_t rows = x.rows(), words = weight.rows();
   require_shape(kernel_name, "statistics", statistics, piece_statistics, rows);
@@ -368,11 +283,11 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
                  at_target = statistics.row(2);
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
-    const View<C**> logits = chunk_logits<T>(exec, x.row_range(begin, end), weight, room);
+    const View<C**> all = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
     for_each_row(
         exec, "cross_entropy_piece", end - begin, words,
         KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-          const auto z = logits.row(r);
+          const auto z = all.row(r);
           const C most = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
           const C total = row.template sum_of<C>(
               [=](std::int64_t, C logit) { return fast_exp(logit - most); }, z);
@@ -419,11 +334,12 @@ void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**
                              std::int64_t first_word, View<const std::int32_t*> targets,
                              View<const compute_t<T>*> log_sums, compute_t<T> scale,
                              View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
-                             std::int64_t leaves, View<T*> workspace) {
+                             std::int64_t leaves, View<T*> workspace, const Logits<T>& logits,
+                             View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
   const std::int64_t rows = x.rows(), words = weight.rows();
   const std::int64_t block = block_words(rows, words);
-  const std::int64_t tree = gemm_by_piece_workspace(block, x.columns(), leaves);
+  const std::int64_t tree = tree_elements(block, x.columns(), leaves);
   require_shape(kernel_name, "dx", dx, rows, x.columns());
   Scratch<T> scratch(workspace, kernel_name);
   const View<C*> room = scratch.template take<C>(rows * block + tree);
@@ -431,14 +347,15 @@ void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**
   for (std::int64_t first = 0; first < words; first += block) {
     const std::int64_t end = std::min(words, first + block);
     const View<const T**> some = weight.row_range(first, end);
-    const View<C**> logits = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)));
+    const View<C**> z = chunk_logits<T>(exec, x, some, room.range(0, rows * (end - first)),
+                                        logits.range(first, end));
     const View<T**> dlogits = stored.range(0, rows * (end - first)).matrix(rows, end - first);
-    dlogits_of<T>(exec, logits, targets, log_sums, first_word + first, scale, dlogits);
+    dlogits_of<T>(exec, logits.form, z, targets, log_sums, first_word + first, scale, dlogits);
     gemm<T, C>(exec, Transpose::no, Transpose::no, C(1), dlogits, some, first == 0 ? C(0) : C(1),
                dx);
-    if (dweight)
-      gemm_by_piece<T>(exec, dlogits, x, dweight.row_range(first, end), leaves,
-                       room.range(rows * block, rows * block + tree));
+    const View<C*> pending = room.range(rows * block, rows * block + tree);
+    if (dweight) gemm_by_piece<T>(exec, dlogits, x, dweight.row_range(first, end), leaves, pending);
+    bias_gradient<T>(exec, dlogits, dbias ? dbias.range(first, end) : dbias, leaves, pending);
   }
 }
 
@@ -448,27 +365,30 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
                                          View<const std::int32_t*>, View<double*>, View<double*>);
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
-  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm); \
+  template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm,  \
+                                                          bool);                                   \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
-                                                View<T*>);                                         \
+                                                View<T*>, const Logits<T>&);                       \
   template void linear_cross_entropy_backward<T>(                                                  \
       const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
-      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>);                             \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>, const Logits<T>&,            \
+      View<compute_t<T>*>);                                                                        \
   template std::int64_t linear_cross_entropy_by_piece_workspace<T>(                                \
       std::int64_t, std::int64_t, std::int64_t, std::int64_t, KernelForm);                         \
   template void linear_cross_entropy_backward_by_piece<T>(                                         \
       const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
-      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>);               \
+      View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>,                \
+      const Logits<T>&, View<compute_t<T>*>);                                                      \
   template std::int64_t cross_entropy_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
                                                          std::int64_t, KernelForm);                \
   template void cross_entropy_statistics<T>(const Exec&, View<const T**>, View<const T**>,         \
                                             std::int64_t, View<const std::int32_t*>,               \
-                                            View<compute_t<T>**>, View<T*>);                       \
+                                            View<compute_t<T>**>, View<T*>, const Logits<T>&);     \
   template void cross_entropy_gradients<T>(                                                        \
       const Exec&, View<const T**>, View<const T**>, std::int64_t, View<const std::int32_t*>,      \
       View<const compute_t<T>*>, compute_t<T>, View<compute_t<T>**>, View<compute_t<T>**>,         \
-      std::int64_t, View<T*>);
+      std::int64_t, View<T*>, const Logits<T>&, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

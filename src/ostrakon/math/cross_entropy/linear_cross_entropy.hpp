@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/view.hpp>
@@ -9,32 +10,34 @@ namespace ostrakon::math {
 
 /// The last linear layer fused with the cross-entropy, over chunks of rows, so that the matrix of
 /// logits (rows x vocabulary) never exists. Shapes: x, dx (rows, width); weight, dweight
-/// (vocabulary, width); targets, losses (rows). losses[r] = -log softmax(x weight^T)(r,
-/// targets[r]), natural logarithm. Targets must be in [0, vocabulary); this is checked when they
-/// are loaded.
+/// (vocabulary, width); bias, dbias (vocabulary); targets, losses (rows). losses[r] = -log
+/// softmax(logits)(r, targets[r]), natural logarithm; logits are what `logits` makes of x weight^T.
+/// Targets must be in [0, vocabulary); this is checked when they are loaded.
 
-/// Elements of T (not bytes) of `workspace`, for kernels of `form`.
+/// Elements of T (not bytes) of `workspace`, for kernels of `form`; `has_bias`: whether a gradient
+/// of a bias is computed.
 template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
-                                            KernelForm form = kernel_form);
+                                            KernelForm form = kernel_form, bool has_bias = false);
 
 template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
-                                  View<T*> workspace);
+                                  View<T*> workspace, const Logits<T>& logits = {});
 
-/// Computes losses and gradients in one pass: dx and dweight, overwritten, are the gradients of
-/// scale * sum(losses). An empty dweight is not computed.
+/// Computes losses and gradients in one pass: dx, dweight and dbias, overwritten, are the gradients
+/// of scale * sum(losses). An empty dweight or dbias is not computed.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                    View<const std::int32_t*> targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
-                                   View<compute_t<T>**> dweight, View<T*> workspace);
+                                   View<compute_t<T>**> dweight, View<T*> workspace,
+                                   const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {});
 
-/// As linear_cross_entropy_backward, with dweight as the sum over `pieces` equal runs of rows by
-/// the tree of piece_tree.hpp. On the host in fp32 losses and dx do not depend on the number of
-/// rows. It takes one more product: losses come first, then the logits of some words of all rows
-/// are computed again, so that neither all logits nor copies of dweight exist.
+/// As linear_cross_entropy_backward, with dweight and dbias as the sums over `pieces` equal runs of
+/// rows by the tree of piece_tree.hpp. On the host in fp32 losses and dx do not depend on the
+/// number of rows. It takes one more product: losses come first, then the logits of some words of
+/// all rows are computed again, so that neither all logits nor copies of dweight exist.
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
                                                      std::int64_t vocabulary, std::int64_t pieces,
@@ -46,7 +49,8 @@ void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
                                             View<const std::int32_t*> targets, compute_t<T> scale,
                                             View<compute_t<T>*> losses, View<T**> dx,
                                             View<compute_t<T>**> dweight, std::int64_t pieces,
-                                            View<T*> workspace);
+                                            View<T*> workspace, const Logits<T>& logits = {},
+                                            View<compute_t<T>*> dbias = {});
 
 // The next functions divide the vocabulary into pieces of `words` words, the last one perhaps
 // fewer. Each piece is computed separately, here or on another rank: statistics of all pieces
@@ -64,12 +68,13 @@ std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width
                                            std::int64_t words, std::int64_t leaves,
                                            KernelForm form = kernel_form);
 
-/// Computes statistics (piece_statistics, rows) of the piece with `weight` (words, width), whose
-/// first word is `first_word`.
+/// Computes statistics (piece_statistics, rows) of the piece with `weight` (words, width) and the
+/// bias of `logits` (words), whose first word is `first_word`.
 template <class T>
 void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T**> weight,
                               std::int64_t first_word, View<const std::int32_t*> targets,
-                              View<compute_t<T>**> statistics, View<T*> workspace);
+                              View<compute_t<T>**> statistics, View<T*> workspace,
+                              const Logits<T>& logits = {});
 
 /// Computes losses, and the logs of the sums of exponentials (rows), from the concatenated
 /// statistics of all pieces. Sums over pieces are by the tree of piece_tree.hpp.
@@ -78,13 +83,14 @@ void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64
                         View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums);
 
 /// Computes the gradients of scale * sum(losses) from one piece: dx (rows, width) with the terms of
-/// its words only, and dweight (words, width), unless empty, as a sum over `leaves` equal runs of
-/// rows by the tree of piece_tree.hpp. Both are overwritten.
+/// its words only, and dweight (words, width) and dbias (words), unless empty, as sums over
+/// `leaves` equal runs of rows by the tree of piece_tree.hpp. All are overwritten.
 template <class T>
 void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
                              std::int64_t first_word, View<const std::int32_t*> targets,
                              View<const compute_t<T>*> log_sums, compute_t<T> scale,
                              View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
-                             std::int64_t leaves, View<T*> workspace);
+                             std::int64_t leaves, View<T*> workspace, const Logits<T>& logits = {},
+                             View<compute_t<T>*> dbias = {});
 
 }  // namespace ostrakon::math

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/cross_entropy/logits.hpp>
+
+#include <cstring>
+#include <ostrakon/math/elementary.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/row_kernel.hpp>
+
+namespace ostrakon::math {
+
+template <class T>
+void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products) {
+  using C = compute_t<T>;
+  if (logits.are_products()) return;
+  require_size_if_any("make_logits", "bias", logits.bias, products.columns());
+  const C scale = static_cast<C>(logits.form.scale), cap = static_cast<C>(logits.form.soft_cap);
+  const C inverse = cap > C(0) ? C(1) / cap : C(0);
+  const View<const T*> bias = logits.bias;
+  for_each_row(
+      exec, "make_logits", products.rows(), products.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = products.row(index);
+        if (bias)
+          row.map([=](std::int64_t, C product, C term) { return scale * (product + term); }, z, z,
+                  bias);
+        else if (scale != C(1))
+          row.map([=](std::int64_t, C product) { return scale * product; }, z, z);
+        if (cap > C(0))
+          row.map([=](std::int64_t, C logit) { return cap * fast_tanh(logit * inverse); }, z, z);
+      });
+}
+
+template <class T>
+void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
+               View<T*> losses, View<T*> log_sums) {
+  for_each_row(
+      exec, "cross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const T largest = row.maximum_of([](std::int64_t, T logit) { return logit; }, z[0], z);
+        const T total = row.template sum_of<T>(
+            [=](std::int64_t, T logit) { return fast_exp(logit - largest); }, z);
+        row.once([&] {
+          losses[index] = (largest - z[targets[index]]) + log(total);
+          if (log_sums) log_sums[index] = largest + log(total);
+        });
+      });
+}
+
+namespace {
+
+/// to[i] = f(i, x[i]), rounded, on the host; `to` may begin at the same address as x.
+template <class C, class F, class T>
+void store_by_run(const View<C*>& x, const F& f, const View<T*>& to) {
+  constexpr std::int64_t run = 512;
+  T stored[run];  // does not alias, so that the loop vectorises
+  for (std::int64_t begin = 0; begin < x.size(); begin += run) {
+    const std::int64_t count = smaller(run, x.size() - begin);
+    const C* const from = x.range(begin, begin + count).data();
+    for (std::int64_t i = 0; i < count; ++i) stored[i] = static_cast<T>(f(begin + i, from[i]));
+    std::memcpy(to.range(begin, begin + count).data(), stored,
+                static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+template <class T, class C = compute_t<T>>
+void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
+                              C scale, View<C*> losses, View<T**> dlogits) {
+  for_each_row(
+      exec, "dcross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const std::int64_t target = targets[index];
+        const C at_target = z[target], times = scale;  // CUDA captures nothing in `if constexpr`
+        C& loss = losses[index];
+        const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
+        if constexpr (on_device) {  // computed twice, not stored and loaded
+          const C total = row.template sum_of<C>(
+              [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
+          const C factor = times / total;
+          row.once([&] { loss = (largest - at_target) + log(total); });
+          row.map(
+              [=](std::int64_t i, C logit) {
+                const C part = fast_exp(logit - largest) * factor;
+                return i == target ? part - times : part;
+              },
+              dz, z);
+        } else {
+          const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
+            z[i] = fast_exp(z[i] - largest);
+            return z[i];
+          });
+          const C factor = times / total;
+          loss = (largest - at_target) + log(total);
+          if constexpr (is_16bit<T>) {
+            const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
+            store_by_run(
+                z, [=](std::int64_t, C power) { return power * factor; }, dz);
+            dz[target] = static_cast<T>(gradient_at_target);
+          } else {
+            row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
+            z[target] -= times;
+          }
+        }
+      });
+}
+
+/// The derivative of cap * tanh(z / cap), from its value.
+template <class C>
+KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
+  const C t = value * inverse_cap;
+  return multiply_add(-t, t, C(1));
+}
+
+/// Exponentials are computed twice, as the logits are needed with them.
+template <class T, class C = compute_t<T>>
+void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits,
+                               View<const std::int32_t*> targets, C scale, View<C*> losses,
+                               View<T**> dlogits) {
+  const C inverse = C(1) / cap;
+  for_each_row(
+      exec, "dcross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const std::int64_t target = targets[index];
+        const C at_target = z[target], times = scale, by = inverse;
+        C& loss = losses[index];
+        const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
+        const C total = row.template sum_of<C>(
+            [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
+        const C factor = times / total;
+        row.once([&] { loss = (largest - at_target) + log(total); });
+        const auto gradient = [=](std::int64_t i, C logit) {
+          const C part = fast_exp(logit - largest) * factor;
+          return (i == target ? part - times : part) * slope_of_capped(logit, by);
+        };
+        if constexpr (on_device || !is_16bit<T>)
+          row.map(gradient, dz, z);
+        else
+          store_by_run(z, gradient, dz);
+      });
+}
+
+template <class T>
+void plain_dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
+                      View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                      std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
+  using C = compute_t<T>;
+  for_each_row(
+      exec, "dlogits", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const C log_sum = log_sums[index];
+        const std::int64_t target = targets[index] - first;
+        row.map(
+            [=](std::int64_t i, C logit) {
+              const C part = fast_exp(logit - log_sum) * scale;
+              return i == target ? part - scale : part;
+            },
+            dz, z);
+      });
+}
+
+template <class T>
+void capped_dlogits_of(const Exec& exec, compute_t<T> cap, View<const compute_t<T>**> logits,
+                       View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                       std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
+  using C = compute_t<T>;
+  const C inverse = C(1) / cap;
+  for_each_row(
+      exec, "dlogits", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const C log_sum = log_sums[index];
+        const std::int64_t target = targets[index] - first;
+        row.map(
+            [=](std::int64_t i, C logit) {
+              const C part = fast_exp(logit - log_sum) * scale;
+              return (i == target ? part - scale : part) * slope_of_capped(logit, inverse);
+            },
+            dz, z);
+      });
+}
+
+}  // namespace
+
+template <class T>
+void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<T>**> logits,
+                        View<const std::int32_t*> targets, compute_t<T> scale,
+                        View<compute_t<T>*> losses, View<T**> dlogits) {
+  using C = compute_t<T>;
+  const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
+  if (cap > C(0))
+    losses_and_capped_dlogits<T>(exec, cap, logits, targets, of_products, losses, dlogits);
+  else
+    losses_and_plain_dlogits<T>(exec, logits, targets, of_products, losses, dlogits);
+}
+
+template <class T>
+void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>**> logits,
+                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
+  using C = compute_t<T>;
+  const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
+  if (cap > C(0))
+    capped_dlogits_of<T>(exec, cap, logits, targets, log_sums, first, of_products, dlogits);
+  else
+    plain_dlogits_of<T>(exec, logits, targets, log_sums, first, of_products, dlogits);
+}
+
+template <class T>
+void bias_gradient(const Exec& exec, View<const T**> dlogits, View<compute_t<T>*> dbias,
+                   std::int64_t pieces, View<compute_t<T>*> room) {
+  using C = compute_t<T>;
+  if (!dbias) return;
+  const std::int64_t words = dbias.size(), rows = dlogits.rows() / pieces;
+  const auto slot = [&](std::int64_t index) {
+    return index == 0 ? dbias : room.range((index - 1) * words, index * words);
+  };
+  sum_pieces(
+      pieces,
+      [&](std::int64_t to, std::int64_t piece) {
+        column_sums<T>(exec, dlogits.row_range(piece * rows, (piece + 1) * rows), slot(to));
+      },
+      [&](std::int64_t from, std::int64_t to) {
+        add_to<C>(exec, View<const C*>(slot(from)), slot(to));
+      });
+}
+
+std::int64_t bias_gradient_workspace(std::int64_t words, std::int64_t pieces) {
+  return (tree_slots(pieces) - 1) * words;
+}
+
+template void losses_of<float>(const Exec&, View<const float**>, View<const std::int32_t*>,
+                               View<float*>, View<float*>);
+template void losses_of<double>(const Exec&, View<const double**>, View<const std::int32_t*>,
+                                View<double*>, View<double*>);
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void make_logits<T>(const Exec&, const Logits<T>&, View<compute_t<T>**>);              \
+  template void losses_and_dlogits<T>(const Exec&, const LogitForm&, View<compute_t<T>**>,        \
+                                      View<const std::int32_t*>, compute_t<T>,                    \
+                                      View<compute_t<T>*>, View<T**>);                            \
+  template void dlogits_of<T>(const Exec&, const LogitForm&, View<const compute_t<T>**>,          \
+                              View<const std::int32_t*>, View<const compute_t<T>*>, std::int64_t, \
+                              compute_t<T>, View<T**>);                                           \
+  template void bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>, std::int64_t, \
+                                 View<compute_t<T>*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

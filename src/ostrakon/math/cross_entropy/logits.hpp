@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/math/half.hpp>
+#include <ostrakon/math/view.hpp>
+
+namespace ostrakon::math {
+
+/// What logits are multiplied by, and the cap that they then approach: with a soft_cap above 0 they
+/// become soft_cap * tanh(logit / soft_cap) (Gemma Team 2024, "logit soft-capping").
+struct LogitForm {
+  double scale = 1.0;
+  double soft_cap = 0.0;
+};
+
+/// What is made of a linear layer's products before the softmax: scale * (product + bias), then
+/// capped.
+template <class T>
+struct Logits {
+  LogitForm form = {};
+  View<const T*> bias = {};  ///< of the words that logits are of; empty: none
+
+  bool are_products() const { return !bias && form.scale == 1.0 && form.soft_cap == 0.0; }
+  /// Those of words [begin, end).
+  Logits range(std::int64_t begin, std::int64_t end) const {
+    return {form, bias ? bias.range(begin, end) : bias};
+  }
+};
+
+/// Makes logits of `products` (rows, words), in place.
+template <class T>
+void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products);
+
+/// Computes losses of logits (rows, words) and, unless empty, the logs of the rows' sums of
+/// exponentials. All arrays but logits have an element for each row.
+template <class C>
+void losses_of(const Exec& exec, View<const C**> logits, View<const std::int32_t*> targets,
+               View<C*> losses, View<C*> log_sums = {});
+
+// The next functions compute dlogits, the gradient of scale * sum(losses) by the products of which
+// logits are made, rounded once: for what is not capped form.scale * scale * (softmax - one at the
+// target).
+
+/// Computes losses, too; logits are clobbered. With 16 bits on a host dlogits may be in the memory
+/// of the logits: gradient i of a row is written after logits up to 2 i + 1 have been read.
+template <class T>
+void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<T>**> logits,
+                        View<const std::int32_t*> targets, compute_t<T> scale,
+                        View<compute_t<T>*> losses, View<T**> dlogits);
+
+/// Of words from `first` on, by the logs of the rows' sums of exponentials over all words.
+template <class T>
+void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>**> logits,
+                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                std::int64_t first, compute_t<T> scale, View<T**> dlogits);
+
+/// dbias (words), unless empty, = the sums of the columns of dlogits, over `pieces` equal runs of
+/// rows by the tree of piece_tree.hpp. room: bias_gradient_workspace() elements.
+template <class T>
+void bias_gradient(const Exec& exec, View<const T**> dlogits, View<compute_t<T>*> dbias,
+                   std::int64_t pieces, View<compute_t<T>*> room);
+std::int64_t bias_gradient_workspace(std::int64_t words, std::int64_t pieces);
+
+}  // namespace ostrakon::math

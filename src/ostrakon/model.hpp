@@ -31,14 +31,19 @@ namespace ostrakon {
 
 // Units made of operations.
 using math::NormKind;
+using math::NormWeight;
+using math::RotaryScaling;
+using math::RotarySettings;
 using math::RouterScore;
 using model::Activation;
 using model::AttentionSettings;
 using model::Builder;
 using model::ExpertSettings;
+using model::HeadSettings;
 using model::LinearSettings;
 using model::MlpSettings;
 using model::NormSettings;
+using model::QueryKeyNorm;
 using model::RouterBalance;
 using model::Value;
 template <class T>

@@ -81,9 +81,11 @@ Bits bits_of_step(const Way& way) {
   Bits all;
   all["losses"] = bits(run.losses());
   if (run.first_trained() == 0) all["gradient of the input"] = bits(run.gradient.values());
-  for (int u = 0; u < run.units(); ++u)
-    all["output of " + run.decoder.unit(u).parameters().back().owner] =
-        bits(run.outputs[u].values());
+  for (int u = 0; u < run.units(); ++u) {
+    const auto& parameters = run.decoder.unit(u).parameters();  // a tied head may have none
+    const std::string owner = parameters.empty() ? "head" : parameters.back().owner;
+    all["output of " + owner] = bits(run.outputs[u].values());
+  }
   run.for_each_parameter([&](int u, const model::Parameter& p) {
     const auto [at, is_new] = all.emplace(p.full_name(), bits(part(run.segment(u, p).values(), p)));
     EXPECT_TRUE(is_new) << at->first << " is there twice";

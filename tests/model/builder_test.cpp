@@ -49,15 +49,30 @@ TEST(Builder, GradientsOfEachOperationAreRight) {
   expect_right("gated",
                [](B& b, Value x) { return b.linear_onto(x, b.gated_linear(x, "up", 12), "down"); });
   for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
-    expect_right("norm", [=](B& b, Value x) { return b.norm(x, "norm", {kind}); });
+    for (const NormWeight weight : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+      expect_right("norm", [=](B& b, Value x) {
+        return b.add(x, b.linear(b.linear(b.norm(x, "norm", {kind, true, 1e-5, weight}), "up", 8),
+                                 "down", 16));
+      });
   expect_right("attention", [](B& b, Value x) {
-    return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, 100.0}, {0.5}), "out");
+    return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, {100.0}}, {0.5}), "out");
   });
-  expect_right("attention with norms of heads", [](B& b, Value x) {
-    return b.linear_onto(x, b.attention(x, "a", {4, 4, 0, 100.0, true}, {0.5}), "out");
+  expect_right("attention with scores of its own", [](B& b, Value x) {
+    AttentionSettings settings{4, 4};
+    settings.scale = 0.8;
+    settings.soft_cap = 1.5;
+    settings.window = 3;
+    settings.sinks = settings.alibi = true;
+    return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
   });
-  for (const Activation activation : {Activation::gelu, Activation::swiglu})
-    expect_right("mlp", [=](B& b, Value x) {
+  for (const QueryKeyNorm kind : {QueryKeyNorm::head, QueryKeyNorm::rotated})
+    for (const NormWeight weight : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+      expect_right("attention with norms of heads", [=](B& b, Value x) {
+        const AttentionSettings settings = {4, 4, 0, {100.0, 0.5}, kind, 1e-5, weight};
+        return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
+      });
+  for (const auto& one : math::activation_names)
+    expect_right(one.name, [activation = one.value](B& b, Value x) {
       return b.mlp_onto(x, b.norm(x, "norm"), "mlp", 12, {activation, {0.5}, {0.5}});
     });
   expect_right("add", [](B& b, Value x) {
@@ -167,22 +182,37 @@ struct WordSamples final : SampleSource {
   }
 };
 
+/// Words are in unequal pieces.
 TEST(Builder, LossesMayTakeTheUnitsInput) {
+  struct Case {
+    std::int64_t pieces;
+    bool tied;
+    HeadSettings head;
+  };
+  std::vector<Case> cases;
   for (const std::int64_t pieces : in_pieces)
-    for (const bool tied : {false, true}) {
-      WordSamples samples;
-      ostrakon::Units<double> units;
-      units.add("words",
-                [](B& b) { return b.embedding(WordSamples::words, built_width, built_rows, 0.5); });
-      units.add("losses", [=](B& b, Value x) {
-        return tied ? b.tied_cross_entropy(x, "words")
-                    : b.cross_entropy(x, "output", WordSamples::words, 0.5);
-      });
-      const Chain<double> chain(std::move(units),
-                                {built_samples, samples.sample_bytes(), built_rows, 1, pieces});
-      const auto report = check_gradients(chain, samples);
-      EXPECT_TRUE(report.passed()) << pieces << " pieces: " << report.text();
-    }
+    for (const bool tied : {false, true})
+      for (const HeadSettings& head :
+           {HeadSettings{0.5}, HeadSettings{0.5, true}, HeadSettings{0.5, false, {2.0, 0.0}},
+            HeadSettings{0.5, true, {-0.5, 0.75}}})
+        cases.push_back({pieces, tied, head});
+  for (const auto& [pieces, is_tied, settings] : cases) {
+    const bool tied = is_tied;
+    const HeadSettings head = settings;
+    WordSamples samples;
+    ostrakon::Units<double> units;
+    units.add("words",
+              [](B& b) { return b.embedding(WordSamples::words, built_width, built_rows, 0.5); });
+    units.add("losses", [=](B& b, Value x) {
+      return tied ? b.tied_cross_entropy(x, "words", head)
+                  : b.cross_entropy(x, "output", WordSamples::words, head);
+    });
+    const Chain<double> chain(std::move(units),
+                              {built_samples, samples.sample_bytes(), built_rows, 1, pieces});
+    const auto report = check_gradients(chain, samples);
+    EXPECT_TRUE(report.passed()) << pieces << " pieces, times " << head.logits.scale << ", cap "
+                                 << head.logits.soft_cap << ": " << report.text();
+  }
 }
 
 TEST(Builder, AWrongKernelIsFound) {
@@ -258,6 +288,20 @@ std::string refusal_of(const F& function, std::int64_t pieces = 1) {
 TEST(Builder, RefusesWhatCantBe) {
   EXPECT_EQ(refusal_of([](B& b, Value x) { return b.soft_cap(x, 0.0); }),
             "soft_cap has a cap of 0; expected a number above 0");
+  EXPECT_EQ(refusal_of([](B& b, Value x) { return b.activation(x, Activation::geglu); }),
+            "activation is geglu, which takes a gate; expected gated_linear");
+  EXPECT_EQ(
+      refusal_of([](B& b, Value x) { return b.gated_linear(x, "up", 8, {}, Activation::relu); }),
+      "up has the activation relu, which takes no gate; expected a gated one, or linear and "
+      "activation");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.cross_entropy(x, "output", 8, {0.02, false, {0.0, 0.0}});
+            }),
+            "output has logits times 0; expected a finite number other than 0");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.cross_entropy(x, "output", 8, {0.02, true, {1.0, -2.0}});
+            }),
+            "output has a cap of logits of -2; expected 0 for none, or more");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
               return b.norm(x, "norm", {math::NormKind::rmsnorm, false, -1});
             }),
@@ -267,9 +311,41 @@ TEST(Builder, RefusesWhatCantBe) {
             }),
             "a has heads of -8 columns; expected 0 for columns / heads, or more");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
-              return b.attention(x, "a", {2, 2, 8, -1.0});
+              return b.attention(x, "a", {2, 2, 8, {-1.0}});
             }),
             "a has a rotary base of -1; expected 0 for none, or more");
+  const auto refusal_of_scores = [](const auto& change) {
+    return refusal_of([&](B& b, Value x) {
+      AttentionSettings settings{2, 2, 8};
+      change(settings);
+      return b.attention(x, "a", settings);
+    });
+  };
+  EXPECT_EQ(refusal_of_scores([](auto& s) { s.scale = -1.0; }),
+            "a has a scale of -1; expected 0 for 1 / sqrt(head width), or 1e-06 to 1e+06");
+  EXPECT_EQ(refusal_of_scores([](auto& s) { s.soft_cap = 1e7; }),
+            "a has a soft cap of 1e+07; expected 0 for none, or 1e-06 to 1e+06");
+  EXPECT_EQ(refusal_of_scores([](auto& s) { s.clip = 1e-9; }),
+            "a has a clip of 1e-09; expected 0 for none, or 1e-06 to 1e+06");
+  EXPECT_EQ(refusal_of_scores([](auto& s) { s.window = -1; }),
+            "a has a window of -1 tokens; expected 0 for all, or more");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.attention(x, "a", {2, 2, 8, {100.0, 0.4}});
+            }),
+            "a: rotary.share = 0.4 of heads of width 8 rotates 3 elements; expected an even number "
+            "of at least 2, as positions turn pairs");
+  EXPECT_EQ(refusal_of([](B& b, Value x) {
+              return b.attention(x, "a", {2, 2, 8, {100.0, 1.0, RotaryScaling::yarn, 4.0}});
+            }),
+            "a: rotary.original_length = 0 with rotary.scaling = yarn; expected 1 or more tokens, "
+            "those of the sequences that the model was trained on first");
+  EXPECT_EQ(refusal_of(
+                [](B& b, Value x) {
+                  return b.attention(x, "a", {2, 2, 8, {100.0}, QueryKeyNorm::whole});
+                },
+                2),
+            "a has a norm of all heads together in 2 tensor pieces, which have some heads each; "
+            "expected one piece, or norms of each head");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
               b.cross_entropy(x, "output", 8);
               return x;
@@ -282,7 +358,7 @@ TEST(Builder, RefusesWhatCantBe) {
             }),
             "it computes losses and returns norm; expected the losses");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
-              const Value a = b.attention(x, "a", {2, 2, 8, 100.0});
+              const Value a = b.attention(x, "a", {2, 2, 8, {100.0}});
               return b.cross_entropy(b.linear(a, "b", 16), "output", 8);
             }),
             "rotary works in place, and the unit of the losses computes all of it again; expected "

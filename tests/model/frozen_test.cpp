@@ -154,7 +154,11 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
                     expected.forward.front().workspace_bytes);
           EXPECT_LE(found.backward.front().workspace_bytes,
                     expected.backward.front().workspace_bytes + gap);
-          EXPECT_EQ(found.backward_reads_parameters, expected.backward_reads_parameters);
+          // The first unit has no gradient of an input: less that is trained may read no weights.
+          EXPECT_LE(found.backward_reads_parameters, expected.backward_reads_parameters);
+          if (u > 0) {
+            EXPECT_EQ(found.backward_reads_parameters, expected.backward_reads_parameters);
+          }
           EXPECT_EQ(found.tied_to, expected.tied_to);
         }
       }

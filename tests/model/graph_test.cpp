@@ -30,7 +30,7 @@ Graph mlp_over_tensor_ranks(bool defers) {
     if (starts(one.name, "mlp.")) parameters.push_back(one);
   model::lay_out_parameters(parameters, "block.0", {}, leaf.tensor_pieces());
   Operations<float> block(leaf, {}, parameters, m.width);
-  const int x = block.input(), n = block.norm(x, "mlp.norm", m.norm, m.norm_epsilon);
+  const int x = block.input(), n = block.norm(x, "mlp.norm", m.norm_settings());
   const int up = block.linear(n, "mlp.up", m.ffn_width, Keep::mlp, true);
   const int activated = block.activation(up, "mlp.activated", m.activation);
   return std::move(block).take({block.linear_onto(x, activated, "mlp.down", "y")});

@@ -23,6 +23,80 @@ model::DecoderSettings changed(model::DecoderSettings settings, const Change& ch
   return settings;
 }
 
+/// All activations, and what may become of logits. Few numbers, as finite differences err at the
+/// corners of relu and of clamps.
+inline std::vector<ModelCase> activation_and_head_cases(const model::DecoderSettings& gpt2,
+                                                        const model::DecoderSettings& llama) {
+  using model::Activation;
+  const auto activated = [](model::DecoderSettings s, Activation activation) {
+    s.activation = activation;
+    s.width = 12;
+    s.ffn_width = 5;
+    return s;
+  };
+  // Gates and what they multiply are beyond the clamps, too.
+  const auto clamped = changed(activated(llama, Activation::swiglu_clamped), [](auto& s) {
+    s.bias = true;
+    s.initializer_deviation = 1.5;
+  });
+  const auto tied_head = changed(gpt2, [](auto& s) {
+    s.head_bias = true;
+    s.logit_scale = 0.25;
+    s.logit_soft_cap = 1.5;
+  });
+  const auto own_head = changed(tied_head, [](auto& s) { s.tie_embeddings = false; });
+  const auto capped = changed(llama, [](auto& s) { s.logit_soft_cap = 2.0; });
+  const auto scaled = changed(llama, [](auto& s) { s.logit_scale = 3.0; });
+  return {{"gpt2, gelu_exact", activated(gpt2, Activation::gelu_exact), {2, 3}},
+          {"gpt2, relu", activated(gpt2, Activation::relu), {1, 3}},
+          {"gpt2, relu_squared", activated(gpt2, Activation::relu_squared), {1, 3}},
+          {"llama, geglu", activated(llama, Activation::geglu), {2, 5}},
+          {"llama, geglu_exact", activated(llama, Activation::geglu_exact), {2, 5}},
+          {"llama, swiglu_clamped", clamped, {1, 3}},
+          {"gpt2, tied head with a bias, scaled and capped", tied_head, {3, 7}},
+          {"gpt2, tied head with a bias, sequences as leaves", tied_head, {3, 7, 1, 1, true}},
+          {"gpt2, own head with a bias, scaled and capped", own_head, {2, 5}},
+          {"gpt2, own head with a bias, pieces as leaves", own_head, {1, 16, 1, 4, false}},
+          {"llama, capped logits", capped, {2, 9}},
+          {"llama, scaled logits, sequences as leaves", scaled, {3, 6, 1, 1, true}}};
+}
+
+/// What mixtures of experts may have besides.
+inline std::vector<ModelCase> expert_cases(const model::DecoderSettings& llama) {
+  const auto some_layers = changed(llama, [](auto& s) {
+    s.layers = 3;
+    s.experts = {6, 2, 0, 11};
+    s.expert_layers = *model::LayerPattern::parse("all but first 1");
+  });
+  const auto stacked = changed(some_layers, [](auto& s) { s.blocks_per_unit = 2; });
+  const auto router_bias = changed(llama, [](auto& s) {
+    s.bias = true;
+    s.experts = {6, 2, 1, 11, math::RouterScore::sigmoid};
+    s.experts.router_bias = true;
+  });
+  const auto best_of_group = changed(llama, [](auto& s) {
+    s.experts = {12, 3, 0, 5};
+    s.experts.groups = 4;
+    s.experts.groups_per_token = 2;
+    s.experts.group_score = math::RouterGroupScore::max;
+  });
+  const auto shared_gate = changed(llama, [](auto& s) {
+    s.experts = {6, 2, 1, 11, math::RouterScore::softmax, false};
+    s.experts.shared_gate = true;
+    s.experts.own_shared_width = 17;
+  });
+  return {
+      {"llama, experts in some layers", some_layers, {1, 8}},
+      {"llama, experts in some layers, 2 blocks a unit, pieces as leaves",
+       stacked,
+       {1, 16, 1, 4, false}},
+      {"llama, experts, bias of the router", router_bias, {2, 9}},
+      {"llama, experts, bias of the router, sequences as leaves", router_bias, {3, 6, 1, 1, true}},
+      {"llama, groups of experts by their best one", best_of_group, {2, 9}},
+      {"llama, experts and a gated one", shared_gate, {2, 9}},
+      {"llama, experts and a gated one, pieces as leaves", shared_gate, {1, 16, 1, 4, false}}};
+}
+
 /// Both families, what is between them and mixtures of experts, at odd sizes, with one block a unit
 /// and with several.
 inline std::vector<ModelCase> model_cases() {
@@ -101,43 +175,208 @@ inline std::vector<ModelCase> model_cases() {
     s.own_mlp_bias = false;
   });
   const auto mlp_bias = changed(llama_stacked, [](auto& s) { s.own_mlp_bias = true; });
+  const auto latent = changed(llama, [](auto& s) {
+    s.kv_heads = s.heads = 3;
+    s.head_dim = 8;
+    s.latent = {0, 10, 4, 0};
+  });
+  const auto deepseek_v2 = changed(latent, [](auto& s) {
+    s.layers = 3;
+    s.latent = {0, 10, 2, 5};
+    s.experts = {6, 2, 1, 11, math::RouterScore::softmax, false, 1.5};
+    s.expert_layers = *model::LayerPattern::parse("all but first 1");
+  });
+  const auto deepseek_v3 = changed(latent, [](auto& s) {
+    s.latent = {13, 9, 6, 11};
+    s.experts = {12, 3, 2, 5, math::RouterScore::sigmoid, true, 2.5};
+    s.experts.groups = 4;
+    s.experts.groups_per_token = 2;
+    s.expert_layers = *model::LayerPattern::parse("all but first 1");
+  });
+  const auto latent_stacked = changed(latent, [](auto& s) {
+    s.layers = s.blocks_per_unit = 3;
+    s.latent = {7, 5, 2, 4};
+  });
   const auto long_table = changed(gpt2, [](auto& s) { s.max_positions = 23; });
 
-  return {{"gpt2", gpt2, {3, 7}},
-          {"llama", llama, {2, 9}},
-          {"gpt2, one head, batch 1", one_head, {1, 5}},
-          {"llama, one head, batch 1", llama_one_head, {1, 11}},
-          {"gpt2, one token", gpt2, {3, 1}},
-          {"llama, one token, batch 1", llama, {1, 1}},
-          {"rmsnorm, learned, swiglu, bias, tied", rms_learned, {2, 5}},
-          {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}},
-          {"gpt2, 2 blocks a unit", gpt2_stacked, {2, 5}},
-          {"llama, 3 blocks a unit", llama_stacked, {1, 9}},
-          {"gpt2, sequences as leaves", gpt2, {3, 7, 1, 1, true}},
-          {"llama, pieces as leaves", llama, {1, 16, 1, 4, false}},
-          {"gpt2, pieces of sequences as leaves", gpt2_stacked, {3, 12, 1, 2, true}},
-          {"llama, experts", mixtral, {2, 9}},
-          {"llama, experts, one token", mixtral, {1, 1}},
-          {"llama, experts and shared ones, sequences as leaves", deepseek, {3, 6, 1, 1, true}},
-          {"gpt2, experts and a shared one, 2 blocks a unit", gpt2_experts, {1, 12}},
-          {"qwen3", qwen3, {2, 9}},
-          {"qwen3, experts, pieces as leaves", qwen3_experts, {1, 16, 1, 4, false}},
-          {"qwen3, narrow heads, sequences as leaves, 3 blocks a unit",
-           narrow_heads,
-           {3, 6, 1, 1, true}},
-          {"gpt2, norms of wide heads", gpt2_head_norms, {2, 5}},
-          {"llama, biases of attention alone", attention_bias, {2, 9}},
-          {"llama, biases of MLPs alone, 3 blocks a unit", mlp_bias, {1, 9}},
-          {"gpt2, more positions than tokens", long_table, {3, 7}},
-          {"gpt2, more positions than tokens, pieces of sequences as leaves",
-           long_table,
-           {3, 8, 1, 2, true}}};
+  const auto gemma2 = changed(llama, [](auto& s) {
+    s.attention_window = 3;
+    s.window_layers = *model::LayerPattern::parse("all but every 2nd");
+    s.attention_soft_cap = 1.5;
+    s.attention_scale = 0.4;
+  });
+  const auto gpt_oss = changed(llama_stacked, [](auto& s) {
+    s.attention_sinks = s.bias = true;
+    s.attention_window = 4;
+    s.window_layers = *model::LayerPattern::parse("all but every 2nd");
+  });
+  const auto mpt = changed(gpt2, [](auto& s) {
+    s.positions = Positions::alibi;
+    s.clip_qkv = 0.8;
+  });
+  const auto olmo = changed(llama, [](auto& s) { s.clip_qkv = 0.6; });
+  const auto no_positions = changed(llama, [](auto& s) { s.positions = Positions::none; });
+  const auto all_scores = changed(gpt_oss, [](auto& s) {
+    s.positions = Positions::alibi;
+    s.attention_soft_cap = 2.0;
+    s.attention_window = 5;
+    s.clip_qkv = 0.9;
+    s.query_key_norm = model::QueryKeyNorm::head;
+  });
+
+  // Frequencies of pairs, and what is rotated of heads.
+  using math::NormWeight;
+  using math::RotaryScaling;
+  using model::QueryKeyNorm;
+  const auto llama3 = changed(llama, [](auto& s) {
+    s.head_dim = 13;
+    s.rotary = {500.0, 0.5, RotaryScaling::llama3, 8.0, 64};
+  });
+  const auto yarn = changed(llama, [](auto& s) {
+    s.head_dim = 16;
+    s.rotary = {500.0, 1.0, RotaryScaling::yarn, 4.0, 32};
+  });
+  const auto yarn_not_truncated = changed(yarn, [](auto& s) {
+    s.rotary.truncate = false;
+    s.rotary.beta_fast = 3.0;
+    s.rotary.attention_factor = 1.25;
+    s.query_key_norm = QueryKeyNorm::rotated;
+  });
+  const auto longrope = changed(llama_stacked, [](auto& s) {
+    s.head_dim = 8;
+    s.rotary = {500.0, 0.75, RotaryScaling::longrope, 2.0, 10};
+    s.rotary.short_factors = {1.0, 1.125, 1.5};
+    s.rotary.long_factors = {2.0, 3.0, 5.0};
+  });
+  const auto linear = changed(llama_stacked, [](auto& s) {
+    s.rotary.scaling = RotaryScaling::linear;
+    s.rotary.factor = 4.0;
+    s.rotary_layers = *model::LayerPattern::parse("every 2nd");
+    s.blocks_per_unit = 2;
+  });
+
+  // Norms.
+  const auto gemma = changed(qwen3, [](auto& s) {
+    s.norm_weight = NormWeight::one_plus;
+    s.norm_placement = model::NormPlacement::both;
+    s.residual_scale = 0.5;
+    s.embedding_scale = 3.0;
+    s.tie_embeddings = true;
+  });
+  const auto nemotron = changed(layer_rotary, [](auto& s) {
+    s.norm_weight = NormWeight::one_plus;
+    s.bias = true;
+    s.own_mlp_bias = false;
+    s.rotary.share = 0.5;
+  });
+  const auto no_weights = changed(gpt2, [](auto& s) {
+    s.norm_weight = NormWeight::none;
+    s.positions = Positions::rotary;
+    s.query_key_norm = QueryKeyNorm::rotated;
+    s.embedding_norm = true;
+  });
+  const auto olmo2 = changed(llama, [](auto& s) {
+    s.query_key_norm = QueryKeyNorm::whole;
+    s.norm_placement = model::NormPlacement::after;
+    s.residual_scale = 0.5;
+  });
+  const auto olmo2_one_plus = changed(olmo2, [](auto& s) {
+    s.norm_weight = NormWeight::one_plus;
+    s.residual_scale = 1.0;
+  });
+  const auto bloom = changed(gpt2, [](auto& s) { s.embedding_norm = true; });
+
+  // Blocks.
+  const auto parallel = changed(layer_rotary, [](auto& s) {
+    s.block = model::BlockForm::parallel;
+    s.own_qkv_bias = true;
+    s.own_norm_bias = true;
+  });
+  const auto parallel_two_norms = changed(llama_stacked, [](auto& s) {
+    s.block = model::BlockForm::parallel_two_norms;
+    s.own_out_bias = true;
+  });
+
+  std::vector<ModelCase> cases = {
+      {"gpt2", gpt2, {3, 7}},
+      {"llama", llama, {2, 9}},
+      {"gpt2, one head, batch 1", one_head, {1, 5}},
+      {"llama, one head, batch 1", llama_one_head, {1, 11}},
+      {"gpt2, one token", gpt2, {3, 1}},
+      {"llama, one token, batch 1", llama, {1, 1}},
+      {"rmsnorm, learned, swiglu, bias, tied", rms_learned, {2, 5}},
+      {"layernorm, rotary, gelu, no bias, untied", layer_rotary, {1, 6}},
+      {"gpt2, 2 blocks a unit", gpt2_stacked, {2, 5}},
+      {"llama, 3 blocks a unit", llama_stacked, {1, 9}},
+      {"gpt2, sequences as leaves", gpt2, {3, 7, 1, 1, true}},
+      {"llama, pieces as leaves", llama, {1, 16, 1, 4, false}},
+      {"gpt2, pieces of sequences as leaves", gpt2_stacked, {3, 12, 1, 2, true}},
+      {"llama, experts", mixtral, {2, 9}},
+      {"llama, experts, one token", mixtral, {1, 1}},
+      {"llama, experts and shared ones, sequences as leaves", deepseek, {3, 6, 1, 1, true}},
+      {"gpt2, experts and a shared one, 2 blocks a unit", gpt2_experts, {1, 12}},
+      {"qwen3", qwen3, {2, 9}},
+      {"qwen3, experts, pieces as leaves", qwen3_experts, {1, 16, 1, 4, false}},
+      {"qwen3, narrow heads, sequences as leaves, 3 blocks a unit",
+       narrow_heads,
+       {3, 6, 1, 1, true}},
+      {"gpt2, norms of wide heads", gpt2_head_norms, {2, 5}},
+      {"llama, biases of attention alone", attention_bias, {2, 9}},
+      {"llama, biases of MLPs alone, 3 blocks a unit", mlp_bias, {1, 9}},
+      {"gpt2, more positions than tokens", long_table, {3, 7}},
+      {"gpt2, more positions than tokens, pieces of sequences as leaves",
+       long_table,
+       {3, 8, 1, 2, true}},
+      {"llama, some elements rotated as Llama 3.1 does", llama3, {2, 9}},
+      {"llama, yarn", yarn, {1, 11}},
+      {"llama, yarn not truncated, then norms of heads, pieces as leaves",
+       yarn_not_truncated,
+       {1, 16, 1, 4, false}},
+      {"llama, longrope, 3 blocks a unit", longrope, {2, 9}},
+      {"llama, longrope for long sequences, sequences as leaves", longrope, {2, 12, 1, 1, true}},
+      {"llama, linear in some layers, 2 blocks a unit", linear, {2, 9}},
+      {"gemma", gemma, {2, 9}},
+      {"gemma, pieces of sequences as leaves", gemma, {3, 8, 1, 2, true}},
+      {"nemotron, biases of attention alone", nemotron, {2, 7}},
+      {"no weights of norms", no_weights, {2, 7}},
+      {"olmo 2", olmo2, {2, 9}},
+      {"olmo 2, 1 + weight, pieces as leaves", olmo2_one_plus, {1, 16, 1, 4, false}},
+      {"gpt2, norm of the embedding, sequences as leaves", bloom, {3, 7, 1, 1, true}},
+      {"parallel blocks, biases of queries, keys and values alone", parallel, {2, 7}},
+      {"parallel blocks with two norms", parallel_two_norms, {2, 9}},
+      {"latent attention", latent, {2, 9}},
+      {"latent attention, narrow values, experts behind a dense layer", deepseek_v2, {2, 9}},
+      {"latents of queries, too, wide values, sigmoid, groups, sequences as leaves",
+       deepseek_v3,
+       {3, 6, 1, 1, true}},
+      {"latents of queries, too, pieces as leaves, 3 blocks a unit",
+       latent_stacked,
+       {1, 16, 1, 4, false}},
+      {"gemma2, window, cap and scale", gemma2, {2, 9}},
+      {"gemma2, pieces of sequences as leaves", gemma2, {3, 12, 1, 2, true}},
+      {"gpt-oss, window and sinks, 3 blocks a unit", gpt_oss, {2, 9}},
+      {"gpt-oss, sequences as leaves", gpt_oss, {3, 7, 1, 1, true}},
+      {"mpt, slopes and clip", mpt, {2, 9}},
+      {"olmo, clip, pieces as leaves", olmo, {1, 16, 1, 4, false}},
+      {"llama, no positions", no_positions, {2, 9}},
+      {"all of attention's scores, pieces as leaves", all_scores, {1, 16, 1, 4, false}}};
+  for (const auto& more : {activation_and_head_cases(gpt2, llama), expert_cases(llama)})
+    cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
 }
 
-/// Both families with sequences longer than a block of any kernel.
+/// Both families, and windows of less than a block and of more, with sequences longer than a block
+/// of any kernel.
 inline std::vector<ModelCase> long_cases() {
   std::vector<ModelCase> cases = model_cases();
   cases.resize(2);
+  for (const std::int64_t window : {20, 90}) {
+    cases.push_back(cases[1]);
+    cases.back().name += ", window";
+    cases.back().settings.attention_window = window;
+    cases.back().settings.attention_sinks = window > 64;
+    cases.back().settings.attention_soft_cap = window > 64 ? 0.0 : 3.0;
+  }
   for (ModelCase& which : cases) {
     which.name += ", long";
     which.settings.width = 96;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
 #include <utility>
@@ -44,15 +45,19 @@ class Decoder {
     result.hidden.push_back(x);
     for (int layer = 0; layer < s_.layers; ++layer) {
       const std::string unit = "block." + std::to_string(layer);
-      const Array attended = attend(unit, norm(unit, "attention.norm", x));
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] += attended[i];
-      const Array fed = feed_forward(unit, norm(unit, "mlp.norm", x));
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] += fed[i];
+      const Array taken = norm_before(unit, "attention", x);
+      Array middle = x;
+      add_to_residual(middle, unit, "attention", attend(unit, layer, taken));
+      Array fed = taken;
+      if (s_.block != model::BlockForm::parallel)
+        fed = norm_before(unit, "mlp", s_.block == model::BlockForm::sequential ? middle : x);
+      x = middle;
+      add_to_residual(x, unit, "mlp", feed_forward(unit, layer, fed));
       result.hidden.push_back(x);
     }
     const Array weight = s_.tie_embeddings ? parameters_("embedding", "token.weight")
                                            : parameters_("head", "output.weight");
-    result.logits = multiply(norm("head", "norm", x), weight, s_.width, s_.vocabulary);
+    result.logits = make_logits(multiply(norm("head", "norm", x), weight, s_.width, s_.vocabulary));
     result.losses = cross_entropy(result.logits, targets);
     return result;
   }
@@ -67,17 +72,39 @@ class Decoder {
     Array x(rows() * s_.width);
     for (int r = 0; r < rows(); ++r)
       for (int j = 0; j < s_.width; ++j) x[r * s_.width + j] = table[tokens[r] * s_.width + j];
-    if (!has_learned_positions()) return x;
-    const Array positions = parameters_("embedding", "position.weight");
-    for (int r = 0; r < rows(); ++r)
-      for (int j = 0; j < s_.width; ++j)
-        x[r * s_.width + j] += positions[positions_[r] * s_.width + j];
-    return x;
+    if (has_learned_positions()) {
+      const Array positions = parameters_("embedding", "position.weight");
+      for (int r = 0; r < rows(); ++r)
+        for (int j = 0; j < s_.width; ++j)
+          x[r * s_.width + j] += positions[positions_[r] * s_.width + j];
+    }
+    for (Real& value : x) value *= Real(s_.embedding_scale);
+    return s_.embedding_norm ? norm("embedding", "norm", x) : x;
+  }
+
+  /// What a norm of so many columns multiplies by.
+  Array gain_of(const std::string& unit, const std::string& name, int columns) const {
+    if (s_.norm_weight == math::NormWeight::none) return Array(columns, Real(1));
+    Array gain = parameters_(unit, name + ".weight");
+    if (s_.norm_weight == math::NormWeight::one_plus)
+      for (Real& value : gain) value += Real(1);
+    return gain;
+  }
+
+  /// What attention or MLP takes, and what is added of its output.
+  Array norm_before(const std::string& unit, const std::string& part, const Array& x) const {
+    return s_.norm_placement == model::NormPlacement::after ? x : norm(unit, part + ".norm", x);
+  }
+  void add_to_residual(Array& x, const std::string& unit, const std::string& part,
+                       const Array& y) const {
+    const bool is_normed = s_.norm_placement != model::NormPlacement::before;
+    const Array added = is_normed ? norm(unit, part + ".out_norm", y) : y;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += Real(s_.residual_scale) * added[i];
   }
 
   /// Ba et al. 2016, section 3; Zhang & Sennrich 2019, eq. 4.
   Array norm(const std::string& unit, const std::string& name, const Array& x) const {
-    const Array gain = parameters_(unit, name + ".weight");
+    const Array gain = gain_of(unit, name, static_cast<int>(s_.width));
     const int n = s_.width;
     Array y(x.size());
     for (int r = 0; r < rows(); ++r) {
@@ -88,7 +115,8 @@ class Decoder {
       for (int j = 0; j < n; ++j)
         y[r * n + j] = (x[r * n + j] - mean) / std::sqrt(square + Real(s_.norm_epsilon)) * gain[j];
     }
-    if (has_layer_norm() && s_.bias) add_bias(y, parameters_(unit, name + ".bias"));
+    if (has_layer_norm() && s_.norm_bias() && s_.norm_weight != math::NormWeight::none)
+      add_bias(y, parameters_(unit, name + ".bias"));
     return y;
   }
 
@@ -109,12 +137,14 @@ class Decoder {
   Array linear(const std::string& unit, const std::string& name, const Array& x, int inputs,
                int outputs) const {
     Array y = multiply(x, parameters_(unit, name + ".weight"), inputs, outputs);
-    if (name.rfind("mlp.", 0) == 0 ? s_.mlp_bias() : s_.bias)
+    if (name.rfind("mlp.", 0) == 0 ? s_.mlp_bias()
+        : name == "attention.qkv"  ? s_.qkv_bias()
+                                   : s_.out_bias())
       add_bias(y, parameters_(unit, name + ".bias"));
     return y;
   }
 
-  /// RMS norm of one head (Qwen Team 2025, section 2).
+  /// RMS norm of one head (Qwen Team 2025, section 2), or of all heads together.
   void normalize(Real* head, const Array& gain) const {
     Real square = 0;
     for (const Real* x = head; x < head + gain.size(); ++x) square += *x * *x / Real(gain.size());
@@ -122,31 +152,152 @@ class Decoder {
       head[i] *= gain[i] / std::sqrt(square + Real(s_.norm_epsilon));
   }
 
-  /// Su et al. 2021, eq. 15, with the pairs (i, i + head_width / 2).
+  /// Turns of pair i of `pairs` per position, in radians: Su et al. 2021, section 3.2.2, scaled as
+  /// by Chen et al. 2023, eq. 4, the code of Llama 3.1, Peng et al. 2023, eq. 19 to 23 as their
+  /// code has it, or Ding et al. 2024, eq. 2.
+  double frequency(int i, int pairs) const {
+    const math::RotarySettings& r = s_.rotary;
+    const double own = std::pow(r.base, -1.0 * i / pairs), pi = 3.14159265358979323846;
+    const double turns = static_cast<double>(r.original_length) * own / (2 * pi);
+    switch (r.scaling) {
+      case math::RotaryScaling::none:
+        return own;
+      case math::RotaryScaling::linear:
+        return own / r.factor;
+      case math::RotaryScaling::llama3: {
+        const double kept = (turns - r.low_factor) / (r.high_factor - r.low_factor);
+        return own * (turns > r.high_factor  ? 1.0
+                      : turns < r.low_factor ? 1.0 / r.factor
+                                             : kept + (1.0 - kept) / r.factor);
+      }
+      case math::RotaryScaling::yarn: {
+        // Pair p turns often in the original length: base^(p / pairs) = length / (2 pi often).
+        const auto pair = [&](double often) {
+          return pairs * std::log(r.original_length / (2 * pi * often)) / std::log(r.base);
+        };
+        double low = pair(r.beta_fast), high = pair(r.beta_slow);
+        if (r.truncate) low = std::floor(low), high = std::ceil(high);
+        low = low < 0 ? 0 : low;
+        high = high > 2 * pairs - 1 ? 2 * pairs - 1 : high;
+        const double kept = i <= low ? 1.0 : i >= high ? 0.0 : (high - i) / (high - low);
+        return own * (kept + (1.0 - kept) / r.factor);
+      }
+      case math::RotaryScaling::longrope:
+        return own / (tokens_ > r.original_length ? r.long_factors : r.short_factors)[i];
+    }
+    return 0.0;
+  }
+
+  double rotary_factor() const {
+    const math::RotarySettings& r = s_.rotary;
+    if (r.scaling != math::RotaryScaling::yarn && r.scaling != math::RotaryScaling::longrope)
+      return 1.0;
+    if (r.attention_factor > 0) return r.attention_factor;
+    return r.scaling == math::RotaryScaling::yarn
+               ? 0.1 * std::log(r.factor) + 1.0
+               : std::sqrt(1.0 + std::log(r.factor) / std::log(r.original_length));
+  }
+
+  /// Su et al. 2021, eq. 15, with the pairs (i, i + n / 2) of the first n elements.
   void rotate(Real* head, int position, int head_width) const {
-    for (int i = 0; i < head_width / 2; ++i) {
-      const double angle = position * std::pow(s_.rotary.base, -2.0 * i / head_width);
-      const Real a = head[i], b = head[i + head_width / 2];
-      head[i] = Real(a * std::cos(angle) - b * std::sin(angle));
-      head[i + head_width / 2] = Real(a * std::sin(angle) + b * std::cos(angle));
+    const int pairs = static_cast<int>(s_.rotary.share * head_width) / 2;
+    for (int i = 0; i < pairs; ++i) {
+      const double angle = position * frequency(i, pairs), factor = rotary_factor();
+      const Real a = head[i], b = head[i + pairs];
+      head[i] = Real(factor * (a * std::cos(angle) - b * std::sin(angle)));
+      head[i + pairs] = Real(factor * (a * std::sin(angle) + b * std::cos(angle)));
     }
   }
 
-  /// Vaswani et al. 2017, section 3.2, causal; heads in groups as in Ainslie et al. 2023.
-  Array attend(const std::string& unit, const Array& x) const {
-    const int heads = static_cast<int>(s_.heads), kv_heads = static_cast<int>(s_.kv_heads);
-    const int head_width = static_cast<int>(s_.head_width()), heads_width = heads * head_width;
-    const int qkv_width = (heads + 2 * kv_heads) * head_width;
-    Array qkv = linear(unit, "attention.qkv", x, s_.width, qkv_width);
-    for (int r = 0; r < rows(); ++r)
-      for (int h = 0; h < heads + kv_heads; ++h) {
-        Real* const head = &qkv[r * qkv_width + h * head_width];
-        if (s_.query_key_norm != model::QueryKeyNorm::none)
-          normalize(head, parameters_(unit, h < heads ? "attention.query_norm.weight"
-                                                      : "attention.key_norm.weight"));
-        if (!has_learned_positions()) rotate(head, positions_[r], head_width);
-      }
+  /// The first n of every `columns` elements, by their RMS norm.
+  Array latent(const Array& x, int columns, const Array& gain) const {
+    const auto n = static_cast<int>(gain.size());
+    Array y(rows() * n);
+    for (int r = 0; r < rows(); ++r) {
+      Real square = 0;
+      for (int j = 0; j < n; ++j) square += x[r * columns + j] * x[r * columns + j] / n;
+      for (int j = 0; j < n; ++j)
+        y[r * n + j] =
+            x[r * columns + j] / std::sqrt(square + Real(s_.latent.norm_epsilon)) * gain[j];
+    }
+    return y;
+  }
 
+  /// DeepSeek-AI 2024 (V2), eq. 9 to 18, of every row, before rotation: queries, keys, values, with
+  /// the part that is rotated first in each head.
+  Array latent_qkv(const std::string& unit, const Array& x) const {
+    const auto weight = [&](const char* name) {
+      return parameters_(unit, text("attention.", name, ".weight"));
+    };
+    const int heads = s_.heads, head = s_.head_width(), value = s_.value_width();
+    const int q_rank = s_.latent.q_rank, kv_rank = s_.latent.kv_rank;
+    const int first = s_.latent.rotary_width, own = head - first;
+    const Array q = q_rank == 0 ? multiply(x, weight("q"), s_.width, heads * head)
+                                : multiply(latent(multiply(x, weight("q_down"), s_.width, q_rank),
+                                                  q_rank, weight("q_down_norm")),
+                                           weight("q"), q_rank, heads * head);
+    const Array down = multiply(x, weight("kv_down"), s_.width, kv_rank + first);
+    const Array up = multiply(latent(down, kv_rank + first, weight("kv_norm")), weight("kv_up"),
+                              kv_rank, heads * (own + value));
+    Array qkv;
+    for (int r = 0; r < rows(); ++r) {
+      qkv.insert(qkv.end(), &q[r * heads * head], &q[r * heads * head] + heads * head);
+      const Real* const of_row = &up[r * heads * (own + value)];
+      const Real* const of_all = &down[r * (kv_rank + first) + kv_rank];
+      for (int h = 0; h < heads; ++h) {
+        qkv.insert(qkv.end(), of_all, of_all + first);
+        qkv.insert(qkv.end(), of_row + h * own, of_row + (h + 1) * own);
+      }
+      qkv.insert(qkv.end(), of_row + heads * own, of_row + heads * (own + value));
+    }
+    return qkv;
+  }
+
+  /// ALiBi (Press et al. 2022): slopes in a geometric sequence, for a number of heads that is no
+  /// power of two those of the power below, then every second one of the power above.
+  static double slope(int heads, int head) {
+    int below = 1;
+    while (2 * below <= heads) below *= 2;
+    return head < below ? std::pow(2.0, -8.0 * (head + 1) / below)
+                        : std::pow(2.0, -4.0 * (2 * (head - below) + 1) / below);
+  }
+
+  /// Vaswani et al. 2017, section 3.2, causal; heads in groups as in Ainslie et al. 2023. Windows
+  /// as in Jiang et al. 2023, caps as in Gemma Team 2024, sinks as in OpenAI 2025 (gpt-oss).
+  Array attend(const std::string& unit, int layer, const Array& x) const {
+    const int heads = static_cast<int>(s_.heads), kv_heads = static_cast<int>(s_.kv_heads);
+    const int head_width = static_cast<int>(s_.head_width());
+    const int value_width = static_cast<int>(s_.value_width()), heads_width = heads * value_width;
+    const int values = (heads + kv_heads) * head_width, qkv_width = values + kv_heads * value_width;
+    const int rotated = s_.latent.exist() ? static_cast<int>(s_.latent.rotary_width) : head_width;
+    Array qkv = s_.latent.exist() ? latent_qkv(unit, x)
+                                  : linear(unit, "attention.qkv", x, s_.width, qkv_width);
+    const auto kind = s_.query_key_norm;
+    const bool is_whole = kind == model::QueryKeyNorm::whole;
+    const bool is_rotary = s_.positions == model::Positions::rotary && s_.rotary_layers.has(layer);
+    Array gains[2];
+    for (int k = 0; k < 2 && kind != model::QueryKeyNorm::none; ++k)
+      gains[k] = gain_of(unit, k == 0 ? "attention.query_norm" : "attention.key_norm",
+                         is_whole ? (k == 0 ? heads : kv_heads) * head_width : head_width);
+    for (int r = 0; r < rows(); ++r) {
+      Real* const row = &qkv[r * qkv_width];
+      if (is_whole) normalize(row, gains[0]), normalize(row + heads * head_width, gains[1]);
+      if (s_.clip_qkv > 0)
+        for (int i = 0; i < qkv_width; ++i)
+          row[i] = std::min(std::max(row[i], Real(-s_.clip_qkv)), Real(s_.clip_qkv));
+      for (int h = 0; h < heads + kv_heads; ++h) {
+        Real* const head = row + h * head_width;
+        const Array& gain = gains[h < heads ? 0 : 1];
+        if (kind == model::QueryKeyNorm::head) normalize(head, gain);
+        if (is_rotary) rotate(head, positions_[r], rotated);
+        if (kind == model::QueryKeyNorm::rotated) normalize(head, gain);
+      }
+    }
+
+    const bool has_window = s_.attention_window > 0 && s_.window_layers.has(layer);
+    const Real scale =
+        s_.attention_scale > 0 ? Real(s_.attention_scale) : 1 / std::sqrt(Real(head_width));
+    const Array sinks = s_.attention_sinks ? parameters_(unit, "attention.sinks") : Array();
     Array mixed(rows() * heads_width, Real(0));
     for (int r = 0; r < rows(); ++r)
       for (int h = 0; h < heads; ++h) {
@@ -154,39 +305,46 @@ class Decoder {
         const int first = r / tokens_ * tokens_;  // of the sequence
         const Real* query = &qkv[r * qkv_width + h * head_width];
         Array probability(tokens_, Real(0));
-        Real sum = 0;
+        Real sum = s_.attention_sinks ? std::exp(sinks[h]) : Real(0);
         for (int k = 0; k < tokens_; ++k) {
-          if (positions_[first + k] > positions_[r]) continue;
+          const int distance = positions_[r] - positions_[first + k];
+          if (distance < 0 || (has_window && distance >= s_.attention_window)) continue;
           const Real* key = &qkv[(first + k) * qkv_width + (heads + kv_head) * head_width];
           Real score = 0;
           for (int i = 0; i < head_width; ++i) score += query[i] * key[i];
-          probability[k] = std::exp(score / std::sqrt(Real(head_width)));
+          score *= scale;
+          if (s_.attention_soft_cap > 0)
+            score = Real(s_.attention_soft_cap) * std::tanh(score / Real(s_.attention_soft_cap));
+          if (s_.positions == model::Positions::alibi) score -= Real(slope(heads, h) * distance);
+          probability[k] = std::exp(score);
           sum += probability[k];
         }
         for (int k = 0; k < tokens_; ++k) {
-          const Real* value =
-              &qkv[(first + k) * qkv_width + (heads + kv_heads + kv_head) * head_width];
-          for (int i = 0; i < head_width; ++i)
-            mixed[r * heads_width + h * head_width + i] += probability[k] / sum * value[i];
+          const Real* value = &qkv[(first + k) * qkv_width + values + kv_head * value_width];
+          for (int i = 0; i < value_width; ++i)
+            mixed[r * heads_width + h * value_width + i] += probability[k] / sum * value[i];
         }
       }
     return linear(unit, "attention.out", mixed, heads_width, s_.width);
   }
 
-  Array feed_forward(const std::string& unit, const Array& x) const {
-    return s_.experts.exist() ? mix(unit, x) : mlp(unit, "mlp", s_.ffn_width, x);
+  Array feed_forward(const std::string& unit, int layer, const Array& x) const {
+    return s_.experts.exist() && s_.expert_layers.has(layer) ? mix(unit, x)
+                                                             : mlp(unit, "mlp", s_.ffn_width, x);
   }
 
   using Scores = std::vector<std::pair<Real, int>>;
 
-  /// Those of the groups with the highest sums of two scores, which are negative here.
+  /// Those of the groups with the highest sums of two scores, or with the highest score. Scores are
+  /// negative here.
   Scores of_best_groups(const Scores& scores) const {
     const auto size = static_cast<int>(s_.experts.count / s_.experts.groups);
+    const bool takes_two = size > 1 && s_.experts.group_score == math::RouterGroupScore::sum_of_two;
     std::vector<std::pair<Real, Scores>> groups;
     for (int g = 0; g < s_.experts.groups; ++g) {
       Scores group(scores.begin() + g * size, scores.begin() + (g + 1) * size);
       std::sort(group.begin(), group.end());
-      groups.emplace_back(group[0].first + (size > 1 ? group[1].first : Real(0)), group);
+      groups.emplace_back(group[0].first + (takes_two ? group[1].first : Real(0)), group);
     }
     std::sort(groups.begin(), groups.end());
     Scores best;
@@ -200,7 +358,8 @@ class Decoder {
   Array mix(const std::string& unit, const Array& x) const {
     const model::ExpertSettings& e = s_.experts;
     const bool is_sigmoid = e.score == math::RouterScore::sigmoid;
-    const Array logits = multiply(x, parameters_(unit, "mlp.router.weight"), s_.width, e.count);
+    Array logits = multiply(x, parameters_(unit, "mlp.router.weight"), s_.width, e.count);
+    if (e.router_bias) add_bias(logits, parameters_(unit, "mlp.router.bias"));
     std::vector<Array> weights(e.count, Array(rows(), Real(0)));
     for (int r = 0; r < rows(); ++r) {
       Scores scores;
@@ -218,7 +377,14 @@ class Decoder {
             Real(-e.scale) * scores[k].first / (e.normalize ? chosen : Real(1));
     }
     Array y(x.size(), Real(0));
-    if (e.shared > 0) y = mlp(unit, "mlp.shared", e.shared * e.width, x);
+    if (e.shared > 0) {
+      const std::int64_t own = e.own_shared_width;
+      y = mlp(unit, "mlp.shared", static_cast<int>(own > 0 ? own : e.shared * e.width), x);
+    }
+    if (e.shared_gate) {  // Qwen Team 2024, Qwen1.5-MoE
+      const Array gate = multiply(x, parameters_(unit, "mlp.shared_gate.weight"), s_.width, 1);
+      for (std::size_t j = 0; j < y.size(); ++j) y[j] *= sigmoid(gate[j / s_.width]);
+    }
     for (int i = 0; i < e.count; ++i) {
       const Array one = mlp(unit, "mlp.experts." + std::to_string(i), e.width, x);
       for (std::size_t j = 0; j < y.size(); ++j) y[j] += weights[i][j / s_.width] * one[j];
@@ -226,26 +392,67 @@ class Decoder {
     return y;
   }
 
-  /// Hendrycks & Gimpel 2016 (tanh form) or Shazeer 2020, eq. 6.
+  static Real sigmoid(Real x) { return Real(1) / (Real(1) + std::exp(-x)); }
+
+  /// Hendrycks & Gimpel 2016, in the tanh form or exact.
+  static Real gelu(Real x, bool is_exact) {
+    if (is_exact) return Real(0.5) * x * (Real(1) + std::erf(x / std::sqrt(Real(2))));
+    const Real inner =
+        Real(std::sqrt(2.0 / 3.14159265358979323846)) * (x + Real(0.044715) * x * x * x);
+    return Real(0.5) * x * (Real(1) + std::tanh(inner));
+  }
+
+  /// Shazeer 2020, section 2, or gpt-oss (OpenAI 2025) with its clamps.
+  Real gated(Real gate, Real up) const {
+    switch (s_.activation) {
+      case model::Activation::swiglu:
+        return gate * sigmoid(gate) * up;
+      case model::Activation::geglu:
+      case model::Activation::geglu_exact:
+        return gelu(gate, s_.activation == model::Activation::geglu_exact) * up;
+      default:
+        gate = std::min(gate, Real(7));
+        return gate * sigmoid(Real(1.702) * gate) * (std::min(std::max(up, Real(-7)), Real(7)) + 1);
+    }
+  }
+  Real ungated(Real x) const {
+    switch (s_.activation) {
+      case model::Activation::gelu:
+      case model::Activation::gelu_exact:
+        return gelu(x, s_.activation == model::Activation::gelu_exact);
+      case model::Activation::relu:
+        return std::max(x, Real(0));
+      default:  // So et al. 2021
+        return std::max(x, Real(0)) * std::max(x, Real(0));
+    }
+  }
+  bool has_gate() const {
+    return std::string(math::name(s_.activation)).find("glu") != std::string::npos;
+  }
+
   Array mlp(const std::string& unit, const std::string& name, int n, const Array& x) const {
     Array active(rows() * n);
-    if (s_.activation == model::Activation::gelu) {
+    if (!has_gate()) {
       const Array up = linear(unit, name + ".up", x, s_.width, n);
-      for (std::size_t i = 0; i < up.size(); ++i) {
-        const Real u = up[i];
-        const Real inner =
-            Real(std::sqrt(2.0 / 3.14159265358979323846)) * (u + Real(0.044715) * u * u * u);
-        active[i] = Real(0.5) * u * (Real(1) + std::tanh(inner));
-      }
+      for (std::size_t i = 0; i < up.size(); ++i) active[i] = ungated(up[i]);
     } else {
       const Array gate_up = linear(unit, name + ".gate_up", x, s_.width, 2 * n);
       for (int r = 0; r < rows(); ++r)
-        for (int j = 0; j < n; ++j) {
-          const Real gate = gate_up[r * 2 * n + j];
-          active[r * n + j] = gate / (Real(1) + std::exp(-gate)) * gate_up[r * 2 * n + n + j];
-        }
+        for (int j = 0; j < n; ++j)
+          active[r * n + j] = gated(gate_up[r * 2 * n + j], gate_up[r * 2 * n + n + j]);
     }
     return linear(unit, name + ".down", active, n, s_.width);
+  }
+
+  /// Of products with the output's weight; the cap is of Gemma Team 2024, section 2.
+  Array make_logits(Array z) const {
+    if (s_.head_bias) add_bias(z, parameters_("head", "output.bias"));
+    const Real cap = Real(s_.logit_soft_cap);
+    for (Real& logit : z) {
+      logit *= Real(s_.logit_scale);
+      if (cap > 0) logit = cap * std::tanh(logit / cap);
+    }
+    return z;
   }
 
   Array cross_entropy(const Array& logits, const std::vector<int>& targets) const {

@@ -172,9 +172,17 @@ Value Builder<T>::predicting_rows(const Value& x) {
 
 template <class T>
 Value Builder<T>::gelu(const Value& x) {
+  return activation(x, Activation::gelu);
+}
+
+template <class T>
+Value Builder<T>::activation(const Value& x, Activation activation) {
   State& s = *state_;
-  const int v = s.take(x, "gelu");
-  return s.make(s.operations.activation(v, s.value(v).name + ".gelu", Activation::gelu), "gelu");
+  const std::string kind = math::name(activation);
+  const int v = s.take(x, kind);
+  require(!math::is_gated(activation), "activation is ", kind,
+          ", which takes a gate; expected gated_linear");
+  return s.make(s.operations.activation(v, s.value(v).name + "." + kind, activation), kind);
 }
 
 template <class T>
@@ -243,29 +251,20 @@ Value Builder<T>::scale(const Value& x, double factor) {
 
 // ---- losses -------------------------------------------------------------------------------------
 
-namespace {
-
-template <class T>
-int predict(graph::Operations<T>& operations, const LeafShape& leaf, int x, int weight,
-            std::int64_t words) {
-  return leaf.decodes() ? operations.logits(x, weight) : operations.cross_entropy(x, weight, words);
-}
-
-}  // namespace
-
 template <class T>
 Value Builder<T>::cross_entropy(const Value& x, const std::string& name, std::int64_t words,
-                                double deviation) {
+                                const HeadSettings& settings) {
   State& s = *state_;
   const int v = s.take_rows(x, name);
   s.require_size(name, "words", words);
-  const int weight = s.declare_table(name + ".weight", words, s.columns(v), deviation);
-  s.reads(bytes_of<std::int32_t>(2 * rows()));
-  return s.make_losses(predict(s.operations, s.leaf, v, weight, words), name);
+  const int weight = s.declare_table(name + ".weight", words, s.columns(v), settings.deviation);
+  const int bias = s.declare_head_bias(name, words, settings);
+  return s.predict(v, name, {weight, bias, words, settings.logits});
 }
 
 template <class T>
-Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit) {
+Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit,
+                                     const HeadSettings& settings) {
   State& s = *state_;
   const int v = s.take_rows(x, "tied_cross_entropy");
   s.tied = s.find_table(unit);
@@ -276,9 +275,10 @@ Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit) {
   require(s.tied->columns() == s.columns(v), "the losses are tied to ", s.tied->full_name(), " of ",
           s.tied->columns(), " columns, but take ", s.columns(v), "; expected as many");
   s.tied_to = unit;
-  s.reads(bytes_of<std::int32_t>(2 * rows()));
+  const std::int64_t words = s.tied->rows();
+  const int bias = s.declare_head_bias("output", words, settings);
   const int weight = s.operations.tied_weight(*s.tied);
-  return s.make_losses(predict(s.operations, s.leaf, v, weight, s.tied->rows()), "losses");
+  return s.predict(v, "losses", {weight, bias, words, settings.logits});
 }
 
 // ---- the unit -----------------------------------------------------------------------------------

@@ -60,13 +60,19 @@ class Builder {
   /// onto + x W^T + b, rounded once.
   Value linear_onto(const Value& onto, const Value& x, const std::string& name,
                     const LinearSettings& settings = {});
-  /// silu(gate) * up, of which x W^T + b has the columns side by side (SwiGLU).
+  /// f(gate) * up, of which x W^T + b has the columns side by side: `activation` is a gated one.
   Value gated_linear(const Value& x, const std::string& name, std::int64_t columns,
-                     const LinearSettings& settings = {});
+                     const LinearSettings& settings = {},
+                     Activation activation = Activation::swiglu);
+  /// A norm of rows: `name`.weight, unless the settings say that there is none, and .bias
+  /// (columns).
   Value norm(const Value& x, const std::string& name, const NormSettings& settings = {});
   /// Attention of the queries, keys and values x W^T + b, layer `name`.qkv: (rows, heads *
   /// head_width). With query_key_norm also `name`.query_norm.weight and `name`.key_norm.weight
-  /// (head_width).
+  /// (head_width), or of all heads together, in one tensor piece (heads * head_width). With
+  /// settings.latent: (rows, heads * value_width), of layers `name`.q_down (if queries have a
+  /// latent), .q, .kv_down and .kv_up, with norms `name`.q_down_norm and .kv_norm; see Decoder for
+  /// their rows.
   Value attention(const Value& x, const std::string& name, const AttentionSettings& settings,
                   const LinearSettings& linear = {});
   /// onto + MLP(x) of so many inner columns: layers `name`.up, or `name`.gate_up of gated ones, and
@@ -86,6 +92,7 @@ class Builder {
   // ---- without parameters
 
   Value gelu(const Value& x);
+  Value activation(const Value& x, Activation activation);         ///< one without a gate
   Value soft_cap(const Value& x, double cap);                      ///< cap * tanh(x / cap)
   Value add(const Value& x, const Value& y, double factor = 1.0);  ///< x + factor * y
   Value scale(const Value& x, double factor);                      ///< factor * x
@@ -96,12 +103,15 @@ class Builder {
 
   // ---- losses, of the last unit: one for each row
 
-  /// Cross-entropy of x W^T, W `name`.weight (words, columns of x), with the targets, in nats. The
-  /// batch has the targets behind the tokens, as many.
+  /// Cross-entropy of what `settings` make of x W^T, W `name`.weight (words, columns of x), with
+  /// the targets, in nats. A bias is `name`.bias (words). The batch has the targets behind the
+  /// tokens, as many.
   Value cross_entropy(const Value& x, const std::string& name, std::int64_t words,
-                      double deviation = 0.02);
-  /// Cross-entropy with token.weight of the embedding in unit `unit` in place of a weight.
-  Value tied_cross_entropy(const Value& x, const std::string& unit);
+                      const HeadSettings& settings = {});
+  /// Cross-entropy with token.weight of the embedding in unit `unit` in place of a weight; a bias
+  /// is output.bias.
+  Value tied_cross_entropy(const Value& x, const std::string& unit,
+                           const HeadSettings& settings = {});
   /// Losses by an operation of one's own, which writes OperationForward::losses.
   Value losses(Operation<T> operation);
 
@@ -139,6 +149,11 @@ class Builder {
 
  private:
   struct State;
+
+  /// Queries, keys and values of latent attention, as columns, with their parameters.
+  std::vector<int> latent_projections(const Value& x, const std::string& name,
+                                      const AttentionSettings& settings,
+                                      const LinearSettings& linear);
 
   std::unique_ptr<State> state_;
 };

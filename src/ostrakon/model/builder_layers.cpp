@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers that a Builder describes.
 #include <cmath>
+#include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/model/builder_state.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
@@ -38,14 +39,16 @@ Value Builder<T>::linear_onto(const Value& onto, const Value& x, const std::stri
 
 template <class T>
 Value Builder<T>::gated_linear(const Value& x, const std::string& name, std::int64_t columns,
-                               const LinearSettings& settings) {
+                               const LinearSettings& settings, Activation activation) {
   State& s = *state_;
   const int v = s.take_rows(x, name);
+  require(math::is_gated(activation), name, " has the activation ", math::name(activation),
+          ", which takes no gate; expected a gated one, or linear and activation");
   s.require_cut(name, "columns", columns);
   s.declare(
       linear_parameters(name, 2 * columns, s.columns(v), settings, {false, {columns, columns}}));
   const int both = s.operations.linear(v, name, 2 * columns, graph::Keep::mlp, true);
-  return s.make(s.operations.activation(both, name + ".activated", Activation::swiglu), name);
+  return s.make(s.operations.activation(both, name + ".activated", activation), name);
 }
 
 template <class T>
@@ -54,12 +57,32 @@ Value Builder<T>::norm(const Value& x, const std::string& name, const NormSettin
   const int v = s.take_rows(x, name);
   require(settings.epsilon > 0.0 && std::isfinite(settings.epsilon), name, " has an epsilon of ",
           settings.epsilon, "; expected a number above 0");
-  s.require_cut(name, "columns", s.columns(v));
-  s.declare_gain(name, s.columns(v));
-  if (settings.bias && settings.kind == math::NormKind::layernorm)
-    s.declare(Parameter::zeros(name + ".bias", {s.columns(v)}));
-  return s.make(s.operations.norm(v, name, settings.kind, settings.epsilon), name);
+  if (settings.weight != math::NormWeight::none) {
+    s.require_cut(name, "columns", s.columns(v));
+    s.declare_gain(name, s.columns(v), settings.weight);
+    if (settings.bias && settings.kind == math::NormKind::layernorm)
+      s.declare(Parameter::zeros(name + ".bias", {s.columns(v)}));
+  }
+  return s.make(s.operations.norm(v, name, settings), name);
 }
+
+namespace {
+
+/// Throws Error unless attention can have such scores.
+void require_scores(const std::string& name, const AttentionSettings& settings) {
+  const auto require_number = [&](const char* what, double value, const char* zero) {
+    require(value == 0.0 || (value >= least_attention_number && value <= most_attention_number),
+            name, " has a ", what, " of ", value, "; expected 0 for ", zero, ", or ",
+            least_attention_number, " to ", most_attention_number);
+  };
+  require_number("scale", settings.scale, "1 / sqrt(head width)");
+  require_number("soft cap", settings.soft_cap, "none");
+  require_number("clip", settings.clip, "none");
+  require(settings.window >= 0, name, " has a window of ", settings.window,
+          " tokens; expected 0 for all, or more");
+}
+
+}  // namespace
 
 template <class T>
 Value Builder<T>::attention(const Value& x, const std::string& name,
@@ -79,48 +102,87 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
           " of keys and values; expected a multiple");
   require(settings.head_width > 0 || width % heads == 0, name, " has ", heads, " heads of ", width,
           " columns; expected a divisor, or a head width");
+  require_scores(name, settings);
   const bool is_rotary = settings.rotary.base > 0.0;
   const std::int64_t head = settings.head_width > 0 ? settings.head_width : width / heads;
-  require(!is_rotary || head % 2 == 0, name, " has heads of ", head,
-          " columns; expected an even number, as positions turn pairs");
+  const bool is_latent = settings.latent.exist();
   require(head <= largest_chain / (16 * heads * s.leaf.rows()), name, " has ", heads, " heads of ",
           head, " columns; expected at most ", largest_chain, " bytes in all units");
+  math::RotaryFrequencies frequencies;
+  if (is_rotary) {
+    const std::int64_t rotated = is_latent ? settings.latent.rotary_width : head;
+    math::require_possible(settings.rotary, rotated, name + ": ", "rotary.");
+    frequencies = math::make_rotary_frequencies(settings.rotary, rotated, s.leaf.tokens);
+  }
   const std::int64_t queries = heads * head, keys = kv_heads * head;
-  s.declare(linear_parameters(name + ".qkv", queries + 2 * keys, width, linear,
-                              {false, {queries, keys, keys}}));
-  if (settings.query_key_norm != QueryKeyNorm::none) {
+  if (!is_latent)
+    s.declare(linear_parameters(name + ".qkv", queries + 2 * keys, width, linear,
+                                {false, {queries, keys, keys}}));
+  const QueryKeyNorm kind = settings.query_key_norm;
+  const math::NormWeight gain = settings.norm_weight;
+  const bool is_whole = kind == QueryKeyNorm::whole;
+  require(!is_whole || s.pieces() == 1, name, " has a norm of all heads together in ", s.pieces(),
+          " tensor pieces, which have some heads each; expected one piece, or norms of each head");
+  if (kind != QueryKeyNorm::none && gain != math::NormWeight::none)
     s.require_cut(name, "columns in a head, which is normed,", head);
-    for (const char* norm : {".query_norm", ".key_norm"}) s.declare_gain(name + norm, head);
+  if (kind != QueryKeyNorm::none) {
+    s.declare_gain(name + ".query_norm", is_whole ? queries : head, gain);
+    s.declare_gain(name + ".key_norm", is_whole ? keys : head, gain);
+  }
+
+  if (settings.sinks) {
+    Parameter sinks = Parameter::zeros(name + ".sinks", {heads});
+    sinks.cut = {false, {heads}};
+    s.declare(std::move(sinks));
   }
 
   // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
   // Decoding keeps keys and values, and no queries.
   const bool is_apart = s.leaf.is_cut() || s.leaf.decodes();
   std::vector<int> qkv;
-  if (s.leaf.decodes()) {
+  if (is_latent) {
+    qkv = latent_projections(x, name, settings, linear);
+  } else if (s.leaf.decodes()) {
     qkv = operations.columns({"q"}, {queries});
     graph::append(qkv, operations.columns({"k", "v"}, {keys, keys}));
   } else {
     qkv = operations.columns({"q", "k", "v"}, {queries, keys, keys});
   }
-  int q = qkv[0], k = qkv[1];
-  const int v = qkv[2];
+  int q = qkv[0], k = qkv[1], v = qkv[2];
   using Products = std::vector<std::vector<int>>;
-  operations.linear(in, name + ".qkv", qkv, is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
-  if (settings.query_key_norm != QueryKeyNorm::none) {
-    k = operations.head_norm(k, name + ".key_norm", head, settings.norm_epsilon);
-    q = operations.head_norm(q, name + ".query_norm", head, settings.norm_epsilon);
+  if (!is_latent)
+    operations.linear(in, name + ".qkv", qkv,
+                      is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  const auto norm_heads = [&] {
+    k = operations.head_norm(k, name + ".key_norm", is_whole ? keys : head, gain,
+                             settings.norm_epsilon);
+    q = operations.head_norm(q, name + ".query_norm", is_whole ? queries : head, gain,
+                             settings.norm_epsilon);
+  };
+  // Norms of whole rows come before the clip, those of heads behind it.
+  if (is_whole) norm_heads();
+  if (settings.clip > 0.0 && is_apart) {
+    const std::vector<int> clipped = operations.clip({k, v}, "clip k, v", settings.clip);
+    k = clipped[0];
+    v = clipped[1];
+    q = operations.clip({q}, "clip q", settings.clip).front();
+  } else if (settings.clip > 0.0) {
+    const std::vector<int> clipped = operations.clip({q, k, v}, "clip", settings.clip);
+    q = clipped[0];
+    k = clipped[1];
+    v = clipped[2];
   }
+  if (kind == QueryKeyNorm::head) norm_heads();
   if (is_rotary && is_apart) {
-    k = operations.rotary({k}, "rotary k", head, settings.rotary.base).front();
-    q = operations.rotary({q}, "rotary q", head, settings.rotary.base).front();
+    k = operations.rotary({k}, "rotary k", head, frequencies).front();
+    q = operations.rotary({q}, "rotary q", head, frequencies).front();
   } else if (is_rotary) {
-    const std::vector<int> rotated =
-        operations.rotary({q, k}, "rotary", head, settings.rotary.base);
+    const std::vector<int> rotated = operations.rotary({q, k}, "rotary", head, frequencies);
     q = rotated[0];
     k = rotated[1];
   }
-  return s.make(operations.attention(q, k, v, name, head), name);
+  if (kind == QueryKeyNorm::rotated) norm_heads();
+  return s.make(operations.attention(q, k, v, name, head, settings), name);
 }
 
 namespace {
@@ -130,8 +192,8 @@ template <class T>
 Value activated(Builder<T>& b, const Value& x, const std::string& name, std::int64_t columns,
                 const MlpSettings& mlp) {
   const std::string up = name_of_up(mlp.activation, name);
-  return is_gated(mlp.activation) ? b.gated_linear(x, up, columns, mlp.up)
-                                  : b.gelu(b.linear(x, up, columns, mlp.up));
+  return is_gated(mlp.activation) ? b.gated_linear(x, up, columns, mlp.up, mlp.activation)
+                                  : b.activation(b.linear(x, up, columns, mlp.up), mlp.activation);
 }
 
 }  // namespace
@@ -160,12 +222,16 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
   const std::int64_t width = s.columns(to);
   require(settings.exist(), name, " has ", settings.count, " experts; expected at least 1");
   require_possible(name, settings, s.leaf.rows());
+  require(s.pieces() == 1 || settings.shared == 0 || !settings.shared_gate, name,
+          " has a gate of shared experts, of which ", s.pieces(),
+          " tensor pieces have columns; expected one piece");
   require(s.columns(v) == width, name, " takes ", s.columns(v), " columns and goes onto ", width,
           "; expected as many");
   s.require_cut(name, "columns", width);
   s.require_size(name, "columns in an expert", settings.width);
   const std::string router = name + ".router";
   s.declare_table(router + ".weight", settings.count, width, expert.up.deviation);
+  if (settings.router_bias) s.declare(Parameter::zeros(router + ".bias", {settings.count}));
   if (settings.balance == RouterBalance::bias) {
     Parameter balance = Parameter::zeros(router + ".balance", {settings.count});
     balance.sign_rate = settings.balance_rate;
@@ -179,7 +245,11 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
   const auto make_shared = [&] {
     const Value inner =
         activated(*this, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
-    return s.take(linear(inner, name + ".shared.down", width, expert.down), name);
+    const int made = s.take(linear(inner, name + ".shared.down", width, expert.down), name);
+    if (!settings.shared_gate) return made;
+    const std::string gate = name + ".shared_gate";
+    s.declare_table(gate + ".weight", 1, width, expert.up.deviation);
+    return operations.gate_rows(made, operations.linear(v, gate, 1, graph::Keep::mlp), gate + "d");
   };
   if (!s.leaf.has_expert_units()) {
     s.declare(expert_parameters(name, settings, expert, width));
@@ -206,7 +276,7 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
   template Value Builder<T>::linear_onto(const Value&, const Value&, const std::string&,           \
                                          const LinearSettings&);                                   \
   template Value Builder<T>::gated_linear(const Value&, const std::string&, std::int64_t,          \
-                                          const LinearSettings&);                                  \
+                                          const LinearSettings&, Activation);                      \
   template Value Builder<T>::norm(const Value&, const std::string&, const NormSettings&);          \
   template Value Builder<T>::attention(const Value&, const std::string&, const AttentionSettings&, \
                                        const LinearSettings&);                                     \

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/builder.hpp>
@@ -107,10 +108,28 @@ struct Builder<T>::State {
     made.cut = cut;
     return declare(std::move(made));
   }
-  void declare_gain(const std::string& name, std::int64_t width) {
+  /// The weight of a norm, if it has one: at first it multiplies by 1.
+  void declare_gain(const std::string& name, std::int64_t width, math::NormWeight gain) {
+    if (gain == math::NormWeight::none) return;
     Parameter weight = Parameter::zeros(name + ".weight", {width});
-    weight.initializer = Initializer::ones;
+    if (gain == math::NormWeight::plain) weight.initializer = Initializer::ones;
     declare(std::move(weight));
+  }
+
+  /// The bias of logits, or -1 for none.
+  int declare_head_bias(const std::string& name, std::int64_t words, const HeadSettings& settings) {
+    const math::LogitForm& logits = settings.logits;
+    require(std::isfinite(logits.scale) && logits.scale != 0.0, name, " has logits times ",
+            logits.scale, "; expected a finite number other than 0");
+    require(std::isfinite(logits.soft_cap) && logits.soft_cap >= 0.0, name,
+            " has a cap of logits of ", logits.soft_cap, "; expected 0 for none, or more");
+    return settings.bias ? declare(Parameter::zeros(name + ".bias", {words})) : -1;
+  }
+  /// Losses; where a sequence is decoded logits.
+  Value predict(int x, const std::string& name, const graph::Head& head) {
+    reads(bytes_of<std::int32_t>(2 * leaf.rows()));
+    return make_losses(
+        leaf.decodes() ? operations.logits(x, head) : operations.cross_entropy(x, head), name);
   }
 
   int copy_of(int v);

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/base/text.hpp>
+#include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/model/builder.hpp>
 #include <ostrakon/model/expert_unit.hpp>
 #include <ostrakon/model/graph_unit.hpp>
@@ -60,19 +61,32 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(leaf.own_rows() % leaf.tensor_chunks == 0, "the ", leaf.own_rows(),
           " rows of a tensor rank can't be cut into ", leaf.tensor_chunks,
           " chunks; expected a multiple");
+  require(settings.query_key_norm != QueryKeyNorm::whole || pieces == 1,
+          "model query_key_norm is whole, of all heads together, but ", pieces,
+          " pieces for tensor parallelism have some heads each; expected 1 piece");
+  const bool has_head_weights = settings.query_key_norm != QueryKeyNorm::none &&
+                                settings.norm_weight != math::NormWeight::none;
   for (const auto& [what, extent] :
        {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
         std::pair{"width", settings.width},
         std::pair{"ffn_width", settings.has_dense_layers() ? settings.ffn_width : pieces},
         std::pair{"experts", settings.experts.count},
         std::pair{"the width of shared experts", settings.experts.shared_width()},
-        std::pair{"head_width",
-                  settings.query_key_norm != QueryKeyNorm::none ? settings.head_width() : pieces},
+        std::pair{"latent q_rank", settings.latent.q_rank},
+        std::pair{"latent kv_rank", settings.latent.kv_rank},
+        std::pair{"latent rotary_width",
+                  settings.latent.exist() ? settings.latent.rotary_width : 0},
+        std::pair{"head_width", has_head_weights ? settings.head_width() : pieces},
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
   const ExpertSettings& experts = settings.experts;
   require_possible("model", experts, leaf.rows());
+  require(!experts.exist() ||
+              (settings.norm_placement == NormPlacement::before && settings.residual_scale == 1.0),
+          "model norm_placement is ", name(settings.norm_placement), " and residual_scale ",
+          settings.residual_scale,
+          ", but mixtures of experts add their outputs as they are; expected before and 1");
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
   if (has_expert_units(settings, leaf)) {
@@ -90,9 +104,16 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           settings.width, " is not a multiple of heads ", settings.heads);
   require(settings.heads % settings.kv_heads == 0, "model heads ", settings.heads,
           " is not a multiple of kv_heads ", settings.kv_heads);
-  require(settings.positions != Positions::rotary || settings.head_width() % 2 == 0,
-          "RoPE requires an even head dimension, but model width ", settings.width, " over heads ",
-          settings.heads, " gives the odd head width ", settings.head_width());
+  if (settings.positions == Positions::rotary) {
+    require(
+        settings.latent.exist() || settings.rotary.share < 1.0 || settings.head_width() % 2 == 0,
+        "RoPE requires an even head dimension, but model width ", settings.width, " over heads ",
+        settings.heads, " gives the odd head width ", settings.head_width());
+    math::require_possible(
+        settings.rotary,
+        settings.latent.exist() ? settings.latent.rotary_width : settings.head_width(), "model ",
+        "rotary ");
+  }
   require(settings.blocks_per_unit >= 0, "model blocks_per_unit is ", settings.blocks_per_unit,
           ", expected at least 1, or 0 for automatic");
 }
@@ -150,8 +171,8 @@ Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& k
 template <class T>
 Value describe_head(Builder<T>& b, const DecoderSettings& m, const Value& x) {
   const Value n = b.norm(b.predicting_rows(x), "norm", m.norm_settings());
-  return m.tie_embeddings ? b.tied_cross_entropy(n, "embedding")
-                          : b.cross_entropy(n, "output", m.vocabulary, m.initializer_deviation);
+  return m.tie_embeddings ? b.tied_cross_entropy(n, "embedding", m.head_settings())
+                          : b.cross_entropy(n, "output", m.vocabulary, m.head_settings());
 }
 
 template <class T>
@@ -259,6 +280,7 @@ AttentionSettings DecoderSettings::attention_settings(const BlockKind& kind) con
   attention.sinks = attention_sinks;
   attention.alibi = positions == Positions::alibi;
   attention.clip = clip_qkv;
+  attention.latent = latent;
   return attention;
 }
 

@@ -90,6 +90,7 @@ struct DecoderSettings {
 
   // Which layers have experts, rotary positions or a window of attention.
   LayerPattern expert_layers = {}, rotary_layers = {}, window_layers = {};
+  LatentSettings latent = {};
   std::int64_t attention_window = 0;  ///< see AttentionSettings::window; 0: none
   /// Base of rotary positions in layers with a window, where frequencies are not scaled; 0: as in
   /// other layers.
@@ -105,6 +106,9 @@ struct DecoderSettings {
   double logit_soft_cap = 0.0;  ///< above 0: logits become cap * tanh(logit / cap), after the scale
 
   std::int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
+  std::int64_t value_width() const {
+    return latent.value_width > 0 ? latent.value_width : head_width();
+  }
   bool qkv_bias() const { return own_qkv_bias.value_or(bias); }
   bool out_bias() const { return own_out_bias.value_or(bias); }
   bool mlp_bias() const { return own_mlp_bias.value_or(bias); }
@@ -128,6 +132,9 @@ struct DecoderSettings {
   }
   NormSettings norm_settings() const { return {norm, norm_bias(), norm_epsilon, norm_weight}; }
   AttentionSettings attention_settings(const BlockKind& kind) const;
+  HeadSettings head_settings() const {
+    return {initializer_deviation, head_bias, {logit_scale, logit_soft_cap}};
+  }
   MlpSettings mlp_settings() const {
     return {activation, {initializer_deviation, mlp_bias()}, {residual_deviation(), mlp_bias()}};
   }
@@ -151,20 +158,32 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// whatever the model's size.
 ///
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
-/// (vocabulary, width), position.weight (position_rows(tokens), width) if learned. Block:
-/// attention.norm.weight/.bias (width), attention.qkv.weight
+/// (vocabulary, width), position.weight (position_rows(tokens), width) if learned,
+/// norm.weight/.bias (width) with embedding_norm. Block: attention.norm.weight/.bias (width),
+/// attention.qkv.weight
 /// ((heads + 2 kv_heads) head_width, width)/.bias, attention.query_norm.weight and
-/// attention.key_norm.weight (head_width) with query_key_norm, attention.out.weight (width,
-/// heads head_width)/.bias, mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias for gelu
-/// or mlp.gate_up.weight (2 ffn_width, width)/.bias for swiglu, mlp.down.weight (width,
-/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.balance (experts)
-/// if a bias balances them, and such an MLP mlp.experts.<index>.up (or gate_up) and .down of each
-/// expert, with its width in place of ffn_width, and mlp.shared.up and .down. Head:
-/// norm.weight/.bias, and output.weight (vocabulary, width) unless tied to the embedding. Linear
-/// layers are (out, in): y = x W^T + b. Biases only with `bias`, of MLPs only with mlp_bias(), and
-/// RMS norm has none in any case. Normal initializer for weights, with deviation / sqrt(2 layers)
-/// for the two projections back into the residual stream (Radford et al. 2019). Weights of shape
-/// (out, in) and embeddings decay; norms and biases do not.
+/// attention.key_norm.weight (head_width) with query_key_norm, or of all heads together (heads
+/// head_width) and (kv_heads head_width), attention.sinks (heads), zeros, with attention_sinks,
+/// attention.out.weight (width, heads value_width)/.bias; with latent attention in place of
+/// attention.qkv: attention.q.weight (heads head_width, width), or of the normed latent of queries
+/// attention.q_down.weight (q_rank, width), attention.q_down_norm.weight (q_rank) and
+/// attention.q.weight (heads head_width, q_rank); attention.kv_down.weight (kv_rank + rotary_width,
+/// width), the latent and then the part of keys that all heads have, attention.kv_norm.weight
+/// (kv_rank) and attention.kv_up.weight (heads (head_width - rotary_width + value_width), kv_rank),
+/// the rest of all keys and then all values. The first rotary_width elements of heads of queries
+/// and keys are rotated. mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias or, of gated
+/// activations, mlp.gate_up.weight (2 ffn_width, width)/.bias, mlp.down.weight (width,
+/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.bias (experts)
+/// with router_bias, mlp.router.balance (experts) if a bias balances them, and such an MLP
+/// mlp.experts.<index>.up (or gate_up) and .down of each expert, with its width in place of
+/// ffn_width, mlp.shared.up and .down, and mlp.shared_gate.weight (1, width) with shared_gate.
+/// Head: norm.weight/.bias, output.weight (vocabulary, width) unless tied to the embedding, and
+/// output.bias (vocabulary) with head_bias. Linear layers are (out, in): y = x W^T + b. Biases only
+/// with `bias`, of MLPs only with mlp_bias(), and RMS norm has none in any case. Norms are
+/// attention.out_norm and mlp.out_norm where norm_placement has them behind, and have no parameters
+/// with norm_weight none. Normal initializer for weights, with deviation / sqrt(2 layers) for the
+/// two projections back into the residual stream (Radford et al. 2019). Weights of shape (out, in)
+/// and embeddings decay; norms and biases do not.
 template <class T>
 class Decoder {
  public:

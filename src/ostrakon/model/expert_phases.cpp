@@ -247,9 +247,8 @@ void ExpertUnit<T>::Phase::activate(const Arrived& arrived) {
   const std::int64_t count = arrived.rows.count();
   if (count == 0) return;
   multiply_rows(arrived, u_.up_, arrived.sent.x, work_.up);
-  const auto activate = u_.activation_ == Activation::gelu ? &math::gelu_forward<T>  //
-                                                           : &math::swiglu_forward<T>;
-  activate(exec_, work_.up.row_range(0, count), work_.activated.row_range(0, count));
+  math::activation_forward<T>(exec_, u_.activation_, work_.up.row_range(0, count),
+                              work_.activated.row_range(0, count));
 }
 
 template <class T>
@@ -273,13 +272,10 @@ void ExpertUnit<T>::Phase::multiply_back(const Arrived& arrived) {
                         dy, work_.weighted.row_range(begin, end),
                         arrived.back.dweights.range(begin, end));
   });
-  const bool is_gelu = u_.activation_ == Activation::gelu;
-  const View<T**> dup = is_gelu ? work_.dactivated : work_.up;
-  if (const std::int64_t count = arrived.rows.count(); count > 0) {
-    const auto differentiate = is_gelu ? &math::gelu_backward<T> : &math::swiglu_backward<T>;
-    differentiate(exec_, work_.up.row_range(0, count), work_.dactivated.row_range(0, count),
-                  dup.row_range(0, count));
-  }
+  const View<T**> dup = math::is_gated(u_.activation_) ? work_.up : work_.dactivated;
+  if (const std::int64_t count = arrived.rows.count(); count > 0)
+    math::activation_backward<T>(exec_, u_.activation_, work_.up.row_range(0, count),
+                                 work_.dactivated.row_range(0, count), dup.row_range(0, count));
   if (buffers_.parameter_gradients) add_gradients(arrived, dup);
   for_each_expert(arrived, [&](std::int64_t e, std::int64_t begin, std::int64_t end) {
     math::gemm_by_row<T>(exec_, Transpose::no, dup.row_range(begin, end), weight(u_.up_, e),

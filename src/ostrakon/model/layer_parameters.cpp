@@ -41,6 +41,8 @@ void require_possible(const std::string& name, const ExpertSettings& experts, st
   require(experts.width > 0, name, " expert width is ", experts.width, ", expected at least 1");
   require(experts.shared >= 0, name, " shared experts is ", experts.shared,
           ", expected at least 0");
+  require(experts.own_shared_width >= 0, name, " width of shared experts is ",
+          experts.own_shared_width, ", expected 0 for as wide as others, or more");
   require(experts.per_token >= 1 && experts.per_token <= experts.count, name, " ",
           experts.per_token, " experts per token of ", experts.count,
           ", expected at least 1 and at most all");

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/rotary_settings.hpp>
+#include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 
@@ -32,6 +34,23 @@ enum class QueryKeyNorm {
   rotated  ///< of each head, after rotary positions
 };
 
+/// Queries, keys and values that are made of latents (multi-head latent attention, DeepSeek-AI
+/// 2024, V2, section 2.1): small products with an RMS norm, of which others make the heads.
+struct LatentSettings {
+  std::int64_t q_rank = 0;        ///< columns of the latent of queries; 0: they have none
+  std::int64_t kv_rank = 0;       ///< and of that of keys and values; 0: no latent attention
+  std::int64_t rotary_width = 0;  ///< first elements of heads, with rotary positions; all heads
+                                  ///< have those of one key
+  std::int64_t value_width = 0;   ///< of a head's values; 0: as wide as its keys
+  double norm_epsilon = 1e-6;     ///< of the norms of latents
+
+  bool exist() const { return kv_rank > 0; }
+};
+
+/// Bounds of AttentionSettings' scale, soft_cap and clip, if they are not 0: far inside of those of
+/// float, in which scores are computed.
+constexpr double least_attention_number = 1e-6, most_attention_number = 1e6;
+
 /// Causal attention within each sample.
 struct AttentionSettings {
   std::int64_t heads = 1;
@@ -47,33 +66,10 @@ struct AttentionSettings {
   bool sinks = false;       ///< a logit of each head beside its scores, with no value
   bool alibi = false;       ///< scores have a slope times the distance subtracted
   double clip = 0.0;        ///< above 0: queries, keys and values are clamped to [-clip, clip]
+  LatentSettings latent = {};
 };
 
-/// What an MLP activates its inner columns by. Gated ones multiply f(gate) by up.
-enum class Activation {
-  gelu,        ///< tanh form
-  gelu_exact,  ///< x Phi(x), by the error function
-  relu,
-  relu_squared,
-  swiglu,         ///< silu(gate) up
-  geglu,          ///< gelu(gate) up
-  geglu_exact,    ///< gelu_exact(gate) up
-  swiglu_clamped  ///< gpt-oss: gate sigmoid(1.702 gate) (up + 1), gate <= 7, |up| <= 7
-};
-constexpr Named<Activation> activation_names[] = {{Activation::gelu, "gelu"},
-                                                  {Activation::gelu_exact, "gelu_exact"},
-                                                  {Activation::relu, "relu"},
-                                                  {Activation::relu_squared, "relu_squared"},
-                                                  {Activation::swiglu, "swiglu"},
-                                                  {Activation::geglu, "geglu"},
-                                                  {Activation::geglu_exact, "geglu_exact"},
-                                                  {Activation::swiglu_clamped, "swiglu_clamped"}};
-constexpr const char* name(Activation activation) { return name_in(activation_names, activation); }
-/// Whether an activation takes gate and up side by side.
-constexpr bool is_gated(Activation activation) {
-  return activation == Activation::swiglu || activation == Activation::geglu ||
-         activation == Activation::geglu_exact || activation == Activation::swiglu_clamped;
-}
+using math::Activation;
 
 /// An MLP: a linear layer up, the activation, a linear layer down. With a gated activation the
 /// first one has the gate, too.
@@ -81,6 +77,14 @@ struct MlpSettings {
   Activation activation = Activation::gelu;
   LinearSettings up = {};
   LinearSettings down = {};
+};
+
+/// A linear layer that makes logits, and what becomes of these. An embedding's table to which it is
+/// tied has the deviation of the embedding.
+struct HeadSettings {
+  double deviation = 0.02;
+  bool bias = false;
+  math::LogitForm logits = {};
 };
 
 /// What keeps a router from sending most tokens to few experts.
@@ -94,8 +98,8 @@ constexpr Named<RouterBalance> router_balance_names[] = {
 constexpr const char* name(RouterBalance balance) { return name_in(router_balance_names, balance); }
 
 /// A mixture of experts: each row is computed by a few of many MLPs, which a router chooses.
-/// Mixtral: softmax, normalize. DeepSeek-V3, but for its groups of experts: sigmoid, normalize,
-/// scale, shared experts, bias.
+/// Mixtral: softmax, normalize. DeepSeek-V3: sigmoid, normalize, scale, groups, shared experts, a
+/// balance by bias. Qwen2-MoE: softmax, one shared expert with a width and a gate of its own.
 struct ExpertSettings {
   std::int64_t count = 0;      ///< MLPs; 0: one that computes all tokens
   std::int64_t per_token = 2;  ///< that compute a token
@@ -108,11 +112,17 @@ struct ExpertSettings {
   double balance_rate = 0.001;  ///< factor of the auxiliary loss; step of the bias
   std::int64_t groups = 1;      ///< equal runs of experts, see math::Router
   std::int64_t groups_per_token = 1;
+  math::RouterGroupScore group_score = math::RouterGroupScore::sum_of_two;
+  bool router_bias = false;           ///< of the router's logits
+  bool shared_gate = false;           ///< shared experts' output times sigmoid(x w), w (columns)
+  std::int64_t own_shared_width = 0;  ///< inner width of all shared ones; 0: shared * width
 
   bool exist() const { return count > 0; }
-  std::int64_t shared_width() const { return shared * width; }
+  std::int64_t shared_width() const {
+    return shared > 0 && own_shared_width > 0 ? own_shared_width : shared * width;
+  }
   math::Router router() const {
-    return {count, per_token, score, normalize, scale, groups, groups_per_token};
+    return {count, per_token, score, normalize, scale, groups, groups_per_token, group_score};
   }
 };
 

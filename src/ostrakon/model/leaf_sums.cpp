@@ -104,6 +104,19 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
                   });
 }
 
+template <class T>
+void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View<const T*> sinks,
+                       View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                       View<const T**> dout, View<compute_t<T>*> dsinks, const LeafSums<T>& sums) {
+  if (!dsinks) return;
+  sum_leaves<T>(exec, sums, out.rows(), std::array{dsinks},
+                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                  math::attention_backward_sinks<T>(exec, shape, sinks, out.row_range(begin, end),
+                                                    log_sum_exp, dout.row_range(begin, end), begin,
+                                                    sum[0]);
+                });
+}
+
 #define OSTRAKON_INSTANTIATE_SUMS(T)                                                               \
   template void sum_weight_gradient<T>(const Exec&, View<const T**>, View<const T**>,              \
                                        View<compute_t<T>**>, const LeafSums<T>&);                  \
@@ -115,7 +128,10 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
                                       const LeafSums<T>&);                                         \
   template void sum_head_norm_gradient<T>(const Exec&, View<const T**>, View<const compute_t<T>*>, \
                                           View<const T**>, View<compute_t<T>**>,                   \
-                                          const LeafSums<T>&);
+                                          const LeafSums<T>&);                                     \
+  template void sum_sink_gradient<T>(const Exec&, const math::AttentionShape&, View<const T*>,     \
+                                     View<const T**>, View<const compute_t<T>*>, View<const T**>,  \
+                                     View<compute_t<T>*>, const LeafSums<T>&);
 
 OSTRAKON_INSTANTIATE_SUMS(float)
 OSTRAKON_INSTANTIATE_SUMS(double)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/view.hpp>
@@ -49,5 +50,12 @@ template <class T>
 void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums);
+
+/// dsinks (heads) = the gradient of attention's sinks by all rows; see
+/// math::attention_backward_sinks. Workspace: as of a bias of so many columns.
+template <class T>
+void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View<const T*> sinks,
+                       View<const T**> out, View<const compute_t<T>*> log_sum_exp,
+                       View<const T**> dout, View<compute_t<T>*> dsinks, const LeafSums<T>& sums);
 
 }  // namespace ostrakon::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a mixture of experts: its router, and products of rows that are sorted by expert.
+// Operations of a mixture of experts: products of rows that are sorted by expert.
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/expert_rows.hpp>
@@ -7,6 +7,7 @@
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/operations.hpp>
+#include <ostrakon/model/graph/routes.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
 #include <ostrakon/model/moe_dispatch_layout.hpp>
@@ -15,63 +16,6 @@ namespace ostrakon::model::graph {
 namespace {
 
 using math::Transpose;
-
-template <class T>
-constexpr bool is_narrow = !std::is_same<T, compute_t<T>>::value;
-
-/// A matrix in compute_t<T>: itself, or a copy of it in `room`.
-template <class T>
-View<const compute_t<T>**> widened(const Exec& exec, View<const T**> matrix,
-                                   View<compute_t<T>*> room) {
-  if constexpr (is_narrow<T>) {
-    if (!matrix) return {};
-    const View<compute_t<T>*> copy = room.range(0, matrix.rows() * matrix.columns());
-    math::convert<T, compute_t<T>>(exec, matrix.flat(), copy);
-    return copy.matrix(matrix.rows(), matrix.columns());
-  } else {
-    return matrix;
-  }
-}
-template <class T>
-std::int64_t bytes_to_widen(std::int64_t elements) {
-  return is_narrow<T> ? bytes_of<compute_t<T>>(elements) : 0;
-}
-
-/// Routes of `rows` rows in the bytes of Experts::lists, without weights.
-template <class T>
-struct ListedRoutes {
-  math::Routes<compute_t<T>> routes;
-  std::int64_t bytes;
-
-  ListedRoutes(const Experts& experts, std::int64_t rows, View<std::byte*> lists) {
-    const std::int64_t all = rows * experts.router.per_token, count = experts.router.experts;
-    // Some rows that are decoded are of one leaf.
-    const std::int64_t leaves = rows == experts.rows ? experts.leaves : 1;
-    Arrays<T> arrays(lists);
-    routes.scores = arrays.template take<compute_t<T>>(rows * count).matrix(rows, count);
-    routes.chosen = arrays.template take<std::int32_t>(all);
-    routes.slots = arrays.template take<std::int32_t>(all);
-    routes.assignments = arrays.template take<std::int32_t>(all);
-    routes.offsets = arrays.template take<std::int64_t>(count * leaves + 1);
-    bytes = arrays.size();
-  }
-};
-
-/// The routes of so many rows that a call reads as value `lists`, with weights as value `weights`
-/// if it reads these.
-template <class T>
-math::Routes<compute_t<T>> routes_read(const Arguments& a, const Experts& experts,
-                                       std::int64_t rows, int lists, int weights = -1) {
-  auto routes = ListedRoutes<T>(experts, rows, a.bytes(a.place_read(lists))).routes;
-  if (weights >= 0) routes.weights = to_read(a.template read<compute_t<T>>(weights).flat());
-  return routes;
-}
-
-/// What a call adds to, which it reads last; none where it does not.
-template <class T>
-View<const T**> added_to(const Arguments& a) {
-  return a.adds() ? a.template read<T>(a.reads() - 1) : View<const T**>();
-}
 
 /// Tells which of all rows, sorted by expert, each expert has.
 struct ExpertRows {
@@ -197,116 +141,7 @@ std::vector<int> those_that_exist(std::vector<int> values) {
   return values;
 }
 
-/// What such experts as are a unit of their own have handed back, which a call reads as value i. It
-/// has another size than what went.
-template <class T>
-MoeDispatchLayout::Gradients<T> handed_back(const Arguments& a, const MoeDispatchLayout& border,
-                                            int i) {
-  const Place& place = a.place_read(i);
-  const std::int64_t bytes = border.gradients_in<T>({}).bytes;
-  return border.gradients_in<T>(
-      a.buffers().in(place.home).range(place.offset, place.offset + bytes));
-}
-
 }  // namespace
-
-// ---- the router ---------------------------------------------------------------------------------
-
-template <class T>
-int Operations<T>::add_bytes(const std::string& name, std::int64_t bytes) {
-  Value value{prefix_ + name, 1, bytes};
-  value.element = Element::byte;
-  value.tensor_distribution = Distribution::rows;
-  return graph_.add(std::move(value));
-}
-
-template <class T>
-Operation Operations<T>::route(int x, const std::string& name, const MoeDispatchLayout* border,
-                               Experts& experts) {
-  const math::Router router = experts.router;
-  const std::int64_t width = columns_of(x), count = router.experts;
-  experts.rows = value(x).rows;
-  experts.leaves = leaves_of(x);
-  experts.lists = add_bytes(name + ".lists", ListedRoutes<T>(experts, experts.rows, {}).bytes);
-  experts.weights = add_for(x, name + ".weights", router.per_token, Keep::always, Element::sum);
-  const Experts all = experts;
-  const bool has_balance = weight(name + ".balance") >= 0;
-  std::vector<int> weights = {whole_weight(name + ".weight")};
-  if (has_balance) weights.push_back(whole_weight(name + ".balance"));
-  const std::int64_t wide_rows = bytes_to_widen<T>(experts.rows * width),
-                     wide_weight = bytes_to_widen<T>(count * width);
-  const plan::KernelWork scores =
-      plan::row_work(static_cast<double>(bytes_of<Compute>(2 * experts.rows * count)));
-  const std::int64_t first_counted = std::exchange(counted_, counted_ + count);
-  const auto wide_weight_of = [=](const Exec& exec, const Arguments& a, int scratch) {
-    return widened<T>(exec, a.weight<T>(0).matrix(count, width), a.scratch<Compute>(scratch));
-  };
-
-  Call forward = product({name, {x}, {all.lists, all.weights}, weights}, x, width, count);
-  forward.is_by_row = false;
-  forward.scratch = {wide_rows, wide_weight, has_balance ? bytes_to_widen<T>(count) : 0};
-  forward.work += scores;
-  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<const T**> rows = a.read<T>(0);
-    auto routes = ListedRoutes<T>(all, rows.rows(), a.bytes(a.place_written(0))).routes;
-    routes.weights = a.written<Compute>(1).flat();
-    math::gemm<Compute>(exec, Transpose::no, Transpose::yes, 1,
-                        widened<T>(exec, rows, a.scratch<Compute>(0)), wide_weight_of(exec, a, 1),
-                        0, routes.scores);
-    const auto bias = widened<T>(exec, a.weight<T>(1).matrix(1, count), a.scratch<Compute>(2));
-    math::choose_experts<Compute>(exec, router, bias ? bias.flat() : View<const Compute*>(),
-                                  routes);
-    const std::int64_t leaves = (routes.offsets.size() - 1) / count;
-    math::sort_by_expert<Compute>(exec, router, leaves, routes);
-    if (const View<std::int64_t*> counts = a.buffers().counts)
-      math::add_counts(exec, leaves, routes.offsets,
-                       counts.range(first_counted, first_counted + count));
-  });
-
-  // Backward begins with the gradients of the weights, and leaves that of x for the caller to make
-  // of experts.dx and what else x is taken by.
-  const int dlogits = add_for(x, "d " + name + ".logits", count, Keep::never, Element::sum);
-  experts.dx = add_for(x, "d " + name + ".x", width, Keep::never, Element::sum);
-  std::optional<MoeDispatchLayout> apart;
-  if (border != nullptr) {
-    apart = *border;
-    experts.border = add_bytes("to experts", border->rows_in<T>({}).bytes);
-  }
-  const int dweights = apart ? ~experts.border : ~all.weights;
-  Call logits{"d " + name + ".logits", {all.lists, all.weights, dweights}, {dlogits}};
-  logits.work = scores;
-  logits.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::router_backward<Compute>(
-        exec, router, all.leaves,
-        static_cast<Compute>(a.buffers().loss_scale) * static_cast<Compute>(all.loss_factor),
-        routes_read<T>(a, all, all.rows, 0, 1),
-        apart ? handed_back<T>(a, *apart, 2).dweights : a.read<Compute>(2).flat(),
-        a.written<Compute>(0));
-  });
-  Call gradient =
-      product({"d " + name + ".weight", {dlogits, x}, {}, {}, {weights.front()}}, x, width, count);
-  gradient.scratch = {wide_rows,
-                      bytes_of<Compute>(weight_sums_workspace(count, width, all.leaves))};
-  gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::gemm_by_piece<Compute>(
-        exec, a.read<Compute>(0), widened<T>(exec, a.read<T>(1), a.scratch<Compute>(0)),
-        a.gradient<Compute>(0).matrix(count, width), all.leaves, a.scratch<Compute>(1));
-  });
-  Call balance{"d " + name + ".balance", {all.lists}, {}};
-  if (has_balance) balance.gradients = {weights.back()};
-  balance.scratch = {bytes_of<Compute>(math::excess_workspace(router, all.leaves))};
-  balance.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::load_imbalance<Compute>(exec, router, all.leaves, routes_read<T>(a, all, all.rows, 0),
-                                  a.gradient<Compute>(0), a.scratch<Compute>(0));
-  });
-  Call input = product({"d " + name, {dlogits}, {experts.dx}, {weights.front()}}, x, width, count);
-  input.scratch = {wide_weight};
-  input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::gemm<Compute>(exec, Transpose::no, Transpose::no, 1, a.read<Compute>(0),
-                        wide_weight_of(exec, a, 0), 0, a.written<Compute>(0));
-  });
-  return {{forward}, {logits, gradient, balance, input}};
-}
 
 template <class T>
 int Operations<T>::dispatch(int of, const std::string& name, Experts& experts) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/math/activation.hpp>
-#include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -36,10 +35,14 @@ void multiply(const Exec& exec, Transpose transpose_b, View<const T**> a, View<c
 // ---- norms --------------------------------------------------------------------------------------
 
 template <class T>
-int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, double epsilon) {
+int Operations<T>::norm(int of, const std::string& name, const NormSettings& settings) {
+  const math::NormKind kind = settings.kind;
+  const math::NormWeight gain = settings.weight;
+  const bool has_weight = gain != math::NormWeight::none;
+  const double epsilon = settings.epsilon;
   const int x = rows_of_rank(of);
   const std::int64_t width = columns_of(x), leaves = leaves_of(x);
-  const std::vector<int> weights = whole_weights_of(name);
+  const std::vector<int> weights = has_weight ? whole_weights_of(name) : std::vector<int>();
   const int made = add_for(x, name, width, Keep::never);
   std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
   if (kind == math::NormKind::layernorm)
@@ -51,44 +54,51 @@ int Operations<T>::norm(int of, const std::string& name, math::NormKind kind, do
 
   Call forward = pass({name, {x}, with_statistics({made}), weights}, x, 2 * width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_forward<T>(exec, kind, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+    math::norm_forward<T>(exec, kind, gain, epsilon, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
                           a.written<T>(0), a.written<Compute>(2).flat(),
                           a.written<Compute>(1).flat());
   });
   Call again = pass({name, with_statistics({x}), {made}, weights}, x, 2 * width);
   again.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::norm_apply<T>(exec, kind, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
+    math::norm_apply<T>(exec, kind, gain, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
                         a.read<Compute>(2).flat(), a.read<Compute>(1).flat(), a.written<T>(0));
   });
   const std::vector<int> reads = with_statistics({x, ~made});
-  Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
-  gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
-  gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
-                          a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
-                          a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
-  });
-  Call input = pass({"d " + name, reads, {~x}, {weights.front()}}, x, 2 * width);
+  Calls backward;
+  if (has_weight) {
+    Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
+    gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
+    gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
+                            a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
+                            a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
+    });
+    backward.push_back(std::move(gradients));
+  }
+  Call input = pass({"d " + name, reads, {~x}}, x, 2 * width);
+  if (has_weight) input.weights = {weights.front()};
   input.can_add = true;
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     // What it adds to is read last, behind the statistics.
     const bool has_mean = kind == math::NormKind::layernorm;
     math::norm_backward_input<T>(
-        exec, kind, a.read<T>(0), a.weight<T>(0),
+        exec, kind, gain, a.read<T>(0), a.weight<T>(0),
         has_mean ? a.read<Compute>(3).flat() : View<const Compute*>(), a.read<Compute>(2).flat(),
         a.read<T>(1), a.written<T>(0),
         a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
   });
-  append({{forward}, {gradients, input}, {}, again});
+  backward.push_back(std::move(input));
+  append({{forward}, std::move(backward), {}, again});
   return made;
 }
 
 template <class T>
 int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_width,
-                             double epsilon) {
+                             math::NormWeight gain, double epsilon) {
+  const bool has_weight = gain != math::NormWeight::none;
   const std::int64_t width = columns_of(x), leaves = leaf_.leaves();
   // Pieces and ranks have some heads of every leaf.
-  const std::vector<int> weights = whole_weights_of(name, leaves);
+  const std::vector<int> weights = has_weight ? whole_weights_of(name, leaves) : std::vector<int>();
   const int made = add_among_columns(x, prefix_ + name);
   const int kept = add_for(x, name_of(x) + " unnormed", width);
   const int rstd = add_for(x, name + ".rstd", width / head_width, Keep::never, Element::sum);
@@ -97,7 +107,8 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
   forward.replaces = {{made, x}};
   forward.in_place = true;
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::head_norm_forward<T>(exec, epsilon, a.weight<T>(0), a.written<T>(0), a.written<T>(1));
+    math::head_norm_forward<T>(exec, gain, epsilon, head_width, a.weight<T>(0), a.written<T>(0),
+                               a.written<T>(1));
   });
   Call statistics = pass({name + ".rstd", {kept}, {rstd}}, x, width);
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
@@ -105,22 +116,27 @@ int Operations<T>::head_norm(int x, const std::string& name, std::int64_t head_w
                                   a.written<Compute>(0).flat());
   });
   const std::vector<int> reads = {kept, rstd, ~made};
-  Call gradient = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
-  gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
-  gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<Compute*> sums = a.gradient<Compute>(0);
-    sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
-                              sums.matrix(sums.size() / head_width, head_width),
-                              {leaves, a.scratch<Compute>(0)});
-  });
+  Calls backward = {std::move(statistics)};
+  if (has_weight) {
+    Call gradient = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
+    gradient.scratch = {bytes_of<Compute>(bias_sums_workspace(head_width, leaves))};
+    gradient.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      const View<Compute*> sums = a.gradient<Compute>(0);
+      sum_head_norm_gradient<T>(exec, a.read<T>(0), a.read<Compute>(1).flat(), a.read<T>(2),
+                                sums.matrix(sums.size() / head_width, head_width),
+                                {leaves, a.scratch<Compute>(0)});
+    });
+    backward.push_back(std::move(gradient));
+  }
   Call input = pass({"d " + name, reads, {~x}, weights}, x, 2 * width);
   input.replaces = {{~x, ~made}};
   input.in_place = true;
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::head_norm_backward_input<T>(exec, a.weight<T>(0), a.read<T>(0), a.read<Compute>(1).flat(),
-                                      a.written<T>(0));
+    math::head_norm_backward_input<T>(exec, gain, head_width, a.weight<T>(0), a.read<T>(0),
+                                      a.read<Compute>(1).flat(), a.written<T>(0));
   });
-  append({{forward}, {statistics, gradient, input}});
+  backward.push_back(std::move(input));
+  append({{forward}, std::move(backward)});
   return made;
 }
 
@@ -248,11 +264,12 @@ int Operations<T>::linear_onto(int onto, int x, const std::string& name, const s
   return y;
 }
 
-// ---- attention ----------------------------------------------------------------------------------
+// ---- rotary positions ---------------------------------------------------------------------------
 
 template <class T>
 std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::string& name,
-                                       std::int64_t head_width, double base) {
+                                       std::int64_t head_width,
+                                       const math::RotaryFrequencies& frequencies) {
   Call forward{name, x, {}}, backward{"d " + name, {}, {}};
   std::int64_t columns = 0;
   for (int v : x) {
@@ -273,8 +290,8 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
     return make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<T**> heads = a.written<T>(0, count);
       for_each_run(leaf, a, heads.rows(), [&](const RunOfRows& run) {
-        math::rotate<T>(exec, rotation, heads.row_range(run.begin, run.end), head_width, base,
-                        run.tokens, run.position);
+        math::rotate<T>(exec, rotation, frequencies, heads.row_range(run.begin, run.end),
+                        head_width, run.tokens, run.position);
       });
     });
   };
@@ -284,89 +301,11 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
   return made;
 }
 
-template <class T>
-int Operations<T>::attention(int queries, int own_keys, int own_values, const std::string& name,
-                             std::int64_t head_width) {
-  const LeafShape leaf = leaf_;
-  const std::vector<int> whole = division_.whole_over_parts(graph_, {own_keys, own_values});
-  const int keys = whole[0], values = whole[1];
-  const std::int64_t q_width = columns_of(queries), kv_width = 2 * columns_of(keys);
-  const std::int64_t heads = q_width / head_width;
-  const int made = add_for(queries, name, q_width, Keep::attention);
-  const int sums = add_for(queries, name + ".log_sum_exp", heads, Keep::attention, Element::sum);
-  const math::AttentionShape shape{leaf.batch, leaf.tokens, heads, columns_of(keys) / head_width,
-                                   head_width};
-  // Queries look at half of the keys on average, so scores, and probabilities times values, take
-  // tokens^2 head_width per head and sequence each.
-  const double scores =
-      static_cast<double>(value(queries).rows) * static_cast<double>(leaf.tokens * q_width);
-  // Keys and values of cut sequences are put in the order of positions.
-  const std::int64_t ordered = leaf.is_cut() ? leaf.batch * leaf.tokens * kv_width : 0;
-  const std::int64_t all_rows = leaf.batch * leaf.tokens;
-
-  Call forward{name, {queries, keys, values}, {made, sums}};
-  forward.is_by_row = false;
-  forward.scratch = {bytes_of<T>(math::attention_forward_workspace<T>(shape, leaf.kernels)),
-                     bytes_of<T>(ordered)};
-  forward.flops = 2.0 * scores;
-  forward.work = plan::attention_work(forward.flops, head_width);
-  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<T**> out = a.written<T>(0);
-    const View<Compute*> log_sum_exp = a.written<Compute>(1).flat();
-    if (leaf.decodes()) {
-      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0), a.read_whole<T>(1, 2),
-                                 out, log_sum_exp, a.scratch<T>(0));
-      return;
-    }
-    if (!leaf.is_cut()) {
-      math::attention_forward<T>(exec, shape, a.read_whole<T>(0, 3), 0, leaf.tokens, out,
-                                 log_sum_exp, a.scratch<T>(0));
-      return;
-    }
-    const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
-    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_forward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
-                               out, log_sum_exp, a.scratch<T>(0));
-  });
-
-  Call backward{
-      "d " + name, {queries, keys, values, made, sums, ~made}, {~queries, ~keys, ~values}};
-  backward.scratch = {
-      bytes_of<T>(math::attention_backward_workspace<T>(shape, leaf.pieces(), leaf.kernels)),
-      bytes_of<T>(ordered), bytes_of<Compute>(ordered)};
-  backward.flops = 5.0 * scores;
-  backward.repeated_flops = scores;
-  backward.work = plan::attention_work(backward.flops, head_width);
-  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<const Compute*> log_sum_exp = a.read_whole<Compute>(4).flat();
-    if (!leaf.is_cut()) {
-      math::attention_backward<T>(exec, shape, a.read_whole<T>(0, 3), a.read<T>(3), log_sum_exp,
-                                  a.read<T>(5), a.written<T>(0, 3), a.scratch<T>(0));
-      return;
-    }
-    const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
-    const View<Compute**> dkv = a.scratch<Compute>(2).matrix(all_rows, kv_width);
-    math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_backward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
-                                a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv,
-                                a.scratch<T>(0));
-    if (a.place_written(1).element == Element::sum)
-      math::put_by_part<Compute, Compute>(exec, leaf.sequence(), View<const Compute**>(dkv),
-                                          a.written<Compute>(1, 2));
-    else
-      math::put_by_part<Compute, T>(exec, leaf.sequence(), View<const Compute**>(dkv),
-                                    a.written<T>(1, 2));
-  });
-  append({{forward}, {backward}});
-  return made;
-}
-
 // ---- activations --------------------------------------------------------------------------------
 
 template <class T>
 int Operations<T>::activation(int x, const std::string& name, Activation activation) {
-  const bool is_gated = activation == Activation::swiglu;
-  const std::int64_t up = columns_of(x), inner = is_gated ? up / 2 : up;
+  const std::int64_t up = columns_of(x), inner = math::is_gated(activation) ? up / 2 : up;
   const std::int64_t rows = value(x).rows;
   const auto work_of = [&](std::int64_t columns) {
     return plan::activation_work(static_cast<double>(rows * inner),
@@ -376,15 +315,29 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   Call forward{name, {x}, {made}};
   forward.work = work_of(up + inner);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const auto activate = is_gated ? &math::swiglu_forward<T> : &math::gelu_forward<T>;
-    activate(exec, a.read<T>(0), a.written<T>(0));
+    math::activation_forward<T>(exec, activation, a.read<T>(0), a.written<T>(0));
   });
   Call backward{"d " + name, {x, ~made}, {~x}};
   backward.replaces = {{~x, x}};
   backward.work = work_of(2 * up + inner);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const auto differentiate = is_gated ? &math::swiglu_backward<T> : &math::gelu_backward<T>;
-    differentiate(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+    math::activation_backward<T>(exec, activation, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
+template <class T>
+int Operations<T>::gate_rows(int x, int gate, const std::string& name) {
+  const int made = add_for(x, name, columns_of(x), Keep::never);
+  Call forward = pass({name, {x, gate}, {made}}, x, 2 * columns_of(x));
+  forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
+    math::gate_rows_forward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+  });
+  Call backward = pass({"d " + name, {x, gate, ~made}, {~x, ~gate}}, x, 3 * columns_of(x));
+  backward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
+    math::gate_rows_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.read<T>(2), a.written<T>(0),
+                                a.written<T>(1));
   });
   append({{forward}, {backward}});
   return made;
@@ -407,17 +360,18 @@ int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
   return made;
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                \
-  template int Operations<T>::norm(int, const std::string&, math::NormKind, double);           \
-  template int Operations<T>::head_norm(int, const std::string&, std::int64_t, double);        \
-  template int Operations<T>::linear(int, const std::string&, std::int64_t, Keep, bool);       \
-  template void Operations<T>::linear(int, const std::string&, const std::vector<int>&,        \
-                                      const std::vector<std::vector<int>>&, bool, int);        \
-  template int Operations<T>::linear_onto(int, int, const std::string&, const std::string&);   \
-  template std::vector<int> Operations<T>::rotary(const std::vector<int>&, const std::string&, \
-                                                  std::int64_t, double);                       \
-  template int Operations<T>::attention(int, int, int, const std::string&, std::int64_t);      \
-  template int Operations<T>::activation(int, const std::string&, Activation);                 \
+#define OSTRAKON_INSTANTIATE(T)                                                                  \
+  template int Operations<T>::norm(int, const std::string&, const NormSettings&);                \
+  template int Operations<T>::head_norm(int, const std::string&, std::int64_t, math::NormWeight, \
+                                        double);                                                 \
+  template int Operations<T>::linear(int, const std::string&, std::int64_t, Keep, bool);         \
+  template void Operations<T>::linear(int, const std::string&, const std::vector<int>&,          \
+                                      const std::vector<std::vector<int>>&, bool, int);          \
+  template int Operations<T>::linear_onto(int, int, const std::string&, const std::string&);     \
+  template std::vector<int> Operations<T>::rotary(const std::vector<int>&, const std::string&,   \
+                                                  std::int64_t, const math::RotaryFrequencies&); \
+  template int Operations<T>::activation(int, const std::string&, Activation);                   \
+  template int Operations<T>::gate_rows(int, int, const std::string&);                           \
   template int Operations<T>::soft_cap(int, const std::string&, double);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -5,6 +5,8 @@
 // the values, that it makes; it says once what its kernels read and write, forward and backward.
 
 #include <map>
+#include <ostrakon/math/attention/rotary_frequencies.hpp>
+#include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -28,6 +30,18 @@ struct Experts {
   std::string name = "mlp";  ///< of the mixture, with which those of its parameters begin
 };
 
+/// What makes logits: x W^T + b, by weights of the graph, and what becomes of that.
+struct Head {
+  int weight = -1;  ///< (words, columns of x)
+  int bias = -1;    ///< (words); -1: none
+  std::int64_t words = 0;
+  math::LogitForm form = {};
+
+  std::vector<int> weights() const {
+    return bias < 0 ? std::vector<int>{weight} : std::vector<int>{weight, bias};
+  }
+};
+
 /// Builds a graph for leaves of one shape. T: float, double, bf16 or fp16.
 template <class T>
 class Operations {
@@ -49,9 +63,9 @@ class Operations {
   std::vector<int> columns(const std::vector<std::string>& names,
                            const std::vector<std::int64_t>& columns);
 
-  /// (x - mean) rstd weight + bias, x (rows, width); parameters `name`.weight and, if there is one,
-  /// .bias.
-  int norm(int x, const std::string& name, math::NormKind kind, double epsilon);
+  /// (x - mean) rstd gain + bias, x (rows, width); parameters `name`.weight, unless the settings
+  /// say that there is none, and, if there is one, .bias.
+  int norm(int x, const std::string& name, const NormSettings& settings);
   /// x W^T + b; parameters `name`.weight (columns, inputs) and, if there is one, .bias. Tensor
   /// ranks have columns of it, or, where they have columns of x, rows. `halves_gradient`: where it
   /// is in pieces, that of the weight is computed in two products, so that each can run beside an
@@ -66,17 +80,35 @@ class Operations {
               int onto = -1);
   /// onto + x W^T + b, rounded once.
   int linear_onto(int onto, int x, const std::string& name, const std::string& made);
-  /// RMS norm of each head by itself, in place of x; parameter `name`.weight (head width).
-  int head_norm(int x, const std::string& name, std::int64_t head_width, double epsilon);
+  /// RMS norm of each head by itself, in place of x; parameter `name`.weight (head width), if
+  /// `gain` has one. With a head as wide as x: of all columns of a row, in one tensor piece.
+  int head_norm(int x, const std::string& name, std::int64_t head_width, math::NormWeight gain,
+                double epsilon);
   /// Heads rotated by their positions, in place of the values x, which are neighbours.
   std::vector<int> rotary(const std::vector<int>& x, const std::string& name,
-                          std::int64_t head_width, double base);
+                          std::int64_t head_width, const math::RotaryFrequencies& frequencies);
+  /// x W^T of the rows that a rank has; parameter `name`.weight (columns, inputs), which every rank
+  /// takes whole.
+  int row_linear(int x, const std::string& name, std::int64_t columns);
+  /// Columns of x, all of them, as several values.
+  std::vector<int> split(int x, const std::string& name, const std::vector<std::string>& names,
+                         const std::vector<std::int64_t>& columns);
+  /// Into `keys` and `values`, neighbours in one array: `own` has the keys of all heads without
+  /// their first elements, then the values; `shared` (rows, elements) has those first elements, the
+  /// same for all heads.
+  void join_keys(int own, int shared, const std::string& name, int keys, int values,
+                 std::int64_t head_width);
+  /// The values x, neighbours, clamped to [-limit, limit], as neighbours of an array of their own.
+  std::vector<int> clip(const std::vector<int>& x, const std::string& name, double limit);
   /// Causal attention of queries (rows, heads * head_width) to keys and values, of as many heads or
-  /// fewer, neighbours in one array.
-  int attention(int queries, int keys, int values, const std::string& name,
-                std::int64_t head_width);
-  /// gelu(x), or of gate and up side by side silu(gate) * up.
+  /// fewer, neighbours in one array; heads of values may have another width. The settings say what
+  /// scores are; with sinks there is a parameter `name`.sinks (heads).
+  int attention(int queries, int keys, int values, const std::string& name, std::int64_t head_width,
+                const AttentionSettings& settings);
+  /// The activation of x, or of gate and up side by side.
   int activation(int x, const std::string& name, Activation activation);
+  /// x * sigmoid(gate), gate (rows, 1).
+  int gate_rows(int x, int gate, const std::string& name);
   /// cap * tanh(x / cap).
   int soft_cap(int x, const std::string& name, double cap);
 
@@ -109,11 +141,11 @@ class Operations {
   int embedding(std::int64_t words, std::int64_t width, bool has_positions);
   /// The last of the rows that are decoded, (1, columns).
   int last_row(int x);
-  /// x W^T in compute_t<T>, W (words, columns of x).
-  int logits(int x, int weight);
-  /// Cross-entropy of x W^T with the targets, in nats: (rows), in compute_t<T>, W (words, columns
-  /// of x). The unit computes losses, then.
-  int cross_entropy(int x, int weight, std::int64_t words);
+  /// Logits of x, in compute_t<T>.
+  int logits(int x, const Head& head);
+  /// Cross-entropy of the logits of x with the targets, in nats: (rows), in compute_t<T>. The unit
+  /// computes losses, then.
+  int cross_entropy(int x, const Head& head);
   /// A parameter, laid out, of the unit that this one is tied to.
   int tied_weight(const Parameter& parameter);
 
@@ -175,8 +207,8 @@ class Operations {
   /// A sum as numbers: sum, rounded, + bias; or onto + (sum + bias), rounded once. Which weight the
   /// bias is, if it exists.
   int round_sum(int sum, const std::string& made, const std::string& bias = "", int onto = -1);
-  int losses_of_whole_words(int x, int weight, std::int64_t words);
-  int losses_of_some_words(int x, int weight, std::int64_t words);
+  int losses_of_whole_words(int x, const Head& head);
+  int losses_of_some_words(int x, const Head& head);
   std::int64_t columns_of(int v) const { return value(v).columns; }
   const std::string& name_of(int v) const { return value(v).name; }
 

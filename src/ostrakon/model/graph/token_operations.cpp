@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that read the tokens of a leaf, or predict them.
 #include <algorithm>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
@@ -159,14 +159,25 @@ int Operations<T>::last_row(int x) {
   return y;
 }
 
+namespace {
+
+/// What is made of products of so many words, whose bias a call takes after their weight.
 template <class T>
-int Operations<T>::logits(int x, int weight) {
-  const std::int64_t width = columns_of(x), words = elements_of(weight) / width;
+math::Logits<T> logits_of(const Arguments& a, const Head& head, std::int64_t words) {
+  return math::Logits<T>{head.form, a.weight<T>(1)}.range(0, words);
+}
+
+}  // namespace
+
+template <class T>
+int Operations<T>::logits(int x, const Head& head) {
+  const std::int64_t width = columns_of(x), words = head.words;
   const int y = add_for(x, "logits", words, Keep::always, Element::sum);
-  Call forward = product({"logits", {x}, {y}, {weight}}, x, width, words);
+  Call forward = product({"logits", {x}, {y}, head.weights()}, x, width, words);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::gemm<T, Compute>(exec, Transpose::no, Transpose::yes, 1, a.read<T>(0),
                            a.weight<T>(0).matrix(words, width), 0, a.written<Compute>(0));
+    math::make_logits<T>(exec, logits_of<T>(a, head, words), a.written<Compute>(0));
   });
   append({{forward}});
   return y;
@@ -193,40 +204,40 @@ void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std:
 }  // namespace
 
 template <class T>
-int Operations<T>::cross_entropy(int x, int weight, std::int64_t words) {
+int Operations<T>::cross_entropy(int x, const Head& head) {
   graph_.setting.is_loss = true;
   return graph_.setting.pieces == 1
-             ? losses_of_whole_words(x, weight, words)
-             : losses_of_some_words(redistribute(x, Distribution::replicated), weight, words);
+             ? losses_of_whole_words(x, head)
+             : losses_of_some_words(redistribute(x, Distribution::replicated), head);
 }
 
 template <class T>
-int Operations<T>::losses_of_whole_words(int x, int weight, std::int64_t words) {
-  const std::int64_t width = columns_of(x), rows_here = value(x).rows;
+int Operations<T>::losses_of_whole_words(int x, const Head& head) {
+  const std::int64_t width = columns_of(x), rows_here = value(x).rows, words = head.words;
   const LeafShape leaf = leaf_;
   const bool by_leaf = leaf.sums_by_leaf();
   const int losses = add_for(x, "losses", 1, Keep::always, Element::sum);
-  const Weight of = graph_.weights[static_cast<std::size_t>(weight)];
+  const Weight of = graph_.weights[static_cast<std::size_t>(head.weight)];
   const double factors = of.trained ? 2.0 : 1.0;  // by both, unless the weight is frozen
   const double logits = by_leaf ? 2.0 : 1.0;      // how often backward computes them
   const auto rows_of = [&](std::int64_t bytes) {
     return plan::row_work(static_cast<double>(rows_here * bytes));
   };
 
-  Call forward = product({"losses", {x}, {losses}, {weight}}, x, width, words);
+  Call forward = product({"losses", {x}, {losses}, head.weights()}, x, width, words);
   const plan::KernelWork one = forward.work;
   // Logits are read for the loss, and read and written for their gradients.
   forward.work += rows_of(bytes_of<Compute>(words));
-  forward.scratch = {
-      bytes_of<T>(math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels))};
+  forward.scratch = {bytes_of<T>(
+      math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels, head.bias >= 0))};
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0);
-    math::linear_cross_entropy_forward<T>(exec, rows, a.weight<T>(0).matrix(words, width),
-                                          a.buffers().targets.range(0, rows.rows()),
-                                          a.written<Compute>(0).flat(), a.scratch<T>(0));
+    math::linear_cross_entropy_forward<T>(
+        exec, rows, a.weight<T>(0).matrix(words, width), a.buffers().targets.range(0, rows.rows()),
+        a.written<Compute>(0).flat(), a.scratch<T>(0), logits_of<T>(a, head, words));
   });
 
-  Call backward{"d losses", {x}, {~x, losses}, {weight}, {weight}};
+  Call backward{"d losses", {x}, {~x, losses}, head.weights(), head.weights()};
   backward.scratch = {by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
                                     rows_here, width, words, leaf.leaves(), leaf.kernels))
                               : forward.scratch.front()};
@@ -240,13 +251,16 @@ int Operations<T>::losses_of_whole_words(int x, int weight, std::int64_t words) 
     const auto loss_scale = static_cast<Compute>(a.buffers().loss_scale);
     const View<Compute*> losses_here = a.written<Compute>(1).flat();
     const View<Compute**> dweight = a.gradient<Compute>(0).matrix(words, width);
+    const auto made = logits_of<T>(a, head, words);
+    const View<Compute*> dbias = a.gradient<Compute>(1);
     if (by_leaf)
       math::linear_cross_entropy_backward_by_piece<T>(exec, rows, w, targets, loss_scale,
                                                       losses_here, a.written<T>(0), dweight,
-                                                      leaf.leaves(), a.scratch<T>(0));
+                                                      leaf.leaves(), a.scratch<T>(0), made, dbias);
     else
       math::linear_cross_entropy_backward<T>(exec, rows, w, targets, loss_scale, losses_here,
-                                             a.written<T>(0), dweight, a.scratch<T>(0));
+                                             a.written<T>(0), dweight, a.scratch<T>(0), made,
+                                             dbias);
     clear_rest<T>(exec, a, of, words * width);
   });
   append({{forward}, {backward}});
@@ -256,26 +270,27 @@ int Operations<T>::losses_of_whole_words(int x, int weight, std::int64_t words) 
 /// Each piece has some words. Statistics of their logits are gathered, from which every rank finds
 /// the losses of all rows.
 template <class T>
-int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
+int Operations<T>::losses_of_some_words(int x, const Head& head) {
   const LeafShape leaf = leaf_;
-  const std::int64_t width = columns_of(x), rows = value(x).rows;
-  const std::int64_t of_piece = elements_of(weight) / width;
-  const Weight of = graph_.weights[static_cast<std::size_t>(weight)];
+  const std::int64_t width = columns_of(x), rows = value(x).rows, words = head.words;
+  const std::int64_t of_piece = elements_of(head.weight) / width;
+  const Weight of = graph_.weights[static_cast<std::size_t>(head.weight)];
   const double factors = of.trained ? 2.0 : 1.0;
   const std::int64_t workspace = bytes_of<T>(
       math::cross_entropy_piece_workspace<T>(rows, width, of_piece, leaf.leaves(), leaf.kernels));
 
   const int own = add("statistics", rows, Distribution::columns, Keep::never, Element::sum);
   graph_.values.back().rows = math::piece_statistics;
-  Call statistics = product({"statistics", {x}, {own}, {weight}}, x, width, of_piece);
+  Call statistics = product({"statistics", {x}, {own}, head.weights()}, x, width, of_piece);
   const plan::KernelWork one = statistics.work;
   statistics.work += row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
   statistics.scratch = {workspace};
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::cross_entropy_statistics<T>(
-        exec, a.read<T>(0), a.weight<T>(0).matrix(words_of(a.piece(), words, of_piece), width),
-        a.piece() * of_piece, a.buffers().targets.range(0, rows), a.written<Compute>(0),
-        a.scratch<T>(0));
+    const std::int64_t here = words_of(a.piece(), words, of_piece);
+    math::cross_entropy_statistics<T>(exec, a.read<T>(0), a.weight<T>(0).matrix(here, width),
+                                      a.piece() * of_piece, a.buffers().targets.range(0, rows),
+                                      a.written<Compute>(0), a.scratch<T>(0),
+                                      logits_of<T>(a, head, here));
   });
   append({{statistics}});
   const int all = division_.gather_pieces(graph_, own);
@@ -296,19 +311,21 @@ int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
   Call forward{"losses", {all}, {losses}};
   forward.scratch = {bytes_of<Compute>(rows), bytes_of<Compute>(rows)};
   forward.kernel = again.kernel;
-  Call backward{"d losses", {x, log_sums}, {~x}, {weight}, {weight}};
+  Call backward{"d losses", {x, log_sums}, {~x}, head.weights(), head.weights()};
   backward.scratch = {workspace};
   backward.repeated_flops = statistics.flops;
   backward.flops = (1.0 + factors) * statistics.flops;
   backward.work = statistics.work + factors * one + row_work(x, of_piece);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const std::int64_t here = words_of(a.piece(), words, of_piece);
+    const View<Compute*> dbias = a.gradient<Compute>(1);
     clear_rest<T>(exec, a, of, here * width);
     math::cross_entropy_gradients<T>(
         exec, a.read<T>(0), a.weight<T>(0).matrix(here, width), a.piece() * of_piece,
         a.buffers().targets.range(0, rows), a.read<Compute>(1).flat(),
         static_cast<Compute>(a.buffers().loss_scale), a.written<Compute>(0),
-        a.gradient<Compute>(0).matrix(here, width), leaf.leaves(), a.scratch<T>(0));
+        a.gradient<Compute>(0).matrix(here, width), leaf.leaves(), a.scratch<T>(0),
+        logits_of<T>(a, head, here), dbias ? dbias.range(0, here) : dbias);
   });
   append({{forward}, {again, backward}});
   return losses;
@@ -317,9 +334,9 @@ int Operations<T>::losses_of_some_words(int x, int weight, std::int64_t words) {
 #define OSTRAKON_INSTANTIATE(T)                                            \
   template int Operations<T>::embedding(std::int64_t, std::int64_t, bool); \
   template int Operations<T>::last_row(int);                               \
-  template int Operations<T>::logits(int, int);                            \
+  template int Operations<T>::logits(int, const Head&);                    \
   template int Operations<T>::tied_weight(const Parameter&);               \
-  template int Operations<T>::cross_entropy(int, int, std::int64_t);
+  template int Operations<T>::cross_entropy(int, const Head&);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

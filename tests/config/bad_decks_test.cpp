@@ -82,6 +82,14 @@ optimizer.learning_rate | a number from 0 to 1e30; 1e999 is beyond the range of 
 optimizer.epsilon | a number from 1.2e-38 to 1 | 0 | 1e-46
 model.initializer_deviation | a number from 1e-30 to 1e30 | 1e300
 model.mlp_bias | auto, true or false | some
+model.activation | gelu, gelu_exact, relu, relu_squared, swiglu, geglu, geglu_exact or | silu | 5
+model.head_bias | true or false | auto
+model.logit_scale | a number from 1e-30 to 1e30 | 0 | -1
+model.logit_soft_cap | a number >= 0 | -1
+model.router_bias | true or false | 1
+model.router_group_score | sum_of_two or max | sum
+model.shared_gate | true or false | sigmoid
+model.shared_expert_width | an integer from 0 to 67108864 | -1 | auto
 model.rotary_base | a number from 1 to 1e12 | 0.5 | 1e13
 optimizer.weight_decay | a number from 0 to 1e30 | 1e39
 optimizer.clip_norm | a number from 0 to 1e30 | 1e39
@@ -183,8 +191,17 @@ model.experts: 4; parallel.tensor: 2; parallel.expert: 2; parallel.rank_order: s
 model.experts: 3; model.tensor_grain: 2 | model.tensor_grain = 2 .. model.experts = 3 .. (3 = 2 x 1 + 1)
 model.experts: 4; model.shared_experts: 1; model.expert_width: 5; model.tensor_grain: 2
     | model.tensor_grain = 2 .. model.shared_experts x model.expert_width = 5 .. (5 = 2 x 2 + 1)
+model.experts: 4; model.shared_experts: 1; model.shared_expert_width: 7; model.tensor_grain: 2
+    | model.tensor_grain = 2 .. model.shared_expert_width = 7 .. (7 = 2 x 3 + 1)
+model.experts: 4; model.shared_experts: 1; model.shared_gate: true; model.tensor_grain: 2
+    | model.shared_gate = true with model.tensor_grain = 2 .. expected model.tensor_grain = 1
+model.experts: 4; model.expert_layers: first 1; model.ffn_width: 5; model.tensor_grain: 2
+    | model.tensor_grain = 2 .. model.ffn_width = 5 .. (5 = 2 x 2 + 1)
+model.experts: 4; model.expert_layers: "9" | model.expert_layers = 9 names layers that model.layers = 4
 model.experts: 4; model.blocks_per_unit: 2; model.tensor_grain: 2
     | model.blocks_per_unit = 2 .. model.tensor_grain = 2
+model.experts: 4; model.norm_placement: after | model.norm_placement = after with model.experts = 4
+model.experts: 4; model.residual_scale: 0.5 | model.residual_scale = 0.5 with model.experts = 4
 parallel.expert: 2 | parallel.expert = 2 .. model.experts = 0 .. expected 1, or some experts
 model.experts: 12; parallel.expert: 3 | parallel.expert = 3 .. model.experts = 12
 model.experts: 6; parallel.expert: 4 | parallel.expert = 4 .. model.experts = 6
@@ -195,10 +212,47 @@ model.experts: 12; model.router_groups: 4; model.experts_per_token: 4
     | model.experts_per_token = 4 .. model.router_groups_per_token = 1 .. model.router_groups = 4)
 model.experts: 4; model.blocks_per_unit: 2; parallel.expert: 2
     | model.blocks_per_unit = 2 .. parallel.expert = 2
+model.query_rank: 64 | model.query_rank = 64 .. model.kv_rank = 0 .. expected 0, or a kv_rank
+model.rotary_width: 8 | model.rotary_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank
+model.value_width: 8 | model.value_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank
+model.kv_rank: 32 | model.rotary_width = 0 .. model.kv_rank = 32 .. less than model.head_width = 64
+model.kv_rank: 32; model.rotary_width: 64 | model.rotary_width = 64 .. less than model.head_width = 64
+model.kv_rank: 32; model.rotary_width: 7 | model.positions = rotary .. model.rotary_width = 7
+model.kv_rank: 32; model.rotary_width: 8; model.kv_heads: 2
+    | model.kv_heads = 2 .. model.kv_rank = 32 .. expected model.heads = 4
+model.kv_rank: 32; model.rotary_width: 8; model.bias: true
+    | model.bias = true .. model.kv_rank = 32 .. expected model.qkv_bias = false
+model.kv_rank: 32; model.rotary_width: 8; model.qkv_bias: true | model.qkv_bias = true .. model.kv_rank = 32
+model.kv_rank: 32; model.rotary_width: 8; model.query_key_norm: true
+    | model.query_key_norm is set .. model.kv_rank = 32 .. expected false
+model.kv_rank: 32; model.rotary_width: 8; model.rotary_share: 0.5
+    | model.rotary_share = 0.5 .. model.kv_rank = 32 .. model.rotary_width .. expected 1
+model.kv_rank: 30; model.rotary_width: 8; model.tensor_grain: 4
+    | model.tensor_grain = 4 .. model.kv_rank = 30 .. (30 = 4 x 7 + 2)
+model.kv_rank: 32; model.rotary_width: 8; model.query_rank: 6; parallel.tensor: 4
+    | parallel.tensor = 4 .. model.query_rank = 6 .. (6 = 4 x 1 + 2)
+model.kv_rank: 32; model.rotary_width: 2; parallel.tensor: 4
+    | parallel.tensor = 4 .. model.rotary_width = 2 .. (2 = 4 x 0 + 2)
 model.experts: 4096; model.layers: 100000; model.expert_width: 67108864
     | model.layers x model.experts x model.width x model.expert_width = 100000 x 4096 x 256 x 67108864
 model.blocks_per_unit: 5 | model.blocks_per_unit = 5 .. model.layers = 4
 model.heads: 256 | model.positions = rotary .. model.width / model.heads = 256 / 256 = 1
+model.rotary_share: 0.3 | model.rotary_share = 0.3 .. 64 .. 19 elements .. expected an even number
+model.rotary_share: 0.01 | model.rotary_share = 0.01 .. 0 elements .. expected an even number
+model.rotary_scaling: llama3; model.rotary_factor: 8
+    | model.rotary_original_length = 0 with model.rotary_scaling = llama3 .. expected 1 or more tokens
+model.rotary_scaling: yarn | model.rotary_original_length = 0 with model.rotary_scaling = yarn
+model.rotary_scaling: longrope | model.rotary_original_length = 0 with model.rotary_scaling = longrope
+model.rotary_scaling: llama3; model.rotary_original_length: 64; model.rotary_low_factor: 4
+    | model.rotary_high_factor = 4 with model.rotary_scaling = llama3 .. more than model.rotary_low_factor = 4
+model.rotary_scaling: yarn; model.rotary_original_length: 64; model.rotary_base: 1
+    | model.rotary_base = 1 with model.rotary_scaling = yarn; expected more than 1
+model.rotary_scaling: yarn; model.rotary_original_length: 64; model.rotary_beta_slow: 40
+    | model.rotary_beta_fast = 32 with model.rotary_scaling = yarn .. model.rotary_beta_slow = 40
+model.rotary_scaling: longrope; model.rotary_original_length: 64; model.rotary_short_factors: "1, 2"
+    | model.rotary_short_factors has 2 numbers with model.rotary_scaling = longrope; expected 32
+model.heads: 64; model.rotary_scaling: longrope; model.rotary_original_length: 64; model.rotary_short_factors: "1, 2"
+    | model.rotary_long_factors has 0 numbers with model.rotary_scaling = longrope; expected 2
 training.micro_batch_size: 3
     | training.micro_batch_size = 3 .. training.global_batch_size = 8 .. (8 = 3 x 2 + 2)
 training.micro_batch_size: 16
@@ -229,6 +283,10 @@ model.head_width: 6; model.query_key_norm: true; model.tensor_grain: 4
     | model.tensor_grain = 4 .. model.head_width = 6 .. (6 = 4 x 1 + 2) .. model.query_key_norm = true
 model.width: 40; model.query_key_norm: true; parallel.tensor: 4
     | parallel.tensor = 4 .. model.width / model.heads = 10 .. (10 = 4 x 2 + 2) .. model.query_key_norm = true
+model.head_width: 6; model.query_key_norm: rotated; model.tensor_grain: 4
+    | model.tensor_grain = 4 .. model.head_width = 6 .. (6 = 4 x 1 + 2) .. model.query_key_norm = rotated
+model.query_key_norm: whole; parallel.tensor: 2 | model.query_key_norm = whole .. parallel.tensor = 2
+model.query_key_norm: whole; model.tensor_grain: 2 | model.query_key_norm = whole .. model.tensor_grain = 2
 model.vocabulary: 9; model.tensor_grain: 4 | model.tensor_grain = 4 .. model.vocabulary = 9
 model.tensor_grain: 4; training.sequence_length: 6 | model.tensor_grain = 4 .. (6 = 4 x 1 + 2)
 parallel.sharding: none; parallel.shard_optimizer_over: world
@@ -241,6 +299,9 @@ model.layers: 100000; model.width: 1048576
 training.sequence_length: 4294967296 | training.micro_batch_size x training.sequence_length = 1 x 4294967296
 training.steps: 9007199254740991
     | training.steps x training.global_batch_size x training.sequence_length = 9007199254740991 x 8 x 256
+model.attention_scale: 1e-7 | model.attention_scale = 1e-07; expected 0, or 1e-06 to 1e+06
+model.attention_soft_cap: 1e-9 | model.attention_soft_cap = 1e-09; expected 0, or 1e-06 to 1e+06
+model.clip_qkv: 1e7 | model.clip_qkv = 1e+07; expected 0, or 1e-06 to 1e+06
 model.positions: learned; model.max_positions: 7 | model.max_positions = 7 .. training.sequence_length = 256
 )");
   expect_refused({{"ostrakon:\n", "data.path is missing: data.dataset = tokens needs a token file"},

@@ -44,6 +44,16 @@ TEST(InputDecks, HaveTheModelsPublishedSizes) {
   EXPECT_EQ(parameters("llama3-70b-tensor.yaml"), 70553706496);
   EXPECT_EQ(parameters("llama3-405b-tensor.yaml"), 405853388800);
   EXPECT_EQ(parameters("qwen3-30b-a3b.yaml"), 30532122624);
+  EXPECT_EQ(parameters("gpt-oss-20b.yaml"), 20914757184);
+  // Published are 671 billion; this is the sum of its tensors' sizes, without those for a
+  // prediction of a second token.
+  EXPECT_EQ(parameters("deepseek-v3.yaml"), 671026419200);
+  EXPECT_EQ(parameters("deepseek-v3-small.yaml"), 1757232);
+  EXPECT_EQ(parameters("llama3.1-8b.yaml"), 8030261248);
+  EXPECT_EQ(parameters("qwen2.5-7b.yaml"), 7615616512);
+  EXPECT_EQ(parameters("qwen3-8b.yaml"), 8190735360);
+  EXPECT_EQ(parameters("gemma2-9b.yaml"), 9241705984);
+  EXPECT_EQ(parameters("olmo2-7b.yaml"), 7298617344);
   EXPECT_EQ(parameters("quickstart.yaml"), 1820544);
 }
 

@@ -99,9 +99,10 @@ TEST(Names, EachEnumeratorHasOne) {
   EXPECT_EQ(mistakes(hdf5::type_names), "");
   EXPECT_EQ(mistakes(math::norm_names), "");
   EXPECT_EQ(mistakes(model::positions_names), "");
-  EXPECT_EQ(mistakes(model::activation_names), "");
+  EXPECT_EQ(mistakes(math::activation_names), "");
   EXPECT_EQ(mistakes(model::router_balance_names), "");
   EXPECT_EQ(mistakes(math::router_score_names), "");
+  EXPECT_EQ(mistakes(math::router_group_score_names), "");
   EXPECT_EQ(mistakes(data::dataset_names), "");
   EXPECT_EQ(mistakes(data::split_names), "");
   EXPECT_EQ(mistakes(optim::optimizer_names), "");

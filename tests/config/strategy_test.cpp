@@ -275,6 +275,30 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
   EXPECT_TRUE(is_idle(read(synthetic, {{"checkpoint.async", "false"}}), "every 0: async"));
   EXPECT_TRUE(is_idle(settings, "name sgd: beta1, epsilon")) << summary(settings);
   EXPECT_TRUE(is_idle(settings, "momentum 0: nesterov, moments")) << summary(settings);
+  const std::vector<Override> rotary = {{"model.rotary_base", "5e5"},
+                                        {"model.rotary_factor", "8"},
+                                        {"model.rotary_original_length", "64"},
+                                        {"model.rotary_beta_fast", "16"},
+                                        {"model.rotary_attention_factor", "1.5"}};
+  EXPECT_TRUE(is_idle(read(synthetic, rotary),
+                      "rotary_scaling none: rotary_factor, rotary_original_length, "
+                      "rotary_beta_fast, rotary_attention_factor"));
+  const auto with_rotary = [&](const char* key, const char* value) {
+    std::vector<Override> all = rotary;
+    all.emplace_back(key, value);
+    return read(synthetic, all);
+  };
+  EXPECT_TRUE(is_idle(with_rotary("model.rotary_scaling", "linear"),
+                      "rotary_scaling linear: rotary_original_length, rotary_beta_fast, "
+                      "rotary_attention_factor"));
+  EXPECT_TRUE(is_idle(with_rotary("model.rotary_scaling", "llama3"),
+                      "rotary_scaling llama3: rotary_beta_fast, rotary_attention_factor"));
+  EXPECT_LACKS(summary(with_rotary("model.rotary_scaling", "yarn")), "without effect");
+  EXPECT_TRUE(is_idle(with_rotary("model.positions", "learned"),
+                      "positions learned: rotary_base, rotary_factor, rotary_original_length, "
+                      "rotary_beta_fast, rotary_attention_factor"));
+  EXPECT_TRUE(is_idle(read(synthetic, {{"model.window_rotary_base", "5e5"}}),
+                      "attention_window 0: window_rotary_base"));
   // This depends on the build, not on another key.
   const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});
   EXPECT_EQ(summary(pageable).find("               without effect in a build without a device: "
@@ -444,16 +468,26 @@ TEST(Strategy, HasTheValuesOfADeckAndTheAccumulationOfThePlan) {
 }
 
 TEST(Strategy, KeysOfExpertsHaveNoEffectWithoutThem) {
-  const std::vector<Override> keys = {{"experts_per_token", "3"}, {"shared_experts", "1"},
-                                      {"expert_width", "8"},      {"router_score", "sigmoid"},
-                                      {"router_scale", "2"},      {"router_normalize", "false"},
-                                      {"router_balance", "loss"}, {"router_balance_rate", "1"}};
+  const std::vector<Override> keys = {
+      {"experts_per_token", "3"},    {"shared_experts", "1"},      {"expert_width", "8"},
+      {"router_score", "sigmoid"},   {"router_scale", "2"},        {"router_normalize", "false"},
+      {"router_balance", "loss"},    {"router_balance_rate", "1"}, {"router_bias", "true"},
+      {"router_group_score", "max"}, {"shared_gate", "true"},      {"shared_expert_width", "8"},
+      {"expert_layers", "first 1"}};
   for (const Override& one : keys)
     EXPECT_TRUE(
         is_idle(read(synthetic, {{"model." + one.first, one.second}}), "experts 0: " + one.first))
         << one.first;
   EXPECT_TRUE(is_idle(read(synthetic, {{"model.experts", "4"}, {"model.router_balance_rate", "1"}}),
                       "router_balance none: router_balance_rate"));
+  for (const Override& one :
+       {Override{"shared_gate", "true"}, Override{"shared_expert_width", "8"}})
+    EXPECT_TRUE(
+        is_idle(read(synthetic, {{"model.experts", "4"}, {"model." + one.first, one.second}}),
+                "shared_experts 0: " + one.first));
+  EXPECT_TRUE(
+      is_idle(read(synthetic, {{"model.experts", "4"}, {"model.router_group_score", "max"}}),
+              "router_groups 1 and router_groups_per_token 1: router_group_score"));
   EXPECT_TRUE(is_idle(read(synthetic, {{"parallel.zero_bubble_memory", "unlimited"}}),
                       "schedule 1f1b: zero_bubble_memory"));
   EXPECT_TRUE(

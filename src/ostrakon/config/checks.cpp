@@ -68,16 +68,34 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.heads", model.heads});
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
-  if (model.query_key_norm != model::QueryKeyNorm::none)
+  require(model.query_key_norm != model::QueryKeyNorm::whole, name,
+          ": model.query_key_norm = whole norms all heads of a token together, of which ", by.name,
+          " = ", pieces, " makes pieces; expected true or rotated, or ", by.name, " = 1");
+  const bool has_head_norms = model.query_key_norm != model::QueryKeyNorm::none;
+  if (has_head_norms && model.norm_weight != math::NormWeight::none)
     require_divides(
         name, by,
         {model.head_dim > 0 ? "model.head_width" : "model.width / model.heads", model.head_width()},
-        ", the elements of the weights of model.query_key_norm = true");
+        model.query_key_norm == model::QueryKeyNorm::rotated
+            ? ", the elements of the weights of model.query_key_norm = rotated"
+            : ", the elements of the weights of model.query_key_norm = true");
+  if (model.latent.exist()) {
+    require_divides(name, by, {"model.query_rank", model.latent.q_rank});
+    require_divides(name, by, {"model.kv_rank", model.latent.kv_rank});
+    require_divides(name, by, {"model.rotary_width", model.latent.rotary_width});
+  }
   if (model.has_dense_layers()) require_divides(name, by, {"model.ffn_width", model.ffn_width});
   if (model.experts.exist()) {
     require_divides(name, by, {"model.experts", model.experts.count});
-    require_divides(name, by,
-                    {"model.shared_experts x model.expert_width", model.experts.shared_width()});
+    require_divides(
+        name, by,
+        {model.experts.own_shared_width > 0 ? "model.shared_expert_width"
+                                            : "model.shared_experts x model.expert_width",
+         model.experts.shared_width()});
+    require(!model.experts.shared_gate || model.experts.shared == 0, name,
+            ": model.shared_gate = true with ", by.name, " = ", pieces,
+            ": tensor ranks have columns of shared experts, and no gate of their sum; expected ",
+            by.name, " = 1");
   }
   const std::int64_t words = (model.vocabulary + pieces - 1) / pieces;
   require((pieces - 1) * words < model.vocabulary, name, ": ", by.name, " = ", pieces, " cuts ",
@@ -184,6 +202,18 @@ void check_sizes(const Settings& settings, const std::string& name) {
   require_product(name, most, "parameters", {layers, width, width});
   require_product(name, most, "parameters", {layers, width, heads, head_width});
   require_product(name, most, "parameters", {layers, width, ffn_width});
+  if (const model::LatentSettings& latent = model.latent; latent.exist()) {
+    const Factor value_width = {"model.value_width", model.value_width()};
+    for (const Factor& rank :
+         {Factor{"model.query_rank", latent.q_rank}, Factor{"model.kv_rank", latent.kv_rank}}) {
+      require_product(name, most, "parameters", {layers, width, rank});
+      require_product(name, most, "parameters", {layers, heads, head_width, rank});
+      require_product(name, most, "parameters", {layers, heads, value_width, rank});
+      require_product(name, most, "activations", {layers, batch, length, rank});
+    }
+    require_product(name, most, "parameters", {layers, width, heads, value_width});
+    require_product(name, most, "activations", {layers, batch, length, heads, value_width});
+  }
   // BLAS libraries count rows in 32 bits.
   require_product(name, std::numeric_limits<std::int32_t>::max(), "tokens", {batch, length});
   require_product(name, most, "activations", {layers, batch, length, width});
@@ -196,6 +226,8 @@ void check_sizes(const Settings& settings, const std::string& name) {
                     {layers, {"model.experts", experts.count}, width, expert_width});
     require_product(name, most, "parameters",
                     {layers, {"model.shared_experts", experts.shared}, width, expert_width});
+    require_product(name, most, "parameters",
+                    {layers, width, {"model.shared_expert_width", experts.shared_width()}});
     // Dispatched tokens are counted in 32 bits.
     require_product(name, std::numeric_limits<std::int32_t>::max(), "copies of tokens",
                     {per_token, batch, length});

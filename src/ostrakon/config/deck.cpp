@@ -126,7 +126,7 @@ void resolve_paths(Settings& settings, const std::string& deck_name,
 /// Returns the default hidden width of the MLP: 4 width without a gate; gated ones have the same
 /// number of parameters (Shazeer 2020), rounded up to a multiple of 64.
 std::int64_t default_ffn_width(const model::DecoderSettings& model) {
-  if (!model::is_gated(model.activation)) return 4 * model.width;
+  if (!math::is_gated(model.activation)) return 4 * model.width;
   return (8 * model.width + 191) / 192 * 64;
 }
 
@@ -231,6 +231,22 @@ std::string write_deck(const Settings& settings) {
     const std::string head = "  " + section.name + ":";
     out += with_comment(head, head.size() + 2, section.meaning);
     for (const Key& key : section.keys) out += write_key(key, settings);
+  }
+  return out;
+}
+
+std::string write_short_deck(const Settings& settings, const std::vector<std::string>& head) {
+  const Settings defaults = starting_settings();
+  std::string out;
+  for (const std::string& line : head) out += line.empty() ? "#\n" : "# " + line + "\n";
+  out += "ostrakon:\n";
+  for (const Section& section : sections()) {
+    std::string changed;
+    for (const Key& key : section.keys)
+      if (key.get(settings).shown() != key.get(defaults).shown() ||
+          settings.given.count(section.name + "." + key.name) > 0)
+        changed += write_key(key, settings);
+    if (!changed.empty()) out += "  " + section.name + ":\n" + changed;
   }
   return out;
 }

@@ -41,6 +41,10 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
 /// with a comment on its meaning.
 std::string write_deck(const Settings& settings);
 
+/// Writes the keys that are in `settings.given`, or whose values are not the defaults, each with a
+/// comment on its meaning, and `head` before them, as comments.
+std::string write_short_deck(const Settings& settings, const std::vector<std::string>& head);
+
 /// Returns the output of `--print-defaults`: write_deck of a deck that sets only data.path, which
 /// has no default.
 std::string default_deck();

@@ -101,8 +101,11 @@ Section model_section() {
        named_integer("max_positions", FIELD(model.max_positions), {{"auto", 0}}, 1, most_tokens,
                      "rows of the table of learned positions, at least training.sequence_length, "
                      "whose tokens use the first rows; auto: training.sequence_length"),
-       choice("activation", FIELD(model.activation), model::activation_names,
-              "activation function of the MLP"),
+       choice("activation", FIELD(model.activation), math::activation_names,
+              "activation function of the MLP. gelu and geglu have the tanh form of GELU, "
+              "gelu_exact and geglu_exact its own. swiglu, geglu, geglu_exact and swiglu_clamped "
+              "have a gate: they multiply silu(gate) or gelu(gate) by up. swiglu_clamped, of "
+              "gpt-oss: gate sigmoid(1.702 gate) (up + 1), with gate up to 7 and up within 7"),
        integer("layers", FIELD(model.layers), 1, most_layers, "number of transformer blocks"),
        named_integer("blocks_per_unit", FIELD(model.blocks_per_unit), {{"auto", 0}}, 1, most_layers,
                      "transformer blocks in a unit, which is gathered and released together; auto: "
@@ -115,6 +118,20 @@ Section model_section() {
            "heads"),
        named_integer("head_width", FIELD(model.head_dim), {{"auto", 0}}, 1, most_columns,
                      "width of each head; auto: width / heads"),
+       integer("kv_rank", FIELD(model.latent.kv_rank), 0, most_columns,
+               "above 0: latent attention (MLA). Keys and values are made of a normed latent of so "
+               "many columns, but for rotary_width elements of the keys"),
+       integer(
+           "query_rank", FIELD(model.latent.q_rank), 0, most_columns,
+           "columns of a normed latent that queries are made of, with kv_rank; 0: they are made "
+           "directly"),
+       integer("rotary_width", FIELD(model.latent.rotary_width), 0, most_columns,
+               "with kv_rank: first elements of each head that are rotated; in keys they are the "
+               "same for all heads"),
+       integer("value_width", FIELD(model.latent.value_width), 0, most_columns,
+               "with kv_rank: width of each head's values; 0: head_width"),
+       number("latent_norm_epsilon", FIELD(model.latent.norm_epsilon), small,
+              "with kv_rank: epsilon of the RMS norms of latents"),
        query_key_norm("query_key_norm", FIELD(model.query_key_norm),
                       "RMS norm of queries and keys. true: of each head, before rotary positions; "
                       "whole: of all heads of a token together, before; rotated: of each head, "
@@ -134,7 +151,7 @@ Section model_section() {
               "above 0: queries, keys and values are clamped to plus or minus it"),
        integer(
            "ffn_width", FIELD(model.ffn_width), 0, most_columns,
-           "inner width of the MLP. By default, and with 0, 4 x width, or for swiglu 8/3 x width "
+           "inner width of the MLP. By default, and with 0, 4 x width, or with a gate 8/3 x width "
            "rounded up to a multiple of 64. With experts: only the default of expert_width"),
        integer("experts", FIELD(model.experts.count), 0, model::most_experts,
                "MLPs of each block, of which a router chooses some for each token (a mixture of "
@@ -145,20 +162,30 @@ Section model_section() {
                "experts that compute a token: those with the highest scores, of equal ones the "
                "first. No token is dropped"),
        integer("shared_experts", FIELD(model.experts.shared), 0, model::most_experts,
-               "further experts that compute all tokens: one MLP of shared_experts x expert_width"),
+               "further experts that compute all tokens: one MLP of shared_expert_width"),
+       integer("shared_expert_width", FIELD(model.experts.own_shared_width), 0, most_columns,
+               "inner width of the MLP of shared experts; 0: shared_experts x expert_width"),
+       boolean("shared_gate", FIELD(model.experts.shared_gate),
+               "the output of shared experts is multiplied by the sigmoid of a trained linear "
+               "function of each token"),
        integer("expert_width", FIELD(model.experts.width), 0, most_columns,
                "inner width of each expert. By default, and with 0, ffn_width"),
        choice("router_score", FIELD(model.experts.score), math::router_score_names,
               "what makes scores of the router's logits: softmax over all experts, or sigmoid of "
               "each logit. Both in fp32"),
+       boolean("router_bias", FIELD(model.experts.router_bias), "bias of the router's logits"),
        boolean("router_normalize", FIELD(model.experts.normalize),
                "divide the scores of a token's experts by their sum"),
        number("router_scale", FIELD(model.experts.scale), positive,
               "factor of the scores, which are then the weights of the experts' outputs"),
        integer("router_groups", FIELD(model.experts.groups), 1, math::most_router_groups,
                "number of groups of neighbouring experts. A token's experts are all of its "
-               "router_groups_per_token groups: those with the highest sums of the two highest "
-               "scores in them; divides experts"),
+               "router_groups_per_token groups, those with the highest router_group_score; divides "
+               "experts"),
+       choice("router_group_score", FIELD(model.experts.group_score),
+              math::router_group_score_names,
+              "score of a group of experts. sum_of_two: the sum of its two highest; max: its "
+              "highest"),
        integer("router_groups_per_token", FIELD(model.experts.groups_per_token), 1,
                math::most_router_groups,
                "groups from which a token's experts are chosen; together they have "

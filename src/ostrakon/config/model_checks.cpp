@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/config/factors.hpp>
+#include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <utility>
 
 namespace ostrakon::config {
@@ -20,6 +21,49 @@ void check_patterns(const model::DecoderSettings& model, const std::string& name
             model.layers - 1);
 }
 
+/// Checks keys and values that are made of a latent, and settings that these have no place for.
+void check_latent(const model::DecoderSettings& model, const std::string& name) {
+  const model::LatentSettings& latent = model.latent;
+  if (!latent.exist()) {
+    for (const auto& [key, value] :
+         {std::pair{"query_rank", latent.q_rank}, std::pair{"rotary_width", latent.rotary_width},
+          std::pair{"value_width", latent.value_width}})
+      require(value == 0, name, ": model.", key, " = ", value,
+              " with model.kv_rank = 0, without latent attention; expected 0, or a kv_rank");
+    return;
+  }
+  const std::string with = text(" with latent attention (model.kv_rank = ", latent.kv_rank, ")");
+  require(latent.rotary_width >= 1 && latent.rotary_width < model.head_width(), name,
+          ": model.rotary_width = ", latent.rotary_width, with,
+          ": heads share that part of a key; expected 1 or more, and less than model.head_width = ",
+          model.head_width());
+  require(model.positions != model::Positions::rotary || latent.rotary_width % 2 == 0, name,
+          ": model.positions = rotary rotates pairs of elements, but model.rotary_width = ",
+          latent.rotary_width, "; expected an even number");
+  require(model.kv_heads == model.heads, name, ": model.kv_heads = ", model.kv_heads, with,
+          ", which makes keys and values of every head; expected model.heads = ", model.heads);
+  require(!model.qkv_bias(), name, ": ",
+          model.own_qkv_bias ? "model.qkv_bias = true" : "model.bias = true", with,
+          ", whose queries, keys and values have no biases; expected model.qkv_bias = false");
+  require(model.query_key_norm == model::QueryKeyNorm::none, name, ": model.query_key_norm is set",
+          with, ", which norms latents; expected false");
+  require(model.rotary.share == 1.0, name, ": model.rotary_share = ", model.rotary.share, with,
+          ", of whose heads model.rotary_width elements are rotated; expected 1");
+}
+
+/// Checks the numbers of attention's scores.
+void check_scores(const model::DecoderSettings& model, const std::string& name) {
+  const std::pair<const char*, double> numbers[] = {
+      {"attention_scale", model.attention_scale},
+      {"attention_soft_cap", model.attention_soft_cap},
+      {"clip_qkv", model.clip_qkv}};
+  for (const auto& [key, value] : numbers)
+    require(value == 0.0 ||
+                (value >= model::least_attention_number && value <= model::most_attention_number),
+            name, ": model.", key, " = ", value, "; expected 0, or ", model::least_attention_number,
+            " to ", model::most_attention_number);
+}
+
 }  // namespace
 
 void check_model(const model::DecoderSettings& model, const std::string& name) {
@@ -30,13 +74,21 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
   require(model.blocks_per_unit <= model.layers, name,
           ": model.blocks_per_unit = ", model.blocks_per_unit,
           " is more than model.layers = ", model.layers);
-  require(model.positions != model::Positions::rotary || model.head_width() % 2 == 0, name,
-          ": model.positions = rotary rotates pairs of elements, so a head's width must be even: ",
-          model.head_width() * model.heads == model.width
-              ? text("model.width / model.heads = ", model.width, " / ", model.heads, " = ")
-              : "model.head_width = ",
-          model.head_width());
+  check_latent(model, name);
+  if (model.positions == model::Positions::rotary) {
+    const std::int64_t rotated =
+        model.latent.exist() ? model.latent.rotary_width : model.head_width();
+    require(
+        model.latent.exist() || model.rotary.share < 1.0 || model.head_width() % 2 == 0, name,
+        ": model.positions = rotary rotates pairs of elements, so a head's width must be even: ",
+        model.head_width() * model.heads == model.width
+            ? text("model.width / model.heads = ", model.width, " / ", model.heads, " = ")
+            : "model.head_width = ",
+        model.head_width());
+    math::require_possible(model.rotary, rotated, name + ": ", "model.rotary_");
+  }
   check_patterns(model, name);
+  check_scores(model, name);
 }
 
 void check_experts(const Settings& settings, const std::string& name) {
@@ -44,6 +96,13 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,
           " with model.experts = 0; expected 1, or some experts");
   if (!experts.exist()) return;
+  const std::string as_they_are = text(" with model.experts = ", experts.count,
+                                       ", which add their outputs as they are; expected ");
+  require(settings.model.norm_placement == model::NormPlacement::before, name,
+          ": model.norm_placement = ", model::name(settings.model.norm_placement), as_they_are,
+          "before");
+  require(settings.model.residual_scale == 1.0, name,
+          ": model.residual_scale = ", settings.model.residual_scale, as_they_are, "1");
   require(
       experts.per_token <= experts.count, name, ": model.experts_per_token = ", experts.per_token,
       " is more than model.experts = ", experts.count, "; expected ", experts.count, " at most");

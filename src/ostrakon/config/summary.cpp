@@ -96,10 +96,15 @@ bool has_steps_to_fall(const Settings& settings) {
 }
 
 bool has_experts(const Settings& settings) { return settings.model.experts.exist(); }
+bool has_shared_experts(const Settings& settings) { return settings.model.experts.shared > 0; }
+bool chooses_groups(const Settings& settings) {
+  const model::ExpertSettings& experts = settings.model.experts;
+  return experts.groups > experts.groups_per_token;
+}
 bool balances(const Settings& settings) {
   return settings.model.experts.balance != model::RouterBalance::none;
 }
-bool has_router_bias(const Settings& settings) {
+bool balances_by_bias(const Settings& settings) {
   return has_experts(settings) && settings.model.experts.balance == model::RouterBalance::bias;
 }
 
@@ -107,16 +112,59 @@ bool has_table_of_positions(const Settings& settings) {
   return settings.model.positions == model::Positions::learned;
 }
 
+bool has_latents(const Settings& settings) { return settings.model.latent.exist(); }
+bool has_window(const Settings& settings) { return settings.model.attention_window > 0; }
+
+bool has_rotary(const Settings& settings) {
+  return settings.model.positions == model::Positions::rotary;
+}
+/// Whether rotary frequencies are scaled in one of these ways.
+template <math::RotaryScaling... ways>
+bool scales_rotary(const Settings& settings) {
+  return ((settings.model.rotary.scaling == ways) || ...);
+}
+bool has_rotary_factor(const Settings& settings) {
+  return !scales_rotary<math::RotaryScaling::none>(settings);
+}
+constexpr auto is_llama3 = scales_rotary<math::RotaryScaling::llama3>;
+constexpr auto is_yarn = scales_rotary<math::RotaryScaling::yarn>;
+constexpr auto is_longrope = scales_rotary<math::RotaryScaling::longrope>;
+
 constexpr Condition conditions[] = {
+    {"model", "latent_norm_epsilon", "kv_rank", has_latents},
     {"model", "max_positions", "positions", has_table_of_positions},
+    {"model", "window_layers", "attention_window", has_window},
+    {"model", "window_rotary_base", "attention_window",
+     [](const Settings& settings) { return settings.model.attention_window > 0; }},
+    {"model", "rotary_factor", "rotary_scaling", has_rotary_factor},
+    {"model", "rotary_original_length", "rotary_scaling",
+     scales_rotary<math::RotaryScaling::llama3, math::RotaryScaling::yarn,
+                   math::RotaryScaling::longrope>},
+    {"model", "rotary_low_factor", "rotary_scaling", is_llama3},
+    {"model", "rotary_high_factor", "rotary_scaling", is_llama3},
+    {"model", "rotary_beta_fast", "rotary_scaling", is_yarn},
+    {"model", "rotary_beta_slow", "rotary_scaling", is_yarn},
+    {"model", "rotary_truncate", "rotary_scaling", is_yarn},
+    {"model", "rotary_attention_factor", "rotary_scaling",
+     scales_rotary<math::RotaryScaling::yarn, math::RotaryScaling::longrope>},
+    {"model", "rotary_short_factors", "rotary_scaling", is_longrope},
+    {"model", "rotary_long_factors", "rotary_scaling", is_longrope},
     {"model", "experts_per_token", "experts", has_experts},
     {"model", "shared_experts", "experts", has_experts},
+    {"model", "shared_expert_width", "experts", has_experts},
+    {"model", "shared_expert_width", "shared_experts", has_shared_experts},
+    {"model", "shared_gate", "experts", has_experts},
+    {"model", "shared_gate", "shared_experts", has_shared_experts},
     {"model", "expert_width", "experts", has_experts},
+    {"model", "expert_layers", "experts", has_experts},
     {"model", "router_score", "experts", has_experts},
+    {"model", "router_bias", "experts", has_experts},
     {"model", "router_normalize", "experts", has_experts},
     {"model", "router_scale", "experts", has_experts},
     {"model", "router_groups", "experts", has_experts},
     {"model", "router_groups_per_token", "experts", has_experts},
+    {"model", "router_group_score", "experts", has_experts},
+    {"model", "router_group_score", "router_groups router_groups_per_token", chooses_groups},
     {"model", "router_balance", "experts", has_experts},
     {"model", "router_balance_rate", "experts", has_experts},
     {"model", "router_balance_rate", "router_balance", balances},
@@ -172,6 +220,8 @@ std::string why_without_effect(const Settings& settings, const std::string& sect
   };
   if (key == "hierarchical_collectives")
     return ranks.may_have_levels ? "" : "as no group has several ranks on each of several nodes";
+  if (section == "model" && key.find("rotary_") != std::string::npos && !has_rotary(settings))
+    return with("positions");
   for (const Condition& condition : conditions) {
     if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
     return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
@@ -346,6 +396,7 @@ std::string model_value(const Settings& settings, const Key& key) {
   for (const auto& [bias, is_there] : biases)
     if (key.name == bias) return is_there ? "true" : "false";
   if (key.name == "head_width") return std::to_string(model.head_width());
+  if (key.name == "value_width") return std::to_string(model.value_width());
   if (key.name == "max_positions")
     return std::to_string(model.position_rows(settings.training.sequence_length));
   return key.get(settings).shown();
@@ -366,7 +417,7 @@ void require_same_model(const Settings& settings, const std::string& deck,
         key.name == "tensor_grain" || key.name == "router_balance_rate")
       continue;
     // A routing bias is a parameter, which is compared by itself.
-    if (key.name == "router_balance" && has_router_bias(settings) == has_router_bias(theirs))
+    if (key.name == "router_balance" && balances_by_bias(settings) == balances_by_bias(theirs))
       continue;
     // With experts it only sets the default of expert_width.
     if (key.name == "ffn_width" && has_experts(settings) && has_experts(theirs)) continue;

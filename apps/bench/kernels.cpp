@@ -6,11 +6,11 @@
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/digest.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/exact_sum.hpp>
-#include <ostrakon/math/linear_cross_entropy.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
@@ -99,7 +99,7 @@ class Kernels {
         budget_(options.seconds_or(0.3)),
         table_("kernels", world, options,
                {{"kernel", "kernel", Format::text, 24},
-                {"shape", "shape", Format::text, 26},
+                {"shape", "shape", Format::text, 34},
                 {"time", "seconds", Format::seconds, 10},
                 {"fastest", "fastest_seconds", Format::seconds, 10},
                 {"GFLOP/s", "gigaflops", Format::number, 8},
@@ -229,22 +229,27 @@ class Kernels {
 
   void attention_of(const math::AttentionShape& shape) {
     const std::int64_t n = shape.batch * shape.tokens;
-    const std::int64_t out_columns = shape.heads * shape.head_width;
-    const std::int64_t qkv_columns = out_columns + 2 * shape.kv_heads * shape.head_width;
+    const std::int64_t out_columns = shape.out_columns();
+    const std::int64_t qkv_columns = shape.query_columns() + shape.kv_columns();
     const MatrixArray<T> qkv(n, qkv_columns), dqkv(n, qkv_columns), out(n, out_columns),
         dout(n, out_columns);
     const Array<Compute> log_sum_exp(n * shape.heads);
     const Array<T> workspace(std::max(math::attention_forward_workspace<T>(shape),
                                       math::attention_backward_workspace<T>(shape)));
-    // One product over queries and the keys that they see, half of all: forward has two of them,
-    // backward five.
-    const double product = static_cast<double>(n * shape.tokens * out_columns);
-    const std::string name = text(shape.batch, " x ", shape.tokens, ", ", shape.heads, "/",
-                                  shape.kv_heads, " heads of ", shape.head_width);
-    compute_row("attention", name, 2.0 * product, [&] {
+    // One product over queries and the keys that they see, half of all or what a window leaves of
+    // them: forward has one of keys and one of values, backward three and two.
+    const double pairs = 2.0 * math::attention_keys_of_query(shape);
+    const double scores = static_cast<double>(n * shape.query_columns()) * pairs;
+    const double outputs = static_cast<double>(n * out_columns) * pairs;
+    const std::int64_t window = shape.scores.window;
+    const std::string name =
+        text(shape.batch, " x ", shape.tokens, window > 0 ? text(" in ", window) : "", ", ",
+             shape.heads, "/", shape.kv_heads, " heads of ", shape.head_width,
+             shape.value_width > 0 ? text(", values of ", shape.value_width) : "");
+    compute_row("attention", name, scores + outputs, [&] {
       math::attention_forward<T>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp, workspace);
     });
-    compute_row("attention, backward", name, 5.0 * product, [&] {
+    compute_row("attention, backward", name, 3.0 * scores + 2.0 * outputs, [&] {
       math::attention_backward<T>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace);
     });
   }
@@ -252,7 +257,10 @@ class Kernels {
   void attention() {
     attention_of({1, 1024, 12, 12, 64});
     attention_of({1, 1024, 16, 4, 128});
+    attention_of({1, 1024, 16, 16, 192, {}, 128});
     attention_of({4, 256, 6, 6, 32});
+    attention_of({1, 2048, 2, 2, 64});
+    attention_of({1, 32768, 2, 2, 64, {0, 0, 1024}});
   }
 
   void cross_entropy_of(std::int64_t n, std::int64_t columns, std::int64_t classes) {
@@ -283,32 +291,37 @@ class Kernels {
     const Array<T> weight(width), bias(width);
     const Array<Compute> dweight(width), dbias(width), mean(rows), rstd(rows);
     const bool layer = kind == math::NormKind::layernorm;
+    constexpr auto gain = math::NormWeight::plain;
     const View<const T*> bias_data = layer ? bias.view() : View<T*>();
     const View<Compute*> dbias_data = layer ? dbias.view() : View<Compute*>();
     const double size = bytes * static_cast<double>(rows * width);
     const std::string shape = text(rows, " x ", width);
     memory_row(name, shape, 2.0 * size, [&] {
-      math::norm_forward<T>(exec_, kind, 1e-5, x, weight, bias_data, y, mean, rstd);
+      math::norm_forward<T>(exec_, kind, gain, 1e-5, x, weight, bias_data, y, mean, rstd);
     });
-    memory_row(name + ", by input", shape, 4.0 * size,
-               [&] { math::norm_backward_input<T>(exec_, kind, x, weight, mean, rstd, y, dx); });
+    memory_row(name + ", by input", shape, 4.0 * size, [&] {
+      math::norm_backward_input<T>(exec_, kind, gain, x, weight, mean, rstd, y, dx);
+    });
     memory_row(name + ", by weight", shape, 2.0 * size, [&] {
       math::norm_backward_parameters<T>(exec_, kind, x, mean, rstd, y, dweight, dbias_data);
     });
   }
 
   void activations() {
+    using math::Activation;
     const MatrixArray<T> x(ffn_rows, ffn_width), y(ffn_rows, ffn_width),
         both(ffn_rows, 2 * ffn_width), dboth(ffn_rows, 2 * ffn_width);
     const View<T**> dx = dboth.view().matrix(ffn_rows, ffn_width);
     const double size = bytes * static_cast<double>(ffn_rows * ffn_width);
     const std::string shape = text(ffn_rows, " x ", ffn_width);
-    memory_row("gelu", shape, 2.0 * size, [&] { math::gelu_forward<T>(exec_, x, y); });
+    memory_row("gelu", shape, 2.0 * size,
+               [&] { math::activation_forward<T>(exec_, Activation::gelu, x, y); });
     memory_row("gelu, backward", shape, 3.0 * size,
-               [&] { math::gelu_backward<T>(exec_, x, y, dx); });
-    memory_row("swiglu", shape, 3.0 * size, [&] { math::swiglu_forward<T>(exec_, both, y); });
+               [&] { math::activation_backward<T>(exec_, Activation::gelu, x, y, dx); });
+    memory_row("swiglu", shape, 3.0 * size,
+               [&] { math::activation_forward<T>(exec_, Activation::swiglu, both, y); });
     memory_row("swiglu, backward", shape, 5.0 * size,
-               [&] { math::swiglu_backward<T>(exec_, both, x, dboth); });
+               [&] { math::activation_backward<T>(exec_, Activation::swiglu, both, x, dboth); });
   }
 
   void embeddings() {
@@ -328,8 +341,10 @@ class Kernels {
     memory_row("embedding + positions", shape, 3.0 * size, [&] {
       math::embedding_forward<T>(exec_, device_view(ids), tokens, 0, table, positions, x);
     });
-    memory_row("rotary", text(rows, " x ", width), 2.0 * size,
-               [&] { math::rotate<T>(exec_, math::Rotation::forward, x, 64, 10000.0, tokens, 0); });
+    const auto frequencies = math::make_rotary_frequencies({10000.0}, 64, tokens);
+    memory_row("rotary", text(rows, " x ", width), 2.0 * size, [&] {
+      math::rotate<T>(exec_, math::Rotation::forward, frequencies, x, 64, tokens, 0);
+    });
   }
 
   void elementwise() {

@@ -16,6 +16,7 @@ Command inspect_command();
 Command verify_command();
 Command export_command();
 Command import_command();
+Command deck_command();
 Command diff_command();
 Command reshard_command();
 

@@ -9,6 +9,7 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <ostrakon/checkpoint/new_folder.hpp>
@@ -53,15 +54,26 @@ std::optional<std::int64_t> end_of_text(const std::string& tokenizer) {
   return data::ByteTokenizer::end_of_text;
 }
 
-/// Writes tensors and their config.json into a folder. Returns the number of tensor files.
-int export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
-                  const checkpoint::HuggingFaceOutput& output, const std::string& config) {
+/// What export has written into a folder.
+struct Exported {
+  int tensor_files = 1;
+  checkpoint::CopiedFiles copied;
+};
+
+/// Writes tensors, their config.json and what came with the weights into a folder.
+Exported export_folder(const std::string& out, const ModelFile& model, std::int64_t shard_bytes,
+                       const checkpoint::HuggingFaceOutput& output, const std::string& config) {
   checkpoint::NewFolder folder(out);
-  const int files = checkpoint::write_huggingface_shards(folder.partial(), model.settings.model,
-                                                         shard_bytes, output, *model.parameters);
+  Exported exported;
+  exported.tensor_files = checkpoint::write_huggingface_shards(
+      folder.partial(), model.settings.model, shard_bytes, output, *model.parameters);
   checkpoint::write_text_file(folder.partial() + "/config.json", "model configuration", config);
+  const std::string source = checkpoint::source_folder_of(model.parameters->huggingface_config());
+  if (!source.empty())
+    exported.copied =
+        checkpoint::copy_huggingface_companions(source, folder.partial(), model.tokenizer);
   folder.commit();
-  return files;
+  return exported;
 }
 
 constexpr Named<DType> exported_dtypes[] = {{DType::fp32, "fp32"}, {DType::bf16, "bf16"}};
@@ -89,24 +101,29 @@ int export_weights(const Export& line, const Given& given) {
       model.settings.model, model.settings.training.sequence_length, line.dtype,
       end_of_text(model.tokenizer), model.parameters->huggingface_config()};
   const std::string config = checkpoint::write_huggingface_config(described);
-  const checkpoint::Family family = checkpoint::family_of(described);
+  const checkpoint::Family& family = checkpoint::family_of(described);
   const checkpoint::HuggingFaceOutput output = {
-      family,
+      &family,
       described.tokens,
       described.dtype,
       {{"tokenizer", model.tokenizer}, {"program", text(program, " ", version())}}};
-  int files = 1;
+  Exported exported;
   if (is_file)
     checkpoint::write_huggingface(out, model.settings.model, output, *model.parameters);
   else
-    files = export_folder(out, model, line.shard_bytes.value_or(5'000'000'000), output, config);
+    exported = export_folder(out, model, line.shard_bytes.value_or(5'000'000'000), output, config);
   std::cout << "wrote " << printable(out) << ", step " << format_count(model.step) << " of "
-            << printable(in) << " as " << checkpoint::model_type(family) << " in "
-            << ostrakon::name(line.dtype);
+            << printable(in) << " as " << family.model_type << " in " << ostrakon::name(line.dtype);
   if (is_file)
     std::cout << ": tensors alone; another OUT is a folder with its config.json\n";
   else
-    std::cout << ", " << counted(files, "file") << " and config.json\n";
+    std::cout << ", " << counted(exported.tensor_files, "file") << " and config.json\n";
+  std::string copied;
+  for (const std::string& name : exported.copied.names)
+    copied += (copied.empty() ? "" : ", ") + name;
+  if (!copied.empty()) std::cout << "copied " << copied << "\n";
+  if (!exported.copied.note.empty())
+    std::cout << "note: " << printable(exported.copied.note) << "\n";
   return 0;
 }
 
@@ -182,9 +199,9 @@ Command export_command() {
   return {
       "export",
       "FILE OUT",
-      "writes weights as safetensors with the names of Hugging Face's GPT-2, GPT-BigCode, Llama, "
-      "Mistral, Mixtral, Phi-3, Qwen3, Qwen3-MoE or Starcoder2: the type from which they were "
-      "imported, or else one that fits the deck. OUT is a new folder, with config.json; "
+      "writes weights as safetensors with the names of Hugging Face's models: the type from which "
+      "they were imported, or else one that fits the deck (docs/weights.md lists types). OUT is a "
+      "new folder, with config.json and the files of the tokenizer that the weights came with; "
       "OUT.safetensors is one file of tensors alone",
       {{"--dtype", "fp32|bf16", choice(line->dtype, exported_dtypes), "dtype of OUT (fp32)"},
        {"--shard-size", "SIZE", size(line->shard_bytes),

@@ -10,6 +10,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/checkpoint/huggingface/dequantizing_reader.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
@@ -23,10 +24,10 @@ namespace ostrakon::apps::checkpoint_program {
 namespace {
 
 using checkpoint::CheckpointReader;
+using checkpoint::DequantizingReader;
 using checkpoint::HuggingFaceSource;
 using checkpoint::Manifest;
 using checkpoint::ParameterSource;
-using checkpoint::SafetensorsReader;
 using checkpoint::State;
 using checkpoint::WeightsReader;
 
@@ -89,9 +90,9 @@ Side side_of_checkpoint(const std::string& path, bool with_moments) {
   return side;
 }
 
-/// With the tensors of safetensors under their own names.
+/// With the tensors of safetensors under their own names, dequantized.
 Side side_of_tensors(const std::string& path) {
-  const auto file = std::make_shared<SafetensorsReader>(path);
+  const auto file = std::make_shared<DequantizingReader>(path);
   Side side;
   for (const auto& [name, tensor] : file->tensors())
     side.arrays[name] = {

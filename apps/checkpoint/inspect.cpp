@@ -58,10 +58,9 @@ void inspect_weights(const std::string& path) {
                  {"step", format_count(weights.step())},
                  {"tokenizer", weights.tokenizer()}};
   if (const std::string config = weights.huggingface_config(); !config.empty())
-    facts.emplace_back(
-        "began as",
-        text(checkpoint::model_type(checkpoint::parse_huggingface_config(config, path).family),
-             " of Hugging Face"));
+    facts.emplace_back("began as",
+                       text(checkpoint::parse_huggingface_config(config, path).family->model_type,
+                            " of Hugging Face"));
   facts.emplace_back("parameters",
                      text(format_count(elements), " in ", parameters.size(), " arrays"));
   show(path, facts);

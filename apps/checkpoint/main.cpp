@@ -45,7 +45,7 @@ or checkpoints/latest), or safetensors: one file, an index (model.safetensors.in
 folder with either. inspect and verify take a folder of checkpoints, too. export takes no
 safetensors. An OUT that is there already is refused, but for an empty folder where OUT is one.)",
        {inspect_command(), verify_command(), diff_command(), export_command(), import_command(),
-        reshard_command()},
+        deck_command(), reshard_command()},
        {},
        "Exit status: 0 done, of diff: equal; 1 bad input, damage or failure, of diff: not equal."},
       argc, argv);

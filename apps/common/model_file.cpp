@@ -10,6 +10,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <ostrakon/checkpoint/huggingface/other_weights.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
@@ -39,17 +40,12 @@ bool named_as_checkpoint(const std::string& path) {
   return fs::canonical(path, ignored).filename().string().rfind("step-", 0) == 0;
 }
 
-/// Returns the default context length: all positions, or those inside of attention's window.
-std::int64_t tokens_of(const checkpoint::HuggingFaceConfig& config) {
-  return std::min(config.positions, config.window.value_or(config.positions));
-}
-
 /// Returns settings by way of a deck, which checks for sizes that are too large or contradict each
 /// other.
 config::Settings settings_of_config(const std::string& path, std::optional<std::int64_t> context) {
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
   const bool learned = config.model.positions == model::Positions::learned;
-  const std::int64_t tokens = learned ? config.positions : context.value_or(tokens_of(config));
+  const std::int64_t tokens = learned ? config.positions : context.value_or(config.positions);
   checkpoint::require_computed(config, tokens);
   config::Settings settings;
   settings.model = config.model;
@@ -73,10 +69,12 @@ FileKind kind_of(const std::string& path) {
     throw Error(broken.empty() ? text("weights file '", path, "' does not exist") : broken);
   }
   if (checkpoint::is_checkpoint(path)) return FileKind::checkpoint;
-  if (!is_folder(path))
-    return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
-  if (!checkpoint::Folder(path).names().empty()) return FileKind::checkpoints;
-  return named_as_checkpoint(path) ? FileKind::checkpoint : FileKind::safetensors;
+  if (is_folder(path)) {
+    if (!checkpoint::Folder(path).names().empty()) return FileKind::checkpoints;
+    if (named_as_checkpoint(path)) return FileKind::checkpoint;
+  }
+  checkpoint::require_no_other_weights(path);
+  return checkpoint::looks_like_hdf5(path) ? FileKind::weights : FileKind::safetensors;
 }
 
 std::string resolve_model_path(const std::string& named) {

@@ -14,7 +14,8 @@ namespace ostrakon::apps {
 /// The kind of model file at a path.
 enum class FileKind { weights, checkpoint, checkpoints, safetensors };
 
-/// Returns the kind of a path; throws Error if it does not exist. A file that is not HDF5 counts as
+/// Returns the kind of a path; throws Error if it does not exist, or is weights of another format
+/// (see checkpoint::require_no_other_weights). A file that is not HDF5 counts as
 /// safetensors. So does a folder, unless it contains checkpoints, or has a manifest or the name of
 /// a checkpoint.
 FileKind kind_of(const std::string& path);
@@ -42,7 +43,7 @@ ModelFile open_with_deck(const std::string& path);
 /// Opens safetensors with Hugging Face's names. `deck`: a file whose section model, and
 /// sequence_length, describe them; without it the config.json next to them does. If there are both,
 /// they must agree. `context`: context length, if config.json describes them and positions are
-/// rotary; none: the number of positions, or the window if that is shorter.
+/// rotary; none: the number of positions.
 ModelFile open_safetensors(const std::string& path, const std::optional<std::string>& deck,
                            std::optional<std::int64_t> context);
 

@@ -77,8 +77,8 @@ safetensors with Hugging Face's names (a file, an index, or a folder with either
           "tokenizer of the model, if MODEL does not name it; text needs `byte`"},
          {"--context", "N", apps::integer(line.context, 1),
           "length of the context, with learned positions at most as many as these (default: as "
-          "trained; for safetensors the positions or the window of config.json, whichever is "
-          "less). A text that outgrows it goes on from its newer half"},
+          "trained; for safetensors the positions of config.json). A text that outgrows it goes "
+          "on from its newer half"},
          {"--library-threads", "N", apps::integer(line.threads, 1, 4096),
           "of matrix products (default: as many as Kokkos has)"}},
         {},
@@ -192,6 +192,17 @@ Text begin_text(const apps::ModelFile& model, const Line& line) {
   return text;
 }
 
+/// Sequences of up to rotary_original_length tokens have rotary frequencies of their own
+/// (longrope): a text that fits in these is written with them, unless the user sets the context.
+void fit_rotary_context(apps::ModelFile& model, const Line& line, const Text& text,
+                        const std::string& path) {
+  const math::RotarySettings& rotary = model.settings.model.rotary;
+  const std::int64_t length = rotary.original_length;
+  const std::int64_t needed = static_cast<std::int64_t>(text.tokens.size()) + line.tokens;
+  if (line.context || rotary.scaling != math::RotaryScaling::longrope || needed > length) return;
+  if (length < model.settings.training.sequence_length) set_context(model, length, path);
+}
+
 // --- writing -------------------------------------------------------------------------------------
 
 struct Writer {
@@ -213,8 +224,9 @@ Writer make_writer(const Line& line, const std::string& named) {
   std::optional<Text> text;
   for (std::size_t i = 0;; ++i) {
     try {
-      const apps::ModelFile model = open_model(paths[i], line);
+      apps::ModelFile model = open_model(paths[i], line);
       if (!text) text = begin_text(model, line);
+      fit_rotary_context(model, line, *text, paths[i]);
       model.parameters->verify();
       if (of_run)
         std::cerr << "model: " << printable(paths[i]) << ", step " << model.step << std::endl;

@@ -57,7 +57,7 @@ key training.steps: many | training.steps = "many" .. expected an integer >= 1
 key model.layers: 2.5 | model.layers = 2.5 .. expected an integer
 key model.bias: perhaps | model.bias = "perhaps" .. expected true or false
 key output.directory: 5 | output.directory = 5 .. quotes
-key model.activation: relu | model.activation = "relu" .. expected gelu or swiglu
+key model.activation: silu | model.activation = "silu" .. expected gelu, gelu_exact, relu, 
 key precision.parameters: bf16 | precision.parameters = "bf16" .. the only value that this version accepts
 key precision.gather: float16 | precision.gather = "float16": expected fp32, bf16 or fp16
 key optimizer.name: adagrad | optimizer.name = "adagrad": expected adamw, sgd, lion or muon

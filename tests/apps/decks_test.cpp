@@ -120,7 +120,7 @@ TEST_P(Decks, HeadsSayWhatThePlannerSays) {
 INSTANTIATE_TEST_SUITE_P(Shipped, Decks,
                          ::testing::Values("gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b",
                                            "llama3-70b-tensor", "llama3-405b-tensor",
-                                           "qwen3-30b-a3b"),
+                                           "qwen3-30b-a3b", "deepseek-v3"),
                          [](const auto& deck) {
                            std::string name = deck.param;
                            for (char& c : name)

@@ -158,13 +158,12 @@ TEST_F(HuggingFace, AConfigThatDiffersIsRefusedWhereverWeightsAreRead) {
   const std::vector<Differs> all = {
       {"llama", "rms_norm_eps", 1e-6, "rms_norm_eps is 1e-06, but model.norm_epsilon is 1e-05"},
       {"llama", "rope_theta", 1e4, "rope_theta is 10000.0, but model.rotary_base is 7000.0"},
-      {"llama", "model_type", "gemma", "model_type is \"gemma\""},
+      {"llama", "model_type", "mamba", "model_type is \"mamba\""},
       {"llama", "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "rope_scaling is {"},
       {"llama", "logits_scaling", 8.0, "logits_scaling is 8.0"},
       {"gpt2", "n_head", 3, "n_head is 3, but model.heads is 6"},
       {"mixtral", "num_local_experts", 4, "num_local_experts is 4, but model.experts is 5"},
-      {"starcoder2", "sliding_window", 8,
-       "sliding_window is 8, but training.sequence_length is 16"},
+      {"starcoder2", "sliding_window", 8, "sliding_window is 8, but model.attention_window is 0"},
       {"llama-bias", "mlp_bias", false, "mlp_bias is false, but model.mlp_bias is true"}};
   in_parallel(static_cast<int>(all.size()), [&](int i) {
     const Differs& one = all[i];
@@ -244,7 +243,7 @@ TEST_F(HuggingFace, WhatConfigSaysComesOutAgain) {
       "ostrakon-train", {"llama.yaml", "--resume", "auto", "--set", "output.directory=on", "--set",
                          "training.steps=3", "--set", "training.sequence_length=64"});
   EXPECT_EQ(longer.status, 1);
-  expect_in(longer.err, {"sliding_window is 32, but training.sequence_length is 64"});
+  expect_in(longer.err, {"sliding_window is 32, but model.attention_window is 0"});
 }
 
 /// The ids are those of the tokenizer that the weights know, wherever its name comes from.
@@ -397,6 +396,65 @@ TEST_F(HuggingFace, ModelsMadeHereGoOutAsWhatTheyAre) {
     expect_in(must("ostrakon-checkpoint", {"diff", back, "made-" + model + "/weights.h5"}),
               {"equal"});
   }
+}
+
+/// Files of the tokenizer come with weights through a run, as long as their folder is there and
+/// they are those of the tokenizer of the weights.
+TEST_F(HuggingFace, FilesOfTheTokenizerComeWithWeights) {
+  const std::string folder = variant("llama", "with-tokenizer", Json::object());
+  const std::string tensors = path(folder + "/model.safetensors");
+  std::string bytes = read_bytes(tensors);
+  bytes.replace(bytes.find("\"tokenizer\""), 11, "\"made_with\"");
+  write_bytes(tensors, bytes);
+  const std::vector<std::string> names = {"tokenizer.json", "tokenizer_config.json",
+                                          "generation_config.json", "chat_template.jinja"};
+  for (const std::string& name : names)
+    write_bytes(path(folder + "/" + name), "{\"" + name + "\"}");
+  write_bytes(path(folder + "/README.md"), "not copied");
+  must("ostrakon-checkpoint", {"import", folder, "with-tokenizer.h5"});
+  must("ostrakon-train", {"llama.yaml", "--set", "checkpoint.initial_weights=" + folder, "--set",
+                          "output.directory=with-tokenizer-run"});
+  for (const std::string from : {"with-tokenizer.h5", "with-tokenizer-run/weights.h5",
+                                 "with-tokenizer-run/checkpoints/latest"}) {
+    fs::remove_all(path("with-tokenizer-out"));
+    expect_in(must("ostrakon-checkpoint", {"export", from, "with-tokenizer-out"}),
+              {"copied tokenizer.json, tokenizer_config.json, "});
+    for (const std::string& name : names)
+      EXPECT_EQ(read_bytes(path("with-tokenizer-out/" + name)), "{\"" + name + "\"}");
+    EXPECT_FALSE(fs::exists(path("with-tokenizer-out/README.md")));
+    EXPECT_FALSE(config_of("with-tokenizer-out").contains("_name_or_path"));
+  }
+  write_bytes(path(folder + "/tokenizer.json"), "{\"another\": 1}");
+  expect_in(must("ostrakon-checkpoint", {"export", "with-tokenizer.h5", "with-other"}),
+            {"note: the tokenizer of the weights is tokenizer.json-", "its files are not copied"});
+  EXPECT_FALSE(fs::exists(path("with-other/tokenizer.json")));
+  fs::rename(path(folder), path(folder + "-moved"));
+  expect_in(must("ostrakon-checkpoint", {"export", "with-tokenizer.h5", "without-tokenizer"}),
+            {"note: the weights came from '", folder, "', which is not there"});
+}
+
+/// `deck` writes what trains the model of a config.json, or says what it lacks.
+TEST_F(HuggingFace, ADeckOfAConfigTrainsItsModel) {
+  for (const std::string model : {"llama", "gpt2", "mixtral", "starcoder2"}) {
+    const std::string deck = "of-" + model + ".yaml", run = "by-" + deck;
+    expect_in(must("ostrakon-checkpoint", {"deck", model, "--output", deck}),
+              {"wrote " + deck, "edit its data.path"});
+    EXPECT_EQ(must("ostrakon-checkpoint", {"deck", model}), read_bytes(path(deck)));
+    const Outcome unedited = start("ostrakon-train", {deck});
+    EXPECT_EQ(unedited.status, 1);
+    expect_in(unedited.err, {"your-text-train.h5"});
+    must("ostrakon-train", {deck, "--set", "data.dataset=synthetic", "--set", "training.steps=1",
+                            "--set", "output.directory=" + run});
+    must("ostrakon-checkpoint", {"export", run + "/weights.h5", run + "-hf"});
+    EXPECT_EQ(config_of(run + "-hf"), config_of(model));
+  }
+  expect_in(start("ostrakon-checkpoint", {"deck", "llama", "--output", "of-llama.yaml"}).err,
+            {"of-llama.yaml"});
+  const std::string scaled =
+      variant("llama", "scaled", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}});
+  const Outcome refused = start("ostrakon-checkpoint", {"deck", scaled});
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err, {"rope_scaling is {\"factor\":2.0,\"type\":\"dynamic\"}"});
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ llama | rope_theta | 10000.0 | rope_theta is 10000.0, but model.rotary_base is 5
 llama | rope_theta | - | rope_theta is missing (llama: 10000.0), but model.rotary_base is 500000.0
 llama | rope_parameters | {"rope_theta": 10000} | rope_theta is 500000.0, rope_parameters.rope_theta is 10000.0
 llama | head_dim | 16 | head_dim is 16, but model.head_width is 8
-llama | attention_bias | true | attention_bias is true, but model.bias is false
+llama | attention_bias | true | attention_bias is true, but model.qkv_bias is false
 llama | mlp_bias | true | mlp_bias is true, but model.mlp_bias is false
 gpt2 | n_layer | 4 | n_layer is 4, but model.layers is 2
 gpt2 | n_embd | 24 | n_embd is 24, but model.width is 48
@@ -175,7 +175,7 @@ starcoder2 | tie_word_embeddings | -
     | tie_word_embeddings is missing (starcoder2: true), but model.tie_embeddings is false
 mixtral | num_local_experts | 8 | num_local_experts is 8, but model.experts is 4
 mixtral | num_local_experts | - | num_local_experts is missing (mixtral: 8), but model.experts is 4
-mixtral | num_experts | 5 | num_experts is 5, but model.experts is 4
+mixtral | num_experts | 5 | num_experts is 5; but num_local_experts is 4; expected the same
 mixtral | num_experts_per_tok | 1 | num_experts_per_tok is 1, but model.experts_per_token is 2
 mixtral | intermediate_size | 81 | intermediate_size is 81, but model.expert_width is 80
 mixtral | router_jitter_noise | 0.1 | adds no noise to what the router reads
@@ -184,29 +184,32 @@ qwen3_moe | num_experts | 8 | num_experts is 8, but model.experts is 4
 qwen3_moe | moe_intermediate_size | 81 | moe_intermediate_size is 81, but model.expert_width is 80
 qwen3_moe | norm_topk_prob | true | norm_topk_prob is true, but model.router_normalize is false
 qwen3_moe | head_dim | 10 | head_dim is 10, but model.head_width is
-qwen3_moe | decoder_sparse_step | 2 | all layers of this program have experts, or none has
-qwen3_moe | mlp_only_layers | [0] | all layers of this program have experts, or none has
-qwen3_moe | use_sliding_window | true | this program attends to all tokens before
+qwen3_moe | decoder_sparse_step | 2
+    | decoder_sparse_step is 2, mlp_only_layers is missing (qwen3_moe: []), but model.expert_layers is all
+qwen3_moe | mlp_only_layers | [0]
+    | decoder_sparse_step is missing (qwen3_moe: 1), mlp_only_layers is [0], but model.expert_layers is all
+qwen3_moe | use_sliding_window | true | this program reads Qwen3-MoE without windows
 qwen3_moe | model_type | "mixtral" | query_key_norm of mixtral is false
 mixtral | model_type | "llama" | experts of llama is 0, but model.experts is 4
-llama | model_type | "mixtral" | experts of mixtral is more than 0, but model.experts is 0
+llama | model_type | "mixtral"
+    | num_local_experts is missing (mixtral: 8), but model.experts is 0
 phi3 | rope_theta | 1e4 | rope_theta is 10000.0, but model.rotary_base is 500000.0
-mistral | sliding_window | 63 | sliding_window is 63, but training.sequence_length is 64
-starcoder2 | sliding_window | 1 | sliding_window is 1, but training.sequence_length
-phi3 | sliding_window | 32 | sliding_window is 32, but training.sequence_length
+mistral | sliding_window | 63 | sliding_window is 63, but model.attention_window is 0
+starcoder2 | sliding_window | 1 | sliding_window is 1, but model.attention_window is 0
+phi3 | sliding_window | 32 | sliding_window is 32, but model.attention_window is 0
 llama | rope_scaling | {"rope_type": "llama3", "factor": 8.0}
-    | rope_scaling is {"factor":8.0,"rope_type":"llama3"}; this program does not scale
+    | rope_scaling is {"factor":8.0,"rope_type":"llama3"}; it has no low_freq_factor, which llama3 needs
 llama | rope_scaling | {"type": "linear", "factor": 4.0}
-    | rope_scaling is {"factor":4.0,"type":"linear"}; this program does not scale
-llama | rope_parameters | {"rope_type": "yarn", "rope_theta": 500000}
-    | rope_parameters is {"rope_theta":500000,"rope_type":"yarn"}
+    | rope_scaling is {"factor":4.0,"type":"linear"}, but model.rotary_scaling is none
+llama | rope_parameters | {"rope_type": "yarn", "rope_theta": 500000, "factor": 4}
+    | rope_parameters is {"factor":4,"rope_theta":500000,"rope_type":"yarn"}, but model.rotary_scaling is none
 llama | partial_rotary_factor | 0.5 | partial_rotary_factor is 0.5
 llama | rope_interleaved | true | rope_interleaved is true; this program turns
-llama | hidden_act | "gelu" | hidden_act is "gelu"; this program computes silu
-starcoder2 | hidden_act | "gelu" | hidden_act is "gelu"; this program computes
-starcoder2 | use_bias | false | use_bias is false
-gpt2 | activation_function | "gelu" | activation_function is "gelu"
-gpt2 | activation_function | "relu" | activation_function is "relu"
+llama | hidden_act | "gelu" | hidden_act is "gelu", but model.activation is swiglu
+starcoder2 | hidden_act | "gelu" | hidden_act is "gelu", but model.activation is gelu
+starcoder2 | use_bias | false | use_bias is false, but model.qkv_bias is true
+gpt2 | activation_function | "gelu" | activation_function is "gelu", but model.activation is gelu
+gpt2 | activation_function | "relu" | activation_function is "relu", but model.activation is gelu
 gpt2 | scale_attn_weights | false | scale_attn_weights is false
 gpt2 | scale_attn_by_inverse_layer_idx | true | scale_attn_by_inverse_layer_idx is
 gpt2 | reorder_and_upcast_attn | true | reorder_and_upcast_attn is true
@@ -214,10 +217,10 @@ gpt2 | add_cross_attention | true | add_cross_attention is true
 gpt_bigcode | multi_query | false | multi_query is false
 mistral | layer_types | ["full_attention", "sliding_attention"]
     | layer_types is ["full_attention","sliding_attention"]
-llama | model_type | "gemma" | model_type is "gemma"; this program computes
-llama | model_type | "granite" | model_type is "granite"
-llama | model_type | "smollm3" | model_type is "smollm3"
-llama | model_type | "qwen2" | model_type is "qwen2"; this program computes
+llama | model_type | "mamba" | model_type is "mamba"; this program computes
+llama | model_type | "granite" | attention_multiplier is missing (granite: 1.0), but model.attention_scale is 0.0
+llama | model_type | "glm4" | norm_placement of glm4 is both, but model.norm_placement is before
+llama | model_type | "qwen2" | qkv_bias of qwen2 is true, but model.qkv_bias is false
 llama | model_type | - | model_type is missing; this program computes
 llama | architectures | ["BitnetForCausalLM"] | architectures is [
 llama | quantization_config | {"bits": 4} | quantization_config is {"bits":4}
@@ -266,10 +269,10 @@ TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
       "positions of llama is rotary, but model.positions is learned");
   refused(
       llama_pair, [](DecoderSettings& s) { s.activation = model::Activation::gelu; },
-      "activation of llama is swiglu, but model.activation is gelu");
+      "hidden_act is \"silu\", but model.activation is gelu");
   refused(
       llama_pair, [](DecoderSettings& s) { s.bias = true; },
-      "attention_bias is false, but model.bias is true");
+      "attention_bias is false, but model.qkv_bias is true");
   refused(
       gpt2_pair, [](DecoderSettings& s) { s.max_positions = 128; },
       "n_positions is 64, but model.max_positions is 128");
@@ -278,7 +281,7 @@ TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
       "mlp_bias of gpt2 is true, but model.mlp_bias is false");
   refused(
       mistral_pair, [](DecoderSettings& s) { s.bias = true; },
-      "bias of mistral is false, but model.bias is true");
+      "qkv_bias of mistral is false, but model.qkv_bias is true");
   refused(
       gpt2_pair, [](DecoderSettings& s) { s.kv_heads = 2; },
       "kv_heads of gpt2 is 6, but model.kv_heads is 2");

@@ -131,7 +131,7 @@ inline void add_norm(Shapes& shapes, const std::string& name, std::int64_t width
 inline Tensors gpt2_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, kv = s.kv_heads * s.head_width();
-  const bool conv1d = family_of(s) == Family::gpt2;
+  const bool conv1d = family_of(s).model_type == "gpt2";
   Shapes shapes = {{"transformer.wte.weight", {s.vocabulary, w}},
                    {"transformer.wpe.weight", {s.position_rows(which.leaf.tokens), w}}};
   add_norm(shapes, "transformer.ln_f", w, true);
@@ -153,7 +153,7 @@ inline Tensors llama_tensors(const ModelCase& which) {
   const DecoderSettings& s = which.settings;
   const std::int64_t w = s.width, f = s.ffn_width, d = s.head_width();
   const std::int64_t q = s.heads * d, kv = s.kv_heads * d;
-  const bool starcoder2 = family_of(s) == Family::starcoder2;
+  const bool starcoder2 = family_of(s).model_type == "starcoder2";
   Shapes shapes = {{"model.embed_tokens.weight", {s.vocabulary, w}}};
   add_norm(shapes, "model.norm", w, starcoder2);
   if (!s.tie_embeddings) shapes["lm_head.weight"] = {s.vocabulary, w};
@@ -204,7 +204,7 @@ inline std::vector<ModelCase> all_cases() {
 }
 
 inline HuggingFaceOutput output_of(const ModelCase& which, DType dtype) {
-  return {family_of(which.settings), which.leaf.tokens, dtype, {{"a", "b"}}};
+  return {&family_of(which.settings), which.leaf.tokens, dtype, {{"a", "b"}}};
 }
 
 inline void write_tensors(const std::string& path, const Tensors& tensors,

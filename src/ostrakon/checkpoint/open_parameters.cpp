@@ -10,6 +10,7 @@
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/checkpoint/folder.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_source.hpp>
+#include <ostrakon/checkpoint/huggingface/other_weights.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
 
@@ -136,6 +137,8 @@ std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
     require_model(*parameters, parameters->shapes(), text("checkpoint '", path, "'"));
     return parameters;
   }
+  // Before config.json is read, as another format is the first thing to know.
+  require_no_other_weights(path);
   if (!looks_like_hdf5(path)) return open_safetensors(path, settings, tokens);
   auto file = std::make_unique<WeightsReader>(path);
   require_model(*file, shapes_of(*file), text("weights file '", path, "'"));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/families/model_settings.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
+#include <set>
 
 namespace ostrakon::checkpoint {
 namespace {
@@ -10,23 +12,24 @@ using Lines = std::vector<std::string>;
 
 std::string shown(double number) { return nlohmann::json(number).dump(); }
 
-bool equal(const ComparedKey& key, double theirs, double ours) {
-  if (key.in_float) return static_cast<float>(theirs) == static_cast<float>(ours);
-  return theirs == ours;
+/// What a config.json, or else its type of models, says of a key of a deck.
+std::string said_of(const HuggingFaceConfig& config, const ModelDifference& difference) {
+  std::string words;
+  for (const ConfigReading::Said& one : config.said)
+    if (one.deck_key == difference.key) words += (words.empty() ? "" : ", ") + one.words;
+  if (!words.empty()) return words;
+  return text(difference.key, " of ", config.family->model_type, " is ", difference.theirs);
 }
 
 void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
-                    Lines& lines) {
-  for (const HuggingFaceConfig::Value& value : theirs.values) {
-    const double setting = value.key->get(ours);
-    if (!equal(*value.key, value.value, setting))
-      lines.push_back(text(value.key->name, " is ", value.shown, ", but ", value.key->deck_key,
-                           " is ", json_text(*value.key, setting)));
+                    std::int64_t tokens, Lines& lines) {
+  std::set<std::string> listed;
+  for (const ModelDifference& one : model_differences(theirs.model, ours, tokens)) {
+    const std::string words = said_of(theirs, one);
+    // A key that sets several is listed once.
+    if (listed.insert(words).second)
+      lines.push_back(text(words, ", but model.", one.key, " is ", one.ours));
   }
-  if (theirs.rotary_bases.empty() || theirs.model.rotary.base == ours.rotary.base) return;
-  std::string bases;
-  for (const std::string& one : theirs.rotary_bases) bases += (bases.empty() ? "" : ", ") + one;
-  lines.push_back(text(bases, ", but model.rotary_base is ", shown(ours.rotary.base)));
 }
 
 void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
@@ -44,16 +47,6 @@ void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSett
             : "; learned positions are as many as in the file"));
 }
 
-/// `length`: the setting of `tokens`, for messages.
-void compare_window(const HuggingFaceConfig& theirs, std::int64_t tokens, const char* length,
-                    Lines& lines) {
-  if (theirs.window && *theirs.window < tokens)
-    lines.push_back(text(theirs.shown_window, ", but ", length, " is ", tokens,
-                         "; this program attends to all tokens before, which is the same for at "
-                         "most ",
-                         *theirs.window));
-}
-
 void require_none(const Lines& lines, const std::string& title) {
   if (lines.empty()) return;
   std::string all = title + ":";
@@ -65,27 +58,23 @@ void require_none(const Lines& lines, const std::string& title) {
 
 void require_same_model(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
                         std::int64_t tokens) {
-  Lines lines = structure_differences(theirs.family, ours);
-  compare_values(theirs, ours, lines);
+  Lines lines;
+  compare_values(theirs, ours, tokens, lines);
   compare_positions(theirs, ours, tokens, lines);
-  compare_window(theirs, tokens, "training.sequence_length", lines);
   lines.insert(lines.end(), theirs.problems.begin(), theirs.problems.end());
   require_none(lines, text("'", theirs.name, "' is not of the model that the deck describes"));
 }
 
 void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
   Lines lines = config.problems;
-  // If two keys set the same value, both are compared.
-  compare_values(config, config.model, lines);
   constexpr const char* context = "the context (--context)";
   if (config.model.positions == model::Positions::learned && tokens > config.positions)
     lines.push_back(text(config.shown_positions, ", but ", context, " is ", tokens,
                          "; learned positions are as many as in the file"));
-  compare_window(config, tokens, context, lines);
   require_none(lines, text("'", config.name, "' is of a model that Ostrakon does not support"));
 }
 
-std::string unverified_settings(Family family, const model::DecoderSettings& settings) {
+std::string unverified_settings(const Family& family, const model::DecoderSettings& settings) {
   std::string words =
       text("no config.json next to the tensors: not checked are model.heads = ", settings.heads,
            ", model.norm_epsilon = ", shown(settings.norm_epsilon));
@@ -94,7 +83,7 @@ std::string unverified_settings(Family family, const model::DecoderSettings& set
   if (settings.experts.exist())
     words += text(", model.experts_per_token = ", settings.experts.per_token,
                   ", model.router_normalize = ", settings.experts.normalize ? "true" : "false");
-  return words + text(", and that the model is a plain ", model_type(family));
+  return words + text(", and that the model is a plain ", family.model_type);
 }
 
 }  // namespace ostrakon::checkpoint

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/checkpoint/families/model_settings.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 
 namespace ostrakon::checkpoint {
@@ -16,49 +18,87 @@ std::int64_t positions_of(const HuggingFaceModel& model) {
              : model.tokens;
 }
 
+/// Writes what a family's keys can say of settings.
+Ordered keys_of(const Family& family, const model::DecoderSettings& settings) {
+  Ordered json = Ordered::object();
+  for (const Key& key : family.keys)
+    if (key.write) key.write(settings, json);
+  return json;
+}
+
 /// Writes the config.json of a model without a source.
-Ordered new_config(Family family, const HuggingFaceModel& model) {
-  const ConfigKeys& keys = keys_of(family);
-  Ordered json = {{"architectures", {causal_class(family)}}, {"model_type", model_type(family)}};
-  for (const RequiredKey& key : keys.required)
-    if (key.is_written) json[key.name] = Ordered::parse(key.computed.front());
-  for (const ComparedKey& key : keys.compared)
-    if (!key.is_alias) json[key.name] = Ordered::parse(json_text(key, key.get(model.settings)));
-  json[keys.positions] = positions_of(model);
-  if (keys.has_rope) {
-    json["rope_theta"] = model.settings.rotary.base;
-    json["rope_scaling"] = nullptr;
-  }
-  if (keys.has_window) json["sliding_window"] = nullptr;
+Ordered new_config(const Family& family, const HuggingFaceModel& model) {
+  Ordered json = {{"architectures", {family.causal_class()}}, {"model_type", family.model_type}};
+  json.update(keys_of(family, model.settings));
+  json[family.positions_key] = positions_of(model);
   for (const char* key : {"attention_dropout", "attn_pdrop", "embd_pdrop", "embedding_dropout",
                           "resid_pdrop", "residual_dropout"})
-    if (keys.no_effect.count(key) > 0) json[key] = 0.0;
+    if (family.no_effect.count(key) > 0) json[key] = 0.0;
   json["initializer_range"] = model.settings.initializer_deviation;
   // Without these keys, transformers uses default ids that this vocabulary may lack.
   for (const char* key : {"bos_token_id", "eos_token_id"})
     json[key] = model.end_of_text ? Ordered(*model.end_of_text) : Ordered();
+  json["pad_token_id"] = nullptr;
   return json;
 }
 
-Ordered config_of_source(Family family, const HuggingFaceModel& model) {
+Ordered config_of_source(const Family& family, const HuggingFaceModel& model) {
   const HuggingFaceConfig source =
       parse_huggingface_config(model.source, "the source's config.json");
   require_same_model(source, model.settings, model.tokens);
   Ordered json = Ordered::parse(model.source);
-  json["architectures"] = {causal_class(family)};
-  json[keys_of(family).positions] = std::max(source.positions, positions_of(model));
+  json.erase("_name_or_path");
+  json["architectures"] = {family.causal_class()};
+  json[family.positions_key] = std::max(source.positions, positions_of(model));
   return json;
+}
+
+/// How a family's models differ from a model that is written as one of them. Nothing if its keys
+/// can't say the settings, such as a family of experts those of a model without.
+std::optional<std::vector<ModelDifference>> differences(const Family& family,
+                                                        const model::DecoderSettings& settings) {
+  const nlohmann::json written = nlohmann::json::parse(keys_of(family, settings).dump());
+  ConfigReading reading("written config.json", family.model_type, written);
+  try {
+    read_keys(family, reading);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::max();
+  return model_differences(reading.model, settings, any_length);
 }
 
 }  // namespace
 
-Family family_of(const HuggingFaceModel& model) {
+const Family& family_of(const model::DecoderSettings& settings) {
+  const Family* nearest = nullptr;
+  std::vector<ModelDifference> fewest;
+  for (const Family& family : all_families()) {
+    std::optional<std::vector<ModelDifference>> found = differences(family, settings);
+    if (!found) continue;
+    if (found->empty()) return family;
+    if (nearest != nullptr && found->size() >= fewest.size()) continue;
+    nearest = &family;
+    fewest = std::move(*found);
+  }
+  require(nearest != nullptr,
+          "the model has no counterpart at Hugging Face; expected one of the types ",
+          all_model_types());
+  std::string list;
+  for (const ModelDifference& one : fewest)
+    list += text(list.empty() ? "" : "; ", one.key, " of ", nearest->model_type, " is ", one.theirs,
+                 ", but model.", one.key, " is ", one.ours);
+  throw Error(text("the model has no counterpart at Hugging Face; of the nearest one, ",
+                   nearest->title, ": ", list, "; expected one of the types ", all_model_types()));
+}
+
+const Family& family_of(const HuggingFaceModel& model) {
   if (model.source.empty()) return family_of(model.settings);
-  return parse_huggingface_config(model.source, "the source's config.json").family;
+  return *parse_huggingface_config(model.source, "the source's config.json").family;
 }
 
 std::string write_huggingface_config(const HuggingFaceModel& model) {
-  const Family family = family_of(model);
+  const Family& family = family_of(model);
   Ordered json = model.source.empty() ? new_config(family, model) : config_of_source(family, model);
   const char* const key = json.contains("dtype") ? "dtype" : "torch_dtype";
   json[key] = model.dtype == DType::fp32 ? "float32" : "bfloat16";

@@ -21,8 +21,10 @@ bool ends_with(const std::string& text, const std::string& ending) {
 
 /// Whether a tensor is a constant table, which older files contain.
 bool is_constant(const std::string& name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-         ends_with(name, ".rotary_emb.inv_freq");
+  for (const char* ending : {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                             ".attention.masked_bias", ".rotary_emb.inv_freq"})
+    if (ends_with(name, ending)) return true;
+  return false;
 }
 
 /// Collects differences between a file's tensors and a model's. The same difference in several
@@ -80,13 +82,13 @@ HuggingFaceSource::HuggingFaceSource(const std::string& path,
                                      const model::DecoderSettings& settings,
                                      const std::optional<HuggingFaceConfig>& config)
     : settings_(settings),
-      family_(config ? config->family : family_of(settings)),
+      family_(config ? *config->family : family_of(settings)),
+      names_(family_.names_for(settings)),
       config_text_(config ? config->text : ""),
       file_(path) {
-  const std::string embedding = embedding_name(family_);
-  const std::string prefix = prefix_of(family_);
+  const std::string embedding = names_.token + ".weight", &prefix = names_.prefix;
   prefix_ = file_.has(prefix + embedding) ? prefix : "";
-  require(file_.has(prefix_ + embedding), "'", path, "' is no ", title(family_),
+  require(file_.has(prefix_ + embedding), "'", path, "' is no ", family_.title,
           ", which the model's settings describe: it has no tensor ", embedding, " or ", prefix,
           embedding);
   require_complete();
@@ -104,7 +106,7 @@ std::string HuggingFaceSource::tokenizer() const {
 
 std::int64_t HuggingFaceSource::positions() const {
   if (settings_.positions != model::Positions::learned) return 1;
-  const std::string name = prefix_ + positions_name(family_);
+  const std::string name = prefix_ + names_.position + ".weight";
   const SafetensorsTensor& table = file_.tensor(name);
   require(table.shape.size() == 2 && table.shape[0] > 0, "'", file_.path(), "': tensor ", name,
           " has the shape ", hdf5::shape_text(table.shape), "; expected positions, ",
@@ -130,8 +132,8 @@ void HuggingFaceSource::require_complete() {
   Problems problems;
   std::set<std::string> expected;
   for (const model::Parameter& parameter : parameters_of(settings_, positions()))
-    for (const HuggingFaceTensor& tensor : huggingface_tensors(
-             family_, settings_, prefix_, parameter.owner, parameter.name, parameter.shape)) {
+    for (const HuggingFaceTensor& tensor :
+         tensors_of(parameter.owner, parameter.name, parameter.shape)) {
       if (!expected.insert(tensor.name).second) continue;
       if (!file_.has(tensor.name))
         problems.add(text("it has no tensor ", shown(tensor.name)));
@@ -139,20 +141,33 @@ void HuggingFaceSource::require_complete() {
         problems.add(shape_problem(tensor));
     }
   for (const auto& [name, tensor] : file_.tensors()) {
-    const bool tied_head = settings_.tie_embeddings && name == output_head;
-    if (expected.count(name) == 0 && !tied_head && !is_constant(name))
+    const bool tied_head = settings_.tie_embeddings && name == names_.head + ".weight";
+    if (expected.count(name) == 0 && !tied_head && !is_constant(name) && !is_of_more_blocks(name))
       problems.add(text("tensor ", name, " ", hdf5::shape_text(tensor.shape),
                         " is no part of the model that the settings describe"));
   }
   problems.require_none(file_.path());
 }
 
+/// Whether a tensor is of a block after the last one, which the family's files may have.
+bool HuggingFaceSource::is_of_more_blocks(const std::string& name) const {
+  const std::string start = prefix_ + names_.block;
+  if (!names_.may_have_more_blocks || name.rfind(start, 0) != 0) return false;
+  const std::size_t end = name.find_first_not_of("0123456789", start.size());
+  const bool is_number = end != std::string::npos && end > start.size() && end < start.size() + 9;
+  return is_number && std::stoll(name.substr(start.size(), end - start.size())) >= settings_.layers;
+}
+
 /// Checks files that store a tied matrix twice: if both differ, the model is not tied.
 void HuggingFaceSource::require_tied() {
+  const std::string output_head = names_.head + ".weight";
   if (!settings_.tie_embeddings || !file_.has(output_head)) return;
-  const std::string embedding = prefix_ + embedding_name(family_);
+  const std::string embedding = prefix_ + names_.token + ".weight";
   const Shape shape = {settings_.vocabulary, settings_.width};
-  require_shape({output_head, shape, 0, settings_.vocabulary, false});
+  HuggingFaceTensor head;
+  head.name = output_head;
+  head.shape = shape;
+  require_shape(head);
   // Only some rows are compared, as each rank would take long to read all.
   constexpr std::int64_t samples = 16;
   std::vector<float> ours(static_cast<std::size_t>(settings_.width)), theirs = ours;
@@ -166,10 +181,16 @@ void HuggingFaceSource::require_tied() {
   }
 }
 
+std::vector<HuggingFaceTensor> HuggingFaceSource::tensors_of(const std::string& owner,
+                                                             const std::string& parameter,
+                                                             const Shape& shape) const {
+  return huggingface_tensors(names_, settings_, prefix_, owner, parameter, shape);
+}
+
 void HuggingFaceSource::read(const std::string& owner, const std::string& parameter,
                              const Shape& shape, std::int64_t first, std::int64_t count,
                              float* values) {
-  const auto tensors = huggingface_tensors(family_, settings_, prefix_, owner, parameter, shape);
+  const auto tensors = tensors_of(owner, parameter, shape);
   const std::int64_t columns = shape.size() == 2 ? shape[1] : 1;
   require(first >= 0 && count >= 0 && first <= shape[0] * columns - count, "elements ", first,
           " to ", first + count, " of parameter '", parameter, "' of '", owner,
@@ -180,28 +201,31 @@ void HuggingFaceSource::read(const std::string& owner, const std::string& parame
     const std::int64_t begin = std::max(first, offset);
     const std::int64_t end = std::min(first + count, offset + tensor.rows * columns);
     if (begin >= end) continue;
-    if (tensor.transposed)
-      read_transposed(tensor, begin - offset, end - begin, values + (begin - first));
+    float* const to = values + (begin - first);
+    if (tensor.is_plain())
+      file_.read(tensor.name, tensor.slice * tensor.rows * columns + begin - offset, end - begin,
+                 to);
     else
-      file_.read(tensor.name, begin - offset, end - begin, values + (begin - first));
+      read_reordered(tensor, columns, begin - offset, end - begin, to);
   }
 }
 
-/// Reads elements [first, first + count) of the transpose of a tensor (in, out). Neighbours in a
-/// row of ours are far apart in the file, and a row may be read in pieces, so the tensor is read as
-/// a whole and kept for the next call.
-void HuggingFaceSource::read_transposed(const HuggingFaceTensor& tensor, std::int64_t first,
-                                        std::int64_t count, float* values) {
-  const std::int64_t in = tensor.shape[0];
-  const std::int64_t out = tensor.shape[1];
-  if (kept_name_ != tensor.name) {
+/// Reads elements [first, first + count) of what is in another order in the file. Neighbours in
+/// ours may be far apart there, and a parameter may be read in pieces, so a slice is read as a
+/// whole and kept for the next call.
+void HuggingFaceSource::read_reordered(const HuggingFaceTensor& tensor, std::int64_t columns,
+                                       std::int64_t first, std::int64_t count, float* values) {
+  if (kept_name_ != tensor.name || kept_slice_ != tensor.slice) {
     kept_name_.clear();
-    kept_.resize(static_cast<std::size_t>(in * out));
-    file_.read(tensor.name, 0, in * out, kept_.data());
+    const std::int64_t elements = tensor.rows * columns;
+    std::vector<float> slice(static_cast<std::size_t>(elements));
+    file_.read(tensor.name, tensor.slice * elements, elements, slice.data());
+    kept_.resize(slice.size());
+    to_our_order(tensor, columns, slice.data(), kept_.data());
     kept_name_ = tensor.name;
+    kept_slice_ = tensor.slice;
   }
-  for (std::int64_t i = 0; i < count; ++i)
-    values[i] = kept_[static_cast<std::size_t>((first + i) % in * out + (first + i) / in)];
+  std::copy_n(kept_.begin() + first, count, values);
 }
 
 }  // namespace ostrakon::checkpoint

@@ -3,9 +3,9 @@
 
 #include <memory>
 #include <optional>
+#include <ostrakon/checkpoint/huggingface/dequantizing_reader.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
-#include <ostrakon/checkpoint/huggingface/huggingface_names.hpp>
-#include <ostrakon/checkpoint/huggingface/safetensors.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_tensors.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
@@ -13,7 +13,8 @@
 
 namespace ostrakon::checkpoint {
 
-/// Reads our parameters from Hugging Face's tensors.
+/// Reads our parameters from Hugging Face's tensors, quantized ones dequantized (see
+/// DequantizingReader).
 class HuggingFaceSource : public ParameterSource {
  public:
   /// `path`: as for SafetensorsReader. `config`: the config.json next to the tensors, if there is
@@ -36,7 +37,7 @@ class HuggingFaceSource : public ParameterSource {
   std::string huggingface_config() const override { return config_text_; }
   std::string unchecked() const override;
 
-  const SafetensorsReader& file() const { return file_; }
+  const DequantizingReader& file() const { return file_; }
 
   /// Returns the rows of the learned position table; 1 if there is none.
   std::int64_t positions() const;
@@ -45,17 +46,23 @@ class HuggingFaceSource : public ParameterSource {
   bool has_shape(const HuggingFaceTensor& tensor) const;
   std::string shape_problem(const HuggingFaceTensor& tensor) const;
   void require_shape(const HuggingFaceTensor& tensor) const;
+  bool is_of_more_blocks(const std::string& name) const;
   void require_complete();
   void require_tied();
-  void read_transposed(const HuggingFaceTensor& tensor, std::int64_t first, std::int64_t count,
-                       float* values);
+  std::vector<HuggingFaceTensor> tensors_of(const std::string& owner, const std::string& parameter,
+                                            const std::vector<std::int64_t>& shape) const;
+  void read_reordered(const HuggingFaceTensor& tensor, std::int64_t columns, std::int64_t first,
+                      std::int64_t count, float* values);
 
   model::DecoderSettings settings_;
-  Family family_;
+  const Family& family_;
+  TensorNames names_;
   std::string config_text_;
-  SafetensorsReader file_;
+  DequantizingReader file_;
   std::string prefix_;
-  std::string kept_name_;  // name of the last tensor read to be transposed
+  // The last part of a tensor that was read in another order than ours, in ours.
+  std::string kept_name_;
+  std::int64_t kept_slice_ = 0;
   std::vector<float> kept_;
 };
 

@@ -6,6 +6,9 @@
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/base/text.hpp>
+#include <ostrakon/checkpoint/input_file.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
 #include <vector>
 
 namespace ostrakon::checkpoint {
@@ -14,6 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* tokenizer_files[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+
+constexpr const char* companions[] = {
+    "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "tokenizer.model",       "vocab.json",
+    "merges.txt",        "chat_template.jinja",   "generation_config.json"};
 
 std::string checksum_of(const std::string& path) {
   constexpr std::int64_t block_bytes = 1 << 20;
@@ -25,6 +33,13 @@ std::string checksum_of(const std::string& path) {
     checksum.add(block.data(), got);
   }
   return checksum.hex();
+}
+
+std::string contents_of(const std::string& path, const std::string& kind) {
+  std::string contents(static_cast<std::size_t>(plain_file_size(path, kind)), '\0');
+  PlainFile(path, PlainFile::Mode::read)
+      .read(0, static_cast<std::int64_t>(contents.size()), contents.data());
+  return contents;
 }
 
 }  // namespace
@@ -45,6 +60,29 @@ std::string huggingface_tokenizer(const std::string& path) {
     if (is_huggingface_tokenizer(file)) return name + ("-" + checksum_of(file));
   }
   return "";
+}
+
+CopiedFiles copy_huggingface_companions(const std::string& from, const std::string& to,
+                                        const std::string& tokenizer) {
+  CopiedFiles copied;
+  if (!is_folder(from)) {
+    copied.note = text("the weights came from '", from,
+                       "', which is not there: copy the files of its tokenizer yourself");
+    return copied;
+  }
+  const std::string theirs = huggingface_tokenizer(from);
+  if (!theirs.empty() && theirs != tokenizer) {
+    copied.note = text("the tokenizer of the weights is ", tokenizer, ", that of '", from, "' is ",
+                       theirs, ": its files are not copied");
+    return copied;
+  }
+  for (const char* const name : companions) {
+    const std::string file = (fs::path(from) / name).string();
+    if (!is_plain_file(file)) continue;
+    write_text_file((fs::path(to) / name).string(), name, contents_of(file, name));
+    copied.names.emplace_back(name);
+  }
+  return copied;
 }
 
 }  // namespace ostrakon::checkpoint

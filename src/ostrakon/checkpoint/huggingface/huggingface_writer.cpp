@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/checkpoint/huggingface/huggingface_tensors.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
 #include <utility>
@@ -14,81 +16,96 @@ namespace {
 
 constexpr std::int64_t block_elements = 1 << 20;
 
-/// Writes a Hugging Face tensor that consists of rows of our parameter, a block at a time.
-void write_rows(const model::Parameter& parameter, const HuggingFaceTensor& tensor,
-                ParameterSource& source, SafetensorsWriter& writer, std::vector<float>& buffer) {
-  const std::int64_t columns = parameter.shape.size() == 2 ? parameter.shape[1] : 1;
-  const std::int64_t first = tensor.first_row * columns;
-  const std::int64_t elements = tensor.rows * columns;
-  for (std::int64_t at = 0; at < elements; at += block_elements) {
-    const std::int64_t count = std::min(block_elements, elements - at);
-    buffer.resize(static_cast<std::size_t>(count));
-    source.read(parameter.owner, parameter.name, parameter.shape, first + at, count, buffer.data());
-    writer.write(tensor.name, buffer.data(), count);
-  }
-}
-
-/// Writes a Hugging Face tensor (in, out), the transpose of our whole parameter (out, in).
-void write_transposed(const model::Parameter& parameter, const HuggingFaceTensor& tensor,
-                      ParameterSource& source, SafetensorsWriter& writer,
-                      std::vector<float>& buffer) {
-  const std::int64_t in = tensor.shape[0];
-  const std::int64_t out = tensor.shape[1];
-  buffer.resize(static_cast<std::size_t>(in * out));
-  source.read(parameter.owner, parameter.name, parameter.shape, 0, in * out, buffer.data());
-  std::vector<float> row(static_cast<std::size_t>(out));
-  for (std::int64_t i = 0; i < in; ++i) {
-    for (std::int64_t o = 0; o < out; ++o) row[o] = buffer[o * in + i];
-    writer.write(tensor.name, row.data(), out);
-  }
-}
-
-/// A tensor to write, and the parameter that contains it.
-struct Output {
+/// Rows of a parameter that are a tensor, or a slice of one.
+struct TensorPiece {
   model::Parameter parameter;
   HuggingFaceTensor tensor;
+
+  std::int64_t columns() const { return parameter.shape.size() == 2 ? parameter.shape[1] : 1; }
+  std::int64_t first() const { return tensor.first_row * columns(); }
+  std::int64_t elements() const { return tensor.rows * columns(); }
 };
 
-std::vector<Output> outputs_of(const model::DecoderSettings& settings,
-                               const HuggingFaceOutput& how) {
-  const std::string prefix = prefix_of(how.family);
-  std::vector<Output> outputs;
+/// A tensor to write, and its pieces in order.
+struct TensorOutput {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<TensorPiece> pieces;
+};
+
+/// Writes a piece a block at a time.
+void write_rows(const TensorPiece& piece, ParameterSource& source, SafetensorsWriter& writer,
+                std::vector<float>& buffer) {
+  const model::Parameter& parameter = piece.parameter;
+  for (std::int64_t at = 0; at < piece.elements(); at += block_elements) {
+    const std::int64_t count = std::min(block_elements, piece.elements() - at);
+    buffer.resize(static_cast<std::size_t>(count));
+    source.read(parameter.owner, parameter.name, parameter.shape, piece.first() + at, count,
+                buffer.data());
+    writer.write(piece.tensor.name, buffer.data(), count);
+  }
+}
+
+/// Writes a piece whose elements are in another order than ours.
+void write_reordered(const TensorPiece& piece, ParameterSource& source, SafetensorsWriter& writer,
+                     std::vector<float>& buffer) {
+  const model::Parameter& parameter = piece.parameter;
+  buffer.resize(static_cast<std::size_t>(piece.elements()));
+  source.read(parameter.owner, parameter.name, parameter.shape, piece.first(), piece.elements(),
+              buffer.data());
+  std::vector<float> theirs(buffer.size());
+  to_their_order(piece.tensor, piece.columns(), buffer.data(), theirs.data());
+  writer.write(piece.tensor.name, theirs.data(), piece.elements());
+}
+
+std::vector<TensorOutput> outputs_of(const model::DecoderSettings& settings,
+                                     const HuggingFaceOutput& how) {
+  const TensorNames names = how.family->names_for(settings);
+  std::vector<TensorOutput> outputs;
+  std::map<std::string, std::size_t> known;
   for (const model::Parameter& p : parameters_of(settings, how.positions))
     for (HuggingFaceTensor& t :
-         huggingface_tensors(how.family, settings, prefix, p.owner, p.name, p.shape))
-      outputs.push_back({p, std::move(t)});
+         huggingface_tensors(names, settings, names.prefix, p.owner, p.name, p.shape)) {
+      const auto [at, is_new] = known.emplace(t.name, outputs.size());
+      if (is_new) outputs.push_back({t.name, t.shape, {}});
+      TensorOutput& output = outputs[at->second];
+      require(t.slice == static_cast<std::int64_t>(output.pieces.size()), "tensor ", t.name,
+              " begins with slice ", t.slice, "; expected all of them in order");
+      output.pieces.push_back({p, std::move(t)});
+    }
   return outputs;
 }
 
-void write_outputs(const std::string& path, const std::vector<Output>& outputs,
+void write_outputs(const std::string& path, const std::vector<TensorOutput>& outputs,
                    const HuggingFaceOutput& how, ParameterSource& source) {
   std::vector<SafetensorsWriter::Tensor> tensors;
-  for (const Output& output : outputs) tensors.push_back({output.tensor.name, output.tensor.shape});
+  for (const TensorOutput& output : outputs) tensors.push_back({output.name, output.shape});
   std::map<std::string, std::string> metadata = how.metadata;
   metadata["format"] = "pt";  // required by transformers
   SafetensorsWriter writer(path, how.dtype, std::move(tensors), metadata);
   std::vector<float> buffer;
-  for (const Output& output : outputs) {
-    if (output.tensor.transposed)
-      write_transposed(output.parameter, output.tensor, source, writer, buffer);
-    else
-      write_rows(output.parameter, output.tensor, source, writer, buffer);
-  }
+  for (const TensorOutput& output : outputs)
+    for (const TensorPiece& piece : output.pieces) {
+      if (piece.tensor.is_plain())
+        write_rows(piece, source, writer, buffer);
+      else
+        write_reordered(piece, source, writer, buffer);
+    }
   writer.finish();
 }
 
-std::int64_t bytes_of(const Output& output, DType dtype) {
+std::int64_t bytes_of(const TensorOutput& output, DType dtype) {
   std::int64_t elements = 1;
-  for (const std::int64_t extent : output.tensor.shape) elements *= extent;
+  for (const std::int64_t extent : output.shape) elements *= extent;
   return elements * ostrakon::bytes_of(dtype);
 }
 
 /// Distributes the tensors in order, as many per shard as fit.
-std::vector<std::vector<Output>> in_shards(const std::vector<Output>& outputs, DType dtype,
-                                           std::int64_t shard_bytes) {
-  std::vector<std::vector<Output>> shards(1);
+std::vector<std::vector<TensorOutput>> in_shards(const std::vector<TensorOutput>& outputs,
+                                                 DType dtype, std::int64_t shard_bytes) {
+  std::vector<std::vector<TensorOutput>> shards(1);
   std::int64_t left = shard_bytes;
-  for (const Output& output : outputs) {
+  for (const TensorOutput& output : outputs) {
     const std::int64_t bytes = bytes_of(output, dtype);
     if (bytes > left && !shards.back().empty()) {
       shards.emplace_back();
@@ -128,8 +145,8 @@ int write_huggingface_shards(const std::string& folder, const model::DecoderSett
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i + 1, shards.size());
     write_outputs(folder + "/" + name, shards[i], output, source);
-    for (const Output& one : shards[i]) {
-      files[one.tensor.name] = name;
+    for (const TensorOutput& one : shards[i]) {
+      files[one.name] = name;
       bytes += bytes_of(one, output.dtype);
     }
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <ostrakon/base/dtype.hpp>
-#include <ostrakon/checkpoint/huggingface/huggingface_names.hpp>
+#include <ostrakon/checkpoint/families/family.hpp>
 #include <ostrakon/checkpoint/parameter_source.hpp>
 #include <ostrakon/model/decoder.hpp>
 #include <string>
@@ -14,14 +14,14 @@ namespace ostrakon::checkpoint {
 /// Options for writing a model in Hugging Face's format. Names have the prefix of models with a
 /// head, "transformer." or "model.".
 struct HuggingFaceOutput {
-  Family family = Family::llama;
+  const Family* family = nullptr;
   std::int64_t positions = 1;                   ///< rows of the learned position table
   DType dtype = DType::fp32;                    ///< fp32 or bf16
   std::map<std::string, std::string> metadata;  ///< added to {"format": "pt"} of each file
 };
 
-/// Writes a model as one safetensors file, in blocks; for GPT-2, one whole parameter at a time is
-/// in memory.
+/// Writes a model as one safetensors file, in blocks; of a tensor with another order of elements
+/// than ours, one whole parameter at a time is in memory.
 void write_huggingface(const std::string& path, const model::DecoderSettings& settings,
                        const HuggingFaceOutput& output, ParameterSource& source);
 

@@ -9,6 +9,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
+#include <ostrakon/checkpoint/huggingface/other_weights.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors_header.hpp>
 #include <ostrakon/checkpoint/input_file.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
@@ -87,6 +88,7 @@ std::int64_t SafetensorsTensor::elements() const {
 }
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
+  require_no_other_weights(path);
   if (!is_folder(path)) {
     if (is_json(path))
       open_index(path);
@@ -142,6 +144,15 @@ const SafetensorsTensor& SafetensorsReader::tensor(const std::string& name) cons
   return found->second;
 }
 
+void SafetensorsReader::require_range(const std::string& name, std::int64_t first,
+                                      std::int64_t count) const {
+  const SafetensorsTensor& found = tensor(name);
+  const std::int64_t elements = found.elements();
+  require(first >= 0 && count >= 0 && first <= elements - count, kind, " '",
+          files_[found.file].path, "': elements ", first, " to ", first + count, " of tensor ",
+          shown(name), " asked for; it has ", elements);
+}
+
 void SafetensorsReader::read(const std::string& name, std::int64_t first, std::int64_t count,
                              float* values) {
   const SafetensorsTensor& found = tensor(name);
@@ -149,10 +160,7 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::i
   const bool is_float = found.dtype == "F32";
   require(is_float || found.dtype == "BF16" || found.dtype == "F16", kind, " '", file.path,
           "': tensor ", shown(name), " is ", found.dtype, "; expected F32, BF16 or F16");
-  const std::int64_t elements = found.elements();
-  require(first >= 0 && count >= 0 && first <= elements - count, kind, " '", file.path,
-          "': elements ", first, " to ", first + count, " of tensor ", shown(name),
-          " asked for; it has ", elements);
+  require_range(name, first, count);
   if (count == 0) return;
   const std::int64_t begin = found.begin + first * (is_float ? 4 : 2);
   if (is_float)
@@ -161,6 +169,18 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::i
     read_converted<bf16>(*file.file, begin, count, values);
   else
     read_converted<fp16>(*file.file, begin, count, values);
+}
+
+void SafetensorsReader::read_bytes(const std::string& name, std::int64_t first, std::int64_t count,
+                                   std::uint8_t* codes) {
+  const SafetensorsTensor& found = tensor(name);
+  File& file = files_[found.file];
+  const bool is_byte = found.dtype == "U8" || found.dtype == "F8_E4M3" ||
+                       found.dtype == "F8_E5M2" || found.dtype == "F8_E8M0";
+  require(is_byte, kind, " '", file.path, "': tensor ", shown(name), " is ", found.dtype,
+          "; expected U8, F8_E4M3, F8_E5M2 or F8_E8M0");
+  require_range(name, first, count);
+  if (count > 0) file.file->read(found.begin + first, count, codes);
 }
 
 }  // namespace ostrakon::checkpoint

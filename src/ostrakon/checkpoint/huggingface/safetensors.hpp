@@ -50,11 +50,18 @@ class SafetensorsReader {
   /// values (host memory) = elements [first, first + count) of a tensor of F32, BF16 or F16.
   void read(const std::string& name, std::int64_t first, std::int64_t count, float* values);
 
+  /// codes (host memory) = elements [first, first + count) of a tensor of U8, F8_E4M3, F8_E5M2 or
+  /// F8_E8M0, as they are stored. Such numbers have scales elsewhere: see DequantizingReader.
+  void read_bytes(const std::string& name, std::int64_t first, std::int64_t count,
+                  std::uint8_t* codes);
+
  private:
   struct File {
     std::string path;
     std::optional<PlainFile> file;  ///< set while it is open
   };
+
+  void require_range(const std::string& name, std::int64_t first, std::int64_t count) const;
 
   void open_file(const std::string& path);
   void open_index(const std::string& path);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/checkpoint/families/families.hpp>
+#include <ostrakon/checkpoint/families/keys.hpp>
+
+namespace ostrakon::checkpoint::families {
+namespace {
+
+/// Layers from max_window_layers on have a window, if use_sliding_window says so.
+keys::Window qwen_window() {
+  keys::Window window;
+  window.size = 4096;
+  window.has_switch = window.has_types = true;
+  window.period = -1;
+  return window;
+}
+
+/// Adds the keys of all Qwen that come after sizes.
+void add_qwen_keys(Family& f, double kv_heads) {
+  add(f.keys, {keys::key("num_key_value_heads", keys::kv_heads, {kv_heads, keys::as_heads}),
+               keys::key("tie_word_embeddings", keys::tied, false),
+               keys::key("rms_norm_eps", keys::epsilon, 1e-6), keys::rope({}),
+               keys::activation("hidden_act", true, "silu")});
+  f.missing_positions = 32768;
+  add_rotary_family(f);
+}
+
+Family qwen2() {
+  Family f = llama_like("qwen2", "Qwen2", "Qwen2");
+  f.structure.own_qkv_bias = true;
+  f.keys = llama_sizes({32, 4096, 32, 22016, 151936});
+  f.keys.push_back(keys::window(qwen_window()));
+  f.keys.push_back(keys::required("use_mrope", {"false"}, "this program reads text alone"));
+  add_qwen_keys(f, 32);
+  return f;
+}
+
+Family qwen3() {
+  Family f = llama_like("qwen3", "Qwen3", "Qwen3");
+  f.structure.query_key_norm = model::QueryKeyNorm::head;
+  f.names.layers = with_head_norms(f.names.layers);
+  f.keys = llama_sizes({32, 4096, 32, 22016, 151936});
+  add(f.keys,
+      {keys::key("head_dim", keys::head_width, {128, keys::equal_heads}),
+       keys::key("attention_bias", keys::attention_bias, false), keys::window(qwen_window())});
+  add_qwen_keys(f, 32);
+  return f;
+}
+
+/// Adds keys of experts in some layers, and what follows from them.
+void add_expert_keys(Family& f, double width, double experts, double per_token) {
+  add(f.keys, {keys::key("moe_intermediate_size", keys::expert_width, width),
+               keys::key("num_experts", keys::experts, experts, {"num_local_experts"}),
+               keys::key("num_experts_per_tok", keys::experts_per_token, per_token),
+               keys::key("norm_topk_prob", keys::router_normalize, false), keys::sparse_step(),
+               // Versions of transformers differ in which layers have one.
+               keys::required("use_sliding_window", {"false"},
+                              "this program reads " + f.title + " without windows"),
+               keys::no_window()});
+  f.derive = [](model::DecoderSettings& s) {
+    if (!s.has_dense_layers()) s.ffn_width = model::DecoderSettings().ffn_width;
+  };
+  // These keys are for windows, training, and outputs other than logits.
+  for (const char* name :
+       {"max_window_layers", "sliding_window", "output_router_logits", "router_aux_loss_coef"})
+    f.no_effect.insert(name);
+}
+
+/// Qwen1.5-MoE and Qwen2-MoE: a shared expert with a width and a gate of its own.
+Family qwen2_moe() {
+  Family f = llama_like("qwen2_moe", "Qwen2-MoE", "Qwen2Moe");
+  f.structure.experts.shared_gate = true;
+  f.names.layers = with_shared_expert(with_experts(f.names.layers), "mlp.shared_expert");
+  f.names.layers["mlp.shared_gate"] = {{"mlp.shared_expert_gate"}};
+  f.keys = llama_sizes({24, 2048, 16, 5632, 151936});
+  f.keys.push_back(keys::key("qkv_bias", keys::qkv_bias, true));
+  add_expert_keys(f, 1408, 60, 4);
+  f.keys.push_back(keys::key("shared_expert_intermediate_size", keys::shared_width, 5632));
+  add_qwen_keys(f, 16);
+  return f;
+}
+
+Family qwen3_moe() {
+  Family f = llama_like("qwen3_moe", "Qwen3-MoE", "Qwen3Moe");
+  f.structure.query_key_norm = model::QueryKeyNorm::head;
+  f.names.layers = with_experts(with_head_norms(f.names.layers));
+  f.keys = llama_sizes({24, 2048, 32, 6144, 151936});
+  add(f.keys, {keys::key("head_dim", keys::head_width, keys::equal_heads),
+               keys::key("attention_bias", keys::attention_bias, false)});
+  add_expert_keys(f, 768, 128, 8);
+  add_qwen_keys(f, 4);
+  return f;
+}
+
+}  // namespace
+
+std::vector<Family> qwen() { return {qwen2(), qwen2_moe(), qwen3(), qwen3_moe()}; }
+
+}  // namespace ostrakon::checkpoint::families

@@ -24,6 +24,10 @@ std::vector<config::Settings> models() {
   std::vector<config::Settings> all = {small_gpt2(8), small_llama(8), small_gpt2(8)};
   all[1].model.tie_embeddings = true;
   all[2].model.tie_embeddings = false;
+  all.push_back(small_llama(8));
+  with_scores(all.back().model);
+  all.push_back(small_llama(8));
+  with_latents(all.back().model);
   for (config::Settings& settings : all) settings.training.steps = 10;
   return all;
 }

@@ -24,14 +24,31 @@ using config::Leaf;
 using math::RouterScore;
 using model::RouterBalance;
 
-/// A Mixtral, a DeepSeek-V3 and a GPT-2 with experts, of odd sizes; eight sequences of 32 tokens.
+/// A Mixtral, a DeepSeek-V3, a GPT-2 with experts, and a model with experts in some layers, of odd
+/// sizes; eight sequences of 32 tokens.
 std::vector<config::Settings> small_mixtures() {
-  std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8)};
+  std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8),
+                                       small_llama(8)};
   all[0].model.experts = {4, 2, 0, 24, RouterScore::softmax, true, 1.0, RouterBalance::loss, 0.1};
   all[1].model.experts = {9, 3, 1, 12, RouterScore::sigmoid, true, 2.5, RouterBalance::bias, 0.02};
   all[2].model.experts = {5, 1, 1, 20, RouterScore::softmax, false, 1.0, RouterBalance::none, 0.0};
   all[1].model.experts.groups = 3;
   all[1].model.experts.groups_per_token = 2;
+  model::DecoderSettings& some = all[3].model;
+  some.layers = 3;
+  some.expert_layers = *model::LayerPattern::parse("all but first 1");
+  some.activation = model::Activation::swiglu_clamped;
+  some.experts = {6, 2, 1, 12, RouterScore::softmax, true, 1.0, RouterBalance::bias, 0.02};
+  some.experts.groups = 3;
+  some.experts.groups_per_token = 2;
+  some.experts.group_score = math::RouterGroupScore::max;
+  some.experts.router_bias = some.experts.shared_gate = true;
+  some.experts.own_shared_width = 28;
+  for (model::DecoderSettings* model : {&some, &all[2].model}) {
+    model->head_bias = true;
+    model->logit_scale = 0.5;
+    model->logit_soft_cap = 3.0;
+  }
   for (config::Settings& settings : all) {
     settings.training.steps = 3;
     settings.schedule.warmup_steps = 1;
@@ -54,7 +71,7 @@ TEST(Experts, EveryStrategyHasTheBitsOfOneRank) {
     return settings;
   };
   for (const NamedRow& row :
-       covering_rows("model 3, sharding 4, checkpointing 4, offload 2, optimizer 2, precision 2, "
+       covering_rows("model 4, sharding 4, checkpointing 4, offload 2, optimizer 2, precision 2, "
                      "accumulation 4")) {
     config::Settings run = with(row);
     const History reference = reference_run(run);
@@ -172,6 +189,8 @@ TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
   models[0].model.experts.count = models[1].model.experts.count = 8;
   models[1].model.experts.groups = 4;
   models[2].model.experts.count = 4;
+  models[3].model.experts.count = 8;
+  models[3].model.experts.groups = 4;
   std::int64_t most_rounds = 1;
   for (config::Settings settings : models) {
     settings.training.leaf = Leaf::sequence;
@@ -210,6 +229,9 @@ std::vector<config::Settings> mixtures_in_pieces() {
   all[1].model.experts.groups = 4;
   all[2].model.experts.count = 4;
   all[2].model.experts.shared = 1;  // with biases
+  all[3].model.experts.count = 8;
+  all[3].model.experts.groups = 4;
+  all[3].model.experts.shared_gate = false;  // is in one piece
   return all;
 }
 
@@ -322,7 +344,7 @@ TEST(Experts, AllElseHasTheBitsOfOneRankWhereRanksShareThem) {
   const int ranks = world_ranks();
   if (ranks != 4) GTEST_SKIP() << "on four ranks";
   const std::string factors =
-      "model 3, expert 2, context 2, pipeline 2, schedule 3, group 3, sharding 4, "
+      "model 4, expert 2, context 2, pipeline 2, schedule 3, group 3, sharding 4, "
       "over 2, offload 4, host_activations 2, checkpointing 4, reshard 4, streams 2, "
       "accumulation 3, optimizer 3, frozen 3, precision 2, order 3, capacity 3, "
       "updates 2, nodes 2, tensor 3, chunks 2";
@@ -403,6 +425,16 @@ TEST(Experts, LoadIsRelativeToTheMean) {
     EXPECT_EQ(load.most, 1.0);
   }
   EXPECT_TRUE(reference_run(small_llama(8)).loads.empty());
+}
+
+/// Counts of tokens, and the biases that follow from them, are those of the layers with experts.
+TEST(Experts, SomeLayersHaveLoads) {
+  const History history = reference_run(small_mixtures()[3]);
+  ASSERT_EQ(history.loads.size(), 6u);  // two layers of three, three steps
+  for (const train::ExpertLoad& load : history.loads) {
+    EXPECT_LE(load.least, 1.0);
+    EXPECT_GE(load.most, 1.0);
+  }
 }
 
 TEST(Experts, ABiasIsNoPartOfTheNorm) {

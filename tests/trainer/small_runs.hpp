@@ -120,6 +120,24 @@ inline config::Settings small_llama(std::int64_t leaves) {
   return settings;
 }
 
+/// Has attention compute all that scores may be, with a window in every second layer.
+inline void with_scores(model::DecoderSettings& model) {
+  model.positions = model::Positions::alibi;
+  model.attention_scale = 0.4;
+  model.attention_soft_cap = 3.0;
+  model.attention_window = 7;
+  model.window_layers = *model::LayerPattern::parse("every 2nd");
+  model.attention_sinks = true;
+  model.clip_qkv = 0.5;
+}
+
+/// Has latents make queries, keys and values, which are narrower than keys, in up to 8 pieces.
+inline void with_latents(model::DecoderSettings& model) {
+  model.kv_heads = model.heads;
+  model.head_dim = 12;
+  model.latent = {32, 16, 8, 6};
+}
+
 /// Waits for all ranks of `comm`, which it returns, without a core: others may compute meanwhile.
 inline MPI_Comm gathered(MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;

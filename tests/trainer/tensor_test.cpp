@@ -26,6 +26,8 @@ std::vector<config::Settings> models(std::int64_t steps) {
     all[m].model.head_dim = 16;
     all[m].model.query_key_norm = model::QueryKeyNorm::head;
   }
+  all.push_back(all[1]);
+  with_scores(all.back().model);
   for (config::Settings& settings : all) settings.training.steps = steps;
   return all;
 }
@@ -35,7 +37,8 @@ std::string shape(const config::Settings& settings) {
               settings.model.tie_embeddings ? ", tied" : ", untied",
               settings.model.query_key_norm != model::QueryKeyNorm::none
                   ? ", norms of queries and keys"
-                  : "");
+                  : "",
+              settings.model.attention_sinks ? ", scores" : "");
 }
 
 /// How ranks are divided: their product is the number of ranks.
@@ -106,6 +109,21 @@ TEST(Tensor, EveryDivisionOfTheRanksHasTheBitsOfOneRank) {
   }
 }
 
+/// Products of rows by whole weights, and keys of all heads that pieces have gradients of.
+TEST(Tensor, LatentAttentionHasTheBitsOfOneRank) {
+  const int ranks = world_ranks();
+  if (ranks == 3) GTEST_SKIP() << "no power of two";
+  config::Settings settings = in_pieces(small_llama(8));
+  settings.model.width = 64;
+  settings.model.heads = 16;
+  with_latents(settings.model);
+  settings.training.steps = 3;
+  const History one = reference_run(settings);
+  std::vector<Division> all = divisions(ranks);
+  if (ranks == 2) all.push_back({2, 1, 1, 1, 4});
+  for (const Division& division : all) expect_bits_of_one_rank(settings, division, one);
+}
+
 /// On 2, 4, 8 and 16 ranks, every model: runs when it is asked for.
 TEST(Tensor, DISABLED_EveryDivisionOfAnyNumberOfRanksHasTheBitsOfOneRank) {
   for (int ranks = 2; ranks <= world_ranks(); ranks *= 2) {
@@ -129,7 +147,7 @@ TEST(Tensor, AllElseHasTheBitsOfOneRankWithIt) {
   if (ranks == 3) GTEST_SKIP() << "no power of two";
   const std::vector<config::Settings> all = models(2);
   const std::string factors =
-      "model 4, tensor 3, context 2, group 2, sharding 4, offload 4, "
+      "model 5, tensor 3, context 2, group 2, sharding 4, offload 4, "
       "host_activations 2, checkpointing 5, reshard 3, blocks 2, streams 2, "
       "accumulation 3, optimizer 3, frozen 3, precision 3, sequences 2, grain 2, "
       "chunks 3";

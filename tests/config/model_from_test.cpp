@@ -2,6 +2,7 @@
 // model.from: a deck's model is that of a folder's config.json.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "config/decks.hpp"
@@ -64,8 +65,14 @@ TEST_F(ModelFrom, RefusesOthersByKey) {
   EXPECT_HAS(refusal("from: hf", {{"model.rotary_base", "10000"}}),
              "rope_theta is 500000.0, but model.rotary_base is 10000.0");
   EXPECT_HAS(refusal("from: hf, positions: learned"), "positions of llama is rotary");
-  EXPECT_HAS(refusal("from: nowhere"), "model.from = ");
-  EXPECT_HAS(refusal("from: nowhere"), "no config.json there");
+  EXPECT_HAS(refusal("from: nowhere"),
+             "model.from = \"nowhere\", relative to the deck's folder: no config.json in \"" +
+                 folder_.file("nowhere"));
+  testing::write_bytes(folder_.file("hf/config.json"),
+                       std::string(llama, std::strlen(llama) - 1) +
+                           R"(, "rope_scaling": {"type": "dynamic", "factor": 2.0}})");
+  EXPECT_HAS(refusal("from: hf"), "is of a model that Ostrakon does not support")
+      << "a deck that says nothing is not blamed";
 }
 
 }  // namespace

@@ -140,23 +140,26 @@ void resolve_sizes(Settings& settings) {
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }
 
-/// Returns the settings of a deck whose model is that of a config.json in `folder`. `apply_to`
-/// applies the deck to settings.
+/// Returns the settings of a deck whose model is that of a config.json in the folder that
+/// `settings`, made by it, name. `apply_to` applies the deck to settings.
 template <class Apply>
-Settings with_model_from(const std::string& folder, const Apply& apply_to) {
-  const std::string path = checkpoint::huggingface_config_next_to(folder);
-  require(!path.empty(), "model.from = ", Value::of(folder).shown(), ": no config.json there; ",
-          "expected a folder of a model, as transformers saves it");
+Settings with_model_from(const Settings& settings, const Apply& apply_to) {
+  const std::string path = checkpoint::huggingface_config_next_to(settings.model_from);
+  require(
+      !path.empty(), path_origin(settings, "model.from"), ": no config.json in ",
+      Value::of(std::filesystem::absolute(settings.model_from).lexically_normal().string()).shown(),
+      "; expected a folder of a model, as transformers saves it");
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
   Settings start = starting_settings();
   start.model = config.model;
   if (config.model.positions == model::Positions::learned)
     start.model.max_positions = config.positions;
-  Settings settings = apply_to(start);
-  settings.model_from.clear();
-  resolve_sizes(settings);
-  checkpoint::require_same_model(config, settings.model, settings.training.sequence_length);
-  return settings;
+  Settings made = apply_to(start);
+  made.model_from.clear();
+  resolve_sizes(made);
+  checkpoint::require_computed(config, made.training.sequence_length);
+  checkpoint::require_same_model(config, made.model, made.training.sequence_length);
+  return made;
 }
 
 bool is_plain_word(const std::string& text) {
@@ -216,7 +219,7 @@ Settings read_settings(const std::string& deck_text, const std::string& name,
     return settings;
   };
   Settings settings = apply_to(starting_settings());
-  if (!settings.model_from.empty()) settings = with_model_from(settings.model_from, apply_to);
+  if (!settings.model_from.empty()) settings = with_model_from(settings, apply_to);
   resolve_sizes(settings);
   check_consistency(settings, name);
   // Decks, manifests and HDF5 texts, which hold paths, are UTF-8.

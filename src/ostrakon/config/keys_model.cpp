@@ -82,7 +82,9 @@ Section model_section() {
       {path(
            "from", FIELD(model_from), true,
            "folder with a config.json (Hugging Face) that sets the keys of this section: keys that "
-           "are given besides must agree with it, or be those that it does not set; empty: none"),
+           "are given besides must agree with it, or be those that it does not set. Its weights "
+           "are "
+           "read only where checkpoint.initial_weights names them; empty: none"),
        choice("norm", FIELD(model.norm), math::norm_names,
               "norm of attention's and MLP's inputs or outputs (norm_placement), and before the "
               "output projection"),

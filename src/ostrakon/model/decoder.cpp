@@ -215,17 +215,27 @@ class UnitMaker {
     return unit;
   }
 
-  /// Elements of the flat parameter of the block of this layer, in one tensor piece.
-  std::int64_t block_elements(std::int64_t layer) const {
+  /// Elements of the flat parameter of the largest block, in one tensor piece.
+  std::int64_t block_elements() const {
+    std::map<BlockKind, std::int64_t> elements;
+    for (std::int64_t layer = 0; layer < settings_.layers; ++layer)
+      if (const BlockKind kind = settings_.block_kind(layer); elements.count(kind) == 0)
+        elements[kind] = block_elements(kind);
+    std::int64_t most = 0;
+    for (const auto& one : elements) most = std::max(most, one.second);
+    return most;
+  }
+
+ private:
+  std::int64_t block_elements(const BlockKind& kind) const {
     Builder<T> b("block", leaf_, settings_.width, {}, {}, recompute_);
-    describe_block(b, settings_, settings_.block_kind(layer), b.input());
+    describe_block(b, settings_, kind, b.input());
     std::int64_t elements = 0;
     for (const Parameter& parameter : b.parameters())
       elements += round_up(parameter.elements(), parameter_alignment);
     return elements;
   }
 
- private:
   static std::unique_ptr<GraphUnit<T>> finish(Builder<T>& b, const Value& output,
                                               SharedPrograms* shared = nullptr) {
     auto unit = std::move(b).build(output, shared).unit;
@@ -305,7 +315,7 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
   std::int64_t first = 0;
   for (const std::int64_t count :
        blocks_of_units(settings.layers, with_expert_units ? 1 : settings.blocks_per_unit,
-                       maker.block_elements(settings.layers - 1) / leaf.tensor_ranks)) {
+                       maker.block_elements() / leaf.tensor_ranks)) {
     units_.push_back(maker.make_blocks(first, count));
     if (with_expert_units && settings.block_kind(first).has_experts)
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));

@@ -53,6 +53,16 @@ Family gpt_neox() {
   return f;
 }
 
+/// A key that may be missing, but not null.
+Key not_null(const char* name, const char* why) {
+  Key key;
+  key.names = {name};
+  key.read = [=](ConfigReading& reading) {
+    if (reading.is_there(name) && !reading.has(name)) reading.problem(name, why);
+  };
+  return key;
+}
+
 /// The three forms of Falcon say heads of keys and values, and norms, in several flags.
 Key falcon_form() {
   constexpr const char *is_new = "new_decoder_architecture", *multi = "multi_query",
@@ -172,6 +182,7 @@ Family gptj() {
             keys::key("vocab_size", keys::vocabulary, 50400),
             keys::key("tie_word_embeddings", keys::tied, false),
             keys::key("layer_norm_epsilon", keys::epsilon, 1e-5),
+            not_null("rotary_dim", "GPT-J rotates so many elements of a head; expected a number"),
             keys::key("rotary_dim", keys::rotary_dim, 64),
             keys::activation("activation_function", false, "gelu_new"),
             keys::required("scale_attn_weights", {"true"},

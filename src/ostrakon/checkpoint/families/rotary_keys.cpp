@@ -125,8 +125,14 @@ class RopeObject {
   std::int64_t original_length() {
     constexpr const char* key = "original_max_position_embeddings";
     used_.insert(key);
-    if (rope_.original_length && reading_.has(key)) return reading_.whole(key);
-    if (has(key)) return static_cast<std::int64_t>(number(key));
+    const auto own = has(key) ? static_cast<std::int64_t>(number(key)) : std::int64_t{0};
+    if (reading_.has(key)) {  // which counts before the object's own
+      const std::int64_t beside = reading_.whole(key);
+      if (own != 0 && own != beside)
+        problem(text("its ", key, " is not that beside it, ", beside, "; expected one length"));
+      return beside;
+    }
+    if (own != 0) return own;
     return rope_.original_length ? *rope_.original_length : reading_.positions;
   }
 
@@ -212,8 +218,12 @@ class RopeReader {
       read_part("rope_scaling", missing);
       scaling = reading_.is("rope_scaling", shown_json(missing));
     }
-    if (scaled_ > 1)
-      reading_.problem("rope_scaling", "rope_parameters scales too; expected one of them");
+    const auto is_full = [&](const char* name) {
+      return reading_.has(name) && !reading_.at(name).empty();
+    };
+    if (is_full("rope_scaling") && is_full("rope_parameters") &&
+        reading_.at("rope_scaling") != reading_.at("rope_parameters"))
+      reading_.problem("rope_scaling", "rope_parameters is another; expected one of them");
     set_base();
     set_share();
     set_window_base();
@@ -229,14 +239,18 @@ class RopeReader {
   void read_part(const std::string& name, const Json& object) {
     RopeObject part(reading_, name, object, rope_);
     part.read(theta_, share_, alpha_);
-    scaled_ += part.type() == "default" ? 0 : 1;
   }
 
   /// Newer files may have an object for each type of layers.
   void read_object(const std::string& name, const Json& object) {
     constexpr const char *full = "full_attention", *within = "sliding_attention";
-    if (!object.contains(full) && !object.contains(within)) return read_part(name, object);
     const bool has_two = rope_.window_theta_name != nullptr || rope_.scales_full_layers_only;
+    if (!object.contains(full) && !object.contains(within)) {
+      if (has_two && name == "rope_parameters" && !object.empty())
+        reading_.problem(name, text("this family has an object for each type of layers; expected ",
+                                    full, " and ", within));
+      return read_part(name, object);
+    }
     for (const auto& [type, part] : object.items()) {
       const std::string part_name = name + "." + type;
       if (part.is_null() || (type == "rope_type" && part == "default")) continue;
@@ -250,9 +264,10 @@ class RopeReader {
         read_part(part_name, part);
       } else {
         const math::RotarySettings before = reading_.model.rotary;
+        reading_.model.rotary.scaling = RotaryScaling::none;
         Agreed unused_alpha;
         RopeObject(reading_, part_name, part, rope_).read(window_theta_, share_, unused_alpha);
-        if (reading_.model.rotary.scaling != before.scaling)
+        if (reading_.model.rotary.scaling != RotaryScaling::none)
           reading_.problem(name, "layers with a window have unscaled frequencies");
         reading_.model.rotary = before;
       }
@@ -295,10 +310,12 @@ class RopeReader {
     }
     if (!window_theta_.is_set() && !rope_.scales_full_layers_only) return;
     window_theta_.require_one(reading_, "base of layers with a window");
-    model.window_rotary_base = window_theta_.is_set() ? window_theta_.value() : model.rotary.base;
-    reading_.say("window_rotary_base", window_theta_.is_set()
-                                           ? window_theta_.words()
-                                           : text("unscaled rope_theta is ", model.rotary.base));
+    // A base beside the objects is that of full layers alone.
+    model.window_rotary_base = window_theta_.is_set() ? window_theta_.value() : rope_.theta;
+    reading_.say("window_rotary_base",
+                 window_theta_.is_set()
+                     ? window_theta_.words()
+                     : text("the base of layers with a window is ", rope_.theta));
     const bool is_same = model.window_rotary_base == model.rotary.base &&
                          model.rotary.scaling == RotaryScaling::none;
     if (is_same) model.window_rotary_base = 0.0;
@@ -307,7 +324,6 @@ class RopeReader {
   ConfigReading& reading_;
   const Rope& rope_;
   Agreed theta_, share_, window_theta_, alpha_;
-  int scaled_ = 0;
 };
 
 Ordered scaling_of(const math::RotarySettings& rotary) {

@@ -89,6 +89,10 @@ void read_window(ConfigReading& reading, const Window& window) {
                           : window.rotates_within ? no_layers()
                                                   : LayerPattern();
   }
+  const Json& types = reading.at("layer_types");
+  if (!size && types.is_array() &&
+      std::find(types.begin(), types.end(), Json(within)) != types.end())
+    reading.problem("layer_types", "no window is said for these layers; expected sliding_window");
   if (!window.has_types && reading.has("layer_types") &&
       !are_all(reading.at("layer_types"), size ? within : full))
     reading.problem("layer_types",

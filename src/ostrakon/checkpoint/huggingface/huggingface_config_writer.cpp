@@ -49,8 +49,16 @@ Ordered config_of_source(const Family& family, const HuggingFaceModel& model) {
   Ordered json = Ordered::parse(model.source);
   json.erase("_name_or_path");
   json["architectures"] = {family.causal_class()};
-  json[family.positions_key] = std::max(source.positions, positions_of(model));
-  return json;
+  // Predictions of further tokens have no weights here.
+  if (family.names.may_have_more_blocks)
+    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
+      if (json.contains(key)) json[key] = 0;
+  // Scalings of rotary frequencies may follow from the longest context: then it stays.
+  Ordered longer = json;
+  longer[family.positions_key] = std::max(source.positions, positions_of(model));
+  constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::max();
+  const HuggingFaceConfig read = parse_huggingface_config(longer.dump(), "written config.json");
+  return model_differences(read.model, source.model, any_length).empty() ? longer : json;
 }
 
 /// How a family's models differ from a model that is written as one of them. Nothing if its keys

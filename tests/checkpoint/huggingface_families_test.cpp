@@ -362,6 +362,8 @@ gemma | use_bidirectional_attention | true | this program attends to tokens befo
 gemma2 | hidden_activation | "relu" | expected one of "silu", "swish", "gelu_new"
 gemma2 | attn_logit_softcapping | true | attn_logit_softcapping is true; expected a number
 gemma3_text | rope_parameters | {"sliding_attention": {"rope_type": "linear", "factor": 2.0}} | layers with a window have unscaled frequencies
+gemma3_text | rope_parameters | {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "linear", "factor": 8.0}} | layers with a window have unscaled frequencies
+gemma3_text | rope_parameters | {"rope_type": "linear", "factor": 8.0} | an object for each type of layers
 gemma3_text | sliding_window_pattern | "LG" | expected a whole number from 1
 olmo | rms_norm_eps | 1e-5 | this program does not know the key
 smollm3 | no_rope_layers | [1] | expected a list with an entry for each of the 36 layers
@@ -376,6 +378,7 @@ mpt | attn_config | {"qk_ln": true} | expected qk_ln false
 mpt | no_bias | false | MPT has this value alone
 mpt | logit_scale | 0.5 | MPT has this value alone
 gptj | rotary_dim | 0 | expected a whole number from 1
+gptj | rotary_dim | null | GPT-J rotates so many elements of a head
 glm4_moe | first_k_dense_replace | -1 | expected a whole number from 0
 hunyuan_v1_dense | use_cla | true | keys and values of its own
 hunyuan_v1_dense | rope_scaling | {"type": "dynamic", "factor": 2.0} | this program scales rotary
@@ -415,6 +418,49 @@ TEST(HuggingFaceFamilies, WhatIsNotComputedIsRefusedByKey) {
       EXPECT_HAS(error, row[1] + " is ");
     }
   }
+}
+
+/// Keys that are said twice count as in transformers, or are refused.
+TEST(HuggingFaceFamilies, WhatIsSaidTwiceIsOneOrRefused) {
+  const auto refusal = [](const char* json) {
+    return error_of([&] { require_computed(parsed(json), 1); });
+  };
+  EXPECT_HAS(refusal(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0},
+                         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})"),
+             "rope_parameters is another; expected one of them");
+  const std::string llama3 = R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0)";
+  const std::string beside = R"({"model_type": "llama", "original_max_position_embeddings": 64, )";
+  EXPECT_HAS(refusal((beside + llama3 + R"(, "original_max_position_embeddings": 1024}})").c_str()),
+             "is not that beside it, 64; expected one length");
+  EXPECT_EQ(parsed(beside + llama3 + "}}").model.rotary.original_length, 64);
+  EXPECT_HAS(refusal(R"({"model_type": "qwen2", "num_hidden_layers": 1,
+                         "layer_types": ["sliding_attention"]})"),
+             "no window is said for these layers");
+  // A base beside the objects of both types of layers is not that of layers with a window.
+  const auto olmo3 = parsed(R"({"model_type": "olmo3", "rope_theta": 10000.0})").model;
+  EXPECT_EQ(olmo3.rotary.base, 10000.0);
+  EXPECT_EQ(olmo3.window_rotary_base, 500000.0);
+}
+
+/// What follows from the longest context is not changed by training on longer sequences.
+TEST(HuggingFaceFamilies, ALongerContextChangesNoScaling) {
+  const std::string sizes = R"("hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 64,
+    "max_position_embeddings": 64)";
+  const auto exported = [&](const std::string& type) {
+    const HuggingFaceConfig source = parsed("{" + type + ", " + sizes + "}");
+    HuggingFaceModel model;
+    model.settings = source.model;
+    model.tokens = 128;
+    model.source = source.text;
+    return Json::parse(write_huggingface_config(model)).at("max_position_embeddings");
+  };
+  EXPECT_EQ(exported(R"("model_type": "llama")"), 128);
+  EXPECT_EQ(exported(R"("model_type": "phi3", "original_max_position_embeddings": 32,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3],
+                     "long_factor": [2.0, 2.1, 2.2, 2.3]})"),
+            64);
 }
 
 /// Rows "family | key of a deck | key of its config.json that says it | value there, as JSON".

@@ -75,11 +75,12 @@ TEST(OtherWeights, SafetensorsUnderOtherNamesAreExplained) {
            {"consolidated.safetensors", "convert_mistral_weights_to_hf.py"},
            {"mine.safetensors", "name that file instead"}}) {
     const ScratchFolder folder;
-    write_bytes(folder.file(name), std::string("\2\0\0\0\0\0\0\0{}", 10));
+    const std::string path = folder.file(name);
+    write_bytes(path, std::string("\2\0\0\0\0\0\0\0{}", 10));
     const std::string error = error_of([&] { require_no_other_weights(folder.file("")); });
     EXPECT_HAS(error, text(", but \"", name, "\", "));
     EXPECT_HAS(error, how);
-    EXPECT_EQ(error_of([&] { SafetensorsReader reader(folder.file(name)); }), "no error");
+    EXPECT_EQ(error_of([&] { SafetensorsReader reader(path); }), "no error");
     write_bytes(folder.file("model.safetensors"), "");
     EXPECT_EQ(error_of([&] { require_no_other_weights(folder.file("")); }), "no error");
   }

@@ -113,8 +113,8 @@ Key alias(const std::string& name, const Setting& setting) {
   return key;
 }
 
-Key required(const std::string& name, std::vector<std::string> computed, const std::string& why,
-             bool is_written) {
+Key required(const std::string& name, const std::vector<std::string>& computed,
+             const std::string& why, bool is_written) {
   Key key;
   key.names = {name};
   key.read = [=](ConfigReading& reading) {

@@ -75,8 +75,8 @@ Key alias(const std::string& name, const Setting& setting);
 
 /// A key that Decoder computes only for some values, as JSON, which include the default; the first
 /// one is written if `is_written`.
-Key required(const std::string& name, std::vector<std::string> computed, const std::string& why,
-             bool is_written = false);
+Key required(const std::string& name, const std::vector<std::string>& computed,
+             const std::string& why, bool is_written = false);
 
 /// The activation of an MLP with a gate or without one. `others`: as for key().
 Key activation(const std::string& name, bool is_gated, const std::string& missing);

@@ -4,8 +4,6 @@
 
 namespace ostrakon::checkpoint::families {
 
-using model::DecoderSettings;
-
 std::vector<TensorPart> apart_qkv() {
   return {{"self_attn.q_proj", Rows::queries},
           {"self_attn.k_proj", Rows::keys},
@@ -95,7 +93,7 @@ void add_biases(Family& f) {
                keys::key("mlp_bias", keys::mlp_bias, false)});
 }
 
-void refuse_biases(Family& f, std::vector<const char*> names) {
+void refuse_biases(Family& f, const std::vector<const char*>& names) {
   for (const char* name : names)
     f.keys.push_back(keys::required(name, {"false"}, f.title + " has no biases"));
 }

@@ -148,8 +148,8 @@ const Setting router_groups_per_token = {
 
 double as_heads(const DecoderSettings& theirs) { return static_cast<double>(theirs.heads); }
 double equal_heads(const DecoderSettings& theirs) {
-  const std::int64_t width = theirs.width / theirs.heads;
-  return static_cast<double>(width);
+  const std::int64_t equal = theirs.width / theirs.heads;
+  return static_cast<double>(equal);
 }
 double four_widths(const DecoderSettings& theirs) {
   return 4.0 * static_cast<double>(theirs.width);

@@ -145,11 +145,14 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits,
       });
 }
 
-template <class T>
-void plain_dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
+/// dlogits = (e^(logit - log_sum) - [is target]) scale slope(logit), of the words from `first` on.
+template <class T, class Slope>
+void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
                       View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
-                      std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
+                      std::int64_t first, compute_t<T> scale, const Slope& slope,
+                      View<T**> dlogits) {
   using C = compute_t<T>;
+  const Slope times = slope;
   for_each_row(
       exec, "dlogits", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
@@ -160,33 +163,24 @@ void plain_dlogits_of(const Exec& exec, View<const compute_t<T>**> logits,
         row.map(
             [=](std::int64_t i, C logit) {
               const C part = fast_exp(logit - log_sum) * scale;
-              return i == target ? part - scale : part;
+              return times(logit, i == target ? part - scale : part);
             },
             dz, z);
       });
 }
 
-template <class T>
-void capped_dlogits_of(const Exec& exec, compute_t<T> cap, View<const compute_t<T>**> logits,
-                       View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
-                       std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
-  using C = compute_t<T>;
-  const C inverse = C(1) / cap;
-  for_each_row(
-      exec, "dlogits", logits.rows(), logits.columns(),
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto z = logits.row(index);
-        const auto dz = dlogits.row(index);
-        const C log_sum = log_sums[index];
-        const std::int64_t target = targets[index] - first;
-        row.map(
-            [=](std::int64_t i, C logit) {
-              const C part = fast_exp(logit - log_sum) * scale;
-              return (i == target ? part - scale : part) * slope_of_capped(logit, inverse);
-            },
-            dz, z);
-      });
-}
+/// The gradient of a logit as it is, or through its cap.
+template <class C>
+struct PlainSlope {
+  KOKKOS_INLINE_FUNCTION C operator()(C, C gradient) const { return gradient; }
+};
+template <class C>
+struct CappedSlope {
+  C inverse_cap;
+  KOKKOS_INLINE_FUNCTION C operator()(C logit, C gradient) const {
+    return gradient * slope_of_capped(logit, inverse_cap);
+  }
+};
 
 }  // namespace
 
@@ -209,9 +203,11 @@ void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>
   using C = compute_t<T>;
   const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
   if (cap > C(0))
-    capped_dlogits_of<T>(exec, cap, logits, targets, log_sums, first, of_products, dlogits);
+    dlogits_of_slope<T>(exec, logits, targets, log_sums, first, of_products,
+                        CappedSlope<C>{C(1) / cap}, dlogits);
   else
-    plain_dlogits_of<T>(exec, logits, targets, log_sums, first, of_products, dlogits);
+    dlogits_of_slope<T>(exec, logits, targets, log_sums, first, of_products, PlainSlope<C>(),
+                        dlogits);
 }
 
 template <class T>

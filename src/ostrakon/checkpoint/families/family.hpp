@@ -17,7 +17,7 @@ namespace ostrakon::checkpoint {
 // reads, compares and writes config.json and tensors knows no family by name. A family is added by
 // a function in the file of its relatives, which is listed in families.cpp.
 
-/// Which rows of one of our parameters a tensor holds.
+/// Says which rows of one of our parameters a tensor holds.
 enum class Rows { all, queries, keys, values, half, half_of_expert, half_of_shared };
 
 /// The order of rows in a tensor, compared with ours.
@@ -31,7 +31,7 @@ enum class RowOrder {
   of_heads       ///< each head: its key without the rotated elements, its value
 };
 
-/// Which elements of a head's rotated share are a pair. Ours are (i, i + half).
+/// Says which elements of a head's rotated share are turned as a pair. Ours are (i, i + half).
 enum class RotaryPairs {
   halves,      ///< as ours
   neighbours,  ///< (2 i, 2 i + 1), as in Meta's own files

@@ -80,9 +80,9 @@ namespace {
 
 /// Adds keys that Llama and models like it have after their sizes.
 void add_llama_keys(Family& f, const keys::Missing& kv_heads, bool tied, double epsilon,
-                    const keys::Rope& rope) {
+                    const keys::Rope& rope, const keys::Missing& head_width = keys::equal_heads) {
   add(f.keys, {keys::key("num_key_value_heads", keys::kv_heads, kv_heads),
-               keys::key("head_dim", keys::head_width, keys::equal_heads),
+               keys::key("head_dim", keys::head_width, head_width),
                keys::key("tie_word_embeddings", keys::tied, tied),
                keys::key("rms_norm_eps", keys::epsilon, epsilon), keys::rope(rope)});
   add_rotary_family(f);
@@ -219,10 +219,9 @@ Family arcee() {
 Family seed_oss() {
   Family f = llama_like("seed_oss", "Seed-OSS", "SeedOss");
   f.keys = llama_sizes({64, 4096, 80, 27648, 155136});
-  add_llama_keys(f, {8, keys::as_heads}, false, 1e-6, {});
+  add_llama_keys(f, {8, keys::as_heads}, false, 1e-6, {}, {128, keys::equal_heads});
   add(f.keys,
-      {keys::key("head_dim", keys::head_width, {128, keys::equal_heads}),
-       keys::key("attention_bias", keys::qkv_bias, true),
+      {keys::key("attention_bias", keys::qkv_bias, true),
        keys::key("attention_out_bias", keys::out_bias, false),
        keys::key("mlp_bias", keys::mlp_bias, false), keys::activation("hidden_act", true, "silu")});
   refuse_windows(f);

@@ -63,6 +63,8 @@ Key query_key_norm(const std::string& name, Field field, const std::string& mean
         return Value::of(false);
       case model::QueryKeyNorm::head:
         return Value::of(true);
+      case model::QueryKeyNorm::each_head:
+        return Value::of(std::string("each_head"));
       case model::QueryKeyNorm::whole:
         return Value::of(std::string("whole"));
       case model::QueryKeyNorm::rotated:

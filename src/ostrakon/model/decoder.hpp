@@ -41,11 +41,11 @@ constexpr const char* name(BlockForm form) { return name_in(block_form_names, fo
 
 /// What a block of a model has that others may not have.
 struct BlockKind {
-  bool has_experts = false, has_window = false, has_rotary = false;
+  bool has_experts = false, has_window = false, has_rotary = false, has_delta_net = false;
 
   friend bool operator<(const BlockKind& a, const BlockKind& b) {
-    return std::tie(a.has_experts, a.has_window, a.has_rotary) <
-           std::tie(b.has_experts, b.has_window, b.has_rotary);
+    return std::tie(a.has_experts, a.has_window, a.has_rotary, a.has_delta_net) <
+           std::tie(b.has_experts, b.has_window, b.has_rotary, b.has_delta_net);
   }
 };
 
@@ -73,6 +73,7 @@ struct DecoderSettings {
   std::int64_t blocks_per_unit = 1;
   std::int64_t head_dim = 0;  ///< of each head; 0: width / heads
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  math::NormKind query_key_norm_kind = math::NormKind::rmsnorm;
   // Biases of some layers; none: as `bias`.
   std::optional<bool> own_qkv_bias = {};   ///< of queries, keys and values
   std::optional<bool> own_out_bias = {};   ///< of attention's output
@@ -88,8 +89,10 @@ struct DecoderSettings {
   BlockForm block = BlockForm::sequential;
   bool embedding_norm = false;
 
-  // Which layers have experts, rotary positions or a window of attention.
-  LayerPattern expert_layers = {}, rotary_layers = {}, window_layers = {};
+  // Which layers have experts, rotary positions, a window of attention, or a delta net in place of
+  // attention.
+  LayerPattern expert_layers = {}, rotary_layers = {}, window_layers = {}, delta_layers = {};
+  DeltaNetSettings delta_net = {};
   LatentSettings latent = {};
   std::int64_t attention_window = 0;  ///< see AttentionSettings::window; 0: none
   /// Base of rotary positions in layers with a window, where frequencies are not scaled; 0: as in
@@ -99,6 +102,12 @@ struct DecoderSettings {
   // See AttentionSettings.
   double attention_scale = 0.0, attention_soft_cap = 0.0, clip_qkv = 0.0;
   bool attention_sinks = false;
+  bool attention_gate = false;
+
+  /// How many tokens after the next one are predicted, each by a further block (multi-token
+  /// prediction, DeepSeek-AI 2024, V3, section 2.2), and the factor of the mean of their losses.
+  std::int64_t multi_token_depth = 0;
+  double multi_token_factor = 0.3;
 
   double embedding_scale = 1.0;  ///< of what the embedding makes
   double residual_scale = 1.0;   ///< of what attention and MLP add to the residual stream

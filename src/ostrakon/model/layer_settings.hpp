@@ -29,9 +29,10 @@ struct NormSettings {
 /// Which norm queries and keys have.
 enum class QueryKeyNorm {
   none,
-  head,    ///< of each head, before rotary positions
-  whole,   ///< of all heads of a row together, before rotary positions
-  rotated  ///< of each head, after rotary positions
+  head,       ///< of each head, before rotary positions, with the same weights for all heads
+  each_head,  ///< of each head, before rotary positions, with weights of its own for each head
+  whole,      ///< of all heads of a row together, before rotary positions
+  rotated     ///< of each head, after rotary positions, with the same weights for all heads
 };
 
 /// Queries, keys and values that are made of latents (multi-head latent attention, DeepSeek-AI
@@ -57,8 +58,9 @@ struct AttentionSettings {
   std::int64_t kv_heads = 0;                         ///< of keys and values; 0: as many
   std::int64_t head_width = 0;                       ///< 0: columns / heads
   math::RotarySettings rotary = {0.0};               ///< rotary positions; base 0: none
-  QueryKeyNorm query_key_norm = QueryKeyNorm::none;  ///< by RMS norm
-  double norm_epsilon = 1e-5;                        ///< of that norm
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  math::NormKind norm_kind = math::NormKind::rmsnorm;  ///< of queries and keys; without a bias
+  double norm_epsilon = 1e-5;                          ///< of that norm
   math::NormWeight norm_weight = math::NormWeight::plain;
   double scale = 0.0;       ///< of scores; 0: 1 / sqrt(head_width)
   double soft_cap = 0.0;    ///< above 0: scores become soft_cap * tanh(score / soft_cap)
@@ -67,6 +69,23 @@ struct AttentionSettings {
   bool alibi = false;       ///< scores have a slope times the distance subtracted
   double clip = 0.0;        ///< above 0: queries, keys and values are clamped to [-clip, clip]
   LatentSettings latent = {};
+  /// Whether outputs are multiplied by sigmoid(gate), a row of the layer of queries for each column
+  /// of outputs (Qwen team 2025, Qwen3-Next).
+  bool has_gate = false;
+};
+
+/// A gated delta net in place of attention (Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464): each
+/// head keeps a state (key_width, value_width), which a token decays, corrects and reads. Queries,
+/// keys and values pass a causal convolution over `convolution` tokens and SiLU first.
+struct DeltaNetSettings {
+  std::int64_t key_heads = 0;    ///< heads of queries and keys; 0: no delta net
+  std::int64_t value_heads = 0;  ///< a multiple of key_heads: heads of values, gates and states
+  std::int64_t key_width = 128;
+  std::int64_t value_width = 128;
+  std::int64_t convolution = 4;
+  double norm_epsilon = 1e-6;  ///< of the gated norm of outputs
+
+  bool exist() const { return key_heads > 0; }
 };
 
 using math::Activation;

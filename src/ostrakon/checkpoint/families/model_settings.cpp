@@ -18,6 +18,8 @@ Json query_key_norm(const DecoderSettings& s) {
       return false;
     case model::QueryKeyNorm::head:
       return true;
+    case model::QueryKeyNorm::each_head:
+      return "each_head";
     case model::QueryKeyNorm::whole:
       return "whole";
     case model::QueryKeyNorm::rotated:

@@ -68,7 +68,8 @@ TEST(Builder, GradientsOfEachOperationAreRight) {
   for (const QueryKeyNorm kind : {QueryKeyNorm::head, QueryKeyNorm::rotated})
     for (const NormWeight weight : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
       expect_right("attention with norms of heads", [=](B& b, Value x) {
-        const AttentionSettings settings = {4, 4, 0, {100.0, 0.5}, kind, 1e-5, weight};
+        const AttentionSettings settings = {
+            4, 4, 0, {100.0, 0.5}, kind, math::NormKind::rmsnorm, 1e-5, weight};
         return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
       });
   for (const auto& one : math::activation_names)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Models as transformers computes them: files of expected/, which README.md describes.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <ostrakon/data/dataset.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ostrakon::test::transformers {
+
+using Floats = std::vector<float>;
+using Tokens = std::vector<std::int32_t>;
+
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Floats values;
+};
+
+struct ExpectedModel {
+  std::string name;
+  nlohmann::json config;                ///< config.json
+  std::vector<ExpectedTensor> tensors;  ///< model.safetensors, by name
+  std::int64_t parameters = 0;
+  std::vector<Tokens> batch;  ///< sequences, each with one token more than it has targets
+  std::vector<double> log_probabilities;  ///< of the targets of the first sequence
+  Tokens prompt, greedy;                  ///< its first tokens, and the likeliest that follow
+  nlohmann::json adamw;                   ///< keys of a deck's section `optimizer`
+  std::vector<double> losses;             ///< of steps on the batch: before each update
+
+  std::int64_t sequence_length() const { return static_cast<std::int64_t>(batch[0].size()) - 1; }
+};
+
+/// Returns the names of all files, in alphabetical order, without their ending.
+std::vector<std::string> expected_names();
+
+ExpectedModel read_expected(const std::string& name);
+
+/// Writes config.json and model.safetensors into a folder.
+void write_folder(const ExpectedModel& expected, const std::string& folder);
+
+/// The batch, again and again.
+class RepeatedBatch : public data::Dataset {
+ public:
+  explicit RepeatedBatch(std::vector<Tokens> batch)
+      : Dataset(static_cast<std::int64_t>(batch[0].size())), batch_(std::move(batch)) {}
+  void read(std::uint64_t index, std::int32_t* tokens) override {
+    const Tokens& sequence = batch_[index % batch_.size()];
+    std::copy(sequence.begin(), sequence.end(), tokens);
+  }
+  std::uint64_t samples() const override { return batch_.size(); }
+
+ private:
+  std::vector<Tokens> batch_;
+};
+
+}  // namespace ostrakon::test::transformers

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Training that begins with a folder of transformers, against AdamW of PyTorch.
+
+#include <ostrakon/checkpoint/open_parameters.hpp>
+#include <ostrakon/config/deck.hpp>
+
+#include "parameterized.hpp"
+#include "support/shared_folder.hpp"
+#include "trainer/small_runs.hpp"
+
+namespace ostrakon::test::transformers {
+namespace {
+
+/// Rounding of fp32: of the first loss, and of what ten steps make of it.
+constexpr double first_rounding = 1e-6, rounding = 5e-7;
+
+/// Returns settings of a deck as users write it: a folder, and how to train. Experts are not
+/// balanced: transformers leaves that to who trains.
+config::Settings settings_for(const ExpectedModel& expected, const std::string& folder) {
+  std::string optimizer;
+  for (const auto& item : expected.adamw.items())
+    optimizer += item.key() + ": " + item.value().dump() + ", ";
+  const std::string deck =
+      "ostrakon:\n  model: {from: \"" + folder + "\", router_balance_rate: 1e-30}\n" +
+      "  checkpoint: {initial_weights: \"" + folder + "\"}\n  data: {dataset: synthetic}\n" +
+      "  training: {steps: " + std::to_string(expected.losses.size()) +
+      ", global_batch_size: " + std::to_string(expected.batch.size()) +
+      ", micro_batch_size: 2, sequence_length: " + std::to_string(expected.sequence_length()) +
+      "}\n  optimizer: {" + optimizer + "clip_norm: 0}\n" +
+      "  schedule: {warmup_steps: 0, tail: constant}\n";
+  return config::read_settings(deck, "deck.yaml", {});
+}
+
+class TrainingFromTransformers : public OfExpectedModel {};
+
+TEST_P(TrainingFromTransformers, HasTheLossesOfAdamW) {
+  const testing::SharedFolder shared;
+  const std::string folder = shared.file("model");
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) write_folder(expected_, folder);
+  tests::gathered(MPI_COMM_WORLD);
+  const config::Settings settings = settings_for(expected_, folder);
+  tests::SmallRun run(settings);
+  const auto weights = checkpoint::open_parameters(settings.checkpoint.initial_weights,
+                                                   settings.model, expected_.sequence_length());
+  run.trainer.initialize(weights.get());
+  RepeatedBatch samples(expected_.batch);
+  for (std::size_t i = 0; i < expected_.losses.size(); ++i) {
+    const auto step = static_cast<std::int64_t>(i) + 1;
+    EXPECT_NEAR(run.trainer.step(samples, step).loss, expected_.losses[i],
+                i == 0 ? first_rounding : rounding * expected_.losses[i])
+        << expected_.name << ": loss of step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Expected, TrainingFromTransformers, ::testing::ValuesIn(expected_names()),
+                         test_name);
+
+}  // namespace
+}  // namespace ostrakon::test::transformers

@@ -44,13 +44,11 @@ double log_probability(const Floats& logits, std::int32_t token) {
   return logits[static_cast<std::size_t>(token)] - most - std::log(sum);
 }
 
-/// Writes a model as `ostrakon-checkpoint export` does.
-void export_to(const std::string& folder, const apps::ModelFile& file) {
-  const checkpoint::HuggingFaceModel described = {file.settings.model,
-                                                  file.settings.training.sequence_length,
-                                                  DType::fp32,
-                                                  {},
-                                                  file.parameters->huggingface_config()};
+/// Writes a model as `ostrakon-checkpoint export` does. `source`: what is kept of its config.json;
+/// empty: as of a model that came from none.
+void export_to(const std::string& folder, const apps::ModelFile& file, const std::string& source) {
+  const checkpoint::HuggingFaceModel described = {
+      file.settings.model, file.settings.training.sequence_length, DType::fp32, {}, source};
   std::filesystem::create_directories(folder);
   testing::write_bytes(folder + "/config.json", checkpoint::write_huggingface_config(described));
   checkpoint::write_huggingface_shards(
@@ -62,7 +60,8 @@ class WeightsOfTransformers : public OfExpectedModel {};
 
 TEST_P(WeightsOfTransformers, ComputeWhatTheirsDo) {
   const testing::ScratchFolder scratch;
-  const std::string folder = scratch.file("theirs"), back = scratch.file("ours");
+  const std::string folder = scratch.file("theirs"), back = scratch.file("ours"),
+                    made = scratch.file("made");
   write_folder(expected_, folder);
   const std::size_t tokens = expected_.prompt.size() + expected_.greedy.size();
   Read theirs(folder, tokens);
@@ -89,7 +88,8 @@ TEST_P(WeightsOfTransformers, ComputeWhatTheirsDo) {
                                  });
   EXPECT_EQ(greedy, expected_.greedy) << expected_.name << ": greedy tokens";
 
-  export_to(back, theirs.file);
+  const std::string source = theirs.file.parameters->huggingface_config();
+  export_to(back, theirs.file, source);
   checkpoint::SafetensorsReader exported(back);
   EXPECT_EQ(exported.tensors().size(), expected_.tensors.size())
       << expected_.name << ": number of exported tensors";
@@ -105,9 +105,13 @@ TEST_P(WeightsOfTransformers, ComputeWhatTheirsDo) {
   for (const auto& item : expected_.config.items())
     EXPECT_EQ(config.value(item.key(), nlohmann::json()), item.value())
         << expected_.name << ": " << item.key() << " of the exported config.json";
-  Read again(back, tokens);
-  EXPECT_EQ(again.generator.logits(expected_.batch[0]), theirs.generator.logits(expected_.batch[0]))
-      << expected_.name << ": logits of what was exported";
+  export_to(made, theirs.file, "");
+  for (const std::string& written : {back, made}) {
+    Read again(written, tokens);
+    EXPECT_EQ(again.generator.logits(expected_.prompt), theirs.generator.logits(expected_.prompt))
+        << expected_.name << ": logits of what was exported"
+        << (written == made ? " as a model made here" : "");
+  }
 }
 
 TEST(ExpectedModels, AreOfAllTypes) {

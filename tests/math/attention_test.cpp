@@ -244,6 +244,52 @@ TYPED_TEST(AttentionTest, QueriesSeeNoKeysBeforeTheirWindow) {
   EXPECT_TRUE(same_bits(before.out.host(), after.out.host()));
 }
 
+// Latents are keys and values. They are read where they lie, and have no backward.
+TYPED_TEST(AttentionTest, ValuesMayBeColumnsOfKeys) {
+  using T = TypeParam;
+  for (AttentionShape shape :
+       {AttentionShape{1, 150, 6, 2, 24, {0.3, 2.0, 70, 6}, 16},
+        AttentionShape{1, 70, 3, 1, 257, {}, 257}, AttentionShape{1, 70, 4, 1, 300, {}, 260}}) {
+    const std::int64_t keys = shape.kv_heads * shape.head_width, rows = 9;
+    const std::int64_t begin = shape.tokens - rows;
+    const std::vector<T> in_keys = random_values<T>(shape.tokens * keys, 21);
+    std::vector<T> copied;  // behind the keys
+    for (std::int64_t t = 0; t < shape.tokens; ++t) {
+      const auto row = in_keys.begin() + t * keys;
+      copied.insert(copied.end(), row, row + keys);
+      for (std::int64_t h = 1; h <= shape.kv_heads; ++h)
+        copied.insert(copied.end(), row + h * shape.head_width - shape.value_width,
+                      row + h * shape.head_width);
+    }
+    const DeviceArray<T> q(random_values<T>(rows * q_columns(shape), 22));
+    const auto attend = [&](const std::vector<T>& kv_values) {
+      const DeviceArray<T> kv(kv_values), out(rows * out_columns(shape));
+      const DeviceArray<T> workspace(math::attention_forward_workspace<T>(shape));
+      const DeviceArray<compute_t<T>> log_sum_exp(rows * shape.heads);
+      math::attention_forward<T>(Exec(), shape, begin, View<T**>(q.data(), rows, q_columns(shape)),
+                                 View<T**>(kv.data(), shape.tokens, shape.kv_columns()),
+                                 View<T**>(out.data(), rows, out_columns(shape)), log_sum_exp,
+                                 workspace);
+      Exec().fence();
+      return out.host();
+    };
+    const std::vector<T> expected = attend(copied);
+    shape.values_in_keys = true;
+    EXPECT_TRUE(same_bits(attend(in_keys), expected)) << name_of(shape);
+    const DeviceArray<T> none(0);
+    const View<T**> qkv(none.data(), 0, shape.query_columns() + shape.kv_columns());
+    shape.batch = 0;
+    const View<T**> outputs(none.data(), 0, out_columns(shape));
+    try {
+      math::attention_backward<T>(Exec(), shape, qkv, outputs, none, outputs, qkv, none);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()),
+                "attention: values are columns of keys, which have no backward");
+    }
+  }
+}
+
 TEST(AttentionGradient, AgreesWithFiniteDifferences) {
   for (const AttentionShape& shape : std::vector<AttentionShape>{{1, 1, 1, 1, 3},
                                                                  {1, 5, 1, 1, 4},

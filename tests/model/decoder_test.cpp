@@ -311,6 +311,39 @@ TEST(Decoder, RefusesImpossibleShapes) {
   }
 }
 
+// What decoding keeps of each token in a block: keys and values, or a latent and the keys of all
+// heads; of the tokens that queries see, or with a window those that the rows of a call see.
+TEST(Decoder, KeepsWhatLaterTokensSee) {
+  const auto kept = [](const DecoderSettings& settings, std::int64_t tokens, std::int64_t at_once) {
+    model::LeafShape leaf{1, tokens};
+    leaf.decoded_rows = at_once;
+    const Decoder<float> decoder(settings, leaf);
+    std::vector<std::int64_t> bytes;
+    for (int u = 1; u + 1 < decoder.units(); ++u)
+      bytes.push_back(decoder.description().units[u].saved_bytes);
+    return bytes;
+  };
+  using Bytes = std::vector<std::int64_t>;
+  DecoderSettings s = llama3(2, 128, 8, 64);
+  s.kv_heads = 2;
+  EXPECT_EQ(kept(s, 96, 4), (Bytes{96 * 64 * 4, 96 * 64 * 4}));
+  s.attention_window = 9;
+  s.window_layers = *model::LayerPattern::parse("every 2nd");
+  EXPECT_EQ(kept(s, 96, 4), (Bytes{96 * 64 * 4, (8 + 4) * 64 * 4}));
+  // Where that is as long as a sequence, or longer, it is all of it.
+  EXPECT_EQ(kept(s, 12, 4), (Bytes{12 * 64 * 4, 12 * 64 * 4}));
+  EXPECT_EQ(kept(s, 11, 4), (Bytes{11 * 64 * 4, 11 * 64 * 4}));
+  s.kv_heads = 8;
+  s.latent = {0, 56, 8, 12};
+  EXPECT_EQ(kept(s, 96, 4), (Bytes{96 * (56 + 8) * 4, (8 + 4) * (56 + 8) * 4}));
+
+  DecoderSettings deepseek_v3 = llama3(1, 7168, 128, 18432);
+  deepseek_v3.kv_heads = 128;
+  deepseek_v3.head_dim = 192;
+  deepseek_v3.latent = {1536, 512, 64, 128};
+  EXPECT_EQ(kept(deepseek_v3, 32768, 256), (Bytes{32768 * 576 * 4}));
+}
+
 TEST(Decoder, RefusesImpossibleRowRanges) {
   ModelRun<float> run(model_cases()[0]);
   for (int u = 0; u < run.units(); ++u)

@@ -238,16 +238,18 @@ TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
   EXPECT_EQ(give.scratch, (std::vector<std::int64_t>{2 * 6 * 4}));
 }
 
-TEST(Division, CachesRowsOfAllTokensOfWhatIsTakenWhole) {
+TEST(Division, CachesRowsOfMoreTokensOfWhatIsTakenWhole) {
   Setting s;
-  s.decoded_tokens = 32;
+  s.decodes = true;
   const Listing listing = in_order(Sketch(s).block());
   for (const Value& value : listing.graph.values) {
-    const bool is_cached = starts(value.name, "a.qkv.");  // the queries are columns of that array
+    const bool is_cached = starts(value.name, "cached ");
     EXPECT_EQ(value.is_cached, is_cached) << value.name;
-    EXPECT_EQ(value.rows, is_cached ? 32 : rows) << value.name;
+    EXPECT_EQ(value.rows, is_cached ? cached_rows : rows) << value.name;
   }
-  EXPECT_EQ(listing.kept.size(), 3u);
+  ASSERT_EQ(listing.kept.size(), 2u);  // keys and values, and no queries beside them
+  const int group = listing.value(*listing.kept.begin()).group;
+  EXPECT_EQ(listing.graph.columns_of_group(group), 2 * width);
   EXPECT_TRUE(listing.backward.empty());
 }
 

@@ -197,6 +197,15 @@ inline std::vector<ModelCase> model_cases() {
     s.layers = s.blocks_per_unit = 3;
     s.latent = {7, 5, 2, 4};
   });
+  const auto latent_window = changed(deepseek_v2, [](auto& s) {
+    s.latent = {7, 10, 4, 3};
+    s.attention_window = 3;
+    s.window_layers = *model::LayerPattern::parse("all but every 2nd");
+    s.rotary_layers = *model::LayerPattern::parse("all but first 1");
+    s.attention_sinks = true;
+    s.attention_soft_cap = 1.5;
+  });
+  const auto latent_clip = changed(latent, [](auto& s) { s.clip_qkv = 0.7; });
   const auto long_table = changed(gpt2, [](auto& s) { s.max_positions = 23; });
 
   const auto gemma2 = changed(llama, [](auto& s) {
@@ -352,6 +361,8 @@ inline std::vector<ModelCase> model_cases() {
       {"latents of queries, too, pieces as leaves, 3 blocks a unit",
        latent_stacked,
        {1, 16, 1, 4, false}},
+      {"latent attention, window, sinks, cap, not all layers rotary", latent_window, {2, 9}},
+      {"latent attention, clip", latent_clip, {2, 9}},
       {"gemma2, window, cap and scale", gemma2, {2, 9}},
       {"gemma2, pieces of sequences as leaves", gemma2, {3, 12, 1, 2, true}},
       {"gpt-oss, window and sinks, 3 blocks a unit", gpt_oss, {2, 9}},

@@ -20,7 +20,7 @@ namespace ostrakon::test::sketches {
 using namespace model::graph;
 using Values = std::vector<int>;
 
-constexpr std::int64_t rows = 4, width = 8;
+constexpr std::int64_t rows = 4, width = 8, cached_rows = 32;
 
 /// A graph that is built call by call. Names of calls are those of what they make.
 struct Sketch {
@@ -102,7 +102,8 @@ struct Sketch {
   }
   /// Takes all inputs but the first whole over parts.
   int attention(Values inputs, const std::string& name, Keep keep = Keep::attention) {
-    const Values whole = division.whole_over_parts(g, {inputs.begin() + 1, inputs.end()});
+    const Values whole =
+        division.whole_over_parts(g, {inputs.begin() + 1, inputs.end()}, cached_rows);
     std::copy(whole.begin(), whole.end(), inputs.begin() + 1);
     const int y = value(name, keep);
     Call forward{name, inputs, {y}};

@@ -93,6 +93,21 @@ void Generator::read_logits() {
   std::copy_n(left.data(), logits_.size(), logits_.begin());
 }
 
+void Generator::roll_back(const std::vector<std::int32_t>& tokens) {
+  const auto fresh = std::mismatch(context_.begin(), context_.end(), tokens.begin(), tokens.end());
+  context_.erase(fresh.first, context_.end());
+  // The last token's row gives the logits, so it is always computed.
+  if (context_.size() == tokens.size()) context_.pop_back();
+  // Layers with a window may have put later tokens, now rolled back, in place of those that the
+  // next one sees.
+  const std::int64_t window = settings_.model.attention_window;
+  const std::int64_t lost = computed_ - decoder_->leaf().cached_rows(window);
+  if (lost > 0 && static_cast<std::int64_t>(context_.size()) - (window - 1) < lost) {
+    context_.clear();
+    computed_ = 0;
+  }
+}
+
 const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tokens) {
   require(!tokens.empty() &&
               static_cast<std::int64_t>(tokens.size()) <= settings_.training.sequence_length,
@@ -101,10 +116,7 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
   for (std::int32_t token : tokens)
     require(token >= 0 && token < settings_.model.vocabulary, "token ", token,
             " is not in the vocabulary of ", settings_.model.vocabulary);
-  const auto fresh = std::mismatch(context_.begin(), context_.end(), tokens.begin(), tokens.end());
-  context_.erase(fresh.first, context_.end());
-  // The last token's row gives the logits, so it is always computed.
-  if (context_.size() == tokens.size()) context_.pop_back();
+  roll_back(tokens);
   const math::SubnormalsScope scope(settings_.runtime.subnormals);
   while (context_.size() < tokens.size()) {
     const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(context_.size());
@@ -112,6 +124,7 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
     pending_.assign(begin, begin + count);
     executor_->run(program_);
     context_.insert(context_.end(), pending_.begin(), pending_.end());
+    computed_ = std::max(computed_, static_cast<std::int64_t>(context_.size()));
   }
   read_logits();
   return logits_;

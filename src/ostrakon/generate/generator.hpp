@@ -13,8 +13,9 @@
 
 namespace ostrakon::train {
 
-/// Continues texts, token by token, on one rank. It keeps the keys and values of earlier tokens (KV
-/// cache); a prompt is computed in runs of tokens_at_once.
+/// Continues texts, token by token, on one rank. Of earlier tokens it keeps what attention takes of
+/// them (KV cache): keys and values, or their latents, in layers with a window of the latest tokens
+/// alone (model::LeafShape::cached_rows). A prompt is computed in runs of tokens_at_once.
 class Generator {
  public:
   /// Uses the model and the sequence length of `settings`; the latter is the context length. Reads
@@ -25,7 +26,8 @@ class Generator {
   const config::Settings& settings() const { return settings_; }
 
   /// Returns the logits (vocabulary) of the token after `tokens` (at least one, at most the
-  /// sequence length), in host memory. Computes only tokens that the previous call did not have.
+  /// sequence length), in host memory. Computes only tokens that the previous call did not have, or
+  /// all of them where layers with a window no longer have what those see.
   const std::vector<float>& logits(const std::vector<std::int32_t>& tokens);
 
   /// Calls emit(token) for up to `count` tokens after `prompt`; stops when emit returns false. When
@@ -39,6 +41,8 @@ class Generator {
 
   void install();
   void load(checkpoint::ParameterSource& weights);
+  /// Has `context_` end after the tokens that it has in common with `tokens`, or begin anew.
+  void roll_back(const std::vector<std::int32_t>& tokens);
   void run_unit(const runtime::ActionBuffers& buffers);
   void read_logits();
   runtime::Arenas arenas() const { return {arena_->data(), host_arena_->data()}; }
@@ -49,6 +53,7 @@ class Generator {
   std::unique_ptr<runtime::Arena> arena_, host_arena_;
   std::unique_ptr<runtime::Executor> executor_;
   std::vector<std::int32_t> context_;  ///< tokens whose keys and values are in the arena
+  std::int64_t computed_ = 0;          ///< tokens since `context_` began, with those rolled back
   std::vector<std::int32_t> pending_;  ///< tokens that are being computed
   int left_ = -1;                      ///< host buffer with the logits of a run
   std::vector<float> logits_;

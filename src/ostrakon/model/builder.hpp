@@ -150,10 +150,12 @@ class Builder {
  private:
   struct State;
 
-  /// Queries, keys and values of latent attention, as columns, with their parameters.
+  /// Queries, keys and values of latent attention, as columns, with their parameters;
+  /// `keeps_latents`: queries, the keys that all heads have, and the latent of the others and of
+  /// values.
   std::vector<int> latent_projections(const Value& x, const std::string& name,
                                       const AttentionSettings& settings,
-                                      const LinearSettings& linear);
+                                      const LinearSettings& linear, bool keeps_latents);
 
   std::unique_ptr<State> state_;
 };

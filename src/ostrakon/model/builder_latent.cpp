@@ -2,7 +2,6 @@
 // Multi-head latent attention, as a Builder describes it.
 #include <cmath>
 #include <ostrakon/model/builder_state.hpp>
-#include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 
 namespace ostrakon::model {
@@ -37,11 +36,12 @@ void require_possible_latent(const std::string& name, const AttentionSettings& s
 }  // namespace
 
 /// Products down take rows of a rank with whole weights, as their outputs are narrow; tensor ranks
-/// gather these, which is less than to gather x.
+/// gather these, which is less than to gather x. Decoding keeps the keys of all heads and the
+/// normed latent, and so returns them in place of the heads' own keys and values.
 template <class T>
 std::vector<int> Builder<T>::latent_projections(const Value& x, const std::string& name,
                                                 const AttentionSettings& settings,
-                                                const LinearSettings& linear) {
+                                                const LinearSettings& linear, bool keeps_latents) {
   State& s = *state_;
   graph::Operations<T>& operations = s.operations;
   const LatentSettings& latent = settings.latent;
@@ -82,14 +82,14 @@ std::vector<int> Builder<T>::latent_projections(const Value& x, const std::strin
                               {false, {heads * head}}));
   s.declare(linear_parameters(name + ".kv_up", heads * (own + value), latent.kv_rank, linear,
                               {false, {heads * own, heads * value}}));
-  const int up = operations.linear(keys_in, name + ".kv_up", heads * (own + value));
-  std::vector<int> qkv;
-  if (s.leaf.decodes()) {
-    qkv = operations.columns({"q"}, {heads * head});
-    graph::append(qkv, operations.columns({"k", "v"}, {heads * head, heads * value}));
-  } else {
-    qkv = operations.columns({"q", "k", "v"}, {heads * head, heads * head, heads * value});
+  if (keeps_latents) {
+    const int q = operations.columns({"q"}, {heads * head}).front();
+    operations.linear(queries_in, name + ".q", {q}, {{q}});
+    return {q, parts[1], keys_in};
   }
+  const int up = operations.linear(keys_in, name + ".kv_up", heads * (own + value));
+  const std::vector<int> qkv =
+      operations.columns({"q", "k", "v"}, {heads * head, heads * head, heads * value});
   operations.join_keys(up, parts[1], name + ".keys", qkv[1], qkv[2], head);
   operations.linear(queries_in, name + ".q", {qkv[0]}, {{qkv[0]}});
   return qkv;
@@ -97,7 +97,7 @@ std::vector<int> Builder<T>::latent_projections(const Value& x, const std::strin
 
 #define OSTRAKON_INSTANTIATE(T)                             \
   template std::vector<int> Builder<T>::latent_projections( \
-      const Value&, const std::string&, const AttentionSettings&, const LinearSettings&);
+      const Value&, const std::string&, const AttentionSettings&, const LinearSettings&, bool);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/model/builder_state.hpp>
-#include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/moe_dispatch_layout.hpp>
 
@@ -136,18 +135,14 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     s.declare(std::move(sinks));
   }
 
+  // Decoding keeps latents, which are far fewer columns than what is made of them. A clip of keys
+  // and values needs these.
+  const bool keeps_latents = is_latent && s.leaf.decodes() && settings.clip == 0.0;
   // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
-  // Decoding keeps keys and values, and no queries.
-  const bool is_apart = s.leaf.is_cut() || s.leaf.decodes();
-  std::vector<int> qkv;
-  if (is_latent) {
-    qkv = latent_projections(x, name, settings, linear);
-  } else if (s.leaf.decodes()) {
-    qkv = operations.columns({"q"}, {queries});
-    graph::append(qkv, operations.columns({"k", "v"}, {keys, keys}));
-  } else {
-    qkv = operations.columns({"q", "k", "v"}, {queries, keys, keys});
-  }
+  const bool is_apart = s.leaf.is_cut() || keeps_latents;
+  const std::vector<int> qkv = is_latent
+                                   ? latent_projections(x, name, settings, linear, keeps_latents)
+                                   : operations.columns({"q", "k", "v"}, {queries, keys, keys});
   int q = qkv[0], k = qkv[1], v = qkv[2];
   using Products = std::vector<std::vector<int>>;
   if (!is_latent)
@@ -174,7 +169,8 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
   }
   if (kind == QueryKeyNorm::head) norm_heads();
   if (is_rotary && is_apart) {
-    k = operations.rotary({k}, "rotary k", head, frequencies).front();
+    const std::int64_t of_key = keeps_latents ? settings.latent.rotary_width : head;
+    k = operations.rotary({k}, "rotary k", of_key, frequencies).front();
     q = operations.rotary({q}, "rotary q", head, frequencies).front();
   } else if (is_rotary) {
     const std::vector<int> rotated = operations.rotary({q, k}, "rotary", head, frequencies);
@@ -182,6 +178,18 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     k = rotated[1];
   }
   if (kind == QueryKeyNorm::rotated) norm_heads();
+  if (keeps_latents) {
+    // Scores and outputs are linear in a head's own keys and values: the weights that make these of
+    // the latent go to the queries and to the outputs (DeepSeek-AI 2024, V2, section 2.1.2).
+    const LatentSettings& latent = settings.latent;
+    const math::LatentHeads of{heads, latent.rotary_width, head - latent.rotary_width,
+                               latent.value_width > 0 ? latent.value_width : head};
+    AttentionSettings scaled = settings;
+    if (scaled.scale == 0.0) scaled.scale = 1.0 / std::sqrt(static_cast<double>(head));
+    const int absorbed = operations.absorb_keys(q, name + ".kv_up", of);
+    const int latents = operations.latent_attention(absorbed, k, v, name, scaled);
+    return s.make(operations.absorb_values(latents, name + ".kv_up", of), name);
+  }
   return s.make(operations.attention(q, k, v, name, head, settings), name);
 }
 

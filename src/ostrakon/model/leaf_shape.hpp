@@ -38,7 +38,7 @@ struct LeafShape {
   /// For which workspaces are planned; another than this build's can't be computed here.
   math::KernelForm kernels = math::kernel_form;
   /// Above 0: it is decoded, not trained. That many rows of the only sequence are computed at a
-  /// time at most, and keys and values of the rows before are kept.
+  /// time at most, and of the rows before keys and values are kept.
   std::int64_t decoded_rows = 0;
 
   /// Over all tensor ranks, and of one.
@@ -69,6 +69,11 @@ struct LeafShape {
   /// Rows that are computed at a time.
   std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }
+  /// How many of the latest tokens decoding keeps keys and values of, for queries with this window
+  /// (0: none): what all rows that are computed at a time see, which is all of a short sequence.
+  std::int64_t cached_rows(std::int64_t window) const {
+    return window > 0 && window <= tokens - decoded_rows ? window - 1 + decoded_rows : tokens;
+  }
 
   /// body(first row, run) for the runs of neighbouring tokens that `part` has of each sequence.
   template <class Body>

@@ -53,7 +53,9 @@ template <class T>
 void check_shapes(const AttentionShape& shape, const QueryRuns& queries, const View<const T**>& q,
                   const View<const T**>& kv, const View<const T**>& out, std::int64_t log_sum_exp) {
   require(shape.batch >= 0 && shape.tokens >= 1 && shape.heads >= 1 && shape.kv_heads >= 1 &&
-              shape.head_width >= 1 && shape.value_width >= 0 && shape.heads % shape.kv_heads == 0,
+              shape.head_width >= 1 && shape.value_width >= 0 &&
+              shape.heads % shape.kv_heads == 0 &&
+              (!shape.values_in_keys || shape.width_of_values() <= shape.head_width),
           "attention: batch ", shape.batch, ", tokens ", shape.tokens, ", heads ", shape.heads,
           ", kv_heads ", shape.kv_heads, ", head width ", shape.head_width, ", value width ",
           shape.value_width, ": expected positive sizes, and kv_heads a divisor of heads");
@@ -167,6 +169,7 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
   check_shapes<K>(shape, runs, View<const K**>(nullptr, dq.rows(), dq.columns(), dq.stride()), dkv,
                   View<const K**>(nullptr, dout.rows(), dout.columns(), dout.stride()),
                   log_sum_exp.size());
+  require(!shape.values_in_keys, "attention: values are columns of keys, which have no backward");
 #if OSTRAKON_MATRIX_TILES
   if constexpr (is_16bit<T>)
     if (attention_on_chip<T>(shape))

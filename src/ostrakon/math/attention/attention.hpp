@@ -14,7 +14,8 @@ namespace ostrakon::math {
 /// tokens times the window.
 ///
 /// `qkv` is (batch * tokens, query_columns() + kv_columns()): a row holds its query heads, then its
-/// key heads, then its value heads. `out` is (batch * tokens, out_columns()).
+/// key heads, then its value heads, unless these are columns of its keys. `out` is (batch * tokens,
+/// out_columns()).
 ///
 /// No tokens x tokens matrix is kept: scores exist for one block of queries at a time in
 /// `workspace`, in tiles (attention_tiles.hpp) or on chip (attention_on_chip.hpp). Forward saves
@@ -28,12 +29,24 @@ struct AttentionShape {
   std::int64_t head_width = 1;
   AttentionScores scores = {};
   std::int64_t value_width = 0;  ///< of a head's values, and of its columns of `out`; 0: head_width
+  /// A head's values are the last columns of its keys: latents (DeepSeek-AI 2024, V2, section 2.1),
+  /// which have no backward.
+  bool values_in_keys = false;
 
   KOKKOS_INLINE_FUNCTION std::int64_t width_of_values() const {
     return value_width > 0 ? value_width : head_width;
   }
   std::int64_t query_columns() const { return heads * head_width; }
-  std::int64_t kv_columns() const { return kv_heads * (head_width + width_of_values()); }
+  std::int64_t kv_columns() const {
+    return kv_heads * (head_width + (values_in_keys ? 0 : width_of_values()));
+  }
+  /// The first column of a head's values among those of keys and values, and how many columns
+  /// behind it the next head's begin.
+  std::int64_t value_column(std::int64_t kv_head) const {
+    return (values_in_keys ? head_width - width_of_values() : kv_heads * head_width) +
+           kv_head * value_stride();
+  }
+  std::int64_t value_stride() const { return values_in_keys ? head_width : width_of_values(); }
   std::int64_t out_columns() const { return heads * width_of_values(); }
 };
 

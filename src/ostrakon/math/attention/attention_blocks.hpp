@@ -138,9 +138,8 @@ class AttentionOperands {
   }
   template <class T>
   Batch<T> values(const View<T**>& kv, const AttentionBlock& block) const {
-    const std::int64_t width = shape_.width_of_values();
     return Batch<T>::of_columns(from_column(key_rows(kv, block), value_column(block.kv_head)),
-                                width, width, block.count);
+                                shape_.width_of_values(), shape_.value_stride(), block.count);
   }
   /// Return the key heads, and value heads, of all tokens of the sequence.
   template <class T>
@@ -153,10 +152,7 @@ class AttentionOperands {
     return all_tokens(kv, heads, value_column(heads.kv_head),
                       heads.count * shape_.width_of_values());
   }
-  /// The first column of a head's values in kv.
-  std::int64_t value_column(std::int64_t kv_head) const {
-    return shape_.kv_heads * shape_.head_width + kv_head * shape_.width_of_values();
-  }
+  std::int64_t value_column(std::int64_t kv_head) const { return shape_.value_column(kv_head); }
   /// Returns the elements from the block's first query and head on; heads are log_sum_exp_stride()
   /// apart.
   template <class T>

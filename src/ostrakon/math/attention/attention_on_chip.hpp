@@ -17,7 +17,8 @@ template <class T>
 constexpr bool attention_on_chip(const AttentionShape& shape, KernelForm form = kernel_form) {
   return form == KernelForm::device_on_chip && is_16bit<T> &&
          (shape.head_width == 64 || shape.head_width == 128) &&
-         shape.width_of_values() == shape.head_width && !shape.scores.change();
+         shape.width_of_values() == shape.head_width && !shape.values_in_keys &&
+         !shape.scores.change();
 }
 
 #if OSTRAKON_MATRIX_TILES

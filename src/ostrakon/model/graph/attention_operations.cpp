@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/clip.hpp>
+#include <ostrakon/math/attention/key_ring.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_sums.hpp>
@@ -43,25 +44,52 @@ std::vector<int> Operations<T>::clip(const std::vector<int>& x, const std::strin
 }
 
 template <class T>
-int Operations<T>::attention(int queries, int own_keys, int own_values, const std::string& name,
+int Operations<T>::attention(int queries, int keys, int values, const std::string& name,
                              std::int64_t head_width, const AttentionSettings& settings) {
+  math::AttentionShape shape = attention_shape(queries, head_width, settings);
+  shape.kv_heads = columns_of(keys) / head_width;
+  shape.value_width = columns_of(values) / shape.kv_heads;
+  return attend(queries, keys, values, name, shape, settings.sinks);
+}
+
+template <class T>
+int Operations<T>::latent_attention(int queries, int keys, int latents, const std::string& name,
+                                    const AttentionSettings& settings) {
+  math::AttentionShape shape =
+      attention_shape(queries, columns_of(keys) + columns_of(latents), settings);
+  shape.value_width = columns_of(latents);
+  shape.values_in_keys = true;
+  return attend(queries, keys, latents, name, shape, settings.sinks);
+}
+
+/// Attention of queries to one head.
+template <class T>
+math::AttentionShape Operations<T>::attention_shape(int queries, std::int64_t head_width,
+                                                    const AttentionSettings& settings) const {
+  math::AttentionShape shape{leaf_.batch, leaf_.tokens, columns_of(queries) / head_width, 1,
+                             head_width};
+  shape.scores = {settings.scale, settings.soft_cap, settings.window,
+                  settings.alibi ? settings.heads : 0};
+  return shape;
+}
+
+template <class T>
+int Operations<T>::attend(int queries, int own_keys, int own_values, const std::string& name,
+                          const math::AttentionShape& whole_shape, bool has_sinks) {
   const LeafShape leaf = leaf_;
-  const std::vector<int> whole = division_.whole_over_parts(graph_, {own_keys, own_values});
+  const std::int64_t window = whole_shape.scores.window;
+  const std::int64_t cached_rows = leaf.decodes() ? leaf.cached_rows(window) : 0;
+  const bool has_ring = leaf.decodes() && cached_rows < leaf.tokens;
+  math::AttentionShape of_piece = whole_shape;
+  if (has_ring)
+    of_piece.tokens = std::min(leaf.tokens, math::most_ordered_keys(leaf.rows(), window));
+  const std::vector<int> whole =
+      division_.whole_over_parts(graph_, {own_keys, own_values}, cached_rows);
   const int keys = whole[0], values = whole[1];
-  const std::int64_t heads = columns_of(queries) / head_width;
-  const std::int64_t kv_heads = columns_of(keys) / head_width;
-  const std::int64_t kv_width = columns_of(keys) + columns_of(values);
-  const std::int64_t out_width = heads * (columns_of(values) / kv_heads);
+  const std::int64_t heads = of_piece.heads, head_width = of_piece.head_width;
+  const std::int64_t kv_width = of_piece.kv_columns(), out_width = of_piece.out_columns();
   const int made = add_for(queries, name, out_width, Keep::attention);
   const int sums = add_for(queries, name + ".log_sum_exp", heads, Keep::attention, Element::sum);
-  const math::AttentionShape of_piece{
-      leaf.batch,
-      leaf.tokens,
-      heads,
-      kv_heads,
-      head_width,
-      {settings.scale, settings.soft_cap, settings.window, settings.alibi ? settings.heads : 0},
-      columns_of(values) / kv_heads};
   // Slopes are those of heads among all, of which pieces have some.
   const auto shape_of = [=](const Arguments& a) {
     math::AttentionShape shape = of_piece;
@@ -69,16 +97,16 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
     return shape;
   };
   const std::vector<int> sinks =
-      settings.sinks ? std::vector<int>{weight(name + ".sinks")} : std::vector<int>{};
+      has_sinks ? std::vector<int>{weight(name + ".sinks")} : std::vector<int>{};
   // Queries look at half of the keys on average, or at what a window leaves of these, so scores
   // take twice as many head_width per query and head, and probabilities times values value_width.
   const auto rows = static_cast<double>(value(queries).rows);
-  const double keys_seen = 2.0 * math::attention_keys_of_query(of_piece);
+  const double keys_seen = 2.0 * math::attention_keys_of_query(whole_shape);
   const double scores = rows * (keys_seen * static_cast<double>(of_piece.query_columns()));
   const double outputs = rows * (keys_seen * static_cast<double>(out_width));
-  // Keys and values of cut sequences are put in the order of positions.
-  const std::int64_t ordered = leaf.is_cut() ? leaf.batch * leaf.tokens * kv_width : 0;
-  const std::int64_t all_rows = leaf.batch * leaf.tokens;
+  // Keys and values of cut sequences, and those of a ring, are put in the order of positions.
+  const std::int64_t all_rows = of_piece.batch * of_piece.tokens;
+  const std::int64_t ordered = leaf.is_cut() || has_ring ? all_rows * kv_width : 0;
 
   Call forward{name, {queries, keys, values}, {made, sums}, sinks};
   forward.is_by_row = false;
@@ -92,8 +120,16 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
     const math::AttentionShape shape = shape_of(a);
     const View<const T*> logits = a.weight<T>(0);
     if (leaf.decodes()) {
-      math::attention_forward<T>(exec, shape, a.rows().begin, a.read<T>(0), a.read_whole<T>(1, 2),
-                                 out, log_sum_exp, a.scratch<T>(0), logits);
+      View<const T**> kv = a.read_whole<T>(1, 2);
+      std::int64_t begin = a.rows().begin;
+      if (has_ring) {
+        const View<T**> in_order = a.scratch<T>(1).matrix(all_rows, kv_width);
+        math::take_in_order<T>(exec, kv, window, begin, a.rows().end, in_order);
+        begin -= math::first_ordered_key(begin, window);
+        kv = in_order;
+      }
+      math::attention_forward<T>(exec, shape, begin, a.read<T>(0), kv, out, log_sum_exp,
+                                 a.scratch<T>(0), logits);
       return;
     }
     if (!leaf.is_cut()) {
@@ -137,7 +173,7 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
                                     a.written<T>(1, 2));
   });
   Operation operation{{forward}, {backward}};
-  if (settings.sinks) {
+  if (has_sinks) {
     Call of_sinks = pass({"d " + name + ".sinks", {made, sums, ~made}, {}, sinks, sinks}, queries,
                          2 * out_width);
     const std::int64_t leaves = leaf.leaves();
@@ -157,7 +193,9 @@ int Operations<T>::attention(int queries, int own_keys, int own_values, const st
   template std::vector<int> Operations<T>::clip(const std::vector<int>&, const std::string&, \
                                                 double);                                     \
   template int Operations<T>::attention(int, int, int, const std::string&, std::int64_t,     \
-                                        const AttentionSettings&);
+                                        const AttentionSettings&);                           \
+  template int Operations<T>::latent_attention(int, int, int, const std::string&,            \
+                                               const AttentionSettings&);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -162,7 +162,7 @@ Listing differentiate(Graph graph) {
   Listing listing{std::move(graph)};
   for (const Operation& operation : listing.graph.operations)
     append(listing.forward, operation.forward);
-  if (listing.graph.setting.decoded_tokens == 0) Differentiation(listing).run();
+  if (!listing.graph.setting.decodes) Differentiation(listing).run();
   for (int v = 0; v < static_cast<int>(listing.graph.values.size()); ++v)
     if (listing.value(v).is_cached) listing.kept.insert(v);
   return listing;

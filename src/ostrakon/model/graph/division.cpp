@@ -67,6 +67,27 @@ Operation sum(Graph& graph, int sums, int rows) {
   return {{forward}, {backward}};
 }
 
+/// Has `own` cached, in columns of one array with so many rows.
+std::vector<int> remember(Graph& graph, const std::vector<int>& own, std::int64_t rows) {
+  const int group = graph.add_group(0);
+  std::int64_t& end = graph.group_columns[static_cast<std::size_t>(group)];
+  Call forward{"remember " + names_of(graph, own), own, {}};
+  for (int v : own) {
+    Value value = graph.value(v);
+    value.name = "cached " + value.name;
+    value.rows = rows;
+    value.is_cached = true;
+    value.group = group;
+    value.first_column = end;
+    end += value.columns;
+    forward.writes.push_back(graph.add(std::move(value)));
+  }
+  forward.kernel = graph.kernels.remember;
+  const std::vector<int> cached = forward.writes;
+  graph.operations.push_back({{forward}});
+  return cached;
+}
+
 }  // namespace
 
 int Division::redistribute(Graph& graph, int v, Distribution to) {
@@ -91,19 +112,9 @@ int Division::redistribute(Graph& graph, int v, Distribution to) {
   return made;
 }
 
-std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>& own) {
-  if (graph.setting.decoded_tokens > 0) {
-    for (Value& value : graph.values) {
-      const bool is_cached = any_of(own, [&](int v) {
-        const Value& one = graph.value(v);
-        return &one == &value || (one.group >= 0 && one.group == value.group);
-      });
-      if (!is_cached) continue;
-      value.rows = graph.setting.decoded_tokens;
-      value.is_cached = true;
-    }
-    return own;
-  }
+std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>& own,
+                                            std::int64_t cached_rows) {
+  if (graph.setting.decodes) return remember(graph, own, cached_rows);
   if (graph.setting.context_ranks == 1) return own;
   std::vector<int> rest;
   for (int v : own)

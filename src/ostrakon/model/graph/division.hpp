@@ -20,9 +20,9 @@ class Division {
   /// before that sum on one rank, and behind it on several. Without pieces always `v`.
   int redistribute(Graph& graph, int v, Distribution to);
   /// Values with the rows of all parts of sequences, which travel in one message. Where sequences
-  /// are decoded, with the rows of all tokens: they are cached, with the other columns of their
-  /// arrays.
-  std::vector<int> whole_over_parts(Graph& graph, const std::vector<int>& own);
+  /// are decoded, with those of the latest `cached_rows` tokens, as columns of one array.
+  std::vector<int> whole_over_parts(Graph& graph, const std::vector<int>& own,
+                                    std::int64_t cached_rows);
   /// The pieces of all tensor ranks, one after the other, as one value. It has no gradient.
   int gather_pieces(Graph& graph, int own);
   /// A weight that every row takes whole, as entries of Call::weights and Call::gradients name it:

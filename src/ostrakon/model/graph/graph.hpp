@@ -58,7 +58,7 @@ struct Value {
   /// Rows that it has for each of the leaf's, in an order that data choose; 0: its rows are the
   /// leaf's.
   std::int64_t per_row = 0;
-  /// It has rows of all tokens, and those of earlier calls are still there: what decoding keeps.
+  /// It has rows of tokens of earlier calls, too: what decoding keeps. Calls take all of it.
   bool is_cached = false;
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
   /// array of its own.
@@ -176,8 +176,7 @@ struct Setting {
   std::int64_t tensor_ranks = 1;
   std::int64_t chunks = 1;  ///< of rows, which tensor ranks exchange one after the other in forward
   bool defers = false;      ///< gradients of weights are computed in phases that may run later
-  std::int64_t decoded_tokens = 0;  ///< above 0: it is decoded, which has no backward, in sequences
-                                    ///< of so many tokens
+  bool decodes = false;     ///< a sequence is decoded, some rows at a time: there is no backward
 
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;
@@ -196,6 +195,9 @@ struct GraphKernels {
   std::shared_ptr<const Kernel> copy = {};
   /// The first two values read are added up.
   std::shared_ptr<const Kernel> add_up = {};
+  /// The rows of each value read become the newest ones of a cached value that is written, whose
+  /// rows are those of the latest tokens, the one at position p in row p modulo their number.
+  std::shared_ptr<const Kernel> remember = {};
   /// A rank's pieces of weights, one weight after the other, are copied to the one value written;
   /// from the value read to gradients, which are the sums of their leaves there.
   std::shared_ptr<const Kernel> hand_weights = {}, give_gradients = {};

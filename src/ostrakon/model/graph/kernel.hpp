@@ -49,7 +49,7 @@ struct Turn {
 
 /// What a kernel works with: the values, weights and scratch arrays of its call, by their index
 /// there, as views. Where a sequence is decoded, matrices that are read and written have the rows
-/// that are computed alone; those of a call by piece are one piece's.
+/// that are computed alone, unless they are cached; those of a call by piece are one piece's.
 class Arguments {
  public:
   Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, Turn turn,
@@ -188,8 +188,7 @@ class Arguments {
   }
   template <class A>
   View<A**> in_range(View<A**> all, const Place& place) const {
-    if (!decodes_ || !all) return all;
-    if (place.is_cached) return all.row_range(turn_.rows.begin, turn_.rows.end);
+    if (!decodes_ || !all || place.is_cached) return all;
     const std::int64_t per_row = std::max(place.per_row, std::int64_t{1});
     return all.row_range(0, std::min(place.rows, per_row * (turn_.rows.end - turn_.rows.begin)));
   }

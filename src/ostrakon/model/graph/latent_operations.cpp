@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations of multi-head latent attention: products of rows by whole weights, and keys that are
-// made of parts of each head and a part of all.
+// made of parts of each head and a part of all; in decoding queries and outputs times the weights
+// that make keys and values.
 #include <algorithm>
-#include <ostrakon/math/attention/latent_keys.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
@@ -128,8 +128,76 @@ void Operations<T>::join_keys(int own, int of_all, const std::string& name, int 
   append({{forward}, {parts, sum}});
 }
 
+namespace {
+
+/// The rows of a weight that make keys of a latent, by head.
+template <class T>
+math::Batch<const T> rows_of_keys(const math::LatentHeads& heads, View<const T*> weight) {
+  const std::int64_t rows = heads.own_columns();
+  return math::Batch<const T>::of_rows(weight.matrix(rows, weight.size() / rows), heads.own_width,
+                                       heads.own_width, heads.heads);
+}
+/// Those that make values.
+template <class T>
+math::Batch<const T> rows_of_values(const math::LatentHeads& heads, View<const T*> weight) {
+  const std::int64_t rows = heads.own_columns();
+  const View<const T**> all = weight.matrix(rows, weight.size() / rows);
+  return math::Batch<const T>::of_rows(all.row_range(heads.heads * heads.own_width, rows),
+                                       heads.value_width, heads.value_width, heads.heads);
+}
+
+}  // namespace
+
+template <class T>
+int Operations<T>::absorb_keys(int queries, const std::string& name,
+                               const math::LatentHeads& heads) {
+  const std::vector<int> weights = weights_of(name);
+  const std::int64_t rank = elements_of(weights.front()) / heads.own_columns();
+  const std::int64_t shared = heads.shared_width, columns = shared + rank;
+  const int made = add_for(queries, name_of(queries) + " for latents", heads.heads * columns);
+  Call forward = product({"absorb keys of " + name, {queries}, {made}, weights}, queries,
+                         heads.own_width, heads.heads * rank);
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<const T**> q = a.read<T>(0);
+    const View<T**> to = a.written<T>(0);
+    const std::int64_t all = q.rows() * heads.heads;
+    math::copy_rows<T, T>(exec, q.flat().matrix(all, heads.key_width()).column_range(0, shared),
+                          to.flat().matrix(all, columns).column_range(0, shared));
+    math::gemm_batched<T>(
+        exec, Transpose::no, Transpose::no, 1,
+        math::Batch<const T>::of_columns(q.column_range(shared, q.columns()), heads.own_width,
+                                         heads.key_width(), heads.heads),
+        rows_of_keys<T>(heads, a.weight<T>(0)), 0,
+        math::Batch<T>::of_columns(to.column_range(shared, to.columns()), rank, columns,
+                                   heads.heads));
+  });
+  append({{forward}});
+  return made;
+}
+
+template <class T>
+int Operations<T>::absorb_values(int latents, const std::string& name,
+                                 const math::LatentHeads& heads) {
+  const std::vector<int> weights = weights_of(name);
+  const std::int64_t rank = columns_of(latents) / heads.heads;
+  const int made = add_for(latents, name_of(latents) + " as values", heads.value_columns());
+  Call forward = product({"absorb values of " + name, {latents}, {made}, weights}, latents, rank,
+                         heads.value_columns());
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::gemm_batched<T>(exec, Transpose::no, Transpose::yes, 1,
+                          math::Batch<const T>::of_columns(a.read<T>(0), rank, rank, heads.heads),
+                          rows_of_values<T>(heads, a.weight<T>(0)), 0,
+                          math::Batch<T>::of_columns(a.written<T>(0), heads.value_width,
+                                                     heads.value_width, heads.heads));
+  });
+  append({{forward}});
+  return made;
+}
+
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template int Operations<T>::row_linear(int, const std::string&, std::int64_t);                   \
+  template int Operations<T>::absorb_keys(int, const std::string&, const math::LatentHeads&);      \
+  template int Operations<T>::absorb_values(int, const std::string&, const math::LatentHeads&);    \
   template std::vector<int> Operations<T>::split(                                                  \
       int, const std::string&, const std::vector<std::string>&, const std::vector<std::int64_t>&); \
   template void Operations<T>::join_keys(int, int, const std::string&, int, int, std::int64_t);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/key_ring.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
@@ -74,6 +75,10 @@ GraphKernels kernels_of(std::int64_t ranks) {
   kernels.add_up = make_kernel([](const Exec& exec, const Arguments& a) {
     a.place_written(0).element == Element::sum ? add_up<C>(exec, a) : add_up<T>(exec, a);
   });
+  kernels.remember = make_kernel([](const Exec& exec, const Arguments& a) {
+    for (int i = 0; i < a.reads(); ++i)
+      math::put_in_ring<T>(exec, a.rows().begin, a.read<T>(i), a.written<T>(i));
+  });
   kernels.hand_weights = make_kernel([](const Exec& exec, const Arguments& a) {
     const auto pieces = [&](int i) { return View<const T**>(a.weight_pieces<T>(i)); };
     for_each_array(
@@ -144,7 +149,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.tensor_ranks = leaf.tensor_ranks;
   setting.chunks = leaf.tensor_chunks;
   setting.defers = leaf.defers_gradients;
-  if (leaf.decodes()) setting.decoded_tokens = leaf.tokens;
+  setting.decodes = leaf.decodes();
   for (const Parameter& parameter : parameters) add_weight(parameter);
   graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
   if (width > 0) graph_.input = add("x", width, Distribution::rows);

@@ -5,6 +5,8 @@
 // the values, that it makes; it says once what its kernels read and write, forward and backward.
 
 #include <map>
+#include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/latent_keys.hpp>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/norm.hpp>
@@ -105,6 +107,17 @@ class Operations {
   /// scores are; with sinks there is a parameter `name`.sinks (heads).
   int attention(int queries, int keys, int values, const std::string& name, std::int64_t head_width,
                 const AttentionSettings& settings);
+  /// The same of queries to one head, whose keys are `keys` and behind them `latents`, which are
+  /// its values, too: (rows, heads * columns of latents). For decoding: it has no backward.
+  int latent_attention(int queries, int keys, int latents, const std::string& name,
+                       const AttentionSettings& settings);
+  /// Queries (rows, heads * head_width) as latent_attention takes them: of each head the first
+  /// `shared_width` elements, and behind them the others times the rows of `name`.weight that make
+  /// the head's keys of a latent.
+  int absorb_keys(int queries, const std::string& name, const math::LatentHeads& heads);
+  /// What latent_attention made times the rows of `name`.weight that make the heads' values of a
+  /// latent: (rows, heads * value_width).
+  int absorb_values(int latents, const std::string& name, const math::LatentHeads& heads);
   /// The activation of x, or of gate and up side by side.
   int activation(int x, const std::string& name, Activation activation);
   /// x * sigmoid(gate), gate (rows, 1).
@@ -207,6 +220,11 @@ class Operations {
   /// A sum as numbers: sum, rounded, + bias; or onto + (sum + bias), rounded once. Which weight the
   /// bias is, if it exists.
   int round_sum(int sum, const std::string& made, const std::string& bias = "", int onto = -1);
+  math::AttentionShape attention_shape(int queries, std::int64_t head_width,
+                                       const AttentionSettings& settings) const;
+  /// Attention of this shape, of sequences that are whole.
+  int attend(int queries, int own_keys, int own_values, const std::string& name,
+             const math::AttentionShape& whole_shape, bool has_sinks);
   int losses_of_whole_words(int x, const Head& head);
   int losses_of_some_words(int x, const Head& head);
   std::int64_t columns_of(int v) const { return value(v).columns; }

@@ -127,7 +127,7 @@ class Placement {
     for (int i = 0; i < calls_.count(); ++i) place_call(i);
     fill_program();
     check_places(l_, program_);
-    if (l_.graph.setting.decoded_tokens == 0) check_gradients(program_);
+    if (!l_.graph.setting.decodes) check_gradients(program_);
     return std::move(program_);
   }
 

@@ -318,9 +318,7 @@ class PlaceCheck {
   /// What comes of forward is there; then so are the gradients of outputs.
   void end_forward() {
     const std::set<int> outputs(l_.graph.outputs.begin(), l_.graph.outputs.end());
-    const bool decodes = l_.graph.setting.decoded_tokens > 0;  // what is kept may be replaced
-    if (!only_saves_ || !decodes)
-      for (int v : only_saves_ ? program_.kept : outputs) require_result(v);
+    for (int v : only_saves_ ? program_.kept : outputs) require_result(v);
     if (l_.graph.setting.is_loss) {  // evaluation has the one, training the other
       buffers_.clear();
       found_.clear();

@@ -105,21 +105,22 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
   const View<T*> all_stored =
       stored_at(all_scores, scratch.template take<T>(is_16bit<T> ? size : 0));
   const auto attend = [&](const AttentionBlock& block) {
-    const std::int64_t queries = block.queries();
-    const View<C**> scores = all_scores.matrix(block.count * queries, block.keys());
-    const View<T**> probabilities = all_stored.matrix(block.count * queries, block.keys());
+    const std::int64_t rows = block.rows();
+    const View<C**> scores = all_scores.matrix(block.count * rows, block.keys());
+    const View<T**> probabilities = all_stored.matrix(block.count * rows, block.keys());
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(q, block),
                     operands.keys(kv, block), C(0),
-                    Batch<C>::of_rows(scores, queries, queries, block.count));
+                    Batch<C>::of_rows(scores, rows, rows, block.count));
     softmax_rows<T>(exec, block, BlockScores(shape, block), scores, sinks, probabilities,
-                    operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride());
+                    operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(block));
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
-                    Batch<const T>::of_rows(probabilities, queries, queries, block.count),
+                    Batch<const T>::of_rows(probabilities, rows, rows, block.count),
                     operands.values(kv, block), C(0), operands.outputs(out, block));
   };
   for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
     for_each_attention_block(
-        shape, heads, runs.runs(), [&](std::int64_t index) { return runs.run(index); }, attend);
+        shape, heads, runs.runs(), [&](std::int64_t index) { return runs.run(index); }, attend,
+        std::min(attention_query_block, shape.tokens));
   });
 }
 
@@ -209,7 +210,7 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
                     C(0), heads(dprobabilities));
     softmax_backward_rows<T>(
         exec, block, BlockScores(shape, block),
-        {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(),
+        {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(block),
          operands.query_rows(out, block), operands.query_rows(dout, block), value_width,
          operands.query_head(block) * value_width, operands.output_stride()},
         scale, scores, dprobabilities, probabilities, dscores);

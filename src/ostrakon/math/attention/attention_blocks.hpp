@@ -87,15 +87,19 @@ struct AttentionHeads {
 
 /// One query head of each of some key/value heads, one block of queries [begin, end). Query heads
 /// that share key/value heads are processed one after the other, which fixes the order in which
-/// their gradients are added.
+/// their gradients are added; in forward those of a single query may be processed at once, as the
+/// rows of one product.
 struct AttentionBlock : AttentionHeads {
   std::int64_t row;         ///< row of the first query in the sequence
   std::int64_t begin, end;  ///< positions of the queries; keys are [first_key, end)
   std::int64_t first_key;
-  std::int64_t member;  ///< index of the query head in its group
-  bool is_first;        ///< whether it is the first block of these key/value heads
+  std::int64_t member;       ///< index of the query head in its group
+  bool is_first;             ///< whether it is the first block of these key/value heads
+  std::int64_t members = 1;  ///< from `member` on, of one query; else 1
 
   std::int64_t queries() const { return end - begin; }
+  /// Rows of scores of each key/value head.
+  std::int64_t rows() const { return members * queries(); }
   std::int64_t keys() const { return end - first_key; }
 };
 
@@ -115,12 +119,14 @@ class AttentionOperands {
   template <class T>
   Batch<T> queries(const View<T**>& q, const AttentionBlock& block) const {
     const std::int64_t width = shape_.head_width;
+    if (block.members > 1) return members(q, block, width);
     return Batch<T>::of_columns(from_column(query_rows(q, block), query_head(block) * width), width,
                                 group_ * width, block.count);
   }
   template <class T>
   Batch<T> outputs(const View<T**>& out, const AttentionBlock& block) const {
     const std::int64_t width = shape_.width_of_values();
+    if (block.members > 1) return members(out, block, width);
     return Batch<T>::of_columns(from_column(query_rows(out, block), query_head(block) * width),
                                 width, output_stride(), block.count);
   }
@@ -153,16 +159,27 @@ class AttentionOperands {
                       heads.count * shape_.width_of_values());
   }
   std::int64_t value_column(std::int64_t kv_head) const { return shape_.value_column(kv_head); }
-  /// Returns the elements from the block's first query and head on; heads are log_sum_exp_stride()
-  /// apart.
+  /// Returns the elements from the block's first query and head on; heads are
+  /// log_sum_exp_stride(block) apart.
   template <class T>
   View<T*> log_sum_exp(View<T*> all, const AttentionBlock& block) const {
     return all.range((block.sequence * shape_.heads + query_head(block)) * query_rows_ + block.row,
                      all.size());
   }
-  std::int64_t log_sum_exp_stride() const { return group_ * query_rows_; }
+  std::int64_t log_sum_exp_stride(const AttentionBlock& block) const {
+    return (block.members > 1 ? 1 : group_) * query_rows_;
+  }
 
  private:
+  /// The heads of a single query, as rows.
+  template <class T>
+  Batch<T> members(const View<T**>& x, const AttentionBlock& block, std::int64_t width) const {
+    const std::int64_t first = query_head(block) * width;
+    return Batch<T>(query_rows(x, block)
+                        .row(0)
+                        .range(first, first + block.members * width)
+                        .matrix(block.members, width));
+  }
   template <class T>
   View<T**> key_rows(const View<T**>& kv, const AttentionBlock& block) const {
     const std::int64_t row = block.sequence * shape_.tokens;
@@ -211,17 +228,20 @@ void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& bo
   }
 }
 
-/// Runs body(block) for all blocks of these heads.
+/// Runs body(block) for all blocks of these heads. `most_members`: query heads at once where a
+/// block has a single query, and there is one key/value head at a time.
 template <class RunOf, class Body>
 void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
-                              std::int64_t runs, const RunOf& run_of, const Body& body) {
+                              std::int64_t runs, const RunOf& run_of, const Body& body,
+                              std::int64_t most_members = 1) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   bool is_first = true;
   for_each_query_block(runs, run_of, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t member = 0; member < group; ++member)
+    const std::int64_t at_once = end - begin == 1 && heads.count == 1 ? most_members : 1;
+    for (std::int64_t member = 0; member < group; member += at_once)
       body(AttentionBlock{heads, row, begin, end,
                           first_key_tile(begin, shape.scores.window, attention_key_step), member,
-                          std::exchange(is_first, false)});
+                          std::exchange(is_first, false), std::min(at_once, group - member)});
   });
 }
 

@@ -11,14 +11,15 @@
 
 namespace ostrakon::math {
 
-/// The scores of a block's rows: row i has query i % queries of head i / queries, and the keys from
-/// the block's first on.
+/// The scores of a block's rows: row i has query i % queries of head i / queries, which is one of
+/// another key/value head or, where there are several members, the next one of the same; and the
+/// keys from the block's first on.
 class BlockScores {
  public:
   BlockScores(const AttentionShape& shape, const AttentionBlock& block)
       : scores_(shape.scores),
-        group_(shape.heads / shape.kv_heads),
-        first_head_(block.kv_head * group_ + block.member),
+        head_step_(block.members > 1 ? 1 : shape.heads / shape.kv_heads),
+        first_head_(block.kv_head * (shape.heads / shape.kv_heads) + block.member),
         begin_(block.begin),
         first_key_(block.first_key) {}
 
@@ -32,7 +33,7 @@ class BlockScores {
     return first_key_of(begin_ + query, scores_.window) - first_key_;
   }
   KOKKOS_INLINE_FUNCTION std::int64_t query_head(std::int64_t head) const {
-    return first_head_ + head * group_;
+    return first_head_ + head * head_step_;
   }
   template <class C>
   KOKKOS_INLINE_FUNCTION ChangedScores<C> of_head(std::int64_t head) const {
@@ -42,7 +43,7 @@ class BlockScores {
 
  private:
   AttentionScores scores_;
-  std::int64_t group_, first_head_, begin_, first_key_;
+  std::int64_t head_step_, first_head_, begin_, first_key_;
 };
 
 /// probabilities (heads * queries, keys) = the softmax of each row of scaled products over the keys
@@ -57,7 +58,7 @@ void softmax_rows(const Exec& exec, const AttentionBlock& block, const BlockScor
   if (queries == 0) return;
   const FastDivide by_queries(queries);
   for_each_row(
-      exec, "attend_softmax", block.count * queries, keys,
+      exec, "attend_softmax", block.count * block.rows(), keys,
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const std::int64_t query = by_queries.rest(index), head = by_queries.quotient(index);
         const std::int64_t first = of.first(query), seen = of.end(query);

@@ -79,6 +79,7 @@ std::vector<ScoresCase> scores_cases() {
           {{1, 260, 4, 2, 128, {0.05, 1.2, 70, 4}}, true},
           {{1, 100, 2, 2, 100, {0, 0.7, 0, 8, 6}}, true},
           {{1, 66, 1, 1, 8, {0, 3.0, 200, 1}}, true},
+          {{1, 600, 2, 1, 8, {0, 0, 2}}, true},
           {{1, 140, 4, 2, 24, {0.2, 1.5, 70, 4}, 10}, true},
           {{1, 140, 2, 1, 20, {0, 1.5, 70, 2}, 270}, true},
           {{1, 140, 2, 1, 257, {0.05, 1.0, 65, 2}}, true}};
@@ -431,6 +432,22 @@ TEST(AttentionWorkspace, InTilesHasNoScoresAndNoSumsOfWholeSequences) {
   const AttentionShape wide{1, 1024, 2, 2, 512};
   EXPECT_EQ(math::attention_forward_workspace<float>(wide),
             math::attention_forward_workspace<double>(wide));
+}
+
+// With a window it is as wide as the keys of a block, on however many tokens.
+TEST(AttentionWorkspace, IsAsWideAsAWindowNeeds) {
+  for (const math::KernelForm form : {math::KernelForm::host, math::KernelForm::device}) {
+    const std::int64_t queries = form == math::KernelForm::host ? 64 : 512;
+    AttentionShape shape{1, 4096, 2, 2, 16, {0, 0, 128}};
+    const std::int64_t heads = form == math::KernelForm::host ? 1 : 2;
+    const std::int64_t cut = math::attention_forward_workspace<double>(shape, form);
+    EXPECT_EQ(cut, heads * queries * (queries + 127 + 255));
+    EXPECT_EQ(math::attention_backward_workspace<double>(shape, 1, form), 2 * cut);
+    shape.tokens = 8192;
+    EXPECT_EQ(math::attention_forward_workspace<double>(shape, form), cut);
+    shape.scores.window = 8192;
+    EXPECT_EQ(math::attention_forward_workspace<double>(shape, form), heads * queries * 8192);
+  }
 }
 
 // The workspace fits tiles and products, whichever this processor uses.

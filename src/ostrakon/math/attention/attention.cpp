@@ -17,7 +17,8 @@ namespace {
 
 std::int64_t score_elements(const AttentionShape& shape, KernelForm form = kernel_form) {
   return attention_heads_at_once(shape, form) *
-         std::min(attention_query_block_of(form), shape.tokens) * shape.tokens;
+         std::min(attention_query_block_of(form), shape.tokens) *
+         attention_keys_at_once(shape, form);
 }
 
 /// Whether some processors compute this attention in the tiles of attention_tiles.hpp.

@@ -72,6 +72,15 @@ constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_f
 /// see add zeros.
 constexpr std::int64_t attention_key_step = product_chunk;
 
+/// Bound of the keys of a block of queries: with a window those before the block that its first
+/// query sees, from a multiple of attention_key_step on.
+inline std::int64_t attention_keys_at_once(const AttentionShape& shape,
+                                           KernelForm form = kernel_form) {
+  const std::int64_t window = shape.scores.window;
+  const std::int64_t bound = attention_query_block_of(form) + window + attention_key_step - 2;
+  return window > 0 ? std::min(bound, shape.tokens) : shape.tokens;
+}
+
 /// Number of key/value heads in one batched product: one on a host, so that the scores stay in
 /// cache; all on a device, so that it has enough work.
 inline std::int64_t attention_heads_at_once(const AttentionShape& shape,

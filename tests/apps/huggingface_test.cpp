@@ -342,14 +342,16 @@ TEST_F(HuggingFace, SequencesMayBeShorterThanTheTableOfPositions) {
   };
   const Outcome refused = train("gpt2", "short", {});
   EXPECT_EQ(refused.status, 1);
-  expect_in(refused.err, {"n_positions is 16, but training.sequence_length is 8; to train on "
-                          "shorter sequences, set model.max_positions = 16"});
+  expect_in(refused.err, {"n_positions is 16, but training.sequence_length is 8; expected "
+                          "model.max_positions = 16, the rows of its table"});
   const Outcome of_weights = train("made-gpt2/weights.h5", "short", {});
   EXPECT_EQ(of_weights.status, 1);
   expect_in(of_weights.err, {"model.max_positions is 16 in it, but 8 in the deck"});
   const Outcome too_few = train("gpt2", "short", {"model.max_positions=7"});
   EXPECT_EQ(too_few.status, 1);
-  expect_in(too_few.err, {"model.max_positions = 7 is less than training.sequence_length = 8"});
+  expect_in(too_few.err, {"model.max_positions = 7 is less than training.sequence_length = 8",
+                          "expected "
+                          "a sequence_length of 7 or less"});
 
   for (const std::string weights : {"gpt2", "made-gpt2/weights.h5"}) {
     const std::string run = "short-from-" + fs::path(weights).filename().string();

@@ -165,9 +165,9 @@ gpt2 | n_head | 3 | n_head is 3, but model.heads is 6
 gpt2 | n_head | - | n_head is missing (gpt2: 12), but model.heads is 6
 gpt2 | n_inner | null | n_inner is null (192), but model.ffn_width is 80
 gpt2 | n_positions | 128
-    | n_positions is 128, but training.sequence_length is 64; to train on shorter sequences, set model.max_positions = 128
+    | n_positions is 128, but training.sequence_length is 64; expected model.max_positions = 128, the rows of its table
 gpt2 | n_positions | 32
-    | n_positions is 32, but training.sequence_length is 64; learned positions are as many as
+    | n_positions is 32, but training.sequence_length is 64; sequences can't be longer than its table of learned positions: expected a sequence_length of 32 or less, and model.max_positions = 32
 gpt2 | layer_norm_epsilon | 1e-12 | layer_norm_epsilon is 1e-12, but model.norm_epsilon is 1e-05
 gpt2 | tie_word_embeddings | false | tie_word_embeddings is false, but model.tie_embeddings is true
 starcoder2 | norm_epsilon | 1e-3 | norm_epsilon is 0.001, but model.norm_epsilon is 1e-05
@@ -275,7 +275,7 @@ TEST(HuggingFaceCompare, OneDifferenceOfTheDeckIsRefusedByName) {
       "attention_bias is false, but model.qkv_bias is true");
   refused(
       gpt2_pair, [](DecoderSettings& s) { s.max_positions = 128; },
-      "n_positions is 64, but model.max_positions is 128");
+      "n_positions is 64, but model.max_positions is 128; expected the same");
   refused(
       gpt2_pair, [](DecoderSettings& s) { s.own_mlp_bias = false; },
       "mlp_bias of gpt2 is true, but model.mlp_bias is false");

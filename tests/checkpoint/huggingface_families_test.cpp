@@ -371,6 +371,7 @@ stablelm | qk_layernorm | true | no layer norm of each head's queries and keys
 cohere | use_qk_norm | true | norms with weights of their own for each head
 cohere2 | layer_switch | 3 | Command R7B has this value alone
 phi | qk_layernorm | true | no layer norm of queries and keys
+falcon | num_ln_in_parallel_attn | 2 | but new_decoder_architecture is missing (falcon: false); expected 1
 falcon | alibi | true | Falcon scales its ALiBi slopes
 bloom | apply_residual_connection_post_layernorm | true | this program adds to what norms take
 mpt | attn_config | {"alibi": false} | expected alibi true
@@ -404,6 +405,8 @@ gpt_oss | swiglu_alpha | 1.5 | gpt-oss has this activation alone; expected 1.702
 gpt_oss | swiglu_limit | 8.0 | gpt-oss has this activation alone; expected 7.0
 qwen2_moe | shared_expert_intermediate_size | 0 | expected a whole number from 1
 qwen2_moe | use_sliding_window | true | this program reads Qwen2-MoE without windows
+gemma3 | text_config | {"model_type": "gemma3_text"} | model_type is "gemma3"; its model of text alone, text_config, has the type gemma3_text, which is computed
+llava | text_config | {"model_type": "mamba"} | model_type is "llava"; this program computes arcee,
 mamba2 | n_groups | 8 | model_type is "mamba2"; this program computes arcee,
 )";
 
@@ -437,6 +440,9 @@ TEST(HuggingFaceFamilies, WhatIsSaidTwiceIsOneOrRefused) {
   EXPECT_HAS(refusal(R"({"model_type": "qwen2", "num_hidden_layers": 1,
                          "layer_types": ["sliding_attention"]})"),
              "no window is said for these layers");
+  EXPECT_HAS(refusal(R"({"model_type": "falcon", "new_decoder_architecture": true,
+                         "parallel_attn": false})"),
+             "parallel_attn is false; but new_decoder_architecture is true; expected true");
   // A base beside the objects of both types of layers is not that of layers with a window.
   const auto olmo3 = parsed(R"({"model_type": "olmo3", "rope_theta": 10000.0})").model;
   EXPECT_EQ(olmo3.rotary.base, 10000.0);

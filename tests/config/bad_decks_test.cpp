@@ -14,6 +14,14 @@ TEST(BadDecks, UnknownKeys) {
   for (const std::vector<std::string>& row : testing::rows_of(R"(
 model.widht: 256 | model.widht = 256: no such key; did you mean model.width?
 model.xyzzy: 5 | model.xyzzy = 5: no such key; ostrakon-train --print-defaults lists the keys of model
+model.hidden_size: 64 | model.hidden_size = 64: no such key; did you mean model.width?
+model.num_attention_heads: 4 | did you mean model.heads?
+model.attention_bias: true | did you mean model.qkv_bias and model.out_bias?
+model.rope_theta: 1e6 | did you mean model.rotary_base?
+model.hidden_act: silu | did you mean model.activation?
+training.max_position_embeddings: 64 | did you mean training.sequence_length?
+model.sliding_window: 64 | did you mean model.attention_window?
+model.n_routed_experts: 8 | did you mean model.experts?
 model.steps: 5 | model.steps = 5: no such key; did you mean training.steps?
 training.learning_rate: 0.1 | training.learning_rate = 0.1: no such key; did you mean optimizer.learning_rate?
 training.Steps: 5 | training.Steps = 5: no such key; did you mean training.steps?
@@ -43,6 +51,8 @@ runtime.wall_time: [1] | runtime.wall_time: expected a time as minutes, .. found
   }
   expect_refused(
       {{"ostrakon:\n  steps: 5\n", "steps = 5: no such section; did you mean training.steps?"},
+       {"ostrakon:\n  rope_theta: 5\n",
+        "rope_theta = 5: no such section; did you mean model.rotary_base?"},
        {"ostrakon:\n  setps: 5\n", "setps = 5: no such section; did you mean training.steps?"},
        {"ostrakon:\n  model: 5\n", "model = 5: expected a section, with keys below it"},
        {"ostrakon:\n  model: [1, 2]\n", "model: expected a section, .. found a list"},

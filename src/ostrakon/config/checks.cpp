@@ -186,7 +186,10 @@ void check_sizes(const Settings& settings, const std::string& name) {
   require(!has_table || model.max_positions >= training.sequence_length, name,
           ": model.max_positions = ", model.max_positions,
           " is less than training.sequence_length = ", training.sequence_length,
-          "; expected auto, or ", training.sequence_length, " or more");
+          ": sequences can't be longer than the table of learned positions; expected a "
+          "sequence_length of ",
+          model.max_positions, " or less or, without weights that have the table, max_positions = ",
+          training.sequence_length, " or more");
   const Factor layers = {"model.layers", model.layers};
   const Factor width = {"model.width", model.width};
   const Factor ffn_width = {"model.ffn_width", model.ffn_width};

@@ -2,6 +2,7 @@
 #include <ostrakon/config/keys.hpp>
 
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/checkpoint/families/family.hpp>
 #include <ostrakon/config/nearest.hpp>
 
 namespace ostrakon::config {
@@ -34,6 +35,11 @@ std::string find_near(const std::string& name) {
     for (const Key& key : section.keys) names.push_back(key.name);
   }
   return find_anywhere(nearest(name, names));
+}
+
+/// Returns the keys with the meaning of a name in config.json of Hugging Face's models.
+std::string name_here(const std::string& name) {
+  return join(checkpoint::deck_keys_of(name), ", ", " and ");
 }
 
 std::string did_you_mean(const std::string& what) { return "; did you mean " + what + "?"; }
@@ -70,6 +76,8 @@ std::string suggest_key(const std::string& section_name, const std::string& name
     if (near == name) return did_you_mean(section->name + "." + name);
     const std::string elsewhere = find_anywhere(name);
     if (!elsewhere.empty()) return did_you_mean(elsewhere);
+    const std::string ours = name_here(name);
+    if (!ours.empty()) return did_you_mean(ours);
     if (!near.empty()) return did_you_mean(section->name + "." + near);
     std::vector<std::string> alike = with_parts_of(name, key_names(*section));
     for (std::string& key : alike) key = section->name + "." + key;
@@ -88,6 +96,8 @@ std::string suggest_section(const std::string& name) {
   const std::string near = nearest(name, section_names());
   const std::string key = find_anywhere(name);
   if (!key.empty()) return did_you_mean(key);
+  const std::string ours = name_here(name);
+  if (!ours.empty()) return did_you_mean(ours);
   if (!near.empty()) return did_you_mean(near);
   const std::string near_key = find_near(name);
   if (!near_key.empty()) return did_you_mean(near_key);

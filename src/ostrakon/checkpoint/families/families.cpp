@@ -40,6 +40,20 @@ const Family* family_named(const std::string& model_type) {
   return nullptr;
 }
 
+std::vector<std::string> deck_keys_of(const std::string& key) {
+  for (const Family& family : all_families()) {
+    if (key == family.positions_key) return {"training.sequence_length"};
+    for (const Key& one : family.keys) {
+      const auto found = one.deck_keys.find(key);
+      if (found == one.deck_keys.end()) continue;
+      std::vector<std::string> keys;
+      for (const std::string& deck_key : found->second) keys.push_back("model." + deck_key);
+      return keys;
+    }
+  }
+  return {};
+}
+
 std::string all_model_types() {
   std::vector<std::string> types;
   for (const Family& family : all_families()) types.push_back(family.model_type);

@@ -105,6 +105,10 @@ const std::vector<Family>& all_families();
 /// Returns null if there is none.
 const Family* family_named(const std::string& model_type);
 
+/// Returns the keys of a deck, "model.width", that hold what config.json says by the name `key`, in
+/// the first family that has it; empty if none has.
+std::vector<std::string> deck_keys_of(const std::string& key);
+
 /// Lists all model types in alphabetical order: "bloom, cohere, ... or starcoder2".
 std::string all_model_types();
 

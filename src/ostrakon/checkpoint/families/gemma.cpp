@@ -47,13 +47,14 @@ Family gemma1() {
 }
 
 /// What Gemma 2 and 3 have: norms before and after layers, windows, a scale of scores.
-Family gemma2_like(const char* type, const char* title, const char* prefix) {
+/// `vocabulary`: the default.
+Family gemma2_like(const char* type, const char* title, const char* prefix, int vocabulary) {
   Family f = gemma_like(type, title, prefix);
   f.structure.norm_placement = model::NormPlacement::both;
   f.names.layers["attention.out_norm"] = {{"post_attention_layernorm"}};
   f.names.layers["mlp.norm"] = {{"pre_feedforward_layernorm"}};
   f.names.layers["mlp.out_norm"] = {{"post_feedforward_layernorm"}};
-  f.keys = llama_sizes({26, 2304, 8, 9216, 256000});
+  f.keys = llama_sizes({26, 2304, 8, 9216, vocabulary});
   f.keys.push_back(keys::activation("hidden_activation", true, "gelu_pytorch_tanh"));
   f.no_effect.insert("hidden_act");  // hidden_activation counts
   return f;
@@ -62,7 +63,7 @@ Family gemma2_like(const char* type, const char* title, const char* prefix) {
 double no_cap(const DecoderSettings&) { return 0.0; }
 
 Family gemma2() {
-  Family f = gemma2_like("gemma2", "Gemma 2", "Gemma2");
+  Family f = gemma2_like("gemma2", "Gemma 2", "Gemma2", 256000);
   keys::Window window;
   window.size = 4096;
   window.has_types = true;
@@ -76,13 +77,10 @@ Family gemma2() {
 }
 
 Family gemma3_text() {
-  Family f = gemma2_like("gemma3_text", "Gemma 3", "Gemma3");
+  Family f = gemma2_like("gemma3_text", "Gemma 3", "Gemma3", 262208);
   f.other_classes = {"Gemma3TextModel"};
   f.structure.query_key_norm = model::QueryKeyNorm::head;
   f.names.layers = with_head_norms(f.names.layers);
-  f.keys.pop_back();
-  f.keys.back() = keys::key("vocab_size", keys::vocabulary, 262208);
-  f.keys.push_back(keys::activation("hidden_activation", true, "gelu_pytorch_tanh"));
   keys::Window window;
   window.size = 4096;
   window.has_types = window.has_pattern = true;

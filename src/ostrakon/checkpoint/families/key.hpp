@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <ostrakon/model/decoder.hpp>
@@ -68,6 +69,8 @@ std::string shown_json(const nlohmann::json& value);
 /// configuration classes, versions 4 and 5.
 struct Key {
   std::vector<std::string> names;
+  /// By name, the keys of a deck's section `model` that hold what it says, where there are such.
+  std::map<std::string, std::vector<std::string>> deck_keys = {};
   std::function<void(ConfigReading& reading)> read;
   /// Writes settings as well as the key can say them. Not set: the key is not written.
   std::function<void(const model::DecoderSettings& settings, nlohmann::ordered_json& to)> write;

@@ -73,6 +73,8 @@ Key key(const std::string& name, const Setting& setting, const Missing& missing,
   Key key;
   key.names = others;
   key.names.insert(key.names.begin(), name);
+  for (const std::string& one : key.names)
+    key.deck_keys[one].assign(setting.deck_keys.begin(), setting.deck_keys.end());
   key.read = [=](ConfigReading& reading) {
     const auto used = std::find_if(key.names.begin(), key.names.end(),
                                    [&](const std::string& one) { return reading.has(one); });
@@ -136,6 +138,7 @@ Key required(const std::string& name, const std::vector<std::string>& computed,
 Key activation(const std::string& name, bool is_gated, const std::string& missing) {
   Key key;
   key.names = {name};
+  key.deck_keys = {{name, {"activation"}}};
   key.read = [=](ConfigReading& reading) {
     const std::string said = reading.has(name) ? reading.words(name) : missing;
     std::string expected;

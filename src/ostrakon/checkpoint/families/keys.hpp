@@ -111,8 +111,13 @@ struct Window {
   std::optional<std::int64_t> size = {};  ///< default of sliding_window; none: no window
   /// Whether use_sliding_window switches it on; else that key has no effect.
   bool has_switch = false;
-  /// Layers have one by default: 0: all; n: all but every n-th; -1: from max_window_layers on; -2:
-  /// those without rotary positions.
+  /// Which layers have one, unless layer_types says it.
+  enum class Layers {
+    by_period,               ///< all but every `period`-th; all with a period of 0
+    from_max_window_layers,  ///< from the one on that the key of this name says
+    without_rotary           ///< those without rotary positions
+  };
+  Layers layers = Layers::by_period;
   int period = 0;
   bool has_types = false;    ///< whether layer_types says which
   bool has_pattern = false;  ///< whether sliding_window_pattern is `period`

@@ -192,7 +192,7 @@ Family smollm3() {
   f.keys = llama_sizes({36, 2048, 16, 11008, 128256});
   keys::Window window;
   window.has_switch = window.has_types = true;
-  window.period = -2;
+  window.layers = keys::Window::Layers::without_rotary;
   add(f.keys, {keys::rotary_layers(4), keys::window(window)});
   keys::Rope rope;
   rope.theta = 2e6;

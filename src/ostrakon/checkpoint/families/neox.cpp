@@ -82,7 +82,11 @@ Key falcon_form() {
       model.block = has_two ? BlockForm::parallel_two_norms : BlockForm::parallel;
       reading.say("kv_heads", reading.is(kv_heads));
       reading.say("block", text(reading.is(is_new), ", ", reading.is(norms)));
+      if (!flag(parallel, true))
+        reading.problem(parallel, text("but ", reading.is(is_new), "; expected true"));
     } else {
+      if (reading.has(norms) && reading.whole(norms) == 2)
+        reading.problem(norms, text("but ", reading.is(is_new, "false"), "; expected 1"));
       if (flag(multi, true)) model.kv_heads = 1;
       model.block = flag(parallel, true) ? BlockForm::parallel : BlockForm::sequential;
       reading.say("kv_heads", reading.is(multi, "true"));

@@ -10,7 +10,7 @@ keys::Window qwen_window() {
   keys::Window window;
   window.size = 4096;
   window.has_switch = window.has_types = true;
-  window.period = -1;
+  window.layers = keys::Window::Layers::from_max_window_layers;
   return window;
 }
 

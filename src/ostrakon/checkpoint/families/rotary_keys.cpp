@@ -370,6 +370,13 @@ Key rope(const Rope& rope) {
   if (rope.share_name != nullptr) key.names.emplace_back(rope.share_name);
   if (rope.window_theta_name != nullptr) key.names.emplace_back(rope.window_theta_name);
   if (rope.original_length) key.names.emplace_back("original_max_position_embeddings");
+  key.deck_keys = {{rope.theta_name, {"rotary_base"}},
+                   {"rope_scaling", {"rotary_scaling"}},
+                   {"partial_rotary_factor", {"rotary_share"}},
+                   {"original_max_position_embeddings", {"rotary_original_length"}}};
+  if (rope.share_name != nullptr) key.deck_keys[rope.share_name] = {"rotary_share"};
+  if (rope.window_theta_name != nullptr)
+    key.deck_keys[rope.window_theta_name] = {"window_rotary_base"};
   key.read = [=](ConfigReading& reading) { RopeReader(reading, rope).read(); };
   key.write = [=](const DecoderSettings& settings, Ordered& to) {
     to[rope.theta_name] = settings.rotary.base;

@@ -45,12 +45,12 @@ std::string read_window_layers(ConfigReading& reading, const Window& window) {
         model.layers, [&](std::int64_t l) { return types[static_cast<std::size_t>(l)] == within; });
     return reading.is("layer_types");
   }
-  if (window.period == -2) {
+  if (window.layers == Window::Layers::without_rotary) {
     model.window_layers =
         pattern_of(model.layers, [&](std::int64_t l) { return !model.rotary_layers.has(l); });
     return reading.is("no_rope_layers");
   }
-  if (window.period == -1) {
+  if (window.layers == Window::Layers::from_max_window_layers) {
     constexpr const char* name = "max_window_layers";
     const std::int64_t first = reading.has(name) ? reading.whole(name, 0) : 28;
     model.window_layers = pattern_of(model.layers, [&](std::int64_t l) { return l >= first; });
@@ -115,7 +115,7 @@ void write_window(const DecoderSettings& settings, const Window& window, Ordered
     if (is_within) first = l;
   }
   std::reverse(types.begin(), types.end());
-  if (window.period == -1) to["max_window_layers"] = first;
+  if (window.layers == Window::Layers::from_max_window_layers) to["max_window_layers"] = first;
   if (window.has_types) to["layer_types"] = types;
 }
 
@@ -124,7 +124,11 @@ void write_window(const DecoderSettings& settings, const Window& window, Ordered
 Key window(const Window& window) {
   Key key;
   key.names = {"sliding_window", "use_sliding_window", "layer_types"};
-  if (window.period == -1) key.names.emplace_back("max_window_layers");
+  key.deck_keys = {{"sliding_window", {"attention_window"}},
+                   {"sliding_window_pattern", {"window_layers"}},
+                   {"max_window_layers", {"window_layers"}}};
+  if (window.layers == Window::Layers::from_max_window_layers)
+    key.names.emplace_back("max_window_layers");
   if (window.has_pattern) key.names.emplace_back("sliding_window_pattern");
   key.read = [=](ConfigReading& reading) { read_window(reading, window); };
   key.write = [=](const DecoderSettings& settings, Ordered& to) {
@@ -147,6 +151,7 @@ Key rotary_layers(int interval) {
   constexpr const char *list = "no_rope_layers", *every = "no_rope_layer_interval";
   Key key;
   key.names = {list, every};
+  key.deck_keys = {{list, {"rotary_layers"}}, {every, {"rotary_layers"}}};
   key.read = [=](ConfigReading& reading) {
     DecoderSettings& model = reading.model;
     const bool has_list = reading.has(list);
@@ -171,6 +176,7 @@ Key first_dense(int missing) {
   constexpr const char* name = "first_k_dense_replace";
   Key key;
   key.names = {name};
+  key.deck_keys = {{name, {"expert_layers"}}};
   key.read = [=](ConfigReading& reading) {
     const std::int64_t first = reading.has(name) ? reading.whole(name, 0) : missing;
     reading.model.expert_layers =
@@ -207,6 +213,7 @@ Key sparse_step() {
   constexpr const char *step = "decoder_sparse_step", *dense = "mlp_only_layers";
   Key key;
   key.names = {step, dense};
+  key.deck_keys = {{step, {"expert_layers"}}, {dense, {"expert_layers"}}};
   key.read = [=](ConfigReading& reading) {
     const std::int64_t every = reading.has(step) ? reading.whole(step) : 1;
     const Json without = reading.has(dense) ? reading.at(dense) : Json::array();

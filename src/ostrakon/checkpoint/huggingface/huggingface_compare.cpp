@@ -37,14 +37,17 @@ void compare_positions(const HuggingFaceConfig& theirs, const model::DecoderSett
   const bool is_same = theirs.positions == ours.position_rows(tokens);
   if (theirs.model.positions != model::Positions::learned || is_same) return;
   if (ours.max_positions > 0)
-    lines.push_back(
-        text(theirs.shown_positions, ", but model.max_positions is ", ours.max_positions));
+    lines.push_back(text(theirs.shown_positions, ", but model.max_positions is ",
+                         ours.max_positions, "; expected the same"));
   else
     lines.push_back(text(
         theirs.shown_positions, ", but training.sequence_length is ", tokens,
         tokens < theirs.positions
-            ? text("; to train on shorter sequences, set model.max_positions = ", theirs.positions)
-            : "; learned positions are as many as in the file"));
+            ? text("; expected model.max_positions = ", theirs.positions,
+                   ", the rows of its table, of which shorter sequences use the first")
+            : text("; sequences can't be longer than its table of learned positions: expected a "
+                   "sequence_length of ",
+                   theirs.positions, " or less, and model.max_positions = ", theirs.positions)));
 }
 
 void require_none(const Lines& lines, const std::string& title) {

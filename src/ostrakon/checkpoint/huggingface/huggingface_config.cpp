@@ -36,7 +36,8 @@ class Reader {
     if (reading_.has("model_type")) (void)reading_.words("model_type");
     config_.family = family_named(type_of_model());
     if (config_.family == nullptr)
-      reading_.refuse("model_type", "this program computes " + all_model_types());
+      reading_.refuse("model_type",
+                      about_text_model() + "this program computes " + all_model_types());
     read_keys(*config_.family, reading_);
     read_positions();
     check_architectures();
@@ -53,6 +54,18 @@ class Reader {
   std::string type_of_model() const {
     const auto type = object_.find("model_type");
     return type != object_.end() && type->is_string() ? type->get<std::string>() : "";
+  }
+
+  /// Says of a model of text and more, if its part for text is one that is computed.
+  std::string about_text_model() const {
+    const auto part = object_.find("text_config");
+    if (part == object_.end() || !part->is_object()) return "";
+    const auto type = part->find("model_type");
+    if (type == part->end() || !type->is_string()) return "";
+    const auto name = type->get<std::string>();
+    if (family_named(name) == nullptr) return "";
+    return text("its model of text alone, text_config, has the type ", name,
+                ", which is computed: expected a folder of that; ");
   }
 
   void read_positions() {

@@ -37,6 +37,7 @@ config::Settings fine_tuning(const std::string& folder, const std::string& path,
   config::Settings settings = settings_of_safetensors(path, std::nullopt, std::nullopt);
   if (settings.model.positions == model::Positions::learned)
     settings.model.max_positions = config.positions;
+  settings.given.clear();  // it has all keys: the settings were read from a whole deck
   settings.training.sequence_length = tokens;
   settings.training.steps = 100;
   settings.data.path = data_placeholder;
@@ -51,6 +52,9 @@ config::Settings fine_tuning(const std::string& folder, const std::string& path,
   for (const char* key : {"layers", "width", "heads", "vocabulary", "norm", "norm_epsilon",
                           "positions", "activation", "tie_embeddings", "bias"})
     settings.given.insert(text("model.", key));
+  for (const char* key : {"data.path", "training.steps", "training.global_batch_size",
+                          "training.micro_batch_size", "training.sequence_length"})
+    settings.given.insert(key);
   return settings;
 }
 

@@ -42,8 +42,9 @@ int main(int argc, char** argv) {
       {program,
        R"(FILE, A and B are weights.h5 of ostrakon-train, one of its checkpoints (checkpoints/step-00001200,
 or checkpoints/latest), or safetensors: one file, an index (model.safetensors.index.json), or a
-folder with either. inspect and verify take a folder of checkpoints, too. export takes no
-safetensors. An OUT that is there already is refused, but for an empty folder where OUT is one.)",
+folder with either; or a run's folder, for its weights.h5 or else its newest checkpoint. inspect and
+verify take a folder of checkpoints, too. export takes no safetensors. An OUT that is there already is
+refused, but for an empty folder where OUT is one.)",
        {inspect_command(), verify_command(), diff_command(), export_command(), import_command(),
         deck_command(), reshard_command()},
        {},

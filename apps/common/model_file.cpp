@@ -13,6 +13,7 @@
 #include <ostrakon/checkpoint/huggingface/other_weights.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/checkpoint/latest.hpp>
+#include <ostrakon/checkpoint/models_of_run.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/checkpoint/weights_file.hpp>
@@ -78,8 +79,16 @@ FileKind kind_of(const std::string& path) {
 }
 
 std::string resolve_model_path(const std::string& named) {
+  const auto tell = [](const std::string& what) { std::cerr << printable(what) << std::endl; };
+  if (checkpoint::is_run_folder(named)) {
+    const std::string model = checkpoint::models_of_run(named, [&](const std::string& problem) {
+                                tell("damaged: " + problem);
+                              }).front();
+    tell(text("note: '", named, "' is a run's folder: takes '", model, "'"));
+    return model;
+  }
   const checkpoint::ResolvedCheckpoint meant = checkpoint::follow_latest(named);
-  if (!meant.note.empty()) std::cerr << "note: " << printable(meant.note) << std::endl;
+  if (!meant.note.empty()) tell("note: " + meant.note);
   return meant.path;
 }
 

@@ -24,8 +24,9 @@ FileKind kind_of(const std::string& path);
 /// them.
 FileKind single_model_kind(const std::string& path);
 
-/// Returns the file or folder to read for a path: see checkpoint::follow_latest. Prints a note to
-/// stderr if it is another path. Throws Error if it can't be determined.
+/// Returns the file or folder to read for a path: of a run's folder the first of
+/// checkpoint::models_of_run, else see checkpoint::follow_latest. Prints a note to stderr if it is
+/// another path. Throws Error if it can't be determined.
 std::string resolve_model_path(const std::string& named);
 
 /// A model, and the source of its parameters.

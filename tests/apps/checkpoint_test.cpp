@@ -153,13 +153,33 @@ TEST_F(Checkpoint, GoesOutInShardsAndComesBack) {
     expect_refused({"export", weights, many, "--shard-size", "20KB"}, "is there already");
     expect_refused({"export", weights, many, "--overwrite"}, "--overwrite replaces a file; OUT, ");
   }
-  for (const Texts& arguments :
-       {Texts{"inspect", "gpt2"}, Texts{"import", "gpt2", "no.h5", "--deck", "gpt2.yaml"}})
-    expect_refused(arguments, "is that of a run; expected its weights, 'gpt2/weights.h5'");
   for (const char* size : {"", "5", "GB", "0GB", "-1GB", "1.5GB", "5gb", "5GiB", "99999999999TB"})
     expect_refused({"export", "gpt2/weights.h5", "sized", "--shard-size", size},
                    "expected a whole number and a unit");
   EXPECT_FALSE(fs::exists(path("sized")));
+}
+
+// weights.h5 where there is one, else the newest checkpoint.
+TEST_F(Checkpoint, TheFolderOfARunStandsForItsModel) {
+  fs::create_directory(path("unfinished"));
+  fs::copy(path("gpt2/checkpoints"), path("unfinished/checkpoints"),
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  for (const std::string run : {"gpt2", "unfinished"}) {
+    const std::string model =
+        run == "gpt2" ? "gpt2/weights.h5" : "unfinished/checkpoints/step-00000002";
+    const std::string note = "note: '" + run + "' is a run's folder: takes '" + model + "'\n";
+    for (const Texts& arguments : {Texts{"inspect", run}, Texts{"verify", run}}) {
+      const Outcome of_folder = start(arguments);
+      EXPECT_EQ(of_folder.status, 0);
+      EXPECT_EQ(of_folder.err, note);
+      EXPECT_EQ(of_folder.out, output_of({arguments[0], model}));
+    }
+    const Outcome exported = start({"export", run, run + "-hf"});
+    EXPECT_EQ(exported.status, 0) << exported.err;
+    EXPECT_EQ(exported.err, note);
+    expect_in(exported.out, {"step 2 of " + model + " as gpt2"});
+    expect_in(output_of({"diff", run + "-hf", model}), {"equal\n"});
+  }
 }
 
 TEST_F(Checkpoint, CheckpointsAreWeightsToo) {

@@ -91,6 +91,7 @@ plan::Report report_of(const Shown& shown) {
   const runtime::Program& program = shown.program();
   plan::Report report =
       plan::make_report(program.plan, program.memory, program.host_memory, shown.ranks_per_node);
+  report.model = config::model_rows(shown.settings);
   report.strategy = config::strategy(
       shown.settings, program.plan.layouts.accumulation,
       {program.plan.grid.shard(), plan::may_have_levels(program.plan.grid, shown.ranks_per_node)});

@@ -48,6 +48,7 @@ TEST_F(ModelFrom, SetsWhatTheConfigSays) {
   EXPECT_FALSE(settings.model.bias);
   // The folder may be gone when a run resumes: the deck that it keeps says all of it.
   EXPECT_EQ(settings.model_from, "");
+  EXPECT_EQ(settings.model_folder, folder_.file("hf"));
   expect_equal(read(write_deck(settings)), settings);
 }
 

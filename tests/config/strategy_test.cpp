@@ -299,6 +299,51 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                       "rotary_beta_fast, rotary_attention_factor"));
   EXPECT_TRUE(is_idle(read(synthetic, {{"model.window_rotary_base", "5e5"}}),
                       "attention_window 0: window_rotary_base"));
+  // Keys of each row are given, "section.key=value", and its line names those without effect.
+  using Row = std::pair<std::vector<const char*>, const char*>;
+  for (const auto& [given, line] : std::vector<Row>{
+           {{"model.experts=4", "model.expert_layers=none", "model.router_scale=2"},
+            "expert_layers none: experts, router_scale"},
+           {{"model.expert_width=64", "model.expert_layers=first 2"},
+            "experts 0: expert_layers, expert_width"},
+           {{"model.experts=4", "model.expert_width=64", "model.ffn_width=128"},
+            "expert_layers all and expert_width 64: ffn_width"},
+           {{"model.attention_window=8", "model.window_layers=none"},
+            "window_layers none: attention_window"},
+           {{"model.rotary_layers=none", "model.rotary_base=5e5"},
+            "rotary_layers none: rotary_base"},
+           {{"model.attention_window=8", "model.window_layers=first 1",
+             "model.rotary_layers=all but first 1", "model.window_rotary_base=5e5"},
+            "window_layers first 1 and rotary_layers all but first 1: window_rotary_base"},
+           {{"model.norm_bias=true"}, "norm rmsnorm and norm_weight plain: norm_bias"},
+           {{"model.bias=true", "model.qkv_bias=false", "model.out_bias=false",
+             "model.mlp_bias=false"},
+            "qkv_bias false, out_bias false and mlp_bias false: bias"},
+           {{"model.initializer_deviation=1", "checkpoint.initial_weights=/w"},
+            "checkpoint.initial_weights /w: initializer_deviation"},
+           {{"data.path=/t", "data.validation_path=/v"},
+            "dataset synthetic: path, validation_path"},
+           {{"data.dataset=tokens", "data.path=/t", "data.validation_path=/v"},
+            "training.validate_every 0: validation_path"},
+           {{"data.dataset=tokens", "data.path=/t", "data.synthetic_noise=0.5"},
+            "dataset tokens: synthetic_noise"},
+           {{"training.validation_batches=2"}, "validate_every 0: validation_batches"}}) {
+    std::vector<Override> overrides;
+    for (const char* one : given) overrides.push_back(parse_override(one));
+    EXPECT_TRUE(is_idle(read(synthetic, overrides), line)) << line << "\n"
+                                                           << summary(read(synthetic, overrides));
+  }
+  for (const std::vector<const char*>& given : std::vector<std::vector<const char*>>{
+           {"model.experts=4", "model.expert_layers=first 1", "model.expert_width=64",
+            "model.ffn_width=128"},
+           {"model.norm=layernorm", "model.norm_bias=true"},
+           {"model.bias=true", "model.qkv_bias=false", "model.out_bias=false"},
+           {"model.attention_window=8", "model.window_layers=first 1",
+            "model.window_rotary_base=5e5"}}) {
+    std::vector<Override> overrides;
+    for (const char* one : given) overrides.push_back(parse_override(one));
+    EXPECT_LACKS(summary(read(synthetic, overrides)), "without effect");
+  }
   // This depends on the build, not on another key.
   const Settings pageable = read(synthetic, {{"memory.pinned", "false"}});
   EXPECT_EQ(summary(pageable).find("               without effect in a build without a device: "
@@ -313,6 +358,36 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                                            {"checkpoint.async", "false"},
                                            {"checkpoint.every", "1"}});
   EXPECT_LACKS(summary(others), "without effect");
+}
+
+TEST(Strategy, RowsOfTheModelTellLayersAndActiveParameters) {
+  using Rows = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(model_rows(read(synthetic)), (Rows{{"layers", "4: rotary positions in all"}}));
+  const std::vector<Override> small = {
+      {"model.positions", "learned"}, {"model.layers", "2"},      {"model.width", "8"},
+      {"model.heads", "2"},           {"model.vocabulary", "10"}, {"training.sequence_length", "6"},
+      {"model.experts", "4"},         {"model.expert_width", "3"}};
+  // Norms, attention, the router, and of 4 experts 2, in each layer; the head's norm; the logits.
+  const std::int64_t layer = 2 * 8 + 4 * 8 * 8 + 4 * 8 + 2 * (3 * 8 * 3), head = 8 + 10 * 8;
+  EXPECT_EQ(model_rows(read(synthetic, small)),
+            (Rows{{"layers", "2: 4 experts in all"},
+                  {"active parameters", text(2 * layer + head,
+                                             " for a token: of experts those of 2 of 4, and "
+                                             "without 48 in tables that are looked up")}}));
+  std::vector<Override> others = small;
+  others.insert(others.end(), {{"model.positions", "rotary"},
+                               {"model.rotary_layers", "1"},
+                               {"model.attention_window", "3"},
+                               {"model.window_layers", "none"},
+                               {"model.tie_embeddings", "false"},
+                               {"model.expert_layers", "first 1"},
+                               {"model.ffn_width", "5"}});
+  EXPECT_EQ(
+      model_rows(read(synthetic, others)),
+      (Rows{{"layers", "2: rotary positions in 1 (all but first 1), 4 experts in 1 (first 1)"},
+            {"active parameters", text(2 * layer - 4 * 8 - 2 * (3 * 8 * 3) + 3 * 8 * 5 + head,
+                                       " for a token: of experts those of 2 of 4, and "
+                                       "without 80 in tables that are looked up")}}));
 }
 
 TEST(Strategy, TheSummarySaysWhereNoStepIsJudged) {

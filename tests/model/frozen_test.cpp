@@ -138,6 +138,10 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
                   2.0 * static_cast<double>(rows_of(which, p.name) * p.elements());
           }
         const plan::ModelDescription of_model = decoder.description();
+        std::int64_t parameters = 0;
+        for (const plan::UnitDescription& unit : of_model.units)
+          parameters += unit.parameter_elements - unit.alignment_elements;
+        EXPECT_EQ(parameters, decoder.parameter_count()) << which.name;
         for (int u = 0; u < decoder.units(); ++u) {
           const plan::UnitDescription& found = of_model.units[u];
           const plan::UnitDescription& expected = plain.unit(u).description();

@@ -46,6 +46,22 @@ TEST(Report, SaysWhereUpdatesBeginEarly) {
     }
 }
 
+TEST(Report, TheCallersRowsOfTheModelAreShown) {
+  Planned planned = make(make_model(2), 8, make_policy(Sharding::full, 8));
+  planned.report.model = {{"layers", "2: of a kind"}};
+  expect_has(planned.text(), "\n  layers                       2: of a kind\n");
+}
+
+TEST(Report, ElementsForAlignmentAreNoParameters) {
+  ModelDescription model = make_model(2);
+  const std::int64_t all =
+      make(model, 8, make_policy(Sharding::full, 8)).json()["parameter_elements"];
+  model.units[1].alignment_elements = 60;
+  const Planned planned = make(model, 8, make_policy(Sharding::full, 8));
+  EXPECT_EQ(planned.json()["parameter_elements"], all - 60);
+  EXPECT_EQ(planned.json()["padded_elements"], all);
+}
+
 TEST(Report, FrozenElementsArePadded) {
   ModelDescription model = make_model(2);
   model.units[1].frozen_elements = 64;

@@ -11,6 +11,7 @@
 #include <ostrakon/config/value.hpp>
 #include <set>
 #include <sstream>
+#include <utility>
 
 namespace ostrakon::config {
 namespace {
@@ -140,22 +141,25 @@ void resolve_sizes(Settings& settings) {
   if (model.experts.exist() && model.experts.width == 0) model.experts.width = model.ffn_width;
 }
 
+std::string absolute_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 /// Returns the settings of a deck whose model is that of a config.json in the folder that
 /// `settings`, made by it, name. `apply_to` applies the deck to settings.
 template <class Apply>
 Settings with_model_from(const Settings& settings, const Apply& apply_to) {
   const std::string path = checkpoint::huggingface_config_next_to(settings.model_from);
-  require(
-      !path.empty(), path_origin(settings, "model.from"), ": no config.json in ",
-      Value::of(std::filesystem::absolute(settings.model_from).lexically_normal().string()).shown(),
-      "; expected a folder of a model, as transformers saves it");
+  require(!path.empty(), path_origin(settings, "model.from"), ": no config.json in ",
+          Value::of(absolute_path(settings.model_from)).shown(),
+          "; expected a folder of a model, as transformers saves it");
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(path);
   Settings start = starting_settings();
   start.model = config.model;
   if (config.model.positions == model::Positions::learned)
     start.model.max_positions = config.positions;
   Settings made = apply_to(start);
-  made.model_from.clear();
+  made.model_folder = absolute_path(std::exchange(made.model_from, ""));
   resolve_sizes(made);
   checkpoint::require_computed(config, made.training.sequence_length);
   checkpoint::require_same_model(config, made.model, made.training.sequence_length);

@@ -72,6 +72,12 @@ struct OnRanks {
 /// that have no effect with the others, such as the sharding, or with these ranks.
 std::string summary(const Settings& settings, const OnRanks& ranks = {});
 
+/// Rows about the model, each a name and a text: the layers, with what some of them have, and with
+/// experts how many parameters compute a token: of experts those that are chosen for it, and all
+/// others but tables that are only looked up (an embedding that is not tied to the logits, learned
+/// positions).
+std::vector<std::pair<std::string, std::string>> model_rows(const Settings& settings);
+
 /// Returns the settings that choose how ranks share the work, with values as in a deck, except
 /// `accumulation`, for which the plan's choice replaces `auto`. Settings of other sections that
 /// change what a step sends or keeps follow if they are not the default.

@@ -171,6 +171,7 @@ struct Settings : UpdateChoices {
   /// A folder of Hugging Face's whose config.json describes the model. Empty after reading: `model`
   /// says all of it.
   std::string model_from;
+  std::string model_folder;  ///< what model_from was before reading
   data::DataSettings data;
   TrainingSettings training;
   plan::PolicyChoices parallel;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
@@ -48,11 +49,12 @@ std::string written(const Settings& settings, const Key& key) {
   return value.kind == Value::Kind::text ? value.text : value.shown();
 }
 
-/// A key that has an effect only if `holds`. `decided_by` names the keys of its section that decide
-/// this, separated by blanks; empty if the build does.
+/// Keys, separated by blanks, that have an effect only if `holds`. `decided_by` names the keys that
+/// decide this, of the same section or "section.key"; null if the build does. Of the conditions of
+/// a key, the first that does not hold is told.
 struct Condition {
   const char* section;
-  const char* key;
+  const char* keys;
   const char* decided_by;
   bool (*holds)(const Settings&);
 };
@@ -130,49 +132,97 @@ constexpr auto is_llama3 = scales_rotary<math::RotaryScaling::llama3>;
 constexpr auto is_yarn = scales_rotary<math::RotaryScaling::yarn>;
 constexpr auto is_longrope = scales_rotary<math::RotaryScaling::longrope>;
 
+/// Whether some layer is of a kind that `has`.
+template <class Has>
+bool some_layer(const Settings& settings, const Has& has) {
+  for (std::int64_t layer = 0; layer < settings.model.layers; ++layer)
+    if (has(settings.model.block_kind(layer))) return true;
+  return false;
+}
+bool has_expert_layers(const Settings& settings) {
+  return some_layer(settings, [](const model::BlockKind& kind) { return kind.has_experts; });
+}
+bool has_window_layers(const Settings& settings) {
+  return some_layer(settings, [](const model::BlockKind& kind) { return kind.has_window; });
+}
+bool has_rotary_layers(const Settings& settings) {
+  return some_layer(settings, [](const model::BlockKind& kind) { return kind.has_rotary; });
+}
+bool has_rotary_windows(const Settings& settings) {
+  return some_layer(
+      settings, [](const model::BlockKind& kind) { return kind.has_window && kind.has_rotary; });
+}
+/// Whether norms have biases unless these are left out.
+bool may_bias_norms(const Settings& settings) {
+  return settings.model.norm == math::NormKind::layernorm &&
+         settings.model.norm_weight != math::NormWeight::none;
+}
+/// Whether the biases of some layers are as `bias` says.
+bool asks_for_bias(const Settings& settings) {
+  const model::DecoderSettings& model = settings.model;
+  return !model.own_qkv_bias || !model.own_out_bias || !model.own_mlp_bias ||
+         (!model.own_norm_bias && may_bias_norms(settings));
+}
+/// Whether some MLP is as wide as ffn_width.
+bool uses_ffn_width(const Settings& settings) {
+  return settings.model.has_dense_layers() ||
+         settings.model.experts.width == settings.model.ffn_width;
+}
+bool is_random(const Settings& settings) { return settings.checkpoint.initial_weights.empty(); }
+bool reads_tokens(const Settings& settings) {
+  return settings.data.dataset == data::DatasetKind::tokens;
+}
+bool is_synthetic(const Settings& settings) { return !reads_tokens(settings); }
+bool validates(const Settings& settings) { return settings.training.validate_every > 0; }
+bool is_for_device(const Settings&) { return has_device; }
+
+constexpr const char* expert_keys =
+    "experts_per_token shared_experts shared_expert_width shared_gate expert_width router_score "
+    "router_bias router_normalize router_scale router_groups router_groups_per_token "
+    "router_group_score router_balance router_balance_rate";
+constexpr const char* rotary_keys =
+    "rotary_base rotary_share rotary_scaling rotary_factor rotary_original_length "
+    "rotary_low_factor rotary_high_factor rotary_beta_fast rotary_beta_slow rotary_truncate "
+    "rotary_attention_factor rotary_short_factors rotary_long_factors window_rotary_base";
+
 constexpr Condition conditions[] = {
     {"model", "latent_norm_epsilon", "kv_rank", has_latents},
     {"model", "max_positions", "positions", has_table_of_positions},
-    {"model", "window_layers", "attention_window", has_window},
-    {"model", "window_rotary_base", "attention_window",
-     [](const Settings& settings) { return settings.model.attention_window > 0; }},
+    {"model", "initializer_deviation", "checkpoint.initial_weights", is_random},
+    {"model", "norm_bias", "norm norm_weight", may_bias_norms},
+    {"model", "bias", "qkv_bias out_bias mlp_bias", asks_for_bias},
+    {"model", "window_layers window_rotary_base", "attention_window", has_window},
+    {"model", "attention_window window_rotary_base", "window_layers", has_window_layers},
+    {"model", rotary_keys, "positions", has_rotary},
+    {"model", "rotary_layers", "positions", has_rotary},
+    {"model", rotary_keys, "rotary_layers", has_rotary_layers},
+    {"model", "window_rotary_base", "window_layers rotary_layers", has_rotary_windows},
     {"model", "rotary_factor", "rotary_scaling", has_rotary_factor},
     {"model", "rotary_original_length", "rotary_scaling",
      scales_rotary<math::RotaryScaling::llama3, math::RotaryScaling::yarn,
                    math::RotaryScaling::longrope>},
-    {"model", "rotary_low_factor", "rotary_scaling", is_llama3},
-    {"model", "rotary_high_factor", "rotary_scaling", is_llama3},
-    {"model", "rotary_beta_fast", "rotary_scaling", is_yarn},
-    {"model", "rotary_beta_slow", "rotary_scaling", is_yarn},
-    {"model", "rotary_truncate", "rotary_scaling", is_yarn},
+    {"model", "rotary_low_factor rotary_high_factor", "rotary_scaling", is_llama3},
+    {"model", "rotary_beta_fast rotary_beta_slow rotary_truncate", "rotary_scaling", is_yarn},
     {"model", "rotary_attention_factor", "rotary_scaling",
      scales_rotary<math::RotaryScaling::yarn, math::RotaryScaling::longrope>},
-    {"model", "rotary_short_factors", "rotary_scaling", is_longrope},
-    {"model", "rotary_long_factors", "rotary_scaling", is_longrope},
-    {"model", "experts_per_token", "experts", has_experts},
-    {"model", "shared_experts", "experts", has_experts},
-    {"model", "shared_expert_width", "experts", has_experts},
-    {"model", "shared_expert_width", "shared_experts", has_shared_experts},
-    {"model", "shared_gate", "experts", has_experts},
-    {"model", "shared_gate", "shared_experts", has_shared_experts},
-    {"model", "expert_width", "experts", has_experts},
+    {"model", "rotary_short_factors rotary_long_factors", "rotary_scaling", is_longrope},
     {"model", "expert_layers", "experts", has_experts},
-    {"model", "router_score", "experts", has_experts},
-    {"model", "router_bias", "experts", has_experts},
-    {"model", "router_normalize", "experts", has_experts},
-    {"model", "router_scale", "experts", has_experts},
-    {"model", "router_groups", "experts", has_experts},
-    {"model", "router_groups_per_token", "experts", has_experts},
-    {"model", "router_group_score", "experts", has_experts},
+    {"model", expert_keys, "experts", has_experts},
+    {"model", "experts", "expert_layers", has_expert_layers},
+    {"model", expert_keys, "expert_layers", has_expert_layers},
+    {"model", "ffn_width", "expert_layers expert_width", uses_ffn_width},
+    {"model", "shared_expert_width shared_gate", "shared_experts", has_shared_experts},
     {"model", "router_group_score", "router_groups router_groups_per_token", chooses_groups},
-    {"model", "router_balance", "experts", has_experts},
-    {"model", "router_balance_rate", "experts", has_experts},
     {"model", "router_balance_rate", "router_balance", balances},
+    {"data", "path validation_path verify", "dataset", reads_tokens},
+    {"data", "validation_path", "training.validate_every", validates},
+    {"data", "synthetic_noise", "dataset", is_synthetic},
     {"parallel", "zero_bubble_memory", "schedule",
      [](const Settings& settings) {
        return settings.parallel.schedule == plan::ScheduleKind::zero_bubble;
      }},
     {"parallel", "expert_capacity", "expert", has_expert_units},
+    {"training", "validation_batches", "validate_every", validates},
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
@@ -182,27 +232,23 @@ constexpr Condition conditions[] = {
      }},
     {"checkpoint", "async", "every",
      [](const Settings& settings) { return settings.checkpoint.every > 0; }},
-    {"memory", "pinned", nullptr, [](const Settings&) { return has_device; }},
+    {"memory", "pinned", nullptr, is_for_device},
     {"memory", "early_updates", "offload", updates_on_host},
     {"memory", "early_updates", "parallel.pipeline",
      [](const Settings& settings) { return settings.pipeline == 1; }},
     {"optimizer", "name", "parameters", has_use_for_muon},
-    {"optimizer", "beta1", "name", has_betas},
-    {"optimizer", "beta2", "name", has_betas},
+    {"optimizer", "beta1 beta2", "name", has_betas},
     {"optimizer", "epsilon", "name", has_adamw},
-    {"optimizer", "momentum", "name", takes_momentum},
-    {"optimizer", "nesterov", "name", takes_momentum},
+    {"optimizer", "momentum nesterov", "name", takes_momentum},
     {"optimizer", "nesterov", "momentum", has_momentum},
-    {"optimizer", "muon_iterations", "name", is_muon},
-    {"optimizer", "muon_rate_factor", "name", is_muon},
-    {"optimizer", "momentum", "parameters", has_use_for_muon},
-    {"optimizer", "nesterov", "parameters", has_use_for_muon},
-    {"optimizer", "muon_iterations", "parameters", has_use_for_muon},
-    {"optimizer", "muon_rate_factor", "parameters", has_use_for_muon},
+    {"optimizer", "muon_iterations muon_rate_factor", "name", is_muon},
+    {"optimizer", "momentum nesterov muon_iterations muon_rate_factor", "parameters",
+     has_use_for_muon},
     {"optimizer", "moments", "momentum", has_moments},
     {"schedule", "final_fraction", "tail", falls_to_a_fraction},
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
-    {"schedule", "decay_steps", "tail", is_stable_then_decays}};
+    {"schedule", "decay_steps", "tail", is_stable_then_decays},
+    {"runtime", "transport communicators collective_timeout", nullptr, is_for_device}};
 
 /// Returns why `key` has no effect: "with sharding none"; empty if it may have one.
 std::string why_without_effect(const Settings& settings, const std::string& section,
@@ -220,10 +266,11 @@ std::string why_without_effect(const Settings& settings, const std::string& sect
   };
   if (key == "hierarchical_collectives")
     return ranks.may_have_levels ? "" : "as no group has several ranks on each of several nodes";
-  if (section == "model" && key.find("rotary_") != std::string::npos && !has_rotary(settings))
-    return with("positions");
   for (const Condition& condition : conditions) {
-    if (section != condition.section || key != condition.key || condition.holds(settings)) continue;
+    const std::vector<std::string> keys = words(condition.keys);
+    if (section != condition.section || std::find(keys.begin(), keys.end(), key) == keys.end() ||
+        condition.holds(settings))
+      continue;
     return condition.decided_by ? with(condition.decided_by) : "in a build without a device";
   }
   if (section == "parallel" && !has_effect(settings, key)) return with("sharding");
@@ -271,7 +318,10 @@ std::string without_effect(const Settings& settings, const Section& section, con
   std::vector<std::pair<std::string, std::string>> reasons;  // reason and keys
   for (const Key& key : section.keys) {
     const std::string reason = why_without_effect(settings, section.name, key.name, ranks);
-    if (reason.empty() || !is_given(settings, key)) continue;
+    // Without a deck's word for it, a value may follow from another one, or from a config.json.
+    if (reason.empty() || !is_given(settings, key) ||
+        settings.given.count(section.name + "." + key.name) == 0)
+      continue;
     const auto known = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& one) { return one.first == reason; });
     if (known == reasons.end()) {
@@ -309,6 +359,58 @@ std::string summary(const Settings& settings, const OnRanks& ranks) {
     if (!remark.empty()) lines += std::string(indent, ' ') + remark + "\n";
   }
   return lines;
+}
+
+namespace {
+
+/// "24: window of 128 tokens in 12 (all but every 2nd), 32 experts in all"
+std::string layers_text(const model::DecoderSettings& model) {
+  using model::BlockKind;
+  const std::pair<std::string, bool BlockKind::*> properties[] = {
+      {"delta nets", &BlockKind::has_delta_net},
+      {"rotary positions", &BlockKind::has_rotary},
+      {text("window of ", format_count(model.attention_window), " tokens"), &BlockKind::has_window},
+      {text(model.experts.count, " experts"), &BlockKind::has_experts}};
+  std::string words;
+  for (const auto& [what, has] : properties) {
+    std::vector<bool> layers;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+      layers.push_back(model.block_kind(layer).*has);
+    const std::int64_t count = std::count(layers.begin(), layers.end(), true);
+    if (count == 0) continue;
+    words +=
+        (words.empty() ? ": " : ", ") + what + " in " +
+        (count == model.layers ? "all"
+                               : text(count, " (", model::LayerPattern::of(layers).text(), ")"));
+  }
+  return std::to_string(model.layers) + words;
+}
+
+/// "3,041,869,824 for a token: ..."; see model_rows.
+std::string active_parameters(const Settings& settings) {
+  const model::ExpertSettings& experts = settings.model.experts;
+  std::int64_t of_experts = 0, of_tables = 0, others = 0;
+  for (const model::Parameter& parameter : parameters_of(settings)) {
+    const bool is_table = parameter.owner == "embedding" &&
+                          (parameter.name == "position.weight" ||
+                           (parameter.name == "token.weight" && !settings.model.tie_embeddings));
+    const bool is_expert = parameter.name.rfind("mlp.experts.", 0) == 0;
+    (is_table ? of_tables : is_expert ? of_experts : others) += parameter.elements();
+  }
+  return text(format_count(others + of_experts / experts.count * experts.per_token),
+              " for a token: of experts those of ", experts.per_token, " of ", experts.count,
+              of_tables > 0
+                  ? text(", and without ", format_count(of_tables), " in tables that are looked up")
+                  : "");
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> model_rows(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> rows = {{"layers", layers_text(settings.model)}};
+  if (has_expert_layers(settings))
+    rows.emplace_back("active parameters", active_parameters(settings));
+  return rows;
 }
 
 std::vector<plan::Setting> strategy(const Settings& settings, plan::Accumulation accumulation,

@@ -174,10 +174,8 @@ void Chain<T>::add(const typename Units::Entry& entry, bool is_last, const Froze
     require(!built.is_loss || is_last, "it computes losses, but is not the last unit");
     require(!units.empty() || built.reads_batch,
             "it is the first and reads nothing: expected floats, an embedding, or reads_batch");
-    for (const Parameter& parameter : built.unit->parameters()) {
-      require_undamaged(parameter);
-      if (parameter.frozen) planned.frozen_count += parameter.elements();
-    }
+    for (const Parameter& parameter : built.unit->parameters()) require_undamaged(parameter);
+    count_parameters(built.unit->parameters(), planned);
     for (std::size_t u = 0; u < units.size(); ++u)
       if (units[u].name == built.tied_to) planned.tied_to = static_cast<int>(u);
     units.push_back(std::move(planned));

@@ -329,8 +329,7 @@ plan::ModelDescription Decoder<T>::description() const {
   plan::ModelDescription description;
   for (const auto& unit : units_) {
     description.units.push_back(unit->description());
-    for (const Parameter& parameter : unit->parameters())
-      if (parameter.frozen) description.units.back().frozen_count += parameter.elements();
+    count_parameters(unit->parameters(), description.units.back());
   }
   description.element_bytes = sizeof(T);
   description.master_bytes = sizeof(compute_t<T>);

@@ -84,4 +84,14 @@ SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::s
   return lay_out_parameters(parameters, pieces);
 }
 
+void count_parameters(const std::vector<Parameter>& parameters, plan::UnitDescription& unit) {
+  std::int64_t count = 0;
+  unit.frozen_count = 0;
+  for (const Parameter& parameter : parameters) {
+    count += parameter.elements();
+    if (parameter.frozen) unit.frozen_count += parameter.elements();
+  }
+  unit.alignment_elements = unit.parameter_elements - count;
+}
+
 }  // namespace ostrakon::model

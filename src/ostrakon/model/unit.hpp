@@ -129,6 +129,9 @@ SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, std::int64_t
 SegmentSizes lay_out_parameters(std::vector<Parameter>& parameters, const std::string& owner,
                                 const Frozen& frozen, std::int64_t pieces = 1);
 
+/// Sets frozen_count and alignment_elements of a unit with these parameters.
+void count_parameters(const std::vector<Parameter>& parameters, plan::UnitDescription& unit);
+
 /// The type of gradients of parameters.
 template <class T>
 struct SumOf {

@@ -10,6 +10,7 @@
 #include <ostrakon/checkpoint/models_of_run.hpp>
 #include <ostrakon/checkpoint/open_parameters.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/config/value.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/saving/continuation.hpp>
@@ -185,7 +186,16 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
                                                                   const std::string& tokenizer,
                                                                   comm::Communicator& world,
                                                                   Console& console) {
-  if (settings.checkpoint.initial_weights.empty()) return nullptr;
+  if (settings.checkpoint.initial_weights.empty()) {
+    if (!settings.model_folder.empty())
+      console.say(
+          text("weights\n  begin as               random values\n",
+               note_lines({text("model.from reads no weights; checkpoint.initial_weights = ",
+                                config::Value::of(settings.model_folder).shown(),
+                                " begins with those of the folder")}),
+               "\n"));
+    return nullptr;
+  }
   std::string path;
   std::unique_ptr<checkpoint::ParameterSource> weights;
   const auto open = [&] {

@@ -60,10 +60,13 @@ std::string describe_model(const config::Settings& settings, const Trainer& trai
       if (stage.units[flat.unit].tied_stages.source < 0) padded += flat.padded;
   }
   const std::int64_t parameters = trainer.model().parameter_count();
+  std::string rows;
+  for (const auto& [what, value] : config::model_rows(settings))
+    rows += print("  %-22s ", what.c_str()) + value + "\n";
   return text("model\n  parameters             ", format_count(parameters),
               frozen > 0 ? " (" + format_count(frozen) + " frozen)" : "", " in ",
               trainer.model().units(), " units, ", format_count(padded - parameters),
-              " elements of padding\n", describe_leaves(settings, plan), "\n");
+              " elements of padding\n", rows, describe_leaves(settings, plan), "\n");
 }
 
 /// Describes the planned host memory, if more than batches is copied there, or stays.

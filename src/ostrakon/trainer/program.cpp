@@ -32,7 +32,8 @@ int rank_among(MPI_Comm comm) {
 /// Returns the answer to --help or --version, whichever comes first; "" if there is neither.
 std::string answer_to(const char* name, const char* usage, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--help") == 0) return usage;
+    for (const char* word : {"--help", "-h"})
+      if (std::strcmp(argv[i], word) == 0) return usage;
     if (std::strcmp(argv[i], "--version") == 0) return text(name, " ", version(), "\n");
   }
   return "";

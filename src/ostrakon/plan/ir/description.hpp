@@ -58,6 +58,7 @@ struct UnitDescription {
   std::int64_t frozen_elements = 0;
   std::int64_t trained_elements() const { return parameter_elements - frozen_elements; }
   std::int64_t frozen_count = 0;  ///< frozen_elements without those that are there for alignment
+  std::int64_t alignment_elements = 0;  ///< of parameter_elements, those that are no parameter's
   std::int64_t output_bytes = 0;
   std::int64_t saved_bytes = 0;  ///< written by forward, read and used up by backward; includes
                                  ///< data that a phase keeps for a later one

@@ -116,7 +116,7 @@ struct PlannedUnit {
   int tied_to = -1;  ///< the unit whose parameters it reads besides its own
   TiedStages tied_stages;
   FlatRange flats;                          ///< all of its flat parameters
-  std::int64_t parameter_elements = 0;      ///< number of parameters before padding
+  std::int64_t parameter_elements = 0;      ///< number of parameters, without alignment and padding
   std::vector<WholeMatrix> whole_matrices;  ///< matrices among its trained parameters, padding
                                             ///< counted
   Layouts layouts;                          ///< layouts of its flat parameters

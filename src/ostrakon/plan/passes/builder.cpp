@@ -26,7 +26,7 @@ Builder::Builder(const ModelDescription& model, const Grid& grid, const Layouts&
     planned.tied_stages = unit(u).tied_stages;
     planned.name = unit(u).name;
     planned.capacity = unit(u).capacity;
-    planned.parameter_elements = unit(u).parameter_elements;
+    planned.parameter_elements = unit(u).parameter_elements - unit(u).alignment_elements;
     planned.whole_matrices = unit(u).whole_matrices;
     planned.forward = unit(u).forward;
     planned.backward = unit(u).backward;

@@ -144,6 +144,7 @@ struct StageSummary {
 /// The figures of a plan: memory, traffic, copies and operations of one rank in a step.
 struct Report {
   // The caller fills these in: a plan doesn't know its settings.
+  std::vector<std::pair<std::string, std::string>> model;  ///< rows about it: a name and a text
   std::vector<Setting> strategy;
   std::string
       computed_on;  ///< kind of processor that ranks compute on, by the names of math::KernelForm

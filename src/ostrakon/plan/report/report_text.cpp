@@ -26,7 +26,10 @@ std::string text_row(const std::string& what, const std::string& value) {
 
 double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
 
-std::string model_text(const StepPlan& plan, const std::vector<StageSummary>& stages) {
+std::string model_text(const StepPlan& plan, const Report& report) {
+  const std::vector<StageSummary>& stages = report.stages;
+  std::string rows;
+  for (const auto& [what, value] : report.model) rows += text_row(what, value);
   const Elements elements = count_elements(plan);
   const std::int64_t parameters = elements.parameters, frozen = plan.frozen_count;
   const std::int64_t padded = elements.padded, padding = padded - parameters;
@@ -43,7 +46,8 @@ std::string model_text(const StepPlan& plan, const std::vector<StageSummary>& st
          (padding == 1 ? " element" : " elements") + " of padding" +
          print(", %.3g %%\n",
                percent(static_cast<double>(padding), static_cast<double>(parameters))) +
-         (frozen > 0 ? row("frozen", format_count(frozen)) + "  of them, never updated\n" : "");
+         (frozen > 0 ? row("frozen", format_count(frozen)) + "  of them, never updated\n" : "") +
+         rows;
 }
 
 std::string strategy_text(const std::vector<Setting>& strategy) {
@@ -374,7 +378,7 @@ std::string updates_text(const StepPlan& plan) {
 
 std::string report_text(const StepPlan& plan, const Report& report) {
   TextWriter text;
-  text << model_text(plan, report.stages) << "\n"
+  text << model_text(plan, report) << "\n"
        << strategy_text(report.strategy) << "ranks\n"
        << row("ranks", format_count(plan.grid.ranks())) << "  " << format_count(report.nodes)
        << (report.nodes == 1 ? " node of " : " nodes of ") << format_count(report.ranks_per_node)

@@ -226,8 +226,8 @@ class BadInputs : public ::testing::Test {
                              const std::string& rows) {
     expect_refused(name, ranks, bad_inputs(rows));
   }
-  /// Of tables for one rank and for two, each row is for one, and a third of them for two: rows of
-  /// a table are refused in the same place.
+  /// Each row of a table for one rank and for two is for one, and a third of them for two: rows of
+  /// a table are refused in one place.
   static void expect_refused(const std::string& name, const std::vector<int>& ranks,
                              const std::vector<BadInput>& table) {
     const auto is_sampled = [&](std::size_t row, std::size_t r) {

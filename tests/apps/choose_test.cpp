@@ -141,7 +141,7 @@ TEST_F(Choose, WhatIsShownIsTrue) {
       EXPECT_LE(best["arena_bytes"], 230 << 10);
       EXPECT_LE(best["host_arena_bytes"], 2 << 20);
     }
-    // As text.
+    // The choice as text has both commands.
     arguments.erase(std::find(arguments.begin(), arguments.end(), "--json"));
     expect_in(must("ostrakon-plan", arguments),
               {chosen["plan_command"], chosen["train_command"], "the deck as it stands"});
@@ -164,7 +164,7 @@ TEST_F(Choose, TheDeckThatIsWrittenTakesAsLongAsWasSaid) {
   for (const Json& other : chosen["settings"]) EXPECT_GE(other["step_seconds"], seconds);
 }
 
-// Of a folder that may be moved: what is in it is named relative to it.
+// A folder may be moved: the deck names what is in it relative to it.
 TEST_F(Choose, TheDeckThatIsWrittenNamesMachineRanksAndRelativePaths) {
   must("ostrakon-plan", {"deck.yaml", "--choose", "--ranks", "4", "--time", "machine.yaml",
                          "--output", "best.yaml"});

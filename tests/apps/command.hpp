@@ -35,7 +35,7 @@ Outcome run_command(const Command& command);
 Command mpi_job(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder);
 
-/// The same, but a single rank without mpiexec: in a third of the time.
+/// Returns the command of a program; a single rank starts without mpiexec, in a third of the time.
 Command program(const std::string& name, int ranks, std::vector<std::string> arguments,
                 const std::string& folder);
 

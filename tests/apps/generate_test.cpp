@@ -89,7 +89,7 @@ TEST_F(Generate, IdsOfAModelsTokenizerAreNoBytes) {
   const std::string folder = "of-tokenizer";
   std::filesystem::create_directories(path(folder));
   must("ostrakon-checkpoint", {"export", "llama/weights.h5", folder + "/model.safetensors"});
-  // As transformers writes it: without the tokenizer that `export` names.
+  // transformers writes no tokenizer, which `export` names.
   const std::string tensors = path(folder + "/model.safetensors");
   write_bytes(tensors, replaced(read_bytes(tensors), "\"tokenizer\"", "\"made_with\""));
   write_bytes(path(folder + "/config.json"), read_bytes(path("llama-hf/config.json")));

@@ -11,13 +11,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// As in DeepSeek-V3.1.
+/// DeepSeek-V3.1 has this one.
 const char* const fp8 = R"({"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
   "scale_fmt": "ue8m0", "weight_block_size": [128, 128]})";
-/// As in gpt-oss.
+/// gpt-oss has this one.
 const char* const mxfp4 = R"({"modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
   "quant_method": "mxfp4"})";
-/// As llm-compressor writes it.
+/// llm-compressor writes this one.
 const char* const compressed = R"({"config_groups": {"group_0": {
   "input_activations": {"dynamic": true, "num_bits": 8, "strategy": "token", "type": "float"},
   "output_activations": null, "targets": ["Linear"],

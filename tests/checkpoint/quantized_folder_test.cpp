@@ -24,7 +24,7 @@ Stored stored_floats(const std::string& name, const Shape& shape, const Floats& 
           std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size())};
 }
 
-/// The same model twice: as it is published, and as plain numbers, dequantized by plain loops.
+/// A model in two forms: as it is published, and as plain numbers, dequantized by plain loops.
 struct TwoForms {
   std::vector<Stored> quantized, plain;
 

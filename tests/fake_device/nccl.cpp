@@ -310,7 +310,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (number >= 64) return ncclInvalidUsage;  // limited by tags
   auto* const part = new ncclComm;
   part->tag = comm->tag + number;
-  // As in NCCL, the parent's configuration determines sharing, not that of the part.
+  // In NCCL, too, the parent's configuration determines sharing, not that of the part.
   if (comm->parts_share) part->resources = comm->resources;
   part->parts_share = shares(config);
   *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : part;

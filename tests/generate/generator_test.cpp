@@ -128,7 +128,7 @@ TEST(Generator, HasTheLogitsOfTheWholeText) {
   }
 }
 
-// Of latents, too, whose absorbed weights add in another order.
+// Models of latents are among them, whose absorbed weights add in another order.
 TEST(Generator, TakesTheLikeliestTokensOfPlainLoops) {
   for (const char* name :
        {"latents of queries, too, wide values, sigmoid, groups, sequences as leaves",

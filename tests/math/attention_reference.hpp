@@ -132,7 +132,7 @@ class AttentionReference {
       x -= reference_slopes(s.slopes)[s.first_head + h] * static_cast<double>(i - j);
     return x;
   }
-  /// Of a score by the product of query and key.
+  /// Returns the derivative of a score by the product of query and key.
   double derivative(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
     const double cap = shape_.scores.soft_cap;
     return scale() * (cap > 0 ? 1.0 / std::pow(std::cosh(product(b, h, i, j) / cap), 2) : 1.0);

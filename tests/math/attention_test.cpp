@@ -262,7 +262,7 @@ TYPED_TEST(AttentionTest, ValuesMayBeColumnsOfKeys) {
                       row + h * shape.head_width);
     }
     const DeviceArray<T> q(random_values<T>(rows * q_columns(shape), 22));
-    // Of the last queries, so many.
+    // Computes so many of the last queries.
     const auto attend = [&](const std::vector<T>& kv_values, std::int64_t count) {
       const DeviceArray<T> kv(kv_values), out(count * out_columns(shape));
       const DeviceArray<T> workspace(math::attention_forward_workspace<T>(shape));

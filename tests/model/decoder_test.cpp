@@ -170,8 +170,8 @@ TEST(Decoder, SaysWhatItsKernelsReadAndWrite) {
   EXPECT_DOUBLE_EQ(backward.row_bytes - work(true).row_bytes, rows * 9.0 * width * bytes);
 }
 
-// Of experts that a rank computes alone, and of those that ranks share, which are a unit behind the
-// block: 128 rows of width 128, 2 of 4 SwiGLU experts of width 64 for each.
+// Experts are computed by a rank alone, or shared by ranks, and then a unit behind the block: 128
+// rows of width 128, 2 of 4 SwiGLU experts of width 64 for each.
 TEST(Decoder, SaysWhatKernelsOfExpertsReadAndWrite) {
   const double rows = 128, width = 128, all = 2 * rows, inner = 64, up = 2 * inner, bytes = 4;
   DecoderSettings settings = llama3(1, 128, 8, 64);

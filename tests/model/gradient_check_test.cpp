@@ -11,7 +11,7 @@
 namespace ostrakon::tests {
 namespace {
 
-/// Of a small chain whose bend.1 is of this kind, with this fault.
+/// Checks a small chain whose bend.1 is of this kind, with this fault.
 template <class T>
 GradientReport check(Fault fault, BendKind kind = {}) {
   kind.fault = fault;

@@ -141,7 +141,7 @@ TEST(BlocksOfUnits, ChoosesForEfficientGathersAndForOverlap) {
   // Two are enough: 9 blocks make 4 such units, not 5.
   EXPECT_EQ(blocks_of_units(9, automatic, 20'000'000), Sizes({3, 2, 2, 2}));
   EXPECT_EQ(blocks_of_units(48, automatic, 7'000'000), Sizes({6, 6, 6, 5, 5, 5, 5, 5, 5}));
-  // As many units as there are blocks, where those are few.
+  // There are as many units as blocks, where those are few.
   EXPECT_EQ(blocks_of_units(1, automatic, 10), Sizes({1}));
   EXPECT_EQ(blocks_of_units(3, automatic, 10), Sizes({1, 1, 1}));
   EXPECT_EQ(blocks_of_units(6, automatic, 10), Sizes({2, 2, 1, 1}));

@@ -444,7 +444,7 @@ class Decoder {
     return linear(unit, name + ".down", active, n, s_.width);
   }
 
-  /// Of products with the output's weight; the cap is of Gemma Team 2024, section 2.
+  /// Makes logits of products with the output's weight; the cap is of Gemma Team 2024, section 2.
   Array make_logits(Array z) const {
     if (s_.head_bias) add_bias(z, parameters_("head", "output.bias"));
     const Real cap = Real(s_.logit_soft_cap);

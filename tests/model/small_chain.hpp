@@ -36,7 +36,7 @@ enum class Fault {
   // From call to call:
   forward_varies,
   backward_varies,
-  // Of losses:
+  // Faults of losses:
   ignores_loss_scale,
   writes_output
 };

@@ -46,7 +46,7 @@ TEST(ElementRuns, GoOneAfterTheOther) {
   EXPECT_EQ(elements_of(ElementRuns{4, 5, 2, 10, 1}), (Elements{5, 14, 15, 24, 25}));
 }
 
-/// Of what is in one run and in several, and of what begins within a run.
+/// A range may be in one run or in several, and may begin within a run.
 TEST(ElementRuns, ARangeIsAPartOfThem) {
   for (const ElementRuns& runs :
        {ElementRuns::in_one(7, 12), ElementRuns{7, 12, 3, 10, 0}, ElementRuns{7, 12, 12, 10, 0},
@@ -180,7 +180,7 @@ TEST(Parameter, PiecesThatCanNotBeAreRefused) {
   EXPECT_EQ(refusal(cut("qkv", {7, 3}, {false, {4, 3}}), 1), "no error");
 }
 
-/// The same calls with a buffer and without one.
+/// Calls with a buffer and without one take equal places.
 TEST(Arrays, AreHandedOutOneAfterTheOther) {
   const auto take_all = [](model::Arrays<float>& arrays) {
     std::vector<std::pair<const void*, std::int64_t>> taken;  // where, and how many bytes

@@ -170,7 +170,7 @@ TEST(OwnModel, SamplesOfAnotherSizeAreRefused) {
   EXPECT_THROW(run.trainer.evaluate(samples, 1), CollectiveError);
 }
 
-/// The same leaf again and again.
+/// Samples that are one leaf again and again.
 class OneLeaf : public SmallSamples {
  public:
   explicit OneLeaf(std::uint64_t leaf) : leaf_(leaf) {}

@@ -467,7 +467,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   for (const Section& section : sections()) {
     if (section.name == "checkpoint" || section.name == "output") continue;
     for (const Key& key : section.keys) {
-      // Of the machine's keys, only subnormals changes bits.
+      // No key of the machine but subnormals changes bits.
       if (section.name == "runtime" && key.name != "subnormals") continue;
       if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();

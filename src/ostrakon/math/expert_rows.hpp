@@ -39,7 +39,7 @@ template <class T>
 void combine_sums(const Exec& exec, View<const compute_t<T>**> first, View<const T**> base,
                   View<const compute_t<T>**> sums, View<T**> dx);
 
-/// As gather_rows, with rows multiplied by the weights of their assignments.
+/// Does what gather_rows does, with rows multiplied by the weights of their assignments.
 template <class T>
 void gather_weighed_rows(const Exec& exec, View<const T**> x, const Routes<compute_t<T>>& routes,
                          View<T**> copies);
@@ -75,8 +75,8 @@ void scatter_weights(const Exec& exec, View<const C*> from, View<const std::int3
 /// count(0) += 1; `count` has one element.
 void count_one(const Exec& exec, View<std::int64_t*> count);
 
-/// As weigh_gradients, with weights and dweights (rows); dy times the weights is written to
-/// `weighted`.
+/// Does what weigh_gradients does, with weights and dweights (rows); dy times the weights is
+/// written to `weighted`.
 template <class T>
 void weigh_rows(const Exec& exec, View<const compute_t<T>*> weights, View<const T**> activated,
                 View<const T*> bias, View<T**> dactivated, View<const T**> dy, View<T**> weighted,

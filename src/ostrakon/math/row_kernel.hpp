@@ -64,7 +64,7 @@ class HostRow {
     for (std::int64_t i = 0; i < out.size(); ++i) out[i] = static_cast<Out>(f(i, in[i]...));
   }
 
-  /// As map, for two outputs: f returns a Two.
+  /// Does what map does for two outputs: f returns a Two.
   template <class F, class A, class B, class... In>
   void map_two(const F& f, const View<A*>& a, const View<B*>& b, const View<In*>&... in) const {
     for (std::int64_t i = 0; i < a.size(); ++i) {

@@ -125,7 +125,7 @@ KOKKOS_INLINE_FUNCTION void map_two_loaded(std::int64_t begin, std::int64_t coun
   store_lanes<n>(b, begin, count, second);
 }
 
-/// As map_lanes, with an f that returns a Two: one element for a and one for b.
+/// Does what map_lanes does with an f that returns a Two: one element for a and one for b.
 template <int n, class F, class A, class B, class... In>
 KOKKOS_INLINE_FUNCTION void map_two_lanes(std::int64_t begin, std::int64_t count, const F& f, A* a,
                                           B* b, const In*... in) {

@@ -108,7 +108,7 @@ class Chain {
 template <class T>
 std::unique_ptr<const Model> make_chain_model(Chain<T> chain);
 
-/// As a Trainer takes it. T: float, bf16 or fp16.
+/// Returns the chain as a Trainer takes it. T: float, bf16 or fp16.
 template <class T>
 std::unique_ptr<const Model> make_model(Chain<T> chain) {
   static_assert(!std::is_same<T, double>::value,

@@ -175,7 +175,7 @@ class UnitCheck {
       const double error = std::abs(one.backward - one.difference);
       // Both may be 0 where nothing is allowed; not a number is never equal.
       const bool agrees = error <= allowed;
-      // Of smaller ones any agree, right or wrong, but for 0 of what the unit does not read.
+      // Any smaller ones agree, right or wrong, but for the 0 of what the unit does not read.
       const bool is_zero = one.backward == 0.0 && one.difference == 0.0;
       const double part = std::max(settings_.tolerance, coarsest);
       if (agrees && !is_zero && rounding > part * scale) continue;

@@ -107,10 +107,10 @@ class GuardedCopy {
     Kokkos::deep_copy(memory_, host_view(none).kokkos());
   }
 
-  /// Of a copy, with the guards behind rows.
+  /// Returns the elements of a copy, with the guards behind rows.
   static std::int64_t elements(const View<T**>& of) { return of.rows() * (of.columns() + guard); }
 
-  /// As the call takes it.
+  /// Sets the array to what the call takes.
   template <class A>
   void set(View<A*>& array) const {
     array = {matrix().data(), original_.columns()};

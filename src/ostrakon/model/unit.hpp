@@ -62,8 +62,8 @@ struct Parameter {
   std::int64_t offset = 0;  ///< first element in its segment; set by lay_out_parameters
   std::string owner = {};   ///< the part of the model: "block.3"; set by lay_out_parameters
   bool frozen = false;      ///< never updated; lay_out_parameters adds those that it is told
-  /// Of two extents: whether muon updates it as a matrix. Not where rows are looked up or give
-  /// logits: that is no linear map between hidden states.
+  /// Whether muon updates it as a matrix, if it has two extents. Not where rows are looked up or
+  /// give logits: that is no linear map between hidden states.
   bool orthogonalize = true;
   Cut cut = {};                   ///< into pieces, where its unit has several
   std::int64_t pieces = 1;        ///< in its segment, of which `offset` is the first one's; set by
@@ -86,7 +86,7 @@ struct Parameter {
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
   std::int64_t columns() const { return rows() > 0 ? elements() / rows() : 0; }
-  /// Of one of `of` pieces, in which rows that do not divide are padded.
+  /// Returns the rows of one of `of` pieces, where rows that do not divide are padded.
   std::int64_t piece_rows(std::int64_t of) const;
   std::int64_t piece_columns(std::int64_t of) const {
     return cut.by_columns ? columns() / of : columns();

@@ -415,7 +415,7 @@ class Search {
     }
   }
 
-  /// Of those with the least estimates of memory: where nothing fits, the search goes towards them.
+  /// Searches those with the least estimates of memory: where nothing fits, the search goes there.
   std::optional<Found> find_smallest() {
     const auto bytes_of = [&](const Memory& memory) {
       return memory.device + std::max<std::int64_t>(0, memory.host - room_.host);

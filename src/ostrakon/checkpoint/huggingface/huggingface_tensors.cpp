@@ -89,7 +89,7 @@ std::int64_t in_pairs(RotaryPairs pairs, std::int64_t rotated, std::int64_t i) {
 /// Returns where element i of a head is in theirs.
 std::int64_t in_head(RotaryPairs pairs, const DecoderSettings& settings, std::int64_t i) {
   const auto width = static_cast<double>(settings.head_width());
-  // As int(width * share), but for the rounding of the product.
+  // This is int(width * share), but for the rounding of the product.
   const auto rotated = static_cast<std::int64_t>(std::floor(width * settings.rotary.share + 1e-6));
   return in_pairs(pairs, rotated, i);
 }

@@ -40,7 +40,7 @@ KOKKOS_INLINE_FUNCTION std::int64_t first_key_of(std::int64_t query, std::int64_
   return window > 0 && query >= window ? query - window + 1 : 0;
 }
 
-/// As first_key_of, rounded down to a multiple of `tile`.
+/// Returns first_key_of, rounded down to a multiple of `tile`.
 KOKKOS_INLINE_FUNCTION std::int64_t first_key_tile(std::int64_t query, std::int64_t window,
                                                    std::int64_t tile) {
   return first_key_of(query, window) / tile * tile;

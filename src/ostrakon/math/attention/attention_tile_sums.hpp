@@ -164,7 +164,7 @@ struct AttentionTileSums {
     }
   };
 
-  /// As ScoreGradients, times what C has before: the derivative of capped scores.
+  /// Stores ScoreGradients times what C has before: the derivative of capped scores.
   struct CappedScoreGradients : ScoreGradients {
     void end(int row, int vector, Vector sum) const {
       const Vector derivative = I::load(this->c + row * this->c_row + vector * width);

@@ -93,7 +93,7 @@ void differentiate_heads(const Exec& exec, const char* name, std::int64_t heads,
         const auto both = gradient.row(r).range(first, first + width);
         const View<const T*> factors = gain == NormWeight::none ? in : weight;
         const C scale = rstd[index];
-        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy gain and n = x rstd.
+        // This is norm_backward_input: rstd (g - n average(g n)) with g = dy gain and n = x rstd.
         const C projection = row.template sum_of<C>(
                                  [](std::int64_t, C d, C factor, C value) {
                                    return Product<C>{d * gain_of<gain>(factor), value};

@@ -34,10 +34,11 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
                                    View<compute_t<T>**> dweight, View<T*> workspace,
                                    const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {});
 
-/// As linear_cross_entropy_backward, with dweight and dbias as the sums over `pieces` equal runs of
-/// rows by the tree of piece_tree.hpp. On the host in fp32 losses and dx do not depend on the
-/// number of rows. It takes one more product: losses come first, then the logits of some words of
-/// all rows are computed again, so that neither all logits nor copies of dweight exist.
+/// Does what linear_cross_entropy_backward does, with dweight and dbias as the sums over `pieces`
+/// equal runs of rows by the tree of piece_tree.hpp. On the host in fp32 losses and dx do not
+/// depend on the number of rows. It takes one more product: losses come first, then the logits of
+/// some words of all rows are computed again, so that neither all logits nor copies of dweight
+/// exist.
 template <class T>
 std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int64_t width,
                                                      std::int64_t vocabulary, std::int64_t pieces,

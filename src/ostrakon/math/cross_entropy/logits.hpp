@@ -48,7 +48,8 @@ void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<
                         View<const std::int32_t*> targets, compute_t<T> scale,
                         View<compute_t<T>*> losses, View<T**> dlogits);
 
-/// Of words from `first` on, by the logs of the rows' sums of exponentials over all words.
+/// Computes those of words from `first` on, by the logs of the rows' sums of exponentials over all
+/// words.
 template <class T>
 void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>**> logits,
                 View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,

@@ -117,8 +117,9 @@ template <class T>
 void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                    std::int64_t pieces, View<compute_t<T>*> workspace);
 
-/// As gemm_by_piece, for runs of rows of different lengths: piece i is rows [offsets[i], offsets[i
-/// + 1]), where offsets[0] need not be 0. A run without rows adds zeros. `offsets` is host memory.
+/// Does what gemm_by_piece does for runs of rows of different lengths: piece i is rows [offsets[i],
+/// offsets[i + 1]), where offsets[0] need not be 0. A run without rows adds zeros. `offsets` is
+/// host memory.
 template <class T>
 void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
                  HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace);

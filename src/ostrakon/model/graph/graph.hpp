@@ -113,7 +113,7 @@ struct Call {
   bool is_by_row = true;
   bool is_by_piece = false;       ///< it computes one piece at a time; see set_pieces
   bool takes_all_pieces = false;  ///< it takes all pieces of its weights at once
-  /// Of the product of a piece, over which it sums: in a call by piece that can add it to a sum.
+  /// Number of terms of the product of a piece: in a call by piece that can add it to a sum.
   /// Without it each piece is written by itself.
   std::int64_t inner_dimension = std::numeric_limits<std::int64_t>::max();
   /// Equal runs of its rows that are computed one by one.

@@ -107,7 +107,7 @@ class Operations {
   /// scores are; with sinks there is a parameter `name`.sinks (heads).
   int attention(int queries, int keys, int values, const std::string& name, std::int64_t head_width,
                 const AttentionSettings& settings);
-  /// The same of queries to one head, whose keys are `keys` and behind them `latents`, which are
+  /// Attention of queries to one head, whose keys are `keys` and behind them `latents`, which are
   /// its values, too: (rows, heads * columns of latents). For decoding: it has no backward.
   int latent_attention(int queries, int keys, int latents, const std::string& name,
                        const AttentionSettings& settings);
@@ -202,7 +202,7 @@ class Operations {
   }
   /// A value in place of x, whose columns are among those of one array.
   int add_among_columns(int x, const std::string& name);
-  /// Of reading and writing so many columns of the rows of x.
+  /// Returns the work of reading and writing so many columns of the rows of x.
   plan::KernelWork row_work(int x, std::int64_t columns, double kernels = 1.0) const;
   /// The call with the cost of one pass over so many columns of the rows of x.
   Call pass(Call call, int x, std::int64_t columns) const;

@@ -297,7 +297,7 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
 
   const int losses = add("losses", 1, Distribution::rows, Keep::always, Element::sum);
   const int log_sums = add("log sums", 1, Distribution::replicated, Keep::never, Element::sum);
-  // Of all rows, of which the rank keeps its own losses.
+  // This call computes all rows; the rank keeps the losses of its own.
   Call again{"log sums", {all}, {losses, log_sums}};
   again.scratch = {bytes_of<Compute>(rows)};
   again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {

@@ -249,6 +249,23 @@ gpt-oss-20b | {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], 
     | tie_embeddings false; activation swiglu_clamped; qkv_bias true; out_bias true; mlp_bias true; attention_window 128; window_layers all but every 2nd; attention_sinks true; router_bias true; rotary_base 150000.0; rotary_scaling yarn; rotary_factor 32.0; rotary_original_length 4096; rotary_truncate false
 gpt-oss without scaling | {"model_type": "gpt_oss", "rope_parameters": {"rope_type": "default"}}
     | tie_embeddings false; activation swiglu_clamped; qkv_bias true; out_bias true; mlp_bias true; attention_window 128; window_layers all but every 2nd; attention_sinks true; router_bias true; rotary_base 150000.0
+Qwen3-Next-80B-A3B | {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"],
+      "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643, "decoder_sparse_step": 1,
+      "eos_token_id": 151645, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+      "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5120, "linear_conv_kernel_dim": 4,
+      "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+      "linear_value_head_dim": 128, "max_position_embeddings": 262144, "mlp_only_layers": [],
+      "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16, "num_experts": 512,
+      "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2,
+      "output_router_logits": false, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 10000000, "router_aux_loss_coef": 0.001,
+      "shared_expert_intermediate_size": 512, "tie_word_embeddings": false, "use_cache": true,
+      "use_sliding_window": false, "vocab_size": 151936}
+    | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 32; delta_layers all but every 4th; shared_experts 1; shared_gate true; rotary_base 10000000.0; rotary_share 0.25
+Qwen3-Next with a list of layers | {"model_type": "qwen3_next", "num_hidden_layers": 3, "linear_key_head_dim": 64,
+      "linear_value_head_dim": 96, "linear_conv_kernel_dim": 3, "layer_types": ["full_attention",
+      "linear_attention", "full_attention"]}
+    | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 32; delta_key_width 64; delta_value_width 96; delta_convolution 3; delta_layers 1; shared_experts 1; shared_gate true; rotary_share 0.25
 Qwen1.5-MoE-A2.7B | {"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"],
       "attention_dropout": 0.0, "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
       "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
@@ -343,6 +360,7 @@ qwen2 | layer_types | ["full_attention"] | expected a list with an entry for eac
 qwen2 | use_mrope | true | this program reads text alone
 qwen3 | hidden_act | "relu" | hidden_act is "relu"; expected one of "silu", "swish"
 qwen3_moe | mlp_only_layers | 3 | mlp_only_layers is 3; expected a list of layers
+qwen3_next | layer_types | ["sliding_attention"] | layer_types is ["sliding_attention"]
 llama | rope_scaling | {"type": "dynamic", "factor": 2.0} | this program scales rotary frequencies as linear
 llama | rope_scaling | {"type": "llama3", "factor": 8.0} | it has no low_freq_factor, which llama3 needs
 llama | rope_scaling | {"type": "linear", "factor": "2"} | expected a number as its factor

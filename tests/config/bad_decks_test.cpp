@@ -81,6 +81,7 @@ training.time_limit_minutes | a number >= 0 | -1
 model.layers | an integer from 1 to 100000 | 0 | 100001
 model.width | an integer from 1 to 67108864 | -256
 model.heads | an integer from 1 to 67108864 | 0
+model.delta_convolution | an integer from 1 to 16 | 0 | 17
 model.vocabulary | an integer from 2 to 2147483647 | 2147483648
 model.norm | layernorm or rmsnorm | batchnorm | 5
 model.bias | true or false | 1 | on
@@ -99,6 +100,7 @@ model.logit_soft_cap | a number >= 0 | -1
 model.router_bias | true or false | 1
 model.router_group_score | sum_of_two or max | sum
 model.shared_gate | true or false | sigmoid
+model.attention_gate | true or false | sigmoid
 model.shared_expert_width | an integer from 0 to 67108864 | -1 | auto
 model.rotary_base | a number from 1 to 1e12 | 0.5 | 1e13
 optimizer.weight_decay | a number from 0 to 1e30 | 1e39
@@ -222,6 +224,20 @@ model.experts: 12; model.router_groups: 4; model.experts_per_token: 4
     | model.experts_per_token = 4 .. model.router_groups_per_token = 1 .. model.router_groups = 4)
 model.experts: 4; model.blocks_per_unit: 2; parallel.expert: 2
     | model.blocks_per_unit = 2 .. parallel.expert = 2
+model.delta_value_heads: 4 | model.delta_value_heads = 4 .. model.delta_key_heads = 0 .. expected 0
+model.delta_key_heads: 4 | model.delta_value_heads = 0 .. model.delta_key_heads = 4
+model.delta_key_heads: 4; model.delta_value_heads: 6
+    | model.delta_value_heads = 6 .. model.delta_key_heads = 4 .. or a multiple
+model.delta_key_heads: 4; model.delta_value_heads: 4; model.delta_layers: "9"
+    | model.delta_layers = 9 names layers that model.layers = 4
+model.delta_key_heads: 4; model.delta_value_heads: 4; parallel.context: 2
+    | parallel.context = 2 .. model.delta_key_heads = 4 .. expected 1
+model.delta_key_heads: 3; model.delta_value_heads: 3; parallel.tensor: 2
+    | parallel.tensor = 2 .. model.delta_key_heads = 3 .. (3 = 2 x 1 + 1)
+model.delta_key_heads: 4; model.delta_value_heads: 4; model.delta_value_width: 7; parallel.tensor: 2
+    | parallel.tensor = 2 .. model.delta_value_width = 7 .. (7 = 2 x 3 + 1)
+model.attention_gate: true; model.kv_rank: 32; model.rotary_width: 8
+    | model.attention_gate = true .. model.kv_rank = 32 .. expected false
 model.query_rank: 64 | model.query_rank = 64 .. model.kv_rank = 0 .. expected 0, or a kv_rank
 model.rotary_width: 8 | model.rotary_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank
 model.value_width: 8 | model.value_width = 8 .. model.kv_rank = 0 .. expected 0, or a kv_rank

@@ -44,6 +44,7 @@ TEST(InputDecks, HaveTheModelsPublishedSizes) {
   EXPECT_EQ(parameters("llama3-70b-tensor.yaml"), 70553706496);
   EXPECT_EQ(parameters("llama3-405b-tensor.yaml"), 405853388800);
   EXPECT_EQ(parameters("qwen3-30b-a3b.yaml"), 30532122624);
+  EXPECT_EQ(parameters("qwen3-next-80b-a3b.yaml"), 79674391296);
   EXPECT_EQ(parameters("gpt-oss-20b.yaml"), 20914757184);
   // Published are 671 billion; this is the sum of its tensors' sizes, without those for a
   // prediction of a second token.

@@ -185,26 +185,31 @@ TEST(GeluExact, KeepsDigitsOfItsTail) {
   }
 }
 
-TEST(GateRows, AgreesWithPlainLoopsAndFiniteDifferences) {
-  for (const std::int64_t width : widths) {
-    std::vector<double> x = random_values<double>(3 * width, 1), gate = {-3.0, 0.25, 5.0};
-    const std::vector<double> dy = random_values<double>(x.size(), 2);
-    const auto forward = [&] {
-      const DeviceArray<double> in(x), of_rows(gate), out(x.size());
-      gate_rows_forward<double>(Exec(), in.matrix(3, width), of_rows.matrix(3, 1),
-                                out.matrix(3, width));
-      return out.host();
-    };
-    const std::vector<double> y = forward();
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-gate[i / width])), 1e-15);
-    const DeviceArray<double> in(x), of_rows(gate), d(dy), dgate(3);
-    gate_rows_backward<double>(Exec(), in.matrix(3, width), of_rows.matrix(3, 1),
-                               d.matrix(3, width), d.matrix(3, width), dgate.matrix(3, 1));
-    const auto sum = [&] { return test::weighted_sum(forward(), dy); };
-    EXPECT_TRUE(test::gradient_agrees("gated", x, d.host(), sum));
-    EXPECT_TRUE(test::gradient_agrees("gate", gate, dgate.host(), sum));
-  }
+/// A gate of each row, and of each element.
+TEST(Gate, AgreesWithPlainLoopsAndFiniteDifferences) {
+  for (const std::int64_t width : widths)
+    for (const std::int64_t gates : {std::int64_t{1}, width}) {
+      std::vector<double> x = random_values<double>(3 * width, 1);
+      std::vector<double> gate = random_values<double>(3 * gates, 3);
+      gate[0] = -3.0;
+      gate.back() = 5.0;
+      const std::vector<double> dy = random_values<double>(x.size(), 2);
+      const auto forward = [&] {
+        const DeviceArray<double> in(x), opened(gate), out(x.size());
+        gate_forward<double>(Exec(), in.matrix(3, width), opened.matrix(3, gates),
+                             out.matrix(3, width));
+        return out.host();
+      };
+      const std::vector<double> y = forward();
+      for (std::size_t i = 0; i < x.size(); ++i)
+        EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-gate[gates == 1 ? i / width : i])), 1e-15);
+      const DeviceArray<double> in(x), opened(gate), d(dy), dgate(gate.size());
+      gate_backward<double>(Exec(), in.matrix(3, width), opened.matrix(3, gates),
+                            d.matrix(3, width), d.matrix(3, width), dgate.matrix(3, gates));
+      const auto sum = [&] { return test::weighted_sum(forward(), dy); };
+      EXPECT_TRUE(test::gradient_agrees("gated", x, d.host(), sum));
+      EXPECT_TRUE(test::gradient_agrees("gate", gate, dgate.host(), sum));
+    }
 }
 
 template <class T>

@@ -57,6 +57,23 @@ TEST(Random, PartsOfASequenceHaveTheBitsOfTheWhole) {
   check_ranges<float>();
 }
 
+TEST(Random, PowersOfLogUniformValuesAreSpreadEvenly) {
+  constexpr std::int64_t count = 20000;
+  const DeviceArray<float> all(count), part(10);
+  fill_log_uniform<float>(Exec(), all, 5, 0, 0.5, 4.5);
+  fill_log_uniform<float>(Exec(), part, 5, 100, 0.5, 4.5);
+  const std::vector<float> values = all.host();
+  EXPECT_EQ(part.host(), std::vector<float>(values.begin() + 100, values.begin() + 110));
+  std::vector<int> counts(4);
+  for (const float value : values) {
+    const double power = std::exp(static_cast<double>(value));
+    ASSERT_GE(power, 0.4999);
+    ASSERT_LT(power, 4.5001);
+    ++counts[std::min(3, static_cast<int>(power - 0.5))];
+  }
+  for (const int one : counts) EXPECT_NEAR(one, count / 4, 300);
+}
+
 TEST(Random, ValuesAreNormal) {
   const std::int64_t count = 1000000;
   std::vector<double> x = normal<double>(count, random_key(1, "weights"), 0);

@@ -72,6 +72,14 @@ TEST(Builder, GradientsOfEachOperationAreRight) {
             4, 4, 0, {100.0, 0.5}, kind, math::NormKind::rmsnorm, 1e-5, weight};
         return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
       });
+  expect_right("gated attention", [](B& b, Value x) {
+    AttentionSettings settings{4, 4};
+    settings.has_gate = true;
+    return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
+  });
+  expect_right("a gated delta net", [](B& b, Value x) {
+    return b.linear_onto(x, b.delta_net(x, "d", {4, 8, 3, 4}, {0.5, false}), "out");
+  });
   for (const auto& one : math::activation_names)
     expect_right(one.name, [activation = one.value](B& b, Value x) {
       return b.mlp_onto(x, b.norm(x, "norm"), "mlp", 12, {activation, {0.5}, {0.5}});
@@ -315,6 +323,15 @@ TEST(Builder, RefusesWhatCantBe) {
               return b.attention(x, "a", {2, 2, 8, {-1.0}});
             }),
             "a has a rotary base of -1; expected 0 for none, or more");
+  const auto refusal_of_net = [](const model::DeltaNetSettings& settings) {
+    return refusal_of([&](B& b, Value x) { return b.delta_net(x, "d", settings); });
+  };
+  EXPECT_EQ(refusal_of_net({2, 3, 4, 4}),
+            "d has 3 heads of values and 2 of keys; expected a multiple");
+  EXPECT_EQ(refusal_of_net({2, 2, 4, 4, 17}),
+            "d has a convolution over 17 tokens; expected 1 to 16");
+  EXPECT_EQ(refusal_of_net({2, 2, 4, 4, 4, 0.0}),
+            "d has an epsilon of 0; expected a number above 0");
   const auto refusal_of_scores = [](const auto& change) {
     return refusal_of([&](B& b, Value x) {
       AttentionSettings settings{2, 2, 8};

@@ -181,6 +181,12 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
   const auto with_norms = [](auto& s) { s.query_key_norm = model::QueryKeyNorm::head; };
   const auto llama = in_heads(model_cases()[1].settings, 8), qwen3 = changed(llama, with_norms);
   const auto gpt2 = changed(in_heads(model_cases()[0].settings, 12), with_norms);
+  const auto gated = changed(qwen3, [](auto& s) { s.attention_gate = true; });
+  const auto delta_net = changed(gated, [](auto& s) {
+    s.norm_epsilon = 0.1;
+    s.delta_net = {4, 8, 5, 8};
+    s.delta_layers = *model::LayerPattern::parse("all but every 2nd");
+  });
   const auto stack = changed(qwen3, [](auto& s) { s.blocks_per_unit = 2; });
   const auto latent = changed(in_heads(model_cases()[1].settings, 12), [](auto& s) {
     s.kv_heads = s.heads;
@@ -226,6 +232,10 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
   for (const ModelCase& which :
        {ModelCase{"llama", llama, {2, 8}},
         {"qwen3", qwen3, {2, 8}},
+        {"qwen3, gated attention", gated, {2, 8}},
+        {"qwen3, gated attention, pieces of sequences as leaves", gated, {3, 16, 1, 2, true}},
+        {"a delta net", delta_net, {2, 8}},
+        {"a delta net, sequences as leaves", delta_net, {3, 8, 1, 1, true}},
         {"llama, geglu, capped logits with a bias", capped, {2, 8}},
         {"llama, geglu, capped logits with a bias, tied, sequences as leaves",
          tied_capped,

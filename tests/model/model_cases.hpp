@@ -224,6 +224,29 @@ inline std::vector<ModelCase> model_cases() {
     s.clip_qkv = 0.8;
   });
   const auto olmo = changed(llama, [](auto& s) { s.clip_qkv = 0.6; });
+  const auto gated = changed(llama, [](auto& s) {
+    s.attention_gate = true;
+    s.query_key_norm = model::QueryKeyNorm::head;
+  });
+  const auto gated_stacked = changed(gpt_oss, [](auto& s) {
+    s.attention_gate = true;
+    s.clip_qkv = 0.9;
+  });
+  // What a delta net reads of a young state is small, and its norm would enlarge errors.
+  const auto delta_net = changed(llama, [](auto& s) {
+    s.norm_epsilon = 0.1;
+    s.delta_net = {2, 4, 5, 3};
+    s.delta_layers = *model::LayerPattern::parse("first 1");
+  });
+  const auto delta_nets = changed(qwen3, [](auto& s) {
+    s.layers = 4;
+    s.blocks_per_unit = 2;
+    s.attention_gate = true;
+    s.norm_weight = math::NormWeight::one_plus;
+    s.norm_epsilon = 0.1;
+    s.delta_net = {3, 3, 4, 6, 2};
+    s.delta_layers = *model::LayerPattern::parse("all but every 4th");
+  });
   const auto no_positions = changed(llama, [](auto& s) { s.positions = Positions::none; });
   const auto all_scores = changed(gpt_oss, [](auto& s) {
     s.positions = Positions::alibi;
@@ -369,6 +392,15 @@ inline std::vector<ModelCase> model_cases() {
       {"gpt-oss, sequences as leaves", gpt_oss, {3, 7, 1, 1, true}},
       {"mpt, slopes and clip", mpt, {2, 9}},
       {"olmo, clip, pieces as leaves", olmo, {1, 16, 1, 4, false}},
+      {"llama, gated attention, norms of heads", gated, {2, 9}},
+      {"gpt-oss, gated attention, clip, 3 blocks a unit, pieces as leaves",
+       gated_stacked,
+       {1, 16, 1, 4, false}},
+      {"llama, a delta net", delta_net, {2, 9}},
+      {"llama, a delta net, longer than a chunk", delta_net, {1, 70}},
+      {"qwen3, delta nets in most layers, 2 blocks a unit, sequences as leaves",
+       delta_nets,
+       {3, 7, 1, 1, true}},
       {"llama, no positions", no_positions, {2, 9}},
       {"all of attention's scores, pieces as leaves", all_scores, {1, 16, 1, 4, false}}};
   for (const auto& more : {activation_and_head_cases(gpt2, llama), expert_cases(llama)})

@@ -47,7 +47,7 @@ class Decoder {
       const std::string unit = "block." + std::to_string(layer);
       const Array taken = norm_before(unit, "attention", x);
       Array middle = x;
-      add_to_residual(middle, unit, "attention", attend(unit, layer, taken));
+      add_to_residual(middle, unit, "attention", mix_tokens(unit, layer, taken));
       Array fed = taken;
       if (s_.block != model::BlockForm::parallel)
         fed = norm_before(unit, "mlp", s_.block == model::BlockForm::sequential ? middle : x);
@@ -269,9 +269,19 @@ class Decoder {
     const int head_width = static_cast<int>(s_.head_width());
     const int value_width = static_cast<int>(s_.value_width()), heads_width = heads * value_width;
     const int values = (heads + kv_heads) * head_width, qkv_width = values + kv_heads * value_width;
+    const int gates = s_.attention_gate ? heads_width : 0;
     const int rotated = s_.latent.exist() ? static_cast<int>(s_.latent.rotary_width) : head_width;
     Array qkv = s_.latent.exist() ? latent_qkv(unit, x)
-                                  : linear(unit, "attention.qkv", x, s_.width, qkv_width);
+                                  : linear(unit, "attention.qkv", x, s_.width, gates + qkv_width);
+    Array gate;
+    if (gates > 0) {
+      const Array both = std::exchange(qkv, {});
+      for (int r = 0; r < rows(); ++r) {
+        const Real* const row = &both[r * (gates + qkv_width)];
+        gate.insert(gate.end(), row, row + gates);
+        qkv.insert(qkv.end(), row + gates, row + gates + qkv_width);
+      }
+    }
     const auto kind = s_.query_key_norm;
     const bool is_whole = kind == model::QueryKeyNorm::whole;
     const bool is_rotary = s_.positions == model::Positions::rotary && s_.rotary_layers.has(layer);
@@ -325,7 +335,69 @@ class Decoder {
             mixed[r * heads_width + h * value_width + i] += probability[k] / sum * value[i];
         }
       }
+    for (std::size_t i = 0; i < gate.size(); ++i) mixed[i] *= sigmoid(gate[i]);  // Qwen3-Next
     return linear(unit, "attention.out", mixed, heads_width, s_.width);
+  }
+
+  /// Yang, Kautz, Hatamizadeh 2024, section 3, by token; with the convolution, gates and norm of
+  /// Qwen3-Next.
+  Array delta_net(const std::string& unit, const Array& x) const {
+    const model::DeltaNetSettings& d = s_.delta_net;
+    const int kh = d.key_heads, vh = d.value_heads, kw = d.key_width, vw = d.value_width;
+    const int keys = kh * kw, values = vh * vw, convolved = 2 * keys + values;
+    const int all = convolved + values + 2 * vh, taps = d.convolution;
+    const Array in = multiply(x, parameters_(unit, "delta_net.in.weight"), s_.width, all);
+    const Array w = parameters_(unit, "delta_net.convolution.weight");
+    const Array decay = parameters_(unit, "delta_net.decay"),
+                step = parameters_(unit, "delta_net.step");
+    const Array gain = parameters_(unit, "delta_net.norm.weight");
+    const auto silu = [](Real z) { return z * sigmoid(z); };
+    const auto unit_length = [&](const Array& row, int first) {
+      Real squares = Real(1e-6);
+      for (int i = 0; i < kw; ++i) squares += row[first + i] * row[first + i];
+      Array one;
+      for (int i = 0; i < kw; ++i) one.push_back(row[first + i] / std::sqrt(squares));
+      return one;
+    };
+    Array y(rows() * values);
+    std::vector<Array> states(vh);
+    for (int r = 0; r < rows(); ++r) {
+      if (r % tokens_ == 0)
+        for (Array& state : states) state.assign(kw * vw, Real(0));
+      Array row(convolved);
+      for (int c = 0; c < convolved; ++c) {
+        for (int back = 0; back < taps && back <= r % tokens_; ++back)
+          row[c] += w[c * taps + taps - 1 - back] * in[(r - back) * all + c];
+        row[c] = silu(row[c]);
+      }
+      const Real* const z = &in[r * all + convolved];
+      for (int h = 0; h < vh; ++h) {
+        const Array q = unit_length(row, h / (vh / kh) * kw);
+        const Array k = unit_length(row, keys + h / (vh / kh) * kw);
+        const Real beta = sigmoid(z[values + h]);
+        const Real kept =
+            std::exp(-std::exp(decay[h]) * std::log1p(std::exp(z[values + vh + h] + step[h])));
+        Array out(vw);
+        Real squares = 0;
+        for (int j = 0; j < vw; ++j) {
+          Real found = 0;
+          for (int i = 0; i < kw; ++i) found += (states[h][i * vw + j] *= kept) * k[i];
+          const Real change = beta * (row[2 * keys + h * vw + j] - found);
+          for (int i = 0; i < kw; ++i)
+            out[j] += (states[h][i * vw + j] += k[i] * change) * q[i] / std::sqrt(Real(kw));
+          squares += out[j] * out[j];
+        }
+        for (int j = 0; j < vw; ++j)
+          y[r * values + h * vw + j] = out[j] / std::sqrt(squares / vw + Real(s_.norm_epsilon)) *
+                                       gain[j] * silu(z[h * vw + j]);
+      }
+    }
+    return multiply(y, parameters_(unit, "delta_net.out.weight"), values, s_.width);
+  }
+
+  Array mix_tokens(const std::string& unit, int layer, const Array& x) const {
+    return s_.has_delta_nets() && s_.delta_layers.has(layer) ? delta_net(unit, x)
+                                                             : attend(unit, layer, x);
   }
 
   Array feed_forward(const std::string& unit, int layer, const Array& x) const {

@@ -15,7 +15,8 @@ namespace ostrakon::tests {
 struct SmallFamily {
   std::string name;
   model::DecoderSettings model;
-  bool fits_tensor = true;  ///< whether tensor ranks can share it
+  bool fits_tensor = true;   ///< whether tensor ranks can share it
+  bool fits_context = true;  ///< and whether sequences can be cut
 };
 
 inline model::LayerPattern layers(const std::string& pattern) {
@@ -139,6 +140,23 @@ inline std::vector<SmallFamily> small_families() {
                  0.02};
     s.expert_layers = layers("all but first 1");
   });
+  add("Qwen3.5", llama, [](auto& s) {
+    s.norm_weight = NormWeight::one_plus;
+    s.query_key_norm = QueryKeyNorm::head;
+    s.attention_gate = true;
+    s.rotary.share = 0.25;
+    s.delta_net = {8, 8, 4, 8};
+    s.delta_layers = layers("all but every 2nd");
+  });
+  all.back().fits_context = false;
+  add("Qwen3-Next", llama, [](auto& s) {
+    s.norm_weight = NormWeight::one_plus;
+    s.attention_gate = true;
+    s.delta_net = {8, 16, 4, 8};
+    s.delta_layers = layers("all but every 4th");
+    s.experts = {8, 2, 1, 24};
+  });
+  all.back().fits_context = false;
   return all;
 }
 

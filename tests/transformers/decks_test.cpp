@@ -108,6 +108,19 @@ qwen3 | query_key_norm: false | -
 qwen3_moe | expert_layers: all but first 1 | -
     | decoder_sparse_step is 1, mlp_only_layers is [], but model.expert_layers is all but first 1
 qwen3_moe | - | mlp_only_layers = [1] | intermediate_size is 48, but model.ffn_width is 704
+qwen3_next | attention_gate: false | -
+    | attention_gate of qwen3_next is true, but model.attention_gate is false
+qwen3_next | delta_key_heads: 4 | -
+    | linear_num_key_heads is 2, but model.delta_key_heads is 4
+qwen3_next | delta_value_heads: 2 | -
+    | linear_num_value_heads is 4, but model.delta_value_heads is 2
+qwen3_next | delta_key_width: 8 | - | linear_key_head_dim is 6, but model.delta_key_width is 8
+qwen3_5_text | delta_value_width: 4 | -
+    | linear_value_head_dim is 8, but model.delta_value_width is 4
+qwen3_5_text | delta_convolution: 3 | -
+    | linear_conv_kernel_dim is 4, but model.delta_convolution is 3
+qwen3_5_text | delta_layers: all | -
+    | layer_types is ["linear_attention","linear_attention","full_attention"], but model.delta_layers is all
 gemma | norm_weight: plain | - | norm_weight of gemma is one_plus, but model.norm_weight is plain
 gemma | activation: swiglu | - | activation of gemma is geglu, but model.activation is swiglu
 gemma2 | attention_soft_cap: 50 | -

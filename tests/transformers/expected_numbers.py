@@ -70,6 +70,9 @@ YARN = dict(kind="yarn", factor=4.0, original_max_position_embeddings=16, beta_f
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
 ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=1,
               first_k_dense_replace=1, num_nextn_predict_layers=0)
+DELTA_NET = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6,
+                 linear_value_head_dim=8, linear_conv_kernel_dim=4,
+                 layer_types=["linear_attention", "linear_attention", "full_attention"])
 LATENT = dict(kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6)
 NEOX = without(SIZES, "num_key_value_heads")
 FALCON = dict(without(SIZES, "num_key_value_heads", "intermediate_size"), ffn_hidden_size=48, bias=False,
@@ -111,6 +114,12 @@ MODELS = {
                   {"shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
     "qwen3": ("qwen3", SIZES, rotary(1e6), {"head_dim": 12, "tie_word_embeddings": True}),
     "qwen3_moe": ("qwen3_moe", SIZES, rotary(1e6), EXPERTS, {"head_dim": 12, "norm_topk_prob": True}),
+    "qwen3_next": ("qwen3_next", SIZES, rotary(1e6, partial_rotary_factor=0.25), EXPERTS, DELTA_NET,
+                   {"head_dim": 16, "rms_norm_eps": 0.1,
+                    "shared_expert_intermediate_size": 24}),
+    "qwen3_5_text": ("qwen3_5_text", SIZES, rotary(1e6, partial_rotary_factor=0.25), DELTA_NET,
+                     {"head_dim": 16, "rms_norm_eps": 0.1,
+                      "tie_word_embeddings": True}),
     # Gemma
     "gemma": ("gemma", SIZES, rotary(), {"head_dim": 12}),
     "gemma2": ("gemma2", SIZES, rotary(), types("sfs"),

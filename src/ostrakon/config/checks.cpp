@@ -34,6 +34,10 @@ void check_parts(const Settings& settings, const std::string& name) {
           " cuts a sequence into ", cuts, " pieces, which training.sequence_length = ", length,
           " is no multiple of (", division(length, cuts), "); use ", length / cuts * cuts, " or ",
           (length / cuts + 1) * cuts);
+  require(cuts == 2 || !settings.model.has_delta_nets(), name, ": ",
+          grain > context ? "training.context_grain = " : "parallel.context = ", cuts / 2,
+          " with model.delta_key_heads = ", settings.model.delta_net.key_heads,
+          ": a gated delta net has a state that passes all tokens of a sequence; expected 1");
   require(batch == 1 || grain == 1 || training.leaf == Leaf::sequence, name,
           ": training.context_grain = ", grain,
           " makes leaves of the pieces of each sequence, but training.micro_batch_size = ", batch,
@@ -83,6 +87,11 @@ void check_pieces(const Settings& settings, const std::string& name) {
     require_divides(name, by, {"model.query_rank", model.latent.q_rank});
     require_divides(name, by, {"model.kv_rank", model.latent.kv_rank});
     require_divides(name, by, {"model.rotary_width", model.latent.rotary_width});
+  }
+  if (model.has_delta_nets()) {
+    require_divides(name, by, {"model.delta_key_heads", model.delta_net.key_heads});
+    require_divides(name, by, {"model.delta_value_width", model.delta_net.value_width},
+                    ", the elements of the weights of norms in model.delta_layers");
   }
   if (model.has_dense_layers()) require_divides(name, by, {"model.ffn_width", model.ffn_width});
   if (model.experts.exist()) {

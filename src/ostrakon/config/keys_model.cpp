@@ -2,6 +2,7 @@
 #include <limits>
 #include <ostrakon/config/key_kinds.hpp>
 #include <ostrakon/config/keys.hpp>
+#include <ostrakon/math/delta_net/convolution.hpp>
 
 namespace ostrakon::config {
 namespace {
@@ -151,8 +152,26 @@ Section model_section() {
        boolean("attention_sinks", FIELD(model.attention_sinks),
                "a trained logit of each head, which takes part in the softmax of scores but has no "
                "value"),
+       boolean(
+           "attention_gate", FIELD(model.attention_gate),
+           "attention's output is multiplied by the sigmoid of a gate of each column, which the "
+           "layer of queries makes besides"),
        number("clip_qkv", FIELD(model.clip_qkv), not_negative,
               "above 0: queries, keys and values are clamped to plus or minus it"),
+       integer("delta_key_heads", FIELD(model.delta_net.key_heads), 0, most_columns,
+               "above 0: delta_layers have a gated delta net in place of attention, with so many "
+               "heads of queries and keys"),
+       integer("delta_value_heads", FIELD(model.delta_net.value_heads), 0, most_columns,
+               "heads of values and states of gated delta nets, a multiple of delta_key_heads"),
+       integer("delta_key_width", FIELD(model.delta_net.key_width), 1, most_columns,
+               "width of a head's queries and keys in gated delta nets"),
+       integer("delta_value_width", FIELD(model.delta_net.value_width), 1, most_columns,
+               "width of a head's values in gated delta nets"),
+       integer("delta_convolution", FIELD(model.delta_net.convolution), 1, math::most_taps,
+               "tokens, the last one its own, over which the convolution of queries, keys and "
+               "values in gated delta nets goes"),
+       layer_pattern("delta_layers", FIELD(model.delta_layers),
+                     "layers with a gated delta net in place of attention"),
        integer(
            "ffn_width", FIELD(model.ffn_width), 0, most_columns,
            "inner width of the MLP. By default, and with 0, 4 x width, or with a gate 8/3 x width "

@@ -12,6 +12,7 @@ namespace {
 /// Checks that the layers that a pattern names exist.
 void check_patterns(const model::DecoderSettings& model, const std::string& name) {
   const std::pair<const char*, const model::LayerPattern&> patterns[] = {
+      {"delta_layers", model.delta_layers},
       {"expert_layers", model.expert_layers},
       {"rotary_layers", model.rotary_layers},
       {"window_layers", model.window_layers}};
@@ -47,8 +48,24 @@ void check_latent(const model::DecoderSettings& model, const std::string& name) 
           ", whose queries, keys and values have no biases; expected model.qkv_bias = false");
   require(model.query_key_norm == model::QueryKeyNorm::none, name, ": model.query_key_norm is set",
           with, ", which norms latents; expected false");
+  require(!model.attention_gate, name, ": model.attention_gate = true", with,
+          ", whose layer of queries makes no gate; expected false");
   require(model.rotary.share == 1.0, name, ": model.rotary_share = ", model.rotary.share, with,
           ", of whose heads model.rotary_width elements are rotated; expected 1");
+}
+
+/// Checks gated delta nets.
+void check_delta_nets(const model::DecoderSettings& model, const std::string& name) {
+  const model::DeltaNetSettings& net = model.delta_net;
+  require(net.exist() || net.value_heads == 0, name,
+          ": model.delta_value_heads = ", net.value_heads,
+          " with model.delta_key_heads = 0, without gated delta nets; expected 0, "
+          "or some delta_key_heads");
+  if (!net.exist()) return;
+  require(net.value_heads > 0 && net.value_heads % net.key_heads == 0, name,
+          ": model.delta_value_heads = ", net.value_heads,
+          " is no multiple of model.delta_key_heads = ", net.key_heads,
+          "; expected as many, or a multiple");
 }
 
 /// Checks the numbers of attention's scores.
@@ -75,6 +92,7 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
           ": model.blocks_per_unit = ", model.blocks_per_unit,
           " is more than model.layers = ", model.layers);
   check_latent(model, name);
+  check_delta_nets(model, name);
   if (model.positions == model::Positions::rotary) {
     const std::int64_t rotated =
         model.latent.exist() ? model.latent.rotary_width : model.head_width();

@@ -115,6 +115,7 @@ bool has_table_of_positions(const Settings& settings) {
 }
 
 bool has_latents(const Settings& settings) { return settings.model.latent.exist(); }
+bool has_delta_nets(const Settings& settings) { return settings.model.delta_net.exist(); }
 bool has_window(const Settings& settings) { return settings.model.attention_window > 0; }
 
 bool has_rotary(const Settings& settings) {
@@ -187,6 +188,10 @@ constexpr const char* rotary_keys =
 
 constexpr Condition conditions[] = {
     {"model", "latent_norm_epsilon", "kv_rank", has_latents},
+    {"model", "delta_key_width", "delta_key_heads", has_delta_nets},
+    {"model", "delta_value_width", "delta_key_heads", has_delta_nets},
+    {"model", "delta_convolution", "delta_key_heads", has_delta_nets},
+    {"model", "delta_layers", "delta_key_heads", has_delta_nets},
     {"model", "max_positions", "positions", has_table_of_positions},
     {"model", "initializer_deviation", "checkpoint.initial_weights", is_random},
     {"model", "norm_bias", "norm norm_weight", may_bias_norms},

@@ -98,11 +98,14 @@ void Generator::roll_back(const std::vector<std::int32_t>& tokens) {
   context_.erase(fresh.first, context_.end());
   // The last token's row gives the logits, so it is always computed.
   if (context_.size() == tokens.size()) context_.pop_back();
+  const auto known = static_cast<std::int64_t>(context_.size());
   // Layers with a window may have put later tokens, now rolled back, in place of those that the
   // next one sees.
   const std::int64_t window = settings_.model.attention_window;
   const std::int64_t lost = computed_ - decoder_->leaf().cached_rows(window);
-  if (lost > 0 && static_cast<std::int64_t>(context_.size()) - (window - 1) < lost) {
+  // States of delta nets are those behind all tokens.
+  const bool has_lost_states = settings_.model.has_delta_nets() && known < computed_;
+  if (has_lost_states || (lost > 0 && known - (window - 1) < lost)) {
     context_.clear();
     computed_ = 0;
   }

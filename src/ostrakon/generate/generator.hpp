@@ -27,7 +27,8 @@ class Generator {
 
   /// Returns the logits (vocabulary) of the token after `tokens` (at least one, at most the
   /// sequence length), in host memory. Computes only tokens that the previous call did not have, or
-  /// all of them where layers with a window no longer have what those see.
+  /// all of them where layers with a window no longer have what those see, or a delta net's state
+  /// has passed others.
   const std::vector<float>& logits(const std::vector<std::int32_t>& tokens);
 
   /// Calls emit(token) for up to `count` tokens after `prompt`; stops when emit returns false. When

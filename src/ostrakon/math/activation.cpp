@@ -216,33 +216,50 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
 }
 
 template <class T>
-void gate_rows_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y) {
-  require_shape("gate_rows_forward", "gate", gate, x.rows(), 1);
-  require_shape("gate_rows_forward", "y", y, x.rows(), x.columns());
+void gate_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y) {
+  const char* const name = "gate_forward";
+  const bool is_of_rows = gate.columns() == 1;
+  require_shape(name, "gate", gate, x.rows(), is_of_rows ? 1 : x.columns());
+  require_shape(name, "y", y, x.rows(), x.columns());
   for_each_row(
-      exec, "gate_rows", x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
-        const C open = fast_sigmoid(C(gate(r, 0)));
-        row.map([=](std::int64_t, C in) { return open * in; }, y.row(r), x.row(r));
+        if (is_of_rows) {
+          const C open = fast_sigmoid(C(gate(r, 0)));
+          row.map([=](std::int64_t, C in) { return open * in; }, y.row(r), x.row(r));
+        } else {
+          row.map([](std::int64_t, C in, C g) { return fast_sigmoid(g) * in; }, y.row(r), x.row(r),
+                  gate.row(r));
+        }
       });
 }
 
 template <class T>
-void gate_rows_backward(const Exec& exec, View<const T**> x, View<const T**> gate,
-                        View<const T**> dy, View<T**> dx, View<T**> dgate) {
-  const char* const name = "gate_rows_backward";
-  require_shape(name, "gate", gate, x.rows(), 1);
+void gate_backward(const Exec& exec, View<const T**> x, View<const T**> gate, View<const T**> dy,
+                   View<T**> dx, View<T**> dgate) {
+  const char* const name = "gate_backward";
+  const bool is_of_rows = gate.columns() == 1;
+  require_shape(name, "gate", gate, x.rows(), is_of_rows ? 1 : x.columns());
   require_shape(name, "dy", dy, x.rows(), x.columns());
   require_shape(name, "dx", dx, x.rows(), x.columns());
-  require_shape(name, "dgate", dgate, x.rows(), 1);
+  require_shape(name, "dgate", dgate, x.rows(), gate.columns());
   for_each_row(
-      exec, "dgate_rows", x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
-        const C open = fast_sigmoid(C(gate(r, 0)));
-        const C dopen = row.template sum_of<C>([](std::int64_t, C in, C d) { return in * d; },
-                                               x.row(r), dy.row(r));
-        row.map([=](std::int64_t, C d) { return open * d; }, dx.row(r), dy.row(r));
-        row.once([&] { dgate(r, 0) = static_cast<T>(dopen * open * (C(1) - open)); });
+        if (is_of_rows) {
+          const C open = fast_sigmoid(C(gate(r, 0)));
+          const C dopen = row.template sum_of<C>([](std::int64_t, C in, C d) { return in * d; },
+                                                 x.row(r), dy.row(r));
+          row.map([=](std::int64_t, C d) { return open * d; }, dx.row(r), dy.row(r));
+          row.once([&] { dgate(r, 0) = static_cast<T>(dopen * open * (C(1) - open)); });
+        } else {
+          row.map_two(
+              [](std::int64_t, C in, C g, C d) {
+                const C open = fast_sigmoid(g);
+                return Two<C, C>{open * d, in * d * open * (C(1) - open)};
+              },
+              dx.row(r), dgate.row(r), x.row(r), gate.row(r), dy.row(r));
+        }
       });
 }
 
@@ -273,9 +290,9 @@ void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, Vi
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
-  template void gate_rows_forward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);   \
-  template void gate_rows_backward<T>(const Exec&, View<const T**>, View<const T**>,              \
-                                      View<const T**>, View<T**>, View<T**>);                     \
+  template void gate_forward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);        \
+  template void gate_backward<T>(const Exec&, View<const T**>, View<const T**>, View<const T**>,  \
+                                 View<T**>, View<T**>);                                           \
   template void soft_cap_forward<T>(const Exec&, compute_t<T>, View<const T**>, View<T**>);       \
   template void soft_cap_backward<T>(const Exec&, compute_t<T>, View<const T**>, View<const T**>, \
                                      View<T**>);                                                  \

@@ -45,13 +45,14 @@ template <class T>
 void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
                          View<const T**> dy, View<T**> dx);
 
-/// y = x * sigmoid(gate), a gate for each row. x, y (rows, n); gate (rows, 1).
+/// y = x * sigmoid(gate). x, y (rows, n); gate (rows, 1), for each row, or (rows, n), for each
+/// element.
 template <class T>
-void gate_rows_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y);
-/// dx and dgate = gradients from dy, overwritten; dx may be dy.
+void gate_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y);
+/// dx and dgate = gradients from dy, overwritten; dx may be dy, and dgate of each element gate.
 template <class T>
-void gate_rows_backward(const Exec& exec, View<const T**> x, View<const T**> gate,
-                        View<const T**> dy, View<T**> dx, View<T**> dgate);
+void gate_backward(const Exec& exec, View<const T**> x, View<const T**> gate, View<const T**> dy,
+                   View<T**> dx, View<T**> dgate);
 
 /// y = cap * tanh(x / cap) (Gemma Team 2024, "logit soft-capping"). x, y (rows, n).
 template <class T>

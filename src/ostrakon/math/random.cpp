@@ -56,6 +56,19 @@ void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t f
       });
 }
 
+template <class T>
+void fill_log_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
+                      double least, double most) {
+  for_each_item(
+      exec, "fill_uniform", x.size(), KOKKOS_LAMBDA(std::int64_t item) {
+        const double share =
+            philox(key, static_cast<std::uint64_t>(first + item), 0).word[0] * 0x1p-32;
+        x[item] = T(static_cast<compute_t<T>>(log(multiply_add(share, most - least, least))));
+      });
+}
+
+template void fill_log_uniform<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t,
+                                      double, double);
 template void fill_normal<float>(const Exec&, View<float*>, std::uint64_t, std::int64_t, double);
 template void fill_normal<double>(const Exec&, View<double*>, std::uint64_t, std::int64_t, double);
 template void fill_normal<bf16>(const Exec&, View<bf16*>, std::uint64_t, std::int64_t, double);

@@ -41,6 +41,12 @@ template <class T>
 void fill_normal(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                  double deviation);
 
+/// Fills x[i] with the logarithm of element first + i of the sequence `key` of numbers that are
+/// spread evenly over [least, most).
+template <class T>
+void fill_log_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
+                      double least, double most);
+
 /// A bijection of 64-bit integers in which every bit of the input changes about half the bits of
 /// the output: the finalizer of splitmix64 (Steele et al. 2014, in Stafford's variant 13).
 KOKKOS_INLINE_FUNCTION std::uint64_t mix_bits(std::uint64_t x) {

@@ -75,6 +75,13 @@ class Builder {
   /// their rows.
   Value attention(const Value& x, const std::string& name, const AttentionSettings& settings,
                   const LinearSettings& linear = {});
+  /// A gated delta net: (rows, value_heads * value_width). Layer `name`.in makes, in this order,
+  /// queries, keys and values of all heads, gates of outputs (value_heads * value_width), and two
+  /// numbers for each head of values: the logit of its rate, and its step.
+  /// `name`.convolution.weight (columns of queries, keys and values; taps), `name`.decay and
+  /// `name`.step (value_heads), `name`.norm.weight (value_width). Sequences are whole.
+  Value delta_net(const Value& x, const std::string& name, const DeltaNetSettings& settings,
+                  const LinearSettings& linear = {0.02, false});
   /// onto + MLP(x) of so many inner columns: layers `name`.up, or `name`.gate_up of gated ones, and
   /// `name`.down.
   Value mlp_onto(const Value& onto, const Value& x, const std::string& name, std::int64_t columns,

@@ -114,9 +114,14 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     frequencies = math::make_rotary_frequencies(settings.rotary, rotated, s.leaf.tokens);
   }
   const std::int64_t queries = heads * head, keys = kv_heads * head;
+  const std::int64_t gates = settings.has_gate ? queries : 0;
+  require(gates == 0 || !is_latent, name,
+          " has a gate of outputs and queries of latents; expected one of the two");
+  std::vector<std::int64_t> sections = {queries, keys, keys};
+  if (gates > 0) sections.insert(sections.begin(), gates);
   if (!is_latent)
-    s.declare(linear_parameters(name + ".qkv", queries + 2 * keys, width, linear,
-                                {false, {queries, keys, keys}}));
+    s.declare(linear_parameters(name + ".qkv", gates + queries + 2 * keys, width, linear,
+                                {false, sections}));
   const QueryKeyNorm kind = settings.query_key_norm;
   const math::NormWeight gain = settings.norm_weight;
   const bool is_whole = kind == QueryKeyNorm::whole;
@@ -140,14 +145,22 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
   const bool keeps_latents = is_latent && s.leaf.decodes() && settings.clip == 0.0;
   // Sequences that are cut have two products on any number of ranks: 16 bits may differ otherwise.
   const bool is_apart = s.leaf.is_cut() || keeps_latents;
-  const std::vector<int> qkv = is_latent
-                                   ? latent_projections(x, name, settings, linear, keeps_latents)
-                                   : operations.columns({"q", "k", "v"}, {queries, keys, keys});
-  int q = qkv[0], k = qkv[1], v = qkv[2];
-  using Products = std::vector<std::vector<int>>;
-  if (!is_latent)
-    operations.linear(in, name + ".qkv", qkv,
-                      is_apart ? Products{{k, v}, {q}} : Products{{q, k, v}});
+  int q, k, v, gate = -1;
+  if (is_latent) {
+    const std::vector<int> qkv = latent_projections(x, name, settings, linear, keeps_latents);
+    q = qkv[0], k = qkv[1], v = qkv[2];
+  } else {
+    std::vector<std::string> names = {"q", "k", "v"};
+    if (gates > 0) names.insert(names.begin(), "gate");
+    const std::vector<int> made = operations.columns(names, sections);
+    using Products = std::vector<std::vector<int>>;
+    operations.linear(in, name + ".qkv", made,
+                      is_apart
+                          ? Products{{made.end() - 2, made.end()}, {made.begin(), made.end() - 2}}
+                          : Products{made});
+    if (gates > 0) gate = made.front();
+    v = made.back(), k = made.rbegin()[1], q = made.rbegin()[2];
+  }
   const auto norm_heads = [&] {
     k = operations.head_norm(k, name + ".key_norm", is_whole ? keys : head, gain,
                              settings.norm_epsilon);
@@ -190,7 +203,8 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     const int latents = operations.latent_attention(absorbed, k, v, name, scaled);
     return s.make(operations.absorb_values(latents, name + ".kv_up", of), name);
   }
-  return s.make(operations.attention(q, k, v, name, head, settings), name);
+  const int attended = operations.attention(q, k, v, name, head, settings);
+  return s.make(gate < 0 ? attended : operations.gate(attended, gate, name + ".gated"), name);
 }
 
 namespace {
@@ -257,7 +271,7 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
     if (!settings.shared_gate) return made;
     const std::string gate = name + ".shared_gate";
     s.declare_table(gate + ".weight", 1, width, expert.up.deviation);
-    return operations.gate_rows(made, operations.linear(v, gate, 1, graph::Keep::mlp), gate + "d");
+    return operations.gate(made, operations.linear(v, gate, 1, graph::Keep::mlp), gate + "d");
   };
   if (!s.leaf.has_expert_units()) {
     s.declare(expert_parameters(name, settings, expert, width));

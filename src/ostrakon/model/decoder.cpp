@@ -64,6 +64,11 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(settings.query_key_norm != QueryKeyNorm::whole || pieces == 1,
           "model query_key_norm is whole, of all heads together, but ", pieces,
           " pieces for tensor parallelism have some heads each; expected 1 piece");
+  const bool has_delta_nets = settings.has_delta_nets();
+  require(!has_delta_nets || !leaf.is_cut(),
+          "model delta_layers have a state that passes all "
+          "tokens of a sequence, which is cut into ",
+          leaf.context_ranks * leaf.pieces(), " parts; expected 1");
   const bool has_head_weights = settings.query_key_norm != QueryKeyNorm::none &&
                                 settings.norm_weight != math::NormWeight::none;
   for (const auto& [what, extent] :
@@ -77,6 +82,9 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
         std::pair{"latent rotary_width",
                   settings.latent.exist() ? settings.latent.rotary_width : 0},
         std::pair{"head_width", has_head_weights ? settings.head_width() : pieces},
+        std::pair{"delta_net key_heads", has_delta_nets ? settings.delta_net.key_heads : pieces},
+        std::pair{"delta_net value_width",
+                  has_delta_nets ? settings.delta_net.value_width : pieces},
         std::pair{"rows of a leaf", leaf.rows() / leaf.leaves()}})
     require(extent % pieces == 0, what, " ", extent, " can't be cut into ", pieces,
             " pieces for tensor parallelism; expected a multiple");
@@ -137,8 +145,8 @@ Value add_to_residual(Builder<T>& b, const DecoderSettings& m, const Value& onto
                m.residual_scale);
 }
 
-/// x + attention, then + an MLP or a mixture of experts; each of them with norms where
-/// norm_placement says so.
+/// x + attention or a delta net, then + an MLP or a mixture of experts; each of them with norms
+/// where norm_placement says so.
 template <class T>
 Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind,
                      const Value& x) {
@@ -149,13 +157,17 @@ Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& k
                : b.norm(value, text(part, ".norm"), m.norm_settings());
   };
   const Value taken = normed(x, "attention");
-  const Value attended = b.attention(taken, "attention", m.attention_settings(kind),
-                                     {m.initializer_deviation, m.qkv_bias()});
-  const LinearSettings out = {m.residual_deviation(), m.out_bias()};
+  const Value attended = kind.has_delta_net
+                             ? b.delta_net(taken, "delta_net", m.delta_net_settings(),
+                                           {m.initializer_deviation, false})
+                             : b.attention(taken, "attention", m.attention_settings(kind),
+                                           {m.initializer_deviation, m.qkv_bias()});
+  const char* const out_name = kind.has_delta_net ? "delta_net.out" : "attention.out";
+  const LinearSettings out = {m.residual_deviation(), !kind.has_delta_net && m.out_bias()};
   const Value middle =
-      adds_directly ? b.linear_onto(x, attended, "attention.out", out)
-                    : add_to_residual(b, m, x, b.linear(attended, "attention.out", m.width, out),
-                                      "attention");
+      adds_directly
+          ? b.linear_onto(x, attended, out_name, out)
+          : add_to_residual(b, m, x, b.linear(attended, out_name, m.width, out), "attention");
   const Value mlp_takes = m.block == BlockForm::sequential ? normed(middle, "mlp")
                           : m.block == BlockForm::parallel ? taken
                                                            : normed(x, "mlp");
@@ -288,6 +300,7 @@ AttentionSettings DecoderSettings::attention_settings(const BlockKind& kind) con
   attention.soft_cap = attention_soft_cap;
   attention.window = kind.has_window ? attention_window : 0;
   attention.sinks = attention_sinks;
+  attention.has_gate = attention_gate;
   attention.alibi = positions == Positions::alibi;
   attention.clip = clip_qkv;
   attention.latent = latent;

@@ -127,10 +127,13 @@ struct DecoderSettings {
     return max_positions > 0 ? max_positions : tokens;
   }
   BlockKind block_kind(std::int64_t layer) const {
+    const bool has_delta_net = delta_net.exist() && delta_layers.has(layer);
     return {experts.exist() && expert_layers.has(layer),
-            attention_window > 0 && window_layers.has(layer),
-            positions == Positions::rotary && rotary_layers.has(layer)};
+            !has_delta_net && attention_window > 0 && window_layers.has(layer),
+            !has_delta_net && positions == Positions::rotary && rotary_layers.has(layer),
+            has_delta_net};
   }
+  bool has_delta_nets() const { return delta_net.exist() && delta_layers.count(layers) > 0; }
 
   bool has_dense_layers() const { return !experts.exist() || expert_layers.count(layers) < layers; }
 
@@ -141,6 +144,11 @@ struct DecoderSettings {
   }
   NormSettings norm_settings() const { return {norm, norm_bias(), norm_epsilon, norm_weight}; }
   AttentionSettings attention_settings(const BlockKind& kind) const;
+  DeltaNetSettings delta_net_settings() const {
+    DeltaNetSettings settings = delta_net;
+    settings.norm_epsilon = norm_epsilon;
+    return settings;
+  }
   HeadSettings head_settings() const {
     return {initializer_deviation, head_bias, {logit_scale, logit_soft_cap}};
   }
@@ -170,7 +178,8 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// (vocabulary, width), position.weight (position_rows(tokens), width) if learned,
 /// norm.weight/.bias (width) with embedding_norm. Block: attention.norm.weight/.bias (width),
 /// attention.qkv.weight
-/// ((heads + 2 kv_heads) head_width, width)/.bias, attention.query_norm.weight and
+/// ((heads + 2 kv_heads) head_width, width)/.bias, with attention_gate the gates (heads head_width)
+/// in the first rows, attention.query_norm.weight and
 /// attention.key_norm.weight (head_width) with query_key_norm, or of all heads together (heads
 /// head_width) and (kv_heads head_width), attention.sinks (heads), zeros, with attention_sinks,
 /// attention.out.weight (width, heads value_width)/.bias; with latent attention in place of
@@ -180,19 +189,24 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// width), the latent and then the part of keys that all heads have, attention.kv_norm.weight
 /// (kv_rank) and attention.kv_up.weight (heads (head_width - rotary_width + value_width), kv_rank),
 /// the rest of all keys and then all values. The first rotary_width elements of heads of queries
-/// and keys are rotated. mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias or, of gated
-/// activations, mlp.gate_up.weight (2 ffn_width, width)/.bias, mlp.down.weight (width,
-/// ffn_width)/.bias. With experts: mlp.router.weight (experts, width), mlp.router.bias (experts)
-/// with router_bias, mlp.router.balance (experts) if a bias balances them, and such an MLP
-/// mlp.experts.<index>.up (or gate_up) and .down of each expert, with its width in place of
-/// ffn_width, mlp.shared.up and .down, and mlp.shared_gate.weight (1, width) with shared_gate.
-/// Head: norm.weight/.bias, output.weight (vocabulary, width) unless tied to the embedding, and
-/// output.bias (vocabulary) with head_bias. Linear layers are (out, in): y = x W^T + b. Biases only
-/// with `bias`, of MLPs only with mlp_bias(), and RMS norm has none in any case. Norms are
-/// attention.out_norm and mlp.out_norm where norm_placement has them behind, and have no parameters
-/// with norm_weight none. Normal initializer for weights, with deviation / sqrt(2 layers) for the
-/// two projections back into the residual stream (Radford et al. 2019). Weights of shape (out, in)
-/// and embeddings decay; norms and biases do not.
+/// and keys are rotated. With a delta net in place of attention, but for attention.norm and its
+/// like: delta_net.in.weight (2 key_heads key_width + 2 value_heads value_width + 2 value_heads,
+/// width), delta_net.convolution.weight (2 key_heads key_width + value_heads value_width, taps),
+/// delta_net.decay and .step (value_heads), delta_net.norm.weight (value_width),
+/// delta_net.out.weight (width, value_heads value_width); see Builder::delta_net.
+/// mlp.norm.weight/.bias, mlp.up.weight (ffn_width, width)/.bias or, of gated activations,
+/// mlp.gate_up.weight (2 ffn_width, width)/.bias, mlp.down.weight (width, ffn_width)/.bias. With
+/// experts: mlp.router.weight (experts, width), mlp.router.bias (experts) with router_bias,
+/// mlp.router.balance (experts) if a bias balances them, and such an MLP mlp.experts.<index>.up (or
+/// gate_up) and .down of each expert, with its width in place of ffn_width, mlp.shared.up and
+/// .down, and mlp.shared_gate.weight (1, width) with shared_gate. Head: norm.weight/.bias,
+/// output.weight (vocabulary, width) unless tied to the embedding, and output.bias (vocabulary)
+/// with head_bias. Linear layers are (out, in): y = x W^T + b. Biases only with `bias`, of MLPs
+/// only with mlp_bias(), and RMS norm has none in any case. Norms are attention.out_norm and
+/// mlp.out_norm where norm_placement has them behind, and have no parameters with norm_weight none.
+/// Normal initializer for weights, with deviation / sqrt(2 layers) for the two projections back
+/// into the residual stream (Radford et al. 2019). Weights of shape (out, in) and embeddings decay;
+/// norms and biases do not.
 template <class T>
 class Decoder {
  public:

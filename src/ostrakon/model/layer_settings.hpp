@@ -55,9 +55,9 @@ constexpr double least_attention_number = 1e-6, most_attention_number = 1e6;
 /// Causal attention within each sample.
 struct AttentionSettings {
   std::int64_t heads = 1;
-  std::int64_t kv_heads = 0;                         ///< of keys and values; 0: as many
-  std::int64_t head_width = 0;                       ///< 0: columns / heads
-  math::RotarySettings rotary = {0.0};               ///< rotary positions; base 0: none
+  std::int64_t kv_heads = 0;            ///< of keys and values; 0: as many
+  std::int64_t head_width = 0;          ///< 0: columns / heads
+  math::RotarySettings rotary = {0.0};  ///< rotary positions; base 0: none
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   math::NormKind norm_kind = math::NormKind::rmsnorm;  ///< of queries and keys; without a bias
   double norm_epsilon = 1e-5;                          ///< of that norm
@@ -86,6 +86,10 @@ struct DeltaNetSettings {
   double norm_epsilon = 1e-6;  ///< of the gated norm of outputs
 
   bool exist() const { return key_heads > 0; }
+  std::int64_t key_columns() const { return key_heads * key_width; }
+  std::int64_t value_columns() const { return value_heads * value_width; }
+  /// Columns that the convolution passes: queries, keys and values.
+  std::int64_t convolved_columns() const { return 2 * key_columns() + value_columns(); }
 };
 
 using math::Activation;

@@ -3,6 +3,9 @@
 
 #include <array>
 #include <ostrakon/math/attention/head_norm.hpp>
+#include <ostrakon/math/delta_net/convolution.hpp>
+#include <ostrakon/math/delta_net/delta_rule.hpp>
+#include <ostrakon/math/delta_net/gated_norm.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
@@ -86,22 +89,80 @@ std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves) {
   return (math::tree_slots(leaves) - 1) * 2 * width;
 }
 
+namespace {
+
+/// As sum_leaves, into a result with several rows: each has the sum over an equal run of leaves.
+template <class T, class Write>
+void sum_runs_of_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t all_rows,
+                        View<compute_t<T>**> result, const Write& write) {
+  if (!result) return;
+  const std::int64_t rows = all_rows / result.rows();
+  LeafSums<T> of_row = sums;
+  of_row.leaves /= result.rows();
+  for (std::int64_t row = 0; row < result.rows(); ++row)
+    sum_leaves<T>(exec, of_row, rows, std::array{result.row(row)},
+                  [&](std::int64_t first, std::int64_t last, const auto& sum) {
+                    write(row * rows + first, row * rows + last, sum[0]);
+                  });
+}
+
+}  // namespace
+
 template <class T>
 void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums) {
+  const std::int64_t heads = rstd.size() / x.rows();
+  sum_runs_of_leaves<T>(
+      exec, sums, x.rows(), dweight, [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+        math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
+                                               rstd.range(begin * heads, end * heads),
+                                               dy.row_range(begin, end), sum);
+      });
+}
+
+template <class T>
+void sum_gated_norm_gradient(const Exec& exec, View<const T**> x, View<const T**> gate,
+                             View<const compute_t<T>*> rstd, View<const T**> dy,
+                             View<compute_t<T>**> dweight, const LeafSums<T>& sums) {
+  const std::int64_t heads = rstd.size() / x.rows();
+  sum_runs_of_leaves<T>(
+      exec, sums, x.rows(), dweight, [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+        math::gated_norm_backward_parameters<T>(
+            exec, x.row_range(begin, end), gate.row_range(begin, end),
+            rstd.range(begin * heads, end * heads), dy.row_range(begin, end), sum);
+      });
+}
+
+template <class T>
+void sum_convolution_gradient(const Exec& exec, std::int64_t tokens, View<const T**> x,
+                              View<const T**> dp, View<compute_t<T>*> dweight,
+                              const LeafSums<T>& sums) {
   if (!dweight) return;
-  const std::int64_t heads = x.columns() / dweight.columns(), rows = x.rows() / dweight.rows();
-  LeafSums<T> of_row = sums;
-  of_row.leaves /= dweight.rows();
-  for (std::int64_t row = 0; row < dweight.rows(); ++row)
-    sum_leaves<T>(exec, of_row, rows, std::array{dweight.row(row)},
-                  [&](std::int64_t first, std::int64_t last, const auto& sum) {
-                    const std::int64_t begin = row * rows + first, end = row * rows + last;
-                    math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
-                                                           rstd.range(begin * heads, end * heads),
-                                                           dy.row_range(begin, end), sum[0]);
-                  });
+  const std::int64_t channels = x.columns(), taps = dweight.size() / channels;
+  sum_leaves<T>(exec, sums, x.rows(), std::array{dweight},
+                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                  math::convolution_backward_weight<T>(exec, tokens, x.row_range(begin, end),
+                                                       dp.row_range(begin, end),
+                                                       sum[0].matrix(channels, taps));
+                });
+}
+
+template <class T>
+void sum_delta_rule_gradients(const Exec& exec, View<const compute_t<T>**> terms,
+                              View<compute_t<T>*> ddecay, View<compute_t<T>*> dbias,
+                              const LeafSums<T>& sums) {
+  const std::int64_t heads = terms.columns() / 2;
+  sum_leaves<T>(exec, sums, terms.rows(), std::array{ddecay, dbias},
+                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                  const auto rows = terms.row_range(begin, end);
+                  for (std::size_t i = 0; i < 2; ++i) {
+                    const auto first = static_cast<std::int64_t>(i) * heads;
+                    if (sum[i])
+                      math::column_sums<compute_t<T>>(exec, rows.column_range(first, first + heads),
+                                                      sum[i]);
+                  }
+                });
 }
 
 template <class T>
@@ -129,6 +190,15 @@ void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View
   template void sum_head_norm_gradient<T>(const Exec&, View<const T**>, View<const compute_t<T>*>, \
                                           View<const T**>, View<compute_t<T>**>,                   \
                                           const LeafSums<T>&);                                     \
+  template void sum_convolution_gradient<T>(const Exec&, std::int64_t, View<const T**>,            \
+                                            View<const T**>, View<compute_t<T>*>,                  \
+                                            const LeafSums<T>&);                                   \
+  template void sum_delta_rule_gradients<T>(const Exec&, View<const compute_t<T>**>,               \
+                                            View<compute_t<T>*>, View<compute_t<T>*>,              \
+                                            const LeafSums<T>&);                                   \
+  template void sum_gated_norm_gradient<T>(const Exec&, View<const T**>, View<const T**>,          \
+                                           View<const compute_t<T>*>, View<const T**>,             \
+                                           View<compute_t<T>**>, const LeafSums<T>&);              \
   template void sum_sink_gradient<T>(const Exec&, const math::AttentionShape&, View<const T*>,     \
                                      View<const T**>, View<const compute_t<T>*>, View<const T**>,  \
                                      View<compute_t<T>*>, const LeafSums<T>&);

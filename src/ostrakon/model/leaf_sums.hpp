@@ -51,6 +51,27 @@ void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const comp
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums);
 
+/// dweight (channels * taps) of a convolution of sequences of `tokens` rows; x and dp (rows,
+/// channels), see math/delta_net/convolution.hpp. Workspace: as of a bias of so many columns.
+template <class T>
+void sum_convolution_gradient(const Exec& exec, std::int64_t tokens, View<const T**> x,
+                              View<const T**> dp, View<compute_t<T>*> dweight,
+                              const LeafSums<T>& sums);
+
+/// ddecay and dbias (heads) of a delta rule; terms (rows, 2 heads) as of math::delta_rule_backward.
+/// Workspace: as of a norm of so many columns.
+template <class T>
+void sum_delta_rule_gradients(const Exec& exec, View<const compute_t<T>**> terms,
+                              View<compute_t<T>*> ddecay, View<compute_t<T>*> dbias,
+                              const LeafSums<T>& sums);
+
+/// dweight (1, head_width) of a norm of heads with gates, as sum_head_norm_gradient; see
+/// math/delta_net/gated_norm.hpp.
+template <class T>
+void sum_gated_norm_gradient(const Exec& exec, View<const T**> x, View<const T**> gate,
+                             View<const compute_t<T>*> rstd, View<const T**> dy,
+                             View<compute_t<T>**> dweight, const LeafSums<T>& sums);
+
 /// dsinks (heads) = the gradient of attention's sinks by all rows; see
 /// math::attention_backward_sinks. Workspace: as of a bias of so many columns.
 template <class T>

@@ -12,7 +12,12 @@
 
 namespace ostrakon::model {
 
-enum class Initializer { zeros, ones, normal };
+enum class Initializer {
+  zeros,
+  ones,
+  normal,
+  log_uniform  ///< logarithms of numbers that are spread evenly from 0.01 to 16
+};
 
 /// How a parameter is cut into pieces for tensor parallelism: along its rows, or its columns.
 struct Cut {

@@ -25,10 +25,20 @@ std::string words_of(const model::Parameter& parameter) {
   std::string words;
   for (const std::int64_t extent : parameter.shape)
     words += (words.empty() ? "" : " x ") + std::to_string(extent);
-  words += parameter.initializer == model::Initializer::normal
-               ? ", normal " + config::format_number(parameter.deviation)
-           : parameter.initializer == model::Initializer::ones ? ", ones"
-                                                               : ", zeros";
+  switch (parameter.initializer) {
+    case model::Initializer::zeros:
+      words += ", zeros";
+      break;
+    case model::Initializer::ones:
+      words += ", ones";
+      break;
+    case model::Initializer::normal:
+      words += ", normal " + config::format_number(parameter.deviation);
+      break;
+    case model::Initializer::log_uniform:
+      words += ", log uniform";
+      break;
+  }
   if (parameter.decays) words += ", decays";
   if (parameter.frozen) words += ", frozen";
   if (!parameter.orthogonalize) words += ", not orthogonalized";

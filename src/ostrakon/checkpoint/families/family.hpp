@@ -18,13 +18,29 @@ namespace ostrakon::checkpoint {
 // a function in the file of its relatives, which is listed in families.cpp.
 
 /// Says which rows of one of our parameters a tensor holds.
-enum class Rows { all, queries, keys, values, half, half_of_expert, half_of_shared };
+enum class Rows {
+  all,
+  queries,  ///< with attention_gate the gates, too
+  keys,
+  values,
+  half,
+  half_of_expert,
+  half_of_shared,
+  // What the first layer of a delta net makes:
+  delta_qkv,    ///< queries, keys and values
+  delta_gate,   ///< gates of outputs
+  delta_qkvz,   ///< both
+  delta_rates,  ///< for each head of values one of the two numbers of its rate and step
+  delta_both    ///< both of them
+};
 
 /// The order of rows in a tensor, compared with ours.
 enum class RowOrder {
   same,
-  grouped,      ///< each group of heads, one of keys and values in each: its queries, key, value
-  interleaved,  ///< row i of the gate, row i of up, and so on
+  grouped,       ///< each group of heads, one of keys and values in each: its queries, key, value
+  interleaved,   ///< row i of the gate, row i of up, and so on
+  gated,         ///< each head: its query, its gate
+  of_key_heads,  ///< each head of keys of a delta net: what it and its heads of values have
   // Latent attention, whose rotated elements are the first ones of a head in ours:
   rotated_last,  ///< each head: elements without positions, then the rotated ones
   latent_first,  ///< the latent, then the rotated elements of all heads' keys, in their pairs
@@ -48,7 +64,8 @@ struct TensorPart {
   const char* bias = ".bias";
   /// Whether the tensor has those of all experts, along its first dimension.
   bool is_stacked = false;
-  bool is_transposed = false;  ///< matrices are (in, out)
+  bool is_transposed = false;   ///< matrices are (in, out)
+  bool is_convolution = false;  ///< it is (rows, 1, columns)
 };
 
 /// Maps our name of a layer in a block to its tensors, ordered by rows of ours.
@@ -68,6 +85,8 @@ struct TensorNames {
   /// Whether files may have blocks after the last one, for predictions of further tokens. They are
   /// not read.
   bool may_have_more_blocks = false;
+  /// How names of such tensors begin, where they are not in blocks; empty: there are none.
+  std::string further_tokens;
 };
 
 /// A type of models.

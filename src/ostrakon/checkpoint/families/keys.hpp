@@ -45,6 +45,8 @@ extern const Setting kv_rank, query_rank, rotary_width, value_width;
 extern const Setting unrotated_width;  ///< elements of a head that are not rotated, of latents
 extern const Setting experts, experts_per_token, expert_width, shared_experts, router_normalize,
     router_scale, router_groups, router_groups_per_token;
+extern const Setting delta_key_heads, delta_value_heads, delta_key_width, delta_value_width,
+    delta_convolution;
 extern const Setting shared_width;  ///< inner width of all shared experts, as one
 
 /// What a missing key, or null, means.
@@ -127,6 +129,9 @@ struct Window {
 Key window(const Window& window);
 /// layer_types of families without a window: all of them must be full_attention.
 Key no_window();
+
+/// layer_types and full_attention_interval: layers with a delta net; `interval` is the default.
+Key delta_layers(int interval);
 
 /// no_rope_layers and no_rope_layer_interval of SmolLM3: layers with rotary positions.
 Key rotary_layers(int interval);

@@ -113,6 +113,13 @@ void settle_experts(DecoderSettings& s) {
   settle_shared(s.experts);
 }
 
+void settle_delta_nets(DecoderSettings& s) {
+  s.delta_layers = shortest(s.delta_layers, s.layers);
+  if (s.has_delta_nets()) return;
+  s.delta_net = model::DeltaNetSettings();
+  s.delta_layers = LayerPattern();
+}
+
 }  // namespace
 
 #define VALUE(value) [](const DecoderSettings& s) -> Json { return value; }
@@ -151,7 +158,14 @@ const std::vector<ModelKey>& model_keys() {
       {"attention_window", VALUE(s.attention_window)},
       {"window_layers", VALUE(s.window_layers.text())},
       {"attention_sinks", VALUE(s.attention_sinks)},
+      {"attention_gate", VALUE(s.attention_gate)},
       {"clip_qkv", VALUE(s.clip_qkv), true},
+      {"delta_key_heads", VALUE(s.delta_net.key_heads)},
+      {"delta_value_heads", VALUE(s.delta_net.value_heads)},
+      {"delta_key_width", VALUE(s.delta_net.key_width)},
+      {"delta_value_width", VALUE(s.delta_net.value_width)},
+      {"delta_convolution", VALUE(s.delta_net.convolution)},
+      {"delta_layers", VALUE(s.delta_layers.text())},
       {"experts", VALUE(s.experts.count)},
       {"expert_layers", VALUE(s.expert_layers.text())},
       {"experts_per_token", VALUE(s.experts.per_token)},
@@ -197,6 +211,7 @@ DecoderSettings canonical(DecoderSettings s, std::int64_t tokens) {
   settle_window(s, tokens);
   settle_rotary(s);
   settle_experts(s);
+  settle_delta_nets(s);
   if (!s.latent.exist()) s.latent = model::LatentSettings();
   const double head_width = static_cast<double>(s.head_width());
   const auto is_float = [](double a, double b) {

@@ -136,6 +136,14 @@ const Setting shared_width = {
     Type::whole,
     GET(s.experts.shared_width()),
     SET(s.experts.shared = 1; s.experts.own_shared_width = static_cast<std::int64_t>(value))};
+const Setting delta_key_heads = {{"delta_key_heads"}, Type::whole, FIELD(delta_net.key_heads)};
+const Setting delta_value_heads = {
+    {"delta_value_heads"}, Type::whole, FIELD(delta_net.value_heads)};
+const Setting delta_key_width = {{"delta_key_width"}, Type::whole, FIELD(delta_net.key_width)};
+const Setting delta_value_width = {
+    {"delta_value_width"}, Type::whole, FIELD(delta_net.value_width)};
+const Setting delta_convolution = {
+    {"delta_convolution"}, Type::whole, FIELD(delta_net.convolution)};
 const Setting router_normalize = {{"router_normalize"}, Type::flag, FIELD(experts.normalize)};
 const Setting router_scale = {{"router_scale"}, Type::number, FIELD(experts.scale)};
 const Setting router_groups = {{"router_groups"}, Type::whole, FIELD(experts.groups)};

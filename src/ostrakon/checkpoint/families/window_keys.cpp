@@ -15,7 +15,8 @@ using Ordered = nlohmann::ordered_json;
 using model::DecoderSettings;
 using model::LayerPattern;
 
-constexpr const char *full = "full_attention", *within = "sliding_attention";
+constexpr const char *full = "full_attention", *within = "sliding_attention",
+                     *linear = "linear_attention";
 
 /// The pattern of the layers for which `has` returns true.
 template <class Has>
@@ -143,6 +144,32 @@ Key no_window() {
   key.read = [](ConfigReading& reading) {
     if (reading.has("layer_types") && !are_all(reading.at("layer_types"), full))
       reading.problem("layer_types", text("this family has ", full, " in all layers"));
+  };
+  return key;
+}
+
+Key delta_layers(int interval) {
+  constexpr const char *list = "layer_types", *every = "full_attention_interval";
+  Key key;
+  key.names = {list, every};
+  key.read = [=](ConfigReading& reading) {
+    DecoderSettings& model = reading.model;
+    const bool has_list = reading.has(list);
+    const Json types = has_list ? reading.of_layers(list) : Json();
+    for (const Json& type : types)
+      if (type != full && type != linear)
+        reading.problem(list, text("expected ", full, " or ", linear));
+    const std::int64_t period = reading.has(every) ? reading.whole(every) : interval;
+    model.delta_layers = pattern_of(model.layers, [&](std::int64_t l) {
+      return has_list ? types[static_cast<std::size_t>(l)] == linear : (l + 1) % period != 0;
+    });
+    reading.say("delta_layers", has_list ? reading.is(list) : reading.is(every, text(interval)));
+  };
+  key.write = [=](const DecoderSettings& settings, Ordered& to) {
+    std::vector<std::string> types;
+    for (std::int64_t l = 0; l < settings.layers; ++l)
+      types.emplace_back(settings.block_kind(l).has_delta_net ? linear : full);
+    to[list] = types;
   };
   return key;
 }

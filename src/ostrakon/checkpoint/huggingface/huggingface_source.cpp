@@ -151,7 +151,8 @@ void HuggingFaceSource::require_complete() {
 
 /// Whether a tensor is of a block after the last one, which the family's files may have.
 bool HuggingFaceSource::is_of_more_blocks(const std::string& name) const {
-  const std::string start = prefix_ + names_.block;
+  const std::string start = prefix_ + names_.block, &further = names_.further_tokens;
+  if (!further.empty() && name.rfind(further, 0) == 0) return true;
   if (!names_.may_have_more_blocks || name.rfind(start, 0) != 0) return false;
   const std::size_t end = name.find_first_not_of("0123456789", start.size());
   const bool is_number = end != std::string::npos && end > start.size() && end < start.size() + 9;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <utility>
@@ -64,7 +65,7 @@ std::int64_t rows_of(Rows rows, const DecoderSettings& settings, std::int64_t al
     case Rows::all:
       return all;
     case Rows::queries:
-      return settings.heads * settings.head_width();
+      return (settings.attention_gate ? 2 : 1) * settings.heads * settings.head_width();
     case Rows::keys:
     case Rows::values:
       return settings.kv_heads * settings.head_width();
@@ -74,6 +75,16 @@ std::int64_t rows_of(Rows rows, const DecoderSettings& settings, std::int64_t al
       return settings.experts.width;
     case Rows::half_of_shared:
       return settings.experts.shared_width();
+    case Rows::delta_qkv:
+      return settings.delta_net.convolved_columns();
+    case Rows::delta_gate:
+      return settings.delta_net.value_columns();
+    case Rows::delta_qkvz:
+      return settings.delta_net.convolved_columns() + settings.delta_net.value_columns();
+    case Rows::delta_rates:
+      return settings.delta_net.value_heads;
+    case Rows::delta_both:
+      return 2 * settings.delta_net.value_heads;
   }
   throw std::logic_error("unknown rows");
 }
@@ -116,6 +127,37 @@ std::vector<std::int64_t> grouped(const TensorNames& names, const DecoderSetting
   return order;
 }
 
+/// Returns the rows of the tensor that our rows are, where each head has its query and its gate
+/// side by side. Ours are all gates, then all queries.
+std::vector<std::int64_t> gated(const TensorNames& names, const DecoderSettings& s) {
+  const std::int64_t d = s.head_width();
+  std::vector<std::int64_t> order;
+  for (const bool is_query : {false, true})
+    for (std::int64_t h = 0; h < s.heads; ++h)
+      for (std::int64_t i = 0; i < d; ++i)
+        order.push_back(2 * h * d + (is_query ? in_head(names.pairs, s, i) : d + i));
+  return order;
+}
+
+/// Returns the rows of the tensor that our rows are, where each head of keys of a delta net has
+/// some rows of each kind, which ours have one kind after the other.
+std::vector<std::int64_t> of_key_heads(const model::DeltaNetSettings& net, Rows rows) {
+  const std::int64_t group = net.value_heads / net.key_heads, values = group * net.value_width;
+  const std::vector<std::int64_t> kinds =
+      rows == Rows::delta_both
+          ? std::vector<std::int64_t>{group, group}
+          : std::vector<std::int64_t>{net.key_width, net.key_width, values, values};
+  const std::int64_t of_head = std::accumulate(kinds.begin(), kinds.end(), std::int64_t{0});
+  std::vector<std::int64_t> order;
+  std::int64_t first = 0;
+  for (const std::int64_t some : kinds) {
+    for (std::int64_t h = 0; h < net.key_heads; ++h)
+      for (std::int64_t i = 0; i < some; ++i) order.push_back(h * of_head + first + i);
+    first += some;
+  }
+  return order;
+}
+
 /// Returns where row `row` of a parameter of latent attention is in theirs.
 std::int64_t of_latents(const TensorNames& names, const DecoderSettings& s, RowOrder order,
                         std::int64_t row) {
@@ -138,6 +180,8 @@ std::vector<std::int64_t> order_of(const TensorNames& names, const DecoderSettin
                                    std::int64_t rows) {
   std::vector<std::int64_t> order;
   if (part.order == RowOrder::grouped) return grouped(names, settings);
+  if (part.order == RowOrder::gated) return gated(names, settings);
+  if (part.order == RowOrder::of_key_heads) return of_key_heads(settings.delta_net, part.rows);
   if (part.order == RowOrder::interleaved) {
     for (std::int64_t row = 0; row < rows; ++row)
       order.push_back(row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1);
@@ -184,6 +228,7 @@ std::vector<HuggingFaceTensor> huggingface_tensors(
     tensor.shape = shape;
     tensor.shape[0] = tensor.rows;
     if (tensor.transposed) std::swap(tensor.shape[0], tensor.shape[1]);
+    if (part.is_convolution) tensor.shape.insert(tensor.shape.begin() + 1, 1);
     if (part.is_stacked) {
       tensor.slice = name.expert;
       tensor.slices = settings.experts.count;

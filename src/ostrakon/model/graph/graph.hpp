@@ -58,7 +58,8 @@ struct Value {
   /// Rows that it has for each of the leaf's, in an order that data choose; 0: its rows are the
   /// leaf's.
   std::int64_t per_row = 0;
-  /// It has rows of tokens of earlier calls, too: what decoding keeps. Calls take all of it.
+  /// It has rows of tokens of earlier calls, too, or a state behind all of these: what decoding
+  /// keeps. Calls take all of it.
   bool is_cached = false;
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
   /// array of its own.

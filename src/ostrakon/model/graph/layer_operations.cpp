@@ -328,16 +328,18 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
 }
 
 template <class T>
-int Operations<T>::gate_rows(int x, int gate, const std::string& name) {
-  const int made = add_for(x, name, columns_of(x), Keep::never);
-  Call forward = pass({name, {x, gate}, {made}}, x, 2 * columns_of(x));
+int Operations<T>::gate(int x, int gate, const std::string& name) {
+  const std::int64_t columns = columns_of(x), gates = columns_of(gate);
+  const int made = add_for(x, name, columns, Keep::never);
+  Call forward = pass({name, {x, gate}, {made}}, x, 2 * columns + gates);
   forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
-    math::gate_rows_forward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
+    math::gate_forward<T>(exec, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });
-  Call backward = pass({"d " + name, {x, gate, ~made}, {~x, ~gate}}, x, 3 * columns_of(x));
+  Call backward = pass({"d " + name, {x, gate, ~made}, {~x, ~gate}}, x, 3 * columns + 2 * gates);
+  backward.replaces = {{~x, ~made}};
   backward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
-    math::gate_rows_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.read<T>(2), a.written<T>(0),
-                                a.written<T>(1));
+    math::gate_backward<T>(exec, a.read<T>(0), a.read<T>(1), a.read<T>(2), a.written<T>(0),
+                           a.written<T>(1));
   });
   append({{forward}, {backward}});
   return made;
@@ -371,7 +373,7 @@ int Operations<T>::soft_cap(int x, const std::string& name, double cap) {
   template std::vector<int> Operations<T>::rotary(const std::vector<int>&, const std::string&,   \
                                                   std::int64_t, const math::RotaryFrequencies&); \
   template int Operations<T>::activation(int, const std::string&, Activation);                   \
-  template int Operations<T>::gate_rows(int, int, const std::string&);                           \
+  template int Operations<T>::gate(int, int, const std::string&);                                \
   template int Operations<T>::soft_cap(int, const std::string&, double);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -196,6 +196,15 @@ int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns,
 }
 
 template <class T>
+int Operations<T>::add_state(const std::string& name, std::int64_t rows, std::int64_t columns,
+                             Element element) {
+  const int made = add(name, columns, Distribution::columns, Keep::always, element);
+  graph_.values.back().rows = rows;
+  graph_.values.back().is_cached = true;
+  return made;
+}
+
+template <class T>
 std::vector<int> Operations<T>::columns(const std::vector<std::string>& names,
                                         const std::vector<std::int64_t>& columns) {
   const int group = graph_.add_group(0);

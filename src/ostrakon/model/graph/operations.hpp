@@ -118,10 +118,19 @@ class Operations {
   /// What latent_attention made times the rows of `name`.weight that make the heads' values of a
   /// latent: (rows, heads * value_width).
   int absorb_values(int latents, const std::string& name, const math::LatentHeads& heads);
+  /// A causal convolution of each column, with SiLU behind it; parameter `name`.weight (columns,
+  /// taps).
+  int convolution(int x, const std::string& name, std::int64_t taps);
+  /// The gated delta rule of x, queries, keys and values of all heads, and of gates (rows, 2 heads
+  /// of values): (rows, value_heads * value_width); parameters `name`.decay and `name`.step (heads
+  /// of values). See math/delta_net/delta_rule.hpp.
+  int delta_rule(int x, int gates, const std::string& name, const DeltaNetSettings& settings);
+  /// RMS norm of each head by itself times silu(gate); parameter `name`.weight (head width).
+  int gated_norm(int x, int gate, const std::string& name, std::int64_t head_width, double epsilon);
   /// The activation of x, or of gate and up side by side.
   int activation(int x, const std::string& name, Activation activation);
-  /// x * sigmoid(gate), gate (rows, 1).
-  int gate_rows(int x, int gate, const std::string& name);
+  /// x * sigmoid(gate), gate (rows, 1), or as many columns as x.
+  int gate(int x, int gate, const std::string& name);
   /// cap * tanh(x / cap).
   int soft_cap(int x, const std::string& name, double cap);
 
@@ -200,6 +209,8 @@ class Operations {
     return value(x).tensor_distribution == Distribution::rows ? leaf_.own_row_leaves()
                                                               : leaf_.leaves();
   }
+  /// Adds what runs of decoded rows pass on: (rows, columns), whatever rows they have.
+  int add_state(const std::string& name, std::int64_t rows, std::int64_t columns, Element element);
   /// A value in place of x, whose columns are among those of one array.
   int add_among_columns(int x, const std::string& name);
   /// Returns the work of reading and writing so many columns of the rows of x.

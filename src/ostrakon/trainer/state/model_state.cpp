@@ -28,13 +28,18 @@ void make_initial_values(const Exec& exec, const std::vector<ParameterSlice>& sl
       case model::Initializer::ones:
         math::fill(exec, at, 1.0f);
         break;
-      case model::Initializer::normal: {
+      case model::Initializer::normal:
+      case model::Initializer::log_uniform: {
+        const bool is_normal = slice.parameter->initializer == model::Initializer::normal;
         const std::uint64_t key = math::random_key(seed, slice.parameter->full_name());
         std::int64_t done = 0;
         slice.elements.range(first - slice.offset, some)
             .for_each([&](std::int64_t element, std::int64_t run) {
-              math::fill_normal(exec, at.range(done, done + run), key, element,
-                                slice.parameter->deviation);
+              const View<float*> some_values = at.range(done, done + run);
+              if (is_normal)
+                math::fill_normal(exec, some_values, key, element, slice.parameter->deviation);
+              else
+                math::fill_log_uniform(exec, some_values, key, element, 0.01, 16.0);
               done += run;
             });
         break;

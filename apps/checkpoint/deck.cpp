@@ -69,15 +69,21 @@ int write(const Deck& line, const Given& given) {
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(file);
   const config::Settings settings = fine_tuning(folder, path, config);
   checkpoint::require_same_model(config, settings.model, settings.training.sequence_length);
-  const std::string deck = config::write_short_deck(
-      settings,
-      {text("Trains the ", config.family->title, " in ", printable(folder)), "",
-       "Edit data.path: a file of token ids by the tokenizer of the model, which",
-       text("  ostrakon-data import --tokenizer ", printable(folder), " --vocabulary ",
-            settings.model.vocabulary, " --output ", data_placeholder, " ids.bin"),
-       "writes; see docs/weights.md. Edit steps, batch and sequence_length too (the model's",
-       text("positions are ", config.positions,
-            "). Keys that are not here have their defaults: ostrakon-train --print-defaults.")});
+  std::vector<std::string> head = {
+      text("Trains the ", config.family->title, " in ", printable(folder)),
+      "",
+      "Edit data.path: a file of token ids by the tokenizer of the model, which",
+      text("  ostrakon-data import --tokenizer ", printable(folder), " --vocabulary ",
+           settings.model.vocabulary, " --output ", data_placeholder, " ids.bin"),
+      "writes; see docs/weights.md. Edit steps, batch and sequence_length too (the model's",
+      text("positions are ", config.positions,
+           "). Keys that are not here have their defaults: ostrakon-train --print-defaults.")};
+  if (config.multi_token_depth > 0) {
+    head.push_back(
+        "The model has a module of multi-token prediction, which generation does not need;");
+    head.push_back("model.multi_token_depth: 1 reads it and trains it, too.");
+  }
+  const std::string deck = config::write_short_deck(settings, head);
   config::read_settings(deck, line.output.value_or("deck.yaml"), {}, config::DeckUse::model);
   if (!line.output) {
     std::cout << deck;

@@ -321,13 +321,13 @@ TEST(HuggingFaceFamilies, PublishedModelsAreRead) {
 
 /// Settings that a model gets later are compared, or are listed here.
 TEST(HuggingFaceFamilies, EveryKeyOfADecksModelIsComparedIfItChangesWhatIsComputed) {
-  std::set<std::string> known = {
-      // These change units, sums, initial values and training.
-      "blocks_per_unit", "tensor_grain", "initializer_deviation", "router_balance_rate",
-      // It is compared with positions, and each bias by itself.
-      "max_positions", "bias",
-      // It is a config.json, which sets the others.
-      "from"};
+  std::set<std::string> known = {// These change units, sums, initial values and training.
+                                 "blocks_per_unit", "tensor_grain", "initializer_deviation",
+                                 "router_balance_rate", "multi_token_factor",
+                                 // It is compared with positions, and each bias by itself.
+                                 "max_positions", "bias",
+                                 // It is a config.json, which sets the others.
+                                 "from"};
   for (const ModelKey& key : model_keys()) EXPECT_TRUE(known.insert(key.name).second) << key.name;
   std::set<std::string> in_decks;
   for (const config::Key& key : config::model_section().keys) in_decks.insert(key.name);
@@ -535,6 +535,7 @@ glm4_moe | expert_layers | first_k_dense_replace | 0
 glm4_moe | router_scale | routed_scaling_factor | 2.5
 glm4_moe | shared_experts | n_shared_experts | 2
 glm4_moe | query_key_norm | use_qk_norm | true
+llama | multi_token_depth | - | -
 llama | rotary_scaling | rope_scaling | {"type": "linear", "factor": 3.0}
 mpt | positions | - | -
 nanochat | norm_weight | - | -
@@ -554,12 +555,40 @@ TEST(HuggingFaceFamilies, DecksThatDifferAreRefusedByBothKeys) {
     if (row[0] == "deepseek_v3") json["first_k_dense_replace"] = 1;
     DecoderSettings deck = parsed(json.dump()).model;
     if (by_family) deck = DecoderSettings();
+    if (row[1] == "multi_token_depth") deck.multi_token_depth = 1;
     if (!by_family) json[row[2]] = Json::parse(row[3]);
     const std::string error =
         error_of([&] { require_same_model(parsed(json.dump()), deck, any_length); });
     EXPECT_HAS(error, ", but model." + row[1] + " is ") << row[0] << " " << row[2];
     EXPECT_HAS(error, by_family ? row[1] + " of " + row[0] + " is " : row[2] + " is ")
         << row[0] << " " << row[2];
+  }
+}
+
+/// Modules that files have are read where a deck has them, and written where there are weights.
+TEST(HuggingFaceFamilies, ADeckSaysWhetherModulesAreRead) {
+  for (const char* type : {"deepseek_v3", "glm4_moe"}) {
+    Json json = {{"model_type", type}, {"num_nextn_predict_layers", 1}};
+    const HuggingFaceConfig config = parsed(json.dump());
+    EXPECT_EQ(config.model.multi_token_depth, 0);
+    EXPECT_EQ(config.multi_token_depth, 1);
+    HuggingFaceModel model;
+    model.settings = config.model;
+    model.tokens = config.positions;
+    for (const std::int64_t depth : {0, 1})
+      for (const bool has_source : {false, true}) {
+        model.settings.multi_token_depth = depth;
+        model.source = has_source ? config.text : "";
+        EXPECT_EQ(error_of([&] { require_same_model(config, model.settings, any_length); }),
+                  "no error");
+        const HuggingFaceConfig back = parsed(write_huggingface_config(model));
+        EXPECT_EQ(back.family, config.family);
+        EXPECT_EQ(back.multi_token_depth, depth);
+      }
+    json["num_nextn_predict_layers"] = 0;
+    EXPECT_HAS(
+        error_of([&] { require_same_model(parsed(json.dump()), model.settings, any_length); }),
+        "num_nextn_predict_layers is 0, but model.multi_token_depth is 1");
   }
 }
 

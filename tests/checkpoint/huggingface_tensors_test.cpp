@@ -295,13 +295,73 @@ TEST(HuggingFaceTensors, BlocksForFurtherTokensAreNotRead) {
   DecoderSettings shorter = s;
   shorter.layers = 1;
   for (const bool may_have_more : {false, true}) {
-    names.may_have_more_blocks = may_have_more;
+    names.module_norm = may_have_more ? "shared_head.norm" : "";
     const Family family = family_with(names, shorter);
     HuggingFaceConfig config;
     config.family = &family;
     const std::string error =
         error_of([&] { const HuggingFaceSource source(path, shorter, config); });
     EXPECT_EQ(error == "no error", may_have_more) << error;
+  }
+}
+
+/// A module's block is the one behind the last, with copies of what it shares with the model.
+TEST(HuggingFaceTensors, AModuleOfMultiTokenPrediction) {
+  const ScratchFolder folder;
+  for (const char* type : {"deepseek_v3", "glm4_moe"}) {
+    DecoderSettings s = family_named(type)->structure;
+    s.layers = 2;
+    s.width = 24;
+    s.heads = s.kv_heads = 3;
+    s.head_dim = 10;
+    if (std::string(type) == "deepseek_v3") s.latent = {0, 7, 4, 5, 1e-6};
+    s.vocabulary = 31;
+    s.experts.count = 4;
+    s.experts.width = 5;
+    s.experts.shared = 2;
+    s.expert_layers = *model::LayerPattern::parse("1");
+    s.ffn_width = 9;
+    s.tie_embeddings = false;
+    s.multi_token_depth = 1;
+    const TensorNames names = family_named(type)->names_for(s);
+    const std::string path = expect_round_trip(folder, names, s), in = "model.layers.2.";
+    const auto same = [](std::int64_t row) { return row; };
+    for (const auto& [theirs, of_ours, rows] :
+         {std::tuple{"enorm.weight", "block.2.embedding_norm.weight", 24},
+          std::tuple{"hnorm.weight", "block.2.hidden_norm.weight", 24},
+          std::tuple{"eh_proj.weight", "block.2.projection.weight", 24},
+          std::tuple{"input_layernorm.weight", "block.2.attention.norm.weight", 24},
+          std::tuple{"mlp.experts.3.down_proj.weight", "block.2.mlp.experts.3.down.weight", 24},
+          std::tuple{"shared_head.norm.weight", "head.multi_token_norm.weight", 24},
+          std::tuple{"shared_head.head.weight", "head.output.weight", 31},
+          std::tuple{"embed_tokens.weight", "embedding.token.weight", 31}})
+      expect_rows(path, in + theirs, ours(s, of_ours), rows, same);
+    EXPECT_EQ(SafetensorsReader(path).tensor(in + "eh_proj.weight").shape, (Shape{24, 48}));
+
+    // Without a module it is passed over; with one there is nothing behind it but copies.
+    const Family family = family_with(names, s);
+    HuggingFaceConfig config;
+    config.family = &family;
+    DecoderSettings without = s;
+    without.multi_token_depth = 0;
+    EXPECT_EQ(error_of([&] { const HuggingFaceSource source(path, without, config); }), "no error");
+    const auto error_with = [&](const std::string& tensor, const std::string& becomes) {
+      std::string bytes = testing::read_bytes(path);
+      bytes.replace(bytes.find(tensor), tensor.size(), becomes);
+      const std::string changed = folder.file("changed.safetensors");
+      testing::write_bytes(changed, bytes);
+      return error_of([&] { const HuggingFaceSource source(changed, s, config); });
+    };
+    EXPECT_HAS(error_with("2.enorm.", "3.enorm."), "model.layers.2.enorm.weight\"");
+    EXPECT_HAS(error_with("2.shared_head.head.", "2.shared_head.Head."),
+               "is no part of the model that the settings describe");
+    // The last tensor is the copy of the head.
+    std::string bytes = testing::read_bytes(path);
+    bytes.back() = static_cast<char>(bytes.back() ^ 0x40);
+    testing::write_bytes(path, bytes);
+    EXPECT_HAS(error_of([&] { const HuggingFaceSource source(path, s, config); }),
+               "row 30 of model.layers.2.shared_head.head.weight is not that of lm_head.weight, "
+               "which a module of multi-token prediction takes; expected one matrix for both");
   }
 }
 

@@ -246,6 +246,14 @@ model.kv_rank: 32; model.rotary_width: 64 | model.rotary_width = 64 .. less than
 model.kv_rank: 32; model.rotary_width: 7 | model.positions = rotary .. model.rotary_width = 7
 model.kv_rank: 32; model.rotary_width: 8; model.kv_heads: 2
     | model.kv_heads = 2 .. model.kv_rank = 32 .. expected model.heads = 4
+model.multi_token_depth: 1
+    | model.tie_embeddings = true with model.multi_token_depth = 1 .. expected false
+model.multi_token_depth: 1; model.tie_embeddings: false; parallel.context: 2
+    | parallel.context = 2 with model.multi_token_depth = 1 .. expected 1
+model.multi_token_depth: 1; model.tie_embeddings: false; training.context_grain: 2
+    | training.context_grain = 2 with model.multi_token_depth = 1 .. expected 1
+model.multi_token_depth: 1; model.tie_embeddings: false; training.sequence_length: 1
+    | training.sequence_length = 1 with model.multi_token_depth = 1 .. expected 2 or more
 model.kv_rank: 32; model.rotary_width: 8; model.bias: true
     | model.bias = true .. model.kv_rank = 32 .. expected model.qkv_bias = false
 model.kv_rank: 32; model.rotary_width: 8; model.qkv_bias: true | model.qkv_bias = true .. model.kv_rank = 32

@@ -59,7 +59,8 @@ TEST(Frozen, BlocksDeferNothingForWhatIsFrozen) {
       for (int u = 0; u < decoder.units(); ++u) {
         const plan::UnitDescription& unit = decoder.unit(u).description();
         const auto& parameters = decoder.unit(u).parameters();
-        const bool is_block = u > 0 && u + 1 < decoder.units();
+        // A module's gradients of the embedding are not deferred, and so are none of its own.
+        const bool is_block = u > 0 && u + 1 < decoder.units() && unit.tied_to < 0;
         const bool trains_matrices =
             std::any_of(parameters.begin(), parameters.end(),
                         [](const model::Parameter& p) { return !p.frozen && p.shape.size() == 2; });
@@ -108,9 +109,11 @@ TEST(Frozen, TiedHeadsOpenTheGradientsOfATrainedTable) {
     }
 }
 
-/// Rows that a parameter's layer is described with: an expert's share of all copies, else all.
+/// Rows that a parameter's layer is described with: an expert's share of all copies, those of each
+/// token that a head predicts, else all.
 std::int64_t rows_of(const ModelCase& which, const std::string& name) {
   const std::string prefix = "mlp.experts.";
+  if (name == "output.weight") return (1 + which.settings.multi_token_depth) * which.leaf.rows();
   if (name.compare(0, prefix.size(), prefix) != 0) return which.leaf.rows();
   const model::ExpertSettings& experts = which.settings.experts;
   const std::int64_t expert = std::stoll(name.substr(prefix.size()));

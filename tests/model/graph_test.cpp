@@ -99,47 +99,47 @@ TEST(Derive, ListsCallsOfPrograms) {
        freezing({"a.qkv", "a.out", "m.up", "m.down"})},
       {"products add to the gradient of what is read several times", at_once,
        [](Sketch& s) {
-         const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
-         const int y = s.linear(a, "y", Keep::always, s.linear(b, "z", Keep::always, s.g.input));
+         const int n = s.norm(s.input(), "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
+         const int y = s.linear(a, "y", Keep::always, s.linear(b, "z", Keep::always, s.input()));
          return s.with_output(s.linear(s.activation(n, "c"), "w", Keep::always, y));
        }},
       {"an activation does not: a call of its own adds its gradient", at_once,
        [](Sketch& s) {
-         const int m = s.norm(s.g.input, "m"), d = s.activation(m, "d"), e = s.linear(m, "e");
-         const int p = s.linear(d, "p", Keep::always, s.g.input);
+         const int m = s.norm(s.input(), "m"), d = s.activation(m, "d"), e = s.linear(m, "e");
+         const int p = s.linear(d, "p", Keep::always, s.input());
          return s.with_output(s.linear(e, "q", Keep::always, p));
        }},
       {"what nobody reads has no gradient", at_once,
        [](Sketch& s) {
          s.frozen = {"unused"};
-         const int n = s.norm(s.g.input, "n");
-         s.norm(s.g.input, "unused");
-         return s.with_output(s.linear(n, "y", Keep::always, s.g.input));
+         const int n = s.norm(s.input(), "n");
+         s.norm(s.input(), "unused");
+         return s.with_output(s.linear(n, "y", Keep::always, s.input()));
        }},
       {"without a residual the input's gradient is moved to where the output's was", at_once,
-       [](Sketch& s) { return s.with_output(s.linear(s.g.input, "y")); }},
+       [](Sketch& s) { return s.with_output(s.linear(s.input(), "y")); }},
       {"products that an exchange does not need come behind it", parts,
        [](Sketch& s) {
-         const int n = s.norm(s.g.input, "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
-         const int z = s.linear(b, "z", Keep::always, s.g.input);
+         const int n = s.norm(s.input(), "n"), a = s.linear(n, "a"), b = s.linear(n, "b");
+         const int z = s.linear(b, "z", Keep::always, s.input());
          return s.with_output(s.linear(s.attention({b, a}, "c"), "y", Keep::always, z));
        }},
       {"keys that are values, too, are gathered once, and both gradients count", parts,
        [](Sketch& s) {
-         const int q = s.linear(s.g.input, "q"), kv = s.linear(s.g.input, "kv");
+         const int q = s.linear(s.input(), "q"), kv = s.linear(s.input(), "kv");
          const int a = s.attention({q, kv, kv}, "a");
-         return s.with_output(s.linear(a, "y", Keep::always, s.g.input));
+         return s.with_output(s.linear(a, "y", Keep::always, s.input()));
        }},
       {"no phase reads more exchanges than it may", parts,
        [](Sketch& s) {
-         const int a = s.linear(s.norm(s.g.input, "n"), "a");
+         const int a = s.linear(s.norm(s.input(), "n"), "a");
          const Values all = {s.linear(a, "b"), s.linear(a, "c"), s.linear(a, "d")};
          int y = a;
          for (int v : all) {
            y = s.attention({y, v}, s.g.values[v].name + "y");
            s.g.operations.back().forward.front().flops = 0;
          }
-         return s.with_output(s.linear(y, "y", Keep::always, s.g.input));
+         return s.with_output(s.linear(y, "y", Keep::always, s.input()));
        }},
       {"tensor ranks exchange the same twice", at_once,
        [](Sketch&) { return mlp_over_tensor_ranks(false); }},
@@ -155,8 +155,8 @@ TEST(Derive, ListsCallsOfPrograms) {
 
 TEST(Differentiate, RefusesACallWithSomeOfItsArguments) {
   Sketch s;
-  const Values qkv = s.qkv(s.g.input, "qkv");
-  const int z = s.linear(qkv[0], "z", Keep::always, s.g.input);
+  const Values qkv = s.qkv(s.input(), "qkv");
+  const int z = s.linear(qkv[0], "z", Keep::always, s.input());
   EXPECT_THROW(differentiate(s.with_output(z)), std::logic_error);
 }
 
@@ -211,7 +211,7 @@ TEST(Division, SumsGradientsOfWholeWeightsLeafByLeaf) {
   setting.tensor_ranks = 2;
   Sketch s(setting);
   constexpr std::int64_t leaves[] = {5, 1};
-  int x = s.g.input;
+  int x = s.input();
   for (const std::int64_t n : leaves) {
     const int w = s.division.whole_weight(s.g, s.weight(text("w", n), 3), true, n);
     const int y = s.value(text("y", n));

@@ -97,6 +97,33 @@ inline std::vector<ModelCase> expert_cases(const model::DecoderSettings& llama) 
       {"llama, experts and a gated one, pieces as leaves", shared_gate, {1, 16, 1, 4, false}}};
 }
 
+/// Modules of multi-token prediction.
+inline std::vector<ModelCase> module_cases(const model::DecoderSettings& llama,
+                                           const model::DecoderSettings& deepseek) {
+  const auto with_module = [](const model::DecoderSettings& of) {
+    return changed(of, [](auto& s) {
+      s.tie_embeddings = false;
+      s.multi_token_depth = 1;
+      s.multi_token_factor = 0.7;
+    });
+  };
+  const auto scaled = changed(with_module(llama), [](auto& s) {
+    s.embedding_scale = 1.5;
+    s.head_bias = true;
+    s.logit_soft_cap = 2.0;
+  });
+  const auto learned = changed(with_module(llama), [](auto& s) {
+    s.norm = math::NormKind::layernorm;
+    s.positions = model::Positions::learned;
+    s.bias = s.embedding_norm = true;
+  });
+  return {{"llama, a module", with_module(llama), {2, 9}},
+          {"llama, a module, capped logits, sequences as leaves", scaled, {3, 6, 1, 1, true}},
+          {"llama, a module, learned positions", learned, {2, 5}},
+          {"deepseek, a module", with_module(deepseek), {2, 7}},
+          {"deepseek, a module, sequences as leaves", with_module(deepseek), {3, 6, 1, 1, true}}};
+}
+
 /// Both families, what is between them and mixtures of experts, at odd sizes, with one block a unit
 /// and with several.
 inline std::vector<ModelCase> model_cases() {
@@ -403,7 +430,8 @@ inline std::vector<ModelCase> model_cases() {
        {3, 7, 1, 1, true}},
       {"llama, no positions", no_positions, {2, 9}},
       {"all of attention's scores, pieces as leaves", all_scores, {1, 16, 1, 4, false}}};
-  for (const auto& more : {activation_and_head_cases(gpt2, llama), expert_cases(llama)})
+  for (const auto& more : {activation_and_head_cases(gpt2, llama), expert_cases(llama),
+                           module_cases(llama, deepseek_v3)})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

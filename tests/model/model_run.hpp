@@ -163,7 +163,7 @@ class ModelRun {
     model::UnitBuffers<T> b;
     b.batch = batch_.bytes();
     if (u == 0) b.tokens = batch_.view().range(0, rows());
-    if (u == head()) b.targets = batch_.view().range(rows(), 2 * rows());
+    if (u == head() || tied_apart(u)) b.targets = batch_.view().range(rows(), 2 * rows());
     b.parameters = parameters[u].view_or_none();
     b.frozen = frozen[u].view_or_none();
     if (u > 0) b.input = outputs[u - 1];
@@ -187,6 +187,8 @@ class ModelRun {
     const plan::UnitDescription& last = description.units[head()];
     return last.tied_to == u && last.tied_gradients;
   }
+  /// Whether a unit before the head is tied to another one: its gradients are added behind.
+  bool tied_apart(int u) const { return u < head() && description.units[u].tied_to >= 0; }
 
   /// The first unit that has anything to train; the number of units where none has.
   int first_trained() const {
@@ -204,6 +206,12 @@ class ModelRun {
     b.gradient = gradient;
     if (unit.deferral.phases == 0) b.parameter_gradients = gradients[u].view_or_none();
     if (unit.tied_to >= 0 && opened(unit.tied_to)) b.tied_gradients = gradients[unit.tied_to];
+    if (!unit.backward_reads_tied) b.tied_parameters = b.tied_frozen = {};
+    if (tied_apart(u) && unit.tied_gradients) {
+      EXPECT_TRUE(unit.sums_tied_apart);
+      apart = std::make_unique<GuardedArray<Compute>>(gradients[unit.tied_to].size());
+      b.tied_gradients = *apart;
+    }
     backward(u, 0, unit.backward.size() - unit.deferral.phases, b, loss_scale, gradients_opened);
   }
   /// Runs what it has deferred, with nothing that a plan does not give it then.
@@ -223,6 +231,9 @@ class ModelRun {
       backward(u, loss_scale, opened(u));
     }
     for (int u = first_trained(); u < units(); ++u) backward_deferred(u);
+    for (int u = first_trained(); u < head(); ++u)
+      if (tied_apart(u) && description.units[u].tied_gradients)
+        add_apart(description.units[u].tied_to);
   }
 
   /// Forgets what the unit saved, and lets forward write it again without an output.
@@ -243,8 +254,25 @@ class ModelRun {
   }
   std::vector<Compute> losses() const {
     const std::vector<Compute> values = head_output();
-    EXPECT_EQ(static_cast<std::int64_t>(values.size()), rows());
-    return values;
+    EXPECT_EQ(static_cast<std::int64_t>(values.size()),
+              rows() * (1 + decoder.settings().multi_token_depth));
+    return {values.begin(), values.begin() + rows()};
+  }
+  /// Those of a module's predictions.
+  std::vector<Compute> further_losses() const {
+    const std::vector<Compute> values = head_output();
+    return {values.begin() + rows(), values.end()};
+  }
+  /// The sum of which gradients are.
+  double loss_sum() const {
+    const model::DecoderSettings& s = decoder.settings();
+    const std::int64_t tokens = decoder.leaf().tokens;
+    double sum = 0.0;
+    for (const Compute loss : losses()) sum += static_cast<double>(loss);
+    for (const Compute loss : further_losses())
+      sum += s.multi_token_factor * static_cast<double>(loss) * static_cast<double>(tokens) /
+             static_cast<double>(tokens - 1);
+    return sum;
   }
 
   /// The segment that holds a parameter of unit u.
@@ -290,8 +318,17 @@ class ModelRun {
   std::vector<GuardedArray<Compute>> gradients;
   std::vector<std::int32_t> token_ids, target_ids;
   GuardedArray<T> gradient;
+  std::unique_ptr<GuardedArray<Compute>> apart;  ///< gradients that a unit before the head has
+                                                 ///< of the unit that it is tied to
 
  private:
+  void add_apart(int u) {
+    std::vector<Compute> sums = gradients[u].values();
+    const std::vector<Compute> more = apart->values();
+    EXPECT_TRUE(apart->guards_intact());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    gradients[u].assign(sums);
+  }
   template <class Act>
   static void call_untyped(const model::UnitBuffers<T>& b, const Act& act) {
     if constexpr (std::is_same<Compute, float>::value) act(model::typed<void>(b));

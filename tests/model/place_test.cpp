@@ -184,7 +184,7 @@ std::map<int, std::size_t> gradients_of(const Listing& listing) {
   const auto mix = [&](std::size_t a, std::size_t b) { return a * 1000003 + b; };
   std::map<int, std::size_t> made, gradients;
   std::map<std::string, std::size_t> of_forward;
-  of_forward["x"] = made[listing.graph.input] = 1;
+  of_forward["x"] = made[listing.graph.inputs.front()] = 1;
   for (int v : listing.output_gradients) made[v] = 2;
   for (const Calls* calls : {&listing.forward, &listing.backward, &listing.deferred})
     for (const Call& call : *calls) {
@@ -228,7 +228,7 @@ Graph random_graph(std::mt19937& random, const Setting& setting) {
   for (const char* part : {"0", "1", "2"})
     for (const char* weight : {".norm", ".qkv", ".out", ".up", ".down"})
       if (chance(4)) s.frozen.insert(part + std::string(weight));
-  int x = s.g.input;
+  int x = s.input();
   for (const char* part : {"0", "1", "2"}) {
     const std::string name = part;
     const unsigned kind = random() % 5;
@@ -412,13 +412,13 @@ TEST(CheckPlaces, FindsWhatBreaksPrograms) {
 /// What is saved and what is exchanged come of one call, and forward makes the first again alone.
 TEST(CheckPlaces, WalksOverARecomputation) {
   Sketch s(setting(true, false, 2));
-  const int n = s.norm(s.g.input, "n"), a = s.value("a", Keep::never), kept = s.value("kept");
+  const int n = s.norm(s.input(), "n"), a = s.value("a", Keep::never), kept = s.value("kept");
   Call split{"split", {n}, {a, kept}};
   Call backward{"d split", {kept, ~a}, {~n}};
   backward.can_add = true;
   s.g.operations.push_back({{split}, {backward}});
   const int b = s.attention({s.linear(n, "b"), a}, "c");
-  Both both(s.with_output(s.linear(b, "y", Keep::always, s.g.input)));
+  Both both(s.with_output(s.linear(b, "y", Keep::always, s.input())));
   ASSERT_EQ(both.check(), "");
   EXPECT_EQ(both.run(), "");
   Place& spare = const_cast<Place&>(placed(both.program.forward, "split").writes[0]);

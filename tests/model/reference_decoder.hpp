@@ -19,9 +19,11 @@ namespace ostrakon::test::reference {
 /// What the model computes on the way, for every row.
 template <class Real>
 struct Result {
-  std::vector<std::vector<Real>> hidden;  ///< of the embedding, then of each block: (rows, width)
-  std::vector<Real> logits;               ///< (rows, vocabulary)
-  std::vector<Real> losses;               ///< (rows), in nats
+  /// Of the embedding, then of each block, with that of a module: (rows, width).
+  std::vector<std::vector<Real>> hidden;
+  std::vector<Real> logits;   ///< (rows, vocabulary)
+  std::vector<Real> losses;   ///< (rows), in nats
+  std::vector<Real> further;  ///< of a module's predictions; 0 for last rows
 };
 
 template <class Real>
@@ -43,22 +45,16 @@ class Decoder {
     Result<Real> result;
     Array x = embed(tokens);
     result.hidden.push_back(x);
-    for (int layer = 0; layer < s_.layers; ++layer) {
-      const std::string unit = "block." + std::to_string(layer);
-      const Array taken = norm_before(unit, "attention", x);
-      Array middle = x;
-      add_to_residual(middle, unit, "attention", mix_tokens(unit, layer, taken));
-      Array fed = taken;
-      if (s_.block != model::BlockForm::parallel)
-        fed = norm_before(unit, "mlp", s_.block == model::BlockForm::sequential ? middle : x);
-      x = middle;
-      add_to_residual(x, unit, "mlp", feed_forward(unit, layer, fed));
-      result.hidden.push_back(x);
-    }
-    const Array weight = s_.tie_embeddings ? parameters_("embedding", "token.weight")
-                                           : parameters_("head", "output.weight");
-    result.logits = make_logits(multiply(norm("head", "norm", x), weight, s_.width, s_.vocabulary));
+    for (int layer = 0; layer < s_.layers; ++layer)
+      result.hidden.push_back(x = block("block." + std::to_string(layer), layer, x));
+    result.logits = logits_of("norm", x);
     result.losses = cross_entropy(result.logits, targets);
+    if (s_.multi_token_depth == 0) return result;
+    result.hidden.push_back(run_module(x, targets));
+    std::vector<int> behind(targets.begin() + 1, targets.end());
+    behind.push_back(0);
+    result.further = cross_entropy(logits_of("multi_token_norm", result.hidden.back()), behind);
+    for (int r = tokens_ - 1; r < rows(); r += tokens_) result.further[r] = 0;
     return result;
   }
 
@@ -66,6 +62,41 @@ class Decoder {
   int rows() const { return static_cast<int>(positions_.size()); }
   bool has_layer_norm() const { return s_.norm == math::NormKind::layernorm; }
   bool has_learned_positions() const { return s_.positions == model::Positions::learned; }
+
+  Array block(const std::string& unit, int layer, const Array& x) const {
+    const Array taken = norm_before(unit, "attention", x);
+    Array middle = x;
+    add_to_residual(middle, unit, "attention", mix_tokens(unit, layer, taken));
+    Array fed = taken;
+    if (s_.block != model::BlockForm::parallel)
+      fed = norm_before(unit, "mlp", s_.block == model::BlockForm::sequential ? middle : x);
+    add_to_residual(middle, unit, "mlp", feed_forward(unit, layer, fed));
+    return middle;
+  }
+
+  /// DeepSeek-AI 2024 (V3), eq. 21 and 22, of rows in the order of tokens.
+  Array run_module(const Array& x, const std::vector<int>& next) const {
+    const std::string unit = "block." + std::to_string(s_.layers);
+    const Array table = parameters_("embedding", "token.weight");
+    Array embedded(x.size()), joined;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      embedded[i] = Real(s_.embedding_scale) * table[next[i / s_.width] * s_.width + i % s_.width];
+    embedded = norm(unit, "embedding_norm", embedded);
+    const Array hidden = norm(unit, "hidden_norm", x);
+    for (int r = 0; r < rows(); ++r)
+      for (int half = 0; half < 2; ++half) {
+        const Real* const row = (half == 0 ? embedded : hidden).data() + r * s_.width;
+        joined.insert(joined.end(), row, row + s_.width);
+      }
+    return block(unit, static_cast<int>(s_.layers) - 1,
+                 multiply(joined, parameters_(unit, "projection.weight"), 2 * s_.width, s_.width));
+  }
+
+  Array logits_of(const std::string& norm_name, const Array& x) const {
+    const Array weight = s_.tie_embeddings ? parameters_("embedding", "token.weight")
+                                           : parameters_("head", "output.weight");
+    return make_logits(multiply(norm("head", norm_name, x), weight, s_.width, s_.vocabulary));
+  }
 
   Array embed(const std::vector<int>& tokens) const {
     const Array table = parameters_("embedding", "token.weight");

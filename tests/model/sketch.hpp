@@ -30,8 +30,9 @@ struct Sketch {
 
   explicit Sketch(const Setting& setting = {}) {
     g.setting = setting;
-    g.input = value("x");
+    g.inputs = {value("x")};
   }
+  int input() const { return g.inputs.front(); }
   int value(const std::string& name, Keep keep = Keep::always, std::int64_t columns = width) {
     Value v{name, rows, columns};
     v.keep = keep;
@@ -126,7 +127,7 @@ struct Sketch {
     return linear(activation(up, name + ".act"), name + ".down", Keep::always, x);
   }
   Graph block() {
-    const int y = add_mlp(add_attention(g.input, "a"), "m");
+    const int y = add_mlp(add_attention(input(), "a"), "m");
     return with_output(y);
   }
   Graph with_output(int y) {

@@ -112,6 +112,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     // Flushed at once.
     EXPECT_EQ(steps_in(path_), "3");
     metrics.mfu_uncertain = true;
+    metrics.multi_token_loss = 1.25;
     metrics.loss_scale = 8.0;
     metrics.skipped = "loss is not finite";
     metrics.expert_load = {{0.5, 1.5}, {2.0 / 3.0, 4.0}};
@@ -126,8 +127,8 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   ASSERT_EQ(lines.size(), 4u);
   const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
   EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
-  for (const char* key :
-       {"mfu_uncertain", "loss_scale", "skipped", "expert_load", "state_digest"}) {
+  for (const char* key : {"multi_token_loss", "mfu_uncertain", "loss_scale", "skipped",
+                          "expert_load", "state_digest"}) {
     EXPECT_FALSE(plain.contains(key)) << key;
     EXPECT_TRUE(all.contains(key)) << key;
   }

@@ -21,6 +21,7 @@ inline void expect_same_bits(const History& run, const History& reference,
     EXPECT_EQ(run.norms[i], reference.norms[i]) << name << ", step " << i + 1;
     EXPECT_EQ(run.digests[i], reference.digests[i]) << name << ", step " << i + 1;
   }
+  EXPECT_EQ(run.further, reference.further) << name;
   ASSERT_EQ(run.loads.size(), reference.loads.size());
   for (std::size_t i = 0; i < run.loads.size(); ++i) {
     EXPECT_EQ(run.loads[i].least, reference.loads[i].least) << name;

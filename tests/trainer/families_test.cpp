@@ -2,6 +2,7 @@
 // What distinguishes families of models has the bits of one rank in every layout.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
@@ -80,6 +81,19 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
   }
   EXPECT_GE(equal_rows, rows / 4);
   std::printf("%d layouts, %d in fp32 with equal bits\n", rows, equal_rows);
+}
+
+/// With weights of nearly 0 every word is as likely, so that all losses that count are alike.
+TEST(Families, AModulesLossIsAMeanOverTokensThatHaveATarget) {
+  config::Settings settings = small_llama(world_ranks());
+  settings.model.multi_token_depth = 1;
+  settings.model.initializer_deviation = 1e-9;
+  settings.training.steps = 1;
+  const History run = train_history(settings, MPI_COMM_WORLD);
+  const double expected = std::log(static_cast<double>(settings.model.vocabulary));
+  ASSERT_EQ(run.further.size(), 1u);
+  EXPECT_NEAR(run.losses.front(), expected, 1e-6);
+  EXPECT_NEAR(run.further.front(), expected, 1e-6);
 }
 
 }  // namespace

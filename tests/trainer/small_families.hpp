@@ -140,6 +140,22 @@ inline std::vector<SmallFamily> small_families() {
                  0.02};
     s.expert_layers = layers("all but first 1");
   });
+  add("MiMo", llama, [](auto& s) {
+    s.own_qkv_bias = true;
+    s.multi_token_depth = 1;
+    s.multi_token_factor = 0.3;
+  });
+  all.back().fits_context = false;
+  add("DeepSeek-V3", all[all.size() - 2].model, [](auto& s) {
+    s.query_key_norm = QueryKeyNorm::none;
+    s.own_qkv_bias = false;
+    s.kv_heads = s.heads;
+    s.head_dim = 12;
+    s.latent = {32, 16, 8, 6};
+    s.multi_token_depth = 1;
+    s.multi_token_factor = 0.1;
+  });
+  all.back().fits_context = false;
   add("Qwen3.5", llama, [](auto& s) {
     s.norm_weight = NormWeight::one_plus;
     s.query_key_norm = QueryKeyNorm::head;

@@ -213,6 +213,7 @@ class Unreadable : public data::SampleSource {
 /// What a run leaves behind step by step, to compare runs with.
 struct History {
   std::vector<double> losses, norms;
+  std::vector<double> further;  ///< losses of modules of multi-token prediction
   std::vector<std::uint64_t> digests;
   std::vector<train::ExpertLoad> loads;  // of all steps and layers
   double validation_loss = 0.0;
@@ -224,6 +225,7 @@ struct History {
   void add(const train::StepResult& result, train::Trainer& trainer) {
     losses.push_back(result.loss);
     norms.push_back(result.grad_norm);
+    if (result.multi_token_loss) further.push_back(*result.multi_token_loss);
     digests.push_back(trainer.state_digest());
     loads.insert(loads.end(), result.expert_load.begin(), result.expert_load.end());
     for (const train::ExpertRoundsTaken& rounds : result.expert_rounds)
@@ -247,6 +249,13 @@ inline int first_trained_unit(const plan::StepPlan& plan) {
 inline plan::Spans levels_of(const plan::StepPlan& plan, int unit) {
   return plan::without_first(plan.grid.levels(plan::Axis::shard),
                              plan.units[unit].layouts.expert_ranks);
+}
+/// Whether the unit before the head that is tied to the embedding is computed again in backward.
+inline bool recomputes_module(const plan::StepPlan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [&](const plan::Action& action) {
+    return action.kind == plan::Kind::recompute && plan.units[action.unit].tied_to == 0 &&
+           action.unit + 1 < static_cast<int>(plan.units.size());
+  });
 }
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::PolicyChoices& policy = settings.parallel;
@@ -278,8 +287,10 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     const std::int64_t trained = plan.padded(plan.trained(u)) / own_ranks;
     const std::int64_t share_within = trained / group * (group - 1);
     const std::int64_t share_across = trained / group / replicas * (replicas - 1);
-    // A tied table's gradients as embedding and as head are summed apart.
-    const int sums = by_leaf && u == 0 && settings.model.tie_embeddings ? 2 : 1;
+    // A tied table's gradients as embedding and as head are summed apart, and a module's always.
+    const bool has_module = settings.model.multi_token_depth > 0;
+    const bool is_apart = (by_leaf && settings.model.tie_embeddings) || has_module;
+    const int sums = u == 0 && is_apart ? 2 : 1;
     // In two levels, only what goes inside nodes may be rounded.
     std::int64_t rest = trained;
     for (const plan::Span& span : levels_of(plan, u)) {
@@ -308,7 +319,10 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     const bool head = u == units - 1, embedding = u == 0;
     // Who needs it again in the same micro-batch: a block for backward, a tied embedding for the
     // head. The head's forward and backward are one.
-    const bool again = embedding ? settings.model.tie_embeddings : !head && u >= first_trained;
+    const bool again =
+        embedding ? settings.model.tie_embeddings || has_module : !head && u >= first_trained;
+    // A module that is computed again looks up embeddings once more.
+    if (embedding && has_module && recomputes_module(plan)) traffic.within += m * within;
     if (reshard.kind == plan::Reshard::end_of_step) {
       traffic.within += within;
       continue;
@@ -381,7 +395,10 @@ inline void expect_traffic_by_formula(const config::Settings& settings,
   }
   const bool whole_backward = first_trained_unit(plan) == 0;
   const bool automatic = settings.parallel.reshard_after_forward.kind == plan::Reshard::automatic;
-  if ((whole_backward && settings.expert == 1) || !automatic)
+  // Where a module's gathers of the embedding follow a release at once, the rule has no words.
+  const bool has_rule =
+      settings.model.multi_token_depth == 0 || settings.parallel.sharding != plan::Sharding::full;
+  if ((whole_backward && settings.expert == 1 && has_rule) || !automatic)
     EXPECT_EQ(planned(shard), formula_within - saved_by_default(settings, plan)) << "shard";
   else
     EXPECT_LE(planned(shard), formula_within) << "shard";
@@ -432,6 +449,7 @@ inline History train_alone(const config::Settings& settings, MPI_Comm comm = MPI
   history.half_batch_loss = validation[1];
   from_rank_0(history.losses, comm);
   from_rank_0(history.norms, comm);
+  from_rank_0(history.further, comm);
   from_rank_0(history.digests, comm);
   from_rank_0(history.loads, comm);
   return history;

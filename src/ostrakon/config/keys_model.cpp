@@ -290,6 +290,12 @@ Section model_section() {
        number("logit_scale", FIELD(model.logit_scale), positive, "factor of the logits"),
        number("logit_soft_cap", FIELD(model.logit_soft_cap), not_negative,
               "c above 0: logits become c tanh(logit / c)"),
+       integer("multi_token_depth", FIELD(model.multi_token_depth), 0, 1,
+               "tokens behind the next one that a module predicts while the model is trained "
+               "(multi-token prediction): a further block, which takes the last block's output "
+               "and the embedding of the next token. num_nextn_predict_layers"),
+       number("multi_token_factor", FIELD(model.multi_token_factor), positive,
+              "factor of the mean loss of these tokens, which is added to that of the next ones"),
        number("initializer_deviation", FIELD(model.initializer_deviation), positive,
               "standard deviation of initial weights; over sqrt(2 x layers) for the output "
               "projections of attention and MLP")}};

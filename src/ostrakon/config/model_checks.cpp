@@ -109,6 +109,22 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
   check_scores(model, name);
 }
 
+void check_modules(const Settings& settings, const std::string& name) {
+  if (settings.model.multi_token_depth == 0) return;
+  const std::string with =
+      text(" with model.multi_token_depth = ", settings.model.multi_token_depth);
+  require(!settings.model.tie_embeddings, name, ": model.tie_embeddings = true", with,
+          ", whose module looks up embeddings beside the first unit; expected false");
+  const TrainingSettings& training = settings.training;
+  require(training.sequence_length > 1, name,
+          ": training.sequence_length = ", training.sequence_length, with,
+          ", which predicts the token behind the next one; expected 2 or more");
+  require(settings.context == 1, name, ": parallel.context = ", settings.context, with,
+          ", of whose targets other parts of a sequence have some; expected 1");
+  require(training.context_grain == 1, name, ": training.context_grain = ", training.context_grain,
+          with, ", of whose targets other pieces of a sequence have some; expected 1");
+}
+
 void check_experts(const Settings& settings, const std::string& name) {
   const model::ExpertSettings& experts = settings.model.experts;
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,

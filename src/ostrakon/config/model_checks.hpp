@@ -13,4 +13,8 @@ void check_model(const model::DecoderSettings& model, const std::string& name);
 /// Throws Error for experts that do not fit together, or to the ranks that share them.
 void check_experts(const Settings& settings, const std::string& name);
 
+/// Throws Error for a module of multi-token prediction where its targets or embeddings can't be
+/// had.
+void check_modules(const Settings& settings, const std::string& name);
+
 }  // namespace ostrakon::config

@@ -192,6 +192,8 @@ constexpr Condition conditions[] = {
     {"model", "delta_value_width", "delta_key_heads", has_delta_nets},
     {"model", "delta_convolution", "delta_key_heads", has_delta_nets},
     {"model", "delta_layers", "delta_key_heads", has_delta_nets},
+    {"model", "multi_token_factor", "multi_token_depth",
+     [](const Settings& settings) { return settings.model.multi_token_depth > 0; }},
     {"model", "max_positions", "positions", has_table_of_positions},
     {"model", "initializer_deviation", "checkpoint.initial_weights", is_random},
     {"model", "norm_bias", "norm norm_weight", may_bias_norms},

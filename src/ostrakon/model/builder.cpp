@@ -50,12 +50,13 @@ void scale_matrix(const Exec& exec, compute_t<T> factor, View<const T**> x, View
 
 template <class T>
 Builder<T>::State::State(std::string unit_, const LeafShape& leaf_, std::int64_t input,
-                         Frozen frozen_, FindTable find_table_, const Recompute& recompute)
+                         Frozen frozen_, FindTable find_table_, const Recompute& recompute,
+                         int inputs)
     : id(next_builder()),
       unit(std::move(unit_)),
       owner(unit),
       leaf(leaf_),
-      operations(leaf, recompute, {}, input),
+      operations(leaf, recompute, {}, input, inputs),
       frozen(std::move(frozen_)),
       find_table(std::move(find_table_)) {}
 
@@ -74,7 +75,8 @@ int Builder<T>::State::declare(Parameter parameter) {
   parameter.frozen = parameter.frozen || (frozen && frozen(parameter.full_name()));
   parameter.pieces = pieces();
   parameters.push_back(std::move(parameter));
-  return operations.add_weight(parameters.back());
+  numbers.push_back(operations.add_weight(parameters.back()));
+  return numbers.back();
 }
 
 template <class T>
@@ -95,20 +97,23 @@ template <class T>
 std::vector<int> Builder<T>::State::hand_on(int v) {
   std::vector<int> outputs = {v};
   graph::append(outputs, handed_besides);
-  for (int made : graph().operations.back().forward.back().writes)
-    if (std::find(outputs.begin(), outputs.end(), made) == outputs.end()) {
-      outputs.front() = copy_of(v);
-      return outputs;
-    }
-  value(v).keep = graph::Keep::never;
-  return outputs;
+  const auto is_output = [&](int made) { return graph::contains(outputs, made); };
+  const std::vector<int>& made = graph().operations.back().forward.back().writes;
+  if (std::all_of(made.begin(), made.end(), is_output))
+    value(v).keep = graph::Keep::never;
+  else
+    outputs.front() = copy_of(v);
+  std::vector<int> all;
+  for (int passed : passed_on) all.push_back(copy_of(passed));
+  graph::append(all, outputs);
+  return all;
 }
 
 template <class T>
 Builder<T>::Builder(std::string unit, const LeafShape& leaf, std::int64_t input, Frozen frozen,
-                    FindTable find_table, const Recompute& recompute)
+                    FindTable find_table, const Recompute& recompute, int inputs)
     : state_(std::make_unique<State>(std::move(unit), leaf, input, std::move(frozen),
-                                     std::move(find_table), recompute)) {}
+                                     std::move(find_table), recompute, inputs)) {}
 
 template <class T>
 Builder<T>::~Builder() = default;
@@ -125,8 +130,14 @@ std::int64_t Builder<T>::columns(const Value& x) const {
 }
 
 template <class T>
-Value Builder<T>::input() const {
-  return {state_->graph().input, state_->id};
+Value Builder<T>::input(int index) const {
+  const std::vector<int>& inputs = state_->graph().inputs;
+  return {inputs.empty() ? -1 : graph::at(inputs, index), state_->id};
+}
+
+template <class T>
+void Builder<T>::pass_on(const Value& x) {
+  state_->passed_on.push_back(state_->take_rows(x, "pass_on"));
 }
 
 template <class T>
@@ -157,8 +168,47 @@ Value Builder<T>::embedding(std::int64_t words, std::int64_t columns, std::int64
   if (positions > 0) s.declare_table("position.weight", positions, columns, deviation, {true, {}});
   s.reads(bytes_of<std::int32_t>(rows()));
   // In pieces ranks have addends, of which what comes behind takes sums.
-  const int made = s.operations.embedding(words, columns, positions > 0);
+  const int made = s.operations.embedding(
+      {s.operations.weight(s.table), s.operations.weight("position.weight"), words}, columns);
   return s.make(s.operations.rows_of_rank(made), "embedding");
+}
+
+template <class T>
+int Builder<T>::State::tie(const std::string& to, const std::string& what, std::int64_t columns) {
+  tied = find_table(to);
+  require(tied != nullptr, what, " tied to ", to, ", which is no unit before it with an embedding");
+  require(tied->offset == 0, what, " tied to ", tied->full_name(),
+          ", which is not the first parameter of its unit; expected it to be");
+  require(columns == 0 || tied->columns() == columns, what, " tied to ", tied->full_name(), " of ",
+          tied->columns(), " columns, but take ", columns, "; expected as many");
+  tied_to = to;
+  return operations.tied_weight(*tied);
+}
+
+template <class T>
+Value Builder<T>::next_embedding(const std::string& unit) {
+  State& s = *state_;
+  const int table = s.tie(unit, "rows of the next tokens are", 0);
+  s.reads(bytes_of<std::int32_t>(2 * rows()));
+  const int made = s.operations.embedding({table, -1, s.tied->rows(), true}, s.tied->columns());
+  return s.make(s.operations.rows_of_rank(made), "next_embedding");
+}
+
+template <class T>
+Value Builder<T>::join(const Value& x, const Value& y) {
+  State& s = *state_;
+  const int a = s.take_rows(x, "join"), b = s.take_rows(y, "join");
+  return s.make(s.operations.join(a, b, "joined"), "join");
+}
+
+template <class T>
+Value Builder<T>::row_linear(const Value& x, const std::string& name, std::int64_t columns,
+                             double deviation) {
+  State& s = *state_;
+  const int v = s.take_rows(x, name);
+  s.require_cut(name, "columns", columns);
+  s.declare(linear_parameters(name, columns, s.columns(v), {deviation, false}));
+  return s.make(s.operations.row_linear(v, name, columns), name);
 }
 
 template <class T>
@@ -263,21 +313,29 @@ Value Builder<T>::cross_entropy(const Value& x, const std::string& name, std::in
 }
 
 template <class T>
+Value Builder<T>::cross_entropy(const Value& x, const Value& further, double factor,
+                                const std::string& name, std::int64_t words,
+                                const HeadSettings& settings) {
+  State& s = *state_;
+  const int v = s.take_rows(x, name), behind = s.take_rows(further, name);
+  require(s.columns(v) == s.columns(behind), name, " takes ", s.columns(v), " and ",
+          s.columns(behind), " columns; expected as many");
+  require(!s.leaf.is_cut(), name,
+          " predicts two tokens in samples that are cut; expected whole ones");
+  const int weight = s.declare_table(name + ".weight", words, s.columns(v), settings.deviation);
+  const int bias = s.declare_head_bias(name, words, settings);
+  return s.predict(s.operations.stack_leaves({v, behind}), name,
+                   {weight, bias, words, settings.logits, 2, factor});
+}
+
+template <class T>
 Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit,
                                      const HeadSettings& settings) {
   State& s = *state_;
   const int v = s.take_rows(x, "tied_cross_entropy");
-  s.tied = s.find_table(unit);
-  require(s.tied != nullptr, "the losses are tied to ", unit,
-          ", which is no unit before it with an embedding");
-  require(s.tied->offset == 0, "the losses are tied to ", s.tied->full_name(),
-          ", which is not the first parameter of its unit; expected it to be");
-  require(s.tied->columns() == s.columns(v), "the losses are tied to ", s.tied->full_name(), " of ",
-          s.tied->columns(), " columns, but take ", s.columns(v), "; expected as many");
-  s.tied_to = unit;
+  const int weight = s.tie(unit, "the losses are", s.columns(v));
   const std::int64_t words = s.tied->rows();
   const int bias = s.declare_head_bias("output", words, settings);
-  const int weight = s.operations.tied_weight(*s.tied);
   return s.predict(v, "losses", {weight, bias, words, settings.logits});
 }
 
@@ -286,7 +344,8 @@ Value Builder<T>::tied_cross_entropy(const Value& x, const std::string& unit,
 template <class T>
 typename Builder<T>::Built Builder<T>::build(const Value& output, SharedPrograms* shared) && {
   State& s = *state_;
-  require(output.number >= 0 && output.builder == s.id && output.number != s.graph().input,
+  const std::vector<int> inputs = s.graph().inputs;
+  require(output.number >= 0 && output.builder == s.id && !graph::contains(inputs, output.number),
           "it returns no value that its Builder has made");
   require(!s.is_loss || output.number == s.losses, "it computes losses and returns ",
           s.value(output.number).name, "; expected the losses");
@@ -297,7 +356,7 @@ typename Builder<T>::Built Builder<T>::build(const Value& output, SharedPrograms
   s.unread.erase(output.number);
   require(s.unread.empty(), "nothing takes ", s.unread.empty() ? "" : s.unread.begin()->second,
           ", which is not what it returns; expected all to be used");
-  require(s.graph().input < 0 || s.reads_input, "nothing takes its input");
+  for (int input : inputs) require(s.inputs_read.count(input) > 0, "nothing takes its input");
   require(!s.has_columns(output.number), "it returns ", s.value(output.number).name,
           ", of which tensor ranks have columns; expected linear or linear_onto last");
   std::vector<int> outputs = s.is_loss ? std::vector<int>{output.number} : s.hand_on(output.number);
@@ -305,8 +364,9 @@ typename Builder<T>::Built Builder<T>::build(const Value& output, SharedPrograms
   const SegmentSizes sizes = lay_out_parameters(s.parameters, s.pieces());
   std::vector<bool> frozen;
   for (std::size_t p = 0; p < s.parameters.size(); ++p) {
-    s.graph().weights[p].offset = s.parameters[p].offset;
-    s.graph().weights[p].stride = s.parameters[p].piece_stride;
+    graph::Weight& weight = s.graph().weight(s.numbers[p]);
+    weight.offset = s.parameters[p].offset;
+    weight.stride = s.parameters[p].piece_stride;
     frozen.push_back(s.parameters[p].frozen);
   }
   graph::Graph graph = std::move(s.operations).take(std::move(outputs));
@@ -319,7 +379,10 @@ typename Builder<T>::Built Builder<T>::build(const Value& output, SharedPrograms
   built.unit = std::make_unique<GraphUnit<T>>(s.unit, s.parameters, sizes, s.leaf, programs);
   plan::UnitDescription& description = built.unit->description();
   if (s.tied != nullptr) description.tied_gradients = !s.tied->frozen;
-  description.sums_tied_apart = s.is_loss && s.leaf.sums_by_leaf() && description.tied_gradients;
+  // What the losses add to a table is summed apart where it can't be added leaf by leaf; what a
+  // unit before them adds always, so that it is summed alike where stages divide the units.
+  description.sums_tied_apart =
+      s.tied != nullptr && description.tied_gradients && (!s.is_loss || s.leaf.sums_by_leaf());
   description.counts = s.counts;
   description.reads_batch = built.reads_batch = s.reads_batch;
   built.is_loss = s.is_loss;

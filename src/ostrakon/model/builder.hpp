@@ -115,6 +115,11 @@ class Builder {
   /// tokens, as many.
   Value cross_entropy(const Value& x, const std::string& name, std::int64_t words,
                       const HeadSettings& settings = {});
+  /// The losses of rows x, and behind them those of rows `further`, which predict the token behind
+  /// the next one by the same weight: 0 for the last row of a sample. Gradients are those of the
+  /// mean of the first, and `factor` times the mean of the second but such rows.
+  Value cross_entropy(const Value& x, const Value& further, double factor, const std::string& name,
+                      std::int64_t words, const HeadSettings& settings = {});
   /// Cross-entropy with token.weight of the embedding in unit `unit` in place of a weight; a bias
   /// is output.bias.
   Value tied_cross_entropy(const Value& x, const std::string& unit,
@@ -128,12 +133,21 @@ class Builder {
   using FindTable = std::function<const Parameter*(const std::string& unit)>;
 
   /// `input`: columns of what the unit before makes; 0: there is none. `frozen`: of the parameters'
-  /// full names.
+  /// full names. `inputs`: values of so many columns that the unit before hands over.
   Builder(std::string unit, const LeafShape& leaf, std::int64_t input, Frozen frozen,
-          FindTable find_table, const Recompute& recompute);
+          FindTable find_table, const Recompute& recompute, int inputs = 1);
 
-  /// The unit's input; in the first unit no value.
-  Value input() const;
+  /// The unit's input, or one of several; in the first unit no value.
+  Value input(int index = 0) const;
+  /// The unit hands x over to the unit behind it, in front of its output.
+  void pass_on(const Value& x);
+  /// Rows of token.weight of the embedding in unit `unit` by the token behind each row's, which is
+  /// its target.
+  Value next_embedding(const std::string& unit);
+  /// Columns of x, then those of y.
+  Value join(const Value& x, const Value& y);
+  /// x W^T of rows, W `name`.weight (columns, columns of x), which every tensor rank takes whole.
+  Value row_linear(const Value& x, const std::string& name, std::int64_t columns, double deviation);
   /// What is declared from now on belongs to this part of the model, one of several in the unit:
   /// its parameters' full names, which are different in parts, begin so.
   void begin_part(const std::string& owner);

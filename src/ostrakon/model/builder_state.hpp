@@ -9,6 +9,7 @@
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/leaf_shape.hpp>
 #include <ostrakon/model/packing.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ namespace ostrakon::model {
 template <class T>
 struct Builder<T>::State {
   State(std::string unit_, const LeafShape& leaf_, std::int64_t input, Frozen frozen_,
-        FindTable find_table_, const Recompute& recompute);
+        FindTable find_table_, const Recompute& recompute, int inputs);
 
   const std::uint64_t id;
   std::string unit;
@@ -29,13 +30,16 @@ struct Builder<T>::State {
   graph::Operations<T> operations;
   Frozen frozen;
   FindTable find_table;
-  std::vector<Parameter> parameters;  // in the order of the graph's weights
+  std::vector<Parameter> parameters;
+  std::vector<int> numbers;           // which of the graph's weights each of these is
   std::map<int, std::string> unread;  // values that nothing has taken, by what made them
-  bool is_loss = false, reads_batch = false, reads_input = false;
+  bool is_loss = false, reads_batch = false;
+  std::set<int> inputs_read;
   std::string tied_to, table;
   std::int64_t batch_bytes = 0;
   const Parameter* tied = nullptr;
   int losses = -1;
+  std::vector<int> passed_on;        // values that are handed over in front of the output
   std::vector<int> handed_besides;   // values that the unit behind takes besides the output
   std::vector<std::int64_t> counts;  // experts of each mixture
 
@@ -66,7 +70,7 @@ struct Builder<T>::State {
   int take(const Value& x, const std::string& name) {
     require_value(x, name);
     require(!is_loss, name, " comes behind the losses; expected them last");
-    if (x.number == graph().input) reads_input = true;
+    inputs_read.insert(x.number);
     unread.erase(x.number);
     return x.number;
   }
@@ -132,8 +136,11 @@ struct Builder<T>::State {
         leaf.decodes() ? operations.logits(x, head) : operations.cross_entropy(x, head), name);
   }
 
+  /// The number of the table among the weights, with which the unit is tied to unit `to`.
+  /// `what`: what takes rows of `columns` columns of it.
+  int tie(const std::string& to, const std::string& what, std::int64_t columns);
   int copy_of(int v);
-  /// The unit's outputs, of which the first is this value.
+  /// What the unit hands over, with this value as its output.
   std::vector<int> hand_on(int v);
   Value apply(const Operation<T>& operation, bool makes_losses);
 };

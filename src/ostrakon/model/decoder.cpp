@@ -22,6 +22,20 @@ bool has_expert_units(const DecoderSettings& settings, const LeafShape& leaf) {
   return settings.experts.exist() && leaf.has_expert_units();
 }
 
+void require_modules_possible(const DecoderSettings& settings, const LeafShape& leaf) {
+  require(settings.multi_token_depth == 1, "model multi_token_depth is ",
+          settings.multi_token_depth, ", expected 0 or 1");
+  require(std::isfinite(settings.multi_token_factor) && settings.multi_token_factor > 0.0,
+          "model multi_token_factor is ", settings.multi_token_factor,
+          ", expected a number above 0");
+  require(!settings.tie_embeddings,
+          "model tie_embeddings is true with multi_token_depth 1, whose module looks up embeddings "
+          "by themselves; expected false");
+  require(!leaf.is_cut(),
+          "model multi_token_depth is 1, in sequences that are cut, of which other ",
+          "parts have some targets; expected whole sequences");
+}
+
 void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const auto positive = [](const char* name, std::int64_t value) {
     require(value > 0, "model ", name, " is ", value, ", expected at least 1");
@@ -122,6 +136,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
         settings.latent.exist() ? settings.latent.rotary_width : settings.head_width(), "model ",
         "rotary ");
   }
+  if (settings.multi_token_depth > 0) require_modules_possible(settings, leaf);
   require(settings.blocks_per_unit >= 0, "model blocks_per_unit is ", settings.blocks_per_unit,
           ", expected at least 1, or 0 for automatic");
 }
@@ -180,9 +195,26 @@ Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& k
                                "mlp");
 }
 
+/// A module of multi-token prediction: what row i of x has of the tokens up to i, and the embedding
+/// of the token behind, joined as a row of a further block. x goes on to the head.
+template <class T>
+Value describe_module(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind,
+                      const Value& x) {
+  Value next = b.next_embedding("embedding");
+  if (m.embedding_scale != 1.0) next = b.scale(next, m.embedding_scale);
+  const Value joined = b.join(b.norm(next, "embedding_norm", m.norm_settings()),
+                              b.norm(x, "hidden_norm", m.norm_settings()));
+  b.pass_on(x);
+  return describe_block(b, m, kind,
+                        b.row_linear(joined, "projection", m.width, m.initializer_deviation));
+}
+
 template <class T>
 Value describe_head(Builder<T>& b, const DecoderSettings& m, const Value& x) {
   const Value n = b.norm(b.predicting_rows(x), "norm", m.norm_settings());
+  if (m.multi_token_depth > 0)
+    return b.cross_entropy(n, b.norm(b.input(1), "multi_token_norm", m.norm_settings()),
+                           m.multi_token_factor, "output", m.vocabulary, m.head_settings());
   return m.tie_embeddings ? b.tied_cross_entropy(n, "embedding", m.head_settings())
                           : b.cross_entropy(n, "output", m.vocabulary, m.head_settings());
 }
@@ -218,10 +250,21 @@ class UnitMaker {
     return finish(b, x, &programs_[kinds]);
   }
 
+  /// The module of multi-token prediction, a block of the last one's kind.
+  std::unique_ptr<GraphUnit<T>> make_module(const Parameter& table) const {
+    Builder<T> b(
+        "block." + std::to_string(settings_.layers), ends_, settings_.width, frozen_,
+        [&](const std::string&) { return &table; }, recompute_);
+    auto unit = finish(
+        b, describe_module(b, settings_, settings_.block_kind(settings_.layers - 1), b.input()));
+    unit->description().tied_to = 0;
+    return unit;
+  }
+
   std::unique_ptr<GraphUnit<T>> make_head(const Parameter& table) const {
     Builder<T> b(
         "head", ends_, settings_.width, frozen_, [&](const std::string&) { return &table; },
-        recompute_);
+        recompute_, static_cast<int>(settings_.multi_token_depth) + 1);
     auto unit = finish(b, describe_head(b, settings_, b.input()));
     if (settings_.tie_embeddings) unit->description().tied_to = 0;
     return unit;
@@ -321,7 +364,8 @@ template <class T>
 Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute recompute,
                     const Frozen& frozen)
     : settings_(settings), leaf_(leaf) {
-  require_possible(settings, leaf);
+  if (leaf.decodes()) settings_.multi_token_depth = 0;  // the next token alone is predicted
+  require_possible(settings_, leaf);
   const bool with_expert_units = has_expert_units(settings, leaf);
   UnitMaker<T> maker(settings_, leaf, recompute, frozen);
   units_.push_back(maker.make_embedding());
@@ -334,7 +378,13 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
     first += count;
   }
-  units_.push_back(maker.make_head(units_.front()->parameters().front()));
+  const Parameter& table = units_.front()->parameters().front();
+  if (settings_.multi_token_depth > 0) {
+    units_.push_back(maker.make_module(table));
+    if (with_expert_units && settings.block_kind(first - 1).has_experts)
+      units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen, 1));
+  }
+  units_.push_back(maker.make_head(table));
 }
 
 template <class T>
@@ -358,6 +408,8 @@ plan::ModelDescription Decoder<T>::description() const {
     description.gradient_bytes =
         border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;
   }
+  if (settings_.multi_token_depth > 0)
+    description.gradient_bytes += behind_y<T>(leaf_.own_rows(), settings_.width);
   return description;
 }
 

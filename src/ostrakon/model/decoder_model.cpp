@@ -25,7 +25,11 @@ class DecoderOf final : public Model {
   int pieces() const override { return static_cast<int>(decoder_.leaf().pieces()); }
   std::int64_t leaves() const override { return decoder_.leaf().leaves(); }
   bool is_known_by_sizes() const override { return true; }
-  LossTerms loss_terms() const override { return {decoder_.leaf().batch, rows(), "tokens"}; }
+  LossTerms loss_terms() const override {
+    const LeafShape leaf = decoder_.leaf();
+    return {leaf.batch, rows(), "tokens",
+            decoder_.settings().multi_token_depth > 0 ? leaf.batch * (leaf.tokens - 1) : 0};
+  }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
     decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows()), {0, rows()});

@@ -20,7 +20,9 @@ class ExpertUnit<T>::Phase {
         buffers_(buffers),
         pass_(pass),
         work_(unit, pass, buffers.workspace),
-        handed_(unit.border_.template rows_in<T>(behind_y(to_read(buffers.input)))) {}
+        y_(from_y(buffers.input)),
+        dy_(from_y(buffers.gradient)),
+        handed_(unit.border_.template rows_in<T>(behind_y(to_read(y_)))) {}
 
   void run();
 
@@ -51,6 +53,11 @@ class ExpertUnit<T>::Phase {
                View<Compute*> sums);
   void sum_ranks();
 
+  /// Without what is passed on in front of y, or of its gradient.
+  template <class A>
+  View<A*> from_y(View<A*> buffer) const {
+    return buffer ? buffer.range(u_.passed_, buffer.size()) : buffer;
+  }
   /// What follows y, or its gradient.
   View<std::byte*> behind_y(View<T*> buffer) const {
     const auto bytes = view_as<std::byte>(buffer);
@@ -130,6 +137,8 @@ class ExpertUnit<T>::Phase {
   const UnitBuffers<T>& buffers_;
   Pass pass_;
   Workspace work_;
+  View<const T*> y_;
+  View<T*> dy_;  // of backward
   MoeDispatchLayout::Rows<T> handed_;
   std::optional<math::OffsetsOnHost> offsets_;  // of all ranks
 };
@@ -189,7 +198,7 @@ void ExpertUnit<T>::Phase::send(std::int64_t round) {
     };
     gather(handed_.normed, sent.x);
     if (pass_ == Pass::forward) continue;
-    gather(buffers_.gradient.matrix(u_.border_.rows, u_.border_.width), sent.dy);
+    gather(dy_.matrix(u_.border_.rows, u_.border_.width), sent.dy);
     math::gather_weights<Compute>(exec_, handed_.routes.weights, assignments,
                                   sent.weights.range(0, rows.count()));
   }
@@ -214,12 +223,15 @@ void ExpertUnit<T>::Phase::put(std::int64_t round) {
 template <class T>
 void ExpertUnit<T>::Phase::finish() {
   const std::int64_t rows = u_.border_.rows, width = u_.border_.width;
-  if (pass_ == Pass::forward)
-    return math::combine_outputs<T>(exec_, buffers_.input.matrix(rows, width), handed_.shared,
-                                    handed_.routes, work_.returned,
-                                    buffers_.output.matrix(rows, width));
+  if (pass_ == Pass::forward) {
+    if (u_.passed_ > 0)
+      math::copy<T>(exec_, buffers_.input.range(0, u_.passed_),
+                    buffers_.output.range(0, u_.passed_));
+    return math::combine_outputs<T>(exec_, y_.matrix(rows, width), handed_.shared, handed_.routes,
+                                    work_.returned, from_y(buffers_.output).matrix(rows, width));
+  }
   // The gradient of y is that of x, and of shared, as it is.
-  const auto back = u_.border_.template gradients_in<T>(behind_y(buffers_.gradient));
+  const auto back = u_.border_.template gradients_in<T>(behind_y(dy_));
   math::sum_copies<T>(exec_, handed_.routes.slots, work_.returned, back.normed);
   math::copy<Compute>(exec_, View<const Compute*>(work_.dweights), back.dweights);
   if (buffers_.parameter_gradients) sum_ranks();

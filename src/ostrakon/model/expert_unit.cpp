@@ -46,8 +46,9 @@ plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const Leaf
 
 template <class T>
 ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf,
-                          std::int64_t index, const Frozen& frozen)
+                          std::int64_t index, const Frozen& frozen, std::int64_t passed)
     : border_(settings.experts, settings.width, leaf),
+      passed_(passed * border_.behind_y<T>() / bytes_of<T>(1)),
       ranks_(leaf.expert_ranks),
       tensor_ranks_(leaf.tensor_ranks),
       own_(settings.experts.count / leaf.expert_ranks),
@@ -133,7 +134,7 @@ void ExpertUnit<T>::describe() {
   };
   description_.forward = make_phases(Pass::forward);
   description_.backward = make_phases(Pass::backward);
-  description_.output_bytes = bytes_of<T>(border_.rows * border_.width);
+  description_.output_bytes = bytes_of<T>(passed_ + border_.rows * border_.width);
   description_.expert_ranks = static_cast<int>(ranks_ / tensor_ranks_);
   description_.cuts_matrices = false;
   description_.reads_batch = false;

@@ -35,9 +35,10 @@ class ExpertUnit final : public Unit<T> {
  public:
   using typename Unit<T>::RowRange;
 
-  /// Throws Error where some experts are frozen in other ways than others.
+  /// `passed`: how many values like y the block hands over in front of it, which go on to the unit
+  /// behind. Throws Error where some experts are frozen in other ways than others.
   ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf, std::int64_t index,
-             const Frozen& frozen = {});
+             const Frozen& frozen = {}, std::int64_t passed = 0);
 
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -73,6 +74,7 @@ class ExpertUnit final : public Unit<T> {
   void describe_work();
 
   MoeDispatchLayout border_;
+  std::int64_t passed_;                      // elements in front of y, and of its gradient
   std::int64_t ranks_, tensor_ranks_, own_;  // experts of each rank
   std::int64_t inner_;
   Activation activation_;

@@ -108,6 +108,7 @@ GraphUnit<T>::GraphUnit(std::string name, std::vector<Parameter> parameters,
   if (deferring_) d.deferral.backward_at_once = at_once_->backward_phases;
   d.gradient_flops = program.gradient_flops;
   d.backward_reads_parameters = program.backward_reads_weights;
+  d.backward_reads_tied = program.backward_reads_tied;
   for (const plan::Phase& phase : d.forward) d.recomputes = d.recomputes || phase.recomputes;
   plan::check_reads(d.forward, d.name, "forward");
   plan::check_reads(d.backward, d.name, "backward");

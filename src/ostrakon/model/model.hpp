@@ -13,6 +13,9 @@ struct LossTerms {
   std::int64_t samples = 1;     ///< of a leaf
   std::int64_t terms = 1;       ///< losses of a leaf, over which the loss is a mean
   const char* name = "tokens";  ///< what they are, for messages
+  /// Losses behind these, of tokens further ahead, are reported by themselves: how many of them
+  /// their mean is over. 0: there are none.
+  std::int64_t further = 0;
 };
 
 /// What a Trainer trains: a chain of units, each of which reads the output of the one before, and

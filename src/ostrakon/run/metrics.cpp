@@ -67,6 +67,7 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
              {"peak_bytes", metrics.peak_bytes},
              {"allocations", metrics.allocations},
              {"resident_bytes", metrics.resident_bytes}};
+  if (metrics.multi_token_loss) row["multi_token_loss"] = *metrics.multi_token_loss;
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
   if (!metrics.skipped.empty()) row["skipped"] = metrics.skipped;

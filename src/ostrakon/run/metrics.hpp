@@ -16,8 +16,9 @@ namespace ostrakon::train {
 /// One row of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0.0;       ///< nats per token
-  double grad_norm = 0.0;  ///< before clipping
+  double loss = 0.0;                       ///< nats per token
+  std::optional<double> multi_token_loss;  ///< of tokens behind the next one; nats per token
+  double grad_norm = 0.0;                  ///< before clipping
   double learning_rate = 0.0;
   std::int64_t tokens = 0;  ///< seen since step 1, including this step
   double step_seconds = 0.0;

@@ -85,6 +85,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = result.loss;
+  metrics.multi_token_loss = result.multi_token_loss;
   metrics.grad_norm = result.grad_norm;
   metrics.learning_rate = result.learning_rate;
   metrics.tokens = trainer_.progress().samples * training.sequence_length;

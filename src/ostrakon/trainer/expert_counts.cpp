@@ -7,7 +7,8 @@
 
 namespace ostrakon::train {
 
-ExpertCounts::ExpertCounts(const plan::ModelDescription& model) : first_{step_sums} {
+ExpertCounts::ExpertCounts(const plan::ModelDescription& model, const model::LossTerms& loss)
+    : first_{step_sums}, has_further_(loss.further > 0) {
   for (const plan::UnitDescription& unit : model.units) {
     std::int64_t begin = first_.back();
     for (const std::int64_t experts : unit.counts) {

@@ -57,7 +57,8 @@ plan::ModelDescription describe(const model::Model& model,
                                 const optim::OptimizerSettings& optimizer) {
   plan::ModelDescription description = model.description();
   description.master_bytes = sizeof(float);
-  description.sums_bytes = ExpertCounts(description).sums() * sizeof(std::int64_t);
+  description.sums_bytes =
+      ExpertCounts(description, model.loss_terms()).sums() * sizeof(std::int64_t);
   for (int u = 0; u < model.units(); ++u) {
     plan::UnitDescription& unit = description.units[u];
     for (const model::Parameter& parameter : model.parameters(u)) {

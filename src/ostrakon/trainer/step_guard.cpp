@@ -13,6 +13,8 @@
 namespace ostrakon::train {
 namespace {
 
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
 optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& saved) {
   optim::OutlierFilter::State state;
   state.steps = saved.steps;
@@ -23,15 +25,18 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 
 }  // namespace
 
+double mean_of(HostView<const std::int64_t*> sum, std::int64_t terms) {
+  return math::exact_sum_non_finite(sum) > 0
+             ? not_a_number
+             : math::exact_sum_value(sum) / static_cast<double>(terms);
+}
+
 StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale) {
-  constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const auto losses = sums.range(0, math::exact_sum_limbs);
   const auto squares = sums.range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
   StepSums step;
   step.non_finite_losses = math::exact_sum_non_finite(losses);
-  step.loss = step.non_finite_losses > 0
-                  ? not_a_number
-                  : math::exact_sum_value(losses) / static_cast<double>(terms);
+  step.loss = mean_of(losses, terms);
   step.gradient_is_finite = math::exact_sum_non_finite(squares) == 0;
   step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) / loss_scale
                                            : not_a_number;

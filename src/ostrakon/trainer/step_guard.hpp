@@ -22,6 +22,9 @@ struct StepSums {
   bool gradient_is_finite = true;
 };
 
+/// The mean of such a sum over so many terms; NaN if any is not finite.
+double mean_of(HostView<const std::int64_t*> sum, std::int64_t terms);
+
 /// Returns the sums of losses and of squared gradients (step_sums integers, see math/exact_sum.hpp)
 /// as doubles. `terms`: loss terms of a global batch; `loss_scale`: the scale with which gradients
 /// were computed.

@@ -102,13 +102,12 @@ Family deepseek_v2() {
   return f;
 }
 
-/// DeepSeek-V3, R1, Moonlight. Files have one more block, which predicts a second token.
+/// DeepSeek-V3, R1, Moonlight.
 Family deepseek_v3() {
   Family f = deepseek_like("deepseek_v3", "DeepSeek-V3", "DeepseekV3");
   f.structure.experts.score = math::RouterScore::sigmoid;
   f.structure.experts.balance = model::RouterBalance::bias;
   f.names.layers["mlp.router.balance"] = {{"mlp.gate.e_score_correction_bias"}};
-  f.names.may_have_more_blocks = true;
   f.keys = llama_sizes({61, 7168, 128, 18432, 129280});
   add_deepseek_keys(f, {1, 256, 2048, 8, 4, 2.5, 3});
   add(f.keys, {keys::key("num_experts_per_tok", keys::experts_per_token, 8),
@@ -117,6 +116,7 @@ Family deepseek_v3() {
                               "this program reads DeepSeek-V3 whose rotated pairs are neighbours"),
                keys::required("scoring_func", {"\"sigmoid\""}, "DeepSeek-V3 has this one"),
                keys::required("topk_method", {"\"noaux_tc\""}, "DeepSeek-V3 has this one", true)});
+  add_module(f);
   f.missing_positions = 4096;
   return f;
 }

@@ -35,6 +35,9 @@ Layers with_experts(Layers layers);
 /// Adds a gated MLP that computes all tokens beside experts, of this name.
 Layers with_shared_expert(Layers layers, const std::string& name);
 
+/// Names a module of multi-token prediction, which num_nextn_predict_layers counts.
+void add_module(Family& family);
+
 /// Returns a family with the names of Llama and these words.
 Family llama_like(const char* model_type, const char* title, const char* class_prefix);
 /// Returns the keys of sizes that most families have, by the names of Llama. `missing`: defaults

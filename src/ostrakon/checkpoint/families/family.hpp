@@ -82,10 +82,12 @@ struct TensorNames {
   std::string block = "layers.";
   Layers layers;
   RotaryPairs pairs = RotaryPairs::halves;
-  /// Whether files may have blocks after the last one, for predictions of further tokens. They are
-  /// not read.
-  bool may_have_more_blocks = false;
-  /// How names of such tensors begin, where they are not in blocks; empty: there are none.
+  /// Files of some families have a further block behind the last one, a module of multi-token
+  /// prediction. Names in it: the norm behind the block, and copies of the embedding and of the
+  /// head. Empty: there is no such block.
+  std::string module_norm, module_embedding, module_head;
+  /// How names of tensors for predictions of further tokens begin that are not read; empty: there
+  /// are none.
   std::string further_tokens;
 };
 

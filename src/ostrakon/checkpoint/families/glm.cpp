@@ -39,7 +39,7 @@ Family glm4() {
   return f;
 }
 
-/// GLM-4.5. Its files have one more block, which predicts a second token.
+/// GLM-4.5.
 Family glm4_moe() {
   Family f = llama_like("glm4_moe", "GLM-4.5", "Glm4Moe");
   f.structure.experts.score = math::RouterScore::sigmoid;
@@ -47,7 +47,6 @@ Family glm4_moe() {
   f.names.layers =
       with_shared_expert(with_experts(with_head_norms(f.names.layers)), "mlp.shared_experts");
   f.names.layers["mlp.router.balance"] = {{"mlp.gate.e_score_correction_bias"}};
-  f.names.may_have_more_blocks = true;
   f.keys = llama_sizes({46, 4096, 96, 10944, 151552});
   add(f.keys, {keys::key("num_key_value_heads", keys::kv_heads, {8, keys::as_heads}),
                keys::key("head_dim", keys::head_width, keys::equal_heads),
@@ -66,9 +65,9 @@ Family glm4_moe() {
                keys::rope(half_of_heads()), keys::activation("hidden_act", true, "silu"),
                keys::no_window()});
   // These keys are for training, for further tokens, and for outputs other than logits.
-  for (const char* name : {"num_mtp_layers", "num_nextn_predict_layers", "output_router_logits",
-                           "router_aux_loss_coef"})
+  for (const char* name : {"num_mtp_layers", "output_router_logits", "router_aux_loss_coef"})
     f.no_effect.insert(name);
+  add_module(f);
   f.missing_positions = 131072;
   add_rotary_family(f);
   return f;

@@ -47,6 +47,7 @@ extern const Setting experts, experts_per_token, expert_width, shared_experts, r
     router_scale, router_groups, router_groups_per_token;
 extern const Setting delta_key_heads, delta_value_heads, delta_key_width, delta_value_width,
     delta_convolution;
+extern const Setting multi_token_depth;
 extern const Setting shared_width;  ///< inner width of all shared experts, as one
 
 /// What a missing key, or null, means.

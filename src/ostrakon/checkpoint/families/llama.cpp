@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
 #include <ostrakon/checkpoint/families/families.hpp>
 #include <ostrakon/checkpoint/families/keys.hpp>
 
@@ -45,6 +46,22 @@ Layers with_shared_expert(Layers layers, const std::string& name) {
                                   {name + ".up_proj", Rows::half_of_shared}};
   layers["mlp.shared.down"] = {{name + ".down_proj"}};
   return layers;
+}
+
+void add_module(Family& f) {
+  f.names.layers["embedding_norm"] = {{"enorm"}};
+  f.names.layers["hidden_norm"] = {{"hnorm"}};
+  f.names.layers["projection"] = {{"eh_proj"}};
+  f.names.module_norm = "shared_head.norm";
+  f.names.module_embedding = f.names.token;
+  f.names.module_head = "shared_head.head";
+  constexpr const char* name = "num_nextn_predict_layers";
+  Key key = keys::key(name, keys::multi_token_depth, 0);
+  key.write = [=](const model::DecoderSettings& settings, nlohmann::ordered_json& to) {
+    if (settings.multi_token_depth > 0) to[name] = settings.multi_token_depth;
+  };
+  f.no_effect.erase(name);
+  add(f.keys, {key});
 }
 
 Family llama_like(const char* model_type, const char* title, const char* class_prefix) {

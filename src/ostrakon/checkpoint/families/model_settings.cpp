@@ -200,7 +200,8 @@ const std::vector<ModelKey>& model_keys() {
       {"embedding_scale", VALUE(s.embedding_scale), true},
       {"residual_scale", VALUE(s.residual_scale), true},
       {"logit_scale", VALUE(s.logit_scale), true},
-      {"logit_soft_cap", VALUE(s.logit_soft_cap), true}};
+      {"logit_soft_cap", VALUE(s.logit_soft_cap), true},
+      {"multi_token_depth", VALUE(s.multi_token_depth)}};
   return keys;
 }
 

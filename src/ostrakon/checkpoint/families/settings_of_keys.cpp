@@ -144,6 +144,8 @@ const Setting delta_value_width = {
     {"delta_value_width"}, Type::whole, FIELD(delta_net.value_width)};
 const Setting delta_convolution = {
     {"delta_convolution"}, Type::whole, FIELD(delta_net.convolution)};
+const Setting multi_token_depth = {
+    {"multi_token_depth"}, Type::whole_or_0, FIELD(multi_token_depth)};
 const Setting router_normalize = {{"router_normalize"}, Type::flag, FIELD(experts.normalize)};
 const Setting router_scale = {{"router_scale"}, Type::number, FIELD(experts.scale)};
 const Setting router_groups = {{"router_groups"}, Type::whole, FIELD(experts.groups)};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/families/model_settings.hpp>
@@ -24,7 +25,10 @@ std::string said_of(const HuggingFaceConfig& config, const ModelDifference& diff
 void compare_values(const HuggingFaceConfig& theirs, const model::DecoderSettings& ours,
                     std::int64_t tokens, Lines& lines) {
   std::set<std::string> listed;
-  for (const ModelDifference& one : model_differences(theirs.model, ours, tokens)) {
+  model::DecoderSettings model = theirs.model;
+  // Not all modules that files have need be read.
+  model.multi_token_depth = std::min(theirs.multi_token_depth, ours.multi_token_depth);
+  for (const ModelDifference& one : model_differences(model, ours, tokens)) {
     const std::string words = said_of(theirs, one);
     // A key that sets several is listed once.
     if (listed.insert(words).second)

@@ -43,6 +43,7 @@ class Reader {
     check_architectures();
     check_unknown();
     keep();
+    config_.multi_token_depth = std::exchange(reading_.model.multi_token_depth, 0);
     config_.model = std::move(reading_.model);
     config_.said = std::move(reading_.said);
     config_.problems = std::move(reading_.problems);

@@ -15,8 +15,9 @@ namespace ostrakon::checkpoint {
 struct HuggingFaceConfig {
   std::string name;  ///< name of the file, for messages
   const Family* family = nullptr;
-  model::DecoderSettings model;
-  std::int64_t positions = 1;  ///< longest context in tokens
+  model::DecoderSettings model;        ///< without modules of multi-token prediction
+  std::int64_t multi_token_depth = 0;  ///< those that files have; a deck may ask for them
+  std::int64_t positions = 1;          ///< longest context in tokens
   std::string shown_positions;
   /// What the file says of keys of a deck, for messages.
   std::vector<ConfigReading::Said> said;

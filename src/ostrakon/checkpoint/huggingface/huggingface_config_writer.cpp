@@ -49,10 +49,9 @@ Ordered config_of_source(const Family& family, const HuggingFaceModel& model) {
   Ordered json = Ordered::parse(model.source);
   json.erase("_name_or_path");
   json["architectures"] = {family.causal_class()};
-  // Predictions of further tokens have no weights here.
-  if (family.names.may_have_more_blocks)
+  if (!family.names.module_norm.empty())
     for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
-      if (json.contains(key)) json[key] = 0;
+      if (json.contains(key)) json[key] = model.settings.multi_token_depth;
   // Scalings of rotary frequencies may follow from the longest context: then it stays.
   Ordered longer = json;
   longer[family.positions_key] = std::max(source.positions, positions_of(model));

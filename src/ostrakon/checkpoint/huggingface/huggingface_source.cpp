@@ -140,6 +140,8 @@ void HuggingFaceSource::require_complete() {
       else if (!has_shape(tensor))
         problems.add(shape_problem(tensor));
     }
+  for (const TensorCopy& copy : module_copies(names_, settings_, prefix_))
+    expected.insert(copy.name);
   for (const auto& [name, tensor] : file_.tensors()) {
     const bool tied_head = settings_.tie_embeddings && name == names_.head + ".weight";
     if (expected.count(name) == 0 && !tied_head && !is_constant(name) && !is_of_more_blocks(name))
@@ -149,36 +151,42 @@ void HuggingFaceSource::require_complete() {
   problems.require_none(file_.path());
 }
 
-/// Whether a tensor is of a block after the last one, which the family's files may have.
+/// Whether a tensor is of a block behind all of the model's, which the family's files may have.
 bool HuggingFaceSource::is_of_more_blocks(const std::string& name) const {
   const std::string start = prefix_ + names_.block, &further = names_.further_tokens;
   if (!further.empty() && name.rfind(further, 0) == 0) return true;
-  if (!names_.may_have_more_blocks || name.rfind(start, 0) != 0) return false;
+  if (names_.module_norm.empty() || name.rfind(start, 0) != 0) return false;
   const std::size_t end = name.find_first_not_of("0123456789", start.size());
   const bool is_number = end != std::string::npos && end > start.size() && end < start.size() + 9;
-  return is_number && std::stoll(name.substr(start.size(), end - start.size())) >= settings_.layers;
+  return is_number && std::stoll(name.substr(start.size(), end - start.size())) >=
+                          settings_.layers + settings_.multi_token_depth;
 }
 
-/// Checks files that store a tied matrix twice: if both differ, the model is not tied.
+/// Checks matrices (vocabulary, width) that files store twice: if both differ, the model has not
+/// one for both.
 void HuggingFaceSource::require_tied() {
-  const std::string output_head = names_.head + ".weight";
-  if (!settings_.tie_embeddings || !file_.has(output_head)) return;
-  const std::string embedding = prefix_ + names_.token + ".weight";
-  const Shape shape = {settings_.vocabulary, settings_.width};
-  HuggingFaceTensor head;
-  head.name = output_head;
-  head.shape = shape;
-  require_shape(head);
+  if (settings_.tie_embeddings)
+    require_copy({names_.head + ".weight", prefix_ + names_.token + ".weight"},
+                 "but the model's tie_embeddings is true");
+  for (const TensorCopy& copy : module_copies(names_, settings_, prefix_))
+    require_copy(copy, "which a module of multi-token prediction takes");
+}
+
+void HuggingFaceSource::require_copy(const TensorCopy& copy, const char* why) {
+  if (!file_.has(copy.name)) return;
+  HuggingFaceTensor tensor;
+  tensor.name = copy.name;
+  tensor.shape = {settings_.vocabulary, settings_.width};
+  require_shape(tensor);
   // Only some rows are compared, as each rank would take long to read all.
   constexpr std::int64_t samples = 16;
   std::vector<float> ours(static_cast<std::size_t>(settings_.width)), theirs = ours;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     const std::int64_t row = sample * (settings_.vocabulary - 1) / (samples - 1);
-    file_.read(embedding, row * settings_.width, settings_.width, ours.data());
-    file_.read(output_head, row * settings_.width, settings_.width, theirs.data());
-    require(ours == theirs, "'", file_.path(), "': row ", row, " of ", output_head,
-            " is not that of ", embedding,
-            ", but the model's tie_embeddings is true; expected one matrix for both");
+    file_.read(copy.of, row * settings_.width, settings_.width, ours.data());
+    file_.read(copy.name, row * settings_.width, settings_.width, theirs.data());
+    require(ours == theirs, "'", file_.path(), "': row ", row, " of ", copy.name,
+            " is not that of ", copy.of, ", ", why, "; expected one matrix for both");
   }
 }
 

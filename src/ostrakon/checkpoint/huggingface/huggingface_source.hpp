@@ -49,6 +49,8 @@ class HuggingFaceSource : public ParameterSource {
   bool is_of_more_blocks(const std::string& name) const;
   void require_complete();
   void require_tied();
+  /// `why`: why both are expected to be one matrix.
+  void require_copy(const TensorCopy& copy, const char* why);
   std::vector<HuggingFaceTensor> tensors_of(const std::string& owner, const std::string& parameter,
                                             const std::vector<std::int64_t>& shape) const;
   void read_reordered(const HuggingFaceTensor& tensor, std::int64_t columns, std::int64_t first,

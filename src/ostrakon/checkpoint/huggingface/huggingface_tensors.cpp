@@ -42,6 +42,11 @@ ParameterName split_name(const std::string& parameter) {
   return name;
 }
 
+/// The norm behind a module is one of the head, and in files one of the module's block.
+bool is_module_norm(const std::string& owner, const ParameterName& name) {
+  return owner == "head" && name.layer == "multi_token_norm";
+}
+
 std::vector<TensorPart> parts_of(const TensorNames& names, const std::string& owner,
                                  const ParameterName& name) {
   if (owner == "embedding" && name.layer == "token") return {{names.token}};
@@ -51,6 +56,7 @@ std::vector<TensorPart> parts_of(const TensorNames& names, const std::string& ow
     return {{names.embedding_norm}};
   if (owner == "head" && name.layer == "norm") return {{names.head_norm}};
   if (owner == "head" && name.layer == "output") return {{names.head}};
+  if (is_module_norm(owner, name) && !names.module_norm.empty()) return {{names.module_norm}};
   const auto found = names.layers.find(name.layer);
   if (owner.rfind("block.", 0) != 0 || found == names.layers.end()) return {};
   std::vector<TensorPart> parts = found->second;
@@ -175,6 +181,11 @@ std::int64_t of_latents(const TensorNames& names, const DecoderSettings& s, RowO
   return (row - keys) / value * (own + value) + own + (row - keys) % value;
 }
 
+/// What names of tensors in a module begin with, behind the prefix.
+std::string start_of_module(const TensorNames& names, const DecoderSettings& settings) {
+  return names.block + std::to_string(settings.layers) + ".";
+}
+
 std::vector<std::int64_t> order_of(const TensorNames& names, const DecoderSettings& settings,
                                    const std::string& layer, const TensorPart& part,
                                    std::int64_t rows) {
@@ -209,10 +220,10 @@ std::vector<HuggingFaceTensor> huggingface_tensors(
   const ParameterName name = split_name(parameter);
   const std::vector<TensorPart> parts = parts_of(names, owner, name);
   if (parts.empty()) unknown(owner, parameter);
-  const bool in_block = owner.rfind("block.", 0) == 0;
   const bool is_head = owner == "head" && name.layer == "output";
-  const std::string start =
-      is_head ? "" : prefix + (in_block ? names.block + owner.substr(6) + "." : std::string());
+  std::string start = is_head ? "" : prefix;
+  if (owner.rfind("block.", 0) == 0) start += names.block + owner.substr(6) + ".";
+  if (is_module_norm(owner, name)) start += start_of_module(names, settings);
   std::vector<HuggingFaceTensor> tensors;
   std::int64_t row = 0;
   for (const TensorPart& part : parts) {
@@ -240,6 +251,14 @@ std::vector<HuggingFaceTensor> huggingface_tensors(
   require(row == shape[0], "parameter '", parameter, "' of '", owner, "' has the shape ",
           hdf5::shape_text(shape), "; the model's settings say ", row, " rows");
   return tensors;
+}
+
+std::vector<TensorCopy> module_copies(const TensorNames& names, const DecoderSettings& settings,
+                                      const std::string& prefix) {
+  if (settings.multi_token_depth == 0) return {};
+  const std::string start = prefix + start_of_module(names, settings);
+  return {{start + names.module_embedding + ".weight", prefix + names.token + ".weight"},
+          {start + names.module_head + ".weight", names.head + ".weight"}};
 }
 
 namespace {

@@ -32,6 +32,15 @@ std::vector<HuggingFaceTensor> huggingface_tensors(
     const TensorNames& names, const model::DecoderSettings& settings, const std::string& prefix,
     const std::string& owner, const std::string& parameter, const std::vector<std::int64_t>& shape);
 
+/// A tensor that files have besides those of parameters: a copy of another one.
+struct TensorCopy {
+  std::string name, of;
+};
+/// Those of modules of multi-token prediction.
+std::vector<TensorCopy> module_copies(const TensorNames& names,
+                                      const model::DecoderSettings& settings,
+                                      const std::string& prefix);
+
 /// ours = the rows of a slice, both (rows, columns); or back.
 void to_our_order(const HuggingFaceTensor& tensor, std::int64_t columns, const float* slice,
                   float* ours);

@@ -73,6 +73,12 @@ std::vector<TensorOutput> outputs_of(const model::DecoderSettings& settings,
               " begins with slice ", t.slice, "; expected all of them in order");
       output.pieces.push_back({p, std::move(t)});
     }
+  for (const TensorCopy& copy : module_copies(names, settings, names.prefix)) {
+    TensorOutput output = outputs[known.at(copy.of)];
+    output.name = copy.name;
+    for (TensorPiece& piece : output.pieces) piece.tensor.name = copy.name;
+    outputs.push_back(std::move(output));
+  }
   return outputs;
 }
 

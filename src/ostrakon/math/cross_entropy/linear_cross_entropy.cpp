@@ -158,12 +158,12 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
 
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
-                                   View<const std::int32_t*> targets, compute_t<T> scale,
+                                   const Targets<compute_t<T>>& targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace,
                                    const Logits<T>& logits, View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
-  check_shapes<T>(x, weight, targets, losses);
+  check_shapes<T>(x, weight, targets.words, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t chunk = chunk_rows_of<T>(x.rows(), weight.rows());
@@ -205,12 +205,15 @@ std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int
 }
 
 template <class T>
-void linear_cross_entropy_backward_by_piece(
-    const Exec& exec, View<const T**> x, View<const T**> weight, View<const std::int32_t*> targets,
-    compute_t<T> scale, View<compute_t<T>*> losses, View<T**> dx, View<compute_t<T>**> dweight,
-    std::int64_t pieces, View<T*> workspace, const Logits<T>& logits, View<compute_t<T>*> dbias) {
+void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
+                                            View<const T**> weight,
+                                            const Targets<compute_t<T>>& targets,
+                                            compute_t<T> scale, View<compute_t<T>*> losses,
+                                            View<T**> dx, View<compute_t<T>**> dweight,
+                                            std::int64_t pieces, View<T*> workspace,
+                                            const Logits<T>& logits, View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
-  check_shapes<T>(x, weight, targets, losses);
+  check_shapes<T>(x, weight, targets.words, losses);
   require_shape(kernel_name, "dx", dx, x.rows(), x.columns());
   if (dweight) require_shape(kernel_name, "dweight", dweight, weight.rows(), weight.columns());
   const std::int64_t rows = x.rows(), words = weight.rows();
@@ -225,7 +228,8 @@ void linear_cross_entropy_backward_by_piece(
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
     losses_of<C>(exec, chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits),
-                 targets.range(begin, end), losses.range(begin, end), log_sums.range(begin, end));
+                 targets.words.range(begin, end), losses.range(begin, end),
+                 log_sums.range(begin, end));
   }
 
   View<C**> dx_sum;
@@ -331,7 +335,7 @@ void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64
 
 template <class T>
 void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
-                             std::int64_t first_word, View<const std::int32_t*> targets,
+                             std::int64_t first_word, const Targets<compute_t<T>>& targets,
                              View<const compute_t<T>*> log_sums, compute_t<T> scale,
                              View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
                              std::int64_t leaves, View<T*> workspace, const Logits<T>& logits,
@@ -371,13 +375,13 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
                                                 View<T*>, const Logits<T>&);                       \
   template void linear_cross_entropy_backward<T>(                                                  \
-      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
+      const Exec&, View<const T**>, View<const T**>, const Targets<compute_t<T>>&, compute_t<T>,   \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, View<T*>, const Logits<T>&,            \
       View<compute_t<T>*>);                                                                        \
   template std::int64_t linear_cross_entropy_by_piece_workspace<T>(                                \
       std::int64_t, std::int64_t, std::int64_t, std::int64_t, KernelForm);                         \
   template void linear_cross_entropy_backward_by_piece<T>(                                         \
-      const Exec&, View<const T**>, View<const T**>, View<const std::int32_t*>, compute_t<T>,      \
+      const Exec&, View<const T**>, View<const T**>, const Targets<compute_t<T>>&, compute_t<T>,   \
       View<compute_t<T>*>, View<T**>, View<compute_t<T>**>, std::int64_t, View<T*>,                \
       const Logits<T>&, View<compute_t<T>*>);                                                      \
   template std::int64_t cross_entropy_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
@@ -386,7 +390,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
                                             std::int64_t, View<const std::int32_t*>,               \
                                             View<compute_t<T>**>, View<T*>, const Logits<T>&);     \
   template void cross_entropy_gradients<T>(                                                        \
-      const Exec&, View<const T**>, View<const T**>, std::int64_t, View<const std::int32_t*>,      \
+      const Exec&, View<const T**>, View<const T**>, std::int64_t, const Targets<compute_t<T>>&,   \
       View<const compute_t<T>*>, compute_t<T>, View<compute_t<T>**>, View<compute_t<T>**>,         \
       std::int64_t, View<T*>, const Logits<T>&, View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)

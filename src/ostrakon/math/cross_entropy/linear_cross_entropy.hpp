@@ -26,10 +26,10 @@ void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<cons
                                   View<T*> workspace, const Logits<T>& logits = {});
 
 /// Computes losses and gradients in one pass: dx, dweight and dbias, overwritten, are the gradients
-/// of scale * sum(losses). An empty dweight or dbias is not computed.
+/// of scale * the sum of losses times their factors. An empty dweight or dbias is not computed.
 template <class T>
 void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<const T**> weight,
-                                   View<const std::int32_t*> targets, compute_t<T> scale,
+                                   const Targets<compute_t<T>>& targets, compute_t<T> scale,
                                    View<compute_t<T>*> losses, View<T**> dx,
                                    View<compute_t<T>**> dweight, View<T*> workspace,
                                    const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {});
@@ -45,13 +45,11 @@ std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int
                                                      KernelForm form = kernel_form);
 
 template <class T>
-void linear_cross_entropy_backward_by_piece(const Exec& exec, View<const T**> x,
-                                            View<const T**> weight,
-                                            View<const std::int32_t*> targets, compute_t<T> scale,
-                                            View<compute_t<T>*> losses, View<T**> dx,
-                                            View<compute_t<T>**> dweight, std::int64_t pieces,
-                                            View<T*> workspace, const Logits<T>& logits = {},
-                                            View<compute_t<T>*> dbias = {});
+void linear_cross_entropy_backward_by_piece(
+    const Exec& exec, View<const T**> x, View<const T**> weight,
+    const Targets<compute_t<T>>& targets, compute_t<T> scale, View<compute_t<T>*> losses,
+    View<T**> dx, View<compute_t<T>**> dweight, std::int64_t pieces, View<T*> workspace,
+    const Logits<T>& logits = {}, View<compute_t<T>*> dbias = {});
 
 // The next functions divide the vocabulary into pieces of `words` words, the last one perhaps
 // fewer. Each piece is computed separately, here or on another rank: statistics of all pieces
@@ -83,12 +81,12 @@ template <class C>
 void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64_t words,
                         View<const std::int32_t*> targets, View<C*> losses, View<C*> log_sums);
 
-/// Computes the gradients of scale * sum(losses) from one piece: dx (rows, width) with the terms of
+/// Computes the gradients of such a sum from one piece: dx (rows, width) with the terms of
 /// its words only, and dweight (words, width) and dbias (words), unless empty, as sums over
 /// `leaves` equal runs of rows by the tree of piece_tree.hpp. All are overwritten.
 template <class T>
 void cross_entropy_gradients(const Exec& exec, View<const T**> x, View<const T**> weight,
-                             std::int64_t first_word, View<const std::int32_t*> targets,
+                             std::int64_t first_word, const Targets<compute_t<T>>& targets,
                              View<const compute_t<T>*> log_sums, compute_t<T> scale,
                              View<compute_t<T>**> dx, View<compute_t<T>**> dweight,
                              std::int64_t leaves, View<T*> workspace, const Logits<T>& logits = {},

@@ -66,15 +66,18 @@ void store_by_run(const View<C*>& x, const F& f, const View<T*>& to) {
 }
 
 template <class T, class C = compute_t<T>>
-void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, View<const std::int32_t*> targets,
+void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, const Targets<C>& targets,
                               C scale, View<C*> losses, View<T**> dlogits) {
+  const View<const std::int32_t*> words = targets.words;
+  const View<const C*> factors = targets.factors;
   for_each_row(
       exec, "dcross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
-        const std::int64_t target = targets[index];
-        const C at_target = z[target], times = scale;  // CUDA captures nothing in `if constexpr`
+        const std::int64_t target = words[index];
+        // CUDA captures nothing in `if constexpr`.
+        const C at_target = z[target], times = factors ? scale * factors[index] : scale;
         C& loss = losses[index];
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
         if constexpr (on_device) {  // computed twice, not stored and loaded
@@ -117,17 +120,19 @@ KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
 
 /// Exponentials are computed twice, as the logits are needed with them.
 template <class T, class C = compute_t<T>>
-void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits,
-                               View<const std::int32_t*> targets, C scale, View<C*> losses,
-                               View<T**> dlogits) {
+void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
+                               C scale, View<C*> losses, View<T**> dlogits) {
   const C inverse = C(1) / cap;
+  const View<const std::int32_t*> words = targets.words;
+  const View<const C*> factors = targets.factors;
   for_each_row(
       exec, "dcross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
-        const std::int64_t target = targets[index];
-        const C at_target = z[target], times = scale, by = inverse;
+        const std::int64_t target = words[index];
+        const C at_target = z[target], by = inverse;
+        const C times = factors ? scale * factors[index] : scale;
         C& loss = losses[index];
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
         const C total = row.template sum_of<C>(
@@ -148,22 +153,24 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits,
 /// dlogits = (e^(logit - log_sum) - [is target]) scale slope(logit), of the words from `first` on.
 template <class T, class Slope>
 void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
-                      View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                      const Targets<compute_t<T>>& targets, View<const compute_t<T>*> log_sums,
                       std::int64_t first, compute_t<T> scale, const Slope& slope,
                       View<T**> dlogits) {
   using C = compute_t<T>;
-  const Slope times = slope;
+  const Slope through = slope;
+  const View<const std::int32_t*> words = targets.words;
+  const View<const C*> factors = targets.factors;
   for_each_row(
       exec, "dlogits", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
-        const C log_sum = log_sums[index];
-        const std::int64_t target = targets[index] - first;
+        const C log_sum = log_sums[index], times = factors ? scale * factors[index] : scale;
+        const std::int64_t target = words[index] - first;
         row.map(
             [=](std::int64_t i, C logit) {
-              const C part = fast_exp(logit - log_sum) * scale;
-              return times(logit, i == target ? part - scale : part);
+              const C part = fast_exp(logit - log_sum) * times;
+              return through(logit, i == target ? part - times : part);
             },
             dz, z);
       });
@@ -186,7 +193,7 @@ struct CappedSlope {
 
 template <class T>
 void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<T>**> logits,
-                        View<const std::int32_t*> targets, compute_t<T> scale,
+                        const Targets<compute_t<T>>& targets, compute_t<T> scale,
                         View<compute_t<T>*> losses, View<T**> dlogits) {
   using C = compute_t<T>;
   const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
@@ -198,7 +205,7 @@ void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<
 
 template <class T>
 void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>**> logits,
-                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                const Targets<compute_t<T>>& targets, View<const compute_t<T>*> log_sums,
                 std::int64_t first, compute_t<T> scale, View<T**> dlogits) {
   using C = compute_t<T>;
   const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
@@ -240,11 +247,11 @@ template void losses_of<double>(const Exec&, View<const double**>, View<const st
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void make_logits<T>(const Exec&, const Logits<T>&, View<compute_t<T>**>);              \
   template void losses_and_dlogits<T>(const Exec&, const LogitForm&, View<compute_t<T>**>,        \
-                                      View<const std::int32_t*>, compute_t<T>,                    \
+                                      const Targets<compute_t<T>>&, compute_t<T>,                 \
                                       View<compute_t<T>*>, View<T**>);                            \
   template void dlogits_of<T>(const Exec&, const LogitForm&, View<const compute_t<T>**>,          \
-                              View<const std::int32_t*>, View<const compute_t<T>*>, std::int64_t, \
-                              compute_t<T>, View<T**>);                                           \
+                              const Targets<compute_t<T>>&, View<const compute_t<T>*>,            \
+                              std::int64_t, compute_t<T>, View<T**>);                             \
   template void bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>, std::int64_t, \
                                  View<compute_t<T>*>);
 OSTRAKON_INSTANTIATE(float)

@@ -3,6 +3,7 @@
 
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/view.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 
@@ -27,6 +28,22 @@ struct Logits {
   }
 };
 
+/// The words that rows are to predict, and what each row's loss is multiplied by in gradients.
+template <class C>
+struct Targets {
+  View<const std::int32_t*> words;  ///< (rows)
+  View<const C*> factors = {};      ///< (rows); empty: 1 for all
+
+  /// Of what becomes a view of words.
+  template <class Words,
+            class = std::enable_if_t<std::is_convertible<Words, View<const std::int32_t*>>::value>>
+  Targets(const Words& words_, View<const C*> factors_ = {}) : words(words_), factors(factors_) {}
+  /// Those of rows [begin, end).
+  Targets range(std::int64_t begin, std::int64_t end) const {
+    return {words.range(begin, end), factors ? factors.range(begin, end) : factors};
+  }
+};
+
 /// Makes logits of `products` (rows, words), in place.
 template <class T>
 void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products);
@@ -37,22 +54,22 @@ template <class C>
 void losses_of(const Exec& exec, View<const C**> logits, View<const std::int32_t*> targets,
                View<C*> losses, View<C*> log_sums = {});
 
-// The next functions compute dlogits, the gradient of scale * sum(losses) by the products of which
-// logits are made, rounded once: for what is not capped form.scale * scale * (softmax - one at the
-// target).
+// The next functions compute dlogits, the gradient of scale * the sum of losses times their factors
+// by the products of which logits are made, rounded once: for what is not capped form.scale * scale
+// * factor * (softmax - one at the target).
 
 /// Computes losses, too; logits are clobbered. With 16 bits on a host dlogits may be in the memory
 /// of the logits: gradient i of a row is written after logits up to 2 i + 1 have been read.
 template <class T>
 void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<T>**> logits,
-                        View<const std::int32_t*> targets, compute_t<T> scale,
+                        const Targets<compute_t<T>>& targets, compute_t<T> scale,
                         View<compute_t<T>*> losses, View<T**> dlogits);
 
 /// Computes those of words from `first` on, by the logs of the rows' sums of exponentials over all
 /// words.
 template <class T>
 void dlogits_of(const Exec& exec, const LogitForm& form, View<const compute_t<T>**> logits,
-                View<const std::int32_t*> targets, View<const compute_t<T>*> log_sums,
+                const Targets<compute_t<T>>& targets, View<const compute_t<T>*> log_sums,
                 std::int64_t first, compute_t<T> scale, View<T**> dlogits);
 
 /// dbias (words), unless empty, = the sums of the columns of dlogits, over `pieces` equal runs of

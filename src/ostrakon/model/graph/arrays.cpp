@@ -66,7 +66,7 @@ class ArrayFinder {
     int& of = at(arrays_.of, to);
     const Value &value = l_.value(to), &replaced = l_.value(from);
     if (of < 0 && value.group < 0 && !value.is_in_whole && !replaced.is_in_whole &&
-        replaced.group < 0 && from != l_.graph.input && exchanged_.count(from) == 0 &&
+        replaced.group < 0 && !contains(l_.graph.inputs, from) && exchanged_.count(from) == 0 &&
         at(last_read_, from) == call &&
         l_.gradient_aliases.count(to) == l_.gradient_aliases.count(from) &&
         l_.graph.bytes_of(to) == l_.graph.bytes_of(from))
@@ -115,16 +115,18 @@ class ArrayFinder {
     return array;
   }
 
-  /// Before a loss has a gradient, there is room for another array of its size.
+  /// Before a loss has gradients, there is room for another array of the first one's size.
   void use_gradient() {
-    for (const ValueArray& gradient : arrays_.all)
-      for (ValueArray& array : arrays_.all)
-        if (gradient.home == Home::gradient && array.home == Home::workspace &&
-            calls_.section(array.first) == 1 && array.bytes == gradient.bytes &&
-            array.last < gradient.first) {
-          array.home = Home::gradient;
-          return;
-        }
+    if (l_.input_gradients.empty()) return;
+    const ValueArray& gradient = arrays_.array_of(l_.input_gradients.front());
+    int first = gradient.first;
+    for (int v : l_.input_gradients) first = std::min(first, arrays_.array_of(v).first);
+    for (ValueArray& array : arrays_.all)
+      if (array.home == Home::workspace && calls_.section(array.first) == 1 &&
+          array.bytes == gradient.bytes && array.last < first) {
+        array.home = Home::gradient;
+        return;
+      }
   }
 
   void set_home(int v) {
@@ -133,7 +135,7 @@ class ArrayFinder {
     ValueArray& array = at(arrays_.all, of);
     if (exchanged_.count(v) > 0) array.home = Home::recv_buffer;
     if (l_.kept.count(v) > 0) array.home = Home::saved;
-    if (v == l_.graph.input) array.home = Home::input;
+    if (contains(l_.graph.inputs, v)) array.home = Home::input;
     if (l_.gradient_aliases.count(v) > 0) array.home = Home::gradient;
     if (!contains(l_.graph.outputs, v)) return;
     if (array.home == Home::saved)

@@ -81,7 +81,7 @@ class Chunking {
   /// rows are neighbours.
   void lay_in_whole() {
     std::set<int> whole = l_.kept, written;
-    whole.insert(l_.graph.input);
+    whole.insert(l_.graph.inputs.begin(), l_.graph.inputs.end());
     whole.insert(l_.graph.outputs.begin(), l_.graph.outputs.end());
     for (const auto& [key, calls] : items_)
       for (const Call& call : calls) {

@@ -18,8 +18,8 @@ class Differentiation {
     const bool is_loss = l_.graph.setting.is_loss;
     for (int output : is_loss ? std::vector<int>() : l_.graph.outputs) {
       newest_[output] = gradient_like(output);
+      lies_in_gradient(newest_[output], static_cast<int>(l_.output_gradients.size()));
       l_.output_gradients.push_back(newest_[output]);
-      l_.gradient_aliases.insert(newest_[output]);
     }
     const std::vector<Operation>& operations = l_.graph.operations;
     for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation) {
@@ -27,15 +27,17 @@ class Differentiation {
       for (int input : operation->residuals) add_to_gradient(input, newest_.at(made));
       for (const Call& call : operation->backward) add_call(call);
     }
-    if (l_.graph.input < 0) return;
-    const int gradient = newest_.at(l_.graph.input);
-    // What an exchange brings lies in a buffer of its own.
-    const bool is_exchanged = any_of(l_.backward, [&](const Call& call) {
-      return call.exchange && contains(call.writes, gradient);
-    });
-    if (is_exchanged || (!is_loss && l_.gradient_aliases.count(gradient) == 0))
-      return move_to_gradient(gradient);
-    l_.gradient_aliases.insert(gradient);
+    for (int i = 0; i < static_cast<int>(l_.graph.inputs.size()); ++i) {
+      int gradient = newest_.at(at(l_.graph.inputs, i));
+      // What an exchange brings lies in a buffer of its own.
+      const bool is_exchanged = any_of(l_.backward, [&](const Call& call) {
+        return call.exchange && contains(call.writes, gradient);
+      });
+      const bool is_there = is_loss || found_or(numbers_, gradient, -1) == i;
+      if (is_exchanged || !is_there) gradient = moved_to_gradient(gradient);
+      lies_in_gradient(gradient, i);
+      l_.input_gradients.push_back(gradient);
+    }
   }
 
  private:
@@ -65,15 +67,20 @@ class Differentiation {
     return made;
   }
 
-  /// What lies elsewhere is copied to where the output's gradient was, last of all.
-  void move_to_gradient(int gradient) {
+  /// What lies elsewhere is copied to where gradients of outputs were, last of all.
+  int moved_to_gradient(int gradient) {
     const int moved = l_.graph.add_like(gradient);
-    l_.gradient_aliases.insert(moved);
     l_.backward.push_back(l_.graph.copy("move", {gradient}, {moved}));
+    return moved;
   }
 
+  /// The value lies where the gradient of an output, or of an input, with this number does.
+  void lies_in_gradient(int v, int number) {
+    l_.gradient_aliases.insert(v);
+    numbers_[v] = number;
+  }
   void note_sum(int sum, int old) {
-    if (l_.gradient_aliases.count(old) > 0) l_.gradient_aliases.insert(sum);
+    if (l_.gradient_aliases.count(old) > 0) lies_in_gradient(sum, numbers_.at(old));
   }
 
   void add_to_gradient(int v, int more) {
@@ -151,9 +158,10 @@ class Differentiation {
   }
 
   Listing& l_;
-  std::map<int, int> newest_;  // gradient of each value
-  std::map<int, int> groups_;  // of gradients, by that of values
-  std::set<int> absent_;       // what no call writes
+  std::map<int, int> newest_;   // gradient of each value
+  std::map<int, int> groups_;   // of gradients, by that of values
+  std::set<int> absent_;        // what no call writes
+  std::map<int, int> numbers_;  // of what lies in gradients of outputs, those of these
 };
 
 }  // namespace

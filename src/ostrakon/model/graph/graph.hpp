@@ -215,9 +215,10 @@ struct Graph {
   std::vector<Weight> weights = {};
   std::vector<Operation> operations = {};
   std::vector<std::int64_t> group_columns = {};  ///< of the array of each group
-  int input = -1;
-  /// The unit's output, and behind it what else it hands to the unit after it. Their gradients come
-  /// the same way.
+  /// What the unit before hands over, in its order; the first unit has none.
+  std::vector<int> inputs = {};
+  /// What the unit hands to the one after it: what it passes on of its inputs, its output, and what
+  /// experts take besides. Their gradients come the same way.
   std::vector<int> outputs = {};
   /// Values that weights are, whole, of which ranks have addends of a gradient; and how many leaves
   /// that gradient has, one after the other, each as large as the weight. Pieces and ranks are

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of multi-head latent attention: products of rows by whole weights, and keys that are
-// made of parts of each head and a part of all; in decoding queries and outputs times the weights
-// that make keys and values.
+// Operations of multi-head latent attention and multi-token prediction: products of rows by whole
+// weights, columns that are split and joined, and keys that are made of parts of each head and a
+// part of all; in decoding queries and outputs times the weights that make keys and values.
 #include <algorithm>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
@@ -93,6 +93,27 @@ std::vector<int> Operations<T>::split(int x, const std::string& name,
       math::copy_rows<T, T>(exec, part, whole.column_range(first, first + part.columns()));
       first += part.columns();
     }
+  });
+  append({{forward}, {backward}});
+  return made;
+}
+
+template <class T>
+int Operations<T>::join(int x, int y, const std::string& name) {
+  const std::int64_t left = columns_of(x), all = left + columns_of(y);
+  const int made = add_for(x, name, all, Keep::never);
+  Call forward = pass({"join " + name, {x, y}, {made}}, x, 2 * all);
+  Call backward{"d join " + name, {~made}, {~x, ~y}};
+  backward.work = forward.work;
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<T**> to = a.written<T>(0);
+    math::copy_rows<T, T>(exec, a.read<T>(0), to.column_range(0, left));
+    math::copy_rows<T, T>(exec, a.read<T>(1), to.column_range(left, all));
+  });
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<const T**> from = a.read<T>(0);
+    math::copy_rows<T, T>(exec, from.column_range(0, left), a.written<T>(0));
+    math::copy_rows<T, T>(exec, from.column_range(left, all), a.written<T>(1));
   });
   append({{forward}, {backward}});
   return made;
@@ -200,6 +221,7 @@ int Operations<T>::absorb_values(int latents, const std::string& name,
   template int Operations<T>::absorb_values(int, const std::string&, const math::LatentHeads&);    \
   template std::vector<int> Operations<T>::split(                                                  \
       int, const std::string&, const std::vector<std::string>&, const std::vector<std::int64_t>&); \
+  template int Operations<T>::join(int, int, const std::string&);                                  \
   template void Operations<T>::join_keys(int, int, const std::string&, int, int, std::int64_t);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

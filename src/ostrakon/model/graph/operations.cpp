@@ -136,7 +136,7 @@ GraphKernels kernels_of(std::int64_t ranks) {
 
 template <class T>
 Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
-                          const std::vector<Parameter>& parameters, std::int64_t width)
+                          const std::vector<Parameter>& parameters, std::int64_t width, int inputs)
     : leaf_(leaf) {
   Setting& setting = graph_.setting;
   setting.number_bytes = static_cast<std::int64_t>(sizeof(T));
@@ -152,7 +152,8 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.decodes = leaf.decodes();
   for (const Parameter& parameter : parameters) add_weight(parameter);
   graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
-  if (width > 0) graph_.input = add("x", width, Distribution::rows);
+  for (int i = 0; i < inputs && width > 0; ++i)
+    graph_.inputs.push_back(add(i == 0 ? "x" : "x" + std::to_string(i), width, Distribution::rows));
 }
 
 template <class T>

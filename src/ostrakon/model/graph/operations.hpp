@@ -38,25 +38,37 @@ struct Head {
   int bias = -1;    ///< (words); -1: none
   std::int64_t words = 0;
   math::LogitForm form = {};
+  /// How many tokens rows predict, each by rows of its own that Operations::stack_leaves has
+  /// stacked; and the factor of the mean of further ones' losses: math::FurtherTargets.
+  std::int64_t depths = 1;
+  double further_factor = 0.0;
 
   std::vector<int> weights() const {
     return bias < 0 ? std::vector<int>{weight} : std::vector<int>{weight, bias};
   }
 };
 
+/// Tables in which rows are looked up, by weights of the graph.
+struct Lookup {
+  int table = -1;      ///< (words, width)
+  int positions = -1;  ///< (positions, width), of which rows are added by position; -1: none
+  std::int64_t words = 0;
+  bool by_targets = false;  ///< not the token of a row, but the next one is looked up
+};
+
 /// Builds a graph for leaves of one shape. T: float, double, bf16 or fp16.
 template <class T>
 class Operations {
  public:
-  /// Begins a unit with these parameters, laid out in the leaf's tensor pieces, and an input (rows
-  /// of the leaf, width); 0: none.
+  /// Begins a unit with these parameters, laid out in the leaf's tensor pieces, and so many inputs
+  /// (rows of the leaf, width).
   Operations(const LeafShape& leaf, const Recompute& recompute,
-             const std::vector<Parameter>& parameters, std::int64_t width);
+             const std::vector<Parameter>& parameters, std::int64_t width, int inputs = 1);
 
   /// Has names of weights, values and calls from now on begin so: for one of several blocks.
   void set_prefix(const std::string& prefix) { prefix_ = prefix; }
 
-  int input() const { return graph_.input; }
+  int input() const { return graph_.inputs.front(); }
   /// The graph of a unit with these outputs.
   Graph take(std::vector<int> outputs) &&;
 
@@ -158,15 +170,20 @@ class Operations {
   std::vector<int> hand_to_experts(const Experts& experts, int onto, int shared, int x,
                                    const MoeDispatchLayout& border);
 
-  /// token.weight (words, width) [token], and with learned positions + position.weight[position]:
-  /// (rows, width).
-  int embedding(std::int64_t words, std::int64_t width, bool has_positions);
+  /// table[token], and with learned positions + positions[position]: (rows, width).
+  int embedding(const Lookup& lookup, std::int64_t width);
+  /// Columns of x, then those of y.
+  int join(int x, int y, const std::string& name);
+  /// Values (rows of the leaf, columns), whole on each rank, as the rows of one: of each leaf the
+  /// rows of all of them, one value after the other.
+  int stack_leaves(const std::vector<int>& x);
   /// The last of the rows that are decoded, (1, columns).
   int last_row(int x);
   /// Logits of x, in compute_t<T>.
   int logits(int x, const Head& head);
-  /// Cross-entropy of the logits of x with the targets, in nats: (rows), in compute_t<T>. The unit
-  /// computes losses, then.
+  /// Cross-entropy of the logits of x with the targets, in nats: (rows), in compute_t<T>, or where
+  /// several tokens are predicted (depths * rows), one depth after the other. The unit computes
+  /// losses, then.
   int cross_entropy(int x, const Head& head);
   /// A parameter, laid out, of the unit that this one is tied to.
   int tied_weight(const Parameter& parameter);

@@ -18,9 +18,10 @@ struct Listing {
   Graph graph;
   Calls forward = {}, backward = {}, deferred = {};
   std::set<int> kept = {};              ///< values of forward that backward reads
-  std::set<int> gradient_aliases = {};  ///< values that lie in the gradient of the unit's output,
-                                        ///< which becomes that of its input
+  std::set<int> gradient_aliases = {};  ///< values that lie in the gradients of the unit's outputs,
+                                        ///< which become those of its inputs
   std::vector<int> output_gradients = {};  ///< of Graph::outputs
+  std::vector<int> input_gradients = {};   ///< of Graph::inputs
   std::map<int, int> recomputed_of =
       {};  ///< values of backward that are values of forward, made again
 

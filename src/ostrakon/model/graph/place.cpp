@@ -117,7 +117,7 @@ class Placement {
     find_loops();
     find_what_saves();
     describe_phases();
-    place_outputs();
+    place_borders();
     place_saved();
     place_crossing();
     // A unit that is given no such buffer computes gradients at once.
@@ -183,7 +183,7 @@ class Placement {
   void describe_phases() {
     const int forward = call_phases_.count(0);
     for (int p = 0; p < forward; ++p) at(phases_, p).recomputes = false;
-    program_.backward_reads_weights = false;
+    program_.backward_reads_weights = program_.backward_reads_tied = false;
     for (int i = 0; i < calls_.count(); ++i) {
       const Call& call = calls_[i];
       plan::Phase& own = at(phases_, phase_of(i));
@@ -191,7 +191,10 @@ class Placement {
       own.work += call.work;
       if (calls_.section(i) == 0) describe_forward(i, own);
       if (calls_.section(i) == 1)
-        program_.backward_reads_weights |= any_of(call.weights, Call::is_weight);
+        for (int w : call.weights)
+          if (Call::is_weight(w))
+            (l_.graph.weight(w).tied ? program_.backward_reads_tied
+                                     : program_.backward_reads_weights) = true;
       for (int v : call.reads)
         if (const int phase = found_or(exchanged_, v, -1);
             phase >= 0 && !contains(own.reads, phase))
@@ -229,11 +232,15 @@ class Placement {
     }
   }
 
-  void place_outputs() {
+  /// Units hand values over one after the other, and their gradients back.
+  void place_borders() {
     for (int v : l_.graph.outputs)
       set_offset(v, append(program_.output_bytes, l_.graph.bytes_of(v)));
-    std::int64_t end = 0;
-    for (int v : l_.output_gradients) set_offset(v, append(end, l_.graph.bytes_of(v)));
+    for (const std::vector<int>* values :
+         {&l_.graph.inputs, &l_.output_gradients, &l_.input_gradients}) {
+      std::int64_t end = 0;
+      for (int v : *values) set_offset(v, append(end, l_.graph.bytes_of(v)));
+    }
   }
   void set_offset(int v, std::int64_t offset) {
     if (const int of = at(arrays_.of, v); of >= 0) at(arrays_.all, of).offset = offset;

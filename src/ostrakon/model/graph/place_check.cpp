@@ -97,7 +97,9 @@ class PlaceCheck {
   PlaceCheck(const Listing& listing, const Program& program, bool only_saves)
       : l_(listing), program_(program), only_saves_(only_saves) {
     const Graph& g = l_.graph;
-    const std::int64_t input = g.input < 0 ? 0 : g.bytes_of(g.input);
+    std::int64_t input = 0;
+    const std::int64_t unit = array_alignment * g.setting.number_bytes;
+    for (int v : g.inputs) input = (input + unit - 1) / unit * unit + g.bytes_of(v);
     bytes_ = {{{Home::input, true, 0}, input},
               {{Home::output, true, 0}, program.output_bytes},
               {{Home::gradient, true, 0}, std::max(program.output_bytes, input)},
@@ -119,11 +121,11 @@ class PlaceCheck {
   void run() {
     for (now_ = 0; now_ < steps_.size(); ++now_) {
       if (now_ == forward_) end_forward();
-      if (now_ == at_once_) require_gradient();
+      if (now_ == at_once_) require_gradients();
       run_step();
     }
     if (now_ == forward_) end_forward();
-    if (now_ == at_once_) require_gradient();
+    if (now_ == at_once_) require_gradients();
   }
 
  private:
@@ -237,7 +239,6 @@ class PlaceCheck {
       take(own, w);
       if (!continues) put(w, piece, own);
     }
-    if (l_.gradient_aliases.count(w) > 0) gradient_ = w;
   }
   void put(int v, std::int64_t piece, const Place& place) {
     const BufferName name = buffer_of(place, true);
@@ -266,7 +267,7 @@ class PlaceCheck {
       if (place.columns > 0 && hull_end(piece_of(at(place), place.pieces - 1)) > bytes_.at(name))
         throw std::logic_error(call().name + " reaches beyond the end of a buffer");
       for (int v : sources_of(of)) {
-        if (v == l_.graph.input || (is_behind && is_replaced(of))) continue;
+        if (contains(l_.graph.inputs, v) || (is_behind && is_replaced(of))) continue;
         const auto [first, end] = pieces_here(v);
         for (std::int64_t piece = first; piece < end; ++piece) {
           const auto& [buffer, offset] = require(v, piece);
@@ -312,8 +313,9 @@ class PlaceCheck {
         require(v, piece);
       }
   }
-  void require_gradient() const {
-    if (gradient_ >= 0) require_result(gradient_);
+  void require_gradients() const {
+    if (only_saves_) return;
+    for (int v : l_.input_gradients) require_result(v);
   }
   /// What comes of forward is there; then so are the gradients of outputs.
   void end_forward() {
@@ -338,7 +340,6 @@ class PlaceCheck {
   std::vector<Step> steps_;
   int workspaces_ = 0;
   std::size_t forward_ = 0, at_once_ = 0, now_ = 0;  // steps up to their ends
-  int gradient_ = -1;                                // what was written last in the unit's gradient
   std::set<int> written_;
   std::map<int, std::set<int>> chunks_of_;  // of a value, those that are written
   std::map<BufferName, std::int64_t> bytes_;

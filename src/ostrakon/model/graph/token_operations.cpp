@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that read the tokens of a leaf, or predict them.
 #include <algorithm>
+#include <ostrakon/math/cross_entropy/further_targets.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
@@ -14,28 +15,33 @@ namespace {
 
 using math::Transpose;
 
+/// The words by which rows are looked up.
+View<const std::int32_t*> words_of(const Arguments& a, const Lookup& lookup) {
+  return lookup.by_targets ? a.buffers().targets : a.buffers().tokens;
+}
+
 /// Rows of the sums of both tables.
 template <class T>
-void embed(const Exec& exec, const Arguments& a, const LeafShape& leaf) {
+void embed(const Exec& exec, const Arguments& a, const LeafShape& leaf, const Lookup& lookup) {
   const View<T**> y = a.written<T>(0);
   const auto table = [&](int i) {
     const View<const T*> weight = a.weight<T>(i);
     return weight.matrix(weight.size() / y.columns(), y.columns());
   };
   for_each_run(leaf, a, y.rows(), [&](const RunOfRows& run) {
-    math::embedding_forward<T>(exec, a.buffers().tokens.range(run.begin, run.end), run.tokens,
+    math::embedding_forward<T>(exec, words_of(a, lookup).range(run.begin, run.end), run.tokens,
                                run.position, table(0), table(1), y.row_range(run.begin, run.end));
   });
 }
 
 /// Rows that a piece of a table of `words` rows has: as all others, unless it is the last one.
-std::int64_t words_of(std::int64_t piece, std::int64_t words, std::int64_t words_of_piece) {
+std::int64_t words_in(std::int64_t piece, std::int64_t words, std::int64_t words_of_piece) {
   return std::min(words_of_piece, words - piece * words_of_piece);
 }
 
 /// The rows of a rank's words and the columns of its positions, as addends of those of all ranks.
 template <class T>
-void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, std::int64_t words,
+void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, const Lookup& lookup,
                 std::int64_t words_of_piece) {
   using C = compute_t<T>;
   const View<C**> sum = a.written<C>(0);
@@ -43,8 +49,9 @@ void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, std
   math::fill<C>(exec, sum.flat(), -C(0));
   const View<const T**> table = a.weight_pieces<T>(0);
   for (std::int64_t own = 0; own < table.rows(); ++own) {
-    const std::int64_t piece = a.piece() + own, count = words_of(piece, words, words_of_piece);
-    math::embedding_forward_some<T>(exec, a.buffers().tokens, piece * words_of_piece,
+    const std::int64_t piece = a.piece() + own,
+                       count = words_in(piece, lookup.words, words_of_piece);
+    math::embedding_forward_some<T>(exec, words_of(a, lookup), piece * words_of_piece,
                                     table.row(own).matrix(count, sum.columns()), sum);
   }
   if (a.weights() == 1) return;
@@ -63,12 +70,12 @@ void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, std
 /// The gradients of a piece's words, and of the columns of its positions, each if it is trained.
 template <class T>
 void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& leaf,
-                         std::int64_t words, std::int64_t words_of_piece) {
+                         const Lookup& lookup, std::int64_t words_of_piece) {
   using C = compute_t<T>;
   const View<const T**> dy = a.read<T>(0);
-  const View<const std::int32_t*> tokens = a.buffers().tokens;
+  const View<const std::int32_t*> tokens = words_of(a, lookup);
   if (const View<C*> dwords = a.gradient<C>(0)) {
-    const std::int64_t count = words_of(a.piece(), words, words_of_piece);
+    const std::int64_t count = words_in(a.piece(), lookup.words, words_of_piece);
     const View<C**> table = dwords.matrix(count, dy.columns());
     const View<std::int32_t*> found = a.scratch<std::int32_t>(1);
     if (found) math::find_own_words(exec, tokens, a.piece() * words_of_piece, count, found);
@@ -102,13 +109,24 @@ void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& 
   });
 }
 
+/// The weight of the unit that this one is tied to is its first; the rest of that unit's parameters
+/// has no part in what is computed here.
+template <class T>
+void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std::int64_t written) {
+  using C = compute_t<T>;
+  if (weight.tied && weight.trained)
+    math::fill<C>(exec, a.all_tied_gradients<C>(weight.stride).range(written, weight.stride), C(0));
+}
+
 }  // namespace
 
 template <class T>
-int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_positions) {
-  const int table = weight("token.weight"), positions = weight("position.weight");
+int Operations<T>::embedding(const Lookup& lookup, std::int64_t width) {
+  const bool has_positions = lookup.positions >= 0;
+  const int table = lookup.table;
   const std::vector<int> weights =
-      has_positions ? std::vector<int>{table, positions} : std::vector<int>{table};
+      has_positions ? std::vector<int>{table, lookup.positions} : std::vector<int>{table};
+  const Weight of = graph_.weights[static_cast<std::size_t>(table)];
   const LeafShape leaf = leaf_;
   const bool in_pieces = graph_.setting.pieces > 1;
   const int y = in_pieces
@@ -121,9 +139,9 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
   forward.takes_all_pieces = true;
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     if (in_pieces)
-      embed_some<T>(exec, a, leaf, words, words_of_piece);
+      embed_some<T>(exec, a, leaf, lookup, words_of_piece);
     else
-      embed<T>(exec, a, leaf);
+      embed<T>(exec, a, leaf, lookup);
   });
   // Gradients are cleared, then rows added.
   Call backward = pass({"d embedding", {~y}, {}, {}, weights}, y, 3 * width);
@@ -140,7 +158,8 @@ int Operations<T>::embedding(std::int64_t words, std::int64_t width, bool has_po
     for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
       if (const View<Compute*> gradient = a.gradient<Compute>(i))
         math::fill<Compute>(exec, gradient, Compute(0));
-    embedding_gradients<T>(exec, a, leaf, words, words_of_piece);
+    clear_rest<T>(exec, a, of, of.elements);
+    embedding_gradients<T>(exec, a, leaf, lookup, words_of_piece);
   });
   append({{forward}, {backward}});
   return y;
@@ -190,16 +209,94 @@ int Operations<T>::tied_weight(const Parameter& parameter) {
   return static_cast<int>(graph_.weights.size()) - 1;
 }
 
+template <class T>
+int Operations<T>::stack_leaves(const std::vector<int>& of) {
+  std::vector<int> x;
+  for (int v : of) x.push_back(redistribute(v, Distribution::replicated));
+  const auto depths = static_cast<std::int64_t>(x.size());
+  const std::int64_t width = columns_of(x.front()), leaves = leaf_.leaves();
+  const int y = add_for(x.front(), "stacked", width, Keep::never);
+  graph_.values.back().rows *= depths;
+  Call forward = pass({"stack", x, {y}}, y, 2 * width), backward{"d stack", {~y}, {}};
+  for (int v : x) backward.writes.push_back(~v);
+  backward.work = forward.work;
+  // body(depth, rows of a leaf, the same rows stacked)
+  const auto for_each_depth = [=](std::int64_t stacked, const auto& body) {
+    const std::int64_t run = stacked / (leaves * depths);
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
+      for (std::int64_t depth = 0; depth < depths; ++depth) {
+        const std::int64_t at = (leaf * depths + depth) * run;
+        body(static_cast<int>(depth), RowRange{leaf * run, (leaf + 1) * run},
+             RowRange{at, at + run});
+      }
+  };
+  forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const View<T**> to = a.written<T>(0);
+    for_each_depth(to.rows(), [&](int depth, RowRange rows, RowRange stacked) {
+      math::copy_rows<T, T>(exec, a.read<T>(depth).row_range(rows.begin, rows.end),
+                            to.row_range(stacked.begin, stacked.end));
+    });
+  });
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    const auto copy = [&](auto element) {
+      using A = decltype(element);
+      const View<const A**> from = a.read<A>(0);
+      for_each_depth(from.rows(), [&](int depth, RowRange rows, RowRange stacked) {
+        math::copy_rows<A, A>(exec, from.row_range(stacked.begin, stacked.end),
+                              a.written<A>(depth).row_range(rows.begin, rows.end));
+      });
+    };
+    a.place_read(0).element == Element::sum ? copy(Compute()) : copy(T());
+  });
+  append({{forward}, {backward}});
+  return y;
+}
+
 namespace {
 
-/// The weight of the unit that this one is tied to is its first; the rest of that unit's parameters
-/// has no part in a loss.
+/// What rows of losses predict, and room for their losses before they are unstacked: in scratch
+/// arrays of a call, from one on. Rows that predict the next token alone need none of it.
 template <class T>
-void clear_rest(const Exec& exec, const Arguments& a, const Weight& weight, std::int64_t written) {
+class Predictions {
+ public:
   using C = compute_t<T>;
-  if (weight.tied && weight.trained)
-    math::fill<C>(exec, a.all_tied_gradients<C>(weight.stride).range(written, weight.stride), C(0));
-}
+
+  Predictions(const LeafShape& leaf, const Head& head, std::int64_t rows)
+      : further_{leaf.tokens, rows / (leaf.leaves() * head.depths), head.depths,
+                 head.further_factor},
+        rows_(rows) {}
+
+  /// Bytes of the scratch arrays of a call, behind others.
+  std::vector<std::int64_t> scratch(std::vector<std::int64_t> others) const {
+    const std::int64_t rows = is_stacked() ? rows_ : 0;
+    for (std::int64_t bytes : {bytes_of<std::int32_t>(rows), bytes_of<C>(rows), bytes_of<C>(rows)})
+      others.push_back(bytes);
+    return others;
+  }
+  /// `first`: the first of these arrays.
+  math::Targets<C> targets(const Exec& exec, const Arguments& a, int first) const {
+    if (!is_stacked()) return a.buffers().targets.range(0, rows_);
+    const auto words = a.scratch<std::int32_t>(first);
+    const auto factors = a.scratch<C>(first + 1);
+    math::stack_targets<C>(exec, further_, a.buffers().targets.range(0, rows_ / further_.depths),
+                           words, factors);
+    return {words, factors};
+  }
+  /// Where losses are written before they are given to `to`, in which they may lie.
+  View<C*> room(const Arguments& a, int first, View<C*> to) const {
+    return is_stacked() ? a.scratch<C>(first + 2) : to;
+  }
+  /// Those of rows from `begin` on, as many as `to` has.
+  void give(const Exec& exec, View<const C*> made, std::int64_t begin, View<C*> to) const {
+    if (made.data() != to.data()) math::unstack_losses<C>(exec, further_, made, begin, to);
+  }
+
+ private:
+  bool is_stacked() const { return further_.depths > 1; }
+
+  math::FurtherTargets further_;
+  std::int64_t rows_;
+};
 
 }  // namespace
 
@@ -228,28 +325,33 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   const plan::KernelWork one = forward.work;
   // Logits are read for the loss, and read and written for their gradients.
   forward.work += rows_of(bytes_of<Compute>(words));
-  forward.scratch = {bytes_of<T>(
-      math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels, head.bias >= 0))};
+  const Predictions<T> predictions(leaf, head, rows_here);
+  const std::int64_t workspace = bytes_of<T>(
+      math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels, head.bias >= 0));
+  forward.scratch = predictions.scratch({workspace});
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<const T**> rows = a.read<T>(0);
-    math::linear_cross_entropy_forward<T>(
-        exec, rows, a.weight<T>(0).matrix(words, width), a.buffers().targets.range(0, rows.rows()),
-        a.written<Compute>(0).flat(), a.scratch<T>(0), logits_of<T>(a, head, words));
+    const View<Compute*> to = a.written<Compute>(0).flat(), made = predictions.room(a, 1, to);
+    math::linear_cross_entropy_forward<T>(exec, a.read<T>(0), a.weight<T>(0).matrix(words, width),
+                                          predictions.targets(exec, a, 1).words, made,
+                                          a.scratch<T>(0), logits_of<T>(a, head, words));
+    predictions.give(exec, made, 0, to);
   });
 
   Call backward{"d losses", {x}, {~x, losses}, head.weights(), head.weights()};
-  backward.scratch = {by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
-                                    rows_here, width, words, leaf.leaves(), leaf.kernels))
-                              : forward.scratch.front()};
+  backward.scratch =
+      predictions.scratch({by_leaf ? bytes_of<T>(math::linear_cross_entropy_by_piece_workspace<T>(
+                                         rows_here, width, words, leaf.leaves(), leaf.kernels))
+                                   : workspace});
   backward.repeated_flops = logits * forward.flops;
   backward.flops = factors * forward.flops + backward.repeated_flops;
   backward.work = factors * one + logits * forward.work +
                   rows_of(bytes_of<Compute>(words) + bytes_of<T>(words));
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0), w = a.weight<T>(0).matrix(words, width);
-    const auto targets = a.buffers().targets.range(0, rows.rows());
+    const auto targets = predictions.targets(exec, a, 1);
     const auto loss_scale = static_cast<Compute>(a.buffers().loss_scale);
-    const View<Compute*> losses_here = a.written<Compute>(1).flat();
+    const View<Compute*> to = a.written<Compute>(1).flat(),
+                         losses_here = predictions.room(a, 1, to);
     const View<Compute**> dweight = a.gradient<Compute>(0).matrix(words, width);
     const auto made = logits_of<T>(a, head, words);
     const View<Compute*> dbias = a.gradient<Compute>(1);
@@ -261,6 +363,7 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
       math::linear_cross_entropy_backward<T>(exec, rows, w, targets, loss_scale, losses_here,
                                              a.written<T>(0), dweight, a.scratch<T>(0), made,
                                              dbias);
+    predictions.give(exec, losses_here, 0, to);
     clear_rest<T>(exec, a, of, words * width);
   });
   append({{forward}, {backward}});
@@ -284,11 +387,12 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   Call statistics = product({"statistics", {x}, {own}, head.weights()}, x, width, of_piece);
   const plan::KernelWork one = statistics.work;
   statistics.work += row_work(x, bytes_of<Compute>(of_piece) / bytes_of<T>(1));
-  statistics.scratch = {workspace};
+  const Predictions<T> predictions(leaf, head, rows);
+  statistics.scratch = predictions.scratch({workspace});
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const std::int64_t here = words_of(a.piece(), words, of_piece);
+    const std::int64_t here = words_in(a.piece(), words, of_piece);
     math::cross_entropy_statistics<T>(exec, a.read<T>(0), a.weight<T>(0).matrix(here, width),
-                                      a.piece() * of_piece, a.buffers().targets.range(0, rows),
+                                      a.piece() * of_piece, predictions.targets(exec, a, 1).words,
                                       a.written<Compute>(0), a.scratch<T>(0),
                                       logits_of<T>(a, head, here));
   });
@@ -296,33 +400,34 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   const int all = division_.gather_pieces(graph_, own);
 
   const int losses = add("losses", 1, Distribution::rows, Keep::always, Element::sum);
-  const int log_sums = add("log sums", 1, Distribution::replicated, Keep::never, Element::sum);
+  graph_.values.back().rows *= head.depths;
+  const int log_sums = add_for(x, "log sums", 1, Keep::never, Element::sum);
   // This call computes all rows; the rank keeps the losses of its own.
   Call again{"log sums", {all}, {losses, log_sums}};
-  again.scratch = {bytes_of<Compute>(rows)};
+  again.scratch = predictions.scratch({bytes_of<Compute>(rows)});
   again.kernel = make_kernel([=, own_rows = leaf.own_rows()](const Exec& exec, const Arguments& a) {
     const View<Compute*> of_all = a.scratch<Compute>(0), to = a.written<Compute>(0).flat();
     math::combine_statistics<Compute>(
-        exec, a.read<Compute>(0), of_piece, a.buffers().targets.range(0, rows), of_all,
-        a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(1));
-    const std::int64_t first = a.buffers().tensor_rank * own_rows;
-    if (to) math::copy<Compute>(exec, of_all.range(first, first + own_rows), to);
+        exec, a.read<Compute>(0), of_piece, predictions.targets(exec, a, 1).words, of_all,
+        a.writes() > 1 ? a.written<Compute>(1).flat() : a.scratch<Compute>(4));
+    if (to) predictions.give(exec, of_all, a.buffers().tensor_rank * own_rows, to);
   });
   Call forward{"losses", {all}, {losses}};
-  forward.scratch = {bytes_of<Compute>(rows), bytes_of<Compute>(rows)};
+  forward.scratch = again.scratch;
+  forward.scratch.push_back(bytes_of<Compute>(rows));
   forward.kernel = again.kernel;
   Call backward{"d losses", {x, log_sums}, {~x}, head.weights(), head.weights()};
-  backward.scratch = {workspace};
+  backward.scratch = predictions.scratch({workspace});
   backward.repeated_flops = statistics.flops;
   backward.flops = (1.0 + factors) * statistics.flops;
   backward.work = statistics.work + factors * one + row_work(x, of_piece);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const std::int64_t here = words_of(a.piece(), words, of_piece);
+    const std::int64_t here = words_in(a.piece(), words, of_piece);
     const View<Compute*> dbias = a.gradient<Compute>(1);
     clear_rest<T>(exec, a, of, here * width);
     math::cross_entropy_gradients<T>(
         exec, a.read<T>(0), a.weight<T>(0).matrix(here, width), a.piece() * of_piece,
-        a.buffers().targets.range(0, rows), a.read<Compute>(1).flat(),
+        predictions.targets(exec, a, 1), a.read<Compute>(1).flat(),
         static_cast<Compute>(a.buffers().loss_scale), a.written<Compute>(0),
         a.gradient<Compute>(0).matrix(here, width), leaf.leaves(), a.scratch<T>(0),
         logits_of<T>(a, head, here), dbias ? dbias.range(0, here) : dbias);
@@ -331,11 +436,12 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
   return losses;
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                            \
-  template int Operations<T>::embedding(std::int64_t, std::int64_t, bool); \
-  template int Operations<T>::last_row(int);                               \
-  template int Operations<T>::logits(int, const Head&);                    \
-  template int Operations<T>::tied_weight(const Parameter&);               \
+#define OSTRAKON_INSTANTIATE(T)                                       \
+  template int Operations<T>::embedding(const Lookup&, std::int64_t); \
+  template int Operations<T>::stack_leaves(const std::vector<int>&);  \
+  template int Operations<T>::last_row(int);                          \
+  template int Operations<T>::logits(int, const Head&);               \
+  template int Operations<T>::tied_weight(const Parameter&);          \
   template int Operations<T>::cross_entropy(int, const Head&);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

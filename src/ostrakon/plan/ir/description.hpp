@@ -93,6 +93,7 @@ struct UnitDescription {
   /// An earlier unit whose parameters this one computes with besides its own (tied weights), or -1.
   int tied_to = -1;
   bool tied_gradients = true;  ///< whether backward writes gradients of the tied parameters, too
+  bool backward_reads_tied = true;  ///< whether backward reads the tied parameters
   /// Whether the gradients of tied parameters are summed over all leaves apart from those that the
   /// other unit's backward writes, and the two sums added last; otherwise they are added leaf by
   /// leaf.

@@ -9,6 +9,7 @@ std::vector<ParameterUse> parameter_uses(const ModelDescription& model, int unit
   if (description.tied_to < 0) return uses;
   ParameterUse tied;
   tied.unit = description.tied_to;
+  tied.backward_reads = description.backward_reads_tied;
   tied.has_gradients = description.tied_gradients;
   tied.addend = description.sums_tied_apart ? 1 : 0;
   tied.completes_leaf = description.tied_gradients && description.sums_tied_apart;

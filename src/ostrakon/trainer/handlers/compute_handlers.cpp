@@ -20,7 +20,7 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       model_(layout.model()),
       empty_exchanges_(empty_exchanges),
       diagnosis_(diagnosis),
-      counts_(model_.description()),
+      counts_(model_.description(), model_.loss_terms()),
       output_terms_(settings.leaf_terms() / settings.tensor_ranks),
       step_terms_(settings.step_terms()),
       samples_(settings.micro_batch_size),
@@ -104,8 +104,12 @@ std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
 void ComputeHandlers::add_losses(const ActionBuffers& buffers) {
   const std::int64_t terms = counted_terms(buffers.action);
   if (terms == 0) return;
-  math::add_terms<float>(buffers.exec, buffers.device_view<float>(Role::output).range(0, terms),
-                         buffers.device_view<std::int64_t>(Role::sums));
+  const auto losses = buffers.device_view<float>(Role::output);
+  const auto sums = buffers.device_view<std::int64_t>(Role::sums);
+  math::add_terms<float>(buffers.exec, losses.range(0, terms), sums);
+  if (counts_.has_further() && context_.trains())
+    math::add_terms<float>(buffers.exec, losses.range(output_terms_, 2 * output_terms_),
+                           counts_.further_of(sums));
 }
 
 void ComputeHandlers::export_parameters(const ActionBuffers& buffers) {

@@ -18,6 +18,7 @@ namespace ostrakon::train {
 struct StepResult {
   double loss = 0.0;       ///< mean over the terms of the global batch (nats per token)
   double grad_norm = 0.0;  ///< before clipping
+  std::optional<double> multi_token_loss;  ///< mean of further losses, where the model has such
   double learning_rate = 0.0;
   double loss_scale = 1.0;
   std::string skipped;           ///< why nothing was updated; empty if it was

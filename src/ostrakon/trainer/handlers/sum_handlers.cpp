@@ -40,7 +40,9 @@ SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGu
       diagnosis_(diagnosis),
       world_(world),
       step_terms_(step_terms),
-      counts_(layout.model().description()) {
+      counts_(layout.model().description(), layout.model().loss_terms()) {
+  const model::LossTerms loss = layout.model().loss_terms();
+  further_terms_ = step_terms / loss.terms * loss.further;
   for (int u = 0; u < layout.units(); ++u) normed_.push_back(layout.normed_ranges(u));
 }
 
@@ -111,6 +113,7 @@ void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   for (const HostView<std::int64_t*>& both : {sums, from_device})
     for (const int begin : {0, math::exact_sum_limbs})
       math::exact_sum_carry(both.range(begin, begin + math::exact_sum_limbs));
+  if (counts_.has_further()) math::exact_sum_carry(counts_.further_of(from_device));
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   // Counters exist only in the sums of the device.
   std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
@@ -152,6 +155,8 @@ void SumHandlers::judge(const ActionBuffers& buffers) {
     return;
   }
   context_.result.grad_norm = sums.grad_norm;
+  if (counts_.has_further())
+    context_.result.multi_token_loss = mean_of(counts_.further_of(integers), further_terms_);
   counts_.read_load(integers, context_.result.expert_load);
   counts_.read_rounds(integers, context_.result.expert_rounds);
   if (context_.diagnoses)

@@ -42,6 +42,7 @@ class SumHandlers {
   comm::Communicator& world_;
   std::int64_t step_terms_;
   ExpertCounts counts_;
+  std::int64_t further_terms_;                     ///< further losses that a step's mean is over
   std::vector<std::vector<ElementRange>> normed_;  // ShardLayout::normed_ranges, by unit
 };
 

@@ -104,8 +104,9 @@ struct DecoderSettings {
   bool attention_sinks = false;
   bool attention_gate = false;
 
-  /// How many tokens after the next one are predicted, each by a further block (multi-token
-  /// prediction, DeepSeek-AI 2024, V3, section 2.2), and the factor of the mean of their losses.
+  /// How many tokens behind the next one are predicted in training, 0 or 1, by a further block
+  /// (multi-token prediction, DeepSeek-AI 2024, V3, section 2.2), and the factor of the mean of
+  /// their losses.
   std::int64_t multi_token_depth = 0;
   double multi_token_factor = 0.3;
 
@@ -173,6 +174,10 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// several "block.4-7"; experts that ranks share, or that come behind a block in tensor pieces, are
 /// a unit behind their block, "block.3.experts". Allocates nothing but these small descriptions,
 /// whatever the model's size.
+///
+/// With multi_token_depth a module comes behind the last block: the unit "block.<layers>", a block
+/// like the last one, with embedding_norm and hidden_norm (width) and projection.weight (width, 2
+/// width); the head has multi_token_norm (width). A model that is decoded has none.
 ///
 /// Parameters, by owner, which is "embedding", "block.<layer>" or "head". Embedding: token.weight
 /// (vocabulary, width), position.weight (position_rows(tokens), width) if learned,

@@ -124,6 +124,11 @@ SmolLM3 with a list | {"model_type": "smollm3", "num_hidden_layers": 4, "no_rope
 stablelm-2-1_6b | {"model_type": "stablelm", "layer_norm_eps": 1e-05, "partial_rotary_factor": 0.25,
       "use_qkv_bias": true, "qk_layernorm": false, "use_parallel_residual": false, "rope_theta": 10000}
     | tie_embeddings false; norm layernorm; qkv_bias true; norm_bias true; rotary_share 0.25
+stablelm-2-12b | {"model_type": "stablelm", "hidden_size": 5120, "layer_norm_eps": 1e-05,
+      "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
+      "partial_rotary_factor": 0.25, "qk_layernorm": true, "rope_theta": 10000, "use_qkv_bias": false,
+      "use_parallel_residual": true, "vocab_size": 100352}
+    | tie_embeddings false; norm layernorm; block parallel; query_key_norm each_head; query_key_norm_kind layernorm; norm_bias true; rotary_share 0.25
 phi-2 | {"model_type": "phi", "hidden_act": "gelu_new", "layer_norm_eps": 1e-05,
       "partial_rotary_factor": 0.4, "qk_layernorm": false, "resid_pdrop": 0.1}
     | tie_embeddings false; norm layernorm; block parallel; activation gelu; qkv_bias true; out_bias true; mlp_bias true; norm_bias true; head_bias true; rotary_share 0.4
@@ -155,6 +160,10 @@ mpt-7b | {"model_type": "mpt", "architectures": ["MPTForCausalLM"], "attn_config
     | norm layernorm; positions alibi; activation gelu_exact; clip_qkv 6.0
 command-r-v01 | {"model_type": "cohere", "logit_scale": 0.0625, "rope_theta": 8000000.0, "use_qk_norm": false}
     | norm layernorm; block parallel; rotary_base 8000000.0; logit_scale 0.0625
+command-r-plus | {"model_type": "cohere", "hidden_size": 12288, "intermediate_size": 33792,
+      "logit_scale": 0.8333333333333334, "num_attention_heads": 96, "num_hidden_layers": 64,
+      "num_key_value_heads": 8, "rope_theta": 75000000.0, "use_qk_norm": true}
+    | norm layernorm; block parallel; query_key_norm each_head; query_key_norm_kind layernorm; rotary_base 75000000.0; logit_scale 0.8333333333333334
 command-r7b | {"model_type": "cohere2", "head_dim": 128, "hidden_size": 4096, "layer_switch": 4,
       "logit_scale": 0.25, "num_attention_heads": 32, "num_hidden_layers": 32,
       "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj",
@@ -233,6 +242,19 @@ DeepSeek-V3 as transformers writes it | {"model_type": "deepseek_v3", "head_dim"
       "rope_interleave": true, "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0,
       "factor": 40.0, "mscale_all_dim": 0.5, "original_max_position_embeddings": 4096}}
     | kv_rank 512; query_rank 1536; rotary_width 64; value_width 128; tie_embeddings false; norm_epsilon 1e-06; attention_scale 0.10124612961325219; expert_layers all but first 3; shared_experts 1; router_score sigmoid; router_scale 2.5; router_groups 8; router_groups_per_token 4; router_balance bias; rotary_scaling yarn; rotary_factor 40.0; rotary_original_length 4096
+Kimi-K2 | {"model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"], "aux_loss_alpha": 0.001,
+      "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "ep_size": 1,
+      "first_k_dense_replace": 1, "hidden_size": 7168, "intermediate_size": 18432, "kv_lora_rank": 512,
+      "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 384,
+      "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 64,
+      "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 64,
+      "num_nextn_predict_layers": 0, "pretraining_tp": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 1.0,
+      "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 50000.0,
+      "routed_scaling_factor": 2.827, "scoring_func": "sigmoid", "seq_aux": true, "topk_group": 1,
+      "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 163840}
+    | kv_rank 512; query_rank 1536; rotary_width 64; value_width 128; tie_embeddings false; norm_epsilon 1e-06; attention_scale 0.13086079996295008; expert_layers all but first 1; shared_experts 1; router_score sigmoid; router_scale 2.827; router_balance bias; rotary_base 50000.0; rotary_scaling yarn; rotary_factor 32.0; rotary_original_length 4096; rotary_beta_fast 1.0; rotary_attention_factor 1.0
 gpt-oss-20b | {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "attention_bias": true,
       "attention_dropout": 0.0, "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64,
       "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
@@ -385,8 +407,7 @@ gemma3_text | rope_parameters | {"rope_type": "linear", "factor": 8.0} | an obje
 gemma3_text | sliding_window_pattern | "LG" | expected a whole number from 1
 olmo | rms_norm_eps | 1e-5 | this program does not know the key
 smollm3 | no_rope_layers | [1] | expected a list with an entry for each of the 36 layers
-stablelm | qk_layernorm | true | no layer norm of each head's queries and keys
-cohere | use_qk_norm | true | norms with weights of their own for each head
+stablelm | qk_layernorm | 1 | expected true or false
 cohere2 | layer_switch | 3 | Command R7B has this value alone
 phi | qk_layernorm | true | no layer norm of queries and keys
 falcon | num_ln_in_parallel_attn | 2 | but new_decoder_architecture is missing (falcon: false); expected 1
@@ -395,6 +416,8 @@ bloom | apply_residual_connection_post_layernorm | true | this program adds to w
 mpt | attn_config | {"alibi": false} | expected alibi true
 mpt | attn_config | {"qk_ln": true} | expected qk_ln false
 mpt | no_bias | false | MPT has this value alone
+mpt | expansion_ratio | 0 | expected a number by which d_model = 2048 becomes a whole number of columns
+mpt | expansion_ratio | 1.0001 | expected a number by which d_model = 2048 becomes a whole number
 mpt | logit_scale | 0.5 | MPT has this value alone
 gptj | rotary_dim | 0 | expected a whole number from 1
 gptj | rotary_dim | null | GPT-J rotates so many elements of a head
@@ -508,6 +531,9 @@ granite | attention_scale | attention_multiplier | 0.5
 smollm3 | rotary_layers | no_rope_layers | [0, 1]
 stablelm | rotary_share | partial_rotary_factor | 0.5
 stablelm | block | use_parallel_residual | true
+stablelm | query_key_norm | qk_layernorm | true
+cohere | query_key_norm_kind | use_qk_norm | true
+mpt | ffn_width | expansion_ratio | 3
 gpt_neox | rotary_share | rotary_pct | 0.5
 gpt_neox | rotary_base | rotary_emb_base | 500
 gpt_neox | block | use_parallel_residual | false

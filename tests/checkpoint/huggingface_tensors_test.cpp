@@ -107,6 +107,29 @@ Floats rows_from(const Floats& all, std::int64_t first, std::int64_t count) {
   return {all.begin() + first, all.begin() + first + count};
 }
 
+/// Of norms that each head has files have a tensor for each, or one matrix.
+TEST(HuggingFaceTensors, NormsOfEachHead) {
+  const ScratchFolder folder;
+  DecoderSettings s = small(2, 0.5);
+  s.query_key_norm = model::QueryKeyNorm::each_head;
+  const std::string block = "model.layers.1.self_attn.";
+  const Floats keys = ours(s, "block.1.attention.key_norm.weight");
+  std::string path = expect_round_trip(folder, family_named("stablelm")->names_for(s), s);
+  for (std::int64_t head = 0; head < 2; ++head)
+    expect_rows(path, text(block, "k_layernorm.norms.", head, ".weight"),
+                rows_from(keys, head * 8, 8), 8, [](std::int64_t row) { return row; });
+  EXPECT_FALSE(SafetensorsReader(path).has(block + "k_layernorm.norms.2.weight"));
+
+  TensorNames cohere = family_named("cohere")->names_for(s);
+  cohere.layers["mlp.norm"] = {{"post_attention_layernorm"}};
+  path = expect_round_trip(folder, cohere, s);
+  const std::vector<std::int64_t> pairs = {0, 2, 1, 3, 4, 5, 6, 7};  // of the rotated elements
+  expect_rows(path, block + "k_norm.weight", keys, 16, [&](std::int64_t row) {
+    return row - row % 8 + pairs[static_cast<std::size_t>(row % 8)];
+  });
+  EXPECT_EQ(SafetensorsReader(path).tensor(block + "q_norm.weight").shape, (Shape{6, 8}));
+}
+
 TEST(HuggingFaceTensors, PairsOfNeighbours) {
   const ScratchFolder folder;
   TensorNames names = llama_names();

@@ -319,8 +319,8 @@ model.width: 40; model.query_key_norm: true; parallel.tensor: 4
     | parallel.tensor = 4 .. model.width / model.heads = 10 .. (10 = 4 x 2 + 2) .. model.query_key_norm = true
 model.head_width: 6; model.query_key_norm: rotated; model.tensor_grain: 4
     | model.tensor_grain = 4 .. model.head_width = 6 .. (6 = 4 x 1 + 2) .. model.query_key_norm = rotated
-model.query_key_norm: whole; parallel.tensor: 2 | model.query_key_norm = whole .. parallel.tensor = 2
-model.query_key_norm: whole; model.tensor_grain: 2 | model.query_key_norm = whole .. model.tensor_grain = 2
+model.query_key_norm: whole; model.query_key_norm_kind: layernorm
+    | model.query_key_norm = whole .. model.query_key_norm_kind = layernorm .. expected rmsnorm
 model.vocabulary: 9; model.tensor_grain: 4 | model.tensor_grain = 4 .. model.vocabulary = 9
 model.tensor_grain: 4; training.sequence_length: 6 | model.tensor_grain = 4 .. (6 = 4 x 1 + 2)
 parallel.sharding: none; parallel.shard_optimizer_over: world

@@ -306,6 +306,8 @@ TEST(Norm, NoRows) {
 struct Heads {
   std::int64_t rows, heads, width;
   NormWeight gain;
+  NormKind kind = NormKind::rmsnorm;
+  bool has_own_weights = false;  ///< of each head
 };
 
 std::vector<Heads> all_heads() {
@@ -313,28 +315,35 @@ std::vector<Heads> all_heads() {
   for (const NormWeight gain : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
     for (const std::int64_t rows : {1, 3, 66})
       for (const std::int64_t heads : {1, 3})
-        for (const std::int64_t width : {1, 6, 64, 130}) all.push_back({rows, heads, width, gain});
+        for (const std::int64_t width : {1, 6, 64, 130})
+          for (const NormKind kind : {NormKind::rmsnorm, NormKind::layernorm})
+            for (const bool has_own_weights : {false, true})
+              all.push_back({rows, heads, width, gain, kind, has_own_weights});
   return all;
 }
 
 /// Random x, weight and dy in rows with a gap, the outputs of all kernels, and what plain loops in
 /// long double give.
 template <class T>
-struct HeadNorm {
+struct NormOfHeads {
   using C = compute_t<T>;
 
-  explicit HeadNorm(const Heads& h_) : h(h_), stride(h.heads * h.width + 3) {
+  explicit NormOfHeads(const Heads& h_)
+      : h(h_), stride(h.heads * h.width + 3), norm{h.width, h.kind, h.gain, epsilon} {
     const DeviceArray<T> y_(x), kept_(x.size(), T(-7)), dx_(dy), weight_(weight), dy_(dy);
-    const DeviceArray<C> rstd_(h.rows * h.heads), dweight_(h.width);
+    const DeviceArray<C> rstd_(h.rows * h.heads), mean_(h.rows * h.heads), dweight_(weight.size());
     const View<const T*> factors = h.gain == NormWeight::none ? View<T*>() : weight_.view();
     const auto matrix = [&](const DeviceArray<T>& array) {
       return View<T**>(array.data(), h.rows, h.heads * h.width, stride);
     };
-    head_norm_forward<T>(Exec(), h.gain, epsilon, h.width, factors, matrix(y_), matrix(kept_));
-    head_norm_statistics<T>(Exec(), epsilon, h.width, matrix(kept_), rstd_);
-    head_norm_backward_parameters<T>(Exec(), matrix(kept_), rstd_, matrix(dy_), dweight_);
-    head_norm_backward_input<T>(Exec(), h.gain, h.width, factors, matrix(kept_), rstd_,
-                                matrix(dx_));
+    const View<C**> rstd = rstd_.view().matrix(h.rows, h.heads);
+    const View<C**> mean =
+        h.kind == NormKind::layernorm ? mean_.view().matrix(h.rows, h.heads) : View<C**>();
+    head_norm_forward<T>(Exec(), norm, factors, matrix(y_), matrix(kept_));
+    head_norm_statistics<T>(Exec(), norm, matrix(kept_), rstd, mean);
+    head_norm_backward_parameters<T>(Exec(), h.width, matrix(kept_), rstd, mean, matrix(dy_),
+                                     dweight_);
+    head_norm_backward_input<T>(Exec(), norm, factors, matrix(kept_), rstd, mean, matrix(dx_));
     y = y_.host();
     kept = kept_.host();
     dx = dx_.host();
@@ -342,28 +351,35 @@ struct HeadNorm {
   }
 
   void expect_agrees(double tolerance) const {
-    std::vector<long double> gradient(h.width, 0.0L);
+    std::vector<long double> gradient(weight.size(), 0.0L);
     for (std::int64_t r = 0; r < h.rows; ++r)
       for (std::int64_t head = 0; head < h.heads; ++head) {
         const std::int64_t first = r * stride + head * h.width;
-        long double square = 0, projection = 0;
+        const std::int64_t own = h.has_own_weights ? head * h.width : 0;
+        long double mean = 0, square = 0, average = 0, projection = 0;
+        for (std::int64_t i = first; i < first + h.width && h.kind == NormKind::layernorm; ++i)
+          mean += static_cast<long double>(x[i]) / h.width;
         for (std::int64_t i = first; i < first + h.width; ++i)
-          square += static_cast<long double>(x[i]) * x[i] / h.width;
+          square += (x[i] - mean) * (x[i] - mean) / h.width;
         const long double rstd = 1 / std::sqrt(square + static_cast<long double>(epsilon));
-        for (std::int64_t i = 0; i < h.width; ++i)
-          projection +=
-              dy[first + i] * factor_of(h.gain, weight[i]) * x[first + i] * rstd / h.width;
         for (std::int64_t i = 0; i < h.width; ++i) {
-          const long double n = x[first + i] * rstd, gain = factor_of(h.gain, weight[i]);
-          ASSERT_NEAR(y[first + i], n * gain, tolerance * std::abs(n * gain) + tolerance);
+          const long double d = dy[first + i] * factor_of(h.gain, weight[own + i]) / h.width;
+          if (h.kind == NormKind::layernorm) average += d;
+          projection += d * (x[first + i] - mean) * rstd;
+        }
+        for (std::int64_t i = 0; i < h.width; ++i) {
+          const long double n = (x[first + i] - mean) * rstd;
+          const long double gain = factor_of(h.gain, weight[own + i]);
+          ASSERT_NEAR(y[first + i], n * gain,
+                      tolerance * (std::abs(n * gain) + rstd * std::abs(mean)) + tolerance);
           ASSERT_EQ(kept[first + i], x[first + i]);
-          const long double expected = rstd * (dy[first + i] * gain - n * projection);
+          const long double expected = rstd * (dy[first + i] * gain - average - n * projection);
           ASSERT_NEAR(dx[first + i], expected, tolerance * (rstd + std::abs(expected)));
-          gradient[i] += dy[first + i] * n;
+          gradient[own + i] += dy[first + i] * n;
         }
       }
     const double float_sums = sizeof(C) == 4 ? 1e-5 : 1e-13;
-    for (std::int64_t i = 0; i < h.width; ++i)
+    for (std::size_t i = 0; i < weight.size(); ++i)
       ASSERT_NEAR(dweight[i], gradient[i], float_sums * h.rows);
     for (std::int64_t r = 0; r < h.rows; ++r)  // the gaps
       for (std::int64_t i = h.heads * h.width; i < stride; ++i) {
@@ -375,8 +391,9 @@ struct HeadNorm {
 
   Heads h;
   std::int64_t stride;
+  math::HeadNorm norm;
   std::vector<T> x = random_values<T>(h.rows * stride, 12), dy = random_values<T>(x.size(), 4);
-  std::vector<T> weight = random_values<T>(h.width, 2);
+  std::vector<T> weight = random_values<T>(h.has_own_weights ? h.heads * h.width : h.width, 2);
   std::vector<T> y, kept, dx;
   std::vector<C> dweight;
 };
@@ -385,8 +402,9 @@ template <class T>
 void check_heads(double tolerance) {
   for (const Heads& h : all_heads()) {
     SCOPED_TRACE(std::to_string(h.rows) + " rows of " + std::to_string(h.heads) + " heads of " +
-                 std::to_string(h.width) + ", " + math::name(h.gain));
-    HeadNorm<T>(h).expect_agrees(tolerance);
+                 std::to_string(h.width) + ", " + math::name(h.gain) + ", " + math::name(h.kind) +
+                 (h.has_own_weights ? ", own weights" : ""));
+    NormOfHeads<T>(h).expect_agrees(tolerance);
   }
 }
 
@@ -395,6 +413,47 @@ TEST(HeadNorm, AgreesWithPlainLoops) {
   check_heads<float>(4e-6);
   check_heads<fp16>(0x1p-10);
   check_heads<bf16>(0x1p-7);
+}
+
+/// Rows of three pieces, each with its columns and its part of a weight, are normed as whole ones.
+TEST(HeadNorm, OfRowsInPiecesIsThatOfWholeRows) {
+  constexpr std::int64_t rows = 5, pieces = 3, columns = 22, all = pieces * columns;
+  for (const NormWeight gain : {NormWeight::plain, NormWeight::one_plus, NormWeight::none}) {
+    SCOPED_TRACE(math::name(gain));
+    const NormOfHeads<double> whole({rows, 1, all, gain});
+    const DeviceArray<double> y(whole.x), kept(whole.x), dx(whole.dy), weight(whole.weight);
+    const DeviceArray<double> squares(pieces * rows), products(pieces * rows), rstd(rows);
+    const auto of_piece = [&](const DeviceArray<double>& array, std::int64_t p) {
+      return View<double**>(array.data(), rows, all, whole.stride)
+          .column_range(p * columns, (p + 1) * columns);
+    };
+    const auto weight_of = [&](std::int64_t p) {
+      return gain == NormWeight::none ? View<const double*>()
+                                      : weight.view().range(p * columns, (p + 1) * columns);
+    };
+    const auto sums_of = [&](const DeviceArray<double>& array, std::int64_t p) {
+      return array.view().matrix(pieces * rows, 1).row_range(p * rows, (p + 1) * rows);
+    };
+    const HeadNorm norm{columns, NormKind::rmsnorm, gain, epsilon};
+    for (std::int64_t p = 0; p < pieces; ++p)
+      head_norm_squares<double>(Exec(), all, of_piece(kept, p), sums_of(squares, p));
+    const View<double**> statistics = rstd.view().matrix(rows, 1);
+    head_norm_rstd<double>(Exec(), epsilon, squares.view().matrix(pieces * rows, 1), statistics);
+    for (std::int64_t p = 0; p < pieces; ++p) {
+      head_norm_forward<double>(Exec(), norm, weight_of(p), of_piece(y, p), of_piece(kept, p),
+                                statistics);
+      head_norm_projections<double>(Exec(), gain, all, weight_of(p), of_piece(kept, p),
+                                    of_piece(dx, p), sums_of(products, p));
+    }
+    for (std::int64_t p = 0; p < pieces; ++p)
+      head_norm_backward_input<double>(Exec(), norm, weight_of(p), of_piece(kept, p), statistics,
+                                       {}, of_piece(dx, p),
+                                       products.view().matrix(pieces * rows, 1));
+    for (std::size_t i = 0; i < whole.x.size(); ++i) {
+      ASSERT_NEAR(y.host()[i], whole.y[i], 1e-14 * (1 + std::abs(whole.y[i]))) << i;
+      ASSERT_NEAR(dx.host()[i], whole.dx[i], 1e-14 * (1 + std::abs(whole.dx[i]))) << i;
+    }
+  }
 }
 
 }  // namespace

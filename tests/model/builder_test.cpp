@@ -65,13 +65,15 @@ TEST(Builder, GradientsOfEachOperationAreRight) {
     settings.sinks = settings.alibi = true;
     return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
   });
-  for (const QueryKeyNorm kind : {QueryKeyNorm::head, QueryKeyNorm::rotated})
-    for (const NormWeight weight : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
-      expect_right("attention with norms of heads", [=](B& b, Value x) {
-        const AttentionSettings settings = {
-            4, 4, 0, {100.0, 0.5}, kind, math::NormKind::rmsnorm, 1e-5, weight};
-        return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
-      });
+  for (const QueryKeyNorm kind :
+       {QueryKeyNorm::head, QueryKeyNorm::each_head, QueryKeyNorm::whole, QueryKeyNorm::rotated})
+    for (const NormKind norm : {NormKind::rmsnorm, NormKind::layernorm})
+      for (const NormWeight weight : {NormWeight::plain, NormWeight::one_plus, NormWeight::none})
+        if (kind != QueryKeyNorm::whole || norm == NormKind::rmsnorm)
+          expect_right("attention with norms of queries and keys", [=](B& b, Value x) {
+            const AttentionSettings settings = {4, 4, 0, {100.0, 0.5}, kind, norm, 1e-5, weight};
+            return b.linear_onto(x, b.attention(x, "a", settings, {0.5}), "out");
+          });
   expect_right("gated attention", [](B& b, Value x) {
     AttentionSettings settings{4, 4};
     settings.has_gate = true;
@@ -357,13 +359,11 @@ TEST(Builder, RefusesWhatCantBe) {
             }),
             "a: rotary.original_length = 0 with rotary.scaling = yarn; expected 1 or more tokens, "
             "those of the sequences that the model was trained on first");
-  EXPECT_EQ(refusal_of(
-                [](B& b, Value x) {
-                  return b.attention(x, "a", {2, 2, 8, {100.0}, QueryKeyNorm::whole});
-                },
-                2),
-            "a has a norm of all heads together in 2 tensor pieces, which have some heads each; "
-            "expected one piece, or norms of each head");
+  EXPECT_EQ(
+      refusal_of([](B& b, Value x) {
+        return b.attention(x, "a", {2, 2, 8, {100.0}, QueryKeyNorm::whole, NormKind::layernorm});
+      }),
+      "a has a layer norm of all heads together; expected RMS norm, or norms of each head");
   EXPECT_EQ(refusal_of([](B& b, Value x) {
               b.cross_entropy(x, "output", 8);
               return x;

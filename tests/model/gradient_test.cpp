@@ -230,8 +230,26 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
   });
   const auto module = changed(qwen3, [](auto& s) { s.multi_token_depth = 1; });
   const auto tied_capped = changed(capped, [](auto& s) { s.tie_embeddings = true; });
+  const auto olmo2 = changed(llama, [](auto& s) {
+    s.query_key_norm = model::QueryKeyNorm::whole;
+    s.norm_placement = model::NormPlacement::after;
+  });
+  const auto one_plus = changed(olmo2, [](auto& s) {
+    s.norm_weight = math::NormWeight::one_plus;
+    s.blocks_per_unit = 2;
+  });
+  const auto stablelm2 = changed(llama, [](auto& s) {
+    s.query_key_norm = model::QueryKeyNorm::each_head;
+    s.query_key_norm_kind = math::NormKind::layernorm;
+    s.head_dim = 6;
+  });
   for (const ModelCase& which :
        {ModelCase{"llama", llama, {2, 8}},
+        {"olmo 2", olmo2, {2, 8}},
+        {"olmo 2, 1 + weight, 2 blocks a unit, sequences as leaves", one_plus, {3, 8, 1, 1, true}},
+        {"olmo 2, pieces as leaves", olmo2, {1, 16, 1, 2, false}},
+        {"stablelm 2", stablelm2, {2, 8}},
+        {"stablelm 2, pieces of sequences as leaves", stablelm2, {3, 16, 1, 2, true}},
         {"qwen3", qwen3, {2, 8}},
         {"qwen3, gated attention", gated, {2, 8}},
         {"qwen3, gated attention, pieces of sequences as leaves", gated, {3, 16, 1, 2, true}},
@@ -264,15 +282,12 @@ TEST(Gradient, InPiecesIsThatOfTheWhole) {
   }
 }
 
-TEST(Gradient, NeedsOnePieceForANormOfAllHeads) {
+TEST(Gradient, NeedsRmsNormForANormOfAllHeads) {
   ModelCase which = model_cases()[1];
-  which.leaf = {2, 8};
-  which.leaf.tensor_grain = 2;
-  which.settings.ffn_width = 20;
   which.settings.query_key_norm = model::QueryKeyNorm::whole;
+  which.settings.query_key_norm_kind = math::NormKind::layernorm;
   EXPECT_EQ(testing::error_of([&] { model::Decoder<double>(which.settings, which.leaf); }),
-            "model query_key_norm is whole, of all heads together, but 2 pieces for tensor "
-            "parallelism have some heads each; expected 1 piece");
+            "model query_key_norm is whole and its kind layernorm; expected rmsnorm");
 }
 
 TEST(Gradient, NeedsEqualPiecesOfNormsOfHeads) {

@@ -340,9 +340,23 @@ inline std::vector<ModelCase> model_cases() {
     s.residual_scale = 0.5;
   });
   const auto olmo2_one_plus = changed(olmo2, [](auto& s) {
+    s.clip_qkv = 1.3;
     s.norm_weight = NormWeight::one_plus;
     s.residual_scale = 1.0;
   });
+  const auto stablelm2 = changed(llama, [](auto& s) {
+    s.query_key_norm = QueryKeyNorm::each_head;
+    s.query_key_norm_kind = NormKind::layernorm;
+    s.rotary.share = 0.5;
+    s.head_dim = 8;
+  });
+  const auto each_head = changed(llama_stacked, [](auto& s) {
+    s.query_key_norm = QueryKeyNorm::each_head;
+    s.norm_weight = NormWeight::one_plus;
+    s.clip_qkv = 0.7;
+  });
+  const auto layer_norm_of_heads =
+      changed(qwen3, [](auto& s) { s.query_key_norm_kind = NormKind::layernorm; });
   const auto bloom = changed(gpt2, [](auto& s) { s.embedding_norm = true; });
 
   // Blocks.
@@ -400,6 +414,11 @@ inline std::vector<ModelCase> model_cases() {
       {"no weights of norms", no_weights, {2, 7}},
       {"olmo 2", olmo2, {2, 9}},
       {"olmo 2, 1 + weight, pieces as leaves", olmo2_one_plus, {1, 16, 1, 4, false}},
+      {"stablelm 2, layer norms of each head's own", stablelm2, {2, 9}},
+      {"norms of each head's own, 1 + weight, clip, pieces of sequences as leaves",
+       each_head,
+       {3, 8, 1, 2, true}},
+      {"layer norm of heads, pieces as leaves", layer_norm_of_heads, {1, 16, 1, 4, false}},
       {"gpt2, norm of the embedding, sequences as leaves", bloom, {3, 7, 1, 1, true}},
       {"parallel blocks, biases of queries, keys and values alone", parallel, {2, 7}},
       {"parallel blocks with two norms", parallel_two_norms, {2, 9}},

@@ -175,12 +175,15 @@ class Decoder {
     return y;
   }
 
-  /// RMS norm of one head (Qwen Team 2025, section 2), or of all heads together.
-  void normalize(Real* head, const Array& gain) const {
-    Real square = 0;
-    for (const Real* x = head; x < head + gain.size(); ++x) square += *x * *x / Real(gain.size());
-    for (std::size_t i = 0; i < gain.size(); ++i)
-      head[i] *= gain[i] / std::sqrt(square + Real(s_.norm_epsilon));
+  /// Norm of one head (Qwen Team 2025, section 2; of layer norms Dehghani et al. 2023, section 2),
+  /// or of all heads together.
+  void normalize(Real* head, const Real* gain, int n) const {
+    Real mean = 0, square = 0;
+    if (s_.query_key_norm_kind == math::NormKind::layernorm)
+      for (int i = 0; i < n; ++i) mean += head[i] / n;
+    for (int i = 0; i < n; ++i) square += (head[i] - mean) * (head[i] - mean) / n;
+    for (int i = 0; i < n; ++i)
+      head[i] = (head[i] - mean) * gain[i] / std::sqrt(square + Real(s_.norm_epsilon));
   }
 
   /// Turns of pair i of `pairs` per position, in radians: Su et al. 2021, section 3.2.2, scaled as
@@ -315,23 +318,29 @@ class Decoder {
     }
     const auto kind = s_.query_key_norm;
     const bool is_whole = kind == model::QueryKeyNorm::whole;
+    const bool is_each = kind == model::QueryKeyNorm::each_head;
     const bool is_rotary = s_.positions == model::Positions::rotary && s_.rotary_layers.has(layer);
     Array gains[2];
     for (int k = 0; k < 2 && kind != model::QueryKeyNorm::none; ++k)
-      gains[k] = gain_of(unit, k == 0 ? "attention.query_norm" : "attention.key_norm",
-                         is_whole ? (k == 0 ? heads : kv_heads) * head_width : head_width);
+      gains[k] =
+          gain_of(unit, k == 0 ? "attention.query_norm" : "attention.key_norm",
+                  is_whole || is_each ? (k == 0 ? heads : kv_heads) * head_width : head_width);
     for (int r = 0; r < rows(); ++r) {
       Real* const row = &qkv[r * qkv_width];
-      if (is_whole) normalize(row, gains[0]), normalize(row + heads * head_width, gains[1]);
+      if (is_whole) {
+        normalize(row, gains[0].data(), heads * head_width);
+        normalize(row + heads * head_width, gains[1].data(), kv_heads * head_width);
+      }
       if (s_.clip_qkv > 0)
         for (int i = 0; i < qkv_width; ++i)
           row[i] = std::min(std::max(row[i], Real(-s_.clip_qkv)), Real(s_.clip_qkv));
       for (int h = 0; h < heads + kv_heads; ++h) {
         Real* const head = row + h * head_width;
-        const Array& gain = gains[h < heads ? 0 : 1];
-        if (kind == model::QueryKeyNorm::head) normalize(head, gain);
+        const Real* const gain = gains[h < heads ? 0 : 1].data() +
+                                 (is_each ? (h < heads ? h : h - heads) * head_width : 0);
+        if (kind == model::QueryKeyNorm::head || is_each) normalize(head, gain, head_width);
         if (is_rotary) rotate(head, positions_[r], rotated);
-        if (kind == model::QueryKeyNorm::rotated) normalize(head, gain);
+        if (kind == model::QueryKeyNorm::rotated) normalize(head, gain, head_width);
       }
     }
 

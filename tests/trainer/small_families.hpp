@@ -15,8 +15,7 @@ namespace ostrakon::tests {
 struct SmallFamily {
   std::string name;
   model::DecoderSettings model;
-  bool fits_tensor = true;   ///< whether tensor ranks can share it
-  bool fits_context = true;  ///< and whether sequences can be cut
+  bool fits_context = true;  ///< whether sequences can be cut
 };
 
 inline model::LayerPattern layers(const std::string& pattern) {
@@ -75,7 +74,12 @@ inline std::vector<SmallFamily> small_families() {
     s.norm_placement = NormPlacement::after;
     s.query_key_norm = QueryKeyNorm::whole;
   });
-  all.back().fits_tensor = false;
+  add("StableLM 2", llama, [](auto& s) {
+    s.norm = s.query_key_norm_kind = NormKind::layernorm;
+    s.block = BlockForm::parallel;
+    s.query_key_norm = QueryKeyNorm::each_head;
+    s.rotary.share = 0.25;
+  });
   add("Phi", gpt, [](auto& s) {
     s.block = BlockForm::parallel;
     s.rotary.share = 0.5;

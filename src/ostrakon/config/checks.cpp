@@ -72,17 +72,15 @@ void check_pieces(const Settings& settings, const std::string& name) {
   require_divides(name, by, {"model.heads", model.heads});
   require_divides(name, by, {"model.kv_heads", model.kv_heads});
   require_divides(name, by, {"model.width", model.width});
-  require(model.query_key_norm != model::QueryKeyNorm::whole, name,
-          ": model.query_key_norm = whole norms all heads of a token together, of which ", by.name,
-          " = ", pieces, " makes pieces; expected true or rotated, or ", by.name, " = 1");
-  const bool has_head_norms = model.query_key_norm != model::QueryKeyNorm::none;
-  if (has_head_norms && model.norm_weight != math::NormWeight::none)
+  const bool is_rotated = model.query_key_norm == model::QueryKeyNorm::rotated;
+  const bool has_head_weights = (is_rotated || model.query_key_norm == model::QueryKeyNorm::head) &&
+                                model.norm_weight != math::NormWeight::none;
+  if (has_head_weights)
     require_divides(
         name, by,
         {model.head_dim > 0 ? "model.head_width" : "model.width / model.heads", model.head_width()},
-        model.query_key_norm == model::QueryKeyNorm::rotated
-            ? ", the elements of the weights of model.query_key_norm = rotated"
-            : ", the elements of the weights of model.query_key_norm = true");
+        is_rotated ? ", the elements of the weights of model.query_key_norm = rotated"
+                   : ", the elements of the weights of model.query_key_norm = true");
   if (model.latent.exist()) {
     require_divides(name, by, {"model.query_rank", model.latent.q_rank});
     require_divides(name, by, {"model.kv_rank", model.latent.kv_rank});

@@ -38,40 +38,38 @@ Key layer_pattern(const std::string& name, Field field, const std::string& meani
   return key;
 }
 
+/// Names of kinds of norms of queries and keys, besides false and true.
+constexpr Named<model::QueryKeyNorm> query_key_norm_names[] = {
+    {model::QueryKeyNorm::each_head, "each_head"},
+    {model::QueryKeyNorm::whole, "whole"},
+    {model::QueryKeyNorm::rotated, "rotated"}};
+
 /// A key of a norm of queries and keys: false, true, or the name of a kind.
 template <class Field>
 Key query_key_norm(const std::string& name, Field field, const std::string& meaning) {
   Key key;
   key.name = name;
   key.meaning = meaning;
-  key.expected = "false, true, whole or rotated";
-  key.limits = "false | true | whole | rotated";
+  key.expected = "false, true, each_head, whole or rotated";
+  key.limits = "false | true | each_head | whole | rotated";
   key.set = [=](Settings& settings, const Value& value) {
     model::QueryKeyNorm& norm = field(settings);
-    if (value.kind == Value::Kind::boolean)
+    if (value.kind == Value::Kind::boolean) {
       norm = value.boolean ? model::QueryKeyNorm::head : model::QueryKeyNorm::none;
-    else if (value.kind == Value::Kind::text && value.text == "whole")
-      norm = model::QueryKeyNorm::whole;
-    else if (value.kind == Value::Kind::text && value.text == "rotated")
-      norm = model::QueryKeyNorm::rotated;
-    else
-      return false;
-    return true;
+      return true;
+    }
+    for (const auto& one : query_key_norm_names)
+      if (value.kind == Value::Kind::text && value.text == one.name) {
+        norm = one.value;
+        return true;
+      }
+    return false;
   };
   key.get = [=](const Settings& settings) {
-    switch (field(settings)) {
-      case model::QueryKeyNorm::none:
-        return Value::of(false);
-      case model::QueryKeyNorm::head:
-        return Value::of(true);
-      case model::QueryKeyNorm::each_head:
-        return Value::of(std::string("each_head"));
-      case model::QueryKeyNorm::whole:
-        return Value::of(std::string("whole"));
-      case model::QueryKeyNorm::rotated:
-        return Value::of(std::string("rotated"));
-    }
-    throw std::logic_error("unknown norm of queries and keys");
+    const model::QueryKeyNorm norm = field(settings);
+    for (const auto& one : query_key_norm_names)
+      if (norm == one.value) return Value::of(std::string(one.name));
+    return Value::of(norm == model::QueryKeyNorm::head);
   };
   return key;
 }
@@ -138,9 +136,12 @@ Section model_section() {
        number("latent_norm_epsilon", FIELD(model.latent.norm_epsilon), small,
               "with kv_rank: epsilon of the RMS norms of latents"),
        query_key_norm("query_key_norm", FIELD(model.query_key_norm),
-                      "RMS norm of queries and keys. true: of each head, before rotary positions; "
-                      "whole: of all heads of a token together, before; rotated: of each head, "
-                      "after rotary positions"),
+                      "norm of queries and keys. true: of each head, before rotary positions; "
+                      "each_head: the same, with weights of its own for each head; whole: of all "
+                      "heads of a token together, before; rotated: of each head, after rotary "
+                      "positions"),
+       choice("query_key_norm_kind", FIELD(model.query_key_norm_kind), math::norm_names,
+              "kind of query_key_norm; layernorm has no bias there"),
        number("attention_scale", FIELD(model.attention_scale), not_negative,
               "factor of attention's scores; 0: 1 / sqrt(head_width)"),
        number("attention_soft_cap", FIELD(model.attention_soft_cap), not_negative,

@@ -105,6 +105,10 @@ void check_model(const model::DecoderSettings& model, const std::string& name) {
         model.head_width());
     math::require_possible(model.rotary, rotated, name + ": ", "model.rotary_");
   }
+  require(model.query_key_norm != model::QueryKeyNorm::whole ||
+              model.query_key_norm_kind == math::NormKind::rmsnorm,
+          name, ": model.query_key_norm = whole with model.query_key_norm_kind = layernorm, which ",
+          "is of each head; expected rmsnorm, or true or each_head");
   check_patterns(model, name);
   check_scores(model, name);
 }

@@ -123,15 +123,18 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     s.declare(linear_parameters(name + ".qkv", gates + queries + 2 * keys, width, linear,
                                 {false, sections}));
   const QueryKeyNorm kind = settings.query_key_norm;
-  const math::NormWeight gain = settings.norm_weight;
-  const bool is_whole = kind == QueryKeyNorm::whole;
-  require(!is_whole || s.pieces() == 1, name, " has a norm of all heads together in ", s.pieces(),
-          " tensor pieces, which have some heads each; expected one piece, or norms of each head");
-  if (kind != QueryKeyNorm::none && gain != math::NormWeight::none)
-    s.require_cut(name, "columns in a head, which is normed,", head);
-  if (kind != QueryKeyNorm::none) {
-    s.declare_gain(name + ".query_norm", is_whole ? queries : head, gain);
-    s.declare_gain(name + ".key_norm", is_whole ? keys : head, gain);
+  const math::HeadNorm norm = {head, settings.norm_kind, settings.norm_weight,
+                               settings.norm_epsilon};
+  const bool is_whole = kind == QueryKeyNorm::whole, is_each = kind == QueryKeyNorm::each_head;
+  require(!is_whole || norm.kind == math::NormKind::rmsnorm, name,
+          " has a layer norm of all heads together; expected RMS norm, or norms of each head");
+  for (const auto& [layer, columns] :
+       {std::pair{".query_norm", queries}, std::pair{".key_norm", keys}}) {
+    if (kind == QueryKeyNorm::none || norm.gain == math::NormWeight::none) continue;
+    const bool is_of_columns = is_whole || is_each;
+    if (!is_of_columns) s.require_cut(name, "columns in a head, which is normed,", head);
+    s.declare_gain(name + layer, is_of_columns ? columns : head, norm.gain,
+                   is_of_columns ? Cut{false, {columns}} : Cut{});
   }
 
   if (settings.sinks) {
@@ -162,13 +165,16 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     v = made.back(), k = made.rbegin()[1], q = made.rbegin()[2];
   }
   const auto norm_heads = [&] {
-    k = operations.head_norm(k, name + ".key_norm", is_whole ? keys : head, gain,
-                             settings.norm_epsilon);
-    q = operations.head_norm(q, name + ".query_norm", is_whole ? queries : head, gain,
-                             settings.norm_epsilon);
+    k = operations.head_norm(k, name + ".key_norm", norm, is_each);
+    q = operations.head_norm(q, name + ".query_norm", norm, is_each);
   };
   // Norms of whole rows come before the clip, those of heads behind it.
-  if (is_whole) norm_heads();
+  if (is_whole) {
+    const std::vector<int> normed = operations.row_norms(
+        {k, q}, {name + ".key_norm", name + ".query_norm"}, norm.gain, norm.epsilon);
+    k = normed[0];
+    q = normed[1];
+  }
   if (settings.clip > 0.0 && is_apart) {
     const std::vector<int> clipped = operations.clip({k, v}, "clip k, v", settings.clip);
     k = clipped[0];
@@ -180,7 +186,7 @@ Value Builder<T>::attention(const Value& x, const std::string& name,
     k = clipped[1];
     v = clipped[2];
   }
-  if (kind == QueryKeyNorm::head) norm_heads();
+  if (kind == QueryKeyNorm::head || is_each) norm_heads();
   if (is_rotary && is_apart) {
     const std::int64_t of_key = keeps_latents ? settings.latent.rotary_width : head;
     k = operations.rotary({k}, "rotary k", of_key, frequencies).front();

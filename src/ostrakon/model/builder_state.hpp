@@ -113,9 +113,11 @@ struct Builder<T>::State {
     return declare(std::move(made));
   }
   /// The weight of a norm, if it has one: at first it multiplies by 1.
-  void declare_gain(const std::string& name, std::int64_t width, math::NormWeight gain) {
+  void declare_gain(const std::string& name, std::int64_t width, math::NormWeight gain,
+                    const Cut& cut = {}) {
     if (gain == math::NormWeight::none) return;
     Parameter weight = Parameter::zeros(name + ".weight", {width});
+    weight.cut = cut;
     if (gain == math::NormWeight::plain) weight.initializer = Initializer::ones;
     declare(std::move(weight));
   }

@@ -75,15 +75,16 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(leaf.own_rows() % leaf.tensor_chunks == 0, "the ", leaf.own_rows(),
           " rows of a tensor rank can't be cut into ", leaf.tensor_chunks,
           " chunks; expected a multiple");
-  require(settings.query_key_norm != QueryKeyNorm::whole || pieces == 1,
-          "model query_key_norm is whole, of all heads together, but ", pieces,
-          " pieces for tensor parallelism have some heads each; expected 1 piece");
+  require(settings.query_key_norm != QueryKeyNorm::whole ||
+              settings.query_key_norm_kind == math::NormKind::rmsnorm,
+          "model query_key_norm is whole and its kind layernorm; expected rmsnorm");
   const bool has_delta_nets = settings.has_delta_nets();
   require(!has_delta_nets || !leaf.is_cut(),
           "model delta_layers have a state that passes all "
           "tokens of a sequence, which is cut into ",
           leaf.context_ranks * leaf.pieces(), " parts; expected 1");
-  const bool has_head_weights = settings.query_key_norm != QueryKeyNorm::none &&
+  const bool has_head_weights = (settings.query_key_norm == QueryKeyNorm::head ||
+                                 settings.query_key_norm == QueryKeyNorm::rotated) &&
                                 settings.norm_weight != math::NormWeight::none;
   for (const auto& [what, extent] :
        {std::pair{"heads", settings.heads}, std::pair{"kv_heads", settings.kv_heads},
@@ -337,6 +338,7 @@ AttentionSettings DecoderSettings::attention_settings(const BlockKind& kind) con
     }
   }
   attention.query_key_norm = query_key_norm;
+  attention.norm_kind = query_key_norm_kind;
   attention.norm_epsilon = norm_epsilon;
   attention.norm_weight = norm_weight;
   attention.scale = attention_scale;

@@ -109,16 +109,16 @@ void sum_runs_of_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t 
 }  // namespace
 
 template <class T>
-void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
+void sum_head_norm_gradient(const Exec& exec, std::int64_t head_width, View<const T**> x,
+                            View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums) {
-  const std::int64_t heads = rstd.size() / x.rows();
-  sum_runs_of_leaves<T>(
-      exec, sums, x.rows(), dweight, [&](std::int64_t begin, std::int64_t end, const auto& sum) {
-        math::head_norm_backward_parameters<T>(exec, x.row_range(begin, end),
-                                               rstd.range(begin * heads, end * heads),
-                                               dy.row_range(begin, end), sum);
-      });
+  sum_runs_of_leaves<T>(exec, sums, x.rows(), dweight,
+                        [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+                          math::head_norm_backward_parameters<T>(
+                              exec, head_width, x.row_range(begin, end), rstd.row_range(begin, end),
+                              mean.row_range(begin, end), dy.row_range(begin, end), sum);
+                        });
 }
 
 template <class T>
@@ -178,29 +178,29 @@ void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View
                 });
 }
 
-#define OSTRAKON_INSTANTIATE_SUMS(T)                                                               \
-  template void sum_weight_gradient<T>(const Exec&, View<const T**>, View<const T**>,              \
-                                       View<compute_t<T>**>, const LeafSums<T>&);                  \
-  template void sum_bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>,            \
-                                     const LeafSums<T>&);                                          \
-  template void sum_norm_gradients<T>(const Exec&, math::NormKind, View<const T**>,                \
-                                      View<const compute_t<T>*>, View<const compute_t<T>*>,        \
-                                      View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,   \
-                                      const LeafSums<T>&);                                         \
-  template void sum_head_norm_gradient<T>(const Exec&, View<const T**>, View<const compute_t<T>*>, \
-                                          View<const T**>, View<compute_t<T>**>,                   \
-                                          const LeafSums<T>&);                                     \
-  template void sum_convolution_gradient<T>(const Exec&, std::int64_t, View<const T**>,            \
-                                            View<const T**>, View<compute_t<T>*>,                  \
-                                            const LeafSums<T>&);                                   \
-  template void sum_delta_rule_gradients<T>(const Exec&, View<const compute_t<T>**>,               \
-                                            View<compute_t<T>*>, View<compute_t<T>*>,              \
-                                            const LeafSums<T>&);                                   \
-  template void sum_gated_norm_gradient<T>(const Exec&, View<const T**>, View<const T**>,          \
-                                           View<const compute_t<T>*>, View<const T**>,             \
-                                           View<compute_t<T>**>, const LeafSums<T>&);              \
-  template void sum_sink_gradient<T>(const Exec&, const math::AttentionShape&, View<const T*>,     \
-                                     View<const T**>, View<const compute_t<T>*>, View<const T**>,  \
+#define OSTRAKON_INSTANTIATE_SUMS(T)                                                              \
+  template void sum_weight_gradient<T>(const Exec&, View<const T**>, View<const T**>,             \
+                                       View<compute_t<T>**>, const LeafSums<T>&);                 \
+  template void sum_bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>,           \
+                                     const LeafSums<T>&);                                         \
+  template void sum_norm_gradients<T>(const Exec&, math::NormKind, View<const T**>,               \
+                                      View<const compute_t<T>*>, View<const compute_t<T>*>,       \
+                                      View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,  \
+                                      const LeafSums<T>&);                                        \
+  template void sum_head_norm_gradient<T>(                                                        \
+      const Exec&, std::int64_t, View<const T**>, View<const compute_t<T>**>,                     \
+      View<const compute_t<T>**>, View<const T**>, View<compute_t<T>**>, const LeafSums<T>&);     \
+  template void sum_convolution_gradient<T>(const Exec&, std::int64_t, View<const T**>,           \
+                                            View<const T**>, View<compute_t<T>*>,                 \
+                                            const LeafSums<T>&);                                  \
+  template void sum_delta_rule_gradients<T>(const Exec&, View<const compute_t<T>**>,              \
+                                            View<compute_t<T>*>, View<compute_t<T>*>,             \
+                                            const LeafSums<T>&);                                  \
+  template void sum_gated_norm_gradient<T>(const Exec&, View<const T**>, View<const T**>,         \
+                                           View<const compute_t<T>*>, View<const T**>,            \
+                                           View<compute_t<T>**>, const LeafSums<T>&);             \
+  template void sum_sink_gradient<T>(const Exec&, const math::AttentionShape&, View<const T*>,    \
+                                     View<const T**>, View<const compute_t<T>*>, View<const T**>, \
                                      View<compute_t<T>*>, const LeafSums<T>&);
 
 OSTRAKON_INSTANTIATE_SUMS(float)

@@ -43,11 +43,13 @@ void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x
                         const LeafSums<T>& sums);
 std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves);
 
-/// dweight (1, head_width) of the norm of each head; x and dy (rows, heads * head_width), rstd
-/// (rows * heads). See math/attention/head_norm.hpp. Where dweight has several rows, each has the
-/// sum over an equal run of leaves.
+/// dweight (1, head_width) or (1, heads * head_width) of the norm of each head; x and dy (rows,
+/// heads
+/// * head_width), rstd and, of layer norm, mean (rows, heads). See math/attention/head_norm.hpp.
+/// Where dweight has several rows, each has the sum over an equal run of leaves.
 template <class T>
-void sum_head_norm_gradient(const Exec& exec, View<const T**> x, View<const compute_t<T>*> rstd,
+void sum_head_norm_gradient(const Exec& exec, std::int64_t head_width, View<const T**> x,
+                            View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
                             View<const T**> dy, View<compute_t<T>**> dweight,
                             const LeafSums<T>& sums);
 

@@ -29,13 +29,15 @@ void add_cohere_keys(Family& f) {
   add_rotary_family(f);
 }
 
+/// Command R and R+.
 Family cohere1() {
   Family f = cohere_like("cohere", "Command R", "Cohere");
   f.keys.push_back(keys::no_window());
   add_cohere_keys(f);
-  f.keys.push_back(
-      keys::required("use_qk_norm", {"false"},
-                     "this program has no norms with weights of their own for each head"));
+  f.keys.push_back(keys::key("use_qk_norm", keys::each_head_norms, false));
+  f.names.layers = with_head_norms(f.names.layers);
+  for (const char* norm : {"attention.query_norm", "attention.key_norm"})
+    f.names.layers[norm].front().is_by_head = true;
   return f;
 }
 

@@ -121,8 +121,16 @@ Family deepseek_v3() {
   return f;
 }
 
+/// Kimi K2: DeepSeek-V3 under another name, which tells other programs how it calls tools.
+Family kimi_k2() {
+  Family f = deepseek_v3();
+  f.model_type = "kimi_k2";
+  f.title = "Kimi K2";
+  return f;
+}
+
 }  // namespace
 
-std::vector<Family> deepseek() { return {deepseek_v2(), deepseek_v3()}; }
+std::vector<Family> deepseek() { return {deepseek_v2(), deepseek_v3(), kimi_k2()}; }
 
 }  // namespace ostrakon::checkpoint::families

@@ -15,7 +15,7 @@ std::vector<Family> gemma();  ///< Gemma 1 to 3
 std::vector<Family> olmo();   ///< OLMo 1 to 3, and EXAONE 4, which has its norms in the same places
 std::vector<Family> cohere();    ///< Command R and R7B
 std::vector<Family> glm();       ///< GLM-4, 4-0414 and 4.5
-std::vector<Family> deepseek();  ///< DeepSeek-V2 and V3, Moonlight
+std::vector<Family> deepseek();  ///< DeepSeek-V2 and V3, Moonlight, Kimi K2
 std::vector<Family> gpt_oss();   ///< gpt-oss
 std::vector<Family> neox();      ///< Pythia, Falcon, Phi 1 and 2, GPT-J, Bloom and MPT
 std::vector<Family> others();    ///< families without relatives

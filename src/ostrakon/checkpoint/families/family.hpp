@@ -23,6 +23,7 @@ enum class Rows {
   queries,  ///< with attention_gate the gates, too
   keys,
   values,
+  head,  ///< one head
   half,
   half_of_expert,
   half_of_shared,
@@ -66,6 +67,7 @@ struct TensorPart {
   bool is_stacked = false;
   bool is_transposed = false;   ///< matrices are (in, out)
   bool is_convolution = false;  ///< it is (rows, 1, columns)
+  bool is_by_head = false;      ///< a vector is a matrix (heads, head width)
 };
 
 /// Maps our name of a layer in a block to its tensors, ordered by rows of ours.

@@ -31,6 +31,7 @@ struct Setting {
 
 extern const Setting layers, width, heads, kv_heads, head_width, ffn_width, vocabulary, tied,
     epsilon;
+extern const Setting ffn_ratio;       ///< ffn_width / width
 extern const Setting attention_bias;  ///< of queries, keys, values and attention's output
 extern const Setting qkv_bias, out_bias, mlp_bias, linear_bias;
 extern const Setting attention_soft_cap, logit_soft_cap, clip_qkv;  ///< null: none
@@ -41,6 +42,7 @@ extern const Setting rotary_dim;          ///< elements of a head that are rotat
 extern const Setting parallel;            ///< whether attention and MLP share a norm
 extern const Setting parallel_two_norms;  ///< whether they take the same, by two norms
 extern const Setting head_norms;          ///< norms of queries and keys, of each head
+extern const Setting each_head_norms;     ///< layer norms with weights of its own for each head
 extern const Setting kv_rank, query_rank, rotary_width, value_width;
 extern const Setting unrotated_width;  ///< elements of a head that are not rotated, of latents
 extern const Setting experts, experts_per_token, expert_width, shared_experts, router_normalize,

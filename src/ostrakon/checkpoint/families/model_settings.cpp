@@ -148,6 +148,7 @@ const std::vector<ModelKey>& model_keys() {
       {"positions", NAMED(positions)},
       {"activation", NAMED(activation)},
       {"query_key_norm", query_key_norm},
+      {"query_key_norm_kind", NAMED(query_key_norm_kind)},
       {"qkv_bias", VALUE(s.qkv_bias())},
       {"out_bias", VALUE(s.out_bias())},
       {"mlp_bias", VALUE(s.mlp_bias())},
@@ -219,6 +220,8 @@ DecoderSettings canonical(DecoderSettings s, std::int64_t tokens) {
     return static_cast<float>(a) == static_cast<float>(b);
   };
   if (is_float(s.attention_scale, 1.0 / std::sqrt(head_width))) s.attention_scale = 0.0;
+  if (s.query_key_norm == model::QueryKeyNorm::none)
+    s.query_key_norm_kind = math::NormKind::rmsnorm;
   const bool has_norm_bias = s.norm == math::NormKind::layernorm &&
                              s.norm_weight != math::NormWeight::none && s.norm_bias();
   s.own_norm_bias = has_norm_bias;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/checkpoint/families/families.hpp>
@@ -275,13 +276,26 @@ Key mpt_attention() {
   return key;
 }
 
+/// The width of MPT's MLP. transformers has that of a ratio of 4 alone; MPT's own program has any.
+Key mpt_ratio() {
+  constexpr const char* name = "expansion_ratio";
+  Key key = keys::key(name, keys::ffn_ratio, 4);
+  const auto read = key.read;
+  key.read = [=](ConfigReading& reading) {
+    const auto width = static_cast<double>(reading.model.width);
+    const double columns = reading.has(name) ? reading.number(name) * width : width;
+    if (!(columns >= 1.0 && columns < 1e9 && columns == std::floor(columns)))
+      reading.refuse(name, text("expected a number by which d_model = ", reading.model.width,
+                                " becomes a whole number of columns"));
+    read(reading);
+  };
+  return key;
+}
+
 Family mpt() {
   Family f = neox_like("mpt", "MPT", "Mpt");
   f.other_classes = {"MPTForCausalLM"};
-  f.derive = [](DecoderSettings& s) {
-    s.kv_heads = s.heads;
-    s.ffn_width = 4 * s.width;
-  };
+  f.derive = [](DecoderSettings& s) { s.kv_heads = s.heads; };
   f.structure.positions = model::Positions::alibi;
   f.structure.bias = false;
   f.structure.own_norm_bias = false;
@@ -300,8 +314,8 @@ Family mpt() {
             keys::key("vocab_size", keys::vocabulary, 50368),
             keys::key("tie_word_embeddings", keys::tied, true),
             keys::key("layer_norm_epsilon", keys::epsilon, 1e-5),
+            mpt_ratio(),
             mpt_attention(),
-            keys::required("expansion_ratio", {"4"}, why),
             keys::required("no_bias", {"true"}, why),
             keys::required("logit_scale", {"null"}, why),
             keys::required("embedding_fraction", {"1.0"}, why),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/checkpoint/families/families.hpp>
 #include <ostrakon/checkpoint/families/keys.hpp>
 
@@ -12,24 +13,34 @@ keys::Rope share_of_heads(double share) {
   return rope;
 }
 
-/// StableLM 3B and 2 1.6B.
+/// Names the tensors of norms that each head has, and leaves out what parallel blocks have not.
+void adapt_stablelm(const model::DecoderSettings& s, TensorNames& names) {
+  if (s.block == model::BlockForm::parallel) names.layers.erase("mlp.norm");
+  const auto norms_of_heads = [](const char* name, std::int64_t heads) {
+    std::vector<TensorPart> parts;
+    for (std::int64_t head = 0; head < heads; ++head)
+      parts.push_back({text(name, ".norms.", head), Rows::head});
+    return parts;
+  };
+  names.layers["attention.query_norm"] = norms_of_heads("self_attn.q_layernorm", s.heads);
+  names.layers["attention.key_norm"] = norms_of_heads("self_attn.k_layernorm", s.kv_heads);
+}
+
+/// StableLM 3B, 2 1.6B and 2 12B.
 Family stablelm() {
   Family f = llama_like("stablelm", "StableLM", "StableLm");
   f.structure.norm = math::NormKind::layernorm;
   f.structure.own_norm_bias = true;
-  f.adapt = [](const model::DecoderSettings& s, TensorNames& names) {
-    if (s.block == model::BlockForm::parallel) names.layers.erase("mlp.norm");
-  };
+  f.adapt = adapt_stablelm;
   f.keys = llama_sizes({32, 2560, 32, 6912, 50304});
-  add(f.keys, {keys::key("num_key_value_heads", keys::kv_heads, {32, keys::as_heads}),
-               keys::key("tie_word_embeddings", keys::tied, false),
-               keys::key("layer_norm_eps", keys::epsilon, 1e-5),
-               keys::key("use_qkv_bias", keys::qkv_bias, false),
-               keys::key("use_parallel_residual", keys::parallel, false),
-               keys::required("qk_layernorm", {"false"},
-                              "this program has no layer norm of each head's queries and keys"),
-               keys::rope(share_of_heads(0.25)), keys::activation("hidden_act", true, "silu"),
-               keys::no_window()});
+  add(f.keys,
+      {keys::key("num_key_value_heads", keys::kv_heads, {32, keys::as_heads}),
+       keys::key("tie_word_embeddings", keys::tied, false),
+       keys::key("layer_norm_eps", keys::epsilon, 1e-5),
+       keys::key("use_qkv_bias", keys::qkv_bias, false),
+       keys::key("use_parallel_residual", keys::parallel, false),
+       keys::key("qk_layernorm", keys::each_head_norms, false), keys::rope(share_of_heads(0.25)),
+       keys::activation("hidden_act", true, "silu"), keys::no_window()});
   f.no_effect = {"rope_pct"};
   f.missing_positions = 4096;
   add_rotary_family(f);

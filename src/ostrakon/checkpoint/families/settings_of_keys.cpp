@@ -29,6 +29,11 @@ double query_scalar_of(const DecoderSettings& s) {
   return 1.0 / (s.attention_scale * s.attention_scale);
 }
 
+void set_each_head_norms(DecoderSettings& s, bool exist) {
+  s.query_key_norm = exist ? model::QueryKeyNorm::each_head : model::QueryKeyNorm::none;
+  s.query_key_norm_kind = exist ? math::NormKind::layernorm : math::NormKind::rmsnorm;
+}
+
 /// How many experts the shared ones are as wide as.
 std::int64_t shared_of(const DecoderSettings& s) {
   const std::int64_t width = s.experts.shared_width();
@@ -56,6 +61,11 @@ const Setting head_width = {{"head_width"},
                             GET(s.head_width()),
                             SET(s.head_dim = static_cast<std::int64_t>(value))};
 const Setting ffn_width = {{"ffn_width"}, Type::whole, FIELD(ffn_width)};
+const Setting ffn_ratio = {
+    {"ffn_width"},
+    Type::rounded,
+    GET(static_cast<double>(s.ffn_width) / static_cast<double>(s.width)),
+    SET(s.ffn_width = static_cast<std::int64_t>(value * static_cast<double>(s.width)))};
 const Setting vocabulary = {{"vocabulary"}, Type::whole, FIELD(vocabulary)};
 const Setting tied = {{"tie_embeddings"}, Type::flag, FIELD(tie_embeddings)};
 const Setting epsilon = {{"norm_epsilon"}, Type::number, FIELD(norm_epsilon)};
@@ -112,6 +122,10 @@ const Setting head_norms = {
     Type::flag,
     GET(s.query_key_norm == model::QueryKeyNorm::head),
     SET(s.query_key_norm = value != 0.0 ? model::QueryKeyNorm::head : model::QueryKeyNorm::none)};
+const Setting each_head_norms = {{"query_key_norm", "query_key_norm_kind"},
+                                 Type::flag,
+                                 GET(s.query_key_norm == model::QueryKeyNorm::each_head),
+                                 SET(set_each_head_norms(s, value != 0.0))};
 
 const Setting kv_rank = {{"kv_rank"}, Type::whole, FIELD(latent.kv_rank)};
 const Setting query_rank = {{"query_rank"}, Type::whole_or_null, FIELD(latent.q_rank)};

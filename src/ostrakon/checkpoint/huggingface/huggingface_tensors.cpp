@@ -75,6 +75,8 @@ std::int64_t rows_of(Rows rows, const DecoderSettings& settings, std::int64_t al
     case Rows::keys:
     case Rows::values:
       return settings.kv_heads * settings.head_width();
+    case Rows::head:
+      return settings.head_width();
     case Rows::half:
       return settings.ffn_width;
     case Rows::half_of_expert:
@@ -240,6 +242,8 @@ std::vector<HuggingFaceTensor> huggingface_tensors(
     tensor.shape[0] = tensor.rows;
     if (tensor.transposed) std::swap(tensor.shape[0], tensor.shape[1]);
     if (part.is_convolution) tensor.shape.insert(tensor.shape.begin() + 1, 1);
+    if (part.is_by_head)
+      tensor.shape = {tensor.rows / settings.head_width(), settings.head_width()};
     if (part.is_stacked) {
       tensor.slice = name.expert;
       tensor.slices = settings.experts.count;

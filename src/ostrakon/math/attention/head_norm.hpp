@@ -7,32 +7,63 @@
 
 namespace ostrakon::math {
 
-// RMS norm (Zhang & Sennrich 2019) of each head of queries or of keys separately, with one weight
-// for all heads: y = x rstd gain, rstd = 1 / sqrt(mean of x^2 + epsilon); the gain is 1, the weight
-// or 1 + the weight. Heads are adjacent columns: x, y and their gradients are (rows, heads *
-// head_width), with gaps between rows if they are columns of a wider matrix. weight (head_width),
-// empty for NormWeight::none; rstd (rows * heads).
+/// A norm of each head of queries or of keys by itself: y = (x - mean) rstd gain, rstd = 1 /
+/// sqrt(variance + epsilon). Layer norm has no bias here, and RMS norm (Zhang & Sennrich 2019) has
+/// a mean of 0. The gain is 1, the weight or 1 + the weight.
+struct HeadNorm {
+  std::int64_t head_width = 1;
+  NormKind kind = NormKind::rmsnorm;
+  NormWeight gain = NormWeight::plain;
+  double epsilon = 1e-5;
+};
 
-/// Replaces x by y, and stores the input.
-template <class T>
-void head_norm_forward(const Exec& exec, NormWeight gain, double epsilon, std::int64_t head_width,
-                       View<const T*> weight, View<T**> x, View<T**> kept);
+// Heads are adjacent columns: x, y and their gradients are (rows, heads * head_width), with gaps
+// between rows if they are columns of a wider matrix. The weight is (head_width), the same for all
+// heads, or (heads * head_width), or empty for NormWeight::none; rstd (rows, heads) and, of layer
+// norm, mean (rows, heads).
 
-/// Computes rstd from the input of the norm.
+/// Replaces x by y, and stores the input. With a `rstd`, that is taken in place of the head's own.
 template <class T>
-void head_norm_statistics(const Exec& exec, double epsilon, std::int64_t head_width,
-                          View<const T**> x, View<compute_t<T>*> rstd);
+void head_norm_forward(const Exec& exec, const HeadNorm& norm, View<const T*> weight, View<T**> x,
+                       View<T**> kept, View<const compute_t<T>**> rstd = {});
 
-/// Replaces dL/dy by dL/dx.
+/// Computes rstd and mean from the input of the norm.
 template <class T>
-void head_norm_backward_input(const Exec& exec, NormWeight gain, std::int64_t head_width,
-                              View<const T*> weight, View<const T**> x,
-                              View<const compute_t<T>*> rstd, View<T**> gradient);
+void head_norm_statistics(const Exec& exec, const HeadNorm& norm, View<const T**> x,
+                          View<compute_t<T>**> rstd, View<compute_t<T>**> mean);
 
-/// dweight (head_width), overwritten: the sum over rows and heads, in a fixed order.
+/// Replaces dL/dy by dL/dx. With `projections` (pieces * rows, 1) the sum over pieces of these is
+/// taken in place of the head's own, see head_norm_projections.
 template <class T>
-void head_norm_backward_parameters(const Exec& exec, View<const T**> x,
-                                   View<const compute_t<T>*> rstd, View<const T**> dy,
-                                   View<compute_t<T>*> dweight);
+void head_norm_backward_input(const Exec& exec, const HeadNorm& norm, View<const T*> weight,
+                              View<const T**> x, View<const compute_t<T>**> rstd,
+                              View<const compute_t<T>**> mean, View<T**> gradient,
+                              View<const compute_t<T>**> projections = {});
+
+/// dweight (head_width) or (heads * head_width), overwritten: the sum over rows and, of a weight
+/// for all heads, over heads, in a fixed order.
+template <class T>
+void head_norm_backward_parameters(const Exec& exec, std::int64_t head_width, View<const T**> x,
+                                   View<const compute_t<T>**> rstd, View<const compute_t<T>**> mean,
+                                   View<const T**> dy, View<compute_t<T>*> dweight);
+
+// RMS norm of whole rows of `columns` columns, of which x has a piece: a head here is all that x
+// has of a row. What is needed of the other pieces are two sums of each row.
+
+/// squares (rows, 1) = the sum over the columns of x of x^2 / columns.
+template <class T>
+void head_norm_squares(const Exec& exec, std::int64_t columns, View<const T**> x,
+                       View<compute_t<T>**> squares);
+
+/// rstd (rows, n) = 1 / sqrt(the sum of squares over pieces, in their order, + epsilon); squares
+/// (pieces * rows, n), one piece after the other.
+template <class C>
+void head_norm_rstd(const Exec& exec, double epsilon, View<const C**> squares, View<C**> rstd);
+
+/// projections (rows, 1) = the sum over the columns of x of dy gain x / columns.
+template <class T>
+void head_norm_projections(const Exec& exec, NormWeight gain, std::int64_t columns,
+                           View<const T*> weight, View<const T**> x, View<const T**> dy,
+                           View<compute_t<T>**> projections);
 
 }  // namespace ostrakon::math

@@ -136,17 +136,16 @@ std::vector<int> Division::whole_over_parts(Graph& graph, const std::vector<int>
   return all;
 }
 
-int Division::gather_pieces(Graph& graph, int own) {
+Call Division::gather_pieces(Graph& graph, int own) {
   const int all = graph.add_like(own, "all ");
   Value& value = graph.value(all);
   value.rows *= graph.setting.pieces;
   value.pieces = 1;
   value.tensor_distribution = Distribution::replicated;
-  Call forward{"gather " + graph.value(own).name, {own}, {all}};
-  forward.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
-                      value.rows * value.columns, graph.element_bytes(value.element)};
-  graph.operations.push_back({{forward}});
-  return all;
+  Call call{"gather " + graph.value(own).name, {own}, {all}};
+  call.exchange = {plan::ExchangeKind::gather, span_of(graph, plan::Axis::tensor),
+                   value.rows * value.columns, graph.element_bytes(value.element)};
+  return call;
 }
 
 int Division::whole_weight(Graph& graph, int weight, bool is_summed, std::int64_t leaves) {

@@ -23,8 +23,9 @@ class Division {
   /// are decoded, with those of the latest `cached_rows` tokens, as columns of one array.
   std::vector<int> whole_over_parts(Graph& graph, const std::vector<int>& own,
                                     std::int64_t cached_rows);
-  /// The pieces of all tensor ranks, one after the other, as one value. It has no gradient.
-  int gather_pieces(Graph& graph, int own);
+  /// A call that gathers the pieces of all tensor ranks, one after the other, as the one value that
+  /// it writes. It has no gradient.
+  Call gather_pieces(Graph& graph, int own);
   /// A weight that every row takes whole, as entries of Call::weights and Call::gradients name it:
   /// where it is cut, a value, to which tensor ranks gather their pieces. `is_summed`: ranks have
   /// addends of its gradient, which they sum up. `leaves`: where it is cut, its gradient comes as

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/latent_keys.hpp>
 #include <ostrakon/math/attention/rotary_frequencies.hpp>
 #include <ostrakon/math/cross_entropy/logits.hpp>
@@ -94,10 +95,13 @@ class Operations {
               int onto = -1);
   /// onto + x W^T + b, rounded once.
   int linear_onto(int onto, int x, const std::string& name, const std::string& made);
-  /// RMS norm of each head by itself, in place of x; parameter `name`.weight (head width), if
-  /// `gain` has one. With a head as wide as x: of all columns of a row, in one tensor piece.
-  int head_norm(int x, const std::string& name, std::int64_t head_width, math::NormWeight gain,
-                double epsilon);
+  /// The norm of each head by itself, in place of x; parameter `name`.weight (head width), if the
+  /// norm has one, or with own weights (columns), of which tensor ranks have those of their heads.
+  int head_norm(int x, const std::string& name, const math::HeadNorm& norm, bool has_own_weights);
+  /// RMS norm of all columns of a row, whichever ranks have them, of each of the values x and in
+  /// its place. Parameters of each: its name + .weight (columns), if `gain` has one.
+  std::vector<int> row_norms(const std::vector<int>& x, const std::vector<std::string>& names,
+                             math::NormWeight gain, double epsilon);
   /// Heads rotated by their positions, in place of the values x, which are neighbours.
   std::vector<int> rotary(const std::vector<int>& x, const std::string& name,
                           std::int64_t head_width, const math::RotaryFrequencies& frequencies);

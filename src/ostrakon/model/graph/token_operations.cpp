@@ -396,8 +396,9 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
                                       a.written<Compute>(0), a.scratch<T>(0),
                                       logits_of<T>(a, head, here));
   });
-  append({{statistics}});
-  const int all = division_.gather_pieces(graph_, own);
+  const Call gather = division_.gather_pieces(graph_, own);
+  const int all = gather.writes.front();
+  append({{statistics, gather}});
 
   const int losses = add("losses", 1, Distribution::rows, Keep::always, Element::sum);
   graph_.values.back().rows *= head.depths;

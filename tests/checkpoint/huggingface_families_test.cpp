@@ -532,7 +532,7 @@ smollm3 | rotary_layers | no_rope_layers | [0, 1]
 stablelm | rotary_share | partial_rotary_factor | 0.5
 stablelm | block | use_parallel_residual | true
 stablelm | query_key_norm | qk_layernorm | true
-cohere | query_key_norm_kind | use_qk_norm | true
+cohere | query_key_norm | use_qk_norm | true
 mpt | ffn_width | expansion_ratio | 3
 gpt_neox | rotary_share | rotary_pct | 0.5
 gpt_neox | rotary_base | rotary_emb_base | 500

@@ -205,15 +205,11 @@ model.experts: 4; model.shared_experts: 1; model.expert_width: 5; model.tensor_g
     | model.tensor_grain = 2 .. model.shared_experts x model.expert_width = 5 .. (5 = 2 x 2 + 1)
 model.experts: 4; model.shared_experts: 1; model.shared_expert_width: 7; model.tensor_grain: 2
     | model.tensor_grain = 2 .. model.shared_expert_width = 7 .. (7 = 2 x 3 + 1)
-model.experts: 4; model.shared_experts: 1; model.shared_gate: true; model.tensor_grain: 2
-    | model.shared_gate = true with model.tensor_grain = 2 .. expected model.tensor_grain = 1
 model.experts: 4; model.expert_layers: first 1; model.ffn_width: 5; model.tensor_grain: 2
     | model.tensor_grain = 2 .. model.ffn_width = 5 .. (5 = 2 x 2 + 1)
 model.experts: 4; model.expert_layers: "9" | model.expert_layers = 9 names layers that model.layers = 4
 model.experts: 4; model.blocks_per_unit: 2; model.tensor_grain: 2
     | model.blocks_per_unit = 2 .. model.tensor_grain = 2
-model.experts: 4; model.norm_placement: after | model.norm_placement = after with model.experts = 4
-model.experts: 4; model.residual_scale: 0.5 | model.residual_scale = 0.5 with model.experts = 4
 parallel.expert: 2 | parallel.expert = 2 .. model.experts = 0 .. expected 1, or some experts
 model.experts: 12; parallel.expert: 3 | parallel.expert = 3 .. model.experts = 12
 model.experts: 6; parallel.expert: 4 | parallel.expert = 4 .. model.experts = 6

@@ -308,6 +308,7 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
             "experts 0: expert_layers, expert_width"},
            {{"model.experts=4", "model.expert_width=64", "model.ffn_width=128"},
             "expert_layers all and expert_width 64: ffn_width"},
+           {{"model.query_key_norm_kind=layernorm"}, "query_key_norm false: query_key_norm_kind"},
            {{"model.attention_window=8", "model.window_layers=none"},
             "window_layers none: attention_window"},
            {{"model.rotary_layers=none", "model.rotary_base=5e5"},

@@ -240,7 +240,9 @@ TEST(GatedNorm, AgreesWithPlainLoopsAndFiniteDifferences) {
     EXPECT_LE(error_of(doubles(y), expected()), 1e-14);
     const auto d = device<double>(dy), dz = unwritten<double>(x.size());
     const auto dw = unwritten<double>(width);
-    head_norm_statistics<double>(Exec(), epsilon, width, matrix(in, columns), rstd.view());
+    const HeadNorm norm{width, NormKind::rmsnorm, NormWeight::plain, epsilon};
+    head_norm_statistics<double>(Exec(), norm, matrix(in, columns),
+                                 rstd.view().matrix(rows, columns / width), {});
     gated_norm_backward_parameters<double>(Exec(), matrix(in, columns), matrix(gate, columns),
                                            rstd.view(), matrix(d, columns), dw.view());
     gated_norm_backward_input<double>(Exec(), matrix(in, columns), matrix(gate, columns),

@@ -109,6 +109,18 @@ TEST(Builder, GradientsOfValuesThatSeveralTakeAreSums) {
   });
 }
 
+TEST(Builder, AMixtureOfExpertsMayComeByItself) {
+  BuiltSamples samples;
+  const auto chain = built_chain<double>([](B& b, Value x) {
+    ExpertSettings settings = {4, 2, 1, 8};
+    settings.shared_gate = true;
+    const Value made = b.mixture(x, "mixture", settings, {Activation::swiglu, {0.5}, {0.5}});
+    return b.add(x, b.norm(made, "norm"));
+  });
+  const GradientReport report = check_gradients(chain, samples);
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
 TEST(Builder, AMixtureOfExpertsIsOfOneTensorPiece) {
   const auto mixture = [](B& b, Value x) {
     const MlpSettings expert{Activation::swiglu, {0.5}, {0.5}};

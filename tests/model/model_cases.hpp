@@ -85,7 +85,23 @@ inline std::vector<ModelCase> expert_cases(const model::DecoderSettings& llama) 
     s.experts.shared_gate = true;
     s.experts.own_shared_width = 17;
   });
+  const auto scaled = changed(shared_gate, [](auto& s) {
+    s.residual_scale = 0.4;
+    s.query_key_norm = model::QueryKeyNorm::whole;
+  });
+  const auto grok = changed(router_bias, [](auto& s) {
+    s.norm_placement = model::NormPlacement::both;
+    s.residual_scale = 0.6;
+    s.blocks_per_unit = 2;
+  });
+  const auto flex_olmo = changed(some_layers, [](auto& s) {
+    s.norm_placement = model::NormPlacement::after;
+    s.query_key_norm = model::QueryKeyNorm::whole;
+  });
   return {
+      {"llama, experts and a gated one, scaled", scaled, {2, 9}},
+      {"grok, experts between norms, 2 blocks a unit", grok, {2, 9}},
+      {"experts before norms in some layers, pieces as leaves", flex_olmo, {1, 16, 1, 4, false}},
       {"llama, experts in some layers", some_layers, {1, 8}},
       {"llama, experts in some layers, 2 blocks a unit, pieces as leaves",
        stacked,

@@ -24,8 +24,8 @@ using config::Leaf;
 using math::RouterScore;
 using model::RouterBalance;
 
-/// A Mixtral, a DeepSeek-V3, a GPT-2 with experts, and a model with experts in some layers, of odd
-/// sizes; eight sequences of 32 tokens.
+/// A Mixtral, a DeepSeek-V3 whose norms come behind, a GPT-2 with experts between norms, and a
+/// model with experts in some layers, of odd sizes; eight sequences of 32 tokens.
 std::vector<config::Settings> small_mixtures() {
   std::vector<config::Settings> all = {small_llama(8), small_llama(8), small_gpt2(8),
                                        small_llama(8)};
@@ -34,9 +34,13 @@ std::vector<config::Settings> small_mixtures() {
   all[2].model.experts = {5, 1, 1, 20, RouterScore::softmax, false, 1.0, RouterBalance::none, 0.0};
   all[1].model.experts.groups = 3;
   all[1].model.experts.groups_per_token = 2;
+  all[1].model.norm_placement = model::NormPlacement::after;
+  all[2].model.norm_placement = model::NormPlacement::both;
+  all[2].model.residual_scale = 0.5;
   model::DecoderSettings& some = all[3].model;
   some.layers = 3;
   some.expert_layers = *model::LayerPattern::parse("all but first 1");
+  some.residual_scale = 0.7;
   some.activation = model::Activation::swiglu_clamped;
   some.experts = {6, 2, 1, 12, RouterScore::softmax, true, 1.0, RouterBalance::bias, 0.02};
   some.experts.groups = 3;
@@ -231,7 +235,6 @@ std::vector<config::Settings> mixtures_in_pieces() {
   all[2].model.experts.shared = 1;  // with biases
   all[3].model.experts.count = 8;
   all[3].model.experts.groups = 4;
-  all[3].model.experts.shared_gate = false;  // is in one piece
   return all;
 }
 

@@ -74,12 +74,6 @@ inline std::vector<SmallFamily> small_families() {
     s.norm_placement = NormPlacement::after;
     s.query_key_norm = QueryKeyNorm::whole;
   });
-  add("StableLM 2", llama, [](auto& s) {
-    s.norm = s.query_key_norm_kind = NormKind::layernorm;
-    s.block = BlockForm::parallel;
-    s.query_key_norm = QueryKeyNorm::each_head;
-    s.rotary.share = 0.25;
-  });
   add("Phi", gpt, [](auto& s) {
     s.block = BlockForm::parallel;
     s.rotary.share = 0.5;
@@ -124,6 +118,12 @@ inline std::vector<SmallFamily> small_families() {
     s.positions = model::Positions::alibi;
     s.embedding_norm = true;
     s.tie_embeddings = true;
+  });
+  add("StableLM 2", llama, [](auto& s) {
+    s.norm = s.query_key_norm_kind = NormKind::layernorm;
+    s.block = BlockForm::parallel;
+    s.query_key_norm = QueryKeyNorm::each_head;
+    s.rotary.share = 0.25;
   });
   add("gpt-oss", llama, [](auto& s) {
     s.bias = true;
@@ -177,6 +177,19 @@ inline std::vector<SmallFamily> small_families() {
     s.experts = {8, 2, 1, 24};
   });
   all.back().fits_context = false;
+  add("Qwen2-MoE", llama, [](auto& s) {
+    s.own_qkv_bias = true;
+    s.residual_scale = 0.6;  // of Granite's mixtures
+    s.experts = {8, 2, 1, 16, math::RouterScore::softmax, false};
+    s.experts.shared_gate = true;
+    s.experts.own_shared_width = 24;
+  });
+  add("FlexOlmo", llama, [](auto& s) {
+    s.norm_placement = NormPlacement::after;
+    s.query_key_norm = QueryKeyNorm::whole;
+    s.experts = {8, 2, 1, 16};
+    s.expert_layers = layers("all but first 1");
+  });
   return all;
 }
 

@@ -141,6 +141,9 @@ olmoe | - | norm_topk_prob = true | norm_topk_prob is true, but model.router_nor
 exaone4 | rotary_layers: all | -
     | layer_types is ["sliding_attention","sliding_attention","sliding_attention","full_attention"], but model.rotary_layers is all
 cohere | block: sequential | - | block of cohere is parallel, but model.block is sequential
+cohere-norms | query_key_norm: true | - | use_qk_norm is true, but model.query_key_norm is true
+stablelm-norms | query_key_norm_kind: rmsnorm | -
+    | qk_layernorm is true, but model.query_key_norm_kind is rmsnorm
 cohere2 | logit_scale: 0.0625 | - | logit_scale is 0.25, but model.logit_scale is 0.0625
 glm | - | rope_parameters = {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.25}
     | rope_parameters.partial_rotary_factor is 0.25, but model.rotary_share is 0.5

@@ -139,6 +139,7 @@ MODELS = {
     "exaone4": ("exaone4", SIZES, rotary(), types("sssf"), {"sliding_window": 8}),
     # Cohere
     "cohere": ("cohere", SIZES, rotary(), {"logit_scale": 0.25}),
+    "cohere-norms": ("cohere", SIZES, rotary(), {"logit_scale": 0.25, "use_qk_norm": True}),
     "cohere2": ("cohere2", SIZES, rotary(), types("sssf"), {"logit_scale": 0.25, "sliding_window": 8}),
     # GLM
     "glm": ("glm", SIZES, rotary(1e4, partial_rotary_factor=0.5), {"head_dim": 8, "attention_bias": True}),
@@ -154,6 +155,10 @@ MODELS = {
                     rotary(1e4, **dict(YARN, mscale=1.0, mscale_all_dim=1.0)),
                     {"q_lora_rank": 16, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5,
                      "norm_topk_prob": True}),
+    "kimi_k2": ("deepseek_v3", EQUAL_HEADS, ROUTED, LATENT,
+                rotary(5e4, **dict(YARN, beta_fast=1.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)),
+                {"q_lora_rank": 16, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
+                 "norm_topk_prob": True}),
     # gpt-oss
     "gpt_oss": ("gpt_oss", dict(SIZES, intermediate_size=16), types("sf"),
                 rotary(1.5e5, **dict(YARN, truncate=False)),
@@ -178,6 +183,8 @@ MODELS = {
     "starcoder2": ("starcoder2", SIZES, rotary(1e5), {"use_bias": True, "sliding_window": 12}),
     # others
     "stablelm": ("stablelm", SIZES, rotary(1e4, partial_rotary_factor=0.25), {"use_qkv_bias": True}),
+    "stablelm-norms": ("stablelm", SIZES, rotary(1e4, partial_rotary_factor=0.25),
+                       {"use_parallel_residual": True, "qk_layernorm": True}),
     "nemotron": ("nemotron", SIZES, rotary(1e4, partial_rotary_factor=0.5)),
     "ernie4_5": ("ernie4_5", SIZES, rotary(5e5), {"head_dim": 8, "use_bias": False}),
     "helium": ("helium", SIZES, rotary(1e5), {"head_dim": 8}),
@@ -186,6 +193,9 @@ MODELS = {
 # Their norms multiply by 1 + weight, but weights begin with ones.
 BEGIN_WITH_TWOS = {"nemotron"}
 
+
+# Published under another model type than the one that transformers computes them by.
+RENAMED = {"kimi_k2": "kimi_k2"}
 
 def configuration(name):
     model_type, *parts = MODELS[name]
@@ -389,6 +399,7 @@ def expected(name):
         make(configuration(name)).float().save_pretrained(folder)
         with open(os.path.join(folder, "config.json")) as file:
             config = without(json.load(file), "transformers_version")
+        config["model_type"] = RENAMED.get(name, config["model_type"])
         path = os.path.join(folder, "model.safetensors")
         made = load_file(path)
         # What begins with ones are weights of norms.

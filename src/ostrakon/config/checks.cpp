@@ -99,10 +99,6 @@ void check_pieces(const Settings& settings, const std::string& name) {
         {model.experts.own_shared_width > 0 ? "model.shared_expert_width"
                                             : "model.shared_experts x model.expert_width",
          model.experts.shared_width()});
-    require(!model.experts.shared_gate || model.experts.shared == 0, name,
-            ": model.shared_gate = true with ", by.name, " = ", pieces,
-            ": tensor ranks have columns of shared experts, and no gate of their sum; expected ",
-            by.name, " = 1");
   }
   const std::int64_t words = (model.vocabulary + pieces - 1) / pieces;
   require((pieces - 1) * words < model.vocabulary, name, ": ", by.name, " = ", pieces, " cuts ",

@@ -119,6 +119,10 @@ void check_modules(const Settings& settings, const std::string& name) {
       text(" with model.multi_token_depth = ", settings.model.multi_token_depth);
   require(!settings.model.tie_embeddings, name, ": model.tie_embeddings = true", with,
           ", whose module looks up embeddings beside the first unit; expected false");
+  require(
+      !has_expert_units(settings) || settings.model.norm_placement == model::NormPlacement::before,
+      name, ": model.norm_placement = ", model::name(settings.model.norm_placement), with,
+      ", whose experts are a unit of their own; expected before");
   const TrainingSettings& training = settings.training;
   require(training.sequence_length > 1, name,
           ": training.sequence_length = ", training.sequence_length, with,
@@ -134,13 +138,6 @@ void check_experts(const Settings& settings, const std::string& name) {
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,
           " with model.experts = 0; expected 1, or some experts");
   if (!experts.exist()) return;
-  const std::string as_they_are = text(" with model.experts = ", experts.count,
-                                       ", which add their outputs as they are; expected ");
-  require(settings.model.norm_placement == model::NormPlacement::before, name,
-          ": model.norm_placement = ", model::name(settings.model.norm_placement), as_they_are,
-          "before");
-  require(settings.model.residual_scale == 1.0, name,
-          ": model.residual_scale = ", settings.model.residual_scale, as_they_are, "1");
   require(
       experts.per_token <= experts.count, name, ": model.experts_per_token = ", experts.per_token,
       " is more than model.experts = ", experts.count, "; expected ", experts.count, " at most");

@@ -97,6 +97,9 @@ bool has_steps_to_fall(const Settings& settings) {
   return !is_stable_then_decays(settings) || settings.schedule.decay_steps > 0;
 }
 
+bool norms_queries(const Settings& settings) {
+  return settings.model.query_key_norm != model::QueryKeyNorm::none;
+}
 bool has_experts(const Settings& settings) { return settings.model.experts.exist(); }
 bool has_shared_experts(const Settings& settings) { return settings.model.experts.shared > 0; }
 bool chooses_groups(const Settings& settings) {
@@ -198,6 +201,7 @@ constexpr Condition conditions[] = {
     {"model", "initializer_deviation", "checkpoint.initial_weights", is_random},
     {"model", "norm_bias", "norm norm_weight", may_bias_norms},
     {"model", "bias", "qkv_bias out_bias mlp_bias", asks_for_bias},
+    {"model", "query_key_norm_kind", "query_key_norm", norms_queries},
     {"model", "window_layers window_rotary_base", "attention_window", has_window},
     {"model", "attention_window window_rotary_base", "window_layers", has_window_layers},
     {"model", rotary_keys, "positions", has_rotary},

@@ -19,7 +19,8 @@ std::int64_t per_token_of(const char* function, std::int64_t assignments, std::i
   return rows > 0 ? assignments / rows : 0;
 }
 
-/// y(r) = first(r) + (base(r) + the sum of the row's copies, multiplied by their weights if given).
+/// y(r) = first(r), if given, + (base(r) + the sum of the row's copies, multiplied by their weights
+/// if given).
 template <class T, class F>
 void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View<const T**> base,
                  View<const std::int32_t*> slots, View<const compute_t<T>*> weights,
@@ -27,7 +28,7 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
   using C = compute_t<T>;
   const std::int64_t rows = y.rows(), columns = y.columns();
   const std::int64_t per_token = per_token_of(name, slots.size(), rows);
-  require_shape(name, "first", first, rows, columns);
+  if (first) require_shape(name, "first", first, rows, columns);
   if (base) require_shape(name, "base", base, rows, columns);
   require_shape(name, "copies", copies, slots.size(), columns);
   require_size_if_any(name, "weights", weights, slots.size());
@@ -48,10 +49,12 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
             const auto more = load_lanes<n>(base.row(r).data(), column, columns);
             for (int j = 0; j < n; ++j) sums.at[j] = C(more.at[j]) + sums.at[j];
           }
-          const auto of_first = load_lanes<n>(first.row(r).data(), column, columns);
+          if (first) {
+            const auto of_first = load_lanes<n>(first.row(r).data(), column, columns);
+            for (int j = 0; j < n; ++j) sums.at[j] = C(of_first.at[j]) + sums.at[j];
+          }
           Vector<T, n> results;
-          for (int j = 0; j < n; ++j)
-            results.at[j] = static_cast<T>(C(of_first.at[j]) + sums.at[j]);
+          for (int j = 0; j < n; ++j) results.at[j] = static_cast<T>(sums.at[j]);
           store_lanes<n>(y.row(r).data(), column, columns, results);
         });
       });
@@ -70,8 +73,9 @@ void sum_and_add(const Exec& exec, const char* name, View<const F**> first, View
         }
         if (base)
           for (std::int64_t j = 0; j < width; ++j) sums[j] = C(base(r, begin + j)) + sums[j];
-        for (std::int64_t j = 0; j < width; ++j)
-          y(r, begin + j) = static_cast<T>(C(first(r, begin + j)) + sums[j]);
+        if (first)
+          for (std::int64_t j = 0; j < width; ++j) sums[j] = C(first(r, begin + j)) + sums[j];
+        for (std::int64_t j = 0; j < width; ++j) y(r, begin + j) = static_cast<T>(sums[j]);
       });
 #endif
 }

@@ -17,8 +17,8 @@ void gather_rows(const Exec& exec, View<const T**> x, View<const std::int32_t*> 
                  View<T**> copies);
 
 /// y(r) = x(r) + (base(r) + the sum of weight * outputs over the assignments of r, in their order),
-/// in compute_t<T>, rounded once. x, base (may be empty) and y are (rows, columns), outputs (slots,
-/// columns).
+/// in compute_t<T>, rounded once. x, base (each may be empty) and y are (rows, columns), outputs
+/// (slots, columns).
 template <class T>
 void combine_outputs(const Exec& exec, View<const T**> x, View<const T**> base,
                      const Routes<compute_t<T>>& routes, View<const T**> outputs, View<T**> y);

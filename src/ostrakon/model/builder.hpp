@@ -69,7 +69,7 @@ class Builder {
   Value norm(const Value& x, const std::string& name, const NormSettings& settings = {});
   /// Attention of the queries, keys and values x W^T + b, layer `name`.qkv: (rows, heads *
   /// head_width). With query_key_norm also `name`.query_norm.weight and `name`.key_norm.weight
-  /// (head_width), or of all heads together, in one tensor piece (heads * head_width). With
+  /// (head_width), or of each head's own, or of all heads together, (heads * head_width). With
   /// settings.latent: (rows, heads * value_width), of layers `name`.q_down (if queries have a
   /// latent), .q, .kv_down and .kv_up, with norms `name`.q_down_norm and .kv_norm; see Decoder for
   /// their rows.
@@ -89,12 +89,17 @@ class Builder {
   /// MLP(x), as mlp_onto, with `outputs` columns.
   Value mlp(const Value& x, const std::string& name, std::int64_t columns, std::int64_t outputs,
             const MlpSettings& settings = {});
-  /// onto + the mixture of experts of x, each an MLP `name`.experts.3 with settings.width inner
-  /// columns, rounded once. `name`.router.weight (experts, columns of x) chooses those of a row,
-  /// and `name`.router.balance (experts), if a bias balances them; shared experts are the MLP
-  /// `name`.shared. No row is dropped. In one tensor piece, but in a Decoder.
+  /// The mixture of experts of x, each an MLP `name`.experts.3 with settings.width inner columns.
+  /// `name`.router.weight (experts, columns of x) chooses those of a row, and
+  /// `name`.router.balance (experts), if a bias balances them; shared experts are the MLP
+  /// `name`.shared, times the sigmoid of x w, w `name`.shared_gate.weight (1, columns of x), if
+  /// they have a gate. No row is dropped. In one tensor piece, but in a Decoder.
+  Value mixture(const Value& x, const std::string& name, const ExpertSettings& settings,
+                const MlpSettings& expert = {});
+  /// onto + factor * that mixture, rounded once.
   Value mixture_onto(const Value& onto, const Value& x, const std::string& name,
-                     const ExpertSettings& settings, const MlpSettings& expert = {});
+                     const ExpertSettings& settings, const MlpSettings& expert = {},
+                     double factor = 1.0);
 
   // ---- without parameters
 
@@ -128,6 +133,13 @@ class Builder {
   Value losses(Operation<T> operation);
 
   // ---- by a Chain or a Decoder
+
+  /// What experts that are a unit of their own take, and `beside`, which they hand on beside the
+  /// mixture (rows, 2 * columns).
+  Value mixture_beside(const Value& beside, const Value& x, const std::string& name,
+                       const ExpertSettings& settings, const MlpSettings& expert);
+  /// The input's columns in as many equal parts.
+  std::vector<Value> parts_of_input(int parts);
 
   /// Finds the embedding table of an earlier unit, laid out; null: it has none.
   using FindTable = std::function<const Parameter*(const std::string& unit)>;
@@ -170,6 +182,12 @@ class Builder {
 
  private:
   struct State;
+
+  /// Where a mixture goes: nowhere, onto a value, or beside it, see mixture_beside.
+  enum class MixtureForm { alone, onto, beside };
+  Value describe_mixture(MixtureForm form, const Value& other, const Value& x,
+                         const std::string& name, ExpertSettings settings,
+                         const MlpSettings& expert, double factor = 1.0);
 
   /// Queries, keys and values of latent attention, as columns, with their parameters;
   /// `keeps_latents`: queries, the keys that all heads have, and the latent of the others and of

@@ -241,20 +241,41 @@ Value Builder<T>::mlp(const Value& x, const std::string& name, std::int64_t colu
 }
 
 template <class T>
+Value Builder<T>::mixture(const Value& x, const std::string& name, const ExpertSettings& settings,
+                          const MlpSettings& expert) {
+  return describe_mixture(MixtureForm::alone, {}, x, name, settings, expert);
+}
+
+template <class T>
 Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::string& name,
-                               const ExpertSettings& settings, const MlpSettings& expert) {
+                               const ExpertSettings& settings, const MlpSettings& expert,
+                               double factor) {
+  return describe_mixture(MixtureForm::onto, onto, x, name, settings, expert, factor);
+}
+
+template <class T>
+Value Builder<T>::mixture_beside(const Value& beside, const Value& x, const std::string& name,
+                                 const ExpertSettings& settings, const MlpSettings& expert) {
+  return describe_mixture(MixtureForm::beside, beside, x, name, settings, expert);
+}
+
+/// The weights of experts have the factor already: it is one of the router's scale.
+template <class T>
+Value Builder<T>::describe_mixture(MixtureForm form, const Value& other, const Value& x,
+                                   const std::string& name, ExpertSettings settings,
+                                   const MlpSettings& expert, double factor) {
   State& s = *state_;
   graph::Operations<T>& operations = s.operations;
-  const int to = s.take_rows(onto, name);
+  const int to = form == MixtureForm::alone ? -1 : s.take_rows(other, name);
   int v = s.take_rows(x, name);
-  const std::int64_t width = s.columns(to);
+  const std::int64_t width = s.columns(v);
   require(settings.exist(), name, " has ", settings.count, " experts; expected at least 1");
   require_possible(name, settings, s.leaf.rows());
-  require(s.pieces() == 1 || settings.shared == 0 || !settings.shared_gate, name,
-          " has a gate of shared experts, of which ", s.pieces(),
-          " tensor pieces have columns; expected one piece");
-  require(s.columns(v) == width, name, " takes ", s.columns(v), " columns and goes onto ", width,
-          "; expected as many");
+  require(factor > 0.0 && std::isfinite(factor), name, " has a factor of ", factor,
+          "; expected a number above 0");
+  settings.scale *= factor;
+  require(to < 0 || s.columns(to) == width, name, " takes ", width, " columns and goes onto ",
+          to < 0 ? width : s.columns(to), "; expected as many");
   s.require_cut(name, "columns", width);
   s.require_size(name, "columns in an expert", settings.width);
   const std::string router = name + ".router";
@@ -269,33 +290,59 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
   graph::Experts experts{settings.router()};
   experts.name = name;
   if (settings.balance == RouterBalance::loss) experts.loss_factor = settings.balance_rate;
-  if (v == to) v = s.copy_of(v);
+  // Gradients by experts are summed before they are added to others of x: so they come where
+  // experts are a unit of their own.
+  if (v == to || form == MixtureForm::alone) v = s.copy_of(v);
   const auto make_shared = [&] {
-    const Value inner =
-        activated(*this, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
-    const int made = s.take(linear(inner, name + ".shared.down", width, expert.down), name);
+    const Value made =
+        mlp(Value{v, s.id}, name + ".shared", settings.shared_width(), width, expert);
     if (!settings.shared_gate) return made;
     const std::string gate = name + ".shared_gate";
-    s.declare_table(gate + ".weight", 1, width, expert.up.deviation);
-    return operations.gate(made, operations.linear(v, gate, 1, graph::Keep::mlp), gate + "d");
+    s.declare_table(gate + ".weight", 1, width, expert.up.deviation, {true, {}});
+    const int logits = operations.row_linear(v, gate, 1);
+    return s.make(operations.gate(s.take(made, name), logits, gate + "d"), name);
+  };
+  const auto take_shared = [&] {
+    const Value made = make_shared();
+    return s.take(factor == 1.0 ? made : scale(made, factor), name);
   };
   if (!s.leaf.has_expert_units()) {
     s.declare(expert_parameters(name, settings, expert, width));
     const int copies = operations.dispatch(v, router, experts);
-    const int shared = settings.shared > 0 ? make_shared() : -1;
+    const int shared = settings.shared > 0 ? take_shared() : -1;
     const int up = operations.expert_linear(experts, copies, name_of_up(expert.activation, ""));
     const int activated = operations.activation(up, name + ".experts.activated", expert.activation);
     return s.make(operations.combine(experts, to, shared, activated, ".down"), name);
   }
+  require(to >= 0, name, " is of experts that are a unit of their own; expected mixture_onto");
   // In pieces experts find shared ones in what they go onto.
-  const MoeDispatchLayout border(settings, width, s.leaf);
+  const MoeDispatchLayout border(settings, width, s.leaf, form == MixtureForm::beside);
   const int rows = operations.route_apart(v, router, border, experts);
-  const int shared = border.has_shared ? make_shared() : -1;
+  const int shared = border.has_shared ? take_shared() : -1;
   const std::vector<int> made = operations.hand_to_experts(experts, to, shared, rows, border);
   s.handed_besides.push_back(made.back());
   const Value y = s.make(made.front(), name);
   if (settings.shared == 0 || border.has_shared) return y;
-  return mlp_onto(y, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
+  return settings.shared_gate || factor != 1.0
+             ? add(y, make_shared(), factor)
+             : mlp_onto(y, Value{v, s.id}, name + ".shared", settings.shared_width(), expert);
+}
+
+template <class T>
+std::vector<Value> Builder<T>::parts_of_input(int parts) {
+  State& s = *state_;
+  const int x = s.take_rows(input(), "parts of the input");
+  std::vector<std::string> names;
+  for (int i = 0; i < parts; ++i) names.push_back("x." + std::to_string(i));
+  std::vector<Value> made;
+  for (int v :
+       s.operations.split(x, "x", names,
+                          std::vector<std::int64_t>(
+                              names.size(), s.columns(x) / static_cast<std::int64_t>(parts)))) {
+    s.value(v).keep = graph::Keep::never;  // the input is there
+    made.push_back(s.make(v, s.value(v).name));
+  }
+  return made;
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
@@ -312,8 +359,13 @@ Value Builder<T>::mixture_onto(const Value& onto, const Value& x, const std::str
                                  const MlpSettings&);                                              \
   template Value Builder<T>::mlp_onto(const Value&, const Value&, const std::string&,              \
                                       std::int64_t, const MlpSettings&);                           \
+  template Value Builder<T>::mixture(const Value&, const std::string&, const ExpertSettings&,      \
+                                     const MlpSettings&);                                          \
   template Value Builder<T>::mixture_onto(const Value&, const Value&, const std::string&,          \
-                                          const ExpertSettings&, const MlpSettings&);
+                                          const ExpertSettings&, const MlpSettings&, double);      \
+  template Value Builder<T>::mixture_beside(const Value&, const Value&, const std::string&,        \
+                                            const ExpertSettings&, const MlpSettings&);            \
+  template std::vector<Value> Builder<T>::parts_of_input(int);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -22,6 +22,12 @@ bool has_expert_units(const DecoderSettings& settings, const LeafShape& leaf) {
   return settings.experts.exist() && leaf.has_expert_units();
 }
 
+/// Whether mixtures are normed before they are added: behind experts that are a unit of their own
+/// that is one more unit.
+bool norms_mixtures(const DecoderSettings& settings) {
+  return settings.norm_placement != NormPlacement::before;
+}
+
 void require_modules_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   require(settings.multi_token_depth == 1, "model multi_token_depth is ",
           settings.multi_token_depth, ", expected 0 or 1");
@@ -34,6 +40,9 @@ void require_modules_possible(const DecoderSettings& settings, const LeafShape& 
   require(!leaf.is_cut(),
           "model multi_token_depth is 1, in sequences that are cut, of which other ",
           "parts have some targets; expected whole sequences");
+  require(!has_expert_units(settings, leaf) || !norms_mixtures(settings),
+          "model norm_placement is ", name(settings.norm_placement),
+          " with multi_token_depth 1, whose experts are a unit of their own; expected before");
 }
 
 void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
@@ -105,11 +114,6 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
             " pieces for tensor parallelism; expected a multiple");
   const ExpertSettings& experts = settings.experts;
   require_possible("model", experts, leaf.rows());
-  require(!experts.exist() ||
-              (settings.norm_placement == NormPlacement::before && settings.residual_scale == 1.0),
-          "model norm_placement is ", name(settings.norm_placement), " and residual_scale ",
-          settings.residual_scale,
-          ", but mixtures of experts add their outputs as they are; expected before and 1");
   const std::int64_t sharing = leaf.expert_ranks;
   positive("expert_ranks", sharing);
   if (has_expert_units(settings, leaf)) {
@@ -161,11 +165,28 @@ Value add_to_residual(Builder<T>& b, const DecoderSettings& m, const Value& onto
                m.residual_scale);
 }
 
+/// onto + a mixture of experts. Experts that are a unit of their own are handed what they take; if
+/// their mixture is normed, describe_addition() follows them.
+template <class T>
+Value add_mixture(Builder<T>& b, const DecoderSettings& m, const Value& onto, const Value& x,
+                  bool has_expert_units) {
+  if (!norms_mixtures(m))
+    return b.mixture_onto(onto, x, "mlp", m.experts, m.mlp_settings(), m.residual_scale);
+  if (has_expert_units) return b.mixture_beside(onto, x, "mlp", m.experts, m.mlp_settings());
+  return add_to_residual(b, m, onto, b.mixture(x, "mlp", m.experts, m.mlp_settings()), "mlp");
+}
+
+template <class T>
+Value describe_addition(Builder<T>& b, const DecoderSettings& m) {
+  const std::vector<Value> parts = b.parts_of_input(2);
+  return add_to_residual(b, m, parts[1], parts[0], "mlp");
+}
+
 /// x + attention or a delta net, then + an MLP or a mixture of experts; each of them with norms
 /// where norm_placement says so.
 template <class T>
-Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind,
-                     const Value& x) {
+Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind, const Value& x,
+                     bool has_expert_units) {
   const bool adds_directly = m.norm_placement == NormPlacement::before && m.residual_scale == 1.0;
   const auto normed = [&](const Value& value, const char* part) {
     return m.norm_placement == NormPlacement::after
@@ -187,8 +208,7 @@ Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& k
   const Value mlp_takes = m.block == BlockForm::sequential ? normed(middle, "mlp")
                           : m.block == BlockForm::parallel ? taken
                                                            : normed(x, "mlp");
-  if (kind.has_experts)
-    return b.mixture_onto(middle, mlp_takes, "mlp", m.experts, m.mlp_settings());
+  if (kind.has_experts) return add_mixture(b, m, middle, mlp_takes, has_expert_units);
   return adds_directly
              ? b.mlp_onto(middle, mlp_takes, "mlp", m.ffn_width, m.mlp_settings())
              : add_to_residual(b, m, middle,
@@ -200,14 +220,15 @@ Value describe_block(Builder<T>& b, const DecoderSettings& m, const BlockKind& k
 /// of the token behind, joined as a row of a further block. x goes on to the head.
 template <class T>
 Value describe_module(Builder<T>& b, const DecoderSettings& m, const BlockKind& kind,
-                      const Value& x) {
+                      const Value& x, bool has_expert_units) {
   Value next = b.next_embedding("embedding");
   if (m.embedding_scale != 1.0) next = b.scale(next, m.embedding_scale);
   const Value joined = b.join(b.norm(next, "embedding_norm", m.norm_settings()),
                               b.norm(x, "hidden_norm", m.norm_settings()));
   b.pass_on(x);
   return describe_block(b, m, kind,
-                        b.row_linear(joined, "projection", m.width, m.initializer_deviation));
+                        b.row_linear(joined, "projection", m.width, m.initializer_deviation),
+                        has_expert_units);
 }
 
 template <class T>
@@ -246,7 +267,7 @@ class UnitMaker {
     for (std::int64_t layer = first; layer < first + count; ++layer) {
       b.begin_part("block." + std::to_string(layer));
       kinds.push_back(settings_.block_kind(layer));
-      x = describe_block(b, settings_, kinds.back(), x);
+      x = describe_block(b, settings_, kinds.back(), x, has_expert_units(settings_, leaf_));
     }
     return finish(b, x, &programs_[kinds]);
   }
@@ -256,10 +277,19 @@ class UnitMaker {
     Builder<T> b(
         "block." + std::to_string(settings_.layers), ends_, settings_.width, frozen_,
         [&](const std::string&) { return &table; }, recompute_);
-    auto unit = finish(
-        b, describe_module(b, settings_, settings_.block_kind(settings_.layers - 1), b.input()));
+    auto unit = finish(b, describe_module(b, settings_, settings_.block_kind(settings_.layers - 1),
+                                          b.input(), has_expert_units(settings_, leaf_)));
     unit->description().tied_to = 0;
     return unit;
+  }
+
+  /// What experts that are a unit of their own have made, and what they were handed besides, added
+  /// up for block `layer`.
+  std::unique_ptr<GraphUnit<T>> make_addition(std::int64_t layer) {
+    const std::string block = "block." + std::to_string(layer);
+    Builder<T> b(block + ".addition", ends_, 2 * settings_.width, frozen_, {}, recompute_);
+    b.begin_part(block);
+    return finish(b, describe_addition(b, settings_), &additions_);
   }
 
   std::unique_ptr<GraphUnit<T>> make_head(const Parameter& table) const {
@@ -285,7 +315,7 @@ class UnitMaker {
  private:
   std::int64_t block_elements(const BlockKind& kind) const {
     Builder<T> b("block", leaf_, settings_.width, {}, {}, recompute_);
-    describe_block(b, settings_, kind, b.input());
+    describe_block(b, settings_, kind, b.input(), has_expert_units(settings_, leaf_));
     std::int64_t elements = 0;
     for (const Parameter& parameter : b.parameters())
       elements += round_up(parameter.elements(), parameter_alignment);
@@ -304,6 +334,7 @@ class UnitMaker {
   Recompute recompute_;
   const Frozen& frozen_;
   std::map<std::vector<BlockKind>, SharedPrograms> programs_;
+  SharedPrograms additions_;
 };
 
 }  // namespace
@@ -376,8 +407,10 @@ Decoder<T>::Decoder(const DecoderSettings& settings, LeafShape leaf, Recompute r
        blocks_of_units(settings.layers, with_expert_units ? 1 : settings.blocks_per_unit,
                        maker.block_elements() / leaf.tensor_ranks)) {
     units_.push_back(maker.make_blocks(first, count));
-    if (with_expert_units && settings.block_kind(first).has_experts)
+    if (with_expert_units && settings.block_kind(first).has_experts) {
       units_.push_back(std::make_unique<ExpertUnit<T>>(settings, leaf, first, frozen));
+      if (norms_mixtures(settings)) units_.push_back(maker.make_addition(first));
+    }
     first += count;
   }
   const Parameter& table = units_.front()->parameters().front();
@@ -406,9 +439,9 @@ plan::ModelDescription Decoder<T>::description() const {
   description.tensor_ranks = static_cast<int>(leaf_.tensor_ranks);
   description.gradient_bytes = leaf_.own_rows() * settings_.width * description.element_bytes;
   if (has_expert_units(settings_, leaf_)) {
-    const MoeDispatchLayout border(settings_.experts, settings_.width, leaf_);
-    description.gradient_bytes =
-        border.behind_y<T>() + border.gradients_in<T>(View<std::byte*>()).bytes;
+    const MoeDispatchLayout border(settings_.experts, settings_.width, leaf_,
+                                   norms_mixtures(settings_));
+    description.gradient_bytes = border.gradient_bytes<T>();
   }
   if (settings_.multi_token_depth > 0)
     description.gradient_bytes += behind_y<T>(leaf_.own_rows(), settings_.width);

@@ -172,8 +172,9 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 
 /// Units "embedding", then of blocks, then "head". A unit of one block is called "block.3", one of
 /// several "block.4-7"; experts that ranks share, or that come behind a block in tensor pieces, are
-/// a unit behind their block, "block.3.experts". Allocates nothing but these small descriptions,
-/// whatever the model's size.
+/// a unit behind their block, "block.3.experts", and norms of mixtures with what follows them are
+/// one behind these, "block.3.addition". Allocates nothing but these small descriptions, whatever
+/// the model's size.
 ///
 /// With multi_token_depth a module comes behind the last block: the unit "block.<layers>", a block
 /// like the last one, with embedding_norm and hidden_norm (width) and projection.weight (width, 2
@@ -185,11 +186,11 @@ std::vector<std::int64_t> blocks_of_units(std::int64_t layers, std::int64_t bloc
 /// attention.qkv.weight
 /// ((heads + 2 kv_heads) head_width, width)/.bias, with attention_gate the gates (heads head_width)
 /// in the first rows, attention.query_norm.weight and
-/// attention.key_norm.weight (head_width) with query_key_norm, or of all heads together (heads
-/// head_width) and (kv_heads head_width), attention.sinks (heads), zeros, with attention_sinks,
-/// attention.out.weight (width, heads value_width)/.bias; with latent attention in place of
-/// attention.qkv: attention.q.weight (heads head_width, width), or of the normed latent of queries
-/// attention.q_down.weight (q_rank, width), attention.q_down_norm.weight (q_rank) and
+/// attention.key_norm.weight (head_width) with query_key_norm, or for each head or for all
+/// together (heads head_width) and (kv_heads head_width), attention.sinks (heads), zeros, with
+/// attention_sinks, attention.out.weight (width, heads value_width)/.bias; with latent attention in
+/// place of attention.qkv: attention.q.weight (heads head_width, width), or of the normed latent of
+/// queries attention.q_down.weight (q_rank, width), attention.q_down_norm.weight (q_rank) and
 /// attention.q.weight (heads head_width, q_rank); attention.kv_down.weight (kv_rank + rotary_width,
 /// width), the latent and then the part of keys that all heads have, attention.kv_norm.weight
 /// (kv_rank) and attention.kv_up.weight (heads (head_width - rotary_width + value_width), kv_rank),

@@ -60,6 +60,7 @@ struct ExpertUnit<T>::Workspace {
   View<T**> activated;          // (capacity, expert width)
   View<T*> padding;             // of products by row
   // backward
+  View<T**> dmade, dbeside;  // (rows, width), of the unit behind, if it takes x apart
   View<Compute*> dweights;   // (assignments)
   View<T**> dactivated;      // (capacity, expert width)
   View<T**> weighted;        // (capacity, width), dy times weights
@@ -81,6 +82,10 @@ struct ExpertUnit<T>::Workspace {
     up = arrays.matrix(capacity, unit.up_.outputs);
     activated = arrays.matrix(capacity, unit.inner_);
     padding = arrays.template take<T>(std::max(padding_of(unit.up_), padding_of(unit.down_)));
+    if (pass == Pass::backward && border.is_apart) {
+      dmade = arrays.matrix(border.rows, border.width);
+      dbeside = arrays.matrix(border.rows, border.width);
+    }
     if (pass == Pass::backward) {
       dweights = arrays.template take<Compute>(border.assignments());
       dactivated = arrays.matrix(capacity, unit.inner_);

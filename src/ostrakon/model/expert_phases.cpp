@@ -43,6 +43,7 @@ class ExpertUnit<T>::Phase {
   void compute(std::int64_t round);
   void put(std::int64_t round);
   void finish();
+  void take_gradients();
 
   bool any_rows(std::int64_t round);
   void activate(const Arrived& arrived);
@@ -157,6 +158,7 @@ void ExpertUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
 
 template <class T>
 void ExpertUnit<T>::Phase::run() {
+  if (buffers_.phase == 0 && work_.dmade) take_gradients();
   if (buffers_.phase == 0)
     return math::copy<std::int64_t>(exec_, View<const std::int64_t*>(handed_.routes.offsets),
                                     view_as<std::int64_t>(buffers_.send_buffer));
@@ -198,7 +200,7 @@ void ExpertUnit<T>::Phase::send(std::int64_t round) {
     };
     gather(handed_.normed, sent.x);
     if (pass_ == Pass::forward) continue;
-    gather(dy_.matrix(u_.border_.rows, u_.border_.width), sent.dy);
+    gather(work_.dmade ? work_.dmade : dy_.matrix(u_.border_.rows, u_.border_.width), sent.dy);
     math::gather_weights<Compute>(exec_, handed_.routes.weights, assignments,
                                   sent.weights.range(0, rows.count()));
   }
@@ -220,6 +222,15 @@ void ExpertUnit<T>::Phase::put(std::int64_t round) {
   }
 }
 
+/// The gradients of what lies side by side: their buffer has others later.
+template <class T>
+void ExpertUnit<T>::Phase::take_gradients() {
+  const std::int64_t width = u_.border_.width;
+  const View<const T**> both = dy_.matrix(u_.border_.rows, 2 * width);
+  math::copy_rows<T, T>(exec_, both.column_range(0, width), work_.dmade);
+  math::copy_rows<T, T>(exec_, both.column_range(width, 2 * width), work_.dbeside);
+}
+
 template <class T>
 void ExpertUnit<T>::Phase::finish() {
   const std::int64_t rows = u_.border_.rows, width = u_.border_.width;
@@ -227,11 +238,17 @@ void ExpertUnit<T>::Phase::finish() {
     if (u_.passed_ > 0)
       math::copy<T>(exec_, buffers_.input.range(0, u_.passed_),
                     buffers_.output.range(0, u_.passed_));
-    return math::combine_outputs<T>(exec_, y_.matrix(rows, width), handed_.shared, handed_.routes,
-                                    work_.returned, from_y(buffers_.output).matrix(rows, width));
+    const View<const T**> x = y_.matrix(rows, width);
+    const View<T**> y = from_y(buffers_.output).matrix(rows, u_.border_.columns_behind());
+    if (u_.border_.is_apart) math::copy_rows<T, T>(exec_, x, y.column_range(width, 2 * width));
+    return math::combine_outputs<T>(exec_, u_.border_.is_apart ? View<const T**>() : x,
+                                    handed_.shared, handed_.routes, work_.returned,
+                                    y.column_range(0, width));
   }
-  // The gradient of y is that of x, and of shared, as it is.
+  // The gradient of y is that of x, and of shared, as it is, unless these are apart.
   const auto back = u_.border_.template gradients_in<T>(behind_y(dy_));
+  if (work_.dbeside) math::copy_rows<T, T>(exec_, work_.dbeside, dy_.matrix(rows, width));
+  if (back.shared) math::copy_rows<T, T>(exec_, work_.dmade, back.shared);
   math::sum_copies<T>(exec_, handed_.routes.slots, work_.returned, back.normed);
   math::copy<Compute>(exec_, View<const Compute*>(work_.dweights), back.dweights);
   if (buffers_.parameter_gradients) sum_ranks();

@@ -47,7 +47,8 @@ plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const Leaf
 template <class T>
 ExpertUnit<T>::ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf,
                           std::int64_t index, const Frozen& frozen, std::int64_t passed)
-    : border_(settings.experts, settings.width, leaf),
+    : border_(settings.experts, settings.width, leaf,
+              settings.norm_placement != NormPlacement::before),
       passed_(passed * border_.behind_y<T>() / bytes_of<T>(1)),
       ranks_(leaf.expert_ranks),
       tensor_ranks_(leaf.tensor_ranks),
@@ -134,7 +135,7 @@ void ExpertUnit<T>::describe() {
   };
   description_.forward = make_phases(Pass::forward);
   description_.backward = make_phases(Pass::backward);
-  description_.output_bytes = bytes_of<T>(passed_ + border_.rows * border_.width);
+  description_.output_bytes = bytes_of<T>(passed_ + border_.rows * border_.columns_behind());
   description_.expert_ranks = static_cast<int>(ranks_ / tensor_ranks_);
   description_.cuts_matrices = false;
   description_.reads_batch = false;
@@ -183,6 +184,12 @@ void ExpertUnit<T>::describe_work() {
       plan::row_work(static_cast<double>(bytes_of<T>((rows + 2 * border_.rows) * border_.width)));
   description_.forward.back().work += combine;
   description_.backward.back().work += combine;
+  if (!border_.is_apart) return;
+  const plan::KernelWork copy =
+      plan::row_work(static_cast<double>(bytes_of<T>(2 * border_.rows * border_.columns_behind())));
+  description_.forward.back().work += 0.5 * copy;
+  description_.backward.front().work += copy;
+  description_.backward.back().work += copy;
 }
 
 template class ExpertUnit<float>;

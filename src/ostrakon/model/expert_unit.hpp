@@ -12,8 +12,9 @@ namespace ostrakon::model {
 plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const LeafShape& leaf);
 
 /// The experts of a block where neighbouring ranks have an equal part of them each (expert
-/// parallel): y = x + (shared + the sum over a token's experts e of weight_e mlp_e(n)). x, n, the
-/// output of shared experts and the routes come from the block, see MoeDispatchLayout. Ranks are
+/// parallel): y = x + (shared + the sum over a token's experts e of weight_e mlp_e(n)), or this sum
+/// and x side by side, where a unit behind norms the sum before it is added. x, n, the output of
+/// shared experts and the routes come from the block, see MoeDispatchLayout. Ranks are
 /// those of plan::Axis::tensor_shard: tensor ranks are the first neighbours, each with its own
 /// rows, and have whole experts.
 ///

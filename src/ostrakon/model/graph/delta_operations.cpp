@@ -143,8 +143,9 @@ int Operations<T>::gated_norm(int x, int gate, const std::string& name, std::int
   });
   Call statistics = pass({name + ".rstd", {x}, {rstd}}, x, columns);
   statistics.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    math::head_norm_statistics<T>(exec, epsilon, head_width, a.read<T>(0),
-                                  a.written<Compute>(0).flat());
+    const math::HeadNorm norm{head_width, math::NormKind::rmsnorm, math::NormWeight::plain,
+                              epsilon};
+    math::head_norm_statistics<T>(exec, norm, a.read<T>(0), a.written<Compute>(0), {});
   });
   const std::vector<int> reads = {x, gate, rstd, ~made};
   Call gradient = gated({"d " + name + ".weight", reads, {}, {}, weights}, 3);

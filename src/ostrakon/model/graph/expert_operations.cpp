@@ -216,7 +216,7 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
   const Experts all = experts;
   const ExpertLayer layer = find_layer<T>(*this, all, x, name, leaf_.kernels);
   const std::int64_t width = layer.outputs, assignments = value(x).rows;
-  const int y = add_for(onto, "y", width);
+  const int y = onto >= 0 ? add_for(onto, "y", width) : add("y", width, Distribution::rows);
   const std::vector<int> residuals = those_that_exist({onto, shared});
   Call forward{layer.name, {x, all.lists, all.weights}, {y}, layer.all()};
   graph::append(forward.reads, residuals);
@@ -227,12 +227,13 @@ int Operations<T>::combine(const Experts& experts, int onto, int shared, int x,
       layer.work + layer.bias_work +
       plan::row_work(static_cast<double>(bytes_of<T>((assignments + 2 * all.rows) * width)));
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<const T**> input = a.read<T>(0), before = a.read<T>(3);
-    const View<T**> outputs = a.scratch<T>(1).matrix(input.rows(), width);
-    multiply_by_experts<T>(exec, a, expert_rows<T>(exec, a, all, before.rows(), 1), input, outputs,
+    const View<const T**> input = a.read<T>(0);
+    const View<T**> outputs = a.scratch<T>(1).matrix(input.rows(), width), made = a.written<T>(0);
+    multiply_by_experts<T>(exec, a, expert_rows<T>(exec, a, all, made.rows(), 1), input, outputs,
                            a.scratch<T>(0));
-    math::combine_outputs<T>(exec, before, a.read<T>(4),
-                             routes_read<T>(a, all, before.rows(), 1, 2), outputs, a.written<T>(0));
+    const bool adds = onto >= 0;
+    math::combine_outputs<T>(exec, adds ? a.read<T>(3) : View<const T**>(), a.read<T>(adds ? 4 : 3),
+                             routes_read<T>(a, all, made.rows(), 1, 2), outputs, made);
   });
 
   Call input{"d " + layer.name, {~y, x, all.lists, all.weights}, {~x, ~all.weights}, layer.all()};
@@ -311,7 +312,15 @@ std::vector<int> Operations<T>::hand_to_experts(const Experts& experts, int onto
     copy(a.read<T>(3).flat(), a.written<T>(0).flat());
     copy(a.read<T>(4).flat(), handed.shared.flat());
   });
-  append({{forward}, {}, residuals});
+  if (!border.is_apart || shared < 0) {
+    append({{forward}, {}, residuals});
+    return {y, all.border};
+  }
+  Call backward = pass({"d shared", {~all.border}, {~shared}}, x, 2 * columns_of(x));
+  backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+    math::copy_rows<T, T>(exec, handed_back<T>(a, border, 0).shared, a.written<T>(0));
+  });
+  append({{forward}, {backward}, {onto}});
   return {y, all.border};
 }
 

@@ -164,13 +164,14 @@ class Operations {
   int dispatch(int x, const std::string& name, Experts& experts);
   /// x W^T + b of such copies by their experts.
   int expert_linear(const Experts& experts, int x, const std::string& layer);
-  /// onto + (shared + the sum of weights times x W^T + b), rounded once; shared: -1: none.
+  /// onto + (shared + the sum of weights times x W^T + b), rounded once; onto, shared: -1: none.
   int combine(const Experts& experts, int onto, int shared, int x, const std::string& layer);
   /// dispatch() for experts that are a unit of their own, which copy rows themselves: returns x as
   /// the router takes it.
   int route_apart(int x, const std::string& name, const MoeDispatchLayout& border,
                   Experts& experts);
-  /// What is handed to such a unit: onto, and what it takes besides, see MoeDispatchLayout.
+  /// What is handed to such a unit: onto, and what it takes besides, see MoeDispatchLayout. Where
+  /// that keeps it apart, `onto` is not added to.
   std::vector<int> hand_to_experts(const Experts& experts, int onto, int shared, int x,
                                    const MoeDispatchLayout& border);
 

@@ -224,9 +224,12 @@ void head_norm_statistics(const Exec& exec, const HeadNorm& norm, View<const T**
         const std::int64_t r = by_heads.quotient(index), head = by_heads.rest(index);
         const auto in = x.row(r).range(head * width, (head + 1) * width);
         const HeadStatistics<C> own = statistics_of<T>(row, in, centered, over_width, small);
+        // Captured by themselves: a capture whose type is of this file alone can't be in unity
+        // files.
+        const C scale = own.rstd, center = own.mean;
         row.once([=]() {
-          rstd(r, head) = own.rstd;
-          if (centered) mean(r, head) = own.mean;
+          rstd(r, head) = scale;
+          if (centered) mean(r, head) = center;
         });
       });
 }

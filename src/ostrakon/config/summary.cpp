@@ -400,19 +400,28 @@ std::string layers_text(const model::DecoderSettings& model) {
 /// "3,041,869,824 for a token: ..."; see model_rows.
 std::string active_parameters(const Settings& settings) {
   const model::ExpertSettings& experts = settings.model.experts;
-  std::int64_t of_experts = 0, of_tables = 0, others = 0;
+  const std::string module = "block." + std::to_string(settings.model.layers);
+  std::int64_t of_experts = 0, of_tables = 0, of_module = 0, others = 0;
   for (const model::Parameter& parameter : parameters_of(settings)) {
+    const bool is_of_module =
+        parameter.owner == module || parameter.name.rfind("multi_token_norm", 0) == 0;
     const bool is_table = parameter.owner == "embedding" &&
                           (parameter.name == "position.weight" ||
                            (parameter.name == "token.weight" && !settings.model.tie_embeddings));
     const bool is_expert = parameter.name.rfind("mlp.experts.", 0) == 0;
-    (is_table ? of_tables : is_expert ? of_experts : others) += parameter.elements();
+    (is_of_module ? of_module
+     : is_table   ? of_tables
+     : is_expert  ? of_experts
+                  : others) += parameter.elements();
   }
   return text(format_count(others + of_experts / experts.count * experts.per_token),
               " for a token: of experts those of ", experts.per_token, " of ", experts.count,
               of_tables > 0
                   ? text(", and without ", format_count(of_tables), " in tables that are looked up")
-                  : "");
+                  : "",
+              of_module > 0 ? text(", nor ", format_count(of_module),
+                                   " in the module of multi-token prediction")
+                            : "");
 }
 
 }  // namespace

@@ -125,9 +125,10 @@ const std::vector<float>& Generator::logits(const std::vector<std::int32_t>& tok
     const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(context_.size());
     const auto count = std::min<std::ptrdiff_t>(tokens.end() - begin, tokens_at_once);
     pending_.assign(begin, begin + count);
+    // Said before the run, so that what it has written when it throws counts as rolled back.
+    computed_ = std::max(computed_, static_cast<std::int64_t>(context_.size() + pending_.size()));
     executor_->run(program_);
     context_.insert(context_.end(), pending_.begin(), pending_.end());
-    computed_ = std::max(computed_, static_cast<std::int64_t>(context_.size()));
   }
   read_logits();
   return logits_;

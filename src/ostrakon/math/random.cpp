@@ -60,7 +60,7 @@ template <class T>
 void fill_log_uniform(const Exec& exec, View<T*> x, std::uint64_t key, std::int64_t first,
                       double least, double most) {
   for_each_item(
-      exec, "fill_uniform", x.size(), KOKKOS_LAMBDA(std::int64_t item) {
+      exec, "fill_log_uniform", x.size(), KOKKOS_LAMBDA(std::int64_t item) {
         const double share =
             philox(key, static_cast<std::uint64_t>(first + item), 0).word[0] * 0x1p-32;
         x[item] = T(static_cast<compute_t<T>>(log(multiply_add(share, most - least, least))));

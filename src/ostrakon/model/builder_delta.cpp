@@ -38,7 +38,7 @@ Value Builder<T>::delta_net(const Value& x, const std::string& name,
   s.declare(linear_parameters(name + ".in", 2 * keys + 2 * values + 2 * heads, s.columns(in),
                               linear, {false, {keys, keys, values, values, heads, heads}}));
   const std::int64_t taps = settings.convolution, convolved = settings.convolved_columns();
-  // As spread as numbers that are even within 1 / sqrt(taps).
+  // This is the deviation of numbers that are spread evenly within 1 / sqrt(taps).
   Parameter convolution = Parameter::normal(name + ".convolution.weight", {convolved, taps},
                                             1.0 / std::sqrt(3.0 * static_cast<double>(taps)));
   convolution.cut = {false, {keys, keys, values}};

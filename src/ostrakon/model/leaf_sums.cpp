@@ -91,7 +91,8 @@ std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves) {
 
 namespace {
 
-/// As sum_leaves, into a result with several rows: each has the sum over an equal run of leaves.
+/// Sums leaves as sum_leaves does, into a result with several rows: each has the sum over an equal
+/// run of leaves.
 template <class T, class Write>
 void sum_runs_of_leaves(const Exec& exec, const LeafSums<T>& sums, std::int64_t all_rows,
                         View<compute_t<T>**> result, const Write& write) {

@@ -35,7 +35,8 @@ Layers with_experts(Layers layers);
 /// Adds a gated MLP that computes all tokens beside experts, of this name.
 Layers with_shared_expert(Layers layers, const std::string& name);
 
-/// Names a module of multi-token prediction, which num_nextn_predict_layers counts.
+/// Adds names of a module of multi-token prediction to a family whose keys are complete, and the
+/// key num_nextn_predict_layers, which has an effect then.
 void add_module(Family& family);
 
 /// Returns a family with the names of Llama and these words.

@@ -310,12 +310,13 @@ constexpr std::int64_t keys_elements(const DeltaRuleShape& s) {
 }
 constexpr std::int64_t gates_elements() { return chunk * (3 + chunk); }
 
-/// Of an item of forward: a head of values of a sequence.
+/// Elements of scratch of an item of forward: a head of values of a sequence.
 std::int64_t forward_item(const DeltaRuleShape& s) {
   return keys_elements(s) + gates_elements() + chunk * (2 * s.value_width + s.key_width + chunk);
 }
 
-/// Of an item of backward: a head of keys of a sequence, with its heads of values.
+/// Elements of scratch of an item of backward: a head of keys of a sequence, with its heads of
+/// values.
 std::int64_t backward_item(const DeltaRuleShape& s) {
   const std::int64_t states = s.key_width * s.value_width;
   return keys_elements(s) + gates_elements() +

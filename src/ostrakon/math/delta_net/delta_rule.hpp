@@ -29,9 +29,9 @@ struct DeltaRuleShape {
   std::int64_t rows() const { return sequences * tokens; }
   std::int64_t key_columns() const { return key_heads * key_width; }
   std::int64_t value_columns() const { return value_heads * value_width; }
-  /// Of x: queries, keys and values of all heads.
+  /// Columns of x: queries, keys and values of all heads.
   std::int64_t columns() const { return 2 * key_columns() + value_columns(); }
-  /// Of the states of all heads: (value_heads, key_width, value_width).
+  /// Elements of the states of all heads: (value_heads, key_width, value_width).
   std::int64_t state_columns() const { return key_width * value_columns(); }
   std::int64_t chunks() const { return (tokens + delta_rule_chunk - 1) / delta_rule_chunk; }
 };

@@ -96,8 +96,8 @@ void gated_norm_backward_input(const Exec& exec, View<const T**> x, View<const T
         const auto z = gate.row(r).range(first, first + width);
         const auto d = dy.row(r).range(first, first + width);
         const C scale = rstd[index];
-        // As in norm_backward_input: rstd (g - n average(g n)) with g = dy weight silu(gate) and
-        // n = x rstd.
+        // This is norm_backward_input with a gate: rstd (g - n average(g n)) with g = dy weight
+        // silu(gate) and n = x rstd.
         const C projection = row.template sum_of<C>(
                                  [](std::int64_t, C out, C of, C factor, C value) {
                                    return Product<C>{out * factor * (of * fast_sigmoid(of)), value};

@@ -62,7 +62,7 @@ int Operations<T>::latent_attention(int queries, int keys, int latents, const st
   return attend(queries, keys, latents, name, shape, settings.sinks);
 }
 
-/// Attention of queries to one head.
+/// Returns the shape of attention to a single head of keys and values.
 template <class T>
 math::AttentionShape Operations<T>::attention_shape(int queries, std::int64_t head_width,
                                                     const AttentionSettings& settings) const {

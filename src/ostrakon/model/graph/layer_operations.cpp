@@ -98,7 +98,7 @@ int Operations<T>::head_norm(int x, const std::string& name, const math::HeadNor
   const bool has_weight = norm.gain != math::NormWeight::none;
   const std::int64_t head_width = norm.head_width, width = columns_of(x), leaves = leaf_.leaves();
   const std::int64_t heads = width / head_width, of_weight = has_own_weights ? width : head_width;
-  // Of a weight that all heads have pieces and ranks have some heads of every leaf.
+  // Where all heads have one weight, each piece and rank has some heads of every leaf.
   const std::vector<int> weights = !has_weight       ? std::vector<int>()
                                    : has_own_weights ? weights_of(name)
                                                      : whole_weights_of(name, leaves);

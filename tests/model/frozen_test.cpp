@@ -134,7 +134,9 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
         for (int u = 0; u < decoder.units(); ++u)
           for (const model::Parameter& p : decoder.unit(u).parameters()) {
             frozen[u] += p.frozen ? p.elements() : 0;
-            if (!p.frozen || p.shape.size() != 2) continue;
+            // Of a convolution sums over rows are a pass, no product.
+            const bool is_convolution = p.name == "delta_net.convolution.weight";
+            if (!p.frozen || p.shape.size() != 2 || is_convolution) continue;
             const bool is_tied = p.name == "token.weight" && which.settings.tie_embeddings;
             if (u > 0 || is_tied)
               left_out[is_tied ? decoder.units() - 1 : u] +=
@@ -159,8 +161,10 @@ TEST(Frozen, DescriptionsCountWhatIsLeftOut) {
           EXPECT_EQ(found.output_bytes, expected.output_bytes);
           EXPECT_EQ(found.forward.front().workspace_bytes,
                     expected.forward.front().workspace_bytes);
+          // With a delta net's many arrays less than all of them may be packed a little worse.
+          const std::int64_t all = expected.backward.front().workspace_bytes;
           EXPECT_LE(found.backward.front().workspace_bytes,
-                    expected.backward.front().workspace_bytes + gap);
+                    all + (which.settings.has_delta_nets() ? all / 100 : gap));
           // The first unit has no gradient of an input: less that is trained may read no weights.
           EXPECT_LE(found.backward_reads_parameters, expected.backward_reads_parameters);
           if (u > 0) {

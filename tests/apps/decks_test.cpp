@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Shipped, Decks,
                          ::testing::Values("gpt2-124m", "llama3-8b", "llama3-70b", "llama3-405b",
                                            "llama3-70b-tensor", "llama3-405b-tensor", "llama3.1-8b",
                                            "qwen2.5-7b", "qwen3-8b", "gemma2-9b", "olmo2-7b",
-                                           "gpt-oss-20b", "qwen3-30b-a3b", "deepseek-v3"),
+                                           "gpt-oss-20b", "qwen3-30b-a3b", "qwen3-next-80b-a3b",
+                                           "deepseek-v3"),
                          [](const auto& deck) {
                            std::string name = deck.param;
                            for (char& c : name)

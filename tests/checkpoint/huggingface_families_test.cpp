@@ -287,7 +287,7 @@ Qwen3-Next-80B-A3B | {"model_type": "qwen3_next", "architectures": ["Qwen3NextFo
 Qwen3-Next with a list of layers | {"model_type": "qwen3_next", "num_hidden_layers": 3, "linear_key_head_dim": 64,
       "linear_value_head_dim": 96, "linear_conv_kernel_dim": 3, "layer_types": ["full_attention",
       "linear_attention", "full_attention"]}
-    | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 32; delta_key_width 64; delta_value_width 96; delta_convolution 3; delta_layers 1; shared_experts 1; shared_gate true; rotary_share 0.25
+    | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 32; delta_key_width 64; delta_value_width 96; delta_convolution 3; delta_layers every 2nd; shared_experts 1; shared_gate true; rotary_share 0.25
 Qwen1.5-MoE-A2.7B | {"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"],
       "attention_dropout": 0.0, "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
       "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,

@@ -244,8 +244,6 @@ model.kv_rank: 32; model.rotary_width: 8; model.kv_heads: 2
     | model.kv_heads = 2 .. model.kv_rank = 32 .. expected model.heads = 4
 model.multi_token_depth: 1
     | model.tie_embeddings = true with model.multi_token_depth = 1 .. expected false
-model.multi_token_depth: 1; model.tie_embeddings: false; model.embedding_norm: true
-    | model.embedding_norm = true with model.multi_token_depth = 1 .. expected false
 model.multi_token_depth: 1; model.tie_embeddings: false; parallel.context: 2
     | parallel.context = 2 with model.multi_token_depth = 1 .. expected 1
 model.multi_token_depth: 1; model.tie_embeddings: false; training.context_grain: 2

@@ -89,7 +89,7 @@ TEST(DeviceQueue, WorkIsTimedOnTheDevice) {
   EXPECT_GE(sleeps.end - sleeps.begin, 0.02);
   EXPECT_GE(follows.end - follows.begin, 0.03);
   EXPECT_LT(nothing.end - nothing.begin, 0.02);
-  constexpr double clock = 1e-3;  // tolerance between two streams' clocks
+  constexpr double clock = 5e-3;  // tolerance between two streams' clocks, on a busy machine
   EXPECT_GE(sleeps.begin, begin - clock);
   EXPECT_GE(follows.begin, sleeps.end - clock);
   EXPECT_LE(follows.end, end + clock);

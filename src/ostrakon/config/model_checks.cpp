@@ -119,8 +119,6 @@ void check_modules(const Settings& settings, const std::string& name) {
       text(" with model.multi_token_depth = ", settings.model.multi_token_depth);
   require(!settings.model.tie_embeddings, name, ": model.tie_embeddings = true", with,
           ", whose module looks up embeddings beside the first unit; expected false");
-  require(!settings.model.embedding_norm, name, ": model.embedding_norm = true", with,
-          ", whose module has a norm of embeddings of its own; expected false");
   require(
       !has_expert_units(settings) || settings.model.norm_placement == model::NormPlacement::before,
       name, ": model.norm_placement = ", model::name(settings.model.norm_placement), with,

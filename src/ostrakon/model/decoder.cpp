@@ -37,9 +37,6 @@ void require_modules_possible(const DecoderSettings& settings, const LeafShape& 
   require(!settings.tie_embeddings,
           "model tie_embeddings is true with multi_token_depth 1, whose module looks up embeddings "
           "by themselves; expected false");
-  require(!settings.embedding_norm,
-          "model embedding_norm is true with multi_token_depth 1, whose module has a norm of "
-          "embeddings of its own; expected false");
   require(!leaf.is_cut(),
           "model multi_token_depth is 1, in sequences that are cut, of which other ",
           "parts have some targets; expected whole sequences");

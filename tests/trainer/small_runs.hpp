@@ -319,8 +319,11 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
     const bool head = u == units - 1, embedding = u == 0;
     // Who needs it again in the same micro-batch: a block for backward, a tied embedding for the
     // head. The head's forward and backward are one.
-    const bool again =
-        embedding ? settings.model.tie_embeddings || has_module : !head && u >= first_trained;
+    // A norm behind experts, alone in its unit, keeps the weight that tensor pieces have gathered.
+    const bool keeps_weight =
+        plan.units[u].name.find(".addition") != std::string::npos && settings.tensor_grain > 1;
+    const bool again = embedding ? settings.model.tie_embeddings || has_module
+                                 : !head && u >= first_trained && !keeps_weight;
     // A module that is computed again looks up embeddings once more.
     if (embedding && has_module && recomputes_module(plan)) traffic.within += m * within;
     if (reshard.kind == plan::Reshard::end_of_step) {

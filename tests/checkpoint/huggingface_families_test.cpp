@@ -288,6 +288,21 @@ Qwen3-Next with a list of layers | {"model_type": "qwen3_next", "num_hidden_laye
       "linear_value_head_dim": 96, "linear_conv_kernel_dim": 3, "layer_types": ["full_attention",
       "linear_attention", "full_attention"]}
     | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 32; delta_key_width 64; delta_value_width 96; delta_convolution 3; delta_layers every 2nd; shared_experts 1; shared_gate true; rotary_share 0.25
+text_config of Qwen3.5-27B, with 8 of its 64 layers | {"model_type": "qwen3_5_text",
+      "attention_bias": false, "attention_dropout": 0.0, "attn_output_gate": true, "bos_token_id": 248044,
+      "dtype": "bfloat16", "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256,
+      "hidden_act": "silu", "hidden_size": 5120, "initializer_range": 0.02, "intermediate_size": 17408,
+      "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention",
+      "linear_attention", "linear_attention", "linear_attention", "full_attention"],
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+      "linear_num_value_heads": 48, "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32",
+      "max_position_embeddings": 262144, "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": false,
+      "num_attention_heads": 24, "num_hidden_layers": 8, "num_key_value_heads": 4,
+      "output_gate_type": "swish", "pad_token_id": null, "partial_rotary_factor": 0.25,
+      "rms_norm_eps": 1e-06, "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10],
+      "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_type": "default"},
+      "tie_word_embeddings": false, "use_cache": true, "vocab_size": 248320}
+    | tie_embeddings false; norm_weight one_plus; norm_epsilon 1e-06; query_key_norm true; attention_gate true; delta_key_heads 16; delta_value_heads 48; delta_layers all but every 4th; rotary_base 10000000.0; rotary_share 0.25
 Qwen1.5-MoE-A2.7B | {"model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"],
       "attention_dropout": 0.0, "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
       "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
@@ -372,6 +387,8 @@ TEST(HuggingFaceFamilies, WhatIsWrittenWithoutASourceIsReadBack) {
         << row[0];
     model.source = config.text;
     EXPECT_EQ(parsed(write_huggingface_config(model)).family, config.family) << row[0];
+    // The modules of multi-token prediction of a source are not written.
+    EXPECT_EQ(Json::parse(write_huggingface_config(model)).value("mtp_num_hidden_layers", 0), 0);
   }
 }
 
@@ -382,6 +399,10 @@ qwen2 | layer_types | ["full_attention"] | expected a list with an entry for eac
 qwen2 | use_mrope | true | this program reads text alone
 qwen3 | hidden_act | "relu" | hidden_act is "relu"; expected one of "silu", "swish"
 qwen3_moe | mlp_only_layers | 3 | mlp_only_layers is 3; expected a list of layers
+qwen3_5_text | attn_output_gate | false | attention of this family has a gate; expected true
+qwen3_5_text | mamba_ssm_dtype | "bfloat16" | this program has states of delta nets in float32; expected "float32"
+qwen3_5_text | output_gate_type | "sigmoid" | have this gate of their output; expected one of "swish", "silu"
+qwen3 | rope_parameters | {"mrope_section": [24, 20, 20]} | this program does not know its mrope_section with default
 qwen3_next | layer_types | ["sliding_attention"] | layer_types is ["sliding_attention"]
 llama | rope_scaling | {"type": "dynamic", "factor": 2.0} | this program scales rotary frequencies as linear
 llama | rope_scaling | {"type": "llama3", "factor": 8.0} | it has no low_freq_factor, which llama3 needs

@@ -328,6 +328,41 @@ TEST(HuggingFaceTensors, BlocksForFurtherTokensAreNotRead) {
   }
 }
 
+/// Files of a model of text and images have another prefix, and tensors for images.
+TEST(HuggingFaceTensors, TheModelOfTextIsReadFromFilesOfTextAndImages) {
+  const ScratchFolder folder;
+  const DecoderSettings s = small(2, 1.0);
+  TensorNames names = llama_names();
+  names.prefix = "model.language_model.";
+  const std::string path = expect_round_trip(folder, names, s);
+  SafetensorsReader file(path);
+  Tensors tensors;
+  for (const auto& [name, tensor] : file.tensors()) {
+    Floats values(static_cast<std::size_t>(tensor.elements()));
+    file.read(name, 0, tensor.elements(), values.data());
+    tensors[name] = {tensor.shape, {values.begin(), values.end()}};
+  }
+  tensors["model.visual.blocks.0.norm1.weight"] = tensors["mtp.norm.weight"] = {{1}, {1.0}};
+  const std::string whole = folder.file("whole.safetensors");
+  write_tensors(whole, tensors);
+  names.prefix = llama_names().prefix;
+  const TensorNames of_both = family_named("qwen3_5_text")->names;
+  names.further_tokens = of_both.further_tokens;
+  names.text_prefix = of_both.text_prefix;
+  names.image_prefix = of_both.image_prefix;
+  const Family family = family_with(names, s);
+  HuggingFaceConfig config;
+  config.family = &family;
+  HuggingFaceSource source(whole, s, config);
+  Numbered numbered(s);
+  for (const model::Parameter& p : parameters_of(s, 4))
+    EXPECT_EQ(read_whole(source, p), read_whole(numbered, p)) << p.full_name();
+  tensors["model.audio.norm.weight"] = {{1}, {1.0}};
+  write_tensors(whole, tensors);
+  EXPECT_HAS(error_of([&] { const HuggingFaceSource other(whole, s, config); }),
+             "tensor model.audio.norm.weight (1) is no part of the model");
+}
+
 /// A module's block is the one behind the last, with copies of what it shares with the model.
 TEST(HuggingFaceTensors, AModuleOfMultiTokenPrediction) {
   const ScratchFolder folder;

@@ -91,6 +91,9 @@ struct TensorNames {
   /// How names of tensors for predictions of further tokens begin that are not read; empty: there
   /// are none.
   std::string further_tokens;
+  /// Files of a model of text and images have `text_prefix` in place of `prefix`, and names that
+  /// begin with `image_prefix`, which are not read. Empty: there are no such files.
+  std::string text_prefix, image_prefix;
 };
 
 /// A type of models.

@@ -104,6 +104,9 @@ struct Rope {
   const char* default_scaling = nullptr;  ///< JSON of rope_scaling, if it is missing
   /// Whether mscale_all_dim of yarn scales scores of attention, too, as DeepSeek does.
   bool scales_scores = false;
+  /// Whether mrope_section and mrope_interleaved may say which pairs turn by an image's time, row
+  /// and column. A token of text has its position as all three, so that they change nothing.
+  bool has_axes = false;
 };
 
 /// rope_theta, rope_scaling, rope_parameters and what else is in `rope`. Older files have

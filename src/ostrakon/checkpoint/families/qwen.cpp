@@ -110,6 +110,8 @@ Family with_delta_nets(Family f) {
   layers["delta_net.norm"] = {{"linear_attn.norm"}};
   layers["delta_net.out"] = {{"linear_attn.out_proj"}};
   f.names.further_tokens = "mtp.";
+  f.names.text_prefix = "model.language_model.";
+  f.names.image_prefix = "model.visual.";
   return f;
 }
 
@@ -118,6 +120,7 @@ void add_delta_keys(Family& f, double kv_heads) {
   keys::Rope rope;
   rope.share_name = "partial_rotary_factor";
   rope.share = 0.25;
+  rope.has_axes = true;
   add(f.keys, {keys::key("num_key_value_heads", keys::kv_heads, {kv_heads, keys::as_heads}),
                keys::key("head_dim", keys::head_width, {256, keys::equal_heads}),
                keys::key("attention_bias", keys::attention_bias, false),
@@ -128,7 +131,15 @@ void add_delta_keys(Family& f, double kv_heads) {
                keys::key("linear_conv_kernel_dim", keys::delta_convolution, 4),
                keys::delta_layers(4), keys::key("tie_word_embeddings", keys::tied, false),
                keys::key("rms_norm_eps", keys::epsilon, 1e-6), keys::rope(rope),
-               keys::activation("hidden_act", true, "silu")});
+               keys::activation("hidden_act", true, "silu"),
+               keys::required("attn_output_gate", {"true"}, "attention of this family has a gate"),
+               keys::required("output_gate_type", {"\"swish\"", "\"silu\""},
+                              "delta nets of this family have this gate of their output"),
+               keys::required("mamba_ssm_dtype", {"\"float32\""},
+                              "this program has states of delta nets in float32")});
+  // Modules of multi-token prediction are not read.
+  for (const char* name : {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"})
+    f.no_effect.insert(name);
   f.missing_positions = 32768;
   add_rotary_family(f);
 }

@@ -47,6 +47,7 @@ class RopeObject {
 
   void read(Agreed& theta, Agreed& share, Agreed& alpha) {
     used_ = {"type", "rope_type"};
+    if (rope_.has_axes) used_.insert({"mrope_interleaved", "mrope_section"});
     if (has("rope_theta")) theta.add(name_ + ".rope_theta", number("rope_theta"));
     if (has("partial_rotary_factor")) {
       const double value = number("partial_rotary_factor");

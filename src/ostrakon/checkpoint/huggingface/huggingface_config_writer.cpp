@@ -49,8 +49,8 @@ Ordered config_of_source(const Family& family, const HuggingFaceModel& model) {
   Ordered json = Ordered::parse(model.source);
   json.erase("_name_or_path");
   json["architectures"] = {family.causal_class()};
-  if (!family.names.module_norm.empty())
-    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
+  if (!family.names.module_norm.empty() || !family.names.further_tokens.empty())
+    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"})
       if (json.contains(key)) json[key] = model.settings.multi_token_depth;
   // Scalings of rotary frequencies may follow from the longest context: then it stays.
   Ordered longer = json;

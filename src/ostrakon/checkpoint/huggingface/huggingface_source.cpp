@@ -87,7 +87,8 @@ HuggingFaceSource::HuggingFaceSource(const std::string& path,
       config_text_(config ? config->text : ""),
       file_(path) {
   const std::string embedding = names_.token + ".weight", &prefix = names_.prefix;
-  prefix_ = file_.has(prefix + embedding) ? prefix : "";
+  for (const std::string& one : {prefix, names_.text_prefix})
+    if (file_.has(one + embedding)) prefix_ = one;
   require(file_.has(prefix_ + embedding), "'", path, "' is no ", family_.title,
           ", which the model's settings describe: it has no tensor ", embedding, " or ", prefix,
           embedding);
@@ -144,17 +145,19 @@ void HuggingFaceSource::require_complete() {
     expected.insert(copy.name);
   for (const auto& [name, tensor] : file_.tensors()) {
     const bool tied_head = settings_.tie_embeddings && name == names_.head + ".weight";
-    if (expected.count(name) == 0 && !tied_head && !is_constant(name) && !is_of_more_blocks(name))
+    if (expected.count(name) == 0 && !tied_head && !is_constant(name) && !is_passed_over(name))
       problems.add(text("tensor ", name, " ", hdf5::shape_text(tensor.shape),
                         " is no part of the model that the settings describe"));
   }
   problems.require_none(file_.path());
 }
 
-/// Whether a tensor is of a block behind all of the model's, which the family's files may have.
-bool HuggingFaceSource::is_of_more_blocks(const std::string& name) const {
-  const std::string start = prefix_ + names_.block, &further = names_.further_tokens;
-  if (!further.empty() && name.rfind(further, 0) == 0) return true;
+/// Whether a tensor is of what the family's files may have besides the model: a block behind all of
+/// the model's, or a model of images.
+bool HuggingFaceSource::is_passed_over(const std::string& name) const {
+  const std::string start = prefix_ + names_.block;
+  for (const std::string& other : {names_.further_tokens, names_.image_prefix})
+    if (!other.empty() && name.rfind(other, 0) == 0) return true;
   if (names_.module_norm.empty() || name.rfind(start, 0) != 0) return false;
   const std::size_t end = name.find_first_not_of("0123456789", start.size());
   const bool is_number = end != std::string::npos && end > start.size() && end < start.size() + 9;

@@ -46,7 +46,7 @@ class HuggingFaceSource : public ParameterSource {
   bool has_shape(const HuggingFaceTensor& tensor) const;
   std::string shape_problem(const HuggingFaceTensor& tensor) const;
   void require_shape(const HuggingFaceTensor& tensor) const;
-  bool is_of_more_blocks(const std::string& name) const;
+  bool is_passed_over(const std::string& name) const;
   void require_complete();
   void require_tied();
   /// `why`: why both are expected to be one matrix.

@@ -19,11 +19,22 @@ constexpr Named<DatasetKind> dataset_names[] = {{DatasetKind::tokens, "tokens"},
                                                 {DatasetKind::synthetic, "synthetic"}};
 constexpr const char* name(DatasetKind kind) { return name_in(dataset_names, kind); }
 
+/// What a sample has of documents.
+enum class Documents {
+  continued,  ///< consecutive tokens, in which one document follows the other
+  separate    ///< whole documents, which do not see each other
+};
+constexpr Named<Documents> documents_names[] = {{Documents::continued, "continue"},
+                                                {Documents::separate, "separate"}};
+constexpr const char* name(Documents documents) { return name_in(documents_names, documents); }
+
 struct DataSettings {
   DatasetKind dataset = DatasetKind::tokens;
   std::string path;              ///< token file, for `tokens`
   std::string validation_path;   ///< token file, or empty: no validation
   bool verify = true;            ///< check the file's checksum before training
+  Documents documents = Documents::continued;
+  bool restart_positions = true;  ///< whether positions of separate documents begin at 0 each
   double synthetic_noise = 0.1;  ///< fraction of tokens that the synthetic process draws at random
 };
 

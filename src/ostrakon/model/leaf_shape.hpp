@@ -37,6 +37,11 @@ struct LeafShape {
   bool defers_gradients = false;
   /// For which workspaces are planned; another than this build's can't be computed here.
   math::KernelForm kernels = math::kernel_form;
+  /// Whether sequences are packed from documents that do not see each other: a batch then has the
+  /// first token of each token's document behind its tokens and targets.
+  bool has_documents = false;
+  /// Whether positions begin at 0 in each of these documents, rather than in each sequence.
+  bool restarts_positions = false;
   /// Above 0: it is decoded, not trained. That many rows of the only sequence are computed at a
   /// time at most, and of the rows before keys and values are kept.
   std::int64_t decoded_rows = 0;

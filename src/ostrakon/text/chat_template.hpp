@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ostrakon::text {
+namespace ostrakon::texts {
 
 /// A chat as the text that a model is trained on.
 struct ChatText {
@@ -51,4 +51,4 @@ class ChatTemplate {
   std::unique_ptr<Program> program_;
 };
 
-}  // namespace ostrakon::text
+}  // namespace ostrakon::texts

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ostrakon::text {
+namespace ostrakon::texts {
 
 /// A document as training reads it.
 struct TokenDocument {
@@ -14,4 +14,4 @@ struct TokenDocument {
   std::int64_t text_bytes = 0;  ///< bytes of the text that the ids stand for
 };
 
-}  // namespace ostrakon::text
+}  // namespace ostrakon::texts

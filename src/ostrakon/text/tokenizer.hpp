@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace ostrakon::text {
+namespace ostrakon::texts {
 
 /// Makes token ids of text, and text of ids, as the file that describes it says. What the file asks
 /// for and is not implemented is refused by its name when it is opened: ids are those of the
@@ -75,4 +75,4 @@ class Tokenizer {
 /// Error that names the file and what of it is not implemented, or wrong.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path);
 
-}  // namespace ostrakon::text
+}  // namespace ostrakon::texts

@@ -56,6 +56,8 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("xxhash")
     depends_on("libyaml")
     depends_on("nlohmann-json")
+    depends_on("pcre2+jit+unicode")
+    depends_on("utf8proc")
     depends_on("onednn cpu_runtime=omp", when="+onednn")
     depends_on("openblas", when="+openblas")
 

@@ -16,7 +16,7 @@ using test::DeviceArray;
 TEST(FurtherTargets, AreStackedAndUnstackedByRuns) {
   constexpr int sequences = 4, tokens = 3, rows = sequences * tokens;
   std::vector<std::int32_t> targets;
-  for (int r = 0; r < rows; ++r) targets.push_back(100 + r);
+  for (int r = 0; r < rows; ++r) targets.push_back(r == 4 ? -1 : 100 + r);
   for (const int depths : {1, 2, 3})
     for (const int run : {rows, 2 * tokens, tokens}) {
       const math::FurtherTargets further = {tokens, run, depths, 0.6};
@@ -35,7 +35,7 @@ TEST(FurtherTargets, AreStackedAndUnstackedByRuns) {
         const int depth = static_cast<int>(stacked[i]) / 1000 - 1;
         const int r = static_cast<int>(stacked[i]) % 1000;
         const bool predicts = r % tokens + depth < tokens;
-        EXPECT_EQ(all_words[i], predicts ? 100 + r + depth : 0) << i;
+        EXPECT_EQ(all_words[i], predicts ? targets[r + depth] : -1) << i;
         // A mean over the rows of a depth that predict, divided over depths.
         const double of_depth = 0.6 / (depths - 1) * tokens / (tokens - depth);
         EXPECT_DOUBLE_EQ(all_factors[i], !predicts ? 0.0 : depth == 0 ? 1.0 : of_depth) << i;

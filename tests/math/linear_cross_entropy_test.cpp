@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
@@ -83,6 +84,24 @@ TEST(LinearCrossEntropyGradient, AgreesWithFiniteDifferences) {
     }
 }
 
+TYPED_TEST(LinearCrossEntropy, RowsThatCountHaveTheBitsOfAllThatCount) {
+  using T = TypeParam;
+  for (const Form& form : forms()) {
+    const Shape shape{37, 13, 19};
+    const Head<T> all = random_head<T>(shape, T(2), {form.logits, form.has_bias, false});
+    const Head<T> some = random_head<T>(shape, T(2), {form.logits, form.has_bias, true});
+    all.backward(T(0.5));
+    some.backward(T(0.5));
+    std::vector<T> losses = all.losses.host(), dx = all.dx.host();
+    for (std::int64_t r = 0; r < shape.rows; r += 3) {
+      losses[r] = T(0);
+      std::fill_n(dx.begin() + r * shape.width, shape.width, T(0));
+    }
+    EXPECT_TRUE(same_bits(some.losses.host(), losses)) << name_of(form);
+    EXPECT_TRUE(same_bits(some.dx.host(), dx)) << name_of(form);
+  }
+}
+
 TYPED_TEST(LinearCrossEntropy, LargeLogitsDoNotOverflow) {
   using T = TypeParam;
   const Head<T> head = random_head<T>({20, 8, 33}, T(1000));
@@ -150,7 +169,7 @@ TYPED_TEST(LinearCrossEntropy, ByPieceAgreesWithPlainLoops) {
 TEST(LinearCrossEntropy, PiecesHaveTheBitsOfTheWhole) {
   if (!math::is_partition_invariant<float>()) GTEST_SKIP() << "a library promises nothing";
   for (const Shape& shape : std::vector<Shape>{{64, 16, 257}, {4800, 3, 1500}}) {
-    const Form form{{3.0, 2.0}, shape.rows == 64};
+    const Form form{{3.0, 2.0}, shape.rows == 64, shape.rows == 64};
     const Head<float> whole = random_head<float>(shape, 2, form);
     backward_by_piece(whole, 0, shape.rows, 8, 0.5F);
     for (const std::int64_t parts : {2, 8}) {

@@ -22,7 +22,7 @@ void stack_targets(const Exec& exec, const FurtherTargets& further,
       exec, kernel_name, words.size(), KOKKOS_LAMBDA(std::int64_t i) {
         const std::int64_t depth = i / run % depths, row = i / (run * depths) * run + i % run;
         const bool predicts = row % tokens + depth < tokens;
-        words[i] = predicts ? targets[row + depth] : 0;
+        words[i] = predicts ? targets[row + depth] : -1;
         const double of_depth =
             depth == 0 ? 1.0
                        : part * static_cast<double>(tokens) / static_cast<double>(tokens - depth);

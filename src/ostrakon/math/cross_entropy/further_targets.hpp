@@ -8,7 +8,8 @@ namespace ostrakon::math {
 /// Rows that predict several tokens each: the next one, then the one behind that, and so on (a
 /// depth each). They are stacked by runs of rows: of each run the rows of all depths, one depth
 /// after the other, so that what is summed over a run has all of them. Row r of a depth d predicts
-/// targets[r + d], if that is of the same sequence; else it counts for nothing.
+/// targets[r + d], if that is of the same sequence; else, or where that target is -1, it counts for
+/// nothing.
 struct FurtherTargets {
   std::int64_t tokens = 1;  ///< of a sequence; rows are whole sequences
   std::int64_t run = 1;     ///< rows of a run
@@ -17,7 +18,7 @@ struct FurtherTargets {
 };
 
 /// Writes the stacked words (depths * rows) that rows predict, and the factors of their gradients,
-/// relative to those of a mean over rows: 0 and 0 for rows that predict none.
+/// relative to those of a mean over rows: -1 and 0 for rows that predict none.
 template <class C>
 void stack_targets(const Exec& exec, const FurtherTargets& further,
                    View<const std::int32_t*> targets, View<std::int32_t*> words, View<C*> factors);

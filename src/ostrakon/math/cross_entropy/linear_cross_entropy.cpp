@@ -328,7 +328,8 @@ void combine_statistics(const Exec& exec, View<const C**> statistics, std::int64
             sums[used - 2] += sums[used - 1];
         }
         for (; used > 1; --used) sums[used - 2] += sums[used - 1];
-        losses[r] = (largest - of(targets[r] / words, 2)) + log(sums[0]);
+        const std::int64_t target = targets[r];
+        losses[r] = counts(target) ? (largest - of(target / words, 2)) + log(sums[0]) : C(0);
         log_sums[r] = largest + log(sums[0]);
       });
 }

@@ -12,7 +12,8 @@ namespace ostrakon::math {
 /// logits (rows x vocabulary) never exists. Shapes: x, dx (rows, width); weight, dweight
 /// (vocabulary, width); bias, dbias (vocabulary); targets, losses (rows). losses[r] = -log
 /// softmax(logits)(r, targets[r]), natural logarithm; logits are what `logits` makes of x weight^T.
-/// Targets must be in [0, vocabulary); this is checked when they are loaded.
+/// Targets must be in [0, vocabulary), which is checked when they are loaded, or -1: such a row has
+/// loss 0 and no part in any gradient.
 
 /// Elements of T (not bytes) of `workspace`, for kernels of `form`; `has_bias`: whether a gradient
 /// of a bias is computed.

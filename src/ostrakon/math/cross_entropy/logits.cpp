@@ -32,6 +32,24 @@ void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**>
       });
 }
 
+namespace {
+
+/// The gradients of a row whose target does not count.
+template <class R, class T>
+KOKKOS_INLINE_FUNCTION void clear(const R& row, const View<T*>& dlogits) {
+  row.loop(dlogits.size(), [&](std::int64_t i) { dlogits[i] = T(0); });
+}
+
+/// The loss and the gradients of such a row. Where these are in the memory of the logits, no logit
+/// is read any more.
+template <class R, class C, class T>
+KOKKOS_INLINE_FUNCTION void leave_out(const R& row, C& loss, const View<T*>& dlogits) {
+  row.once([&] { loss = C(0); });
+  clear(row, dlogits);
+}
+
+}  // namespace
+
 template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
                View<T*> losses, View<T*> log_sums) {
@@ -39,11 +57,12 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
       exec, "cross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
+        const std::int64_t target = targets[index];
         const T largest = row.maximum_of([](std::int64_t, T logit) { return logit; }, z[0], z);
         const T total = row.template sum_of<T>(
             [=](std::int64_t, T logit) { return fast_exp(logit - largest); }, z);
         row.once([&] {
-          losses[index] = (largest - z[targets[index]]) + log(total);
+          losses[index] = counts(target) ? (largest - z[target]) + log(total) : T(0);
           if (log_sums) log_sums[index] = largest + log(total);
         });
       });
@@ -76,9 +95,10 @@ void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, const Targets<
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
         const std::int64_t target = words[index];
+        C& loss = losses[index];
+        if (!counts(target)) return leave_out(row, loss, dz);
         // CUDA captures nothing in `if constexpr`.
         const C at_target = z[target], times = factors ? scale * factors[index] : scale;
-        C& loss = losses[index];
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
         if constexpr (on_device) {  // computed twice, not stored and loaded
           const C total = row.template sum_of<C>(
@@ -131,9 +151,10 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const 
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
         const std::int64_t target = words[index];
+        C& loss = losses[index];
+        if (!counts(target)) return leave_out(row, loss, dz);
         const C at_target = z[target], by = inverse;
         const C times = factors ? scale * factors[index] : scale;
-        C& loss = losses[index];
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
         const C total = row.template sum_of<C>(
             [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
@@ -165,6 +186,7 @@ void dlogits_of_slope(const Exec& exec, View<const compute_t<T>**> logits,
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
+        if (!counts(words[index])) return clear(row, dz);
         const C log_sum = log_sums[index], times = factors ? scale * factors[index] : scale;
         const std::int64_t target = words[index] - first;
         row.map(

@@ -28,7 +28,12 @@ struct Logits {
   }
 };
 
-/// The words that rows are to predict, and what each row's loss is multiplied by in gradients.
+/// Whether a row counts that is to predict this word: one below 0 says that it does not. Its loss
+/// and the gradients of its logits are 0 then, whatever these are.
+KOKKOS_INLINE_FUNCTION bool counts(std::int64_t target) { return target >= 0; }
+
+/// The words that rows are to predict, -1 where a row does not count, and what each row's loss is
+/// multiplied by in gradients.
 template <class C>
 struct Targets {
   View<const std::int32_t*> words;  ///< (rows)
@@ -49,7 +54,8 @@ template <class T>
 void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**> products);
 
 /// Computes losses of logits (rows, words) and, unless empty, the logs of the rows' sums of
-/// exponentials. All arrays but logits have an element for each row.
+/// exponentials, of rows that do not count, too. All arrays but logits have an element for each
+/// row.
 template <class C>
 void losses_of(const Exec& exec, View<const C**> logits, View<const std::int32_t*> targets,
                View<C*> losses, View<C*> log_sums = {});

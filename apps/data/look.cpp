@@ -16,6 +16,10 @@ namespace ostrakon::apps::data_program {
 
 namespace {
 
+std::string percent(std::int64_t part, std::int64_t all) {
+  return rounded(100.0 * static_cast<double>(part) / static_cast<double>(all)) + " %";
+}
+
 int info(const std::string& path) {
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
@@ -24,11 +28,16 @@ int info(const std::string& path) {
       8.0 * static_cast<double>(bytes) / static_cast<double>(info.token_count);
 
   std::cout << printable(path) << "\n"
-            << "  format        ostrakon-tokens 1\n"
+            << "  format        ostrakon-tokens " << (info.has_mask ? 2 : 1) << "\n"
             << "  tokenizer     " << printable(info.tokenizer) << "\n"
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
             << "  documents     " << format_count(info.document_count) << "\n"
+            << "  loss          "
+            << (info.has_mask ? text("counts ", format_count(info.counted), " of the tokens, ",
+                                     percent(info.counted, info.token_count))
+                              : std::string("counts all tokens"))
+            << "\n"
             << "  text          "
             << (info.byte_count ? format_count(*info.byte_count) + " bytes, " +
                                       rounded(*info.bytes_per_token()) + " a token\n"
@@ -38,7 +47,9 @@ int info(const std::string& path) {
   if (!info.missing_filter.empty())
     std::cout << "                with the HDF5 filter " << printable(info.missing_filter)
               << ", which is not available in this HDF5: tokens can't be read here\n";
-  std::cout << "  checksum      " << printable(info.checksum) << " (XXH3)\n"
+  std::cout << "  checksum      " << printable(info.checksum) << " (XXH3)"
+            << (info.has_mask ? text(", of the loss mask ", printable(info.mask_checksum)) : "")
+            << "\n"
             << "  created       " << printable(info.created) << " by " << printable(info.program)
             << "\n"
             << "  command line  " << printable(info.command_line) << "\n";
@@ -54,21 +65,25 @@ int verify(const std::string& path) {
   const data::TokenFile file(path);
   file.verify();
   std::cout << printable(file.path()) << " is sound: " << counted(file.info().token_count, "token")
-            << " in " << counted(file.info().document_count, "document") << "\n";
+            << " in " << counted(file.info().document_count, "document");
+  if (file.info().has_mask)
+    std::cout << ", of which " << format_count(file.info().counted) << " count in the loss";
+  std::cout << "\n";
   if (!file.info().byte_count)
     std::cout << "  it has no byte_count: validation on it reports no bits per byte\n";
   return 0;
 }
 
-/// Passes all tokens of a range to `work`, in blocks.
+/// Passes all tokens of a range to `work`, and whether they count, in blocks.
 template <class Work>
 void for_blocks(const data::TokenFile& file, data::TokenFile::Range range, const Work& work) {
   constexpr std::int64_t block_tokens = 1 << 16;
   std::vector<std::int32_t> tokens(block_tokens);
+  std::vector<std::uint8_t> counts(block_tokens);
   for (std::int64_t at = range.begin; at < range.end; at += block_tokens) {
     const std::int64_t part = std::min(block_tokens, range.end - at);
-    file.read(at, part, tokens.data());
-    work(tokens.data(), part);
+    file.read(at, part, tokens.data(), counts.data());
+    work(tokens.data(), counts.data(), part);
   }
 }
 
@@ -85,19 +100,24 @@ std::int64_t document_of(const data::TokenFile& file, std::int64_t token) {
   return first;
 }
 
+/// What is printed of tokens that have no text, or that are not to be shown as text.
+enum class Numbers { ids, counts };
+
 /// Prints one line per document.
-void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
+void show_numbers(const data::TokenFile& file, data::TokenFile::Range range, Numbers numbers) {
   if (range.begin == range.end) return;
   for (std::int64_t document = document_of(file, range.begin); range.begin < range.end;
        ++document) {
     const std::int64_t end = std::min(file.document(document).end, range.end);
     const char* between = "";
-    for_blocks(file, {range.begin, end}, [&](const std::int32_t* tokens, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        std::cout << between << tokens[i];
-        between = " ";
-      }
-    });
+    for_blocks(file, {range.begin, end},
+               [&](const std::int32_t* tokens, const std::uint8_t* counts, std::int64_t count) {
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   std::cout << between
+                             << (numbers == Numbers::ids ? tokens[i] : std::int32_t{counts[i]});
+                   between = " ";
+                 }
+               });
     std::cout << "\n";
     range.begin = end;
   }
@@ -108,7 +128,7 @@ void show_ids(const data::TokenFile& file, data::TokenFile::Range range) {
 void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
   const bool escapes = isatty(STDOUT_FILENO) != 0;
   std::string line;  // the current line so far
-  for_blocks(file, range, [&](const std::int32_t* tokens, std::int64_t count) {
+  for_blocks(file, range, [&](const std::int32_t* tokens, const std::uint8_t*, std::int64_t count) {
     line += data::ByteTokenizer::decode(tokens, count, end_mark);
     const std::size_t end = escapes ? line.rfind('\n') + 1 : line.size();
     std::cout << (escapes ? printable_lines(line.substr(0, end)) : line.substr(0, end));
@@ -119,11 +139,11 @@ void show_text(const data::TokenFile& file, data::TokenFile::Range range, const 
 
 struct Show {
   std::optional<std::int64_t> document, begin, count;
-  bool ids = false;
+  bool ids = false, counts = false;
 };
 
 int show(const Show& line, const std::string& path) {
-  const auto& [document, begin, count, ids] = line;
+  const auto& [document, begin, count, ids, counts] = line;
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
 
@@ -136,8 +156,10 @@ int show(const Show& line, const std::string& path) {
   } else {
     range = file.document(document.value_or(0));
   }
-  if (ids || info.tokenizer != data::ByteTokenizer::name)
-    show_ids(file, range);
+  if (counts)
+    show_numbers(file, range, Numbers::counts);
+  else if (ids || info.tokenizer != data::ByteTokenizer::name)
+    show_numbers(file, range, Numbers::ids);
   else
     show_text(file, range, by_range ? "<end of text>\n" : "");
   return 0;
@@ -161,15 +183,17 @@ Command verify_command() {
 
 Command show_command() {
   const auto line = std::make_shared<Show>();
-  return {"show",
-          "FILE",
-          "prints its text; where it is not made of bytes, its ids, a line for each document",
-          {{"--document", "N", integer(line->document, 0), "document N (0); or"},
-           {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
-           {"--count", "N", integer(line->count, 0), "N tokens (256)"},
-           {"--ids", "", flag(line->ids), "ids, whatever it is made of"}},
-          [line](const Given& given) { return show(*line, given.operands[0]); },
-          {{"--document", "--begin"}, {"--document", "--count"}}};
+  return {
+      "show",
+      "FILE",
+      "prints its text; where it is not made of bytes, its ids, a line for each document",
+      {{"--document", "N", integer(line->document, 0), "document N (0); or"},
+       {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
+       {"--count", "N", integer(line->count, 0), "N tokens (256)"},
+       {"--ids", "", flag(line->ids), "ids, whatever it is made of; or"},
+       {"--counts", "", flag(line->counts), "1 for each token that counts in the loss, else 0"}},
+      [line](const Given& given) { return show(*line, given.operands[0]); },
+      {{"--document", "--begin"}, {"--document", "--count"}, {"--ids", "--counts"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

@@ -33,6 +33,8 @@ void warn(const std::string& words) {
 void print_written(const std::string& path, const data::TokenFileWriter& writer) {
   std::cout << "  " << printable(path) << ": " << counted(writer.document_count(), "document")
             << ", " << counted(writer.token_count(), "token");
+  if (writer.counted() < writer.token_count())
+    std::cout << " (" << format_count(writer.counted()) << " count in the loss)";
   if (writer.byte_count() > 0) std::cout << ", " << format_bytes(writer.byte_count()) << " of text";
   std::cout << "\n";
 }

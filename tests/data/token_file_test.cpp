@@ -123,6 +123,48 @@ TEST(TokenFile, KeepsDocumentsAndProvenance) {
   EXPECT_NE(error_of([&] { file.document(-1); }), "no error");
 }
 
+// --- Masks ---------------------------------------------------------------------------------------
+
+TEST(TokenFile, KeepsWhichTokensCount) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("tokens.h5");
+  const std::vector<std::int32_t> tokens = random_tokens(100'000, 300);
+  struct Row {
+    std::int64_t first_masked;  // before it counts are not given, or given and all 1
+    bool gives_counts;
+    bool has_mask;
+  };
+  for (const Row& row :
+       {Row{0, true, true}, Row{5, false, true}, Row{40'000, true, true}, Row{70'001, false, true},
+        Row{100'000, true, false}, Row{100'000, false, false}}) {
+    std::vector<std::uint8_t> counts(tokens.size(), 1);
+    std::mt19937 generator(3);
+    for (std::size_t i = static_cast<std::size_t>(row.first_masked); i < counts.size(); ++i)
+      counts[i] = generator() % 3 == 0 ? 1 : 0;
+    TokenFileWriter writer(path, "test", 300, provenance);
+    writer.append(tokens.data(), row.first_masked, row.gives_counts ? counts.data() : nullptr);
+    writer.end_document();
+    for (std::int64_t at = row.first_masked; at < 100'000; at += 777)
+      writer.append(tokens.data() + at, std::min<std::int64_t>(777, 100'000 - at),
+                    counts.data() + at);
+    writer.finish();
+    const TokenFile file(path);
+    file.verify();
+    EXPECT_EQ(file.info().has_mask, row.has_mask);
+    EXPECT_EQ(hdf5::File::open(path, "file").root().integer_attribute("version"),
+              row.has_mask ? 2 : 1);
+    EXPECT_EQ(file.info().counted, std::count(counts.begin(), counts.end(), 1));
+    EXPECT_EQ(writer.counted(), file.info().counted);
+    EXPECT_EQ(read_all(file), tokens);
+    std::vector<std::int32_t> read(tokens.size());
+    std::vector<std::uint8_t> found(tokens.size());
+    file.read(0, 100'000, read.data(), found.data());
+    EXPECT_EQ(found, counts);
+    file.read(69'000, 2000, read.data(), found.data());
+    EXPECT_TRUE(std::equal(found.begin(), found.begin() + 2000, counts.begin() + 69'000));
+  }
+}
+
 TEST(TokenFile, AppearsOnlyWhenFinished) {
   const ScratchFolder folder;
   const std::string path = folder.file("tokens.h5");
@@ -166,6 +208,12 @@ TEST(TokenFile, WriterRefuses) {
              }),
              "token 257 at position 0 is not in its vocabulary of 257");
   EXPECT_HAS(
+      error_of([&] {
+        const std::uint8_t two = 2;
+        TokenFileWriter(folder.file("x.h5"), "byte", 300, provenance).append(&token, 1, &two);
+      }),
+      "its loss mask has 2 at position 0; expected 0 or 1");
+  EXPECT_HAS(
       error_of([&] { TokenFileWriter(folder.file("x.h5"), "byte", 257, provenance).finish(); }),
       "no tokens to write to");
   EXPECT_HAS(error_of([&] { TokenFileWriter(folder.file("no/x.h5"), "byte", 257, provenance); }),
@@ -207,8 +255,12 @@ struct Crafted {
   std::string tokenizer = "byte";
   std::optional<std::int64_t> byte_count = 3;
   bool provenance = true;
-  std::string scalar;    ///< name of a data set that is a single number instead of an array
-  std::string checksum;  ///< empty: the correct one
+  std::vector<std::uint8_t> mask = {};  ///< empty: there is none
+  hdf5::Type mask_type = hdf5::Type::uint8;
+  std::int64_t counted = 3;
+  std::string mask_checksum;  ///< empty: the correct one
+  std::string scalar;         ///< name of a data set that is a single number instead of an array
+  std::string checksum;       ///< empty: the correct one
   hdf5::Type type = hdf5::Type::uint16;
   hdf5::Type memory = hdf5::Type::int32;  // type in which `tokens` are written
 
@@ -235,6 +287,15 @@ struct Crafted {
     else
       file.create_series("/document_offsets", hdf5::Type::int64, 10)
           .append(hdf5::Type::int64, offsets.data(), static_cast<std::int64_t>(offsets.size()));
+    if (!mask.empty()) {
+      const auto size = static_cast<std::int64_t>(mask.size());
+      file.create_series("/loss_mask", mask_type, 10).append(hdf5::Type::uint8, mask.data(), size);
+      hdf5::Checksum of_mask;
+      of_mask.add(mask.data(), size);
+      root.write_attribute("counted_token_count", counted);
+      root.write_attribute("loss_mask_checksum",
+                           mask_checksum.empty() ? of_mask.hex() : mask_checksum);
+    }
     file.commit();
     return path;
   }
@@ -247,9 +308,33 @@ TEST(TokenFile, RefusesWhatCannotBe) {
   EXPECT_EQ(verify_error(path), "no error");
 
   Crafted crafted;
-  crafted.version = 2;
+  crafted.version = 3;
   EXPECT_HAS(open_error(crafted.write(path)),
-             "' is a token file of version 2; this program reads version 1");
+             "' is a token file of version 3; this program reads versions 1 to 2");
+  crafted.version = 2;
+  EXPECT_HAS(open_error(crafted.write(path)), "has no data set /loss_mask");
+  Crafted masked;
+  masked.version = 2;
+  masked.mask = {1, 1, 0, 1};
+  EXPECT_EQ(verify_error(masked.write(path)), "no error");
+  crafted = masked;
+  crafted.mask = {1, 1, 0};
+  EXPECT_HAS(open_error(crafted.write(path)),
+             "/loss_mask has 3 elements; expected 4, one for each token");
+  crafted = masked;
+  crafted.mask_type = hdf5::Type::uint16;
+  EXPECT_HAS(open_error(crafted.write(path)), "/loss_mask holds uint16 in 1 dimensions");
+  crafted = masked;
+  crafted.counted = 5;
+  EXPECT_HAS(open_error(crafted.write(path)), "'counted_token_count' says 5; expected 0 to 4");
+  crafted.counted = 2;
+  EXPECT_HAS(verify_error(crafted.write(path)), "'counted_token_count' says 2, but 3 tokens count");
+  crafted = masked;
+  crafted.mask = {1, 1, 2, 0};
+  EXPECT_HAS(verify_error(crafted.write(path)), "its loss mask has 2 at position 2");
+  crafted = masked;
+  crafted.mask_checksum = "0123456789abcdef";
+  EXPECT_HAS(verify_error(crafted.write(path)), "the checksum of its loss mask is");
   crafted = {};
   crafted.token_count = 5;
   EXPECT_HAS(open_error(crafted.write(path)),

@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kind = "token file";
 constexpr const char* format = "ostrakon-tokens";
-constexpr std::int64_t format_version = 1;
+constexpr std::int64_t plain_version = 1;   // without a mask
+constexpr std::int64_t masked_version = 2;  // with a mask
 
 // A window of a thousand tokens reads one or two chunks; a stripe of a parallel file system has
 // many chunks.
@@ -49,8 +50,19 @@ std::string join_lines(const std::vector<std::string>& lines) {
 
 hdf5::File open_token_file(const std::string& path) {
   hdf5::File file = hdf5::File::open(path, kind);
-  file.check_format(format, format_version);
+  file.check_format(format, plain_version, masked_version);
   return file;
+}
+
+/// Returns the mask of a file of version 2.
+std::optional<hdf5::Dataset> open_mask(const hdf5::File& file) {
+  if (file.check_format(format, plain_version, masked_version) == plain_version)
+    return std::nullopt;
+  hdf5::Dataset mask = file.dataset("/loss_mask");
+  require(mask.shape().size() == 1 && mask.type() == hdf5::Type::uint8, kind, " '", file.path(),
+          "': /loss_mask holds ", hdf5::name(mask.type()), " in ", mask.shape().size(),
+          " dimensions; expected uint8 in one");
+  return mask;
 }
 
 void check_arrays(const std::string& path, const hdf5::Dataset& tokens,
@@ -67,7 +79,7 @@ void check_arrays(const std::string& path, const hdf5::Dataset& tokens,
 }
 
 TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
-                        const hdf5::Dataset& offsets) {
+                        const hdf5::Dataset& offsets, const std::optional<hdf5::Dataset>& mask) {
   check_arrays(file.path(), tokens, offsets);
   const hdf5::Object root = file.root();
   const auto text_if_there = [&](const char* name) {
@@ -87,10 +99,17 @@ TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
   info.missing_filter =
       tokens.missing_filter().empty() ? offsets.missing_filter() : tokens.missing_filter();
   info.document_count = offsets.shape()[0] - 1;
+  info.has_mask = mask.has_value();
+  info.counted = info.token_count;
+  if (!mask) return info;
+  info.counted = root.integer_attribute("counted_token_count");
+  info.mask_checksum = root.text_attribute("loss_mask_checksum");
+  if (info.missing_filter.empty()) info.missing_filter = mask->missing_filter();
   return info;
 }
 
-void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::Dataset& tokens) {
+void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::Dataset& tokens,
+                const std::optional<hdf5::Dataset>& mask) {
   require(info.vocabulary >= 1 && info.vocabulary <= std::numeric_limits<std::int32_t>::max(), kind,
           " '", path, "': a vocabulary of ", info.vocabulary);
   require(tokens.shape()[0] == info.token_count, kind, " '", path, "' holds ", tokens.shape()[0],
@@ -99,6 +118,20 @@ void check_info(const std::string& path, const TokenFileInfo& info, const hdf5::
   require(info.document_count >= 1, kind, " '", path, "' has no documents");
   require(info.byte_count.value_or(1) > 0, kind, " '", path, "': its attribute 'byte_count' says ",
           info.byte_count.value_or(1), "; expected at least 1, or no such attribute");
+  require(info.counted >= 0 && info.counted <= info.token_count, kind, " '", path,
+          "': its attribute 'counted_token_count' says ", info.counted, "; expected 0 to ",
+          info.token_count);
+  require(!mask || mask->shape()[0] == info.token_count, kind, " '", path, "': /loss_mask has ",
+          mask ? mask->shape()[0] : 0, " elements; expected ", info.token_count,
+          ", one for each token");
+}
+
+void check_counts(const std::string& path, std::int64_t begin, const std::uint8_t* counts,
+                  std::int64_t count) {
+  const std::uint8_t* const end = counts + count;
+  const std::uint8_t* const found = std::find_if(counts, end, [](int value) { return value > 1; });
+  require(found == end, kind, " '", path, "': its loss mask has ", found == end ? 0 : int{*found},
+          " at position ", begin + (found - counts), "; expected 0 or 1");
 }
 
 void check_tokens(const std::string& path, std::int64_t begin, const std::int32_t* tokens,
@@ -129,7 +162,6 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const std::string& tok
   require(vocabulary >= 1 && vocabulary <= std::numeric_limits<std::int32_t>::max(),
           "a vocabulary of ", vocabulary, "; expected 1 to ",
           std::numeric_limits<std::int32_t>::max());
-  file_.write_format(format, format_version);
   hdf5::Object root = file_.root();
   root.write_attribute("tokenizer", tokenizer);
   root.write_attribute("vocabulary", vocabulary);
@@ -140,13 +172,23 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const std::string& tok
   token_buffer_.reserve(chunk_tokens);
 }
 
-void TokenFileWriter::append(const std::int32_t* tokens, std::int64_t count) {
+void TokenFileWriter::append(const std::int32_t* tokens, std::int64_t count,
+                             const std::uint8_t* counts) {
   check_tokens(file_.path(), token_count_, tokens, count, vocabulary_);
+  if (counts != nullptr) check_counts(file_.path(), token_count_, counts, count);
+  const std::int64_t counted = counts == nullptr ? count : std::count(counts, counts + count, 1);
+  if (counted < count && !mask_) begin_mask();
   token_count_ += count;
+  counted_ += counted;
   while (count > 0) {
     const std::int64_t room = chunk_tokens - static_cast<std::int64_t>(token_buffer_.size());
     const std::int64_t part = std::min(room, count);
     token_buffer_.insert(token_buffer_.end(), tokens, tokens + part);
+    if (mask_ && counts == nullptr)
+      count_buffer_.insert(count_buffer_.end(), static_cast<std::size_t>(part), 1);
+    else if (mask_)
+      count_buffer_.insert(count_buffer_.end(), counts, counts + part);
+    if (counts != nullptr) counts += part;
     tokens += part;
     count -= part;
     if (part == room) flush_tokens();
@@ -161,8 +203,25 @@ void TokenFileWriter::end_document() {
   ++document_count_;
 }
 
+/// Makes the mask of the tokens so far, all of which count.
+void TokenFileWriter::begin_mask() {
+  mask_ = file_.create_series("/loss_mask", hdf5::Type::uint8, chunk_tokens, true);
+  const std::vector<std::uint8_t> ones(static_cast<std::size_t>(chunk_tokens), 1);
+  const auto buffered = static_cast<std::int64_t>(token_buffer_.size());
+  for (std::int64_t at = 0; at < token_count_ - buffered; at += chunk_tokens) {
+    mask_->append(hdf5::Type::uint8, ones.data(), chunk_tokens);
+    mask_checksum_.add(ones.data(), chunk_tokens);
+  }
+  count_buffer_.assign(token_buffer_.size(), 1);
+}
+
 void TokenFileWriter::flush_tokens() {
   const auto count = static_cast<std::int64_t>(token_buffer_.size());
+  if (mask_) {
+    mask_->append(hdf5::Type::uint8, count_buffer_.data(), count);
+    mask_checksum_.add(count_buffer_.data(), count);
+    count_buffer_.clear();
+  }
   tokens_.append(hdf5::Type::int32, token_buffer_.data(), count);
   checksum_.add(token_buffer_.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
   token_buffer_.clear();
@@ -180,8 +239,13 @@ void TokenFileWriter::complete() {
   offset_buffer_.push_back(token_count_);
   flush_offsets();
   flush_tokens();
+  file_.write_format(format, mask_ ? masked_version : plain_version);
   hdf5::Object root = file_.root();
   root.write_attribute("token_count", token_count_);
+  if (mask_) {
+    root.write_attribute("counted_token_count", counted_);
+    root.write_attribute("loss_mask_checksum", mask_checksum_.hex());
+  }
   if (byte_count_ > 0) root.write_attribute("byte_count", byte_count_);
   root.write_attribute("checksum", checksum_.hex());
   file_.complete();
@@ -205,14 +269,23 @@ TokenFile::TokenFile(const std::string& path)
     : file_(open_token_file(path)),
       tokens_(file_.dataset("/tokens")),
       offsets_(file_.dataset("/document_offsets")),
-      info_(read_info(file_, tokens_, offsets_)) {
-  check_info(path, info_, tokens_);
+      mask_(open_mask(file_)),
+      info_(read_info(file_, tokens_, offsets_, mask_)) {
+  check_info(path, info_, tokens_, mask_);
 }
 
-void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens) const {
+void TokenFile::read(std::int64_t begin, std::int64_t count, std::int32_t* tokens,
+                     std::uint8_t* counts) const {
   // Tokens are read as unsigned: values beyond int32 are then refused with their true value.
   tokens_.read(hdf5::Type::uint32, begin, count, tokens);
   check_tokens(path(), begin, tokens, count, info_.vocabulary);
+  if (counts == nullptr) return;
+  if (!mask_) {
+    std::fill_n(counts, count, std::uint8_t{1});
+    return;
+  }
+  mask_->read(hdf5::Type::uint8, begin, count, counts);
+  check_counts(path(), begin, counts, count);
 }
 
 TokenFile::Range TokenFile::document(std::int64_t index) const {
@@ -226,25 +299,9 @@ TokenFile::Range TokenFile::document(std::int64_t index) const {
   return {range[0], range[1]};
 }
 
-void TokenFile::verify() const {
-  std::vector<std::int32_t> block(
-      static_cast<std::size_t>(std::min(verify_block, info_.token_count)));
-  hdf5::Checksum checksum;
-  std::int64_t bytes = 0;  // size of the text if tokens are bytes
-  for (std::int64_t begin = 0; begin < info_.token_count; begin += verify_block) {
-    const std::int64_t count = std::min(verify_block, info_.token_count - begin);
-    read(begin, count, block.data());
-    checksum.add(block.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
-    bytes += std::count_if(block.begin(), block.begin() + count,
-                           [](std::int32_t token) { return token < ByteTokenizer::end_of_text; });
-  }
-  require(checksum.hex() == info_.checksum, kind, " '", path(),
-          "' is damaged: the checksum of its tokens is ", checksum.hex(), ", expected ",
-          info_.checksum);
-  require(info_.tokenizer != ByteTokenizer::name || info_.byte_count.value_or(bytes) == bytes, kind,
-          " '", path(), "' is damaged: its attribute 'byte_count' says ",
-          info_.byte_count.value_or(bytes), ", but it holds ", bytes, " bytes of text");
-
+/// Passes all offsets to `work`, in blocks, after a check.
+template <class Work>
+void TokenFile::for_offsets(const Work& work) const {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(chunk_offsets));
   std::int64_t before = -1;
   for (std::int64_t begin = 0; begin <= info_.document_count; begin += chunk_offsets) {
@@ -256,9 +313,50 @@ void TokenFile::verify() const {
               offsets[static_cast<std::size_t>(i)], " after ", before);
       before = offsets[static_cast<std::size_t>(i)];
     }
+    work(offsets.data(), count);
   }
   require(before == info_.token_count, kind, " '", path(),
           "' is damaged: its documents end at token ", before, " of ", info_.token_count);
+}
+
+std::vector<std::int64_t> TokenFile::document_offsets() const {
+  std::vector<std::int64_t> all;
+  all.reserve(static_cast<std::size_t>(info_.document_count + 1));
+  for_offsets([&](const std::int64_t* offsets, std::int64_t count) {
+    all.insert(all.end(), offsets, offsets + count);
+  });
+  return all;
+}
+
+void TokenFile::verify() const {
+  const auto longest = static_cast<std::size_t>(std::min(verify_block, info_.token_count));
+  std::vector<std::int32_t> block(longest);
+  std::vector<std::uint8_t> counts(longest);
+  hdf5::Checksum checksum, mask_checksum;
+  std::int64_t bytes = 0;  // size of the text if tokens are bytes
+  std::int64_t counted = 0;
+  for (std::int64_t begin = 0; begin < info_.token_count; begin += verify_block) {
+    const std::int64_t count = std::min(verify_block, info_.token_count - begin);
+    read(begin, count, block.data(), counts.data());
+    counted += std::count(counts.begin(), counts.begin() + count, 1);
+    mask_checksum.add(counts.data(), count);
+    checksum.add(block.data(), count * static_cast<std::int64_t>(sizeof(std::int32_t)));
+    bytes += std::count_if(block.begin(), block.begin() + count,
+                           [](std::int32_t token) { return token < ByteTokenizer::end_of_text; });
+  }
+  require(checksum.hex() == info_.checksum, kind, " '", path(),
+          "' is damaged: the checksum of its tokens is ", checksum.hex(), ", expected ",
+          info_.checksum);
+  require(info_.tokenizer != ByteTokenizer::name || info_.byte_count.value_or(bytes) == bytes, kind,
+          " '", path(), "' is damaged: its attribute 'byte_count' says ",
+          info_.byte_count.value_or(bytes), ", but it holds ", bytes, " bytes of text");
+  require(!mask_ || mask_checksum.hex() == info_.mask_checksum, kind, " '", path(),
+          "' is damaged: the checksum of its loss mask is ", mask_checksum.hex(), ", expected ",
+          info_.mask_checksum);
+  require(counted == info_.counted, kind, " '", path(),
+          "' is damaged: its attribute 'counted_token_count' says ", info_.counted, ", but ",
+          counted, " tokens count");
+  for_offsets([](const std::int64_t*, std::int64_t) {});
 }
 
 }  // namespace ostrakon::data

@@ -131,8 +131,9 @@ class File {
   Object root() const;
 
   /// Creates a one-dimensional, growing data set in chunks of `chunk` elements, each with a
-  /// checksum.
-  Dataset create_series(const std::string& name, Type type, std::int64_t chunk);
+  /// checksum. `compressed`: with deflate, where this HDF5 has it.
+  Dataset create_series(const std::string& name, Type type, std::int64_t chunk,
+                        bool compressed = false);
   /// Creates an array of fixed shape with contiguous layout, and the groups on the path `name`.
   Dataset create_array(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
 
@@ -145,6 +146,8 @@ class File {
   /// write_format() stores the file's format as attributes of the root; check_format() requires it.
   void write_format(const std::string& format, std::int64_t version);
   void check_format(const std::string& format, std::int64_t version) const;
+  /// Requires a version from `first` to `last`, and returns it.
+  std::int64_t check_format(const std::string& format, std::int64_t first, std::int64_t last) const;
 
   /// Flushes, closes and syncs the file. Nothing can be written to it afterwards. Throws Error also
   /// if an earlier write failed.

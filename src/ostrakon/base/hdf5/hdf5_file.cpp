@@ -95,7 +95,8 @@ Object File::root() const {
       storage_, "the root group"};
 }
 
-Dataset File::create_series(const std::string& name, Type type, std::int64_t chunk) {
+Dataset File::create_series(const std::string& name, Type type, std::int64_t chunk,
+                            bool compressed) {
   silence();
   const hsize_t none = 0, unlimited = H5S_UNLIMITED;
   const auto chunk_size = static_cast<hsize_t>(chunk);
@@ -103,6 +104,9 @@ Dataset File::create_series(const std::string& name, Type type, std::int64_t chu
                  H5Sclose);
   const Id properties = property_list(H5P_DATASET_CREATE, path());
   check(H5Pset_chunk(properties.get(), 1, &chunk_size), path(), "set the chunk size");
+  constexpr unsigned fastest = 1;
+  if (compressed && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
+    check(H5Pset_deflate(properties.get(), fastest), path(), "switch compression on");
   check(H5Pset_fletcher32(properties.get()), path(), "switch chunk checksums on");
   Id id = written_id(H5Dcreate2(id_.get(), name.c_str(), stored_type(type), space.get(),
                                 H5P_DEFAULT, properties.get(), H5P_DEFAULT),
@@ -189,15 +193,23 @@ void File::write_format(const std::string& format, std::int64_t version) {
 }
 
 void File::check_format(const std::string& format, std::int64_t version) const {
+  check_format(format, version, version);
+}
+
+std::int64_t File::check_format(const std::string& format, std::int64_t first,
+                                std::int64_t last) const {
   const Object group = root();
   require(group.has_attribute("format"), "'", path(), "' is an HDF5 file, but no Ostrakon ", kind_,
           ": it has no attribute 'format'");
   const std::string found = group.text_attribute("format");
   require(found == format, "'", path(), "' is no Ostrakon ", kind_, ": its format is '", found,
           "', expected '", format, "'");
-  const std::int64_t found_version = group.integer_attribute("version");
-  require(found_version == version, "'", path(), "' is a ", kind_, " of version ", found_version,
-          "; this program reads version ", version);
+  const std::int64_t version = group.integer_attribute("version");
+  const std::string known =
+      first == last ? text("version ", first) : text("versions ", first, " to ", last);
+  require(version >= first && version <= last, "'", path(), "' is a ", kind_, " of version ",
+          version, "; this program reads ", known);
+  return version;
 }
 
 void File::complete() {

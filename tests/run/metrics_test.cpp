@@ -114,6 +114,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     metrics.mfu_uncertain = true;
     metrics.multi_token_loss = 1.25;
     metrics.loss_scale = 8.0;
+    metrics.counted_tokens = 5;
     metrics.skipped = "loss is not finite";
     metrics.expert_load = {{0.5, 1.5}, {2.0 / 3.0, 4.0}};
     metrics.state_digest = 0xABCDEF;
@@ -121,6 +122,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
     ValidationMetrics validation = of_validation(3);
     file.write(validation);
     validation.bits_per_byte = 2.5;
+    validation.counted_tokens = 77;
     file.write(validation);
   }
   const std::vector<std::string> lines = lines_of(path_);
@@ -128,7 +130,7 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   const Json plain = Json::parse(lines[0]), all = Json::parse(lines[1]);
   EXPECT_EQ(plain["tokens"], std::int64_t{1} << 50);
   for (const char* key : {"multi_token_loss", "mfu_uncertain", "loss_scale", "skipped",
-                          "expert_load", "state_digest"}) {
+                          "counted_tokens", "expert_load", "state_digest"}) {
     EXPECT_FALSE(plain.contains(key)) << key;
     EXPECT_TRUE(all.contains(key)) << key;
   }
@@ -136,6 +138,8 @@ TEST_F(Metrics, ARowHasWhatIsKnownOfAStep) {
   EXPECT_EQ(all["state_digest"], "0000000000abcdef");
   EXPECT_FALSE(Json::parse(lines[2]).contains("bits_per_byte"));
   EXPECT_EQ(Json::parse(lines[3])["bits_per_byte"], 2.5);
+  EXPECT_FALSE(Json::parse(lines[2]).contains("counted_tokens"));
+  EXPECT_EQ(Json::parse(lines[3])["counted_tokens"], 77);
 }
 
 TEST_F(Metrics, ThoseOfAnEarlierRunGetAFreeName) {

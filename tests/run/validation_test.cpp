@@ -129,6 +129,37 @@ TEST(Validation, CountsEachSampleOnceWhereTheyDoNotFillABatch) {
   }
 }
 
+/// Of each sample all targets count but the first.
+class AllButTheFirst : public Samples {
+ public:
+  using Samples::Samples;
+  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
+                 void* batch) override {
+    Samples::fill_part(first, count, part, batch);
+    const std::int64_t tokens = length() - 1;
+    for (std::int64_t s = 0; s < count; ++s)
+      static_cast<std::int32_t*>(batch)[(count + s) * tokens] = -1;
+  }
+};
+
+/// How many bytes the tokens that count have is not known.
+TEST(Validation, OfSomeTargetsSaysHowManyAndNoBitsPerByte) {
+  config::Settings settings = small_gpt2(2);
+  SmallRun run(settings);
+  settings.training.validate_every = 1;
+  const std::int64_t length = settings.training.sequence_length + 1;
+  for (const std::uint64_t samples : {3, 100}) {
+    Validation validation(std::make_unique<AllButTheFirst>(samples, length), settings.training,
+                          per_token);
+    const train::ValidationMetrics metrics = validation.measure(run.trainer, 5);
+    const std::int64_t used =
+        samples == 3 ? 3
+                     : settings.training.validation_batches * settings.training.global_batch_size;
+    EXPECT_EQ(metrics.counted_tokens, std::min<std::int64_t>(used, 100) * (length - 2));
+    EXPECT_FALSE(metrics.bits_per_byte);
+  }
+}
+
 TEST(Validation, MeasuresTheLossOfItsData) {
   config::Settings settings = small_gpt2(2);
   SmallRun run(settings);
@@ -142,6 +173,7 @@ TEST(Validation, MeasuresTheLossOfItsData) {
   EXPECT_EQ(metrics.step, 5);
   EXPECT_EQ(metrics.validation_loss, loss);
   EXPECT_EQ(metrics.bits_per_byte, loss / std::log(2.0) / 4.0);
+  EXPECT_FALSE(metrics.counted_tokens);
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ inline void expect_same_bits(const History& run, const History& reference,
 }
 
 /// One rank, one tree, nothing sharded. All ranks of the world call it.
-inline History reference_run(config::Settings settings) {
+inline History reference_run(config::Settings settings, const SomeTargets::Counts& counts = {}) {
   settings.parallel.sharding = plan::Sharding::none;
   settings.parallel.leaf_order = plan::LeafOrder::ascending;
-  return train_alone(settings);
+  return train_alone(settings, MPI_COMM_WORLD, counts);
 }
 
 /// Eight sequences, and pieces of eight of all that is cut. Sizes are as odd as that allows: the

@@ -29,11 +29,14 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
   const std::string factors = text(
       "family ", families.size(),
       ", tensor 2, context 2, pipeline 2, expert 2, group 2, checkpointing 5, host_activations 2, "
-      "offload 4, sharding 4, streams 2, precision 2, chunks 2");
+      "offload 4, sharding 4, streams 2, precision 2, chunks 2, targets 2");
   const auto is_valid = [&](const NamedRow& row) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     const int together = (1 << row["tensor"]) * (1 << row["context"]) * (1 << row["pipeline"]);
     const bool has_experts = family.model.experts.exist();
+    const bool needs_all = family.model.multi_token_depth > 0 ||
+                           family.model.experts.balance == model::RouterBalance::loss;
+    if (row["targets"] == 1 && needs_all) return false;
     if (together > ranks || (row["context"] == 1 && !family.fits_context)) return false;
     if (row["chunks"] == 1 && row["pipeline"] == 0) return false;
     if (!has_experts) return row["expert"] == 0;
@@ -41,14 +44,17 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
     const int shard = ranks >> (row["tensor"] + row["context"] + row["pipeline"]);
     return row["expert"] == 0 || (shard << (row["tensor"] + row["context"])) >= 2;
   };
-  std::vector<History> one(2 * families.size());
+  std::vector<History> one(4 * families.size());
   int rows = 0, equal_rows = 0;
   for (const NamedRow& row : covering_rows(factors, is_valid)) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     config::Settings settings = settings_of(family);
     settings.precision.gather = row["precision"] == 0 ? DType::fp32 : DType::bf16;
-    History& reference = one[static_cast<std::size_t>(2 * row["family"] + row["precision"])];
-    if (reference.losses.empty()) reference = reference_run(settings);
+    const SomeTargets::Counts counts =
+        row["targets"] == 1 ? counts_unequally : SomeTargets::Counts();
+    History& reference =
+        one[static_cast<std::size_t>(4 * row["family"] + 2 * row["targets"] + row["precision"])];
+    if (reference.losses.empty()) reference = reference_run(settings, counts);
     settings.tensor = 1 << row["tensor"];
     settings.tensor_chunks = row["tensor"] == 1 ? 1 + row["chunks"] : 1;
     settings.context = 1 << row["context"];
@@ -63,7 +69,7 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
     apply_policy(row, settings);
     const std::string what = family.name + ": " + row.text();
     SCOPED_TRACE(what);
-    const History run = train_history(settings, MPI_COMM_WORLD);
+    const History run = train_history(settings, MPI_COMM_WORLD, {}, counts);
     ++rows;
     mesh::Mesh mesh(MPI_COMM_WORLD, 0, settings.shard_group, static_cast<int>(settings.pipeline));
     const bool equal = train::make_trainer(settings, mesh)

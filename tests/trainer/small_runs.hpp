@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plan/traffic.hpp"
+#include "trainer/some_targets.hpp"
 
 namespace ostrakon::tests {
 
@@ -410,15 +411,17 @@ inline void expect_traffic_by_formula(const config::Settings& settings,
 }
 
 /// Trains on all ranks of `comm` for settings.training.steps steps, and checks that memory and
-/// traffic are as planned.
+/// traffic are as planned. `counts`: which targets count; empty: all.
 inline History train_history(const config::Settings& settings, MPI_Comm comm,
-                             runtime::Perturbation perturbation = {}) {
+                             runtime::Perturbation perturbation = {},
+                             const SomeTargets::Counts& counts = {}) {
   SmallRun run(settings, comm);
+  SomeTargets training(*run.training, counts), validation(*run.validation, counts);
   train::Trainer& trainer = run.trainer;
   trainer.perturb(perturbation);
   History history;
   for (std::int64_t step = 1; step <= settings.training.steps; ++step)
-    history.add(run.step(step), trainer);
+    history.add(counts ? trainer.step(training, step) : run.step(step), trainer);
   const plan::StepPlan& plan = trainer.program(plan::Purpose::train).plan;
   history.plan_hash = plan.hash();
   for (const plan::PlannedUnit& unit : plan.units) history.stay_gathered += unit.stays_gathered;
@@ -429,9 +432,11 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
   for (const plan::Span& span : spans)
     EXPECT_EQ(trainer.bytes_sent(span) + trainer.bytes_left_out(span),
               settings.training.steps * bytes_sent(plan, span));
-  history.validation_loss = trainer.evaluate(*run.validation, 2);
+  data::SampleSource& samples =
+      counts ? static_cast<data::SampleSource&>(validation) : *run.validation;
+  history.validation_loss = trainer.evaluate(samples, 2);
   history.half_batch_loss =
-      trainer.evaluate_samples(*run.validation, (settings.training.global_batch_size + 1) / 2);
+      trainer.evaluate_samples(samples, (settings.training.global_batch_size + 1) / 2);
   const runtime::MemoryCount after = runtime::memory_count();
   EXPECT_EQ(after.bytes - run.before.bytes, trainer.planned_peak_bytes());
   EXPECT_EQ(after.allocations - run.before.allocations, 2)
@@ -441,11 +446,12 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
 }
 
 /// The history of one rank, which the first of `comm` trains for all of them.
-inline History train_alone(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD) {
+inline History train_alone(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD,
+                           const SomeTargets::Counts& counts = {}) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
   History history;
-  if (rank == 0) history = train_history(settings, MPI_COMM_SELF);
+  if (rank == 0) history = train_history(settings, MPI_COMM_SELF, {}, counts);
   std::vector<double> validation = {history.validation_loss, history.half_batch_loss};
   from_rank_0(validation, comm);
   history.validation_loss = validation[0];

@@ -41,22 +41,25 @@ TEST(StepGuard, ReadsSumsOfLossesAndSquares) {
   };
   add({1.0f, 3.0f}, losses);   // 1 + 9
   add({6.0f, 8.0f}, squares);  // 36 + 64
-  StepSums step = read_sums(host_view(sums), 4, 5.0);
+  StepSums step = read_sums(host_view(sums), {4, 4}, 5.0);
   EXPECT_EQ(step.loss, 2.5);
   EXPECT_EQ(step.grad_norm, 2.0);
   EXPECT_EQ(step.non_finite_losses, 0);
+  const StepSums some = read_sums(host_view(sums), {4, 1}, 5.0);
+  EXPECT_EQ(some.loss, 10.0);
+  EXPECT_EQ(some.grad_norm, 8.0);
   EXPECT_TRUE(step.gradient_is_finite);
 
   const std::vector<float> infinite = {std::numeric_limits<float>::infinity()};
   add(infinite, squares);
-  step = read_sums(host_view(sums), 4, 5.0);
+  step = read_sums(host_view(sums), {4, 4}, 5.0);
   EXPECT_EQ(step.loss, 2.5);
   EXPECT_FALSE(step.gradient_is_finite);
   EXPECT_TRUE(std::isnan(step.grad_norm));
 
   add(infinite, losses);
   add(infinite, losses);
-  step = read_sums(host_view(sums), 4, 5.0);
+  step = read_sums(host_view(sums), {4, 4}, 5.0);
   EXPECT_EQ(step.non_finite_losses, 2);
   EXPECT_TRUE(std::isnan(step.loss));
 }
@@ -89,6 +92,27 @@ TEST(StepGuard, ClipsTheNormAndCountsUpdates) {
   EXPECT_EQ(progress.updates, 1);
   EXPECT_EQ(progress.skipped_in_a_row, 3);
   EXPECT_EQ(guard.skipped().in_a_row(), 3);
+}
+
+TEST(StepGuard, ScalesGradientsToTheMeanOverTermsThatCount) {
+  StepSettings settings = settings_of_tests();
+  StepSums sums = good_sums(2.0, 4.0);
+  sums.terms = {16, 5};
+  EXPECT_EQ(StepGuard(settings, DType::fp32, false).judge(1, sums).gradient_scale, 16.0 / 5.0);
+  settings.optimizer.clip_norm = 1.0;  // the norm is that of the mean
+  EXPECT_NEAR(StepGuard(settings, DType::fp32, false).judge(1, sums).gradient_scale, 0.8, 1e-6);
+  // Nothing counts: that is no outlier, and no part of what is usual.
+  settings.stability.outlier_threshold = 3.0;
+  settings.stability.outlier_window = 16;
+  StepGuard guard(settings, DType::fp32, false);
+  sums = good_sums(0.0, 0.0);
+  sums.terms.counted = 0;
+  for (int step = 1; step <= 40; ++step) {
+    const StepDecision verdict = guard.judge(step, sums);
+    EXPECT_EQ(verdict.gradient_scale, 1.0);
+    EXPECT_FALSE(verdict.skip_update);
+  }
+  EXPECT_FALSE(guard.judge(41, good_sums()).skip_update);
 }
 
 // The last steps of a run are skipped as parameters are ruined, or as the loss scale was too large:

@@ -27,8 +27,17 @@ class DecoderOf final : public Model {
   bool is_known_by_sizes() const override { return true; }
   LossTerms loss_terms() const override {
     const LeafShape leaf = decoder_.leaf();
-    return {leaf.batch, rows(), "tokens",
-            decoder_.settings().multi_token_depth > 0 ? leaf.batch * (leaf.tokens - 1) : 0};
+    const bool predicts_further = decoder_.settings().multi_token_depth > 0;
+    LossTerms terms = {leaf.batch, rows(), "tokens",
+                       predicts_further ? leaf.batch * (leaf.tokens - 1) : 0, rows()};
+    if (predicts_further)
+      terms.needs_all =
+          "model.multi_token_depth is 1, whose module reads each target as the next token";
+    else if (has_balance_loss())
+      terms.needs_all =
+          "model.router_balance is loss, which is a mean over all tokens, and would be weighted "
+          "by how few count";
+    return terms;
   }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
@@ -42,6 +51,11 @@ class DecoderOf final : public Model {
 
  private:
   std::int64_t rows() const { return decoder_.leaf().rows(); }
+  bool has_balance_loss() const {
+    const ExpertSettings& experts = decoder_.settings().experts;
+    return experts.count > 0 && experts.balance == RouterBalance::loss &&
+           experts.balance_rate != 0.0;
+  }
 
   DType dtype_;
   Decoder<T> decoder_;

@@ -16,6 +16,11 @@ struct LossTerms {
   /// Losses behind these, of tokens further ahead, are reported by themselves: how many of them
   /// their mean is over. 0: there are none.
   std::int64_t further = 0;
+  /// Where a leaf's batch, as int32, has the targets of these losses, in their order: one below 0
+  /// does not count, neither in the mean nor in gradients. -1: all losses count.
+  std::int64_t first_target = -1;
+  /// Why all targets have to count in training, for messages; empty: they need not.
+  const char* needs_all = "";
 };
 
 /// What a Trainer trains: a chain of units, each of which reads the output of the one before, and

@@ -67,6 +67,7 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
              {"peak_bytes", metrics.peak_bytes},
              {"allocations", metrics.allocations},
              {"resident_bytes", metrics.resident_bytes}};
+  if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
   if (metrics.multi_token_loss) row["multi_token_loss"] = *metrics.multi_token_loss;
   if (metrics.mfu_uncertain) row["mfu_uncertain"] = true;
   if (metrics.loss_scale) row["loss_scale"] = *metrics.loss_scale;
@@ -80,6 +81,7 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
 
 MetricsFile::Waiting MetricsFile::write(const ValidationMetrics& metrics) {
   Row row = {{"step", metrics.step}, {"validation_loss", metrics.validation_loss}};
+  if (metrics.counted_tokens) row["counted_tokens"] = *metrics.counted_tokens;
   if (metrics.bits_per_byte) row["bits_per_byte"] = *metrics.bits_per_byte;
   return add(row.dump() + "\n");
 }

@@ -16,12 +16,14 @@ namespace ostrakon::train {
 /// One row of metrics.jsonl.
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = 0.0;                       ///< nats per token
+  double loss = 0.0;                       ///< nats per token, over those that count
   std::optional<double> multi_token_loss;  ///< of tokens behind the next one; nats per token
   double grad_norm = 0.0;                  ///< before clipping
   double learning_rate = 0.0;
   std::int64_t tokens = 0;  ///< seen since step 1, including this step
   double step_seconds = 0.0;
+  /// Of this step, those that count in the loss; none: all of them.
+  std::optional<std::int64_t> counted_tokens;
   double tokens_per_second = 0.0;       ///< all ranks together
   double mfu = 0.0;                     ///< model flops per second over the ranks' peak
   bool mfu_uncertain = false;           ///< whether mfu is an upper bound: see PeakRate
@@ -41,8 +43,10 @@ struct StepMetrics {
 /// A row of metrics.jsonl after a validation.
 struct ValidationMetrics {
   std::int64_t step = 0;
-  double validation_loss = 0.0;         ///< nats per token
-  std::optional<double> bits_per_byte;  ///< if the data has the lengths of tokens
+  double validation_loss = 0.0;  ///< nats per token
+  /// Those that count in the loss; none: all of them.
+  std::optional<std::int64_t> counted_tokens;
+  std::optional<double> bits_per_byte;  ///< if all count and the data has the lengths of tokens
 };
 
 /// Appends rows to a file, each written at once, so that a run can be watched and nothing is lost

@@ -35,7 +35,11 @@ ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
   metrics.step = step;
   metrics.validation_loss = used_ < batch_size_ ? trainer.evaluate_samples(*dataset_, used_)
                                                 : trainer.evaluate(*dataset_, batches_);
-  if (const auto bytes = dataset_->bytes_per_token())
+  const std::int64_t counted = trainer.evaluated_terms();
+  const bool all_count = counted == used_ * (dataset_->length() - 1);
+  if (!all_count) metrics.counted_tokens = counted;
+  // Bytes are known of all tokens together only.
+  if (const auto bytes = dataset_->bytes_per_token(); bytes && all_count)
     metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
   return metrics;
 }

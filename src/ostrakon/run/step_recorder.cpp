@@ -43,6 +43,11 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
     console_.end_line();
     console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
   }
+  if (result.counted_terms == 0) {
+    console_.end_line();
+    console_.say(text("  warning: step ", step,
+                      " has no token that counts in the loss: its loss and gradient are 0\n"));
+  }
   trainer_.skipped().require_updates(step);
   const runtime::Program& program = trainer_.program(plan::Purpose::train);
   const std::vector<runtime::ActionTime>& times = trainer_.action_times();
@@ -90,6 +95,7 @@ StepMetrics StepRecorder::measure(std::int64_t step, const StepResult& result, d
   metrics.learning_rate = result.learning_rate;
   metrics.tokens = trainer_.progress().samples * training.sequence_length;
   metrics.step_seconds = most[3];
+  if (result.counted_terms != tokens) metrics.counted_tokens = result.counted_terms;
   metrics.tokens_per_second = static_cast<double>(tokens) / most[3];
   metrics.mfu = usage_.peak().utilization(trainer_.model_flops() / most[3]);
   metrics.mfu_uncertain = usage_.peak().is_uncertain();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/trainer/step_guard.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/base/error.hpp>
@@ -28,17 +29,19 @@ optim::OutlierFilter::State filter_state(const checkpoint::Progress::Outliers& s
 double mean_of(HostView<const std::int64_t*> sum, std::int64_t terms) {
   return math::exact_sum_non_finite(sum) > 0
              ? not_a_number
-             : math::exact_sum_value(sum) / static_cast<double>(terms);
+             : math::exact_sum_value(sum) / static_cast<double>(std::max<std::int64_t>(terms, 1));
 }
 
-StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale) {
+StepSums read_sums(HostView<const std::int64_t*> sums, const StepTerms& terms, double loss_scale) {
   const auto losses = sums.range(0, math::exact_sum_limbs);
   const auto squares = sums.range(math::exact_sum_limbs, std::int64_t{2} * math::exact_sum_limbs);
   StepSums step;
+  step.terms = terms;
   step.non_finite_losses = math::exact_sum_non_finite(losses);
-  step.loss = mean_of(losses, terms);
+  step.loss = mean_of(losses, terms.counted);
   step.gradient_is_finite = math::exact_sum_non_finite(squares) == 0;
-  step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) / loss_scale
+  step.grad_norm = step.gradient_is_finite ? std::sqrt(math::exact_sum_value(squares)) /
+                                                 loss_scale * terms.gradient_factor()
                                            : not_a_number;
   return step;
 }
@@ -93,8 +96,10 @@ StepDecision StepGuard::judge(std::int64_t step, const StepSums& sums) {
     return verdict;
   }
   if (updates_early_) return verdict;
-  verdict.gradient_scale = optim::clip_coefficient(sums.grad_norm, clip_norm_) / scale;
-  if (!outliers_) return verdict;
+  verdict.gradient_scale =
+      optim::clip_coefficient(sums.grad_norm, clip_norm_) * sums.terms.gradient_factor() / scale;
+  // A step in which nothing counts says nothing about what is usual.
+  if (!outliers_ || sums.terms.counted == 0) return verdict;
   const optim::OutlierFilter::Verdict outlier = outliers_->judge(sums.loss, sums.grad_norm);
   verdict.skip_update = outlier.skip;
   if (outlier.skip) verdict.skipped = outlier_text(outlier);

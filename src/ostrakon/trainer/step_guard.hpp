@@ -13,28 +13,42 @@
 
 namespace ostrakon::train {
 
-/// The results of a step that all ranks know after its sums are added over them.
-struct StepSums {
-  double loss = 0.0;                   ///< mean over the global batch; NaN if any term is not
-                                       ///< finite
-  double grad_norm = 0.0;              ///< before clipping; NaN if it is not finite
-  std::int64_t non_finite_losses = 0;  ///< terms of the loss that are not finite
-  bool gradient_is_finite = true;
+/// The terms of a global batch's loss, and how many of them count.
+struct StepTerms {
+  std::int64_t all = 1;
+  std::int64_t counted = 1;
+
+  /// What gradients are multiplied by: they are computed as those of a mean over all terms, and
+  /// become those of the mean over the ones that count. Exactly 1 if all count, and if none does,
+  /// as gradients are 0 then.
+  double gradient_factor() const {
+    return counted > 0 ? static_cast<double>(all) / static_cast<double>(counted) : 1.0;
+  }
 };
 
-/// The mean of such a sum over so many terms; NaN if any is not finite.
+/// The results of a step that all ranks know after its sums are added over them.
+struct StepSums {
+  double loss = 0.0;       ///< mean over the terms that count; NaN if any is not finite,
+                           ///< 0 if none counts
+  double grad_norm = 0.0;  ///< of that mean's gradient, before clipping; NaN if it is
+                           ///< not finite
+  std::int64_t non_finite_losses = 0;  ///< terms of the loss that are not finite
+  bool gradient_is_finite = true;
+  StepTerms terms = {};
+};
+
+/// The mean of such a sum over so many terms; NaN if any is not finite, 0 if there are none.
 double mean_of(HostView<const std::int64_t*> sum, std::int64_t terms);
 
 /// Returns the sums of losses and of squared gradients (step_sums integers, see math/exact_sum.hpp)
-/// as doubles. `terms`: loss terms of a global batch; `loss_scale`: the scale with which gradients
-/// were computed.
-StepSums read_sums(HostView<const std::int64_t*> sums, std::int64_t terms, double loss_scale);
+/// as doubles. `loss_scale`: the scale with which gradients were computed.
+StepSums read_sums(HostView<const std::int64_t*> sums, const StepTerms& terms, double loss_scale);
 
 /// The decision about a step's update.
 struct StepDecision {
   bool skip_update = false;      ///< whether nothing is updated
-  double gradient_scale = 1.0;   ///< factor of gradients in the update: clipping, and the inverse
-                                 ///< loss scale
+  double gradient_scale = 1.0;   ///< factor of gradients in the update: clipping, the inverse loss
+                                 ///< scale, and StepTerms::gradient_factor()
   std::string skipped;           ///< why the update is skipped; empty if that has to be diagnosed
   bool overflowed = false;       ///< whether it is skipped as the loss scale was too large, which
                                  ///< is lower now

@@ -256,6 +256,7 @@ void Trainer::run(const runtime::Program& program) {
   context_.program = &program;
   context_.assumed = context_.verdict;
   context_.load_error.clear();
+  context_.counted_terms = 0;
   handlers_->diagnosis().restart_notes();
   executor_->run(program);
   if (run_observer_) run_observer_(program);
@@ -302,13 +303,19 @@ double Trainer::evaluate(data::SampleSource& samples, std::int64_t batches) {
   if (batches < 1) throw Error(text("evaluation of ", batches, " batches; expected 1 or more"));
   context_.samples = &samples;
   context_.counted.reset();
-  double total = 0.0;
+  double total = 0.0, shares = 0.0;
+  evaluated_terms_ = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     context_.first_sample = static_cast<std::uint64_t>(batch * settings_.global_batch_size);
     run(programs_.evaluate);
-    total += context_.result.loss;
+    const std::int64_t counted = context_.result.counted_terms;
+    // 1 if all count: then this is the mean of the batches' means.
+    const double share = static_cast<double>(counted) / static_cast<double>(settings_.step_terms());
+    total += context_.result.loss * share;
+    shares += share;
+    evaluated_terms_ += counted;
   }
-  return total / static_cast<double>(batches);
+  return shares > 0.0 ? total / shares : 0.0;
 }
 
 double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count) {
@@ -323,6 +330,7 @@ double Trainer::evaluate_samples(data::SampleSource& samples, std::int64_t count
   context_.first_sample = 0;
   context_.counted = CountedLosses{count, settings_.step_terms() * count / batch};
   run(programs_.evaluate);
+  evaluated_terms_ = context_.result.counted_terms;
   return context_.result.loss;
 }
 

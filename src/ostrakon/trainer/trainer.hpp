@@ -99,7 +99,8 @@ class Trainer {
   bool is_intact() const { return context_.is_intact; }
 
   /// Returns the mean loss over `batches` global batches, at least 1, from sample 0 (of tokens: in
-  /// nats per token). Throws CollectiveError as step() does.
+  /// nats per token): over all of their terms that count, 0 if none does. Throws CollectiveError as
+  /// step() does.
   double evaluate(data::SampleSource& samples, std::int64_t batches);
 
   /// Returns the mean loss over samples 0 to `count` - 1, at least one, and no more than a global
@@ -108,6 +109,9 @@ class Trainer {
   /// Decoder, unless `count` is a multiple of micro_batch_size; throws CollectiveError if they are
   /// not.
   double evaluate_samples(data::SampleSource& samples, std::int64_t count);
+
+  /// How many terms of the loss the last evaluation's mean is over. Not collective.
+  std::int64_t evaluated_terms() const { return evaluated_terms_; }
 
   /// Calls visit(unit, trained, frozen) on every rank of the unit's stage, unit by unit, with views
   /// of the unit's two flat parameters.
@@ -226,6 +230,7 @@ class Trainer {
   StepContext context_;
   Start start_;
   std::int64_t steps_done_ = 0;  // the last step that succeeded
+  std::int64_t evaluated_terms_ = 0;
   int next_nonfinite_ = -1;
   DeviceMemoryUse device_memory_;
   std::unique_ptr<ModelState> state_;

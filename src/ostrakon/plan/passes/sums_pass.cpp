@@ -36,10 +36,10 @@ SumsPass::SumsPass(Builder& builder, const Tasks& tasks)
 }
 
 void SumsPass::make_host_sums() {
-  // There is one number more: how many ranks have failed.
-  host_sums_ = builder_.make_named(
-      "sums on host", Category::other,
-      builder_.model().sums_bytes + static_cast<std::int64_t>(sizeof(std::int64_t)), Space::host);
+  // There are two numbers more: how many ranks have failed, and how many terms of the loss count.
+  constexpr auto more = static_cast<std::int64_t>(2 * sizeof(std::int64_t));
+  host_sums_ = builder_.make_named("sums on host", Category::other,
+                                   builder_.model().sums_bytes + more, Space::host);
 }
 
 void SumsPass::on(const Task& task) {

@@ -90,12 +90,9 @@ void ComputeHandlers::clear_gaps(const Exec& exec, int unit, View<float*> gradie
 /// Returns how many of an action's losses count, from the first on: a leaf's losses are in the
 /// order of samples, and its tensor ranks have equal runs of them.
 std::int64_t ComputeHandlers::counted_terms(const plan::Action& action) const {
-  if (!context_.counted) return output_terms_;
   const plan::Grid& grid = context_.plan().grid;
   const std::int64_t leaf = context_.plan().leaf(context_.rank, action.micro_batch);
-  const std::int64_t before = leaf / parts_ * samples_;
-  const std::int64_t samples =
-      std::clamp<std::int64_t>(context_.counted->samples - before, 0, samples_);
+  const std::int64_t samples = context_.counted_samples(leaf / parts_ * samples_, samples_);
   const std::int64_t terms = output_terms_ * grid.tensor() * samples / samples_;
   const std::int64_t first = output_terms_ * grid.place(context_.rank, plan::Axis::tensor);
   return std::clamp<std::int64_t>(terms - first, 0, output_terms_);

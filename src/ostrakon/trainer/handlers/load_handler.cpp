@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <exception>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/cross_entropy/logits.hpp>
+#include <string>
 
 namespace ostrakon::train {
 
@@ -14,10 +16,17 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
                          const StepSettings& settings, comm::Communicator& world)
     : context_(context),
       world_(world),
+      loss_(settings.loss),
+      step_terms_(settings.step_terms()),
       samples_(settings.micro_batch_size),
       parts_(settings.context_ranks),
       pieces_(settings.pieces) {
   const plan::StepPlan& plan = programs.train.plan;
+  // Stages load the same leaf, and so do tensor ranks: one of them counts.
+  const bool has_losses =
+      std::any_of(plan.actions.begin(), plan.actions.end(),
+                  [](const plan::Action& action) { return action.kind == plan::Kind::loss; });
+  counts_ = has_losses && has_targets() && plan.grid.place(context.rank, plan::Axis::tensor) == 0;
   if (!plan.layouts.updates_early) return;
   for (const plan::Action& action : plan.actions)
     if (action.kind == plan::Kind::load) last_load_before_updates_ = action.micro_batch;
@@ -34,6 +43,35 @@ void LoadHandler::require_size(const data::SampleSource& samples, std::int64_t e
           " bytes; the model reads leaves of ", expected);
 }
 
+/// Returns how many targets of a leaf count, whose first sample is `first` of the global batch.
+/// Throws Error where all have to and one does not.
+std::int64_t LoadHandler::counted_terms(HostView<const unsigned char*> batch,
+                                        std::int64_t first) const {
+  const std::int64_t terms = loss_.terms * context_.counted_samples(first, samples_) / samples_;
+  const std::int32_t* const targets =
+      reinterpret_cast<const std::int32_t*>(batch.data()) + loss_.first_target;
+  const std::int64_t counted = std::count_if(
+      targets, targets + terms, [](std::int32_t target) { return math::counts(target); });
+  if (!context_.trains()) return counted;
+  const std::string needs_all = loss_.needs_all;
+  require(counted == terms || needs_all.empty(), "samples from ", context_.first_sample + first,
+          " on have ", terms - counted, " of ", terms, " ", loss_.name,
+          " that do not count in the loss (targets of -1): expected all to count, as ", needs_all);
+  return counted;
+}
+
+/// Ends the step on all ranks if one could not load, and else finds the factor of gradients, which
+/// early updates can't take from the step's sums.
+void LoadHandler::agree_before_updates() {
+  world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
+  if (has_targets()) {
+    std::int64_t counted = context_.counted_terms;
+    world_.sum(&counted, 1);
+    context_.verdict.gradient_scale *= StepTerms{step_terms_, counted}.gradient_factor();
+  }
+  context_.is_intact = false;
+}
+
 void LoadHandler::load(const ActionBuffers& buffers) {
   const int micro_batch = buffers.action.micro_batch;
   const HostView<unsigned char*> batch = buffers.host_view<unsigned char>(Role::host_batch);
@@ -43,16 +81,15 @@ void LoadHandler::load(const ActionBuffers& buffers) {
     const std::int64_t first = leaf / parts_ * samples_;
     context_.samples->fill_part(context_.first_sample + static_cast<std::uint64_t>(first), samples_,
                                 {leaf % parts_, parts_, pieces_}, batch.data());
+    if (counts_) context_.counted_terms += counted_terms(batch, first);
   } catch (const std::exception& error) {
-    context_.load_error = error.what();
-    if (context_.load_error.empty()) context_.load_error = "samples can't be read";
+    const std::string why = error.what();
+    if (context_.load_error.empty())
+      context_.load_error = why.empty() ? "samples can't be read" : why;
     std::fill_n(batch.data(), batch.size(), static_cast<unsigned char>(0));
   }
   // If updates begin before ranks agree on the step, none may use data that was not read.
-  if (context_.trains() && micro_batch == last_load_before_updates_) {
-    world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
-    context_.is_intact = false;
-  }
+  if (context_.trains() && micro_batch == last_load_before_updates_) agree_before_updates();
 }
 
 }  // namespace ostrakon::train

@@ -12,8 +12,9 @@
 
 namespace ostrakon::train {
 
-/// Reads the samples of a micro-batch to host memory. A rank that can't read continues until all
-/// ranks next agree on the step: at `clip`, or with early updates at the last load before them.
+/// Reads the samples of a micro-batch to host memory, and counts the targets that count. A rank
+/// that can't read continues until all ranks next agree on the step: at `clip`, or with early
+/// updates at the last load before them.
 class LoadHandler {
  public:
   /// All arguments but the settings must outlive it.
@@ -24,14 +25,20 @@ class LoadHandler {
 
  private:
   void load(const runtime::ActionBuffers& buffers);
+  std::int64_t counted_terms(HostView<const unsigned char*> batch, std::int64_t first) const;
+  void agree_before_updates();
+  bool has_targets() const { return loss_.first_target >= 0; }
   /// Throws Error where a leaf of `samples` does not have `expected` bytes.
   void require_size(const data::SampleSource& samples, std::int64_t expected) const;
 
   StepContext& context_;
   comm::Communicator& world_;
-  std::int64_t samples_;               ///< samples per leaf
-  std::int64_t parts_;                 ///< leaves that share samples
-  std::int64_t pieces_;                ///< pieces per part
+  model::LossTerms loss_;
+  std::int64_t step_terms_;
+  bool counts_ = false;   ///< whether this rank counts the targets of the leaves that it loads
+  std::int64_t samples_;  ///< samples per leaf
+  std::int64_t parts_;    ///< leaves that share samples
+  std::int64_t pieces_;   ///< pieces per part
   int last_load_before_updates_ = -1;  ///< micro-batch; -1: updates wait for `clip`
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -16,8 +17,10 @@ namespace ostrakon::train {
 
 /// The result of a step: the same bits on every rank and for every layout.
 struct StepResult {
-  double loss = 0.0;       ///< mean over the terms of the global batch (nats per token)
-  double grad_norm = 0.0;  ///< before clipping
+  double loss = 0.0;       ///< mean over the terms of the global batch that count (nats per token)
+  double grad_norm = 0.0;  ///< of that mean's gradient, before clipping
+  std::int64_t counted_terms = 0;  ///< how many terms count, of the global batch; 0: the loss and
+                                   ///< all gradients are 0
   std::optional<double> multi_token_loss;  ///< mean of further losses, where the model has such
   double learning_rate = 0.0;
   double loss_scale = 1.0;
@@ -56,7 +59,7 @@ struct StepContext {
                               ///< not finite
   int inject_nonfinite = -1;  ///< for tests: unit of the model whose gradient of micro-batch 0
                               ///< is made infinite
-  std::optional<CountedLosses> counted;  ///< nullopt: all losses count
+  std::optional<CountedLosses> counted;  ///< nullopt: those of all samples count
   Visitor visitor;                       ///< called by an export
   StepDecision assumed;  ///< verdict before the program runs, which updates use that are verified
                          ///< after `clip`
@@ -65,7 +68,9 @@ struct StepContext {
   // `clip` or `reduce_sums`.
   std::string load_error;  ///< why this rank's data can't be read; cleared by the Trainer before a
                            ///< run
-  bool is_intact = true;   ///< false once updates have begun that can't be undone after a failure
+  std::int64_t counted_terms = 0;  ///< terms that count, in what this rank has loaded and no other
+                                   ///< rank counts; cleared as load_error is
+  bool is_intact = true;  ///< false once updates have begun that can't be undone after a failure
 
   // ---- Set by the Trainer before a run, then by `clip`. Updates wait for `clip`, except early
   // ones (for which it does not change the verdict), and those that are verified.
@@ -77,6 +82,10 @@ struct StepContext {
 
   const plan::StepPlan& plan() const { return program->plan; }
   bool trains() const { return plan().purpose == plan::Purpose::train; }
+  /// How many of a leaf's samples count, from the first on, which is sample `first` of the batch.
+  std::int64_t counted_samples(std::int64_t first, std::int64_t of_leaf) const {
+    return counted ? std::clamp<std::int64_t>(counted->samples - first, 0, of_leaf) : of_leaf;
+  }
   /// After `clip`: whether updates that were made before it have the right verdict.
   bool updates_are_valid() const {
     return !verdict.skip_update && verdict.gradient_scale == assumed.gradient_scale;

@@ -42,6 +42,7 @@ SumHandlers::SumHandlers(StepContext& context, const ShardLayout& layout, StepGu
       step_terms_(step_terms),
       counts_(layout.model().description(), layout.model().loss_terms()) {
   const model::LossTerms loss = layout.model().loss_terms();
+  has_targets_ = loss.first_target >= 0;
   further_terms_ = step_terms / loss.terms * loss.further;
   for (int u = 0; u < layout.units(); ++u) normed_.push_back(layout.normed_ranges(u));
 }
@@ -63,6 +64,11 @@ void SumHandlers::begin(const ActionBuffers& buffers) {
 void SumHandlers::begin_on_host(const ActionBuffers& buffers) {
   const auto squares = buffers.host_view<std::int64_t>(Role::host_sums).range(0, step_sums);
   std::fill_n(squares.data(), squares.size(), std::int64_t{0});
+}
+
+/// The sums on the host, with the two numbers behind them.
+HostView<std::int64_t*> SumHandlers::all_sums(const ActionBuffers& buffers) const {
+  return buffers.host_view<std::int64_t>(Role::host_sums).range(0, counts_.sums() + 2);
 }
 
 void SumHandlers::accumulate(const ActionBuffers& buffers) {
@@ -102,12 +108,12 @@ void SumHandlers::norm(const ActionBuffers& buffers) {
   });
 }
 
-/// Adds the step's sums over all ranks, on the host; after them, how many ranks could not load.
+/// Adds the step's sums over all ranks, on the host; after them, how many ranks could not load, and
+/// how many terms of the loss count.
 void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   const std::int64_t count = counts_.sums();
   const auto from_device = buffers.host_view<std::int64_t>(Role::sums).range(0, count);
-  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
-  std::int64_t& failures = sums[count];
+  const auto sums = all_sums(buffers);
   if (begins(buffers.action, Role::host_sums)) std::fill_n(sums.data(), step_sums, std::int64_t{0});
   // Carries are resolved now, so that spare bits are needed once per rank, not once per term.
   for (const HostView<std::int64_t*>& both : {sums, from_device})
@@ -117,17 +123,17 @@ void SumHandlers::reduce_sums(const ActionBuffers& buffers) {
   for (int i = 0; i < step_sums; ++i) sums[i] += from_device[i];
   // Counters exist only in the sums of the device.
   std::copy_n(from_device.data() + step_sums, count - step_sums, sums.data() + step_sums);
-  failures = context_.load_error.empty() ? 0 : 1;
-  world_.sum(sums.data(), count + 1);
+  sums[count] = context_.load_error.empty() ? 0 : 1;
+  sums[count + 1] = context_.counted_terms;
+  world_.sum(sums.data(), sums.size());
 }
 
 /// Returns the step's sums over all ranks, which an earlier action may have added. Throws
 /// CollectiveError where a rank could not load.
 HostView<const std::int64_t*> SumHandlers::add_sums(const ActionBuffers& buffers) {
   if (buffers.action.buffer(Role::sums) >= 0) reduce_sums(buffers);
-  const std::int64_t count = counts_.sums();
-  const auto sums = buffers.host_view<std::int64_t>(Role::host_sums).range(0, count + 1);
-  if (sums[count] > 0)
+  const auto sums = all_sums(buffers);
+  if (sums[counts_.sums()] > 0)
     world_.run_collectively([&] { require(context_.load_error.empty(), context_.load_error); });
   return sums;
 }
@@ -146,9 +152,12 @@ void SumHandlers::clip(const ActionBuffers& buffers) {
 
 void SumHandlers::judge(const ActionBuffers& buffers) {
   const HostView<const std::int64_t*> integers = add_sums(buffers);
-  const std::int64_t terms = context_.counted ? context_.counted->terms : step_terms_;
+  StepTerms terms;
+  terms.all = context_.counted ? context_.counted->terms : step_terms_;
+  terms.counted = has_targets_ ? integers[counts_.sums() + 1] : terms.all;
   const StepSums sums = read_sums(integers, terms, context_.result.loss_scale);
   context_.result.loss = sums.loss;
+  context_.result.counted_terms = terms.counted;
   if (!context_.trains()) {
     const std::string error = guard_.validation_error(context_.step, sums);
     if (!error.empty()) throw CollectiveError(error);

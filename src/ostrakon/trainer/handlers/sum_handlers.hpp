@@ -32,6 +32,7 @@ class SumHandlers {
   void norm(const runtime::ActionBuffers& buffers);
   void clip(const runtime::ActionBuffers& buffers);
   void reduce_sums(const runtime::ActionBuffers& buffers);
+  HostView<std::int64_t*> all_sums(const runtime::ActionBuffers& buffers) const;
   HostView<const std::int64_t*> add_sums(const runtime::ActionBuffers& buffers);
   void judge(const runtime::ActionBuffers& buffers);
   void judge(const StepSums& sums);
@@ -41,6 +42,7 @@ class SumHandlers {
   Diagnosis& diagnosis_;
   comm::Communicator& world_;
   std::int64_t step_terms_;
+  bool has_targets_;  ///< whether some terms of the loss may not count
   ExpertCounts counts_;
   std::int64_t further_terms_;                     ///< further losses that a step's mean is over
   std::vector<std::vector<ElementRange>> normed_;  // ShardLayout::normed_ranges, by unit

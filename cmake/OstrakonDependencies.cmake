@@ -90,6 +90,12 @@ if(Ostrakon_ENABLE_CBLAS)
   set(OSTRAKON_HAVE_CBLAS ${OstrakonCBLAS_FOUND})
 endif()
 
+set(OSTRAKON_HAVE_SENTENCEPIECE OFF)
+if(Ostrakon_ENABLE_SENTENCEPIECE)
+  ostrakon_find(OstrakonSentencePiece OPTIONAL)
+  set(OSTRAKON_HAVE_SENTENCEPIECE ${OstrakonSentencePiece_FOUND})
+endif()
+
 if(OSTRAKON_MISSING)
   string(JOIN "" _message
          "Ostrakon can't be built: not found:" "${OSTRAKON_MISSING}" "\n"

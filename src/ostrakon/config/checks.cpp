@@ -373,6 +373,7 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_pipeline(settings, name);
   check_experts(settings, name);
   check_modules(settings, name);
+  check_documents(settings, name);
   check_precision(settings.precision, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);

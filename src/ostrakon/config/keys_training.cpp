@@ -32,6 +32,12 @@ Section data_section() {
        path("validation_path", FIELD(data.validation_path), true,
             "token file of the validation data; empty: no validation"),
        boolean("verify", FIELD(data.verify), "check the checksums of token files before training"),
+       choice("documents", FIELD(data.documents), data::documents_names,
+              "continue: a sample is consecutive tokens, in which one document follows the other; "
+              "separate: a sample has whole documents, which do not see each other in attention"),
+       choice("document_positions", FIELD(data.restart_positions), data::document_positions_names,
+              "of separate documents: restart: those of each begin at 0; continue: they are those "
+              "of the sample"),
        number("synthetic_noise", FIELD(data.synthetic_noise), share,
               "share of random tokens; for synthetic only")}};
 }

@@ -133,6 +133,21 @@ void check_modules(const Settings& settings, const std::string& name) {
           with, ", of whose targets other pieces of a sequence have some; expected 1");
 }
 
+void check_documents(const Settings& settings, const std::string& name) {
+  if (settings.data.documents != data::Documents::separate) return;
+  const model::DecoderSettings& model = settings.model;
+  const std::string key = name + ": data.documents = separate with ";
+  require(settings.data.dataset == data::DatasetKind::tokens, key,
+          "data.dataset = ", data::name(settings.data.dataset),
+          ", which has no documents; expected tokens, or data.documents = continue");
+  require(!model.has_delta_nets(), key, "model.delta_key_heads = ", model.delta_net.key_heads,
+          ": a gated delta net has a state that passes all tokens of a sequence, from one document "
+          "to the next; expected a model without, or data.documents = continue");
+  require(model.multi_token_depth == 0, key, "model.multi_token_depth = ", model.multi_token_depth,
+          ": the token behind the next one may be another document's; expected 0, or "
+          "data.documents = continue");
+}
+
 void check_experts(const Settings& settings, const std::string& name) {
   const model::ExpertSettings& experts = settings.model.experts;
   require(experts.exist() || settings.expert == 1, name, ": parallel.expert = ", settings.expert,

@@ -17,4 +17,7 @@ void check_experts(const Settings& settings, const std::string& name);
 /// had.
 void check_modules(const Settings& settings, const std::string& name);
 
+/// Throws Error for separate documents in data or a model that can't have them.
+void check_documents(const Settings& settings, const std::string& name);
+
 }  // namespace ostrakon::config

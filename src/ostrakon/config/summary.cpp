@@ -176,6 +176,9 @@ bool is_random(const Settings& settings) { return settings.checkpoint.initial_we
 bool reads_tokens(const Settings& settings) {
   return settings.data.dataset == data::DatasetKind::tokens;
 }
+bool has_documents(const Settings& settings) {
+  return settings.data.documents == data::Documents::separate;
+}
 bool is_synthetic(const Settings& settings) { return !reads_tokens(settings); }
 bool validates(const Settings& settings) { return settings.training.validate_every > 0; }
 bool is_for_device(const Settings&) { return has_device; }
@@ -227,6 +230,7 @@ constexpr Condition conditions[] = {
     {"model", "router_balance_rate", "router_balance", balances},
     {"data", "path validation_path verify", "dataset", reads_tokens},
     {"data", "validation_path", "training.validate_every", validates},
+    {"data", "document_positions", "documents", has_documents},
     {"data", "synthetic_noise", "dataset", is_synthetic},
     {"parallel", "zero_bubble_memory", "schedule",
      [](const Settings& settings) {

@@ -27,15 +27,17 @@ enum class Documents {
 constexpr Named<Documents> documents_names[] = {{Documents::continued, "continue"},
                                                 {Documents::separate, "separate"}};
 constexpr const char* name(Documents documents) { return name_in(documents_names, documents); }
+/// DataSettings::restart_positions.
+constexpr Named<bool> document_positions_names[] = {{true, "restart"}, {false, "continue"}};
 
 struct DataSettings {
   DatasetKind dataset = DatasetKind::tokens;
-  std::string path;              ///< token file, for `tokens`
-  std::string validation_path;   ///< token file, or empty: no validation
-  bool verify = true;            ///< check the file's checksum before training
+  std::string path;             ///< token file, for `tokens`
+  std::string validation_path;  ///< token file, or empty: no validation
+  bool verify = true;           ///< check the file's checksum before training
   Documents documents = Documents::continued;
   bool restart_positions = true;  ///< whether positions of separate documents begin at 0 each
-  double synthetic_noise = 0.1;  ///< fraction of tokens that the synthetic process draws at random
+  double synthetic_noise = 0.1;   ///< fraction of tokens that the synthetic process draws at random
 };
 
 /// Sequences of tokens by global index: the content of a sample is a function of (seed, index),

@@ -32,9 +32,11 @@ void check_tables(const char* name, View<const std::int32_t*> ids, std::int64_t 
 template <class T>
 void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                        std::int64_t first_position, View<const T**> token_table,
-                       View<const T**> position_table, View<T**> out) {
+                       View<const T**> position_table, View<T**> out,
+                       View<const std::int32_t*> document_begins) {
   using C = compute_t<T>;
   const std::int64_t width = out.columns();
+  require_size_if_any("embed_forward", "document begins", document_begins, out.rows());
   check_tables<T>("embed_forward", ids, tokens, first_position, out.rows(), width, token_table,
                   position_table);
   const FastDivide by_tokens(tokens);
@@ -43,7 +45,8 @@ void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int
         const auto token = token_table.row(ids[r]);
         const auto sum = out.row(r);
         if (position_table) {
-          const auto position = position_table.row(first_position + by_tokens.rest(r));
+          const std::int64_t before = document_begins ? std::int64_t{document_begins[r]} : 0;
+          const auto position = position_table.row(first_position + by_tokens.rest(r) - before);
           row.map([](std::int64_t, C a, C b) { return a + b; }, sum, token, position);
         } else {
           row.map([](std::int64_t, T element) { return element; }, sum, token);
@@ -69,8 +72,10 @@ void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
 
 template <class T>
 void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
-                   View<const T**> table, View<compute_t<T>**> out) {
+                   View<const T**> table, View<compute_t<T>**> out,
+                   View<const std::int32_t*> document_begins) {
   const char* const name = "embed_add_positions";
+  require_size_if_any(name, "document begins", document_begins, out.rows());
   require(tokens >= 1 && first_position >= 0 && table.columns() == out.columns() &&
               first_position + smaller(tokens, out.rows()) <= table.rows(),
           name, ": ", tokens, " positions from ", first_position, " on of a table (", table.rows(),
@@ -80,8 +85,20 @@ void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_pos
       exec, name, out.rows(), out.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         using C = compute_t<T>;
         const auto to = out.row(r);
+        const std::int64_t before = document_begins ? std::int64_t{document_begins[r]} : 0;
         row.map([](std::int64_t, C sum, C position) { return sum + position; }, to, to,
-                table.row(first_position + by_tokens.rest(r)));
+                table.row(first_position + by_tokens.rest(r) - before));
+      });
+}
+
+void find_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
+                    View<const std::int32_t*> document_begins, View<std::int32_t*> positions) {
+  require_size("embed_find_positions", "document begins", document_begins, positions.size());
+  const FastDivide by_tokens(tokens);
+  for_each_item(
+      exec, "embed_find_positions", positions.size(), KOKKOS_LAMBDA(std::int64_t r) {
+        positions[r] =
+            static_cast<std::int32_t>(first_position + by_tokens.rest(r)) - document_begins[r];
       });
 }
 
@@ -366,20 +383,21 @@ void embedding_positions_backward(const Exec& exec, View<const T**> dout, std::i
       });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                                  \
-  template void embedding_forward_some<T>(const Exec&, View<const std::int32_t*>, std::int64_t,  \
-                                          View<const T**>, View<compute_t<T>**>);                \
-  template void add_positions<T>(const Exec&, std::int64_t, std::int64_t, View<const T**>,       \
-                                 View<compute_t<T>**>);                                          \
-  template void embedding_forward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,       \
-                                     std::int64_t, View<const T**>, View<const T**>, View<T**>); \
-  template void embedding_backward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,      \
-                                      View<const T**>, View<compute_t<T>**>,                     \
-                                      View<compute_t<T>**>);                                     \
-  template void embedding_backward_by_piece<T>(const Exec&, View<const std::int32_t*>,           \
-                                               View<const T**>, View<compute_t<T>**>,            \
-                                               std::int64_t, View<std::int32_t*>);               \
-  template void embedding_positions_backward<T>(const Exec&, View<const T**>, std::int64_t,      \
+#define OSTRAKON_INSTANTIATE(T)                                                                 \
+  template void embedding_forward_some<T>(const Exec&, View<const std::int32_t*>, std::int64_t, \
+                                          View<const T**>, View<compute_t<T>**>);               \
+  template void add_positions<T>(const Exec&, std::int64_t, std::int64_t, View<const T**>,      \
+                                 View<compute_t<T>**>, View<const std::int32_t*>);              \
+  template void embedding_forward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,      \
+                                     std::int64_t, View<const T**>, View<const T**>, View<T**>, \
+                                     View<const std::int32_t*>);                                \
+  template void embedding_backward<T>(const Exec&, View<const std::int32_t*>, std::int64_t,     \
+                                      View<const T**>, View<compute_t<T>**>,                    \
+                                      View<compute_t<T>**>);                                    \
+  template void embedding_backward_by_piece<T>(const Exec&, View<const std::int32_t*>,          \
+                                               View<const T**>, View<compute_t<T>**>,           \
+                                               std::int64_t, View<std::int32_t*>);              \
+  template void embedding_positions_backward<T>(const Exec&, View<const T**>, std::int64_t,     \
                                                 std::int64_t, View<compute_t<T>**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

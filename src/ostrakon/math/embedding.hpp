@@ -7,13 +7,14 @@
 
 namespace ostrakon::math {
 
-/// out(r, :) = token_table(ids[r], :) + position_table(first_position + r % tokens, :).
-/// position_table may be empty. ids (rows) must be in [0, token_table.rows()); this is checked when
-/// they are loaded, not here.
+/// out(r, :) = token_table(ids[r], :) + position_table(first_position + r % tokens, :), or with
+/// `document_begins` (rows) of the position minus document_begins[r]. position_table may be empty.
+/// ids (rows) must be in [0, token_table.rows()); this is checked when they are loaded, not here.
 template <class T>
 void embedding_forward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,
                        std::int64_t first_position, View<const T**> token_table,
-                       View<const T**> position_table, View<T**> out);
+                       View<const T**> position_table, View<T**> out,
+                       View<const std::int32_t*> document_begins = {});
 
 /// out(r, :) = table(ids[r] - first_word, :) for rows whose word is in the table; other rows are
 /// unchanged.
@@ -22,10 +23,17 @@ void embedding_forward_some(const Exec& exec, View<const std::int32_t*> ids,
                             std::int64_t first_word, View<const T**> table,
                             View<compute_t<T>**> out);
 
-/// out(r, :) += table(first_position + r % tokens, :).
+/// out(r, :) += table(first_position + r % tokens, :), or with `document_begins` (rows) of the
+/// position minus document_begins[r].
 template <class T>
 void add_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
-                   View<const T**> table, View<compute_t<T>**> out);
+                   View<const T**> table, View<compute_t<T>**> out,
+                   View<const std::int32_t*> document_begins = {});
+
+/// positions[r] = first_position + r % tokens - document_begins[r]: rows of a position table, whose
+/// gradient is that of a table of tokens with these ids.
+void find_positions(const Exec& exec, std::int64_t tokens, std::int64_t first_position,
+                    View<const std::int32_t*> document_begins, View<std::int32_t*> positions);
 
 /// own[r] = ids[r] - first_word if that is in [0, words), else -1 for a word of another table.
 void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_t first_word,

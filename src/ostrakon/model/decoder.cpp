@@ -45,6 +45,19 @@ void require_modules_possible(const DecoderSettings& settings, const LeafShape& 
           " with multi_token_depth 1, whose experts are a unit of their own; expected before");
 }
 
+void require_documents_possible(const DecoderSettings& settings, const LeafShape& leaf) {
+  require(leaf.has_documents || !leaf.restarts_positions,
+          "positions restart in documents, but sequences have none; expected documents");
+  if (!leaf.has_documents) return;
+  const auto refuse_if = [](bool is_refused, const char* what, const char* why) {
+    require(!is_refused, what, " with separate documents in a sequence: ", why);
+  };
+  refuse_if(leaf.decodes(), "decoding", "what is decoded is one document");
+  refuse_if(settings.has_delta_nets(), "model delta_layers", "their state passes all tokens");
+  refuse_if(settings.multi_token_depth > 0, "model multi_token_depth",
+            "the token behind the next one may be another document's");
+}
+
 void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   const auto positive = [](const char* name, std::int64_t value) {
     require(value > 0, "model ", name, " is ", value, ", expected at least 1");
@@ -92,6 +105,7 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
           "model delta_layers have a state that passes all "
           "tokens of a sequence, which is cut into ",
           leaf.context_ranks * leaf.pieces(), " parts; expected 1");
+  require_documents_possible(settings, leaf);
   const bool has_head_weights = (settings.query_key_norm == QueryKeyNorm::head ||
                                  settings.query_key_norm == QueryKeyNorm::rotated) &&
                                 settings.norm_weight != math::NormWeight::none;
@@ -431,7 +445,8 @@ plan::ModelDescription Decoder<T>::description() const {
   }
   description.element_bytes = sizeof(T);
   description.master_bytes = sizeof(compute_t<T>);
-  description.batch_bytes = 2 * leaf_.rows() * static_cast<std::int64_t>(sizeof(std::int32_t));
+  description.batch_bytes = (leaf_.has_documents ? 3 : 2) * leaf_.rows() *
+                            static_cast<std::int64_t>(sizeof(std::int32_t));
   description.leaves_at_once = leaf_.leaves();
   description.sample_grain = leaf_.grain;
   description.tensor_grain = leaf_.tensor_grain;

@@ -41,12 +41,13 @@ class DecoderOf final : public Model {
   }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
-    decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows()), {0, rows()});
+    decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()),
+                                {0, rows()});
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
                 bool gradients_opened) const override {
-    decoder_.unit(unit).backward(exec, with_tokens(typed<T>(buffers), rows()), loss_scale,
-                                 gradients_opened);
+    decoder_.unit(unit).backward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()),
+                                 loss_scale, gradients_opened);
   }
 
  private:
@@ -56,6 +57,7 @@ class DecoderOf final : public Model {
     return experts.count > 0 && experts.balance == RouterBalance::loss &&
            experts.balance_rate != 0.0;
   }
+  bool has_documents() const { return decoder_.leaf().has_documents; }
 
   DType dtype_;
   Decoder<T> decoder_;

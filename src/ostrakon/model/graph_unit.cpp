@@ -46,6 +46,7 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.batch = buffers.batch;
   bytes.tokens = buffers.tokens;
   bytes.targets = buffers.targets;
+  bytes.document_begins = buffers.document_begins;
   bytes.context_rank = buffers.context_rank;
   bytes.tensor_rank = buffers.tensor_rank;
   bytes.counts = buffers.counts;

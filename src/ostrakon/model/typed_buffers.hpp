@@ -40,12 +40,14 @@ UnitBuffers<T> typed(const UnitBuffers<From>& buffers) {
   return result;
 }
 
-/// A batch begins with the tokens of `rows` rows, and then their targets, where it has any.
+/// A batch begins with the tokens of `rows` rows, and then their targets, where it has any, and
+/// then where their documents begin, if the leaf has documents.
 template <class T>
-UnitBuffers<T> with_tokens(UnitBuffers<T> buffers, std::int64_t rows) {
+UnitBuffers<T> with_tokens(UnitBuffers<T> buffers, std::int64_t rows, bool has_documents = false) {
   const View<const std::int32_t*> batch = view_as<std::int32_t>(buffers.batch);
   if (batch.size() >= rows) buffers.tokens = batch.range(0, rows);
   if (batch.size() >= 2 * rows) buffers.targets = batch.range(rows, 2 * rows);
+  if (has_documents && batch) buffers.document_begins = batch.range(2 * rows, 3 * rows);
   return buffers;
 }
 

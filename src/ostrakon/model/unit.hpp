@@ -177,8 +177,11 @@ struct UnitBuffers {
   View<std::byte*> send_buffer;  ///< for the exchange after it, if any phase reads that
   /// Where that exchange may be empty: set to whether it is, to the same on all ranks.
   bool* exchange_is_empty = nullptr;
-  View<const std::int32_t*> tokens;      ///< (rows), of a decoder's batch
-  View<const std::int32_t*> targets;     ///< (rows)
+  View<const std::int32_t*> tokens;   ///< (rows), of a decoder's batch
+  View<const std::int32_t*> targets;  ///< (rows)
+  /// (rows), if the leaf has documents: the position in its sequence of the first token of each
+  /// token's document.
+  View<const std::int32_t*> document_begins;
   View<const Element*> parameters;       ///< the flat parameter's trained segment
   View<const Element*> frozen;           ///< its frozen segment
   View<const Element*> tied_parameters;  ///< those of the unit that it is tied to

@@ -28,6 +28,7 @@ void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& m
 
 model::LeafShape leaf_shape(const config::Settings& settings) {
   const config::TrainingSettings& training = settings.training;
+  const bool has_documents = settings.data.documents == data::Documents::separate;
   return {training.micro_batch_size,
           training.sequence_length,
           settings.context,
@@ -39,7 +40,9 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
           settings.expert,
           settings.expert_capacity,
           settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
-          settings.processor.kernels};
+          settings.processor.kernels,
+          has_documents,
+          has_documents && settings.data.restart_positions};
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {

@@ -112,16 +112,15 @@ void forward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns& 
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, scale, operands.queries(q, block),
                     operands.keys(kv, block), C(0),
                     Batch<C>::of_rows(scores, rows, rows, block.count));
-    softmax_rows<T>(exec, block, BlockScores(shape, block), scores, sinks, probabilities,
+    softmax_rows<T>(exec, block, BlockScores(shape, runs, block), scores, sinks, probabilities,
                     operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(block));
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1),
                     Batch<const T>::of_rows(probabilities, rows, rows, block.count),
                     operands.values(kv, block), C(0), operands.outputs(out, block));
   };
   for_each_attention_heads(shape, [&](const AttentionHeads& heads) {
-    for_each_attention_block(
-        shape, heads, runs.runs(), [&](std::int64_t index) { return runs.run(index); }, attend,
-        std::min(attention_query_block, shape.tokens));
+    for_each_attention_block(shape, heads, runs, 0, runs.runs(), attend,
+                             std::min(attention_query_block, shape.tokens));
   });
 }
 
@@ -210,15 +209,16 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
     gemm_batched<T>(exec, Transpose::no, Transpose::yes, C(1), dblock, operands.values(kv, block),
                     C(0), heads(dprobabilities));
     softmax_backward_rows<T>(
-        exec, block, BlockScores(shape, block),
+        exec, block, BlockScores(shape, runs, block),
         {operands.log_sum_exp(log_sum_exp, block), operands.log_sum_exp_stride(block),
          operands.query_rows(out, block), operands.query_rows(dout, block), value_width,
          operands.query_head(block) * value_width, operands.output_stride()},
         scale, scores, dprobabilities, probabilities, dscores);
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
                     operands.queries(dq, block));
-    // With a window no block sees all keys, so all are cleared, and the first adds to them, too.
-    const bool overwrites = block.is_first && shape.scores.window == 0;
+    // With a window no block sees all keys, nor does one in documents, unless its keys begin with
+    // the sequence: then all are cleared, and the first adds to them, too.
+    const bool overwrites = block.is_first && shape.scores.window == 0 && block.first_key == 0;
     if (block.is_first)
       sums.clear(exec, operands.all_keys(dkv, block), operands.all_values(dkv, block), slot,
                  overwrites ? block.end : 0);
@@ -232,11 +232,9 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
     sum_pieces(
         runs.pieces(),
         [&](std::int64_t slot, std::int64_t piece) {
-          const std::int64_t first = piece * runs.runs_of_piece();
-          for_each_attention_block(
-              shape, heads, runs.runs_of_piece(),
-              [&](std::int64_t index) { return runs.run(first + index); },
-              [&](const AttentionBlock& block) { add_block(block, slot); });
+          for_each_attention_block(shape, heads, runs, piece * runs.runs_of_piece(),
+                                   runs.runs_of_piece(),
+                                   [&](const AttentionBlock& block) { add_block(block, slot); });
         },
         [&](std::int64_t from, std::int64_t to) { sums.add(exec, from, to); });
     sums.store(exec, operands.all_keys(dkv, heads), operands.all_values(dkv, heads), heads.count);
@@ -307,8 +305,9 @@ void attention_backward(const Exec& exec, const AttentionShape& shape,
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
-                       View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks) {
-  forward_of<T>(exec, shape, QueryRuns(shape.tokens, query_begin, query_end), qkv,
+                       View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks,
+                       View<const std::int32_t*> document_begins) {
+  forward_of<T>(exec, shape, QueryRuns(shape.tokens, query_begin, query_end, document_begins), qkv,
                 kv_columns(shape, qkv), out, log_sum_exp, workspace, sinks);
 }
 
@@ -323,10 +322,11 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, std::int64
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
-                        View<const T**> dout, View<T**> dqkv, View<T*> workspace) {
-  backward_of<T, T, is_16bit<T>>(exec, shape, QueryRuns(shape.tokens, 0, shape.tokens), qkv,
-                                 kv_columns(shape, qkv), out, log_sum_exp, dout, dqkv,
-                                 kv_columns(shape, dqkv), workspace);
+                        View<const T**> dout, View<T**> dqkv, View<T*> workspace,
+                        View<const std::int32_t*> document_begins) {
+  backward_of<T, T, is_16bit<T>>(
+      exec, shape, QueryRuns(shape.tokens, 0, shape.tokens, document_begins), qkv,
+      kv_columns(shape, qkv), out, log_sum_exp, dout, dqkv, kv_columns(shape, dqkv), workspace);
 }
 
 template <class T>
@@ -357,13 +357,13 @@ void attention_backward_sinks(const Exec& exec, const AttentionShape& shape, Vie
                                       View<compute_t<T>**>, View<T*>);                             \
   template void attention_forward<T>(const Exec&, const AttentionShape&, View<const T**>,          \
                                      std::int64_t, std::int64_t, View<T**>, View<compute_t<T>*>,   \
-                                     View<T*>, View<const T*>);                                    \
+                                     View<T*>, View<const T*>, View<const std::int32_t*>);         \
   template void attention_forward<T>(const Exec&, const AttentionShape&, std::int64_t,             \
                                      View<const T**>, View<const T**>, View<T**>,                  \
                                      View<compute_t<T>*>, View<T*>, View<const T*>);               \
   template void attention_backward<T>(const Exec&, const AttentionShape&, View<const T**>,         \
                                       View<const T**>, View<const compute_t<T>*>, View<const T**>, \
-                                      View<T**>, View<T*>);                                        \
+                                      View<T**>, View<T*>, View<const std::int32_t*>);             \
   template void attention_backward_sinks<T>(const Exec&, const AttentionShape&, View<const T*>,    \
                                             View<const T**>, View<const compute_t<T>*>,            \
                                             View<const T**>, std::int64_t, View<compute_t<T>*>);

@@ -69,18 +69,25 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int6
 /// Computes attention of queries [query_begin, query_end) of every sequence to keys [0, query].
 /// Writes those rows of `out`, and log_sum_exp (batch, heads, tokens) at those tokens. With `sinks`
 /// (heads), each head has that logit among the scores of every query, as of a key whose value is 0
-/// (OpenAI 2025, gpt-oss): log_sum_exp includes it.
+/// (OpenAI 2025, gpt-oss): log_sum_exp includes it. With `document_begins` (batch * tokens) queries
+/// see no key of another document, see AttentionQueries.
 template <class T>
 void attention_forward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace,
-                       View<const T*> sinks = {});
+                       View<const T*> sinks = {}, View<const std::int32_t*> document_begins = {});
 
 /// Queries in an array of their own: those of a part of each sequence, which has
 /// sequence.part_tokens() rows per sequence.
 struct AttentionQueries {
   SequenceParts sequence;
   std::int64_t part = 0;
+  /// (batch * part_tokens) Of each query the position in its sequence of the first token of its
+  /// document, in [0, position of the query], whose successors in a sequence have the same or a
+  /// later one. Null: a sequence is one document. Time grows with the tokens times the documents'
+  /// length where keys of other documents fill whole tiles, but not in products on a device, whose
+  /// host does not know where documents begin.
+  View<const std::int32_t*> document_begins = {};
 };
 
 /// Computes attention of the queries of a part: `q` (batch * part_tokens, query_columns() or more
@@ -117,7 +124,8 @@ void attention_backward(const Exec& exec, const AttentionShape& shape,
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View<const T**> qkv,
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
-                        View<const T**> dout, View<T**> dqkv, View<T*> workspace);
+                        View<const T**> dout, View<T**> dqkv, View<T*> workspace,
+                        View<const std::int32_t*> document_begins = {});
 
 /// dsinks (heads) = the gradient of the sinks by rows [first_row, first_row + out.rows()) alone:
 /// the negative sum of the probability of the sink times the sum of dout * out. `log_sum_exp` is

@@ -18,9 +18,15 @@ namespace ostrakon::math {
 class QueryRuns {
  public:
   explicit QueryRuns(const AttentionQueries& queries)
-      : sequence_(queries.sequence), part_(queries.part) {}
-  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end)
-      : sequence_{tokens}, range_{begin, begin, end - begin}, is_range_(true) {}
+      : sequence_(queries.sequence),
+        part_(queries.part),
+        document_begins_(queries.document_begins) {}
+  QueryRuns(std::int64_t tokens, std::int64_t begin, std::int64_t end,
+            View<const std::int32_t*> document_begins = {})
+      : sequence_{tokens},
+        range_{begin, begin, end - begin},
+        is_range_(true),
+        document_begins_(document_begins) {}
   /// Queries from position `begin` on, stored from the first of `rows` rows on.
   static QueryRuns from(std::int64_t tokens, std::int64_t begin, std::int64_t count,
                         std::int64_t rows) {
@@ -38,6 +44,14 @@ class QueryRuns {
   KOKKOS_INLINE_FUNCTION TokenRun run(std::int64_t index) const {
     return is_range_ ? range_ : sequence_.run(part_, index);
   }
+  /// AttentionQueries::document_begins of the rows of all sequences; null: none.
+  KOKKOS_INLINE_FUNCTION const View<const std::int32_t*>& document_begins() const {
+    return document_begins_;
+  }
+  /// Those from row `row` of a sequence on.
+  View<const std::int32_t*> document_begins(std::int64_t sequence, std::int64_t row) const {
+    return document_begins_.range(sequence * rows() + row, document_begins_.size());
+  }
   void check(const AttentionShape& shape) const {
     require(sequence_.tokens == shape.tokens && sequence_.pieces >= 1 && 0 <= part_ &&
                 part_ < sequence_.parts && sequence_.tokens % sequence_.cuts() == 0 &&
@@ -49,6 +63,9 @@ class QueryRuns {
         0 <= range_.position && range_.count >= 0 && range_.position + range_.count <= shape.tokens,
         "attention: queries [", range_.position, ", ", range_.position + range_.count, ") of ",
         shape.tokens, " tokens");
+    require(!document_begins_ || document_begins_.size() == shape.batch * rows(),
+            "attention: begins of the documents of ", document_begins_.size(), " queries of ",
+            shape.batch * rows(), "; expected as many, or none");
   }
 
  private:
@@ -57,7 +74,18 @@ class QueryRuns {
   TokenRun range_;
   bool is_range_ = false;
   std::int64_t rows_ = 0;  // 0: the rows of a part
+  View<const std::int32_t*> document_begins_;
 };
+
+/// Returns the first key that the query at `position`, row `row` of a sequence, sees: of its window
+/// and its document. For host code that can read where documents begin.
+inline std::int64_t first_key_of_row(const AttentionShape& shape, const QueryRuns& queries,
+                                     std::int64_t sequence, std::int64_t row,
+                                     std::int64_t position) {
+  return first_key_of(
+      position, shape.scores.window,
+      queries.document_begins() ? std::int64_t{queries.document_begins(sequence, row)[0]} : 0);
+}
 
 /// Number of queries whose scores exist at a time. Smaller blocks waste less above the diagonal;
 /// larger ones make better matrix products, above all on a device, which products of few rows leave
@@ -67,9 +95,9 @@ constexpr std::int64_t attention_query_block_of(KernelForm form) {
 }
 constexpr std::int64_t attention_query_block = attention_query_block_of(kernel_form);
 
-/// With a window the keys of a block begin at a multiple of this. So the bits of a query depend on
-/// no other of its block: ordered products sum as many terms at a time, and keys that it does not
-/// see add zeros.
+/// With a window or documents the keys of a block begin at a multiple of this. So the bits of a
+/// query depend on no other of its block: ordered products sum as many terms at a time, and keys
+/// that it does not see add zeros.
 constexpr std::int64_t attention_key_step = product_chunk;
 
 /// Bound of the keys of a block of queries: with a window those before the block that its first
@@ -237,19 +265,24 @@ void for_each_query_block(std::int64_t runs, const RunOf& run_of, const Body& bo
   }
 }
 
-/// Runs body(block) for all blocks of these heads. `most_members`: query heads at once where a
-/// block has a single query, and there is one key/value head at a time.
-template <class RunOf, class Body>
+/// Runs body(block) for all blocks that runs [first_run, first_run + runs) of the queries have with
+/// these heads. `most_members`: query heads at once where a block has a single query, and there is
+/// one key/value head at a time.
+template <class Body>
 void for_each_attention_block(const AttentionShape& shape, const AttentionHeads& heads,
-                              std::int64_t runs, const RunOf& run_of, const Body& body,
-                              std::int64_t most_members = 1) {
+                              const QueryRuns& queries, std::int64_t first_run, std::int64_t runs,
+                              const Body& body, std::int64_t most_members = 1) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   bool is_first = true;
+  const auto run_of = [&](std::int64_t index) { return queries.run(first_run + index); };
   for_each_query_block(runs, run_of, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
     const std::int64_t at_once = end - begin == 1 && heads.count == 1 ? most_members : 1;
+    const std::int64_t first_key =
+        on_device ? first_key_of(begin, shape.scores.window)
+                  : first_key_of_row(shape, queries, heads.sequence, row, begin);
     for (std::int64_t member = 0; member < group; member += at_once)
       body(AttentionBlock{heads, row, begin, end,
-                          first_key_tile(begin, shape.scores.window, attention_key_step), member,
+                          first_key / attention_key_step * attention_key_step, member,
                           std::exchange(is_first, false), std::min(at_once, group - member)});
   });
 }

@@ -82,6 +82,36 @@ struct QueryTiles {
   }
 };
 
+/// Where the documents of a lane's rows of a tile begin, if there are documents.
+template <bool exist>
+struct RowDocuments {
+  int at[exist ? TileLayout::rows : 1] = {};
+
+  KOKKOS_INLINE_FUNCTION RowDocuments(const QueryTiles& tiles, const QueryTile& tile, int lane,
+                                      int band) {
+    if constexpr (exist)
+      unrolled<TileLayout::rows>([&](int r) {
+        const int row = band + TileLayout::row(lane, r);
+        at[r] = tiles.runs.document_begins()[tile.row + (row < tile.count ? row : tile.count - 1)];
+      });
+  }
+  /// Whether the document of the lane's row r has this key, or begins before it.
+  KOKKOS_INLINE_FUNCTION bool reach([[maybe_unused]] int r, [[maybe_unused]] int key) const {
+    if constexpr (exist) return key >= at[r];
+    return true;
+  }
+};
+
+/// Returns the first key of the first tile of `key_rows` keys that some query of a tile sees.
+template <bool in_documents>
+KOKKOS_FUNCTION int first_key_tile(const QueryTiles& tiles, const QueryTile& tile, int window,
+                                   int key_rows) {
+  std::int64_t document = 0;
+  if constexpr (in_documents) document = tiles.runs.document_begins()[tile.row];
+  const std::int64_t first = first_key_of(tile.position, window, document);
+  return static_cast<int>(first / key_rows * key_rows);
+}
+
 /// Returns the window; without one, more tokens than any sequence has.
 inline int window_of(const AttentionShape& shape) {
   constexpr std::int64_t all = std::int64_t{1} << 30;
@@ -94,15 +124,21 @@ KOKKOS_FUNCTION T* head_at(const View<T**>& x, std::int64_t row, int head, int w
   return x.data() + row * x.stride() + head * width;
 }
 
-/// A constant head width for kernel(Width<w>()).
+/// Calls kernel(w, d) with constants: the head width, and whether there are documents.
 template <int w>
 using Width = std::integral_constant<int, w>;
 template <class Kernel>
-void with_width(const AttentionShape& shape, const Kernel& kernel) {
+void with_constants(const AttentionShape& shape, const QueryRuns& runs, const Kernel& kernel) {
+  const auto with_width = [&](auto width) {
+    if (runs.document_begins())
+      kernel(width, std::true_type());
+    else
+      kernel(width, std::false_type());
+  };
   if (shape.head_width == 64)
-    kernel(Width<64>());
+    with_width(Width<64>());
   else
-    kernel(Width<128>());
+    with_width(Width<128>());
 }
 
 template <class Kernel>

@@ -169,19 +169,21 @@ void backward_of_kv_head(const AttentionShape& shape, const QueryRuns& runs,
           float* const dkeys = sums + slot * slot_size;
           std::fill_n(dkeys, slot_size, 0.0f);
           for_each_attention_block(
-              shape, heads, runs.runs_of_piece(),
-              [&](std::int64_t index) { return runs.run(first_run + index); },
+              shape, heads, runs, first_run, runs.runs_of_piece(),
               [&](const AttentionBlock& block) {
-                if (block.end <= key || key < first_key_tile(block.begin, window, attention_tile))
-                  return;
+                const std::int64_t first_key =
+                    first_key_of_row(shape, runs, heads.sequence, block.row, block.begin);
+                if (block.end <= key || key < first_key / attention_tile * attention_tile) return;
                 const std::int64_t head = operands.query_head(block), column = head * width;
                 const std::int64_t row = heads.sequence * runs.rows() + block.row;
                 const std::int64_t of_row =
                     (heads.sequence * shape.heads + head) * runs.rows() + block.row;
                 const FloatRows to = dqueries(block.member, block.row);
                 const auto slope = static_cast<float>(slope_of_head(shape.scores, head));
+                const std::int32_t* const document_begins =
+                    runs.document_begins(heads.sequence, block.row).data();
                 kernel.backward({{block.begin, block.end, width, scale, &ahead, window, cap, slope,
-                                  value_width},
+                                  value_width, document_begins},
                                  key,
                                  key_end,
                                  rows_at(arrays.q, row, column),
@@ -251,17 +253,17 @@ void forward_in_tiles(const Exec& exec, const AttentionShape& shape, const Query
         [&](std::int64_t first, std::int64_t begin, std::int64_t end) {
           const std::int64_t row = sequence * runs.rows() + first;
           float largest[attention_tile], total[attention_tile];
-          kernel.forward(
-              {{begin, end, width, scale, &ahead, shape.scores.window, cap, slope, value_width},
-               rows_at(q, row, head * width),
-               keys,
-               values,
-               bits_of(place_in(out, row, head * value_width)),
-               out.stride(),
-               largest,
-               total,
-               sinks ? &sink : nullptr},
-              room);
+          kernel.forward({{begin, end, width, scale, &ahead, shape.scores.window, cap, slope,
+                           value_width, runs.document_begins(sequence, first).data()},
+                          rows_at(q, row, head * width),
+                          keys,
+                          values,
+                          bits_of(place_in(out, row, head * value_width)),
+                          out.stride(),
+                          largest,
+                          total,
+                          sinks ? &sink : nullptr},
+                         room);
           float* const to = &log_sum_exp[item * runs.rows() + first];
           for (std::int64_t i = 0; i < end - begin; ++i) to[i] = largest[i] + log(total[i]);
         });

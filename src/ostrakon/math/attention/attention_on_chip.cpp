@@ -10,7 +10,7 @@ namespace {
 
 /// out = softmax(q K^T scale) V of a tile of queries. The largest score and the sum of exponentials
 /// are those of the keys so far; sums are rescaled when the largest score changes.
-template <class T, int width>
+template <class T, int width, bool in_documents>
 struct AttendForward {
   static constexpr int key_rows = 64;
   static constexpr int steps = width / tile_size;
@@ -38,8 +38,8 @@ struct AttendForward {
     const T* const key_head = head_at(kv, tile.kv_row, tile.kv_head, width);
     const T* const value_head = head_at(kv, tile.kv_row, kv_heads + tile.kv_head, width);
     const int seen = tile.position + tile.count;
-    const int first_key =
-        static_cast<int>(first_key_tile(tile.position, std::int64_t{window}, key_rows));
+    const int first_key = first_key_tile<in_documents>(tiles, tile, window, key_rows);
+    const RowDocuments<in_documents> documents(tiles, tile, lane, band);
     const float to_log2 = scale * log2_e;
 
     begin_copy_rows<team_rows>(team, values, head_at(q, tile.row, tile.head, width), q.stride(),
@@ -51,9 +51,9 @@ struct AttendForward {
     unrolled<steps>([&](int k) { queries[k] = load_left(lane, values, band, k * tile_size); });
 
     SumTile sums[steps];
-    // With a window a row may see no key of the first tile: differences to a finite number are not
-    // NaN.
-    TileRows largest(window < seen ? -1e30f : minus_infinity), total(0);
+    // With a window or documents a row may see no key of the first tile: differences to a finite
+    // number are not NaN.
+    TileRows largest(in_documents || window < seen ? -1e30f : minus_infinity), total(0);
     for (int key = first_key; key < seen; key += key_rows) {
       end_copies(team);  // keys have been copied
       begin_copy_rows<key_rows>(team, values, value_head + key * kv.stride(), kv.stride(),
@@ -66,11 +66,13 @@ struct AttendForward {
         });
       });
       const int first = tile.position + band;
-      if (key + key_rows > first + 1 || key + window < first + tile_size) {
+      if (in_documents || key + key_rows > first + 1 || key + window < first + tile_size) {
         unrolled<key_tiles>([&](int j) {
           scores[j].map(lane, [&](int r, int column, float score) {
-            const int distance = first + TileLayout::row(lane, r) - (key + j * tile_size + column);
-            return distance >= 0 && distance < window ? score : minus_infinity;
+            const int own = key + j * tile_size + column;
+            const int distance = first + TileLayout::row(lane, r) - own;
+            return distance >= 0 && distance < window && documents.reach(r, own) ? score
+                                                                                 : minus_infinity;
           });
         });
       }
@@ -156,12 +158,12 @@ struct AttendForward {
 template <class T>
 void attend_on_chip(const Exec& exec, const AttentionInputs<T>& in, View<const T*> sinks,
                     View<T**> out, View<float*> log_sum_exp) {
-  with_width(in.shape, [&](auto width) {
+  with_constants(in.shape, in.runs, [&](auto width, auto in_documents) {
     const QueryTiles tiles(in.shape, in.runs);
     run(exec, "attend_forward", tiles.count(),
-        AttendForward<T, width()>{tiles, in.q, in.kv, out, log_sum_exp, sinks,
-                                  static_cast<int>(in.shape.kv_heads), window_of(in.shape),
-                                  score_scale<float>(in.shape)});
+        AttendForward<T, width(), in_documents()>{
+            tiles, in.q, in.kv, out, log_sum_exp, sinks, static_cast<int>(in.shape.kv_heads),
+            window_of(in.shape), score_scale<float>(in.shape)});
   });
 }
 

@@ -7,7 +7,7 @@ namespace ostrakon::math {
 namespace {
 
 /// dq = dS K scale of a tile of queries, dS = P (dP - delta).
-template <class T, int width>
+template <class T, int width, bool in_documents>
 struct AttendBackwardQueries {
   static constexpr int key_rows = 32;  // two halves: one is used while the other is loaded
   static constexpr int steps = width / tile_size;
@@ -49,8 +49,8 @@ struct AttendBackwardQueries {
       begin_copy_rows<key_rows>(team, values.from(half), value_head + key * kv.stride(),
                                 kv.stride(), seen - key);
     };
-    const int first_key =
-        static_cast<int>(first_key_tile(tile.position, std::int64_t{window}, key_rows));
+    const int first_key = first_key_tile<in_documents>(tiles, tile, window, key_rows);
+    const RowDocuments<in_documents> documents(tiles, tile, lane, band);
     begin_keys(first_key);
     SumTile sums[steps];
     for (int key = first_key; key < seen; key += key_rows) {
@@ -70,7 +70,7 @@ struct AttendBackwardQueries {
             [&](int r, int column, float score, float dprobability) {
               const float probability = tile_exp2(fma(score, to_log2, shift.at[r]));
               const int distance = first + TileLayout::row(lane, r) - (tile_key + column);
-              return distance >= 0 && distance < window
+              return distance >= 0 && distance < window && documents.reach(r, tile_key + column)
                          ? probability * (dprobability - deltas.at[r])
                          : 0.0f;
             },
@@ -130,21 +130,25 @@ struct QueryStep {
 /// dk = dS^T Q scale and dv = P^T dO of a tile of keys. Sums are over the query heads of its group
 /// in order, over the runs of each, and over 16 queries at a time from the begin of the run. K:
 /// dtype of the gradients.
-template <class T, class K, int width>
+template <class T, class K, int width, bool in_documents>
 struct AttendBackwardKv {
   static constexpr int query_rows = tile_size;
   static constexpr int steps = width / tile_size;
   static constexpr int query_elements = query_rows * width;
-  /// Shared memory: the tile of values, and two buffers of queries, dout, log_sum_exp and delta.
-  static constexpr std::size_t bytes =
-      sizeof(T) * (team_rows * width + 4 * query_elements) + sizeof(float) * 4 * query_rows;
+  /// Shared memory: the tile of values, and two buffers of queries, dout, log_sum_exp, delta and,
+  /// if there are documents, where these begin.
+  static constexpr std::size_t bytes = sizeof(T) * (team_rows * width + 4 * query_elements) +
+                                       sizeof(float) * (in_documents ? 6 : 4) * query_rows;
   static_assert(4 * query_rows == team_rows, "keys are loaded by way of the queries");
+
+  using DocumentEnds = Kokkos::Array<int, 2>;
 
   Kokkos::Array<TokenRun, 2> run;
   int runs, first_sequence, sequences;
   int heads, kv_heads, tokens, rows;
   View<const T**> q, kv, dout;
   View<const float*> log_sum_exp, delta;
+  View<const std::int32_t*> document_begins;
   KvGradients<K> to;
   int window;
   float scale;
@@ -166,15 +170,37 @@ struct AttendBackwardKv {
     return before > 0 ? before / query_rows * query_rows : 0;
   }
   /// Returns the row of a run behind the last that sees a key of the team that begins with `key`.
-  KOKKOS_FUNCTION int end_row(int of_run, int key) const {
+  KOKKOS_FUNCTION int end_row(int of_run, int key, const DocumentEnds& ends) const {
     const TokenRun& in = run[static_cast<std::size_t>(of_run)];
     const int last = key + team_rows - 1 + window - static_cast<int>(in.position);
-    return last < static_cast<int>(in.count) ? last : static_cast<int>(in.count);
+    const int end =
+        in_documents ? ends[static_cast<std::size_t>(of_run)] : static_cast<int>(in.count);
+    return last < end ? last : end;
+  }
+  /// Returns of each run the first row whose document begins behind the team's keys.
+  KOKKOS_FUNCTION DocumentEnds document_ends([[maybe_unused]] int sequence,
+                                             [[maybe_unused]] int key) const {
+    DocumentEnds ends{};
+    if constexpr (in_documents)
+      for (int r = 0; r < runs; ++r) {
+        const TokenRun& in = run[static_cast<std::size_t>(r)];
+        const std::int64_t first = std::int64_t{first_sequence + sequence} * rows + in.row;
+        int begin = 0, end = static_cast<int>(in.count);
+        while (begin < end) {
+          const int middle = (begin + end) / 2;
+          if (document_begins[first + middle] < key + team_rows)
+            begin = middle + 1;
+          else
+            end = middle;
+        }
+        ends[static_cast<std::size_t>(r)] = begin;
+      }
+    return ends;
   }
   /// Advances to the next step; returns false after the last. Must be called before the first step.
-  KOKKOS_FUNCTION bool advance(QueryStep& step, int key) const {
+  KOKKOS_FUNCTION bool advance(QueryStep& step, int key, const DocumentEnds& ends) const {
     step.row += query_rows;
-    while (step.row >= end_row(step.run, key)) {
+    while (step.row >= end_row(step.run, key, ends)) {
       if (++step.run == runs) {
         step.run = 0;
         if (++step.member == heads / kv_heads) return false;
@@ -189,6 +215,7 @@ struct AttendBackwardKv {
     const SharedRows<T, width> values(memory), others(memory + team_rows * width);
     float* const row_values =
         reinterpret_cast<float*>(memory + team_rows * width + 4 * query_elements);
+    auto* const document_values = reinterpret_cast<std::int32_t*>(row_values + 4 * query_rows);
     const std::int64_t kv_row = std::int64_t{first_sequence + sequence} * tokens + first_key;
     const int key_count = tokens - first_key < team_rows ? tokens - first_key : team_rows;
     const float to_log2 = scale * log2_e;
@@ -221,18 +248,23 @@ struct AttendBackwardKv {
         const int place = 2 * half * query_rows + i;
         begin_copy<4>(row_values + place, 0, from + head_row + (at < count ? at : 0), at < count);
       }
+      if constexpr (in_documents)
+        for (int i = team.team_rank(); i < query_rows; i += tile_team_threads)
+          begin_copy<4>(document_values + half * query_rows + i, 0,
+                        document_begins.data() + q_row + (i < count ? i : 0), i < count);
     };
 
     SumTile dkeys[steps], dvalues[steps];
     QueryStep step{0, 0, first_row(0, first_key) - query_rows};
-    bool exists = advance(step, first_key);
+    const DocumentEnds ends = document_ends(sequence, first_key);
+    bool exists = advance(step, first_key, ends);
     if (exists) begin_queries(step, 0);
     for (int half = 0; exists; half = 1 - half) {
       end_copies(team);
       // Position of this step's queries relative to the first key of this band.
       const int ahead = static_cast<int>(run[static_cast<std::size_t>(step.run)].position) +
                         step.row - first_key - band;
-      exists = advance(step, first_key);
+      exists = advance(step, first_key, ends);
       if (exists) begin_queries(step, 1 - half);
       const int q_tile = 2 * half * query_rows, dout_tile = q_tile + query_rows;
       const float* const sums_of = row_values + q_tile;
@@ -246,8 +278,11 @@ struct AttendBackwardKv {
       });
       scores.map(lane, [&](int r, int column, float score) {
         const float probability = tile_exp2(fma(score, to_log2, -sums_of[column] * log2_e));
-        const int distance = ahead + column - TileLayout::row(lane, r);
-        return distance >= 0 && distance < window ? probability : 0.0f;
+        const int key = TileLayout::row(lane, r), distance = ahead + column - key;
+        bool sees = distance >= 0 && distance < window;
+        if constexpr (in_documents)
+          sees = sees && first_key + band + key >= document_values[half * query_rows + column];
+        return sees ? probability : 0.0f;
       });
       const LeftTile<T> probabilities = scores.template as_left<T>();
       unrolled<steps>([&](int k) {
@@ -296,13 +331,13 @@ template <class T>
 void attend_backward_queries(const Exec& exec, const AttentionInputs<T>& in,
                              const AttentionGradients<T>& gradients, View<const T**> out,
                              View<T**> dq, View<float*> delta) {
-  with_width(in.shape, [&](auto width) {
+  with_constants(in.shape, in.runs, [&](auto width, auto in_documents) {
     const QueryTiles tiles(in.shape, in.runs);
     run(exec, "attend_dq", tiles.count(),
-        AttendBackwardQueries<T, width()>{tiles, in.q, in.kv, out, gradients.dout,
-                                          gradients.log_sum_exp, dq, delta,
-                                          static_cast<int>(in.shape.kv_heads), window_of(in.shape),
-                                          score_scale<float>(in.shape)});
+        AttendBackwardQueries<T, width(), in_documents()>{
+            tiles, in.q, in.kv, out, gradients.dout, gradients.log_sum_exp, dq, delta,
+            static_cast<int>(in.shape.kv_heads), window_of(in.shape),
+            score_scale<float>(in.shape)});
   });
 }
 
@@ -313,14 +348,14 @@ void attend_backward_kv(const Exec& exec, const AttentionInputs<T>& in,
   const AttentionShape& shape = in.shape;
   const Kokkos::Array<TokenRun, 2> runs{in.runs.run(range.first_run),
                                         in.runs.run(range.first_run + range.runs - 1)};
-  with_width(shape, [&](auto width) {
+  with_constants(shape, in.runs, [&](auto width, auto in_documents) {
     run(exec, "attend_dkv", items_for(shape.tokens, team_rows) * shape.kv_heads * range.sequences,
-        AttendBackwardKv<T, K, width()>{
+        AttendBackwardKv<T, K, width(), in_documents()>{
             runs, static_cast<int>(range.runs), static_cast<int>(range.first_sequence),
             static_cast<int>(range.sequences), static_cast<int>(shape.heads),
             static_cast<int>(shape.kv_heads), static_cast<int>(shape.tokens),
             static_cast<int>(in.runs.rows()), in.q, in.kv, gradients.dout, gradients.log_sum_exp,
-            delta, to, window_of(shape), score_scale<float>(shape)});
+            delta, in.runs.document_begins(), to, window_of(shape), score_scale<float>(shape)});
   });
 }
 

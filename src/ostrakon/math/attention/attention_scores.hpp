@@ -35,9 +35,12 @@ KOKKOS_INLINE_FUNCTION double alibi_slope(std::int64_t heads, std::int64_t head)
   return pow(2.0, -8.0 * static_cast<double>(k) / static_cast<double>(n));
 }
 
-/// Returns the first key that queries from position `query` on see.
-KOKKOS_INLINE_FUNCTION std::int64_t first_key_of(std::int64_t query, std::int64_t window) {
-  return window > 0 && query >= window ? query - window + 1 : 0;
+/// Returns the first key that queries from position `query` on see, in a document that begins at
+/// `document`.
+KOKKOS_INLINE_FUNCTION std::int64_t first_key_of(std::int64_t query, std::int64_t window,
+                                                 std::int64_t document = 0) {
+  const std::int64_t first = window > 0 && query >= window ? query - window + 1 : 0;
+  return first > document ? first : document;
 }
 
 /// Returns first_key_of, rounded down to a multiple of `tile`.

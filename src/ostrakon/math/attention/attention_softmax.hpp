@@ -16,8 +16,9 @@ namespace ostrakon::math {
 /// keys from the block's first on.
 class BlockScores {
  public:
-  BlockScores(const AttentionShape& shape, const AttentionBlock& block)
+  BlockScores(const AttentionShape& shape, const QueryRuns& queries, const AttentionBlock& block)
       : scores_(shape.scores),
+        document_begins_(queries.document_begins(block.sequence, block.row)),
         head_step_(block.members > 1 ? 1 : shape.heads / shape.kv_heads),
         first_head_(block.kv_head * (shape.heads / shape.kv_heads) + block.member),
         begin_(block.begin),
@@ -30,7 +31,9 @@ class BlockScores {
     return begin_ + query + 1 - first_key_;
   }
   KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t query) const {
-    return first_key_of(begin_ + query, scores_.window) - first_key_;
+    return first_key_of(begin_ + query, scores_.window,
+                        document_begins_ ? std::int64_t{document_begins_[query]} : 0) -
+           first_key_;
   }
   KOKKOS_INLINE_FUNCTION std::int64_t query_head(std::int64_t head) const {
     return first_head_ + head * head_step_;
@@ -43,6 +46,7 @@ class BlockScores {
 
  private:
   AttentionScores scores_;
+  View<const std::int32_t*> document_begins_;
   std::int64_t head_step_, first_head_, begin_, first_key_;
 };
 

@@ -190,14 +190,15 @@ struct AttentionTiles : AttentionTileSums<I> {
     const float scale = times * log2_e;
     transpose_rows(t.queries, queries, t.head_width, turned);
     // A query may see no key of its first tile: differences to a finite number are not NaN.
-    const float least_score = t.window > 0 ? -3e38f : -__builtin_inff();
+    const bool may_see_none = t.window > 0 || t.document_begins != nullptr;
+    const float least_score = may_see_none ? -3e38f : -__builtin_inff();
     for (std::int64_t i = 0; i < block; ++i) largest[i] = least_score, total[i] = 0.0f;
     for (std::int64_t i = 0; i < queries * row; i += width) I::store(sums + i, I::zero());
     const bool in_place = queries <= step && value_width % step == 0;
-    for (std::int64_t first = t.first_key(); first < t.end; first += block) {
+    for (std::int64_t first = t.first_tile(); first < t.end; first += block) {
       const std::int64_t keys = least(block, t.end - first);
-      const std::int64_t past = t.begin - first;  // query i sees keys up to past + i
-      const bool cuts = t.window > 0 && past + queries > t.window;  // from keys, by the window
+      const std::int64_t past = t.begin - first;           // query i sees keys up to past + i
+      const bool cuts = t.first_key(queries - 1) > first;  // from keys, those that are no more seen
       const AttentionRows<float> key = rows_of_float(
           {t.keys.first + first * t.keys.row, t.keys.row}, true, keys, t.head_width, key_copy);
       for (std::int64_t i = 0; i < lanes; i += width) I::store(before + i, I::load(largest + i));
@@ -205,6 +206,7 @@ struct AttentionTiles : AttentionTileSums<I> {
         multiply<Reads::along_rows>(t.ahead, keys, lanes, t.head_width, key.first, key.row, turned,
                                     block, StoreLargest{{scores, block}, largest});
       } else {
+        std::int64_t seeing = 0;  // queries from it on see later keys alone
         for (std::int64_t j = 0; j < keys; j += step) {
           const std::int64_t some = least(step, keys - j), lane = down_to_step(j - past);
           multiply<Reads::along_rows>(t.ahead, some, lanes - lane, t.head_width,
@@ -214,9 +216,11 @@ struct AttentionTiles : AttentionTileSums<I> {
             if (changes) make_scores(t, scores + k * block, nullptr, lane, lanes, past - k, 1);
             for (std::int64_t i = lane; i < least(k - past, lanes); ++i)
               scores[k * block + i] = -__builtin_inff();
-            if (cuts)
-              for (std::int64_t i = largest_of(lane, k - past + t.window); i < lanes; ++i)
+            if (cuts) {
+              while (seeing < queries && t.first_key(seeing) <= first + k) ++seeing;
+              for (std::int64_t i = largest_of(lane, seeing); i < lanes; ++i)
                 scores[k * block + i] = -__builtin_inff();
+            }
             for (std::int64_t i = lane; i < lanes; i += width)
               I::store(largest + i,
                        I::larger(I::load(scores + k * block + i), I::load(largest + i)));
@@ -346,7 +350,7 @@ struct AttentionTiles : AttentionTileSums<I> {
     copy_rows(t.queries, queries, head_width, work.queries);
     copy_rows(t.dout, queries, value_width, work.dout);
     for (std::int64_t i = 0; i < queries; ++i) work.delta[i] = t.delta[i] * t.scale;
-    const bool cuts = t.window > 0 && past + queries > t.window;
+    const bool cuts = t.first_key(queries - 1) > t.key_begin;
     const bool whole = keys <= past + 1 && !cuts;
     const std::int64_t rows_at_once = whole ? block : step;
     for (std::int64_t i = 0; i < queries; i += rows_at_once) {
@@ -370,7 +374,7 @@ struct AttentionTiles : AttentionTileSums<I> {
         for (std::int64_t k = 0; k < some; ++k) {
           for (std::int64_t j = past + i + k + 1; j < columns; ++j) p[k * block + j] = 0.0f;
           if (!cuts) continue;
-          for (std::int64_t j = 0; j < least(past + i + k + 1 - t.window, columns); ++j)
+          for (std::int64_t j = 0; j < least(t.first_key(i + k) - t.key_begin, columns); ++j)
             p[k * block + j] = 0.0f;
         }
       const ScoreGradients gradients{{dscores, block}, p, work.delta + i};
@@ -411,7 +415,7 @@ struct AttentionTiles : AttentionTileSums<I> {
     const std::int64_t whole = t.head_width / width * width;
     if (whole > 0) {
       const Store to{dqueries, t.dqueries_row};
-      if (t.key_begin == t.first_key())
+      if (t.key_begin == t.first_tile())
         multiply<Reads::along_rows>(t.ahead, count, whole, seen, dscores, block, work.keys,
                                     work.row, to);
       else
@@ -424,7 +428,7 @@ struct AttentionTiles : AttentionTileSums<I> {
     float copy[block * width];
     for (std::int64_t k = 0; k < count; ++k)
       for (std::int64_t l = 0; l < width; ++l)
-        copy[k * width + l] = t.key_begin == t.first_key() || l >= rest
+        copy[k * width + l] = t.key_begin == t.first_tile() || l >= rest
                                   ? 0.0f
                                   : dqueries[k * t.dqueries_row + whole + l];
     multiply<Reads::along_rows>(t.ahead, count, width, seen, dscores, block, work.keys + whole,

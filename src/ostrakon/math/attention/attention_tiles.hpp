@@ -52,15 +52,19 @@ struct AttentionQueryTile {
   float soft_cap = 0.0f;
   float slope = 0.0f;
   std::int64_t value_width = 0;  ///< of values and outputs; 0: head_width
+  /// Where the documents of the queries begin, none before that of an earlier query. Null: at 0.
+  const std::int32_t* document_begins = nullptr;
 
   std::int64_t width_of_values() const { return value_width > 0 ? value_width : head_width; }
   /// Whether scores are more than scaled products.
   bool changes() const { return soft_cap > 0.0f || slope > 0.0f; }
-  /// The first key of the first tile of keys that some query sees.
-  std::int64_t first_key() const {
-    return window > 0 && begin >= window ? (begin - window + 1) / attention_tile * attention_tile
-                                         : 0;
+  /// The first key that query begin + i sees; later queries see none before it.
+  std::int64_t first_key(std::int64_t i) const {
+    const std::int64_t first = window > 0 && begin + i >= window ? begin + i - window + 1 : 0;
+    return document_begins != nullptr && document_begins[i] > first ? document_begins[i] : first;
   }
+  /// The first key of the first tile of keys that some query sees.
+  std::int64_t first_tile() const { return first_key(0) / attention_tile * attention_tile; }
 };
 
 /// Inputs and outputs of forward: `keys` and `values` begin at position 0. Row i of `out`, out_row

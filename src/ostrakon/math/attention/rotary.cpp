@@ -26,6 +26,17 @@ struct Pairs {
 constexpr std::int64_t rows_per_item = per_item(32);
 constexpr std::int64_t pairs_per_item = per_item(64);
 
+/// The positions of rows, see rotate().
+struct RowPositions {
+  FastDivide by_tokens;
+  std::int64_t first;
+  View<const std::int32_t*> document_begins;
+
+  KOKKOS_INLINE_FUNCTION std::int64_t of(std::int64_t row) const {
+    return first + by_tokens.rest(row) - (document_begins ? std::int64_t{document_begins[row]} : 0);
+  }
+};
+
 /// Radians per position. They are double, as the angle's error grows with the position.
 struct Radians {
   double of_pair[most_pairs] = {};
@@ -39,8 +50,9 @@ struct Radians {
 template <class T>
 void rotate_rows(const Exec& exec, bool inverse, const View<T**>& all, std::int64_t head_width,
                  const Radians& radians, double factor, const Pairs& pairs_of_all,
-                 std::int64_t tokens, std::int64_t first_position) {
+                 const RowPositions& row_positions) {
   using C = compute_t<T>;
+  const RowPositions positions = row_positions;
   const View<T**> x = all;
   const Radians frequency = radians;
   const Pairs rotated = pairs_of_all;
@@ -55,7 +67,7 @@ void rotate_rows(const Exec& exec, bool inverse, const View<T**>& all, std::int6
         const std::int64_t first_row = item / pair_blocks * rows_per_item;
         const std::int64_t last_row = smaller(first_row + rows_per_item, x.rows());
         for (std::int64_t r = first_row; r < last_row; ++r) {
-          const double position = static_cast<double>(first_position + r % tokens);
+          const auto position = static_cast<double>(positions.of(r));
           C sine[pairs_per_item] = {};
           C cosine[pairs_per_item] = {};
           for (std::int64_t i = 0; i < pairs; ++i) {
@@ -102,12 +114,13 @@ struct Turns {
 /// Rotates pairs of every head of x; a thread has n pairs of some heads.
 template <int n, class T>
 void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64_t head_width,
-                  const Turns& turns, float factor, const Pairs& pairs, std::int64_t tokens,
-                  std::int64_t first_position) {
+                  const Turns& turns, float factor, const Pairs& pairs,
+                  const RowPositions& row_positions) {
   constexpr std::int64_t heads_of_thread = 4;
   const std::int64_t heads = x.columns() / head_width, groups = items_for(heads, heads_of_thread);
   const std::int64_t threads = groups * pairs.count / n;
-  const FastDivide by_tokens(tokens), by_pairs(pairs.count / n);
+  const FastDivide by_pairs(pairs.count / n);
+  const RowPositions positions = row_positions;
   const View<T**> all = x;
   const Turns table = turns;
   const Pairs rotated = pairs;
@@ -115,7 +128,7 @@ void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64
   for_each_row(
       exec, "rotate", x.rows(), threads * elements_of_thread,
       KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
-        const auto position = static_cast<std::uint64_t>(first_position + by_tokens.rest(r));
+        const auto position = static_cast<std::uint64_t>(positions.of(r));
         const auto values = all.row(r);
         row.loop(threads, [&](std::int64_t item) {
           // Neighbouring threads have neighbouring pairs, for coalesced access.
@@ -150,13 +163,18 @@ void rotate_pairs(const Exec& exec, bool inverse, const View<T**>& x, std::int64
 
 template <class T>
 void rotate(const Exec& exec, Rotation rotation, const RotaryFrequencies& frequencies, View<T**> x,
-            std::int64_t head_width, std::int64_t tokens, std::int64_t first_position) {
+            std::int64_t head_width, std::int64_t tokens, std::int64_t first_position,
+            View<const std::int32_t*> document_begins) {
   const std::int64_t half = frequencies.pairs();
   require(head_width >= 1 && x.columns() % head_width == 0 && half >= 1 && 2 * half <= head_width &&
               tokens >= 1,
           "rotate: x (", x.rows(), ", ", x.columns(), ") of heads of width ", head_width, " with ",
           half, " pairs and sequences of ", tokens,
           " tokens, expected whole heads with 1 pair or more, of two elements each");
+  require(!document_begins || document_begins.size() == x.rows(),
+          "rotate: begins of the documents ", "of ", document_begins.size(), " rows of ", x.rows(),
+          "; expected as many, or none");
+  const RowPositions positions{FastDivide(tokens), first_position, document_begins};
   const bool inverse = rotation == Rotation::inverse;
   for (std::int64_t first = 0; first < half; first += most_pairs) {
     const Pairs pairs = {first, smaller(most_pairs, half - first), half};
@@ -168,19 +186,19 @@ void rotate(const Exec& exec, Rotation rotation, const RotaryFrequencies& freque
       const Turns turns(frequencies, pairs);
       const auto factor = static_cast<float>(frequencies.factor);
       if (in_vectors)
-        rotate_pairs<n>(exec, inverse, x, head_width, turns, factor, pairs, tokens, first_position);
+        rotate_pairs<n>(exec, inverse, x, head_width, turns, factor, pairs, positions);
       else
-        rotate_pairs<1>(exec, inverse, x, head_width, turns, factor, pairs, tokens, first_position);
+        rotate_pairs<1>(exec, inverse, x, head_width, turns, factor, pairs, positions);
     } else
 #endif
       rotate_rows<T>(exec, inverse, x, head_width, Radians(frequencies, pairs), frequencies.factor,
-                     pairs, tokens, first_position);
+                     pairs, positions);
   }
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                       \
   template void rotate<T>(const Exec&, Rotation, const RotaryFrequencies&, View<T**>, \
-                          std::int64_t, std::int64_t, std::int64_t);
+                          std::int64_t, std::int64_t, std::int64_t, View<const std::int32_t*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

@@ -134,13 +134,14 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
     }
     if (!leaf.is_cut()) {
       math::attention_forward<T>(exec, shape, a.read_whole<T>(0, 3), 0, leaf.tokens, out,
-                                 log_sum_exp, a.scratch<T>(0), logits);
+                                 log_sum_exp, a.scratch<T>(0), logits, a.buffers().document_begins);
       return;
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
     math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_forward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
-                               out, log_sum_exp, a.scratch<T>(0), logits);
+    math::attention_forward<T>(exec, shape,
+                               {leaf.sequence(), a.context_rank(), a.buffers().document_begins},
+                               a.read<T>(0), kv, out, log_sum_exp, a.scratch<T>(0), logits);
   });
 
   Call backward{
@@ -156,15 +157,16 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
     const math::AttentionShape shape = shape_of(a);
     if (!leaf.is_cut()) {
       math::attention_backward<T>(exec, shape, a.read_whole<T>(0, 3), a.read<T>(3), log_sum_exp,
-                                  a.read<T>(5), a.written<T>(0, 3), a.scratch<T>(0));
+                                  a.read<T>(5), a.written<T>(0, 3), a.scratch<T>(0),
+                                  a.buffers().document_begins);
       return;
     }
     const View<T**> kv = a.scratch<T>(1).matrix(all_rows, kv_width);
     const View<Compute**> dkv = a.scratch<Compute>(2).matrix(all_rows, kv_width);
     math::put_in_order<T>(exec, leaf.sequence(), a.read_whole<T>(1, 2), kv);
-    math::attention_backward<T>(exec, shape, {leaf.sequence(), a.context_rank()}, a.read<T>(0), kv,
-                                a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv,
-                                a.scratch<T>(0));
+    math::attention_backward<T>(
+        exec, shape, {leaf.sequence(), a.context_rank(), a.buffers().document_begins}, a.read<T>(0),
+        kv, a.read<T>(3), log_sum_exp, a.read<T>(5), a.written<T>(0), dkv, a.scratch<T>(0));
     if (a.place_written(1).element == Element::sum)
       math::put_by_part<Compute, Compute>(exec, leaf.sequence(), View<const Compute**>(dkv),
                                           a.written<Compute>(1, 2));

@@ -24,7 +24,7 @@ struct Buffers {
   View<std::byte*> trained, frozen, gradients;
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
   bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
-  View<const std::int32_t*> tokens, targets;
+  View<const std::int32_t*> tokens, targets, document_begins;
   View<const std::byte*> batch;   ///< UnitBuffers::batch
   std::int64_t context_rank = 0;  ///< UnitBuffers::context_rank
   std::int64_t tensor_rank = 0;   ///< UnitBuffers::tensor_rank
@@ -232,21 +232,26 @@ inline std::shared_ptr<const Kernel> make_kernel(
 }
 
 /// Rows [begin, end) of a leaf: of one sequence or several, the `tokens` neighbouring tokens of
-/// each from position `position` on.
+/// each from position `position` on; and where their documents begin, if positions restart there.
 struct RunOfRows {
   std::int64_t begin, end, tokens, position;
+  View<const std::int32_t*> document_begins = {};
 };
 
 /// body(run) for the runs that `rows` rows of a leaf are made of.
 template <class Body>
 void for_each_run(const LeafShape& leaf, const Arguments& a, std::int64_t rows, const Body& body) {
-  if (!leaf.is_cut()) return body(RunOfRows{0, rows, leaf.tokens, a.rows().begin});
+  const View<const std::int32_t*> begins =
+      leaf.restarts_positions ? a.buffers().document_begins : View<const std::int32_t*>();
+  if (!leaf.is_cut())
+    return body(RunOfRows{0, rows, leaf.tokens, a.rows().begin, begins.range(0, rows)});
   const math::SequenceParts sequence = leaf.sequence();
   for (std::int64_t s = 0; s < leaf.batch; ++s)
     for (std::int64_t r = 0; r < sequence.runs(); ++r) {
       const math::TokenRun run = sequence.run(a.context_rank(), r);
       const std::int64_t first = s * leaf.part_tokens() + run.row;
-      body(RunOfRows{first, first + run.count, run.count, run.position});
+      body(RunOfRows{first, first + run.count, run.count, run.position,
+                     begins.range(first, first + run.count)});
     }
 }
 

@@ -401,7 +401,7 @@ std::vector<int> Operations<T>::rotary(const std::vector<int>& x, const std::str
       const View<T**> heads = a.written<T>(0, count);
       for_each_run(leaf, a, heads.rows(), [&](const RunOfRows& run) {
         math::rotate<T>(exec, rotation, frequencies, heads.row_range(run.begin, run.end),
-                        head_width, run.tokens, run.position);
+                        head_width, run.tokens, run.position, run.document_begins);
       });
     });
   };

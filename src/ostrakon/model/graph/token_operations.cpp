@@ -30,7 +30,8 @@ void embed(const Exec& exec, const Arguments& a, const LeafShape& leaf, const Lo
   };
   for_each_run(leaf, a, y.rows(), [&](const RunOfRows& run) {
     math::embedding_forward<T>(exec, words_of(a, lookup).range(run.begin, run.end), run.tokens,
-                               run.position, table(0), table(1), y.row_range(run.begin, run.end));
+                               run.position, table(0), table(1), y.row_range(run.begin, run.end),
+                               run.document_begins);
   });
 }
 
@@ -62,7 +63,8 @@ void embed_some(const Exec& exec, const Arguments& a, const LeafShape& leaf, con
     for_each_run(leaf, a, sum.rows(), [&](const RunOfRows& run) {
       math::add_positions<T>(exec, run.tokens, run.position,
                              positions.row(own).matrix(positions.columns() / width, width),
-                             sum.row_range(run.begin, run.end).column_range(first, first + width));
+                             sum.row_range(run.begin, run.end).column_range(first, first + width),
+                             run.document_begins);
     });
   }
 }
@@ -78,8 +80,9 @@ void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& 
     const std::int64_t count = words_in(a.piece(), lookup.words, words_of_piece);
     const View<C**> table = dwords.matrix(count, dy.columns());
     const View<std::int32_t*> found = a.scratch<std::int32_t>(1);
-    if (found) math::find_own_words(exec, tokens, a.piece() * words_of_piece, count, found);
-    const View<const std::int32_t*> own = found ? View<const std::int32_t*>(found) : tokens;
+    const bool in_pieces = leaf.tensor_pieces() > 1;
+    if (in_pieces) math::find_own_words(exec, tokens, a.piece() * words_of_piece, count, found);
+    const View<const std::int32_t*> own = in_pieces ? View<const std::int32_t*>(found) : tokens;
     if (leaf.sums_by_leaf())
       math::embedding_backward_by_piece<T>(exec, own, dy, table, leaf.leaves(),
                                            a.scratch<std::int32_t>(0));
@@ -91,6 +94,20 @@ void embedding_gradients(const Exec& exec, const Arguments& a, const LeafShape& 
   const std::int64_t width = dy.columns() / leaf.tensor_pieces(), first = a.piece() * width;
   const View<const T**> columns = dy.column_range(first, first + width);
   const View<C**> table = dpositions.matrix(leaf.tokens, width);
+  if (leaf.restarts_positions) {
+    // A position has rows of several documents, as a word has: it is looked up as one.
+    const View<std::int32_t*> found = a.scratch<std::int32_t>(1).range(0, dy.rows());
+    for_each_run(leaf, a, dy.rows(), [&](const RunOfRows& run) {
+      math::find_positions(exec, run.tokens, run.position, run.document_begins,
+                           found.range(run.begin, run.end));
+    });
+    if (leaf.sums_by_leaf())
+      math::embedding_backward_by_piece<T>(exec, found, columns, table, leaf.leaves(),
+                                           a.scratch<std::int32_t>(0));
+    else
+      math::embedding_backward<T>(exec, found, leaf.tokens, columns, table, {});
+    return;
+  }
   if (leaf.sums_by_leaf()) {
     // A position of a sequence is in one of its pieces: the tree is over sequences.
     const math::SequenceParts sequence = leaf.sequence();
@@ -148,12 +165,14 @@ int Operations<T>::embedding(const Lookup& lookup, std::int64_t width) {
   std::int64_t elements = 0;
   for (int w : weights) elements += elements_of(w);
   backward.work += plan::row_work(static_cast<double>(bytes_of<Compute>(elements)));
+  const bool restarts = has_positions && leaf.restarts_positions;
+  const std::int64_t looked_up = restarts ? std::max(words_of_piece, leaf.tokens) : words_of_piece;
   const std::int64_t lists =
       leaf.sums_by_leaf() ? round_up(bytes_of<std::int32_t>(math::embedding_by_piece_workspace(
-                                         rows, words_of_piece, leaf.kernels)),
+                                         rows, looked_up, leaf.kernels)),
                                      buffer_alignment<T>)
                           : 0;
-  backward.scratch = {lists, in_pieces ? bytes_of<std::int32_t>(rows) : 0};
+  backward.scratch = {lists, in_pieces || restarts ? bytes_of<std::int32_t>(rows) : 0};
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     for (int i = 0; i < a.gradients() && !a.buffers().gradients_opened; ++i)
       if (const View<Compute*> gradient = a.gradient<Compute>(i))

@@ -338,6 +338,16 @@ model.positions: learned; model.max_positions: 7 | model.max_positions = 7 .. tr
                   {"ostrakon:\n  data:\n    path: x.h5\n  training:\n    validate_every: 10\n",
                    "training.validate_every = 10 needs data.validation_path, which is empty"}},
                  "deck.yaml");
+  const std::string separate = "ostrakon:\n  data: {path: x.h5, documents: separate";
+  expect_refused(
+      {{separate + ", dataset: synthetic}\n",
+        "data.documents = separate with data.dataset = synthetic .. expected tokens, or"},
+       {separate + "}\n  model: {multi_token_depth: 1, tie_embeddings: false}\n",
+        "data.documents = separate with model.multi_token_depth = 1 .. expected 0, or"},
+       {separate + "}\n  model: {delta_key_heads: 4, delta_value_heads: 4}\n",
+        "data.documents = separate with model.delta_key_heads = 4 .. expected a model without, "
+        "or"}},
+      "deck.yaml");
 }
 
 }  // namespace

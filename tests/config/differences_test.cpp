@@ -139,7 +139,7 @@ const char* const values =
     "after | parallel | 1, 2 | host | single | sequence | interleaved | threads | mpi_staged | "
     "working_directory | sgd | "
     "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
-    "*.norm.*: frozen | after | parallel | max | 1, 2";
+    "*.norm.*: frozen | after | parallel | max | 1, 2 | separate | continue";
 
 /// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {

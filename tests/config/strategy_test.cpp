@@ -328,6 +328,8 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
             "training.validate_every 0: validation_path"},
            {{"data.dataset=tokens", "data.path=/t", "data.synthetic_noise=0.5"},
             "dataset tokens: synthetic_noise"},
+           {{"data.dataset=tokens", "data.path=/t", "data.document_positions=continue"},
+            "documents continue: document_positions"},
            {{"training.validation_batches=2"}, "validate_every 0: validation_batches"}}) {
     std::vector<Override> overrides;
     for (const char* one : given) overrides.push_back(parse_override(one));

@@ -35,13 +35,16 @@ inline std::vector<double> reference_slopes(std::int64_t heads) {
   return slopes;
 }
 
-/// Attention by its definition, with all probabilities stored. `sinks`: one of each head, or none.
+/// Attention by its definition, with all probabilities stored. `sinks`: one of each head, or none;
+/// `document_begins`: of each row, or none.
 class AttentionReference {
  public:
   AttentionReference(const AttentionShape& shape, std::vector<double> qkv,
-                     const std::vector<double>& sinks = {})
+                     const std::vector<double>& sinks = {},
+                     std::vector<std::int32_t> document_begins = {})
       : shape_(shape),
         qkv_(std::move(qkv)),
+        document_begins_(std::move(document_begins)),
         out(rows_of(shape) * out_columns(shape), 0.0),
         log_sum_exp(rows_of(shape) * shape.heads),
         probabilities_(rows_of(shape) * shape.heads * shape.tokens, 0.0),
@@ -49,10 +52,10 @@ class AttentionReference {
     visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
       const std::int64_t row = (b * shape_.heads + h) * shape_.tokens + i;
       double total = sinks.empty() ? 0.0 : std::exp(sinks[h]);
-      for (std::int64_t j = first_of(i); j <= i; ++j) total += std::exp(score(b, h, i, j));
+      for (std::int64_t j = first_of(b, i); j <= i; ++j) total += std::exp(score(b, h, i, j));
       log_sum_exp[row] = std::log(total);
       if (!sinks.empty()) of_sinks_[row] = std::exp(sinks[h]) / total;
-      for (std::int64_t j = first_of(i); j <= i; ++j) {
+      for (std::int64_t j = first_of(b, i); j <= i; ++j) {
         const double p = std::exp(score(b, h, i, j)) / total;
         probability(b, h, i, j) = p;
         for (std::int64_t d = 0; d < width_of_values(shape_); ++d)
@@ -67,7 +70,7 @@ class AttentionReference {
     visit([&](std::int64_t b, std::int64_t h, std::int64_t i) {
       std::vector<double> dp(i + 1, 0.0);
       double mean = 0;
-      for (std::int64_t j = first_of(i); j <= i; ++j) {
+      for (std::int64_t j = first_of(b, i); j <= i; ++j) {
         for (std::int64_t d = 0; d < width_of_values(shape_); ++d) {
           dp[j] += dout[out_index(b, i, h, d)] * qkv_[value_index(b, j, h, d)];
           dqkv[value_index(b, j, h, d)] += probability(b, h, i, j) * dout[out_index(b, i, h, d)];
@@ -75,7 +78,7 @@ class AttentionReference {
         mean += probability(b, h, i, j) * dp[j];
       }
       dsinks[h] -= of_sinks_[(b * shape_.heads + h) * shape_.tokens + i] * mean;
-      for (std::int64_t j = first_of(i); j <= i; ++j) {
+      for (std::int64_t j = first_of(b, i); j <= i; ++j) {
         const double ds = probability(b, h, i, j) * (dp[j] - mean) * derivative(b, h, i, j);
         for (std::int64_t d = 0; d < shape_.head_width; ++d) {
           dqkv[query_index(b, i, h, d)] += ds * qkv_[key_index(b, j, h, d)];
@@ -113,8 +116,8 @@ class AttentionReference {
   double scale() const {
     return shape_.scores.scale > 0 ? shape_.scores.scale : 1.0 / std::sqrt(shape_.head_width);
   }
-  std::int64_t first_of(std::int64_t i) const {
-    std::int64_t j = 0;
+  std::int64_t first_of(std::int64_t b, std::int64_t i) const {
+    std::int64_t j = document_begins_.empty() ? 0 : document_begins_[b * shape_.tokens + i];
     while (shape_.scores.window > 0 && i - j >= shape_.scores.window) ++j;
     return j;
   }
@@ -143,6 +146,7 @@ class AttentionReference {
 
   AttentionShape shape_;
   std::vector<double> qkv_;
+  std::vector<std::int32_t> document_begins_;
 
  public:
   std::vector<double> out;

@@ -134,10 +134,21 @@ struct Results {
 struct Scores {
   std::int64_t window = 0;
   float soft_cap = 0, slope = 0, sink = 0;
+  std::int64_t document = 0;  ///< tokens of a document; 0: there are none
 };
-/// Windows of less than a tile, of one and of more, each with something else.
-const std::vector<Scores> all_scores = {
-    {}, {1}, {17, 0, 0, 2}, {64, 1.5f}, {70, 0, 0.25f}, {0, 2, 0.5f}, {100, 1, 0.7f, -1}};
+/// Windows of less than a tile, of one and of more, each with something else; documents of less
+/// than a tile, and of more.
+const std::vector<Scores> all_scores = {{},
+                                        {1},
+                                        {17, 0, 0, 2},
+                                        {64, 1.5f},
+                                        {70, 0, 0.25f},
+                                        {0, 2, 0.5f},
+                                        {100, 1, 0.7f, -1},
+                                        {0, 0, 0, 0, 1},
+                                        {0, 0, 0, 2, 23},
+                                        {0, 0, 0, 0, 70},
+                                        {40, 1, 0.7f, -1, 75}};
 
 /// Runs forward and backward, with tiles of queries that end and begin at `cut`. Inputs are rounded
 /// to As.
@@ -161,6 +172,13 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
   float* const room = memory.get();
   std::fill_n(room, attention_tile_room, NAN);
   const float scale = 1.0f / std::sqrt(static_cast<float>(head.width));
+  std::vector<std::int32_t> documents;
+  for (std::int64_t i = 0; i < head.tokens && scores.document > 0; ++i)
+    documents.push_back(static_cast<std::int32_t>(i - i % scores.document));
+  const auto document_of = [&](std::int64_t i) { return documents.empty() ? 0 : documents[i]; };
+  const auto documents_from = [&](std::int64_t i) {
+    return documents.empty() ? nullptr : &documents[i];
+  };
   const auto for_queries = [&](const auto& body) {
     for (std::int64_t begin = 0; begin < head.tokens;) {
       std::int64_t end = std::min((begin / tile + 1) * tile, head.tokens);
@@ -171,7 +189,7 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
   };
   for_queries([&](std::int64_t begin, std::int64_t end) {
     kernel.forward({{begin, end, head.width, scale, nullptr, scores.window, scores.soft_cap,
-                     scores.slope, head.value_width},
+                     scores.slope, head.value_width, documents_from(begin)},
                     head.rows(q, begin),
                     head.rows(k),
                     head.rows(v),
@@ -200,9 +218,11 @@ Results attend(const AttentionTileKernels& kernels, const Head& head, std::int64
         {key, key_end, head.width, scale, head.rows(k, key), head.rows(v, key), head.value_width},
         room);
     for_queries([&](std::int64_t begin, std::int64_t end) {
-      if (end <= key || (scores.window > 0 && key_end + scores.window <= begin + 1)) return;
+      if (end <= key || (scores.window > 0 && key_end + scores.window <= begin + 1) ||
+          key_end <= document_of(begin))
+        return;
       kernel.backward({{begin, end, head.width, scale, nullptr, scores.window, scores.soft_cap,
-                        scores.slope, head.value_width},
+                        scores.slope, head.value_width, documents_from(begin)},
                        key,
                        key_end,
                        head.rows(q, begin),
@@ -261,7 +281,8 @@ TEST(AttentionTiles, BitsDependOnNoProcessor) {
       for (const Scores& scores : all_scores) {
         SCOPED_TRACE(std::to_string(head.tokens) + " tokens, width " + std::to_string(head.width) +
                      ", cut at " + std::to_string(cut) + ", window " +
-                     std::to_string(scores.window));
+                     std::to_string(scores.window) + ", documents of " +
+                     std::to_string(scores.document));
         const std::vector<NamedTiles> kernels = tiles_here();
         const Results expected = attend(kernels.front().kernels, head, cut, scores);
         for (float value : expected.out) ASSERT_TRUE(std::isfinite(value));

@@ -73,6 +73,39 @@ TEST(Embedding, ForwardAgreesWithPlainLoops) {
   check_forward<float>();
 }
 
+// Positions restart at the begin of each document: in both ways to add them, and where they are
+// looked up for their gradient.
+TEST(Embedding, PositionsRestartInDocuments) {
+  for (const Case& c : all_cases) {
+    if (!c.positions) continue;
+    std::vector<std::int32_t> begins, positions;
+    for (std::int64_t r = 0; r < c.rows(); ++r) {
+      const std::int64_t token = r % c.tokens, of_document = token % (r / c.tokens + 2);
+      begins.push_back(static_cast<std::int32_t>(c.first_position + token - of_document));
+      positions.push_back(static_cast<std::int32_t>(of_document));
+    }
+    const std::vector<float> token = random_values<float>(c.vocabulary * c.width, 1);
+    const std::vector<float> table = random_values<float>(c.table_rows() * c.width, 2);
+    const DeviceArray<std::int32_t> id(ids(c)), documents(begins), found(c.rows());
+    const DeviceArray<float> tokens(token), rows(table), out(c.rows() * c.width),
+        sum(std::vector<float>(c.rows() * c.width, 0.5f));
+    embedding_forward<float>(
+        Exec(), id, c.tokens, c.first_position, tokens.matrix(c.vocabulary, c.width),
+        rows.matrix(c.table_rows(), c.width), out.matrix(c.rows(), c.width), documents);
+    add_positions<float>(Exec(), c.tokens, c.first_position, rows.matrix(c.table_rows(), c.width),
+                         sum.matrix(c.rows(), c.width), documents);
+    find_positions(Exec(), c.tokens, c.first_position, documents, found);
+    EXPECT_EQ(found.host(), positions);
+    const std::vector<float> host_out = out.host(), host_sum = sum.host();
+    for (std::int64_t r = 0; r < c.rows(); ++r)
+      for (std::int64_t i = 0; i < c.width; ++i) {
+        const float position = table[positions[r] * c.width + i];
+        ASSERT_EQ(host_out[r * c.width + i], token[ids(c)[r] * c.width + i] + position);
+        ASSERT_EQ(host_sum[r * c.width + i], 0.5f + position);
+      }
+  }
+}
+
 template <class T>
 void check_backward() {
   for (const Case& c : all_cases) {

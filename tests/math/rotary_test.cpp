@@ -88,6 +88,50 @@ void check_rotate(Rotation rotation, double tolerance) {
   }
 }
 
+template <class T>
+std::vector<T> rotated_in_documents(const Case& c, const std::vector<T>& x,
+                                    const std::vector<std::int32_t>& begins) {
+  const DeviceArray<T> device(x);
+  const DeviceArray<std::int32_t> documents(begins);
+  rotate<T>(Exec(), Rotation::forward, frequencies_of(c),
+            {device.data(), c.rows, c.heads * c.head_width, stride(c)}, c.head_width, c.tokens,
+            c.first_position, documents);
+  return device.host();
+}
+
+// A row has the bits that it has at its document's position in a sequence of that document alone.
+template <class T>
+void check_documents() {
+  for (const Case& c : all_cases) {
+    const std::vector<T> x = input<T>(c, 1);
+    std::vector<std::int32_t> begins;
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      const std::int64_t token = r % c.tokens, document = r / c.tokens + 3;
+      begins.push_back(static_cast<std::int32_t>(c.first_position + token - token % document));
+    }
+    const std::vector<T> y = rotated_in_documents(c, x, begins);
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      Case alone = c;
+      alone.rows = 1;
+      alone.first_position = c.first_position + r % c.tokens - begins[r];
+      const std::vector<T> row(x.begin() + r * stride(c), x.begin() + (r + 1) * stride(c));
+      const std::vector<T> expected = rotated(alone, Rotation::forward, row);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), y.begin() + r * stride(c)));
+    }
+  }
+}
+
+TEST(Rotary, PositionsRestartInDocuments) {
+  check_documents<double>();
+  check_documents<float>();
+  check_documents<bf16>();
+  const Case c = all_cases[1];
+  EXPECT_EQ(testing::error_of([&] {
+              rotated_in_documents(c, input<float>(c, 1), {0, 0});
+            }),
+            "rotate: begins of the documents of 2 rows of 5; expected as many, or none");
+}
+
 TEST(Rotary, AgreesWithPlainLoops) {
   for (const Rotation rotation : {Rotation::forward, Rotation::inverse}) {
     check_rotate<double>(rotation, 1e-10);

@@ -131,7 +131,7 @@ class ModelRun {
       : decoder(which.settings, which.leaf, recompute, frozen_names),
         description(decoder.description()),
         gradient(description.gradient_bytes / static_cast<std::int64_t>(sizeof(T))),
-        batch_(2 * rows()),
+        batch_((has_documents() ? 3 : 2) * rows()),
         generator_(1) {
     for (const plan::UnitDescription& unit : description.units) {
       parameters.emplace_back(unit.trained_elements());
@@ -154,8 +154,13 @@ class ModelRun {
   int units() const { return decoder.units(); }
   int head() const { return decoder.units() - 1; }
   std::int64_t rows() const { return decoder.leaf().rows(); }
-  void set_batch(std::vector<std::int32_t> tokens, const std::vector<std::int32_t>& targets) {
+  bool has_documents() const { return decoder.leaf().has_documents; }
+  /// `document_begins`: where the leaf has documents; at first each sequence is one.
+  void set_batch(std::vector<std::int32_t> tokens, const std::vector<std::int32_t>& targets,
+                 std::vector<std::int32_t> document_begins = {}) {
     tokens.insert(tokens.end(), targets.begin(), targets.end());
+    if (has_documents()) document_begins.resize(static_cast<std::size_t>(rows()));
+    tokens.insert(tokens.end(), document_begins.begin(), document_begins.end());
     batch_.assign(tokens);
   }
 
@@ -164,6 +169,7 @@ class ModelRun {
     b.batch = batch_.bytes();
     if (u == 0) b.tokens = batch_.view().range(0, rows());
     if (u == head() || tied_apart(u)) b.targets = batch_.view().range(rows(), 2 * rows());
+    if (has_documents()) b.document_begins = batch_.view().range(2 * rows(), 3 * rows());
     b.parameters = parameters[u].view_or_none();
     b.frozen = frozen[u].view_or_none();
     if (u > 0) b.input = outputs[u - 1];

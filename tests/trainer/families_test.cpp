@@ -2,8 +2,10 @@
 // What distinguishes families of models has the bits of one rank in every layout.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <ostrakon/plan/ir/sum_order.hpp>
 #include <string>
 
@@ -29,7 +31,7 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
   const std::string factors = text(
       "family ", families.size(),
       ", tensor 2, context 2, pipeline 2, expert 2, group 2, checkpointing 5, host_activations 2, "
-      "offload 4, sharding 4, streams 2, precision 2, chunks 2, targets 2");
+      "offload 4, sharding 4, streams 2, precision 2, chunks 2, targets 2, documents 3");
   const auto is_valid = [&](const NamedRow& row) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     const int together = (1 << row["tensor"]) * (1 << row["context"]) * (1 << row["pipeline"]);
@@ -39,21 +41,27 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
     if (row["targets"] == 1 && needs_all) return false;
     if (together > ranks || (row["context"] == 1 && !family.fits_context)) return false;
     if (row["chunks"] == 1 && row["pipeline"] == 0) return false;
+    if (row["documents"] > 0 &&
+        (family.model.has_delta_nets() || family.model.multi_token_depth > 0))
+      return false;
     if (!has_experts) return row["expert"] == 0;
     if (row["tensor"] == 1 && row["expert"] == 0) return false;  // tensor ranks share experts
     const int shard = ranks >> (row["tensor"] + row["context"] + row["pipeline"]);
     return row["expert"] == 0 || (shard << (row["tensor"] + row["context"])) >= 2;
   };
-  std::vector<History> one(4 * families.size());
+  std::map<std::array<int, 4>, History> references;
   int rows = 0, equal_rows = 0;
   for (const NamedRow& row : covering_rows(factors, is_valid)) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     config::Settings settings = settings_of(family);
     settings.precision.gather = row["precision"] == 0 ? DType::fp32 : DType::bf16;
+    settings.data.documents =
+        row["documents"] > 0 ? data::Documents::separate : data::Documents::continued;
+    settings.data.restart_positions = row["documents"] == 1;
     const SomeTargets::Counts counts =
         row["targets"] == 1 ? counts_unequally : SomeTargets::Counts();
     History& reference =
-        one[static_cast<std::size_t>(4 * row["family"] + 2 * row["targets"] + row["precision"])];
+        references[{row["family"], row["precision"], row["targets"], row["documents"]}];
     if (reference.losses.empty()) reference = reference_run(settings, counts);
     settings.tensor = 1 << row["tensor"];
     settings.tensor_chunks = row["tensor"] == 1 ? 1 + row["chunks"] : 1;

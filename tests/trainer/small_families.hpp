@@ -114,6 +114,10 @@ inline std::vector<SmallFamily> small_families() {
     s.activation = Activation::relu_squared;
     s.logit_soft_cap = 3.0;
   });
+  add("GPT-2", gpt, [](auto& s) {
+    s.positions = model::Positions::learned;
+    s.tie_embeddings = true;
+  });
   add("Bloom", gpt, [](auto& s) {
     s.positions = model::Positions::alibi;
     s.embedding_norm = true;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "plan/traffic.hpp"
+#include "trainer/in_documents.hpp"
 #include "trainer/some_targets.hpp"
 
 namespace ostrakon::tests {
@@ -160,7 +161,7 @@ void from_rank_0(std::vector<T>& values, MPI_Comm comm = MPI_COMM_WORLD) {
 }
 
 /// A trainer on all ranks of `comm` with its arenas and its first weights, and data as the settings
-/// say.
+/// say; synthetic ones may be in documents.
 struct SmallRun {
   explicit SmallRun(const config::Settings& settings, MPI_Comm comm = MPI_COMM_WORLD)
       : mesh(gathered(comm), static_cast<int>(settings.ranks_per_node), settings.shard_group,
@@ -184,8 +185,13 @@ struct SmallRun {
 
  private:
   std::unique_ptr<data::Dataset> open(const config::Settings& settings, data::Split split) {
-    return data::open_dataset(settings.data, split, settings.training.sequence_length,
-                              settings.model.vocabulary, settings.training.seed, mesh.world());
+    data::DataSettings from = settings.data;
+    from.documents = data::Documents::continued;
+    auto samples =
+        data::open_dataset(from, split, settings.training.sequence_length,
+                           settings.model.vocabulary, settings.training.seed, mesh.world());
+    if (settings.data.documents == data::Documents::continued) return samples;
+    return std::make_unique<InDocuments>(std::move(samples));
   }
 };
 
@@ -416,7 +422,8 @@ inline History train_history(const config::Settings& settings, MPI_Comm comm,
                              runtime::Perturbation perturbation = {},
                              const SomeTargets::Counts& counts = {}) {
   SmallRun run(settings, comm);
-  SomeTargets training(*run.training, counts), validation(*run.validation, counts);
+  const int arrays = settings.data.documents == data::Documents::separate ? 3 : 2;
+  SomeTargets training(*run.training, counts, arrays), validation(*run.validation, counts, arrays);
   train::Trainer& trainer = run.trainer;
   trainer.perturb(perturbation);
   History history;

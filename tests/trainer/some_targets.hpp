@@ -13,8 +13,9 @@ namespace ostrakon::tests {
 class SomeTargets : public data::SampleSource {
  public:
   using Counts = std::function<bool(std::uint64_t sample, std::int64_t position)>;
-  SomeTargets(data::SampleSource& samples, Counts counts)
-      : samples_(samples), counts_(std::move(counts)) {}
+  /// `arrays`: of a batch, one of each token.
+  SomeTargets(data::SampleSource& samples, Counts counts, std::int64_t arrays = 2)
+      : samples_(samples), counts_(std::move(counts)), arrays_(arrays) {}
 
   std::int64_t sample_bytes() const override { return samples_.sample_bytes(); }
   void fill(std::uint64_t first, std::int64_t count, void* batch) override {
@@ -23,8 +24,8 @@ class SomeTargets : public data::SampleSource {
   void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
                  void* batch) override {
     samples_.fill_part(first, count, part, batch);
-    constexpr std::int64_t pair = 2 * sizeof(std::int32_t);
-    const math::SequenceParts sequence{sample_bytes() / pair, part.parts, part.pieces};
+    const std::int64_t of_token = arrays_ * static_cast<std::int64_t>(sizeof(std::int32_t));
+    const math::SequenceParts sequence{sample_bytes() / of_token, part.parts, part.pieces};
     const std::int64_t tokens = sequence.part_tokens();
     std::int32_t* const targets = static_cast<std::int32_t*>(batch) + count * tokens;
     for (std::int64_t s = 0; s < count; ++s)
@@ -39,6 +40,7 @@ class SomeTargets : public data::SampleSource {
  private:
   data::SampleSource& samples_;
   Counts counts_;
+  std::int64_t arrays_;
 };
 
 /// In samples one after the other none, few, most or all targets count, at scattered positions.

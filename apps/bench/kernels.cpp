@@ -82,6 +82,29 @@ Kokkos::View<std::int32_t*, Memory> random_ids(std::int64_t count, std::int64_t 
   return ids;
 }
 
+/// Documents of which a sequence is packed.
+struct PackedDocuments {
+  Kokkos::View<std::int32_t*, Memory> begins;  ///< of each token's document
+  double keys_of_query = 0.0;  ///< on average, of a document's tokens half as attention counts them
+};
+
+/// Random lengths from 1 to 2 mean_length - 1.
+PackedDocuments pack_documents(std::int64_t tokens, std::int64_t mean_length) {
+  PackedDocuments packed{{"documents", static_cast<std::size_t>(tokens)}};
+  const auto host = Kokkos::create_mirror_view(packed.begins);
+  for (std::int64_t begin = 0, number = 0; begin < tokens; ++number) {
+    const auto word = math::philox(2, static_cast<std::uint64_t>(number), 0).word[0];
+    const std::int64_t some = 1 + static_cast<std::int64_t>(word) % (2 * mean_length - 1);
+    const std::int64_t length = std::min(some, tokens - begin);
+    for (std::int64_t i = 0; i < length; ++i) host(begin + i) = static_cast<std::int32_t>(begin);
+    packed.keys_of_query +=
+        0.5 * static_cast<double>(length * length) / static_cast<double>(tokens);
+    begin += length;
+  }
+  Kokkos::deep_copy(packed.begins, host);
+  return packed;
+}
+
 /// The measurements, one method per group of kernels. Sizes are those of GPT-2 small and, where
 /// small matrices behave differently, of the quickstart deck. Memory-bound kernels get arrays that
 /// exceed all caches, so that their ratio to a copy is comparable between machines. T is the dtype
@@ -227,8 +250,13 @@ class Kernels {
     linear_products(64, 64, 256);
   }
 
-  void attention_of(const math::AttentionShape& shape) {
+  /// `mean_length`: of the documents of which the only sequence is packed; 0: there are none.
+  void attention_of(const math::AttentionShape& shape, std::int64_t mean_length = 0) {
     const std::int64_t n = shape.batch * shape.tokens;
+    PackedDocuments documents;
+    if (mean_length > 0) documents = pack_documents(n, mean_length);
+    const View<const std::int32_t*> begins =
+        mean_length > 0 ? device_view(documents.begins) : View<const std::int32_t*>();
     const std::int64_t out_columns = shape.out_columns();
     const std::int64_t qkv_columns = shape.query_columns() + shape.kv_columns();
     const MatrixArray<T> qkv(n, qkv_columns), dqkv(n, qkv_columns), out(n, out_columns),
@@ -238,19 +266,23 @@ class Kernels {
                                       math::attention_backward_workspace<T>(shape)));
     // One product over queries and the keys that they see, half of all or what a window leaves of
     // them: forward has one of keys and one of values, backward three and two.
-    const double pairs = 2.0 * math::attention_keys_of_query(shape);
+    const double pairs =
+        2.0 * (mean_length > 0 ? documents.keys_of_query : math::attention_keys_of_query(shape));
     const double scores = static_cast<double>(n * shape.query_columns()) * pairs;
     const double outputs = static_cast<double>(n * out_columns) * pairs;
     const std::int64_t window = shape.scores.window;
     const std::string name =
         text(shape.batch, " x ", shape.tokens, window > 0 ? text(" in ", window) : "", ", ",
              shape.heads, "/", shape.kv_heads, " heads of ", shape.head_width,
-             shape.value_width > 0 ? text(", values of ", shape.value_width) : "");
+             shape.value_width > 0 ? text(", values of ", shape.value_width) : "",
+             mean_length > 0 ? text(", documents of ", mean_length) : "");
     compute_row("attention", name, scores + outputs, [&] {
-      math::attention_forward<T>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp, workspace);
+      math::attention_forward<T>(exec_, shape, qkv, 0, shape.tokens, out, log_sum_exp, workspace,
+                                 {}, begins);
     });
     compute_row("attention, backward", name, 3.0 * scores + 2.0 * outputs, [&] {
-      math::attention_backward<T>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace);
+      math::attention_backward<T>(exec_, shape, qkv, out, log_sum_exp, dout, dqkv, workspace,
+                                  begins);
     });
   }
 
@@ -261,6 +293,9 @@ class Kernels {
     attention_of({4, 256, 6, 6, 32});
     attention_of({1, 2048, 2, 2, 64});
     attention_of({1, 32768, 2, 2, 64, {0, 0, 1024}});
+    attention_of({1, 8192, 2, 2, 64});
+    for (const std::int64_t mean_length : {2048, 512, 128, 32})
+      attention_of({1, 8192, 2, 2, 64}, mean_length);
   }
 
   void cross_entropy_of(std::int64_t n, std::int64_t columns, std::int64_t classes) {

@@ -6,7 +6,7 @@
 #include <ostrakon/checkpoint/huggingface/huggingface_config.hpp>
 #include <ostrakon/checkpoint/huggingface/huggingface_tokenizer.hpp>
 #include <ostrakon/checkpoint/models_of_run.hpp>
-#include <ostrakon/generate/generator.hpp>
+#include <ostrakon/generate/continue_texts.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 
@@ -246,16 +246,16 @@ void write_sample(const Writer& writer, const Line& line, const train::SamplingS
     between = " ";
   }
   std::cout << std::flush;
-  writer.generator->continue_text(writer.text.tokens, line.tokens, sampling,
-                                  [&](std::int32_t token) {
-                                    const bool is_end = token == writer.text.end;
-                                    if (is_end && !line.ignore_end) return false;
-                                    std::cout << (line.ids ? text(" ", token)
-                                                  : is_end ? "\n----\n"
-                                                           : data::ByteTokenizer::decode(&token, 1))
-                                              << std::flush;
-                                    return std::cout.good();
-                                  });
+  train::continue_texts(*writer.generator, {{writer.text.tokens, sampling}}, line.tokens,
+                        [&](std::size_t, std::int32_t token) {
+                          const bool is_end = token == writer.text.end;
+                          if (is_end && !line.ignore_end) return false;
+                          std::cout << (line.ids ? text(" ", token)
+                                        : is_end ? "\n----\n"
+                                                 : data::ByteTokenizer::decode(&token, 1))
+                                    << std::flush;
+                          return std::cout.good();
+                        });
   std::cout << std::endl;
 }
 

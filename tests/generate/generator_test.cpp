@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/generate/continue_texts.hpp>
 #include <string>
+#include <support/scratch_folder.hpp>
 #include <vector>
 
 #include "model/reference_run.hpp"
@@ -40,6 +42,11 @@ std::vector<ModelCase> cases() {
   all.push_back({"windows in all layers", settings_of("qwen3"), {1, longest}});
   all.back().settings.attention_window = 60;
   all.push_back({"no window", settings_of("llama"), {1, longest}});
+  for (const char* name : {"gpt2, experts and a shared one, 2 blocks a unit",
+                           "llama, groups of experts by their best one"}) {
+    all.push_back({name, settings_of(name), {1, longest}});
+    all.back().settings.max_positions = longest;  // of shorter texts, too
+  }
   const char* const delta_nets =
       "qwen3, delta nets in most layers, 2 blocks a unit, sequences as leaves";
   all.push_back({delta_nets, settings_of(delta_nets), {1, longest}});
@@ -68,8 +75,12 @@ class ParametersOf final : public checkpoint::ParameterSource {
 /// A model whose texts of any length are computed by a Generator, and at once.
 class Texts {
  public:
-  explicit Texts(const ModelCase& which)
-      : which_(which), parameters_(which), source_(parameters_), generator_(deck(), source_) {}
+  explicit Texts(const ModelCase& which, const GeneratorSettings& settings = {},
+                 std::int64_t context = longest)
+      : which_(which),
+        parameters_(which),
+        source_(parameters_),
+        generator_(deck(context), source_, settings) {}
 
   Generator& generator() { return generator_; }
   /// Tokens of a text; others from `other` on.
@@ -98,10 +109,10 @@ class Texts {
   }
 
  private:
-  config::Settings deck() const {
+  config::Settings deck(std::int64_t context) const {
     config::Settings settings;
     settings.model = which_.settings;
-    settings.training.sequence_length = longest;
+    settings.training.sequence_length = context;
     return settings;
   }
 
@@ -132,6 +143,118 @@ TEST(Generator, HasTheLogitsOfTheWholeText) {
   }
 }
 
+using TextsOfSequences = std::vector<Generator::Text>;
+
+// What a text has alone, a generator of one sequence tells.
+TEST(Generator, ATextHasItsLogitsInAnyCompany) {
+  for (const ModelCase& which : cases()) {
+    SCOPED_TRACE(which.name);
+    Texts together(which, {4}), alone(which), also_alone(which);
+    const auto expect_same = [&](const TextsOfSequences& texts, const std::vector<Texts*>& those,
+                                 const char* when) {
+      const std::vector<std::vector<float>> found = together.generator().logits(texts);
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        const std::vector<float>& expected = those[i]->generator().logits(*texts[i].tokens);
+        if (on_device)
+          EXPECT_LE(test::relative_distance(found[i], expected), 1e-5) << when << ", text " << i;
+        else
+          EXPECT_TRUE(test::bits(found[i]) == test::bits(expected)) << when << ", text " << i;
+      }
+    };
+    // Two texts that are longer than a run, and another one behind the second; a copy of the first.
+    Tokens first = together.text(300), second = together.text(270, 10), third = together.text(5);
+    Tokens copy = first;
+    Texts third_alone(which), copy_alone(which);
+    const std::vector<Texts*> all = {&alone, &also_alone, &third_alone, &copy_alone};
+    const TextsOfSequences texts = {{2, &first}, {0, &second}, {3, &third}, {1, &copy}};
+    expect_same(texts, all, "prompts");
+    for (std::int32_t token = 0; token < 3; ++token) {
+      for (Tokens* one : {&first, &second, &third}) one->push_back(token);
+      copy.push_back(token + 1);
+      expect_same(texts, all, "token by token");
+    }
+    second = together.text(40);
+    expect_same(texts, all, "another prompt, the others again");
+    first.push_back(1);
+    copy.push_back(1);
+    expect_same({{2, &first}, {1, &copy}}, {&alone, &copy_alone}, "two of them");
+    first = third = copy;
+    for (Tokens* one : {&first, &third}) one->push_back(2);
+    expect_same(texts, all, "a text of another sequence, which begins anew or not");
+  }
+}
+
+TEST(Generator, TextsAreContinuedTheSameHoweverManyAtOnce) {
+  for (const char* name : {"llama", "gpt2, experts and a shared one, 2 blocks a unit",
+                           "qwen3, delta nets in most layers, 2 blocks a unit, sequences as leaves",
+                           "gpt-oss, window and sinks, 3 blocks a unit"}) {
+    SCOPED_TRACE(name);
+    const ModelCase which{name, settings_of(name), {1, longest}};
+    const auto continued = [&](std::int64_t sequences) {
+      Texts texts(which, {sequences}, 24);
+      std::vector<Beginning> beginnings;
+      // Two samples of a text are neighbours, as are texts of other lengths.
+      for (const std::int64_t length : {7, 7, 30, 1, 3, 7}) {
+        beginnings.push_back({texts.text(length), {}});
+        beginnings.back().sampling.sample = beginnings.size();
+        beginnings.back().sampling.repetition_penalty = length == 3 ? 1.5 : 1.0;
+      }
+      std::vector<Tokens> tokens(beginnings.size());
+      continue_texts(texts.generator(), beginnings, 25, [&](std::size_t i, std::int32_t token) {
+        tokens[i].push_back(token);
+        return i % 2 == 1 || token % 11 != 0;
+      });
+      return tokens;
+    };
+    const std::vector<Tokens> expected = continued(1);
+    std::size_t least = 25, most = 0;
+    for (const Tokens& one : expected) {
+      least = std::min(least, one.size());
+      most = std::max(most, one.size());
+    }
+    EXPECT_LT(least, most) << "some end before others";
+    EXPECT_EQ(most, 25U) << "a text that outgrows the context";
+    EXPECT_NE(expected[0], expected[5]) << "samples of one text";
+    if (on_device) continue;  // products of other shapes may add in another order
+    for (const std::int64_t sequences : {2, 4, 6, 8}) EXPECT_EQ(continued(sequences), expected);
+  }
+}
+
+TEST(Generator, SixteenBitsAreNearTheLogitsOfThirtyTwo) {
+  for (const ModelCase& which : cases()) {
+    SCOPED_TRACE(which.name);
+    Texts full(which);
+    const Tokens tokens = full.text(70);
+    const std::vector<float> expected = full.generator().logits(tokens);
+    const auto distance = [&](DType dtype) {
+      Texts texts(which, {2, dtype});
+      texts.generator().logits({{0, &tokens}, {1, &tokens}});
+      Tokens longer = tokens;
+      longer.pop_back();
+      texts.generator().logits({{1, &longer}});
+      return test::relative_distance(texts.generator().logits({{1, &tokens}}).front(), expected);
+    };
+    const double of_bf16 = distance(DType::bf16), of_fp16 = distance(DType::fp16);
+    EXPECT_LE(of_bf16, 0.1);
+    EXPECT_LE(of_fp16, 0.02);
+    EXPECT_GT(of_bf16, 1e-4) << "it is computed in 16 bits";
+    EXPECT_GT(of_fp16, 1e-5) << "it is computed in 16 bits";
+  }
+}
+
+TEST(Generator, RefusesTextsThatItHasNoRoomFor) {
+  Texts texts(cases().front(), {2});
+  const Tokens one = {1}, none, large = {1, 100000};
+  const auto refusal = [&](const TextsOfSequences& of) {
+    return testing::error_of([&] { texts.generator().logits(of); });
+  };
+  EXPECT_EQ(refusal({{2, &one}}), "a text of sequence 2; expected one of each of 2 at most");
+  EXPECT_EQ(refusal({{1, &one}, {1, &one}}),
+            "a text of sequence 1; expected one of each of 2 at most");
+  EXPECT_EQ(refusal({{0, &none}}), "a context of 0 tokens; expected 1 to 420");
+  EXPECT_HAS(refusal({{0, &large}}), "token 100000 is not in the vocabulary of ");
+}
+
 // Models of latents are among them, whose absorbed weights add in another order.
 TEST(Generator, TakesTheLikeliestTokensOfPlainLoops) {
   for (const char* name :
@@ -144,10 +267,11 @@ TEST(Generator, TakesTheLikeliestTokensOfPlainLoops) {
     Tokens tokens = texts.text(prompt);
     SamplingSettings greedy;
     greedy.temperature = 0.0;
-    texts.generator().continue_text(tokens, count, greedy, [&](std::int32_t token) {
-      tokens.push_back(token);
-      return true;
-    });
+    continue_texts(texts.generator(), {{tokens, greedy}}, count,
+                   [&](std::size_t, std::int32_t token) {
+                     tokens.push_back(token);
+                     return true;
+                   });
     ASSERT_EQ(tokens.size(), static_cast<std::size_t>(prompt + count));
     which.leaf.tokens = prompt + count;
     ModelRun<float> plain(which);

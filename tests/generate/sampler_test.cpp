@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/generate/sampler.hpp>
 #include <random>
 #include <string>
 #include <support/scratch_folder.hpp>
+#include <utility>
 #include <vector>
 
 namespace ostrakon::train {
@@ -14,8 +16,10 @@ namespace {
 
 using Logits = std::vector<float>;
 
-SamplingSettings settings(double temperature, int top_k = 0, double top_p = 1.0) {
+SamplingSettings settings(double temperature, int top_k = 0, double top_p = 1.0,
+                          double min_p = 0.0) {
   SamplingSettings result;
+  result.min_p = min_p;
   result.temperature = temperature;
   result.top_k = top_k;
   result.top_p = top_p;
@@ -63,8 +67,13 @@ std::vector<double> plain_probabilities(const Logits& logits, const SamplingSett
     gone[best] = is_nucleus[best] = true;
     nucleus += probability[best];
   }
-  for (std::size_t i = 0; i < count; ++i)
-    probability[i] = is_nucleus[i] ? probability[i] / nucleus : 0.0;
+  const double likeliest = *std::max_element(probability.begin(), probability.end());
+  double left = 0.0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_nucleus[i] || probability[i] < sampling.min_p * likeliest) probability[i] = 0.0;
+    left += probability[i];
+  }
+  for (double& one : probability) one /= left;
   return probability;
 }
 
@@ -90,15 +99,21 @@ TEST(Sampler, IsThePlainDefinition) {
   for (unsigned seed = 0; seed < 8; ++seed)
     for (const double temperature : {0.3, 0.8, 1.0, 2.5})
       for (const int top_k : {0, 1, 5, 40, 1000})
-        for (const double top_p : {0.05, 0.37, 0.9, 0.999, 1.0}) {
+        for (const auto& [top_p, min_p] : {std::pair{0.05, 0.0},
+                                           {0.37, 0.3},
+                                           {0.9, 0.0},
+                                           {0.9, 0.11},
+                                           {0.999, 0.03},
+                                           {1.0, 0.0},
+                                           {1.0, 0.21}}) {
           const Logits logits = random_logits(97, seed);
-          const SamplingSettings sampling = settings(temperature, top_k, top_p);
+          const SamplingSettings sampling = settings(temperature, top_k, top_p, min_p);
           const std::vector<double> expected = plain_probabilities(logits, sampling);
           const std::vector<double> found = probabilities(logits, sampling);
           for (std::size_t i = 0; i < logits.size(); ++i) {
             ASSERT_EQ(found[i] > 0.0, expected[i] > 0.0)
                 << "token " << i << " at temperature " << temperature << ", top-k " << top_k
-                << ", top-p " << top_p;
+                << ", top-p " << top_p << ", min-p " << min_p;
             ASSERT_NEAR(found[i], expected[i], 1e-14);
             cut += expected[i] == 0.0;
           }
@@ -125,6 +140,93 @@ TEST(Sampler, TemperatureWidensTheNucleus) {
     EXPECT_GT(size, before);
     before = size;
   }
+}
+
+TEST(Sampler, MinPKeepsWhatIsLikelyEnough) {
+  const Logits logits = {std::log(2.0F), 0.0F, std::log(4.0F), std::log(3.0F)};
+  EXPECT_EQ(tokens(logits, settings(1.0, 0, 1.0, 0.6)), (std::vector<std::int32_t>{2, 3}));
+  EXPECT_EQ(tokens(logits, settings(1.0, 0, 1.0, 0.8)), (std::vector<std::int32_t>{2}));
+  EXPECT_EQ(tokens(logits, settings(0.5, 0, 1.0, 0.3)), (std::vector<std::int32_t>{2, 3}))
+      << "probabilities behind the temperature";
+  EXPECT_EQ(tokens({1.0F, 1.0F, 0.0F}, settings(1.0, 0, 1.0, 1.0)),
+            (std::vector<std::int32_t>{0, 1}));
+}
+
+// Probabilities by the logits processors of transformers 5.24 in torch: softmax behind
+// RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper and
+// MinPLogitsWarper, which its generation calls in this order.
+TEST(Sampler, HasTheProbabilitiesOfTransformers) {
+  const Logits logits = {2.5F,  -1.25F, 0.75F, 3.125F, -0.5F,   1.875F,
+                         0.25F, -2.75F, 2.0F,  1.0F,   -0.125F, 0.5F};
+  struct Case {
+    std::vector<std::int32_t> seen;
+    double penalty, temperature;
+    int top_k;
+    double top_p, min_p;
+    std::vector<double> expected;
+  };
+  for (const Case& one : std::vector<Case>{
+           {{3, 3, 7, 1},
+            1.3,
+            1.0,
+            0,
+            1.0,
+            0.0,
+            {0.261202653, 0.00422194767, 0.0453902151, 0.237256734, 0.0130045144, 0.139811705,
+             0.0275305571, 0.0006006738, 0.158427418, 0.0582821899, 0.0189214567, 0.0353499351}},
+           {{3, 0, 4},
+            1.8,
+            0.7,
+            0,
+            1.0,
+            0.0,
+            {0.115336461, 0.00265916501, 0.0463006025, 0.189404557, 0.00438422192, 0.230972325,
+             0.0226660748, 0.000311971006, 0.276129335, 0.0661746792, 0.0132653451, 0.0323952617}},
+           {{3, 0, 4, 5},
+            1.2,
+            1.3,
+            7,
+            1.0,
+            0.0,
+            {0.19269376, 0, 0.0690935352, 0.287649624, 0, 0.12908371, 0, 0, 0.180729179,
+             0.0837443645, 0, 0.0570058268}},
+           {{8, 8, 8},
+            1.5,
+            0.9,
+            8,
+            0.8,
+            0.0,
+            {0.285555357, 0, 0, 0.571852061, 0, 0.142592582, 0, 0, 0, 0, 0, 0}},
+           {{2},
+            1.1,
+            1.4,
+            9,
+            0.95,
+            0.15,
+            {0.210200654, 0, 0.0573608097, 0.328485016, 0, 0.134509393, 0, 0, 0.147071632,
+             0.0719976897, 0, 0.0503748058}},
+           {{0, 3},
+            0.8,
+            0.6,
+            0,
+            1.0,
+            0.05,
+            {0.213814577, 0, 0, 0.786185423, 0, 0, 0, 0, 0, 0, 0, 0}}}) {
+    const std::vector<double> found =
+        probabilities(penalized(logits, one.penalty, one.seen),
+                      settings(one.temperature, one.top_k, one.top_p, one.min_p));
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      EXPECT_NEAR(found[i], one.expected[i], 1e-6)
+          << "token " << i << " with penalty " << one.penalty;
+  }
+}
+
+TEST(Sampler, SeenTokensArePenalizedOnce) {
+  const Logits logits = {2.0F, -2.0F, 0.0F, 3.0F, 0.7F};
+  EXPECT_EQ(penalized(logits, 1.3, {0, 1, 2, 4, 0, 1}),
+            (Logits{2.0F / 1.3F, -2.0F * 1.3F, 0.0F, 3.0F, 0.7F / 1.3F}));
+  EXPECT_EQ(penalized(logits, 0.5, {1, 3}), (Logits{2.0F, -1.0F, 0.0F, 6.0F, 0.7F}));
+  EXPECT_EQ(penalized(logits, 1.3, {}), logits);
 }
 
 TEST(Sampler, EverythingIsTheDefault) {

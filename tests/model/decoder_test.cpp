@@ -342,26 +342,42 @@ TEST(Decoder, KeepsWhatLaterTokensSee) {
   deepseek_v3.head_dim = 192;
   deepseek_v3.latent = {1536, 512, 64, 128};
   EXPECT_EQ(kept(deepseek_v3, 32768, 256), (Bytes{32768 * 576 * 4}));
+
+  // Each sequence has its own.
+  model::LeafShape leaf{3, 96};
+  leaf.decoded_rows = 4;
+  EXPECT_EQ(Decoder<float>(s, leaf).description().units[1].saved_bytes, 3 * 96 * (56 + 8) * 4);
 }
 
-TEST(Decoder, RefusesImpossibleRowRanges) {
-  ModelRun<float> run(model_cases()[0]);
-  for (int u = 0; u < run.units(); ++u)
-    EXPECT_EQ(refusal([&] {
-                run.decoder.unit(u).forward(run.exec, run.buffers(u), {0, 7});
-              }),
-              "rows [0, 7) of a leaf of 3 x 7: expected all of them");
-  ModelCase single = model_cases()[0];
-  single.leaf = {1, 7};
-  single.leaf.decoded_rows = 4;
-  ModelRun<float> sequence(single);
-  for (const auto& rows : {model::Unit<float>::RowRange{6, 8}, {3, 3}, {-1, 2}, {0, 5}})
-    EXPECT_NE(refusal([&] {
-                sequence.decoder.unit(1).forward(sequence.exec, sequence.buffers(1), rows);
-              }),
-              "(accepted)");
-  single.leaf.batch = 2;
-  EXPECT_NE(refusal([&] { model::Decoder<float>(single.settings, single.leaf); }), "(accepted)");
+TEST(Decoder, RefusesImpossibleRuns) {
+  const auto refused = [](const ModelRun<float>& run, const model::DecodedRuns* decoded) {
+    return refusal([&] {
+      model::UnitBuffers<float> b = run.buffers(1);
+      b.decoded = decoded;
+      run.decoder.unit(1).forward(run.exec, b);
+    });
+  };
+  const model::DecodedRuns one = {{0, 0, 7}};
+  EXPECT_EQ(refused(ModelRun<float>(model_cases()[0]), &one),
+            "a leaf of 3 x 7 that is not decoded: expected all rows");
+  ModelCase which = model_cases()[0];
+  which.leaf = {2, 7};
+  which.leaf.decoded_rows = 4;
+  const ModelRun<float> run(which);
+  const std::string rows = " of 7 that are decoded: expected at most 4 of them";
+  const std::string sequence = "; expected one run of each of 2 at most";
+  for (const auto& [runs, message] : std::vector<std::pair<model::DecodedRuns, std::string>>{
+           {{{0, 6, 2}}, "rows [6, 8)" + rows},
+           {{{1, 3, 0}}, "rows [3, 3)" + rows},
+           {{{0, -1, 3}}, "rows [-1, 2)" + rows},
+           {{{0, 0, 5}}, "rows [0, 5)" + rows},
+           {{{2, 0, 1}}, "a run of sequence 2" + sequence},
+           {{{-1, 0, 1}}, "a run of sequence -1" + sequence},
+           {{{1, 0, 1}, {1, 1, 1}}, "a run of sequence 1" + sequence},
+           {{{0, 0, 4}, {1, 0, 2}}, "6 rows that are decoded: expected 1 to 5"},
+           {{}, "0 rows that are decoded: expected 1 to 5"}})
+    EXPECT_EQ(refused(run, &runs), message);
+  EXPECT_EQ(refused(run, nullptr), "a leaf of 2 x 7 that is decoded: expected runs of rows");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class MixtureRun {
     const GuardedArray<std::byte> workspace(unit_->description().forward.front().workspace_bytes);
     model::UnitBuffers<T> buffers = this->buffers(in, workspace);
     buffers.output = out.view();
-    unit_->forward(Exec(), buffers, {0, rows_});
+    unit_->forward(Exec(), buffers);
     EXPECT_TRUE(workspace.guards_intact() && saved_->guards_intact());
     return out.host();
   }
@@ -238,7 +238,7 @@ TEST(Mixture, CallsOfAPhaseCopyOffsetsToTheHostOnce) {
   const model::graph::Buffers phase, next_phase;
   const auto second_offset = [&](const PlacedCall& call, const model::graph::Buffers& buffers,
                                  int value, const DeviceArray<std::int64_t>& in) {
-    const model::graph::Arguments arguments(call, program, buffers, {}, false);
+    const model::graph::Arguments arguments(call, program, buffers, {});
     return arguments.on_host(Exec(), value, in.view())[1];
   };
   EXPECT_EQ(second_offset(first, phase, 0, offsets), 2);

@@ -182,8 +182,18 @@ class ModelRun {
     return b;
   }
 
-  void forward(int u, model::RowRange range) { forward(u, range, buffers(u)); }
-  void forward(int u) { forward(u, {0, rows()}); }
+  void forward(int u, const model::DecodedRuns& decoded) {
+    model::UnitBuffers<T> b = buffers(u);
+    b.decoded = &decoded;
+    forward(u, b);
+  }
+  /// All rows; of a single sequence, where it is decoded.
+  void forward(int u) {
+    if (decoder.leaf().decodes())
+      forward(u, {{0, 0, rows()}});
+    else
+      forward(u, buffers(u));
+  }
   void forward() {
     for (int u = 0; u < units(); ++u) forward(u);
   }
@@ -248,10 +258,11 @@ class ModelRun {
     model::UnitBuffers<T> b = buffers(u);
     b.output = {};
     b.recomputes = true;
-    forward(u, {0, rows()}, b);
+    forward(u, b);
   }
 
-  /// The head's output: losses, or where a sequence is decoded the logits of its last row.
+  /// The head's output: losses, or where sequences are decoded the logits of the last row of each
+  /// run.
   std::vector<Compute> head_output() const {
     const std::vector<T> output = outputs[head()].values();
     std::vector<Compute> values(output.size() * sizeof(T) / sizeof(Compute));
@@ -364,13 +375,13 @@ class ModelRun {
       EXPECT_TRUE(workspace.guards_intact() && handed.back().guards_intact()) << "phase " << p;
     }
   }
-  void forward(int u, model::RowRange range, const model::UnitBuffers<T>& given) {
+  void forward(int u, const model::UnitBuffers<T>& given) {
     const plan::Phases& phases = description.units[u].forward;
     run(phases, 0, phases.size(), given, [&](const model::UnitBuffers<T>& b) {
       if (untyped)
         call_untyped(b, [&](const auto& bytes) { untyped->forward(u, exec, bytes); });
       else
-        decoder.unit(u).forward(exec, b, range);
+        decoder.unit(u).forward(exec, b);
     });
   }
   void backward(int u, std::size_t begin, std::size_t end, model::UnitBuffers<T> given,
@@ -424,7 +435,7 @@ std::vector<std::vector<T>> decoded_outputs(ModelCase which, const ModelRun<T>& 
     };
     run.set_batch(some(whole.token_ids), some(whole.target_ids));
     for (int u = 0; u < run.units(); ++u) {
-      run.forward(u, {begin, end});
+      run.forward(u, {{0, begin, end - begin}});
       const std::vector<T> values = run.outputs[u].values();
       const auto rows = u == run.head() ? 1 : at_once;
       const auto count = static_cast<std::ptrdiff_t>(values.size()) / rows *

@@ -14,7 +14,7 @@
 #include <ostrakon/checkpoint/huggingface/huggingface_writer.hpp>
 #include <ostrakon/checkpoint/huggingface/safetensors.hpp>
 #include <ostrakon/config/deck.hpp>
-#include <ostrakon/generate/generator.hpp>
+#include <ostrakon/generate/continue_texts.hpp>
 #include <set>
 
 #include "apps/common/model_file.hpp"
@@ -80,12 +80,12 @@ TEST_P(WeightsOfTransformers, ComputeWhatTheirsDo) {
   }
 
   Tokens greedy;
-  theirs.generator.continue_text(expected_.prompt,
-                                 static_cast<std::int64_t>(expected_.greedy.size()), {0.0},
-                                 [&](std::int32_t token) {
-                                   greedy.push_back(token);
-                                   return true;
-                                 });
+  train::continue_texts(theirs.generator, {{expected_.prompt, {0.0}}},
+                        static_cast<std::int64_t>(expected_.greedy.size()),
+                        [&](std::size_t, std::int32_t token) {
+                          greedy.push_back(token);
+                          return true;
+                        });
   EXPECT_EQ(greedy, expected_.greedy) << expected_.name << ": greedy tokens";
 
   const std::string source = theirs.file.parameters->huggingface_config();

@@ -43,7 +43,25 @@ void keep_nucleus(std::vector<Candidate>& candidates, double top_p) {
   candidates.resize(kept);
 }
 
+/// Keeps only tokens that are at least min_p times as likely as the likeliest one.
+void keep_likely(std::vector<Candidate>& candidates, double min_p) {
+  std::size_t kept = 1;
+  while (kept < candidates.size() && candidates[kept].weight >= min_p) ++kept;
+  candidates.resize(kept);
+}
+
 }  // namespace
+
+std::vector<float> penalized(const std::vector<float>& logits, double penalty,
+                             const std::vector<std::int32_t>& seen) {
+  const auto factor = static_cast<float>(penalty);
+  std::vector<float> result = logits;
+  for (const std::int32_t token : seen) {
+    const float logit = logits[static_cast<std::size_t>(token)];
+    result[static_cast<std::size_t>(token)] = logit < 0.0F ? logit * factor : logit / factor;
+  }
+  return result;
+}
 
 std::vector<Candidate> candidates(const std::vector<float>& logits,
                                   const SamplingSettings& sampling) {
@@ -61,6 +79,7 @@ std::vector<Candidate> candidates(const std::vector<float>& logits,
     result.push_back(
         {token, std::exp((logits[token] - logits[order.front()]) / sampling.temperature)});
   keep_nucleus(result, sampling.top_p);
+  keep_likely(result, sampling.min_p);
   return result;
 }
 

@@ -214,7 +214,7 @@ Value Builder<T>::row_linear(const Value& x, const std::string& name, std::int64
 template <class T>
 Value Builder<T>::predicting_rows(const Value& x) {
   State& s = *state_;
-  return s.leaf.decodes() ? s.make(s.operations.last_row(s.take_rows(x, "last row")), "last row")
+  return s.leaf.decodes() ? s.make(s.operations.last_rows(s.take_rows(x, "last rows")), "last rows")
                           : x;
 }
 

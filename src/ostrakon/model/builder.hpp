@@ -163,8 +163,8 @@ class Builder {
   /// What is declared from now on belongs to this part of the model, one of several in the unit:
   /// its parameters' full names, which are different in parts, begin so.
   void begin_part(const std::string& owner);
-  /// The rows whose next tokens are predicted: all, or where a sequence is decoded the last one. A
-  /// cross-entropy of that row is in fact its logits.
+  /// The rows whose next tokens are predicted: all, or where sequences are decoded the last one of
+  /// each run. A cross-entropy of that row is in fact its logits.
   Value predicting_rows(const Value& x);
   /// What is declared so far.
   const std::vector<Parameter>& parameters() const;

@@ -131,7 +131,7 @@ struct Builder<T>::State {
             " has a cap of logits of ", logits.soft_cap, "; expected 0 for none, or more");
     return settings.bias ? declare(Parameter::zeros(name + ".bias", {words})) : -1;
   }
-  /// Losses; where a sequence is decoded logits.
+  /// Losses; where sequences are decoded logits.
   Value predict(int x, const std::string& name, const graph::Head& head) {
     reads(bytes_of<std::int32_t>(2 * leaf.rows()));
     return make_losses(

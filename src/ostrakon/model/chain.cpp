@@ -188,9 +188,8 @@ template <class T>
 void Chain<T>::forward(int unit, const Exec& exec, const UnitBuffers<T>& buffers) const {
   const std::int64_t rows = shape_of(leaf_).rows();
   with_name(this->unit(unit).description().name,
-            buffers.recomputes ? "forward that recomputes" : "forward", [&] {
-              this->unit(unit).forward(exec, with_tokens(buffers, rows), {0, rows});
-            });
+            buffers.recomputes ? "forward that recomputes" : "forward",
+            [&] { this->unit(unit).forward(exec, with_tokens(buffers, rows)); });
 }
 
 template <class T>

@@ -12,6 +12,7 @@
 #include <ostrakon/model/graph_unit.hpp>
 #include <ostrakon/model/layer_parameters.hpp>
 #include <ostrakon/model/packing.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -72,10 +73,9 @@ void require_possible(const DecoderSettings& settings, const LeafShape& leaf) {
   positive("tokens", leaf.tokens);
   positive("context_ranks", leaf.context_ranks);
   positive("grain", leaf.grain);
-  require(!leaf.decodes() || (leaf.batch == 1 && !leaf.is_cut() && leaf.tensor_pieces() == 1 &&
+  require(!leaf.decodes() || (!leaf.is_cut() && leaf.tensor_pieces() == 1 &&
                               leaf.expert_ranks == 1 && leaf.leaves() == 1),
-          "decoding ", leaf.decoded_rows,
-          " rows at a time; expected one whole sequence on one rank");
+          "decoding ", leaf.decoded_rows, " rows at a time; expected whole sequences on one rank");
   require(!leaf.is_cut() || leaf.tokens % (2 * leaf.context_ranks * leaf.pieces()) == 0,
           "sequences of ", leaf.tokens, " tokens can't be divided into ", leaf.context_ranks,
           " parts of ", leaf.pieces(), " pieces; expected a multiple of twice as many");
@@ -397,14 +397,23 @@ AttentionSettings DecoderSettings::attention_settings(const BlockKind& kind) con
   return attention;
 }
 
-void LeafShape::require_row_range(std::int64_t begin, std::int64_t end) const {
-  if (!decodes()) {
-    require(begin == 0 && end == rows(), "rows [", begin, ", ", end, ") of a leaf of ", batch,
-            " x ", tokens, ": expected all of them");
-    return;
+void LeafShape::require_runs(const std::vector<DecodedRun>* runs) const {
+  require((runs != nullptr) == decodes(), "a leaf of ", batch, " x ", tokens, " that is ",
+          decodes() ? "decoded: expected runs of rows" : "not decoded: expected all rows");
+  if (!decodes()) return;
+  std::int64_t all = 0;
+  std::set<std::int64_t> sequences;
+  for (const DecodedRun& run : *runs) {
+    require(0 <= run.sequence && run.sequence < batch && sequences.insert(run.sequence).second,
+            "a run of sequence ", run.sequence, "; expected one run of each of ", batch,
+            " at most");
+    require(0 <= run.position && 0 < run.count && run.count <= decoded_rows &&
+                run.position + run.count <= tokens,
+            "rows [", run.position, ", ", run.position + run.count, ") of ", tokens,
+            " that are decoded: expected at most ", decoded_rows, " of them");
+    all += run.count;
   }
-  require(0 <= begin && begin < end && end <= tokens && end - begin <= rows(), "rows [", begin,
-          ", ", end, ") of ", tokens, " that are decoded: expected at most ", rows(), " of them");
+  require(0 < all && all <= rows(), all, " rows that are decoded: expected 1 to ", rows());
 }
 
 template <class T>

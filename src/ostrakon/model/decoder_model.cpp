@@ -41,13 +41,17 @@ class DecoderOf final : public Model {
   }
 
   void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const override {
-    decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()),
-                                {0, rows()});
+    decoder_.unit(unit).forward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()));
   }
   void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers, float loss_scale,
                 bool gradients_opened) const override {
     decoder_.unit(unit).backward(exec, with_tokens(typed<T>(buffers), rows(), has_documents()),
                                  loss_scale, gradients_opened);
+  }
+
+  void copy_sequence(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
+                     std::int64_t from, std::int64_t to) const override {
+    decoder_.unit(unit).copy_sequence(exec, typed<T>(buffers), from, to);
   }
 
  private:

@@ -145,8 +145,7 @@ class ExpertUnit<T>::Phase {
 };
 
 template <class T>
-void ExpertUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers,
-                            RowRange /*rows*/) const {
+void ExpertUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers) const {
   Phase(*this, exec, buffers, Pass::forward).run();
 }
 
@@ -377,7 +376,7 @@ void ExpertUnit<T>::Phase::sum_ranks() {
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                 \
-  template void ExpertUnit<T>::forward(const Exec&, const UnitBuffers<T>&, RowRange) const;     \
+  template void ExpertUnit<T>::forward(const Exec&, const UnitBuffers<T>&) const;               \
   template void ExpertUnit<T>::backward(const Exec&, const UnitBuffers<T>&, compute_t<T>, bool) \
       const;
 OSTRAKON_INSTANTIATE(float)

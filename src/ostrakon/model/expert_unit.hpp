@@ -34,8 +34,6 @@ plan::ExpertCapacity expert_capacity(const DecoderSettings& settings, const Leaf
 template <class T>
 class ExpertUnit final : public Unit<T> {
  public:
-  using typename Unit<T>::RowRange;
-
   /// `passed`: how many values like y the block hands over in front of it, which go on to the unit
   /// behind. Throws Error where some experts are frozen in other ways than others.
   ExpertUnit(const DecoderSettings& settings, const LeafShape& leaf, std::int64_t index,
@@ -44,7 +42,7 @@ class ExpertUnit final : public Unit<T> {
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers) const override;
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
 

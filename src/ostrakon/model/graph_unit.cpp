@@ -47,6 +47,7 @@ graph::Buffers bytes_of_buffers(const UnitBuffers<T>& buffers) {
   bytes.tokens = buffers.tokens;
   bytes.targets = buffers.targets;
   bytes.document_begins = buffers.document_begins;
+  bytes.decoded = buffers.decoded;
   bytes.context_rank = buffers.context_rank;
   bytes.tensor_rank = buffers.tensor_rank;
   bytes.counts = buffers.counts;
@@ -62,7 +63,7 @@ void hand_over(const Exec& exec, const graph::PlacedCall& call, const graph::Pro
   const graph::Place& first = call.reads.front();
   if (!handed || first.home == Home::send_buffer) return;
   for (turn.piece = 0; turn.piece < first.pieces; ++turn.piece) {
-    const graph::Arguments arguments(call, program, buffers, turn, false);
+    const graph::Arguments arguments(call, program, buffers, turn);
     const View<const A**> from = arguments.read<A>(0, arguments.reads());
     const std::int64_t columns = from.columns();
     math::copy_rows<A, A>(exec, from,
@@ -121,7 +122,7 @@ void GraphUnit<T>::run(const Exec& exec, const graph::Program& program,
                        graph::Turn turn) const {
   if (!call.call.exchange) {
     for (turn.run = 0; turn.run < call.call.runs; ++turn.run)
-      call.call.kernel->run(exec, {call, program, buffers, turn, leaf_.decodes()});
+      call.call.kernel->run(exec, {call, program, buffers, turn});
   } else if (call.reads.front().element == graph::Element::sum) {
     hand_over<compute_t<T>>(exec, call, program, buffers, turn);
   } else {
@@ -134,7 +135,7 @@ void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
                              const graph::PlacedCall& call, const graph::Buffers& buffers,
                              std::int64_t piece) const {
   using Compute = compute_t<T>;
-  graph::Turn turn{{0, leaf_.rows()}, piece};
+  graph::Turn turn{piece};
   if (call.sum < 0) return run(exec, program, call, buffers, turn);
   const graph::Place& sum = call.writes[static_cast<std::size_t>(call.sum)];
   const std::int64_t bytes = sum.rows * sum.columns * static_cast<std::int64_t>(sizeof(Compute));
@@ -154,11 +155,11 @@ void GraphUnit<T>::run_piece(const Exec& exec, const graph::Program& program,
 template <class T>
 void GraphUnit<T>::run_phase(const Exec& exec, const graph::Program& program,
                              const std::vector<graph::PlacedCall>& calls,
-                             const graph::Buffers& buffers, RowRange rows, bool only_saves) const {
+                             const graph::Buffers& buffers, bool only_saves) const {
   const auto is_left_out = [&](const graph::PlacedCall& call) { return only_saves && !call.saves; };
   for (auto call = calls.begin(); call != calls.end();) {
     if (!call->call.is_by_piece) {
-      if (!is_left_out(*call)) run(exec, program, *call, buffers, {rows});
+      if (!is_left_out(*call)) run(exec, program, *call, buffers, {});
       ++call;
       continue;
     }
@@ -172,15 +173,15 @@ void GraphUnit<T>::run_phase(const Exec& exec, const graph::Program& program,
 }
 
 template <class T>
-void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const {
-  leaf_.require_row_range(rows.begin, rows.end);
+void GraphUnit<T>::forward(const Exec& exec, const UnitBuffers<T>& buffers) const {
+  leaf_.require_runs(buffers.decoded);
   const graph::Program& program = deferring_ ? *deferring_ : *at_once_;
   // A block of several in one unit has an output in a recomputation, too: the next one's input.
   const bool only_saves =
       !buffers.output &&
       (buffers.recomputes || plan::writes_output(program.forward_phases, buffers.phase));
   run_phase(exec, program, program.forward[static_cast<std::size_t>(buffers.phase)],
-            bytes_of_buffers(buffers), rows, only_saves);
+            bytes_of_buffers(buffers), only_saves);
 }
 
 template <class T>
@@ -191,8 +192,28 @@ void GraphUnit<T>::backward(const Exec& exec, const UnitBuffers<T>& buffers,
   graph::Buffers bytes = bytes_of_buffers(buffers);
   bytes.loss_scale = static_cast<double>(loss_scale);
   bytes.gradients_opened = gradients_opened;
-  run_phase(exec, program, program.backward[static_cast<std::size_t>(buffers.phase)], bytes,
-            {0, leaf_.rows()}, false);
+  run_phase(exec, program, program.backward[static_cast<std::size_t>(buffers.phase)], bytes, false);
+}
+
+template <class T>
+void GraphUnit<T>::copy_sequence(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t from,
+                                 std::int64_t to) const {
+  const graph::Buffers bytes = bytes_of_buffers(buffers);
+  const auto copy = [&](auto all) {
+    using A = typename decltype(all)::Element;
+    math::copy_rows<A, A>(exec, graph::of_sequence(all, leaf_, from),
+                          graph::of_sequence(all, leaf_, to));
+  };
+  for (const auto& calls : at_once_->forward)
+    for (const graph::PlacedCall& call : calls)
+      for (int i = 0; i < static_cast<int>(call.writes.size()); ++i) {
+        const graph::Arguments a(call, *at_once_, bytes, {});
+        if (!a.place_written(i).is_cached) continue;
+        if (a.place_written(i).element == graph::Element::sum)
+          copy(a.written<compute_t<T>>(i));
+        else
+          copy(a.written<T>(i));
+      }
 }
 
 template class GraphUnit<float>;

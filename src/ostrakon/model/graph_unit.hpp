@@ -25,8 +25,6 @@ Programs derive_programs(graph::Graph graph);
 template <class T>
 class GraphUnit final : public Unit<T> {
  public:
-  using typename Unit<T>::RowRange;
-
   /// `parameters`: laid out, in segments of these sizes.
   GraphUnit(std::string name, std::vector<Parameter> parameters, const SegmentSizes& sizes,
             const LeafShape& leaf, Programs programs);
@@ -36,9 +34,11 @@ class GraphUnit final : public Unit<T> {
   const plan::UnitDescription& description() const override { return description_; }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const override;
+  void forward(const Exec& exec, const UnitBuffers<T>& buffers) const override;
   void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                 bool gradients_opened) const override;
+  void copy_sequence(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t from,
+                     std::int64_t to) const override;
 
  private:
   void run(const Exec& exec, const graph::Program& program, const graph::PlacedCall& call,
@@ -47,7 +47,7 @@ class GraphUnit final : public Unit<T> {
                  const graph::Buffers& buffers, std::int64_t piece) const;
   void run_phase(const Exec& exec, const graph::Program& program,
                  const std::vector<graph::PlacedCall>& calls, const graph::Buffers& buffers,
-                 RowRange rows, bool only_saves) const;
+                 bool only_saves) const;
 
   std::vector<Parameter> parameters_;
   LeafShape leaf_;

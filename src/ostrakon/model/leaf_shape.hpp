@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/kernel_form.hpp>
+#include <vector>
 
 namespace ostrakon::model {
+
+struct DecodedRun;
 
 /// The constant shape of what is computed at once: `batch` sequences of `tokens` tokens, or the
 /// part of each that one of `context_ranks` neighbouring ranks has. The ranks then exchange keys
@@ -42,8 +45,8 @@ struct LeafShape {
   bool has_documents = false;
   /// Whether positions begin at 0 in each of these documents, rather than in each sequence.
   bool restarts_positions = false;
-  /// Above 0: it is decoded, not trained. That many rows of the only sequence are computed at a
-  /// time at most, and of the rows before keys and values are kept.
+  /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
+  /// most, and with them a row of each other one; keys and values of the rows before are kept.
   std::int64_t decoded_rows = 0;
 
   /// Over all tensor ranks, and of one.
@@ -72,10 +75,11 @@ struct LeafShape {
   /// Tokens of each sequence that a part has.
   std::int64_t part_tokens() const { return tokens / context_ranks; }
   /// Rows that are computed at a time.
-  std::int64_t rows() const { return decodes() ? decoded_rows : batch * part_tokens(); }
+  std::int64_t rows() const { return decodes() ? decoded_rows + batch - 1 : batch * part_tokens(); }
   bool decodes() const { return decoded_rows > 0; }
-  /// How many of the latest tokens decoding keeps keys and values of, for queries with this window
-  /// (0: none): what all rows that are computed at a time see, which is all of a short sequence.
+  /// How many of the latest tokens of a sequence decoding keeps keys and values of, for queries
+  /// with this window (0: none): what all of its rows that are computed at a time see, which is all
+  /// of a short one.
   std::int64_t cached_rows(std::int64_t window) const {
     return window > 0 && window <= tokens - decoded_rows ? window - 1 + decoded_rows : tokens;
   }
@@ -90,9 +94,9 @@ struct LeafShape {
       }
   }
 
-  /// Throws Error unless [begin, end) is all rows, or where it is decoded some rows of the
-  /// sequence.
-  void require_row_range(std::int64_t begin, std::int64_t end) const;
+  /// Throws Error unless these are runs of sequences that are decoded, with rows() rows at most; or
+  /// null, where they are not.
+  void require_runs(const std::vector<DecodedRun>* runs) const;
 };
 
 /// What blocks do not save, but compute again in backward: less `saved`, more workspace of

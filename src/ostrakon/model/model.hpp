@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/model/unit.hpp>
+#include <stdexcept>
 #include <vector>
 
 namespace ostrakon::model {
@@ -60,6 +61,13 @@ class Model {
   virtual void forward(int unit, const Exec& exec, const UnitBuffers<void>& buffers) const = 0;
   virtual void backward(int unit, const Exec& exec, const UnitBuffers<void>& buffers,
                         float loss_scale, bool gradients_opened) const = 0;
+
+  /// Where sequences are decoded: see Unit. Throws std::logic_error of models that do not decode.
+  virtual void copy_sequence(int /*unit*/, const Exec& /*exec*/,
+                             const UnitBuffers<void>& /*buffers*/, std::int64_t /*from*/,
+                             std::int64_t /*to*/) const {
+    throw std::logic_error("the model keeps nothing of decoded sequences");
+  }
 
   /// Elements of all parameters, without padding or alignment.
   std::int64_t parameter_count() const {

@@ -16,6 +16,7 @@ UnitBuffers<T> typed(const UnitBuffers<From>& buffers) {
   UnitBuffers<T> result;
   result.phase = buffers.phase;
   result.recomputes = buffers.recomputes;
+  result.decoded = buffers.decoded;
   result.context_rank = buffers.context_rank;
   result.tensor_rank = buffers.tensor_rank;
   result.expert_rank = buffers.expert_rank;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/model/packing.hpp>
+#include <stdexcept>
 
 namespace ostrakon::model {
 namespace {
@@ -93,5 +94,15 @@ void count_parameters(const std::vector<Parameter>& parameters, plan::UnitDescri
   }
   unit.alignment_elements = unit.parameter_elements - count;
 }
+
+template <class T>
+void Unit<T>::copy_sequence(const Exec&, const UnitBuffers<T>&, std::int64_t, std::int64_t) const {
+  throw std::logic_error("unit " + description().name + " keeps nothing of decoded sequences");
+}
+
+template class Unit<float>;
+template class Unit<double>;
+template class Unit<bf16>;
+template class Unit<fp16>;
 
 }  // namespace ostrakon::model

@@ -147,6 +147,15 @@ struct SumOf<void> {
   using type = float;
 };
 
+/// Neighbouring rows of a call that decodes: `count` tokens of sequence `sequence` of the leaf,
+/// from position `position` on. It continues from the tokens before, of which `saved` is still
+/// there.
+struct DecodedRun {
+  std::int64_t sequence = 0, position = 0, count = 1;
+};
+/// Runs of a call, whose rows follow one after the other in all arrays; each of another sequence.
+using DecodedRuns = std::vector<DecodedRun>;
+
 /// What is called in place of kernels that users have written: OperationWatch.
 struct KernelWatch {
   virtual ~KernelWatch() = default;
@@ -166,8 +175,10 @@ struct UnitBuffers {
   using Element = std::conditional_t<std::is_void<T>::value, std::byte, T>;
   using Sum = typename SumOf<T>::type;
 
-  int phase = 0;                  ///< of forward or backward, that is computed
-  bool recomputes = false;        ///< forward for what it saves alone
+  int phase = 0;            ///< of forward or backward, that is computed
+  bool recomputes = false;  ///< forward for what it saves alone
+  /// Which rows are computed, where sequences are decoded; null where they are not: all.
+  const DecodedRuns* decoded = nullptr;
   std::int64_t context_rank = 0;  ///< of each sample, that this rank has: Model::context_ranks
   std::int64_t tensor_rank = 0;   ///< among Model::tensor_ranks
   std::int64_t expert_rank = 0;  ///< among those that share the unit's parts, plan::UnitDescription
@@ -198,13 +209,6 @@ struct UnitBuffers {
   KernelWatch* watch = nullptr;    ///< where gradients are checked
 };
 
-/// Rows [begin, end) of the leaf: all of them, or, where it is decoded, some of the only sequence,
-/// which are the first ones of all arrays. Decoding continues from the rows before, whose `saved`
-/// is still there.
-struct RowRange {
-  std::int64_t begin, end;
-};
-
 /// A part of a model whose parameters are gathered and released together. Units hold no arrays:
 /// every buffer is planned, and comes with the call.
 template <class T>
@@ -215,14 +219,12 @@ class Unit {
   virtual const plan::UnitDescription& description() const = 0;
   virtual const std::vector<Parameter>& parameters() const = 0;
 
-  using RowRange = model::RowRange;
-
   /// Reads parameters, input (or tokens, or targets); writes output and saved.
   ///
   /// Where `output` does not exist, only `saved` is written, and nothing is computed that it does
   /// not take: so what was released after forward is there again for backward, bit for bit. A unit
   /// that saves nothing has nothing to do then. The workspace is forward's.
-  virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers, RowRange rows) const = 0;
+  virtual void forward(const Exec& exec, const UnitBuffers<T>& buffers) const = 0;
 
   /// Reads what forward read and saved; replaces gradient; writes the gradients of parameters that
   /// are trained, and computes none of others. May use `saved` as scratch: nothing in it is needed
@@ -236,6 +238,11 @@ class Unit {
   /// plan::Deferral::backward_at_once.
   virtual void backward(const Exec& exec, const UnitBuffers<T>& buffers, compute_t<T> loss_scale,
                         bool gradients_opened) const = 0;
+
+  /// Where sequences are decoded: what `saved` has of sequence `to` becomes what it has of `from`.
+  /// Throws std::logic_error of units that do not decode.
+  virtual void copy_sequence(const Exec& exec, const UnitBuffers<T>& buffers, std::int64_t from,
+                             std::int64_t to) const;
 };
 
 }  // namespace ostrakon::model

@@ -66,8 +66,9 @@ int Operations<T>::latent_attention(int queries, int keys, int latents, const st
 template <class T>
 math::AttentionShape Operations<T>::attention_shape(int queries, std::int64_t head_width,
                                                     const AttentionSettings& settings) const {
-  math::AttentionShape shape{leaf_.batch, leaf_.tokens, columns_of(queries) / head_width, 1,
-                             head_width};
+  // Sequences that are decoded are of different lengths, so each is computed by itself.
+  math::AttentionShape shape{leaf_.decodes() ? 1 : leaf_.batch, leaf_.tokens,
+                             columns_of(queries) / head_width, 1, head_width};
   shape.scores = {settings.scale, settings.soft_cap, settings.window,
                   settings.alibi ? settings.heads : 0};
   return shape;
@@ -82,9 +83,9 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
   const bool has_ring = leaf.decodes() && cached_rows < leaf.tokens;
   math::AttentionShape of_piece = whole_shape;
   if (has_ring)
-    of_piece.tokens = std::min(leaf.tokens, math::most_ordered_keys(leaf.rows(), window));
+    of_piece.tokens = std::min(leaf.tokens, math::most_ordered_keys(leaf.decoded_rows, window));
   const std::vector<int> whole =
-      division_.whole_over_parts(graph_, {own_keys, own_values}, cached_rows);
+      division_.whole_over_parts(graph_, {own_keys, own_values}, leaf.batch * cached_rows);
   const int keys = whole[0], values = whole[1];
   const std::int64_t heads = of_piece.heads, head_width = of_piece.head_width;
   const std::int64_t kv_width = of_piece.kv_columns(), out_width = of_piece.out_columns();
@@ -120,16 +121,20 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
     const math::AttentionShape shape = shape_of(a);
     const View<const T*> logits = a.weight<T>(0);
     if (leaf.decodes()) {
-      View<const T**> kv = a.read_whole<T>(1, 2);
-      std::int64_t begin = a.rows().begin;
-      if (has_ring) {
-        const View<T**> in_order = a.scratch<T>(1).matrix(all_rows, kv_width);
-        math::take_in_order<T>(exec, kv, window, begin, a.rows().end, in_order);
-        begin -= math::first_ordered_key(begin, window);
-        kv = in_order;
-      }
-      math::attention_forward<T>(exec, shape, begin, a.read<T>(0), kv, out, log_sum_exp,
-                                 a.scratch<T>(0), logits);
+      for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+        const std::int64_t end = row + run.count;
+        View<const T**> kv = of_sequence(a.read_whole<T>(1, 2), leaf, run.sequence);
+        std::int64_t begin = run.position;
+        if (has_ring) {
+          const View<T**> in_order = a.scratch<T>(1).matrix(all_rows, kv_width);
+          math::take_in_order<T>(exec, kv, window, begin, begin + run.count, in_order);
+          begin -= math::first_ordered_key(begin, window);
+          kv = in_order;
+        }
+        math::attention_forward<T>(
+            exec, shape, begin, a.read<T>(0).row_range(row, end), kv, out.row_range(row, end),
+            log_sum_exp.range(row * heads, end * heads), a.scratch<T>(0), logits);
+      });
       return;
     }
     if (!leaf.is_cut()) {

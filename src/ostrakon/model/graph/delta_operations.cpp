@@ -16,6 +16,7 @@ namespace ostrakon::model::graph {
 template <class T>
 int Operations<T>::convolution(int x, const std::string& name, std::int64_t taps) {
   const std::int64_t columns = columns_of(x), tokens = leaf_.tokens, leaves = leaf_.leaves();
+  const LeafShape leaf = leaf_;
   const std::vector<int> weights = {weight(name + ".weight")};
   const int made = add_for(x, name, columns, Keep::attention);
   const int sums = add_for(x, name + ".sums", columns, Keep::never);
@@ -34,10 +35,15 @@ int Operations<T>::convolution(int x, const std::string& name, std::int64_t taps
     const View<const T**> in = a.read<T>(0), factors = a.weight<T>(0).matrix(columns, taps);
     if (!decodes)
       return math::convolution_forward<T>(exec, tokens, {}, in, factors, a.written<T>(0));
-    const View<T**> before = a.written<T>(1);
-    if (a.rows().begin == 0) math::fill<T>(exec, before.flat(), T(0));
-    math::convolution_forward<T>(exec, in.rows(), before, in, factors, a.written<T>(0));
-    math::keep_last_rows<T>(exec, in, before);
+    const View<T**> out = a.written<T>(0);
+    for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+      const View<T**> before = of_sequence(a.written<T>(1), leaf, run.sequence);
+      const View<const T**> own = in.row_range(row, row + run.count);
+      if (run.position == 0) math::fill<T>(exec, before.flat(), T(0));
+      math::convolution_forward<T>(exec, run.count, before, own, factors,
+                                   out.row_range(row, row + run.count));
+      math::keep_last_rows<T>(exec, own, before);
+    });
   });
   Call slopes = convolve({"d " + name + ".sums", {x, ~made}, {sums}, weights}, 3);
   slopes.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
@@ -65,12 +71,11 @@ template <class T>
 int Operations<T>::delta_rule(int x, int gates, const std::string& name,
                               const DeltaNetSettings& settings) {
   const std::int64_t pieces = leaf_.tensor_pieces(), leaves = leaf_.leaves();
-  const math::DeltaRuleShape shape{leaf_.batch,
-                                   leaf_.tokens,
-                                   settings.key_heads / pieces,
-                                   settings.value_heads / pieces,
-                                   settings.key_width,
-                                   settings.value_width};
+  const LeafShape leaf = leaf_;
+  // Sequences that are decoded are of different lengths, so each is computed by itself.
+  const math::DeltaRuleShape shape{
+      leaf.decodes() ? 1 : leaf.batch, leaf.tokens,        settings.key_heads / pieces,
+      settings.value_heads / pieces,   settings.key_width, settings.value_width};
   const std::int64_t heads = shape.value_heads, columns = shape.state_columns();
   const int made = add_for(x, name, shape.value_columns(), Keep::attention);
   const bool decodes = leaf_.decodes();
@@ -92,14 +97,23 @@ int Operations<T>::delta_rule(int x, int gates, const std::string& name,
   forward.flops = 6.0 * of_state + of_chunk * (4.0 * key_width + 3.0 * value_width);
   forward.work = plan::attention_work(forward.flops, shape.key_width);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    const View<const T**> in = a.read<T>(0);
-    math::DeltaRuleShape here = shape;
-    here.tokens = in.rows() / here.sequences;
+    const View<const T**> in = a.read<T>(0), steps = a.read<T>(1);
+    const View<T**> out = a.written<T>(0);
     const View<Compute**> saved = a.written<Compute>(1);
-    math::delta_rule_forward<T>(
-        exec, here, decodes && a.rows().begin > 0, in, a.read<T>(1), a.weight<T>(0), a.weight<T>(1),
-        decodes ? saved : a.scratch<Compute>(1).matrix(shape.sequences, columns),
-        decodes ? View<Compute**>() : saved, a.written<T>(0), a.scratch<Compute>(0));
+    const View<const T*> decay = a.weight<T>(0), bias = a.weight<T>(1);
+    if (!decodes)
+      return math::delta_rule_forward<T>(exec, shape, false, in, steps, decay, bias,
+                                         a.scratch<Compute>(1).matrix(shape.sequences, columns),
+                                         saved, out, a.scratch<Compute>(0));
+    for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+      const std::int64_t end = row + run.count;
+      math::DeltaRuleShape of_run = shape;
+      of_run.tokens = run.count;
+      math::delta_rule_forward<T>(exec, of_run, run.position > 0, in.row_range(row, end),
+                                  steps.row_range(row, end), decay, bias,
+                                  of_sequence(saved, leaf, run.sequence), {},
+                                  out.row_range(row, end), a.scratch<Compute>(0));
+    });
   });
   const int terms = add_for(gates, name + ".terms", 2 * heads, Keep::never, Element::sum);
   Call backward{"d " + name, {x, gates, states, ~made}, {~x, ~gates, terms}, weights};

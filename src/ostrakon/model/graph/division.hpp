@@ -20,7 +20,7 @@ class Division {
   /// before that sum on one rank, and behind it on several. Without pieces always `v`.
   int redistribute(Graph& graph, int v, Distribution to);
   /// Values with the rows of all parts of sequences, which travel in one message. Where sequences
-  /// are decoded, with those of the latest `cached_rows` tokens, as columns of one array.
+  /// are decoded, with `cached_rows` rows, of the latest tokens of all, as columns of one array.
   std::vector<int> whole_over_parts(Graph& graph, const std::vector<int>& own,
                                     std::int64_t cached_rows);
   /// A call that gathers the pieces of all tensor ranks, one after the other, as the one value that

@@ -61,6 +61,7 @@ struct Value {
   /// It has rows of tokens of earlier calls, too, or a state behind all of these: what decoding
   /// keeps. Calls take all of it.
   bool is_cached = false;
+  bool is_per_run = false;  ///< where sequences are decoded, it has a row of each run
   /// Values of one group are columns of one array, this one from `first_column` on. -1: it has an
   /// array of its own.
   int group = -1;
@@ -177,7 +178,7 @@ struct Setting {
   std::int64_t tensor_ranks = 1;
   std::int64_t chunks = 1;  ///< of rows, which tensor ranks exchange one after the other in forward
   bool defers = false;      ///< gradients of weights are computed in phases that may run later
-  bool decodes = false;     ///< a sequence is decoded, some rows at a time: there is no backward
+  bool decodes = false;     ///< sequences are decoded, some rows at a time: there is no backward
 
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;
@@ -197,7 +198,8 @@ struct GraphKernels {
   /// The first two values read are added up.
   std::shared_ptr<const Kernel> add_up = {};
   /// The rows of each value read become the newest ones of a cached value that is written, whose
-  /// rows are those of the latest tokens, the one at position p in row p modulo their number.
+  /// rows are, for one sequence after the other, those of the latest tokens: the one at position p
+  /// in row p modulo their number.
   std::shared_ptr<const Kernel> remember = {};
   /// A rank's pieces of weights, one weight after the other, are copied to the one value written;
   /// from the value read to gradients, which are the sums of their leaves there.

@@ -25,10 +25,11 @@ struct Buffers {
   View<std::byte*> tied_trained, tied_frozen, tied_gradients;
   bool gradients_opened = false;  ///< gradients are added to what a tied unit has written
   View<const std::int32_t*> tokens, targets, document_begins;
-  View<const std::byte*> batch;   ///< UnitBuffers::batch
-  std::int64_t context_rank = 0;  ///< UnitBuffers::context_rank
-  std::int64_t tensor_rank = 0;   ///< UnitBuffers::tensor_rank
-  View<std::int64_t*> counts;     ///< UnitBuffers::counts
+  const DecodedRuns* decoded = nullptr;  ///< UnitBuffers::decoded
+  View<const std::byte*> batch;          ///< UnitBuffers::batch
+  std::int64_t context_rank = 0;         ///< UnitBuffers::context_rank
+  std::int64_t tensor_rank = 0;          ///< UnitBuffers::tensor_rank
+  View<std::int64_t*> counts;            ///< UnitBuffers::counts
   double loss_scale = 1.0;
   /// What kernels of the phase have copied to the host: offsets, by the value that has them.
   mutable std::map<int, math::OffsetsOnHost> on_host = {};
@@ -39,7 +40,6 @@ struct Buffers {
 
 /// Says which part of a call is computed.
 struct Turn {
-  RowRange rows;           ///< that are computed where a sequence is decoded
   std::int64_t piece = 0;  ///< of those that the rank has
   std::int64_t run = 0;    ///< of rows
   /// Where a call by piece writes its sum, and whether it adds to what is there.
@@ -48,15 +48,13 @@ struct Turn {
 };
 
 /// What a kernel works with: the values, weights and scratch arrays of its call, by their index
-/// there, as views. Where a sequence is decoded, matrices that are read and written have the rows
+/// there, as views. Where sequences are decoded, matrices that are read and written have the rows
 /// that are computed alone, unless they are cached; those of a call by piece are one piece's.
 class Arguments {
  public:
-  Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, Turn turn,
-            bool decodes)
-      : call_(call), program_(program), buffers_(buffers), turn_(turn), decodes_(decodes) {}
+  Arguments(const PlacedCall& call, const Program& program, const Buffers& buffers, Turn turn)
+      : call_(call), program_(program), buffers_(buffers), turn_(turn) {}
 
-  RowRange rows() const { return turn_.rows; }
   std::int64_t context_rank() const { return buffers_.context_rank; }
   /// The piece that is computed, of those of all tensor ranks: of a call that takes all of this
   /// rank's, the first one.
@@ -188,9 +186,14 @@ class Arguments {
   }
   template <class A>
   View<A**> in_range(View<A**> all, const Place& place) const {
-    if (!decodes_ || !all || place.is_cached) return all;
-    const std::int64_t per_row = std::max(place.per_row, std::int64_t{1});
-    return all.row_range(0, std::min(place.rows, per_row * (turn_.rows.end - turn_.rows.begin)));
+    if (buffers_.decoded == nullptr || !all || place.is_cached) return all;
+    std::int64_t rows = static_cast<std::int64_t>(buffers_.decoded->size());
+    if (!place.is_per_run) {
+      rows = 0;
+      for (const DecodedRun& run : *buffers_.decoded) rows += run.count;
+      rows *= std::max(place.per_row, std::int64_t{1});
+    }
+    return all.row_range(0, std::min(place.rows, rows));
   }
   template <class A>
   View<A**> pieces_of(const Weight& weight, View<std::byte*> segment) const {
@@ -218,7 +221,6 @@ class Arguments {
   const Program& program_;
   const Buffers& buffers_;
   Turn turn_;
-  bool decodes_;
 };
 
 /// What computes a call. Holds sizes and no arrays.
@@ -238,13 +240,33 @@ struct RunOfRows {
   View<const std::int32_t*> document_begins = {};
 };
 
+/// body(run, its first row) for the runs of a call that decodes.
+template <class Body>
+void for_each_decoded(const Arguments& a, const Body& body) {
+  std::int64_t row = 0;
+  for (const DecodedRun& run : *a.buffers().decoded) {
+    body(run, row);
+    row += run.count;
+  }
+}
+
+/// The part of what is kept of all sequences of a leaf that is of one of them.
+template <class A>
+View<A**> of_sequence(const View<A**>& kept, const LeafShape& leaf, std::int64_t sequence) {
+  const std::int64_t rows = kept.rows() / leaf.batch;
+  return kept.row_range(sequence * rows, (sequence + 1) * rows);
+}
+
 /// body(run) for the runs that `rows` rows of a leaf are made of.
 template <class Body>
 void for_each_run(const LeafShape& leaf, const Arguments& a, std::int64_t rows, const Body& body) {
+  if (leaf.decodes())
+    return for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+      body(RunOfRows{row, row + run.count, run.count, run.position});
+    });
   const View<const std::int32_t*> begins =
       leaf.restarts_positions ? a.buffers().document_begins : View<const std::int32_t*>();
-  if (!leaf.is_cut())
-    return body(RunOfRows{0, rows, leaf.tokens, a.rows().begin, begins.range(0, rows)});
+  if (!leaf.is_cut()) return body(RunOfRows{0, rows, leaf.tokens, 0, begins.range(0, rows)});
   const math::SequenceParts sequence = leaf.sequence();
   for (std::int64_t s = 0; s < leaf.batch; ++s)
     for (std::int64_t r = 0; r < sequence.runs(); ++r) {

@@ -68,16 +68,20 @@ View<A**> shaped_like(View<B**> other, View<A*> array) {
 }
 
 template <class T>
-GraphKernels kernels_of(std::int64_t ranks) {
+GraphKernels kernels_of(const LeafShape& shape) {
   using C = compute_t<T>;
+  const std::int64_t ranks = shape.tensor_ranks;
   GraphKernels kernels;
   kernels.copy = make_kernel(copy_of<T>);
   kernels.add_up = make_kernel([](const Exec& exec, const Arguments& a) {
     a.place_written(0).element == Element::sum ? add_up<C>(exec, a) : add_up<T>(exec, a);
   });
-  kernels.remember = make_kernel([](const Exec& exec, const Arguments& a) {
+  kernels.remember = make_kernel([shape](const Exec& exec, const Arguments& a) {
     for (int i = 0; i < a.reads(); ++i)
-      math::put_in_ring<T>(exec, a.rows().begin, a.read<T>(i), a.written<T>(i));
+      for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+        math::put_in_ring<T>(exec, run.position, a.read<T>(i).row_range(row, row + run.count),
+                             of_sequence(a.written<T>(i), shape, run.sequence));
+      });
   });
   kernels.hand_weights = make_kernel([](const Exec& exec, const Arguments& a) {
     const auto pieces = [&](int i) { return View<const T**>(a.weight_pieces<T>(i)); };
@@ -151,7 +155,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.defers = leaf.defers_gradients;
   setting.decodes = leaf.decodes();
   for (const Parameter& parameter : parameters) add_weight(parameter);
-  graph_.kernels = kernels_of<T>(leaf.tensor_ranks);
+  graph_.kernels = kernels_of<T>(leaf);
   for (int i = 0; i < inputs && width > 0; ++i)
     graph_.inputs.push_back(add(i == 0 ? "x" : "x" + std::to_string(i), width, Distribution::rows));
 }
@@ -193,6 +197,7 @@ int Operations<T>::add_for(int x, const std::string& name, std::int64_t columns,
   const int made = add(name, columns, value(x).tensor_distribution, keep, element);
   graph_.values.back().rows = value(x).rows;
   graph_.values.back().per_row = value(x).per_row;
+  graph_.values.back().is_per_run = value(x).is_per_run;
   return made;
 }
 
@@ -200,7 +205,7 @@ template <class T>
 int Operations<T>::add_state(const std::string& name, std::int64_t rows, std::int64_t columns,
                              Element element) {
   const int made = add(name, columns, Distribution::columns, Keep::always, element);
-  graph_.values.back().rows = rows;
+  graph_.values.back().rows = leaf_.batch * rows;
   graph_.values.back().is_cached = true;
   return made;
 }

@@ -182,8 +182,8 @@ class Operations {
   /// Values (rows of the leaf, columns), whole on each rank, as the rows of one: of each leaf the
   /// rows of all of them, one value after the other.
   int stack_leaves(const std::vector<int>& x);
-  /// The last of the rows that are decoded, (1, columns).
-  int last_row(int x);
+  /// The last row of each run that is decoded, (sequences, columns).
+  int last_rows(int x);
   /// Logits of x, in compute_t<T>.
   int logits(int x, const Head& head);
   /// Cross-entropy of the logits of x with the targets, in nats: (rows), in compute_t<T>, or where
@@ -231,7 +231,8 @@ class Operations {
     return value(x).tensor_distribution == Distribution::rows ? leaf_.own_row_leaves()
                                                               : leaf_.leaves();
   }
-  /// Adds what runs of decoded rows pass on: (rows, columns), whatever rows they have.
+  /// Adds what runs of a decoded sequence pass on: (rows, columns) of each sequence, whatever rows
+  /// runs have.
   int add_state(const std::string& name, std::int64_t rows, std::int64_t columns, Element element);
   /// A value in place of x, whose columns are among those of one array.
   int add_among_columns(int x, const std::string& name);

@@ -380,6 +380,7 @@ class Placement {
       place.offset += value.first_column * element;
     }
     place.pieces = value.pieces;
+    place.is_per_run = value.is_per_run;
     place.per_row = value.per_row;
     place.spare = array.spare;
     if (value.has_interleaved_pieces) {

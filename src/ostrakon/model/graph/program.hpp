@@ -29,6 +29,7 @@ struct Place {
   std::int64_t rows = 0, columns = 0, stride = 0;
   Element element = Element::number;
   bool is_cached = false;    ///< Value::is_cached
+  bool is_per_run = false;   ///< Value::is_per_run
   std::int64_t per_row = 0;  ///< Value::per_row
   /// Where it lies in the workspace if nothing is handed over: in a forward for what it saves alone
   /// that nobody reads. -1: nowhere.

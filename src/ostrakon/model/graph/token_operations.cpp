@@ -185,13 +185,20 @@ int Operations<T>::embedding(const Lookup& lookup, std::int64_t width) {
 }
 
 template <class T>
-int Operations<T>::last_row(int x) {
-  const int y = add("last row", columns_of(x), Distribution::rows);
-  graph_.values.back().rows = 1;
-  Call forward{"last row", {x}, {y}};
+int Operations<T>::last_rows(int x) {
+  const int y = add("last rows", columns_of(x), Distribution::rows);
+  graph_.values.back().rows = leaf_.batch;
+  graph_.values.back().is_per_run = true;
+  Call forward{"last rows", {x}, {y}};
   forward.kernel = make_kernel([](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0);
-    math::copy_rows<T, T>(exec, rows.row_range(rows.rows() - 1, rows.rows()), a.written<T>(0));
+    const View<T**> last = a.written<T>(0);
+    std::int64_t to = 0;
+    for_each_decoded(a, [&](const DecodedRun& run, std::int64_t row) {
+      const std::int64_t end = row + run.count;
+      math::copy_rows<T, T>(exec, rows.row_range(end - 1, end), last.row_range(to, to + 1));
+      ++to;
+    });
   });
   append({{forward}});
   return y;
@@ -239,19 +246,21 @@ int Operations<T>::stack_leaves(const std::vector<int>& of) {
   Call forward = pass({"stack", x, {y}}, y, 2 * width), backward{"d stack", {~y}, {}};
   for (int v : x) backward.writes.push_back(~v);
   backward.work = forward.work;
+  struct Rows {
+    std::int64_t begin, end;
+  };
   // body(depth, rows of a leaf, the same rows stacked)
   const auto for_each_depth = [=](std::int64_t stacked, const auto& body) {
     const std::int64_t run = stacked / (leaves * depths);
     for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
       for (std::int64_t depth = 0; depth < depths; ++depth) {
         const std::int64_t at = (leaf * depths + depth) * run;
-        body(static_cast<int>(depth), RowRange{leaf * run, (leaf + 1) * run},
-             RowRange{at, at + run});
+        body(static_cast<int>(depth), Rows{leaf * run, (leaf + 1) * run}, Rows{at, at + run});
       }
   };
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<T**> to = a.written<T>(0);
-    for_each_depth(to.rows(), [&](int depth, RowRange rows, RowRange stacked) {
+    for_each_depth(to.rows(), [&](int depth, Rows rows, Rows stacked) {
       math::copy_rows<T, T>(exec, a.read<T>(depth).row_range(rows.begin, rows.end),
                             to.row_range(stacked.begin, stacked.end));
     });
@@ -260,7 +269,7 @@ int Operations<T>::stack_leaves(const std::vector<int>& of) {
     const auto copy = [&](auto element) {
       using A = decltype(element);
       const View<const A**> from = a.read<A>(0);
-      for_each_depth(from.rows(), [&](int depth, RowRange rows, RowRange stacked) {
+      for_each_depth(from.rows(), [&](int depth, Rows rows, Rows stacked) {
         math::copy_rows<A, A>(exec, from.row_range(stacked.begin, stacked.end),
                               a.written<A>(depth).row_range(rows.begin, rows.end));
       });
@@ -459,7 +468,7 @@ int Operations<T>::losses_of_some_words(int x, const Head& head) {
 #define OSTRAKON_INSTANTIATE(T)                                       \
   template int Operations<T>::embedding(const Lookup&, std::int64_t); \
   template int Operations<T>::stack_leaves(const std::vector<int>&);  \
-  template int Operations<T>::last_row(int);                          \
+  template int Operations<T>::last_rows(int);                         \
   template int Operations<T>::logits(int, const Head&);               \
   template int Operations<T>::tied_weight(const Parameter&);          \
   template int Operations<T>::cross_entropy(int, const Head&);

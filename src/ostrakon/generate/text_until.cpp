@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/generate/text_until.hpp>
+
+#include <algorithm>
+
+namespace ostrakon::train {
+namespace {
+
+/// How many of the last bytes of `text` are the beginning of `stop`, but not all of it.
+std::size_t begun(const std::string& text, const std::string& stop) {
+  for (std::size_t count = std::min(text.size(), stop.size() - 1); count > 0; --count)
+    if (text.compare(text.size() - count, count, stop, 0, count) == 0) return count;
+  return 0;
+}
+
+}  // namespace
+
+std::string TextUntil::add(const std::string& piece) {
+  if (is_stopped_) return "";
+  held_ += piece;
+  std::size_t end = std::string::npos, waiting = 0;
+  for (const std::string& stop : stops_) {
+    end = std::min(end, held_.find(stop));
+    waiting = std::max(waiting, begun(held_, stop));
+  }
+  is_stopped_ = end != std::string::npos;
+  std::string known = held_.substr(0, is_stopped_ ? end : held_.size() - waiting);
+  held_.erase(0, is_stopped_ ? held_.size() : known.size());
+  return known;
+}
+
+std::string TextUntil::finish() {
+  std::string rest;
+  rest.swap(held_);
+  return rest;
+}
+
+}  // namespace ostrakon::train

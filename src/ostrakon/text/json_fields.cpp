@@ -9,14 +9,12 @@
 
 namespace ostrakon::texts {
 
-using Json = nlohmann::json;
-
 namespace {
 
-const Json null;
+const nlohmann::json no_field;
 
 /// A value for a message: strings and lists may be long.
-std::string shown_value(const Json& value) {
+std::string shown_value(const nlohmann::json& value) {
   constexpr std::size_t most = 120;
   if (value.is_null()) return "missing";
   return without_middle(printable(value.dump()), most);
@@ -24,7 +22,7 @@ std::string shown_value(const Json& value) {
 
 }  // namespace
 
-JsonFields::JsonFields(const Json& json, std::string file, std::string path)
+JsonFields::JsonFields(const nlohmann::json& json, std::string file, std::string path)
     : json_(&json), file_(std::move(file)), path_(std::move(path)) {
   require(json.is_object(), "'", file_, "': ", path_.empty() ? "the file" : path_, " is ",
           shown_value(json), "; expected an object");
@@ -36,10 +34,10 @@ std::string JsonFields::path(const std::string& key) const {
 
 bool JsonFields::has(const std::string& key) { return !value(key).is_null(); }
 
-const Json& JsonFields::value(const std::string& key) {
+const nlohmann::json& JsonFields::value(const std::string& key) {
   known_.insert(key);
   const auto found = json_->find(key);
-  return found == json_->end() ? null : *found;
+  return found == json_->end() ? no_field : *found;
 }
 
 bool JsonFields::boolean(const std::string& key) {
@@ -57,7 +55,7 @@ std::string JsonFields::string(const std::string& key) {
 }
 
 std::int32_t JsonFields::count(const std::string& key) {
-  const Json& number = value(key);
+  const nlohmann::json& number = value(key);
   constexpr std::uint64_t most = std::numeric_limits<std::int32_t>::max();
   if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most)
     refuse(key, "an integer from 0 to 2147483647");
@@ -75,7 +73,7 @@ JsonFields JsonFields::object(const std::string& key) { return {value(key), file
 std::vector<JsonFields> JsonFields::objects(const std::string& key) {
   if (!value(key).is_array()) refuse(key, "a list");
   std::vector<JsonFields> list;
-  for (const Json& element : value(key))
+  for (const nlohmann::json& element : value(key))
     list.emplace_back(element, file_, text(path(key), "[", list.size(), "]"));
   return list;
 }
@@ -89,13 +87,14 @@ void JsonFields::finish() const {
 void JsonFields::refuse(const std::string& key, const std::string& expected) const {
   const auto found = json_->find(key);
   throw Error(text("'", file_, "': ", path(key), " is ",
-                   shown_value(found == json_->end() ? null : *found), "; expected ", expected));
+                   shown_value(found == json_->end() ? no_field : *found), "; expected ",
+                   expected));
 }
 
 void JsonFields::refuse_type(const std::string& known) const {
   const auto found = json_->find("type");
   throw Error(text("'", file_, "': ", path("type"), " ",
-                   shown_value(found == json_->end() ? null : *found),
+                   shown_value(found == json_->end() ? no_field : *found),
                    " is not implemented; expected ", known));
 }
 

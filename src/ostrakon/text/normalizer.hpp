@@ -14,6 +14,9 @@ class Normalizer {
   virtual ~Normalizer() = default;
   /// Changes `text`, valid UTF-8, in place.
   virtual void normalize(std::string& text) const = 0;
+  /// Whether it may leave out, or change together, the first characters of a text: it is not known
+  /// then whether what is first is the begin of the text that it had.
+  virtual bool moves_begin() const { return false; }
 };
 
 /// Reads a normalizer of any type. Throws Error for one that is not implemented.

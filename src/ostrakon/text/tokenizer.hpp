@@ -67,7 +67,7 @@ class Tokenizer {
     virtual std::string next(std::int32_t id) = 0;
     virtual std::string finish() = 0;
   };
-  virtual std::unique_ptr<Stream> stream(bool skips_special) const;
+  virtual std::unique_ptr<Stream> stream(bool skips_special) const = 0;
 };
 
 /// Opens a tokenizer: "byte", the folder of a model (its tokenizer.json or, if there is none, its

@@ -43,7 +43,8 @@ class SomeTargets : public data::SampleSource {
   std::int64_t arrays_;
 };
 
-/// In samples one after the other none, few, most or all targets count, at scattered positions.
+/// In samples one after the other none, few, most or all targets count, at scattered positions, as
+/// tests/transformers/README.md says.
 inline bool counts_unequally(std::uint64_t sample, std::int64_t position) {
   const auto mixed = static_cast<std::uint64_t>(position) * 7919 + sample * 104729;
   return mixed % 11 < sample * 5 % 12;

@@ -98,6 +98,7 @@ ExpectedModel read_expected(const std::string& name) {
   expected.greedy = file.at("greedy").at("tokens").get<Tokens>();
   expected.adamw = file.at("adamw");
   expected.losses = file.at("losses").get<std::vector<double>>();
+  expected.some_losses = file.value("losses_of_some_targets", std::vector<double>());
   return expected;
 }
 

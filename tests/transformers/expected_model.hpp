@@ -32,6 +32,8 @@ struct ExpectedModel {
   nlohmann::json adamw;                   ///< keys of a deck's section `optimizer`
   std::vector<double> losses;             ///< of steps on the batch: before each update
 
+  std::vector<double> some_losses;  ///< the same where only some targets count; may be empty
+
   std::int64_t sequence_length() const { return static_cast<std::int64_t>(batch[0].size()) - 1; }
 };
 

@@ -12,6 +12,7 @@ whatever the dtype of the weights is: meanwhile "float32" means float64 (see `in
 computed in float32 as it is, and has to agree.
 """
 import contextlib
+import copy
 import itertools
 import json
 import os
@@ -77,6 +78,9 @@ LATENT = dict(kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_di
 NEOX = without(SIZES, "num_key_value_heads")
 FALCON = dict(without(SIZES, "num_key_value_heads", "intermediate_size"), ffn_hidden_size=48, bias=False,
               alibi=False)
+
+# Models that are also trained with targets that do not count.
+OF_SOME_TARGETS = ("llama",)
 
 # Name of the file: model_type of transformers, and its configuration.
 MODELS = {
@@ -280,7 +284,34 @@ def decays(name, parameter):
     return parameter.ndim > 1 and "norm" not in name and not name.endswith("bias")
 
 
-def train(model, batch):
+def labels_of(batch):
+    """Tokens of the batch, and -100 for those that are targets and do not count."""
+    sequences, positions = torch.arange(SEQUENCES)[:, None], torch.arange(LENGTH)[None, :]
+    labels = batch.clone()
+    labels[:, 1:][(7919 * positions + 104729 * sequences) % 11 >= 5 * sequences % 12] = -100
+    return labels
+
+
+def add_gradients_of_some(model, batch):
+    """Gradients of the mean over targets that count, two sequences after the other as transformers' own
+    training accumulates them; returns that mean."""
+    labels, mean = labels_of(batch), 0.0
+    counted = (labels[:, 1:] != -100).sum()
+    for first in range(0, SEQUENCES, 2):
+        loss = model(batch[first:first + 2], labels=labels[first:first + 2], num_items_in_batch=counted,
+                     use_cache=False).loss
+        loss.backward()
+        mean += loss.item()
+    return mean
+
+
+def add_gradients(model, batch):
+    loss = loss_of(model, batch)
+    loss.backward()
+    return loss.item()
+
+
+def train(model, batch, add=add_gradients):
     named = list(model.named_parameters())
     groups = [{"params": [p for n, p in named if decays(n, p) == decayed],
                "weight_decay": ADAMW["weight_decay"] if decayed else 0.0} for decayed in (True, False)]
@@ -289,10 +320,8 @@ def train(model, batch):
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(model, batch)
-        loss.backward()
+        losses.append(add(model, batch))
         optimizer.step()
-        losses.append(loss.item())
     return losses
 
 
@@ -368,7 +397,7 @@ def load(folder):
     return plain.eval(), model
 
 
-def compute(plain, model, seed):
+def compute(name, plain, model, seed):
     """What a file says of a model with a seed; none if rounding matters."""
     batch = batch_of(seed)
     with in_float64():
@@ -379,11 +408,13 @@ def compute(plain, model, seed):
             log_probabilities = torch.log_softmax(logits_of(model, batch[:1, :-1])[0], -1)
         chosen = log_probabilities.gather(-1, batch[0, 1:, None])[:, 0]
         parameters = sum(parameter.numel() for parameter in model.parameters())
+        of_some = copy.deepcopy(model) if name in OF_SOME_TARGETS else None
         losses = train(model, batch)
+        some = train(of_some, batch, add_gradients_of_some) if of_some else []
     rounding = max(abs(a - b) / b for a, b in zip(train(plain, batch), losses))
     if rounding > MOST_ROUNDING:
         return None
-    return {
+    numbers = {
         "parameters": parameters,
         "batch": {"sequences": SEQUENCES, "tokens": LENGTH + 1},
         "log_probabilities": [round(value, 7) for value in chosen.tolist()],
@@ -392,6 +423,9 @@ def compute(plain, model, seed):
         "losses": [round(value, 9) for value in losses],
         "losses_in_float32_differ_by": float(f"{rounding:.1e}"),
     }
+    if some:
+        numbers["losses_of_some_targets"] = [round(value, 9) for value in some]
+    return numbers
 
 
 def expected(name):
@@ -408,7 +442,7 @@ def expected(name):
         for seed in SEEDS:
             save_file({key: values_of(seed, key, tensor.shape, key in ones) for key, tensor in made.items()},
                       path, {"format": "pt"})
-            numbers = compute(*load(folder), seed)
+            numbers = compute(name, *load(folder), seed)
             if numbers:
                 found.append((len(set(numbers["greedy"]["tokens"])), seed, numbers))
             if found and found[-1][0] >= ENOUGH_TOKENS:

@@ -4,11 +4,18 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
+#include <ostrakon/checkpoint/json_file.hpp>
+#include <ostrakon/text/json_fields.hpp>
+#include <ostrakon/text/tokenizer_folder.hpp>
+#include <ostrakon/text/utf8.hpp>
 #include <set>
 #include <unordered_map>
 
@@ -119,20 +126,17 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (is_special(id)) special_.add(processor_.IdToPiece(id), id);
       if (!anchor_ && !processor_.IsByte(id) && !decode_with_library({id}).empty()) anchor_ = id;
     }
+    read_companions(parent_folder(path));
   }
 
   const std::string& name() const override { return name_; }
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
 
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<OwnEncoder>(*this); }
-  Around around() const override { return {}; }
-
-  std::optional<std::int32_t> begin() const override { return id_or_none(processor_.bos_id()); }
-  std::optional<std::int32_t> end() const override { return id_or_none(processor_.eos_id()); }
-  std::vector<std::int32_t> ends() const override {
-    const auto id = end();
-    return id ? std::vector<std::int32_t>{*id} : std::vector<std::int32_t>{};
-  }
+  Around around() const override { return around_; }
+  std::optional<std::int32_t> begin() const override { return ends_.begin; }
+  std::optional<std::int32_t> end() const override { return ends_.end; }
+  std::vector<std::int32_t> ends() const override { return ends_.ends; }
 
   std::optional<std::int32_t> id_of(std::string_view token) const override {
     const std::int32_t id = processor_.PieceToId(token);
@@ -185,7 +189,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
    private:
     static void require_utf8(std::string_view text) {
-      const std::size_t at = first_not_utf8(std::string(text));
+      const std::size_t at = valid_utf8(text);
       require(at == text.size(), "byte ", at, " of a text is not UTF-8");
     }
 
@@ -253,7 +257,7 @@ class SentencePieceTokenizer final : public Tokenizer {
         const bool continues = std::all_of(character.begin() + 1, character.end(),
                                            [](char byte) { return (byte & 0xC0) == 0x80; });
         const bool is_whole =
-            character.size() == wanted && first_not_utf8(character) == character.size();
+            character.size() == wanted && valid_utf8(character) == character.size();
         if (!all && character.size() < wanted && continues) break;
         text += is_whole ? character : replacement;
         bytes_.erase(0, is_whole ? wanted : 1);
@@ -268,6 +272,32 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<int> leading_;  ///< ids so far, while they have made no text
     std::string bytes_;         ///< of a character of which some are to come
   };
+
+  /// Reads the files beside the model. Where they name no tokens that begin and end a text, those
+  /// of the model do.
+  void read_companions(const std::string& folder) {
+    const std::string added = (std::filesystem::path(folder) / "added_tokens.json").string();
+    if (is_plain_file(added))
+      for (const auto& [token, id] : read_companion(added).items())
+        require(id_of(token) && id == *id_of(token), "'", added, "': ", shown(token), " is ",
+                printable(id.dump()), "; expected a piece of '", path_, "' and its id");
+    ends_ = read_text_ends(folder, vocabulary(), [this](auto& token) { return id_of(token); });
+    if (!ends_.begin) ends_.begin = id_or_none(processor_.bos_id());
+    if (!ends_.end) ends_.end = id_or_none(processor_.eos_id());
+    if (ends_.end && ends_.ends.empty()) ends_.ends = {*ends_.end};
+
+    const std::string config = (std::filesystem::path(folder) / "tokenizer_config.json").string();
+    if (!is_plain_file(config)) return;
+    const nlohmann::json json = read_companion(config);
+    JsonFields fields(json, config, "");
+    if (ends_.begin && fields.boolean("add_bos_token", false)) around_.before = {*ends_.begin};
+    if (ends_.end && fields.boolean("add_eos_token", false)) around_.after = {*ends_.end};
+  }
+
+  static nlohmann::json read_companion(const std::string& path) {
+    constexpr std::int64_t most_bytes = 1 << 26;
+    return checkpoint::read_json_object(path, "tokenizer", most_bytes);
+  }
 
   bool has(std::int32_t id) const { return id >= 0 && id < vocabulary(); }
   void require_known(std::int32_t id, std::int64_t position) const {
@@ -291,6 +321,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string path_, name_;
+  TextEnds ends_;
+  Around around_;
   Processor processor_;
   SpecialTexts special_;
   std::optional<std::int32_t> anchor_;  ///< a piece that makes text also at the beginning

@@ -17,6 +17,7 @@
 #include <ostrakon/text/post_processor.hpp>
 #include <ostrakon/text/pre_tokenizer.hpp>
 #include <ostrakon/text/tokenizer_folder.hpp>
+#include <ostrakon/text/unigram_model.hpp>
 #include <ostrakon/text/utf8.hpp>
 #include <ostrakon/text/word_cache.hpp>
 #include <utility>
@@ -128,8 +129,10 @@ class JsonTokenizer : public Tokenizer {
     const std::string type = model.has("type") || !model.has("merges") ? model.type() : "BPE";
     if (type == "BPE") {
       model_ = read_bpe(model, steps_.ends_with_bytes);
+    } else if (type == "Unigram") {
+      model_ = read_unigram(model, steps_.ends_with_bytes);
     } else {
-      model.refuse_type("BPE");
+      model.refuse_type("BPE or Unigram");
     }
   }
 

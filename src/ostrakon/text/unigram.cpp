@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/text/utf8.hpp>
 
 namespace ostrakon::texts {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 constexpr double unknown_penalty = 10.0;
 
 constexpr std::int32_t no_piece = -1;
-
-/// Returns the bytes of a character by its first one.
-std::size_t bytes_of_character(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
 
 [[noreturn]] void refuse_uncovered(std::string_view part) {
   throw Error(
@@ -42,8 +37,7 @@ Unigram::Unigram(Settings settings)
   unknown_score_ = least - unknown_penalty;
   byte_ids_.fill(no_piece);
   for (std::size_t byte = 0; settings.byte_fallback && byte < byte_ids_.size(); ++byte) {
-    const auto found = id_of_.find(print("<0x%02X>", static_cast<unsigned>(byte)));
-    if (found != id_of_.end()) byte_ids_[byte] = found->second;
+    byte_ids_[byte] = id_of(print("<0x%02X>", static_cast<unsigned>(byte))).value_or(no_piece);
   }
 
   std::vector<std::int32_t> sorted;
@@ -92,6 +86,11 @@ const Unigram::Node* Unigram::child(const Node& node, unsigned char byte) const 
   return found != end && found->byte == byte ? found : nullptr;
 }
 
+std::optional<std::int32_t> Unigram::id_of(std::string_view piece) const {
+  const auto found = id_of_.find(piece);
+  return found == id_of_.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Unigram::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
   // The best way to each place: its sum of scores, and its last piece.
   constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
@@ -107,7 +106,7 @@ void Unigram::encode(std::string_view text, std::vector<std::int32_t>& ids) cons
     if (place.begin == nowhere || sum > place.sum) place = {sum, begin, id};
   };
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t next = std::min(at + bytes_of_character(text[at]), text.size());
+    const std::size_t next = std::min(at + utf8_length(text[at]), text.size());
     bool covers_character = false;
     const Node* node = nodes_.data();
     for (std::size_t end = at; end < text.size();) {
@@ -141,8 +140,8 @@ void Unigram::encode(std::string_view text, std::vector<std::int32_t>& ids) cons
 }
 
 void Unigram::append(std::string_view part, std::vector<std::int32_t>& ids) const {
-  if (const auto found = id_of_.find(part); found != id_of_.end()) {
-    ids.push_back(found->second);
+  if (const auto id = id_of(part)) {
+    ids.push_back(*id);
     return;
   }
   const auto id_of_byte = [this](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };

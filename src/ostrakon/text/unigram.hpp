@@ -33,6 +33,9 @@ class Unigram {
   Unigram(const Unigram&) = delete;
   Unigram& operator=(const Unigram&) = delete;
 
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  std::optional<std::int32_t> id_of(std::string_view piece) const;
+
   /// Appends the ids of `text`, UTF-8. Throws Error for a character that no piece covers where
   /// there is no `unknown`.
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const;

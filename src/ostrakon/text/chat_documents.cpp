@@ -80,7 +80,7 @@ TokenBegins find_begins(const Tokenizer& tokenizer, const std::string& text,
     at += part.size();
     return same;
   };
-  constexpr std::string_view replacement = "\xEF\xBF\xBD";
+  constexpr std::string_view unknown = "\xEF\xBF\xBD";
   bool inside = false;
   for (const std::int32_t id : ids) {
     const std::size_t begin = at;
@@ -90,8 +90,8 @@ TokenBegins find_begins(const Tokenizer& tokenizer, const std::string& text,
     // A token that ends inside of a character, or begins there, can't be shown in full by itself.
     const std::string alone = tokenizer.decode(&id, 1, false);
     const bool broken =
-        alone.size() >= replacement.size() &&
-        alone.compare(alone.size() - replacement.size(), replacement.size(), replacement) == 0 &&
+        alone.size() >= unknown.size() &&
+        alone.compare(alone.size() - unknown.size(), unknown.size(), unknown) == 0 &&
         text.compare(begin, alone.size(), alone) != 0;
     inside = part.empty() ? inside || broken : broken && !inside;
     result.ends_inside.push_back(inside);

@@ -31,9 +31,11 @@ ostrakon_find(OstrakonYaml DEBIAN libyaml-dev SPACK libyaml)
 ostrakon_find(OstrakonHDF5 DEBIAN libhdf5-openmpi-dev SPACK hdf5)
 ostrakon_find(OstrakonXxHash DEBIAN libxxhash-dev SPACK xxhash)
 ostrakon_find(nlohmann_json DEBIAN nlohmann-json3-dev SPACK nlohmann-json)
-# What text stands on; the library itself, and what is installed of it, knows neither.
+# What text stands on; the library itself, and what is installed of it, knows none of it.
 ostrakon_find(OstrakonPCRE2 DEBIAN libpcre2-dev SPACK pcre2)
 ostrakon_find(OstrakonUtf8proc DEBIAN libutf8proc-dev SPACK utf8proc)
+ostrakon_find(ZLIB DEBIAN zlib1g-dev SPACK zlib)
+ostrakon_find(OstrakonZstd DEBIAN libzstd-dev SPACK zstd)
 find_package(Threads QUIET REQUIRED)
 
 set(OSTRAKON_ON_DEVICE OFF)

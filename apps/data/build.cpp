@@ -1,131 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <filesystem>
+#include <cmath>
 #include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/files/files.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/data/text_files.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+#include <ostrakon/text/chat_template.hpp>
+#include <ostrakon/text/corpus.hpp>
 
 #include "../common/output_file.hpp"
 #include "commands.hpp"
+#include "progress.hpp"
+#include "sources.hpp"
 
 namespace ostrakon::apps::data_program {
 namespace {
 
-/// Writes a token file from text.
-class TokenSink {
- public:
-  TokenSink(const std::string& path, const data::Provenance& provenance)
-      : writer_(path, data::ByteTokenizer::name, data::ByteTokenizer::vocabulary, provenance) {}
-
-  data::DocumentSink sink() {
-    return {[this](std::string_view piece) {
-              tokens_.clear();
-              data::ByteTokenizer::encode(piece, tokens_);
-              writer_.append(tokens_.data(), static_cast<std::int64_t>(tokens_.size()));
-              writer_.add_text_bytes(static_cast<std::int64_t>(piece.size()));
-            },
-            [this] {
-              constexpr std::int32_t end_of_text = data::ByteTokenizer::end_of_text;
-              writer_.append(&end_of_text, 1);
-              writer_.end_document();
-            }};
-  }
-  data::TokenFileWriter& writer() { return writer_; }
-
- private:
-  data::TokenFileWriter writer_;
-  std::vector<std::int32_t> tokens_;
-};
-
-/// Lists the first few paths, each with a remark.
-std::string few(const std::vector<std::string>& paths,
-                const std::function<std::string(std::size_t)>& about) {
-  std::string names;
-  for (std::size_t i = 0; i < std::min<std::size_t>(paths.size(), 3); ++i)
-    names += (i == 0 ? "" : ", ") + std::filesystem::path(paths[i]).filename().string() + about(i);
-  return names + (paths.size() > 3 ? ", ..." : "");
-}
-std::string few(const std::vector<std::string>& paths) {
-  return few(paths, [](std::size_t) { return std::string(); });
-}
-
-void print_skipped(const char* why, const std::vector<std::string>& paths,
-                   const std::vector<data::KnownFormat>& formats = {}) {
-  if (paths.empty()) return;
-  const auto format = [&](std::size_t i) {
-    const bool known = i < formats.size() && !formats[i].what.empty();
-    return known ? " (" + formats[i].what + ")" : std::string();
-  };
-  std::cout << "skipped " << counted(static_cast<std::int64_t>(paths.size()), text(why, " file"))
-            << ": " << printable(few(paths, format)) << "\n";
-}
-
-/// Warns of files that may contain text, but were not read.
-void warn_of_hidden_text(const data::TextFiles& files) {
-  constexpr int most = 3;
-  int found = 0;
-  for (std::size_t i = 0; i < files.binary.size(); ++i) {
-    const data::KnownFormat& format = files.formats[i];
-    if (format.advice.empty() || ++found > most) continue;
-    warn(text("'", files.binary[i], "' is ", format.what, ", and was skipped; ", format.advice));
-  }
-  if (found > most) warn(text("and ", found - most, " more such files"));
-}
-
-/// Warns of text that becomes tokens unchanged, but is perhaps not intended.
-void warn_of_odd_text(const data::TextFiles& files) {
-  for (const std::string& model : files.models)
-    warn(text("'", model, "' holds a model; its config.json and the like are read as text"));
-  if (!files.json_lines.empty())
-    warn(text(counted(static_cast<std::int64_t>(files.json_lines.size()), "file"),
-              " of JSON lines, ", few(files.json_lines),
-              ": braces, names of fields and escapes such as \\n become tokens. To train on a "
-              "field alone, write that out first: jq -r .text"));
-  if (!files.with_utf8_mark.empty())
-    warn(text("a byte-order mark (EF BB BF) begins ",
-              counted(static_cast<std::int64_t>(files.with_utf8_mark.size()), "file"), ", ",
-              few(files.with_utf8_mark),
-              ": its three bytes become tokens. Without it: sed -i '1s/^\\xEF\\xBB\\xBF//'"));
-}
-
-/// Throws Error if a model was named, or if there are only models.
-void require_no_model(const std::vector<std::string>& arguments, const data::TextFiles& files) {
-  for (const std::string& model : files.models) {
-    const bool is_named = std::any_of(arguments.begin(), arguments.end(),
-                                      [&](const auto& name) { return are_same(name, model); });
-    const bool is_all = std::all_of(files.paths.begin(), files.paths.end(), [&](const auto& path) {
-      return are_same(parent_folder(path), model);
-    });
-    require(!is_named && !is_all, "'", model,
-            "' holds a model (config.json and its weights); expected text. To train that model "
-            "name it as checkpoint.initial_weights");
-  }
-}
-
-data::TextFiles find_files(const std::vector<std::string>& arguments) {
-  data::TextFiles files = data::find_text_files(arguments);
-  require_no_model(arguments, files);
-  print_skipped("binary", files.binary, files.formats);
-  print_skipped("empty", files.empty);
-  print_skipped("duplicate", files.duplicate);
-  print_skipped("Git LFS pointer", files.pointers);
-  if (files.paths.empty() && !files.binary.empty() && !files.formats[0].what.empty())
-    throw Error(text("no text files among what was named: '", files.binary[0], "' is ",
-                     files.formats[0].what, files.formats[0].advice.empty() ? "" : "; ",
-                     files.formats[0].advice));
-  require(!files.paths.empty(), "no text files among what was named",
-          files.pointers.empty() ? ""
-                                 : "; `git lfs pull` in their repository fetches the files in "
-                                   "place of which Git LFS pointers are there");
-  warn_of_hidden_text(files);
-  warn_of_odd_text(files);
-  return files;
-}
+using Json = nlohmann::json;
 
 /// A positive fraction below 1e-9 is refused, as it would select no document; 0 says so explicitly.
 Value fraction(double& to) {
@@ -137,54 +35,292 @@ Value fraction(double& to) {
   }};
 }
 
-Value known_tokenizer() {
-  return {[](const std::string& value) {
-    return value == data::ByteTokenizer::name
-               ? ""
-               : "byte. Tokens of any other tokenizer come in as ids: write them with its own "
-                 "program, then `ostrakon-data import` (docs/token-files.md)";
-  }};
+/// The id that a command line names by a number or by its text; nothing for "none".
+std::vector<std::int32_t> ids_of(const texts::Tokenizer& tokenizer, const std::string& option,
+                                 const std::string& value) {
+  if (value == "none") return {};
+  std::int64_t id = -1;
+  const char* const end = value.data() + value.size();
+  const auto [stopped, failure] = std::from_chars(value.data(), end, id);
+  if (failure != std::errc() || stopped != end) id = tokenizer.id_of(value).value_or(-1);
+  require(id >= 0 && id < tokenizer.vocabulary(), option, " ", shown(value),
+          ": expected none, a token of the tokenizer ", tokenizer.name(), ", or an id from 0 to ",
+          tokenizer.vocabulary() - 1);
+  const bool is_byte = tokenizer.name() == data::ByteTokenizer::name;
+  require(!is_byte || id >= data::ByteTokenizer::end_of_text, option, " ", shown(value),
+          ": is a byte of text; expected none or ", data::ByteTokenizer::end_of_text);
+  return {static_cast<std::int32_t>(id)};
 }
 
 struct Build {
   Written output;
-  data::CorpusSettings settings;
+  std::string tokenizer = data::ByteTokenizer::name;
+  std::optional<std::string> separator, field, begin, end;
+  bool chats = false, finds_special = false, resumes = false;
+  double validation_fraction = 0.05;
+  std::uint64_t seed = 1;
+  std::optional<int> workers;
+  std::int64_t most_bad = 0;
+
+  /// The field of JSON that is read; none where files are text.
+  std::optional<std::string> json_field() const { return chats && !field ? "messages" : field; }
+  bool validates() const { return validation_fraction > 0.0; }
+  std::string training_path() const { return output.path + "-train.h5"; }
+  std::string validation_path() const { return output.path + "-validation.h5"; }
+  std::string store_folder() const { return output.path + ".partial"; }
 };
+
+texts::EncodeSettings encode_settings(const Build& line, const texts::Tokenizer& tokenizer) {
+  texts::EncodeSettings settings;
+  const texts::Tokenizer::Around around = tokenizer.around();
+  settings.field = line.json_field().value_or("");
+  settings.chats = line.chats;
+  settings.before = around.before;
+  settings.after = around.after;
+  const std::optional<std::int32_t> end = tokenizer.end();
+  if (end && std::count(around.after.begin(), around.after.end(), *end) == 0)
+    settings.after.push_back(*end);
+  if (line.begin) settings.before = ids_of(tokenizer, "--begin", *line.begin);
+  if (line.end) settings.after = ids_of(tokenizer, "--end", *line.end);
+  settings.finds_special = line.finds_special;
+  if (settings.before.empty() && settings.after.empty() && !line.end)
+    warn(text("the tokenizer ", tokenizer.name(),
+              " names no token that ends a text: nothing separates documents, unless --end does"));
+  return settings;
+}
+
+/// The folder of a tokenizer, with the files beside it.
+std::string folder_of(const std::string& tokenizer) {
+  return is_there(tokenizer) && is_folder(tokenizer) ? tokenizer : parent_folder(tokenizer);
+}
+
+/// The files that may have a chat template, with their times.
+Json template_files(const Build& line) {
+  Json files = Json::array();
+  if (!line.chats || line.tokenizer == data::ByteTokenizer::name) return files;
+  for (const char* name : {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"}) {
+    const std::string path = folder_of(line.tokenizer) + "/" + name;
+    if (!is_there(path)) continue;
+    constexpr std::size_t most_bytes = std::size_t{1} << 28;
+    const bool is_config = path.find("tokenizer_config") != std::string::npos;
+    if (is_config && read_text(path, most_bytes).find("\"chat_template\"") == std::string::npos)
+      continue;
+    const auto file = texts::Source::of(path, texts::SourceKind::text);
+    files.push_back({{"name", name}, {"bytes", file.bytes}, {"modified", file.modified}});
+  }
+  return files;
+}
+
+/// The chat template beside a tokenizer; null where there is none, or none is needed.
+std::unique_ptr<texts::ChatTemplate> open_template(const Build& line) {
+  if (!line.chats || template_files(line).empty()) return nullptr;
+  return std::make_unique<texts::ChatTemplate>(
+      texts::ChatTemplate::of_folder(folder_of(line.tokenizer)));
+}
+
+/// All that the content of a store depends on.
+Json what_is_built(const Build& line, const texts::Tokenizer& tokenizer,
+                   const texts::CorpusSettings& settings) {
+  Json sources = Json::array();
+  for (const texts::Source& source : settings.read.sources)
+    sources.push_back(
+        {{"path", printable(source.path)}, {"bytes", source.bytes}, {"modified", source.modified}});
+  const auto optional = [](const std::optional<std::string>& value) {
+    return value ? Json(printable(*value)) : Json();
+  };
+  return {{"format", "ostrakon-build 1"},
+          {"tokenizer", tokenizer.name()},
+          {"vocabulary", tokenizer.vocabulary()},
+          {"begin", settings.encode.before},
+          {"end", settings.encode.after},
+          {"special tokens", line.finds_special},
+          {"separator", optional(line.separator)},
+          {"field", optional(line.json_field())},
+          {"validation fraction", line.validation_fraction},
+          {"chats", line.chats},
+          {"template", template_files(line)},
+          {"sources", sources}};
+}
+
+bool reads_standard_input(const std::vector<texts::Source>& sources) {
+  return std::any_of(sources.begin(), sources.end(), [](const texts::Source& source) {
+    return source.path == texts::standard_input;
+  });
+}
+
+/// Bytes of all files; 0 where the standard input is one of them.
+std::int64_t bytes_of(const std::vector<texts::Source>& sources) {
+  std::int64_t bytes = 0;
+  for (const texts::Source& source : sources) bytes += source.bytes;
+  return reads_standard_input(sources) ? 0 : bytes;
+}
+
+/// Throws Error if what is left to write, to the store and then to token files, does not fit on the
+/// disk.
+void require_room(const std::string& folder, std::int64_t ids_left, std::int64_t all_ids,
+                  std::int64_t id_bytes) {
+  const std::int64_t needed = (ids_left + all_ids) * id_bytes, there = free_bytes(folder);
+  require(needed <= there, "'", folder, "' has ", format_bytes(there),
+          " free, but the ids of all sources, about ", format_count(all_ids), ", need ",
+          format_bytes(needed), " more: once while sources are read, and once in token files");
+}
+
+void encode_all(const texts::CorpusSettings& settings, const texts::Tokenizer& tokenizer,
+                const std::string& folder, texts::TokenStore& store) {
+  const std::int64_t vocabulary = tokenizer.vocabulary();
+  const std::int64_t id_bytes = vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
+  ProgressLine line(bytes_of(settings.read.sources), id_bytes);
+  bool is_checked = false;
+  std::int64_t told = 0;
+  constexpr std::int64_t most_told = 3;
+  texts::encode_corpus(
+      settings, tokenizer, store,
+      [&](const texts::Progress& progress) {
+        const std::int64_t ids = line.expected_ids(progress);
+        if (ids > 0 && !is_checked) require_room(folder, ids - progress.state.ids, ids, id_bytes);
+        is_checked = is_checked || ids > 0;
+        line.tell(progress);
+      },
+      [&](const std::string& bad) {
+        if (++told > most_told) return;
+        line.clear();
+        warn("left out: " + bad);
+      });
+}
+
+/// Reads all sources into the store; a single document twice, the second time in two parts.
+void fill_store(const Build& line, texts::CorpusSettings settings,
+                const texts::Tokenizer& tokenizer, texts::TokenStore& store) {
+  const std::string folder = parent_folder(line.store_folder());
+  settings.read.cut = store.state().cut;
+  if (!store.state().is_complete) encode_all(settings, tokenizer, folder, store);
+  require(store.state().documents > 0, "no text found",
+          store.state().bad > 0 ? text("; ", store.state().bad, " bad records were left out") : "");
+  if (store.state().documents > 1 || !line.validates() || store.state().cut >= 0) return;
+
+  const auto& sources = settings.read.sources;
+  const bool can_cut = !line.json_field() && !reads_standard_input(sources);
+  const std::int64_t bytes = store.state().text_bytes;
+  require(can_cut && bytes >= 2, "one document of ", bytes, bytes == 1 ? " byte" : " bytes",
+          " can't be split into training and validation; expected more documents, or "
+          "--validation-fraction 0");
+  const auto share =
+      static_cast<std::int64_t>(line.validation_fraction * static_cast<double>(bytes));
+  store.begin_again(bytes - std::clamp<std::int64_t>(share, 1, bytes - 1));
+  settings.read.cut = store.state().cut;
+  encode_all(settings, tokenizer, folder, store);
+}
+
+/// Opens the store of a build that was ended, where --resume asks for it, or a new one.
+std::unique_ptr<texts::TokenStore> open_store(const Build& line, const texts::Tokenizer& tokenizer,
+                                              const texts::CorpusSettings& settings, bool goes_on) {
+  const texts::TokenStore::Settings store{line.store_folder(), tokenizer.vocabulary(), line.chats};
+  const Json what = what_is_built(line, tokenizer, settings);
+  if (!goes_on) return texts::TokenStore::begin(store, what);
+  require(!reads_standard_input(settings.read.sources),
+          "--resume: the standard input can't be read again; expected files and folders");
+  return texts::TokenStore::resume(store, what);
+}
+
+texts::CorpusSettings corpus_settings(const Build& line, const Given& given,
+                                      const texts::Tokenizer& tokenizer) {
+  texts::CorpusSettings settings;
+  settings.encode = encode_settings(line, tokenizer);
+  settings.read.sources = find_sources(given.operands, line.json_field());
+  settings.read.separator = line.separator;
+  // Bytes are tokens one by one.
+  settings.read.whole_documents = tokenizer.name() != data::ByteTokenizer::name;
+  settings.workers =
+      line.workers.value_or(static_cast<int>(std::max<std::size_t>(allowed_cores().size(), 1)));
+  settings.most_bad = line.most_bad;
+  const bool from_input = reads_standard_input(settings.read.sources);
+  if (from_input) settings.commit_seconds = std::numeric_limits<double>::infinity();
+  require(!from_input || settings.read.sources.size() > 1 || line.separator || line.json_field() ||
+              !line.validates(),
+          "the standard input is one document, which can't be split into training and "
+          "validation; expected --validation-fraction 0, --separator or --field");
+  return settings;
+}
+
+/// The token files of a build.
+struct TokenFiles {
+  data::TokenFileWriter training;
+  std::optional<data::TokenFileWriter> validation;
+};
+
+/// Writes the token files from a store.
+TokenFiles write_files(const Build& line, texts::TokenStore& store,
+                       const texts::Tokenizer& tokenizer, const data::Provenance& provenance) {
+  const auto writer = [&](const std::string& path) {
+    return data::TokenFileWriter(path, tokenizer.name(), tokenizer.vocabulary(), provenance);
+  };
+  TokenFiles files{writer(line.training_path()), std::nullopt};
+  if (line.validates()) files.validation.emplace(writer(line.validation_path()));
+  const texts::BuildState& state = store.state();
+  const texts::DocumentSplit split(line.seed, line.validation_fraction, state.documents);
+  store.read([&](const texts::TokenStore::Document& document) {
+    const bool is_held_out =
+        state.cut >= 0 ? document.index == 1 : split.is_validation(document.index);
+    data::TokenFileWriter& to = is_held_out ? *files.validation : files.training;
+    to.append(document.ids, document.count, document.counts);
+    if (!document.ends) return;
+    to.add_text_bytes(document.text_bytes);
+    to.end_document();
+  });
+  // Both files are completed before either gets its name, so that there is a pair or nothing.
+  files.training.complete();
+  if (files.validation) files.validation->complete();
+  files.training.finish();
+  if (files.validation) files.validation->finish();
+  return files;
+}
+
+void print_left_out(const texts::BuildState& state) {
+  if (state.bad > 0) std::cout << "left out " << counted(state.bad, "bad record") << "\n";
+  if (state.without_text > 0)
+    std::cout << "left out " << counted(state.without_text, "document") << " without text\n";
+}
 
 int build(const Build& line, const Given& given) {
   const data::Provenance provenance = provenance_of(given);
-  data::CorpusSettings settings = line.settings;
-  const bool validates = settings.validation_fraction > 0.0;
-  const std::string training_path = line.output.path + "-train.h5";
-  const std::string validation_path = line.output.path + "-validation.h5";
-  require_free_name(training_path, line.output.overwrite);
-  if (validates) require_free_name(validation_path, line.output.overwrite);
-  settings.paths = find_files(given.operands).paths;
+  const std::string training_path = line.training_path(), validation_path = line.validation_path();
+  const bool is_begun = texts::TokenStore::has_commits(line.store_folder());
+  const bool goes_on = line.resumes && is_begun;
+  if (!goes_on) {
+    require_free_name(training_path, line.output.overwrite);
+    if (line.validates()) require_free_name(validation_path, line.output.overwrite);
+    require(!is_begun || line.output.overwrite, "'", line.store_folder(),
+            "' is a build that was not finished; expected --resume to go on with it, or "
+            "--overwrite to begin anew");
+  }
+  const std::unique_ptr<texts::Tokenizer> tokenizer = texts::open_tokenizer(line.tokenizer);
+  const std::unique_ptr<texts::ChatTemplate> chat_template = open_template(line);
+  texts::CorpusSettings settings = corpus_settings(line, given, *tokenizer);
+  settings.encode.chat_template = chat_template.get();
 
   const Stopwatch clock;
   make_folder(parent_folder(training_path));
+  const auto store = open_store(line, *tokenizer, settings, goes_on);
+  std::optional<TokenFiles> files;
+  try {
+    fill_store(line, settings, *tokenizer, *store);
+    files.emplace(write_files(line, *store, *tokenizer, provenance));
+  } catch (const Error& error) {
+    if (!texts::TokenStore::has_commits(line.store_folder())) throw;
+    throw Error(text(error.what(), "\nwhat was read is kept in '", line.store_folder(),
+                     "': --resume goes on from there"));
+  }
+  print_left_out(store->state());
+  store->remove();
 
-  std::optional<TokenSink> training, validation;
-  data::split_corpus(settings, [&] {
-    training.emplace(training_path, provenance);
-    if (!validates) return data::SplitCorpus{training->sink(), {}};
-    validation.emplace(validation_path, provenance);
-    return data::SplitCorpus{training->sink(), validation->sink()};
-  });
-  // Both files are completed before either gets its name, so that there is a pair or nothing.
-  training->writer().complete();
-  if (validates) validation->writer().complete();
-  training->writer().finish();
-  if (validates) validation->writer().finish();
-
-  std::cout << "read " << counted(static_cast<std::int64_t>(settings.paths.size()), "file")
+  std::cout << "read " << counted(static_cast<std::int64_t>(settings.read.sources.size()), "file")
             << " in " << rounded(clock.seconds()) << " s; wrote\n";
-  print_written(training_path, training->writer());
-  if (validates) print_written(validation_path, validation->writer());
+  print_written(training_path, files->training);
+  if (files->validation) print_written(validation_path, *files->validation);
   std::cout << "\nnext, look at the text, then train on it:\n"
             << "  ostrakon-data show " << printable(training_path) << "\n"
             << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << printable(training_path);
-  if (validates) std::cout << " --set data.validation_path=" << printable(validation_path);
+  if (files->validation) std::cout << " --set data.validation_path=" << printable(validation_path);
   std::cout << "\n";
   return 0;
 }
@@ -196,15 +332,41 @@ Command build_command() {
   std::vector<Option> options = output_options(line->output, "PREFIX", "the beginning of names");
   options.insert(
       options.end(),
-      {{"--validation-fraction", "F", fraction(line->settings.validation_fraction),
+      {{"--tokenizer", "NAME", word(line->tokenizer, "byte, a folder or a file"),
+        "byte, which has a token for each byte of text (default); or the folder of a model, its "
+        "tokenizer.json, or its tokenizer.model"},
+       {"--validation-fraction", "F", fraction(line->validation_fraction),
         "share of the documents held out; 0: none (0.05)"},
-       {"--separator", "LINE", any_text(line->settings.separator),
-        "documents end at lines that equal LINE; without it, each file is one"},
-       {"--tokenizer", "byte", known_tokenizer(), "one token for each byte of text (default)"},
-       {"--seed", "N", integer(line->settings.seed, 0), "of the split (1)"}});
+       {"--seed", "N", integer(line->seed, 0), "of the split (1)"},
+       heading("documents"),
+       {"--separator", "LINE", any_text(line->separator),
+        "text: documents end at lines that equal LINE; without it, each file is one"},
+       {"--field", "NAME", word(line->field, "the name of a field"),
+        "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
+        "in field A"},
+       {"--chat", "", flag(line->chats),
+        "JSON lines of chats: messages in the field of --field (messages), or prompt and "
+        "completion. The chat template beside the tokenizer makes text of messages; what the "
+        "assistant wrote counts in the loss"},
+       {"--begin", "TOKEN", word(line->begin, "a token, an id, or none"),
+        "what documents begin with: a token or id, or none (default: what the tokenizer puts "
+        "before a text)"},
+       {"--end", "TOKEN", word(line->end, "a token, an id, or none"),
+        "what documents end with (default: what the tokenizer puts after a text, and its end of "
+        "text)"},
+       {"--special-tokens", "", flag(line->finds_special),
+        "special tokens that are written in text become their ids; else they are text"},
+       {"--skip-bad", "N", integer(line->most_bad, 0),
+        "leave out up to N records that are no JSON, lack the field, or are no UTF-8 (0)"},
+       heading("running"),
+       {"--workers", "N", integer(line->workers, 1, 4096),
+        "threads that make tokens; the files are the same with any number (all cores)"},
+       {"--resume", "", flag(line->resumes),
+        "go on with a build of PREFIX that was ended, if there is one"}});
   return {"build", "FILE_OR_FOLDER...",
-          "turns text files into PREFIX-train.h5 and PREFIX-validation.h5", options,
-          [line](const Given& given) { return build(*line, given); }};
+          "turns text into PREFIX-train.h5 and PREFIX-validation.h5: files and folders, plain or "
+          "compressed by gzip or zstd, and - for the standard input",
+          options, [line](const Given& given) { return build(*line, given); }};
 }
 
 }  // namespace ostrakon::apps::data_program

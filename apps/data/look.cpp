@@ -8,6 +8,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+#include <ostrakon/text/tokenizer.hpp>
 #include <sstream>
 
 #include "commands.hpp"
@@ -123,6 +124,25 @@ void show_numbers(const data::TokenFile& file, data::TokenFile::Range range, Num
   }
 }
 
+/// Prints what the ids of a range stand for, as the tokenizer that made them says.
+void show_text(const data::TokenFile& file, data::TokenFile::Range range,
+               const std::string& tokenizer_path) {
+  const auto tokenizer = texts::open_tokenizer(tokenizer_path);
+  const data::TokenFileInfo& info = file.info();
+  require(tokenizer->name() == info.tokenizer, "--tokenizer ", shown(tokenizer_path), " is ",
+          tokenizer->name(), "; the ids of '", file.path(), "' are of ", info.tokenizer);
+  const bool escapes = isatty(STDOUT_FILENO) != 0;
+  const auto stream = tokenizer->stream(false);
+  const auto print_text = [&](const std::string& text) {
+    std::cout << (escapes ? printable_lines(text) : text);
+  };
+  for_blocks(file, range, [&](const std::int32_t* tokens, const std::uint8_t*, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) print_text(stream->next(tokens[i]));
+  });
+  print_text(stream->finish());
+  std::cout << "\n";
+}
+
 /// Prints text unchanged; on a terminal, which could interpret parts of it as control sequences, as
 /// printable characters, line by line.
 void show_text(const data::TokenFile& file, data::TokenFile::Range range, const char* end_mark) {
@@ -140,10 +160,11 @@ void show_text(const data::TokenFile& file, data::TokenFile::Range range, const 
 struct Show {
   std::optional<std::int64_t> document, begin, count;
   bool ids = false, counts = false;
+  std::optional<std::string> tokenizer;
 };
 
 int show(const Show& line, const std::string& path) {
-  const auto& [document, begin, count, ids, counts] = line;
+  const auto& [document, begin, count, ids, counts, tokenizer] = line;
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
 
@@ -158,6 +179,8 @@ int show(const Show& line, const std::string& path) {
   }
   if (counts)
     show_numbers(file, range, Numbers::counts);
+  else if (tokenizer && (*tokenizer != data::ByteTokenizer::name || info.tokenizer != *tokenizer))
+    show_text(file, range, *tokenizer);
   else if (ids || info.tokenizer != data::ByteTokenizer::name)
     show_numbers(file, range, Numbers::ids);
   else
@@ -190,10 +213,16 @@ Command show_command() {
       {{"--document", "N", integer(line->document, 0), "document N (0); or"},
        {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
        {"--count", "N", integer(line->count, 0), "N tokens (256)"},
+       {"--tokenizer", "NAME", word(line->tokenizer, "byte, a folder or a file"),
+        "the tokenizer that made the ids: their text"},
        {"--ids", "", flag(line->ids), "ids, whatever it is made of; or"},
        {"--counts", "", flag(line->counts), "1 for each token that counts in the loss, else 0"}},
       [line](const Given& given) { return show(*line, given.operands[0]); },
-      {{"--document", "--begin"}, {"--document", "--count"}, {"--ids", "--counts"}}};
+      {{"--document", "--begin"},
+       {"--document", "--count"},
+       {"--ids", "--counts"},
+       {"--ids", "--tokenizer"},
+       {"--counts", "--tokenizer"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

@@ -193,12 +193,64 @@ TEST_F(DataProgram, LongDocumentsAreALine) {
   EXPECT_EQ(must({"show", "long.h5"}), expected + "\n");
 }
 
-TEST_F(DataProgram, OtherTokenizersAreSentToImport) {
-  write_bytes(path("tokenizer.json"), "{}");
+TEST_F(DataProgram, WhatDocumentsAreMadeOfIsChosen) {
+  write_bytes(path("lines.jsonl"),
+              "{\"text\": \"Hi\", \"more\": {\"text\": \"yo\"}}\n"
+              "{\"text\": 1}\n{\"text\": \"you\"}\n");
+  const auto build = [](Texts options) {
+    Texts arguments = {"build", "--overwrite", "--output", "x", "--validation-fraction", "0"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return arguments;
+  };
+  expect_refused(build({"--field", "text", "lines.jsonl"}),
+                 "'lines.jsonl', line 2: field \"text\" is a number; expected a string");
+  const Outcome outcome = data(build({"--field", "text", "--skip-bad", "1", "lines.jsonl"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_HAS(outcome.err, "warning: left out: 'lines.jsonl', line 2: ");
+  EXPECT_HAS(outcome.out, "left out 1 bad record\n");
+  EXPECT_EQ(must({"show", "x-train.h5", "--ids", "--begin", "0"}), "72 105 256\n121 111 117 256\n");
+  must(build({"--field", "more.text", "--skip-bad", "2", "--end", "none", "lines.jsonl"}));
+  EXPECT_EQ(must({"show", "x-train.h5", "--ids"}), "121 111\n");
+
   write_bytes(path("text.txt"), "Hi\n");
-  const Texts build = {"build", "--output", "x", "--tokenizer", "tokenizer.json", "text.txt"};
-  expect_refused(build, "--tokenizer tokenizer.json: expected byte. Tokens of any other tokenizer");
-  expect_refused(build, "`ostrakon-data import` (docs/token-files.md)");
+  const struct {
+    Texts options;
+    const char* message;
+  } refused[] = {
+      {{"--field", "text", "text.txt"}, "'text.txt' has no JSON object on its first line"},
+      {{"--end", "10", "text.txt"}, "--end \"10\": is a byte of text; expected none or 256"},
+      {{"--begin", "<s>", "text.txt"}, "--begin \"<s>\": expected none, a token of the tokenizer"},
+      {{"--tokenizer", "none/there", "text.txt"}, "'none/there' is no tokenizer"},
+      {{"--tokenizer", "ids", "text.txt"}, "'ids' is no tokenizer"},
+      {{"--resume", "-"}, "no text found"},
+      {{"-", "-"}, "the standard input, -, is named twice"},
+  };
+  for (const auto& entry : refused) expect_refused(build(entry.options), entry.message);
+  expect_refused({"build", "--output", "y", "-"},
+                 "the standard input is one document, which can't be split into training and");
+  expect_refused({"show", "x-train.h5", "--tokenizer", "ids"}, "'ids' is no tokenizer");
+}
+
+TEST_F(DataProgram, ABuildThatWasNotFinishedIsNotLost) {
+  write_bytes(path("text.txt"), "Hi\n%\nyou\n");
+  std::filesystem::create_directory(path("x.partial"));
+  write_bytes(path("x.partial/journal"), "{}\n{\"state\": {}}\n");
+  const Texts build = {"build", "--output", "x", "--separator", "%", "text.txt"};
+  expect_refused(build, "'x.partial' is a build that was not finished; expected --resume");
+  Texts resumed = build;
+  resumed.push_back("--resume");
+  expect_refused(resumed, "'x.partial' was begun with ");
+  EXPECT_TRUE(std::filesystem::exists(path("x.partial/journal")));
+  Texts anew = build;
+  anew.push_back("--overwrite");
+  must(anew);
+  EXPECT_FALSE(std::filesystem::exists(path("x.partial")));
+  // Without a commit there is nothing to lose.
+  std::filesystem::create_directory(path("x.partial"));
+  write_bytes(path("x.partial/journal"), "{}\n{\"sta");
+  must(anew);
+  resumed.push_back("--overwrite");
+  must(resumed);
 }
 
 TEST_F(DataProgram, IdsGetTheNameOfTheirTokenizer) {
@@ -239,6 +291,10 @@ TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
   write_bytes(path("lines.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
   write_bytes(path("marked.txt"), "\xEF\xBB\xBF" + words);
   write_bytes(path("text.gz"), std::string("\x1f\x8b\x08\0\1\2\3\4\0\3", 10) + words);
+  write_bytes(path("text.xz"), std::string("\xfd"
+                                           "7zXZ\0",
+                                           6) +
+                                   words);
   std::string wide = "\xff\xfe";
   for (const char letter : words) wide += {letter, '\0'};
   write_bytes(path("wide.txt"), wide);
@@ -257,7 +313,6 @@ TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
   EXPECT_EQ(built({"text.txt", "numbers"}).err, "");
   expect_warned({"lines.jsonl"}, "1 file of JSON lines, lines.jsonl: ");
   expect_warned({"marked.txt"}, "a byte-order mark (EF BB BF) begins 1 file, marked.txt: ");
-  expect_warned({"text.txt", "text.gz"}, "'text.gz' is compressed by gzip, and was skipped; ");
   for (const std::string wide_file : {"wide.txt", "wide-unmarked.txt"})
     expect_warned({"text.txt", wide_file},
                   "'" + wide_file + "' is text in UTF-16, and was skipped");
@@ -269,8 +324,9 @@ TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
     EXPECT_HAS(outcome.err, message);
     EXPECT_FALSE(std::filesystem::exists(path("x-train.h5"))) << files[0];
   };
-  expect_no_text({"text.gz"},
-                 "no text files among what was named: 'text.gz' is compressed by gzip");
+  expect_warned({"text.txt", "text.xz"}, "'text.xz' is compressed by xz, and was skipped; ");
+  expect_no_text({"text.xz"}, "no text files among what was named: 'text.xz' is compressed by xz");
+  expect_no_text({"text.gz"}, "'text.gz': its gzip data is damaged: ");
   expect_no_text({"wide.txt"}, "convert it first: iconv -f UTF-16 -t UTF-8");
   expect_no_text({"numbers"}, "no text files among what was named\n");
 

@@ -185,9 +185,8 @@ TEST(Signals, AFileThatGrowsTooLargeIsAnErrorMessage) {
   build.folder = folder.file("");
   const Outcome built = run_below(5000, build);
   EXPECT_EQ(built.status, 1) << built.err;
-  EXPECT_HAS(built.err,
-             "ostrakon-data: error: can't write 'data-train.h5.partial': File "
-             "too large");
+  EXPECT_HAS(built.err, "ostrakon-data: error: can't write 'data.partial/ids': File too large");
+  EXPECT_FALSE(std::filesystem::exists(folder.file("data.partial")));
   const char* const wide[] = {"model.width=1024", "model.ffn_width=8192", "training.steps=1",
                               "training.sequence_length=16", "checkpoint.every=1"};
   Texts options;

@@ -20,6 +20,9 @@ struct TextFiles {
   std::vector<std::string> empty;
   std::vector<std::string> pointers;  ///< Git LFS pointers
 
+  std::vector<std::string>
+      objects;  ///< members of `paths` whose first letter is a brace, as JSON's
+
   // Members of `paths` that are text, but maybe not the intended text.
   std::vector<std::string> json_lines;
   std::vector<std::string> with_utf8_mark;  ///< files that begin with a byte-order mark
@@ -27,40 +30,16 @@ struct TextFiles {
   std::vector<std::string> models;  ///< folders with a model: config.json and weights
 };
 
+/// Returns the first bytes of what a compressed file holds; nothing if it is not compressed.
+/// `head`: the file's own first bytes.
+using UnpackHead =
+    std::function<std::optional<std::string>(const PlainFile& file, const std::string& head)>;
+
 /// Finds the files named by `arguments`, and those in the folders that they name, at any depth,
-/// sorted by path. Inside folders, names that begin with a dot are skipped. Throws Error for an
-/// argument that is neither a file nor a folder, and for files that can't be read.
-TextFiles find_text_files(const std::vector<std::string>& arguments);
-
-/// Receives documents piece by piece. No piece is empty; a document has at least one.
-struct DocumentSink {
-  std::function<void(std::string_view piece)> text;
-  std::function<void()> end_document;
-};
-
-/// Reads a file in blocks. Its documents are the whole file or, with a separator, the text between
-/// lines that equal it (a carriage return at their ends is ignored). Memory does not grow with the
-/// length of files, documents or lines.
-void read_documents(const std::string& path, const std::optional<std::string>& separator,
-                    const DocumentSink& sink);
-
-/// The corpus, split into training and validation text by a hash of the seed and the number of each
-/// document. If one side would get no document, it gets the one with the nearest hash; a single
-/// document is cut in two, its end for validation.
-struct SplitCorpus {
-  DocumentSink training;
-  DocumentSink validation;
-};
-
-struct CorpusSettings {
-  std::vector<std::string> paths;
-  std::optional<std::string> separator;
-  double validation_fraction = 0.05;  ///< in [0, 1); 0: no validation text
-  std::uint64_t seed = 1;
-};
-
-/// Calls `start` for new sinks, then fills them. This is repeated once if the first split left one
-/// side without text; the content of the first sinks is then to be discarded.
-void split_corpus(const CorpusSettings& settings, const std::function<SplitCorpus()>& start);
+/// sorted by path. Inside folders, names that begin with a dot are skipped. "-", the standard
+/// input, is taken for text unseen. With `unpack` compressed files are sorted by what they hold.
+/// Throws Error for an argument that is neither a file nor a folder, and for files that can't be
+/// read.
+TextFiles find_text_files(const std::vector<std::string>& arguments, const UnpackHead& unpack = {});
 
 }  // namespace ostrakon::data

@@ -59,6 +59,8 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("nlohmann-json")
     depends_on("pcre2+jit+unicode")
     depends_on("utf8proc")
+    depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("onednn cpu_runtime=omp", when="+onednn")
     depends_on("openblas", when="+openblas")
     depends_on("sentencepiece", when="+sentencepiece")

@@ -90,7 +90,9 @@ struct PackedDocuments {
 
 /// Random lengths from 1 to 2 mean_length - 1.
 PackedDocuments pack_documents(std::int64_t tokens, std::int64_t mean_length) {
-  PackedDocuments packed{{"documents", static_cast<std::size_t>(tokens)}};
+  PackedDocuments packed;
+  packed.begins =
+      Kokkos::View<std::int32_t*, Memory>("documents", static_cast<std::size_t>(tokens));
   const auto host = Kokkos::create_mirror_view(packed.begins);
   for (std::int64_t begin = 0, number = 0; begin < tokens; ++number) {
     const auto word = math::philox(2, static_cast<std::uint64_t>(number), 0).word[0];

@@ -24,6 +24,11 @@ config::Settings settings_of(const SmallFamily& family) {
   return settings;
 }
 
+// Samples are plain ones, those of which some targets count, documents whose positions restart, and
+// documents whose positions continue and of which some targets count.
+bool some_targets(const NamedRow& row) { return row["samples"] % 2 == 1; }
+bool in_documents(const NamedRow& row) { return row["samples"] >= 2; }
+
 /// Rows of choices that cover every two of them.
 TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
   const int ranks = world_ranks();
@@ -31,37 +36,34 @@ TEST(Families, HaveTheBitsOfOneRankInEveryLayout) {
   const std::string factors = text(
       "family ", families.size(),
       ", tensor 2, context 2, pipeline 2, expert 2, group 2, checkpointing 5, host_activations 2, "
-      "offload 4, sharding 4, streams 2, precision 2, chunks 2, targets 2, documents 3");
+      "offload 4, sharding 4, streams 2, precision 2, chunks 2, samples 4");
   const auto is_valid = [&](const NamedRow& row) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     const int together = (1 << row["tensor"]) * (1 << row["context"]) * (1 << row["pipeline"]);
     const bool has_experts = family.model.experts.exist();
     const bool needs_all = family.model.multi_token_depth > 0 ||
                            family.model.experts.balance == model::RouterBalance::loss;
-    if (row["targets"] == 1 && needs_all) return false;
+    if (some_targets(row) && needs_all) return false;
     if (together > ranks || (row["context"] == 1 && !family.fits_context)) return false;
     if (row["chunks"] == 1 && row["pipeline"] == 0) return false;
-    if (row["documents"] > 0 &&
-        (family.model.has_delta_nets() || family.model.multi_token_depth > 0))
+    if (in_documents(row) && (family.model.has_delta_nets() || family.model.multi_token_depth > 0))
       return false;
     if (!has_experts) return row["expert"] == 0;
     if (row["tensor"] == 1 && row["expert"] == 0) return false;  // tensor ranks share experts
     const int shard = ranks >> (row["tensor"] + row["context"] + row["pipeline"]);
     return row["expert"] == 0 || (shard << (row["tensor"] + row["context"])) >= 2;
   };
-  std::map<std::array<int, 4>, History> references;
+  std::map<std::array<int, 3>, History> references;
   int rows = 0, equal_rows = 0;
   for (const NamedRow& row : covering_rows(factors, is_valid)) {
     const SmallFamily& family = families[static_cast<std::size_t>(row["family"])];
     config::Settings settings = settings_of(family);
     settings.precision.gather = row["precision"] == 0 ? DType::fp32 : DType::bf16;
     settings.data.documents =
-        row["documents"] > 0 ? data::Documents::separate : data::Documents::continued;
-    settings.data.restart_positions = row["documents"] == 1;
-    const SomeTargets::Counts counts =
-        row["targets"] == 1 ? counts_unequally : SomeTargets::Counts();
-    History& reference =
-        references[{row["family"], row["precision"], row["targets"], row["documents"]}];
+        in_documents(row) ? data::Documents::separate : data::Documents::continued;
+    settings.data.restart_positions = !some_targets(row);
+    const SomeTargets::Counts counts = some_targets(row) ? counts_unequally : SomeTargets::Counts();
+    History& reference = references[{row["family"], row["precision"], row["samples"]}];
     if (reference.losses.empty()) reference = reference_run(settings, counts);
     settings.tensor = 1 << row["tensor"];
     settings.tensor_chunks = row["tensor"] == 1 ? 1 + row["chunks"] : 1;

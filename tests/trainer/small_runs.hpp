@@ -264,6 +264,12 @@ inline bool recomputes_module(const plan::StepPlan& plan) {
            action.unit + 1 < static_cast<int>(plan.units.size());
   });
 }
+/// Whether the embedding, which has a norm, is computed again in backward.
+inline bool recomputes_embedding(const plan::StepPlan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [](const plan::Action& action) {
+    return action.kind == plan::Kind::recompute && action.unit == 0;
+  });
+}
 inline Traffic traffic_by_formula(const config::Settings& settings, const plan::StepPlan& plan) {
   const plan::PolicyChoices& policy = settings.parallel;
   const std::int64_t replicas = plan.grid.replicas();
@@ -338,6 +344,9 @@ inline Traffic traffic_by_formula(const config::Settings& settings, const plan::
       continue;
     }
     traffic.within += m * within;
+    // What it is gathered for then stays for the next micro-batch, but for the last one's.
+    if (embedding && !again && reshard.kind != plan::Reshard::never && recomputes_embedding(plan))
+      traffic.within += within;
     if (!again || reshard.kind == plan::Reshard::never) continue;
     if (reshard.kind == plan::Reshard::partly && reshard.ranks < group) {
       traffic.kept += m * (bytes / reshard.ranks * (reshard.ranks - 1));

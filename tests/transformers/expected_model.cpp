@@ -99,6 +99,10 @@ ExpectedModel read_expected(const std::string& name) {
   expected.adamw = file.at("adamw");
   expected.losses = file.at("losses").get<std::vector<double>>();
   expected.some_losses = file.value("losses_of_some_targets", std::vector<double>());
+  if (file.contains("documents")) {
+    expected.documents = file["documents"].at("lengths").get<std::vector<std::int64_t>>();
+    expected.losses_in_documents = file["documents"].at("losses").get<std::vector<double>>();
+  }
   return expected;
 }
 

@@ -3,6 +3,7 @@
 
 // Models as transformers computes them: files of expected/, which README.md describes.
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <ostrakon/data/dataset.hpp>
@@ -31,6 +32,8 @@ struct ExpectedModel {
   Tokens prompt, greedy;                  ///< its first tokens, and the likeliest that follow
   nlohmann::json adamw;                   ///< keys of a deck's section `optimizer`
   std::vector<double> losses;             ///< of steps on the batch: before each update
+  std::vector<std::int64_t> documents;    ///< lengths of those of a sequence; empty: not computed
+  std::vector<double> losses_in_documents;
 
   std::vector<double> some_losses;  ///< the same where only some targets count; may be empty
 
@@ -45,11 +48,25 @@ ExpectedModel read_expected(const std::string& name);
 /// Writes config.json and model.safetensors into a folder.
 void write_folder(const ExpectedModel& expected, const std::string& folder);
 
-/// The batch, again and again.
+/// The batch, again and again; with documents of these lengths, it has where they begin, too.
 class RepeatedBatch : public data::Dataset {
  public:
-  explicit RepeatedBatch(std::vector<Tokens> batch)
-      : Dataset(static_cast<std::int64_t>(batch[0].size())), batch_(std::move(batch)) {}
+  explicit RepeatedBatch(std::vector<Tokens> batch, const std::vector<std::int64_t>& documents = {})
+      : Dataset(static_cast<std::int64_t>(batch[0].size())), batch_(std::move(batch)) {
+    for (const std::int64_t length : documents)
+      begins_.insert(begins_.end(), static_cast<std::size_t>(length),
+                     static_cast<std::int32_t>(begins_.size()));
+  }
+  std::int64_t sample_bytes() const override {
+    return Dataset::sample_bytes() +
+           static_cast<std::int64_t>(begins_.size() * sizeof(std::int32_t));
+  }
+  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
+                 void* batch) override {
+    Dataset::fill_part(first, count, part, batch);
+    auto* to = static_cast<std::int32_t*>(batch) + 2 * count * (length() - 1);
+    for (std::int64_t s = 0; s < count; ++s) to = std::copy(begins_.begin(), begins_.end(), to);
+  }
   void read(std::uint64_t index, std::int32_t* tokens) override {
     const Tokens& sequence = batch_[index % batch_.size()];
     std::copy(sequence.begin(), sequence.end(), tokens);
@@ -58,6 +75,7 @@ class RepeatedBatch : public data::Dataset {
 
  private:
   std::vector<Tokens> batch_;
+  Tokens begins_;
 };
 
 }  // namespace ostrakon::test::transformers

@@ -35,6 +35,9 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected")
 SEQUENCES, LENGTH = 8, 24  # of the batch; a sequence has one token more, the last target
 PROMPT, GREEDY = 8, 40
 STEPS = 10
+# Models that are also trained on sequences that are packed from documents of these lengths.
+WITH_DOCUMENTS = {"llama-3.1", "mistral-window", "qwen3", "gemma2", "gpt2", "deepseek_v3"}
+DOCUMENTS = [5, 1, 9, 2, 7]
 ADAMW = {"learning_rate": 2e-3, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-5, "weight_decay": 0.1}
 # The seed of a model is the first of SEEDS with which rounding matters little, for the next token and for the
 # losses (float32 against float64, relative), and the model does not repeat a few tokens; or the one with the
@@ -270,12 +273,17 @@ def make(config):
     return transformers.AutoModelForCausalLM.from_config(config, **eager(config)).eval()
 
 
-def logits_of(model, tokens):
-    return model(tokens, use_cache=False).logits
+def logits_of(model, tokens, documents=None):
+    """documents: their lengths; transformers knows them by positions that begin at 0 each."""
+    positions = {}
+    if documents:
+        ids = torch.cat([torch.arange(length) for length in documents])
+        positions["position_ids"] = ids.expand(len(tokens), -1)
+    return model(tokens, use_cache=False, **positions).logits
 
 
-def loss_of(model, batch):
-    logits = logits_of(model, batch[:, :-1])
+def loss_of(model, batch, documents=None):
+    logits = logits_of(model, batch[:, :-1], documents)
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
@@ -307,6 +315,12 @@ def add_gradients_of_some(model, batch):
 
 def add_gradients(model, batch):
     loss = loss_of(model, batch)
+    loss.backward()
+    return loss.item()
+
+
+def add_gradients_in_documents(model, batch):
+    loss = loss_of(model, batch, DOCUMENTS)
     loss.backward()
     return loss.item()
 
@@ -400,6 +414,11 @@ def load(folder):
 def compute(name, plain, model, seed):
     """What a file says of a model with a seed; none if rounding matters."""
     batch = batch_of(seed)
+    in_documents = {}
+    if name in WITH_DOCUMENTS:
+        with in_float64():
+            losses = train(copy.deepcopy(model), batch, add_gradients_in_documents)
+        in_documents["documents"] = {"lengths": DOCUMENTS, "losses": [round(value, 9) for value in losses]}
     with in_float64():
         tokens, gap = greedy(model, batch[0, :PROMPT])
         if gap < LEAST_GAP:
@@ -422,6 +441,7 @@ def compute(name, plain, model, seed):
         "adamw": ADAMW,
         "losses": [round(value, 9) for value in losses],
         "losses_in_float32_differ_by": float(f"{rounding:.1e}"),
+        **in_documents,
     }
     if some:
         numbers["losses_of_some_targets"] = [round(value, 9) for value in some]

@@ -54,6 +54,7 @@ class StepRecorderTest : public ::testing::Test {
       std::optional<NoFiles> full;
       if (full_steps_.count(step) > 0) full.emplace(room_);
       train::StepResult result = run.step(step);
+      if (step == 2) result.counted_terms = 0;
       if (step == 3) result.skipped = "it was spoilt";
       // The most over ranks counts.
       recorder.record(step, result, 0.5 + world.rank());
@@ -99,6 +100,7 @@ TEST_F(StepRecorderTest, WritesARowForEachStep) {
     EXPECT_EQ(row["allocations"], 0);
     EXPECT_EQ(row.contains("state_digest"), i == 1);
     EXPECT_EQ(row.contains("skipped"), i == 2);
+    EXPECT_EQ(row.contains("counted_tokens"), i == 1);  // of the others all count
   }
   EXPECT_HAS(usage_, "MFU of all steps");
 }
@@ -107,6 +109,13 @@ TEST_F(StepRecorderTest, SaysWhatChangedNothing) {
   record_three();
   EXPECT_EQ(out_.str().find("  step 3 skipped: it was spoilt\n") != std::string::npos, is_root_)
       << out_.str();
+}
+
+TEST_F(StepRecorderTest, WarnsOfAStepInWhichNothingCounts) {
+  record_three();
+  const std::string warning =
+      "  warning: step 2 has no token that counts in the loss: its loss and gradient are 0\n";
+  EXPECT_EQ(out_.str().find(warning) != std::string::npos, is_root_) << out_.str();
 }
 
 TEST_F(StepRecorderTest, TracesStepsFromTheSecondOn) {

@@ -88,10 +88,11 @@ class Trainer {
   /// again.
   ///
   /// Throws CollectiveError where a loss or a gradient is not finite, or data can't be read, or has
-  /// samples of another size than the model reads; no parameter has changed then (optimistic
-  /// updates are undone), unless updates overlap with backward (Policy::early_updates): see
-  /// is_intact(). The unit with the nonfinite gradient is found by running the step once more,
-  /// which takes its time and changes nothing.
+  /// samples of another size than the model reads, or targets that do not count where all have to
+  /// (LossTerms::needs_all); no parameter has changed then (optimistic updates are undone), unless
+  /// updates overlap with backward (Policy::early_updates): see is_intact(). The unit with the
+  /// nonfinite gradient is found by running the step once more, which takes its time and changes
+  /// nothing.
   StepResult step(data::SampleSource& samples, std::int64_t step);
 
   /// False from when a step has failed after some of the parameters were updated, until

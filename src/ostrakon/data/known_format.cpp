@@ -18,7 +18,7 @@ struct Mark {
   const char* advice;
 };
 
-constexpr const char* unpack = "unpack it first";
+constexpr const char* unpack_first = "unpack it first";
 constexpr Mark marks[] = {
     {0, "\x93NUMPY"sv, "a NumPy array", ""},
     {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file",
@@ -31,8 +31,8 @@ constexpr Mark marks[] = {
      "compressed by xz", "decompress it first: unxz"},
     {0, "BZh"sv, "compressed by bzip2", "decompress it first: bunzip2"},
     {0, "\x04\x22\x4d\x18"sv, "compressed by lz4", "decompress it first: unlz4"},
-    {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", unpack},
-    {257, "ustar"sv, "a tar archive", unpack},
+    {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", unpack_first},
+    {257, "ustar"sv, "a tar archive", unpack_first},
     {0, "PAR1"sv, "a Parquet file", ""},
     {0, "ARROW1\0\0"sv, "an Arrow file", ""},
     {0, "MMIDIDX\0\0"sv, "the index of a Megatron-LM data set",

@@ -89,9 +89,6 @@ TEST(ChatTemplate, WhatIsLackingIsRefusedWithItsLine) {
       {"{{ '%s' % 1 }}", "t:1: formatting by '%' is not implemented"},
       {"{{ 9223372036854775807 + 1 }}", "t:1: integers of more than 64 bits are not implemented"},
       {"{{ messages.append(1) }}", "t:1: 'append' would change a list, which templates may not"},
-      {"{% set x %}{% generation %}{% endgeneration %}{% endset %}",
-       "t:1: a block 'generation' inside of a macro, or of a block of 'set', 'filter' or "
-       "'generation', is not implemented"},
       {"\n\n{{ a.b }}", "t:3: 'a' is undefined"},
       {"{{ messages[0].x.y }}", "t:1: a dict has no attribute 'x'"},
       {"{{ raise_exception('no ' ~ 1) }}", "t:1: the template refuses the chat: no 1"},
@@ -137,6 +134,45 @@ TEST(ChatTemplate, NoTemplateRunsForeverOrOverflowsTheStack) {
   for (const auto& [source, message] : rows)
     EXPECT_NE(error_in(source).find(message), std::string::npos)
         << source.substr(0, 100) << ": " << error_in(source);
+}
+
+/// What an assistant wrote where no block says so: as marked here by brackets, which the templates
+/// do not write.
+TEST(ChatTemplate, TurnsAreFoundWithoutBlocksOfGeneration) {
+  const std::string last_turn_thinks =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}"
+      "<think>{{ m.thought }}</think>{% endif %}{{ m.content | trim }}<end>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  const auto message = [](const char* role, const char* content) {
+    return Json({{"role", role}, {"content", content}});
+  };
+  const Json chat = {message("user", "q"),   message("assistant", "foo "),
+                     message("user", "foo"), message("assistant", ""),
+                     message("user", "r"),   message("assistant", "end")};
+  const ChatTemplate thinks(last_turn_thinks, "t", Json::object());
+  const ChatText found = thinks.render_for_training(chat, Json::object());
+  std::string marked = found.text;
+  for (auto span = found.assistant.rbegin(); span != found.assistant.rend(); ++span)
+    marked.insert(span->end, "]").insert(span->begin, "[");
+  EXPECT_EQ(marked,
+            "<user>q<end><assistant>[foo<end>]<user>foo<end><assistant>[<end>]<user>r<end>"
+            "<assistant>[<think></think>end<end>]");
+
+  const auto error = [&](const std::string& source) {
+    const ChatTemplate wrong(source, "t", Json::object());
+    return error_of([&] { wrong.render_for_training(chat, Json::object()); });
+  };
+  EXPECT_EQ(error("{{ messages | length }}{{ add_generation_prompt }}"),
+            "t: the text that asks for message 2 of 6 does not begin the text of the chat; put "
+            "blocks '{% generation %}' around what an assistant writes");
+  EXPECT_EQ(error("{% for m in messages %}{{ loop.revindex if m.role == 'assistant' }}"
+                  "{% endfor %}"),
+            "t: where the text of message 2 of 6 ends can't be found, as the template writes it in "
+            "another way when others follow; put blocks '{% generation %}' around what an "
+            "assistant writes");
+  EXPECT_EQ(error("a\n{% set x %}{% generation %}{% endgeneration %}{% endset %}"),
+            "t:2: where a block 'generation' inside of a macro, or of a block 'set', 'filter' or "
+            "'generation', stands in the text is not known");
 }
 
 }  // namespace

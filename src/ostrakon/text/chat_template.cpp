@@ -185,11 +185,11 @@ struct ChatTemplate::Program {
           " ends can't be found, as the template writes it in another way when others follow; "
           "put blocks '{% generation %}' around what an assistant writes"));
     };
-    if (!messages[at].contains("content") || !messages[at]["content"].is_string()) refuse();
-    const auto content = messages[at]["content"].get<std::string>();
+    const OrderedJson value = messages[at].value("content", OrderedJson());
+    if (!value.is_null() && !value.is_string()) refuse();
+    const auto content = value.is_null() ? std::string() : value.get<std::string>();
     const std::string kept(jinja::strip(content, {}, jinja::Side::right));
-    if (kept.empty()) refuse();
-    const std::string letter = kept.back() == 'o' ? "e" : "o";
+    const std::string letter = !kept.empty() && kept.back() == 'o' ? "e" : "o";
     OrderedJson changed = messages;
     changed[at]["content"] = kept + letter + content.substr(kept.size());
     const auto end_of_letter = [&](const std::string& text, const std::string& with_letter) {
@@ -241,7 +241,11 @@ ChatText ChatTemplate::render_for_training(const OrderedJson& messages,
   jinja::Rendered rendered = program_->render(messages, false, more);
   ChatText result;
   result.text = std::move(rendered.text);
-  if (program_->tree_for(more).has_generation) {
+  const jinja::Tree& tree = program_->tree_for(more);
+  require(tree.kept_generation == 0, program_->name, ":", tree.kept_generation,
+          ": where a block 'generation' inside of a macro, or of a block 'set', 'filter' or "
+          "'generation', stands in the text is not known");
+  if (tree.has_generation) {
     for (const auto& [begin, end] : rendered.generated) result.assistant.push_back({begin, end});
     return result;
   }

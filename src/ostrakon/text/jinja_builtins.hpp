@@ -16,8 +16,8 @@ class Context {
   virtual void spend(std::size_t work) = 0;
 };
 
-/// Work that one rendering may take; about a minute.
-constexpr std::size_t most_work = 200'000'000;
+/// Work that one rendering may take: some seconds.
+constexpr std::size_t most_work = 100'000'000;
 
 /// A function of a name, with Python's rules for arguments. Those that are not given are absent.
 struct Function {

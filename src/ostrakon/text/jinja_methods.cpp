@@ -328,6 +328,13 @@ void refuse_unknown(const Value& object, std::string_view name) {
               "from_bytes", "fromhex", "hex", "imag", "is_integer", "numerator", "real",
               "to_bytes"});
       break;
+    case Kind::callable:
+      refuse({"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller", "name"});
+      break;
+    case Kind::iterator:
+      refuse({"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send",
+              "throw"});
+      break;
     case Kind::view:
       refuse({"count", "index", "isdisjoint", "mapping", "start", "step", "stop"});
       break;

@@ -249,9 +249,6 @@ Value attribute(const Value& object, const std::string& name) {
                                       : Value::undefined("there is no next item");
       return no_attribute(object, name);
     }
-    case Kind::callable:
-    case Kind::iterator:
-      fail("the attribute '", name, "' of a ", type_name(object), " is not implemented");
     default:
       return no_attribute(object, name);
   }
@@ -321,6 +318,7 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
 }
 
 Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
+  if (operation == "%" && a.is(Kind::string)) fail("formatting by '%' is not implemented");
   for (const Value* value : {&a, &b})
     if (value->is(Kind::undefined)) fail(value->why());
   if (a.is_number() && b.is_number()) return number_arithmetic(operation, a, b);
@@ -333,7 +331,6 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
   }
   if (operation == "*" && repeats(a) && b.is_whole()) return repeated(a, b.integer());
   if (operation == "*" && repeats(b) && a.is_whole()) return repeated(b, a.integer());
-  if (operation == "%" && a.is(Kind::string)) fail("formatting by '%' is not implemented");
   fail("a ", type_name(a), " ", operation, " a ", type_name(b), " has no meaning");
 }
 

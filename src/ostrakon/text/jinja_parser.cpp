@@ -214,10 +214,7 @@ class Parser : private ExpressionParser {
   std::unique_ptr<Statement> parse_generation() {
     auto statement = make(StatementKind::generation);
     take();
-    if (surroundings_.is_buffered)
-      fail_here(
-          "a block 'generation' inside of a macro, or of a block of 'set', 'filter' or "
-          "'generation', is not implemented");
+    if (surroundings_.is_buffered) tree_.kept_generation = statement->line;
     tree_.has_generation = true;
     statement->body.statements = parse_whole_body("endgeneration", {false, true});
     return statement;

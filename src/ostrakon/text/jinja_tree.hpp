@@ -102,6 +102,9 @@ struct Tree {
   std::vector<std::string> names;
   Body body;
   bool has_generation = false;
+  /// The line of a block `generation` inside of a macro or of another block that keeps its text:
+  /// where that text stands in the whole is not known. 0: there is none.
+  int kept_generation = 0;
   /// Returns the index of a name, which it adds if it is new.
   Name name(const std::string& name);
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// encode_strings TOKENIZER: what Ostrakon makes of strings, for scripts that compare it with other
-// programs. Standard input: for each string its number of bytes (32 bits, in this machine's order)
-// and its bytes. Standard output: for each string the number of its ids (32 bits), the ids (32 bits
-// each), and two texts, each as its number of bytes and its bytes: that of decode() without special
-// tokens, and that of a stream with them.
+// encode_strings TOKENIZER [special]: what Ostrakon makes of strings, for scripts that compare it
+// with other programs. `special`: special tokens are found by their text. Standard input: for each
+// string its number of bytes (32 bits, in this machine's order) and its bytes. Standard output: for
+// each string the number of its ids (32 bits), the ids (32 bits each), and two texts, each as its
+// number of bytes and its bytes: that of decode() without special tokens, and that of a stream with
+// them.
 
 #include <cstdint>
 #include <iostream>
@@ -25,7 +26,9 @@ void write_text(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) throw std::invalid_argument("expected: encode_strings TOKENIZER");
+  const bool finds_special = argc == 3 && std::string(argv[2]) == "special";
+  if (argc != 2 && !finds_special)
+    throw std::invalid_argument("expected: encode_strings TOKENIZER [special]");
   const auto tokenizer = ostrakon::texts::open_tokenizer(argv[1]);
   const auto encoder = tokenizer->encoder();
   std::ios::sync_with_stdio(false);
@@ -35,7 +38,7 @@ int main(int argc, char** argv) try {
     text.resize(size);
     std::cin.read(text.data(), size);
     ids.clear();
-    encoder->encode(text, false, ids);
+    encoder->encode(text, finds_special, ids);
     write_number(ids.size());
     std::cout.write(reinterpret_cast<const char*>(ids.data()),
                     static_cast<std::streamsize>(ids.size() * sizeof(std::int32_t)));

@@ -250,9 +250,15 @@ struct TokenFiles {
 
 /// Writes the token files from a store.
 TokenFiles write_files(const Build& line, texts::TokenStore& store,
-                       const texts::Tokenizer& tokenizer, const data::Provenance& provenance) {
+                       const texts::Tokenizer& tokenizer, const texts::EncodeSettings& encode,
+                       const data::Provenance& provenance) {
   const auto writer = [&](const std::string& path) {
-    return data::TokenFileWriter(path, tokenizer.name(), tokenizer.vocabulary(), provenance);
+    data::TokenFileWriter file(path, tokenizer.name(), tokenizer.vocabulary(), provenance);
+    std::optional<std::int32_t> begin, end;
+    if (!encode.before.empty()) begin = encode.before.front();
+    if (!encode.after.empty()) end = encode.after.back();
+    if (!line.chats) file.note_ends(begin, end);  // a chat's are what its template has
+    return file;
   };
   TokenFiles files{writer(line.training_path()), std::nullopt};
   if (line.validates()) files.validation.emplace(writer(line.validation_path()));
@@ -304,7 +310,7 @@ int build(const Build& line, const Given& given) {
   std::optional<TokenFiles> files;
   try {
     fill_store(line, settings, *tokenizer, *store);
-    files.emplace(write_files(line, *store, *tokenizer, provenance));
+    files.emplace(write_files(line, *store, *tokenizer, settings.encode, provenance));
   } catch (const Error& error) {
     if (!texts::TokenStore::has_commits(line.store_folder())) throw;
     throw Error(text(error.what(), "\nwhat was read is kept in '", line.store_folder(),

@@ -28,6 +28,10 @@ struct Written {
 };
 std::vector<Option> output_options(Written& to, const std::string& placeholder, const char* what);
 
+/// Prints how often the tokens that end documents are there: at how many documents not at all,
+/// once, or more often. Nothing for a file that does not name them.
+void print_document_ends(const data::TokenFile& file);
+
 /// Formats four digits.
 std::string rounded(double value);
 

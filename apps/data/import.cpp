@@ -117,6 +117,7 @@ int import_tokens(const Import& line, const Given& given) {
   data::IdDump dump(path, settings);
   make_folder(parent_folder(output));
   data::TokenFileWriter writer(output, line.tokenizer, vocabulary, provenance);
+  writer.note_ends(std::nullopt, settings.end_of_text);
   dump.read([&](const std::vector<std::int32_t>& ids) { append_documents(ids, known, writer); });
   if (line.bytes) writer.add_text_bytes(*line.bytes);
   require(!line.token_bytes || writer.byte_count() > 0, "--token-bytes '",

@@ -33,8 +33,9 @@ int info(const std::string& path) {
             << "  tokenizer     " << printable(info.tokenizer) << "\n"
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
-            << "  documents     " << format_count(info.document_count) << "\n"
-            << "  loss          "
+            << "  documents     " << format_count(info.document_count) << "\n";
+  print_document_ends(file);
+  std::cout << "  loss          "
             << (info.has_mask ? text("counts ", format_count(info.counted), " of the tokens, ",
                                      percent(info.counted, info.token_count))
                               : std::string("counts all tokens"))

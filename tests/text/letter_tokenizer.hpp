@@ -4,6 +4,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/tokenizer.hpp>
+#include <stdexcept>
 #include <string>
 
 namespace ostrakon::testing {
@@ -32,6 +33,9 @@ class LetterTokenizer : public texts::Tokenizer {
     std::string text;
     for (std::int64_t i = 0; i < count; ++i) text += token(ids[i]);
     return text;
+  }
+  std::unique_ptr<Stream> stream(bool) const override {
+    throw std::logic_error("no test needs a stream of letters");
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+#include <utility>
 
 namespace ostrakon::data {
 namespace {
@@ -91,6 +92,9 @@ TokenFileInfo read_info(const hdf5::File& file, const hdf5::Dataset& tokens,
   info.token_count = root.integer_attribute("token_count");
   if (root.has_attribute("byte_count")) info.byte_count = root.integer_attribute("byte_count");
   info.checksum = root.text_attribute("checksum");
+  for (const auto& [name, id] :
+       {std::pair{"document_begin", &info.document_begin}, {"document_end", &info.document_end}})
+    if (root.has_attribute(name)) *id = root.integer_attribute(name);
   info.sources = text_if_there("sources");
   info.created = text_if_there("created");
   info.program = text_if_there("program");
@@ -170,6 +174,13 @@ TokenFileWriter::TokenFileWriter(const std::string& path, const std::string& tok
   root.write_attribute("program", provenance.program);
   root.write_attribute("command_line", shortened(provenance.command_line));
   token_buffer_.reserve(chunk_tokens);
+}
+
+void TokenFileWriter::note_ends(std::optional<std::int32_t> begin,
+                                std::optional<std::int32_t> end) {
+  hdf5::Object root = file_.root();
+  if (begin) root.write_attribute("document_begin", std::int64_t{*begin});
+  if (end) root.write_attribute("document_end", std::int64_t{*end});
 }
 
 void TokenFileWriter::append(const std::int32_t* tokens, std::int64_t count,

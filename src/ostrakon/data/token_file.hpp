@@ -16,9 +16,9 @@ namespace ostrakon::data {
 //   /loss_mask         (token_count)     uint8, version 2 only: whether predicting a token counts
 // Datasets written here are chunked, each chunk with a Fletcher checksum. Attributes of the root
 // group: format, version, vocabulary, tokenizer, token_count, checksum (XXH3, 64 bits, of the
-// tokens as little-endian uint32); if known, byte_count (of text); in version 2 counted_token_count
-// and loss_mask_checksum; and, for people, the origin: sources, created, program, command_line. See
-// docs/token-files.md.
+// tokens as little-endian uint32); if known, byte_count (of text), document_begin and document_end;
+// in version 2 counted_token_count and loss_mask_checksum; and, for people, the origin: sources,
+// created, program, command_line. See docs/token-files.md.
 
 /// The origin of a token file.
 struct Provenance {
@@ -32,7 +32,8 @@ struct TokenFileInfo {
   std::int64_t vocabulary = 0;  ///< every token is less than this
   std::int64_t token_count = 0;
   std::int64_t document_count = 0;
-  std::optional<std::int64_t> byte_count;  ///< bytes of text
+  std::optional<std::int64_t> byte_count;                    ///< bytes of text
+  std::optional<std::int64_t> document_begin, document_end;  ///< ids that are at documents' ends
   std::string checksum;
   bool has_mask = false;       ///< whether some tokens may not count
   std::int64_t counted = 0;    ///< tokens that count; all without a mask
@@ -58,6 +59,8 @@ class TokenFileWriter {
   /// counts in the loss, 0 or 1; null: all do. Throws Error for a token outside the vocabulary, and
   /// for another value of `counts`.
   void append(const std::int32_t* tokens, std::int64_t count, const std::uint8_t* counts = nullptr);
+  /// Notes the ids with which documents begin and end, for people. To be called at most once.
+  void note_ends(std::optional<std::int32_t> begin, std::optional<std::int32_t> end);
   /// Counts the bytes of text that the tokens stand for; if never called, the number is unknown.
   void add_text_bytes(std::int64_t bytes) { byte_count_ += bytes; }
   /// Ends the current document. Documents without tokens are not counted.

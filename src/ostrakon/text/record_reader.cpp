@@ -48,8 +48,11 @@ class RecordReader::Splitter {
 /// The source is one document.
 class RecordReader::Whole : public Splitter {
  public:
-  using Splitter::Splitter;
-  void block(std::string_view bytes) override { reader_.add(bytes); }
+  Whole(RecordReader& reader, const Place& begin) : Splitter(reader) { line_ = begin.line; }
+  void block(std::string_view bytes) override {
+    reader_.add(bytes);
+    line_ += std::count(bytes.begin(), bytes.end(), '\n');
+  }
 };
 
 /// Each line is a document, without the newline.
@@ -182,7 +185,7 @@ void RecordReader::open_source() {
   else if (settings_.separator)
     splitter_ = std::make_unique<AtSeparators>(*this, *settings_.separator, place_);
   else
-    splitter_ = std::make_unique<Whole>(*this);
+    splitter_ = std::make_unique<Whole>(*this, place_);
   // What was read before the place that was reached is passed over.
   for (std::int64_t at = 0, got = 0; at < place_.offset; at += got) {
     got = stream_->read(block_.data(), std::min(read_block_bytes, place_.offset - at));

@@ -16,6 +16,7 @@ Command import_command();
 Command info_command();
 Command verify_command();
 Command show_command();
+Command train_tokenizer_command();
 
 /// What a token file stores about how it was made. Throws Error, naming the first argument that is
 /// not UTF-8.

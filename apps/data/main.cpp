@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
   return run_serial_program(
       {program,
        "",
-       {build_command(), import_command(), info_command(), verify_command(), show_command()}},
+       {build_command(), import_command(), info_command(), verify_command(), show_command(),
+        train_tokenizer_command()}},
       argc, argv);
 }

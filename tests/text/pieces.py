@@ -216,9 +216,9 @@ def unigram_tokenizers(folder, texts):
 
 RULES = {"\ufb01": "fi", "\u212b": "\u00c5", "\uff21": "A", "\u3000": " ", "\t": " ", "\u2161": "II"}
 IN_TABLE = {
-    "bpe": dict(SENTENCEPIECE["bpe-llama"], vocab_size=700, character_coverage=0.8),
-    "no-prefix": dict(SENTENCEPIECE["bpe-gemma"], vocab_size=700, character_coverage=0.8),
-    "unigram": dict(SENTENCEPIECE["unigram-symbols"], vocab_size=500, character_coverage=0.8),
+    "bpe": dict(SENTENCEPIECE["bpe-llama"], vocab_size=1400),
+    "no-prefix": dict(SENTENCEPIECE["bpe-gemma"], vocab_size=1400),
+    "unigram": dict(SENTENCEPIECE["unigram-symbols"], vocab_size=1300),
 }
 
 
@@ -246,7 +246,7 @@ def write_table(scratch, folder, texts):
         (folder / model.name).write_bytes(model.read_bytes())
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
         add(model.name, processor.encode, processor.decode)
-    plain = pieces_of(train(scratch, "plain", dict(model_type="unigram", vocab_size=500, character_coverage=0.8), texts))
+    plain = pieces_of(train(scratch, "plain", dict(model_type="unigram", vocab_size=1300), texts))
     for name, pieces, bytes in (
         ("scores.json", [[p, round(s, 2)] for p, s in plain], False),
         ("ties.json", [[p, float(round(s))] for p, s in plain] + [[f"<0x{b:02X}>", 0.0] for b in range(256)], True),

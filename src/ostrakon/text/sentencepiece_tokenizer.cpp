@@ -277,10 +277,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   /// of the model do.
   void read_companions(const std::string& folder) {
     const std::string added = (std::filesystem::path(folder) / "added_tokens.json").string();
-    if (is_plain_file(added))
-      for (const auto& [token, id] : read_companion(added).items())
-        require(id_of(token) && id == *id_of(token), "'", added, "': ", shown(token), " is ",
-                printable(id.dump()), "; expected a piece of '", path_, "' and its id");
+    const nlohmann::json tokens =
+        is_plain_file(added) ? read_companion(added) : nlohmann::json::object();
+    for (const auto& [token, id] : tokens.items())
+      require(id_of(token) && id == *id_of(token), "'", added, "': ", shown(token), " is ",
+              printable(id.dump()), "; expected a piece of '", path_, "' and its id");
     ends_ = read_text_ends(folder, vocabulary(), [this](auto& token) { return id_of(token); });
     if (!ends_.begin) ends_.begin = id_or_none(processor_.bos_id());
     if (!ends_.end) ends_.end = id_or_none(processor_.eos_id());

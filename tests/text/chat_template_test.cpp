@@ -1,46 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <functional>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/text/chat_template.hpp>
-#include <sstream>
+
+#include "support/messages.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace ostrakon::texts {
 namespace {
+
+using ostrakon::testing::error_of;
+using ostrakon::testing::read_bytes;
+using ostrakon::testing::write_bytes;
 
 using Json = nlohmann::ordered_json;
 
 const std::string folder = std::string(OSTRAKON_SOURCE_DIR) + "/tests/text/";
 
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
 ChatTemplate template_of(const std::string& name, const Json& variables) {
-  return {read(folder + "chat_templates/" + name + ".jinja"), name + ".jinja", variables};
+  return {read_bytes(folder + "chat_templates/" + name + ".jinja"), name + ".jinja", variables};
 }
 
 Json spans_of(const ChatText& chat) {
   Json spans = Json::array();
   for (const auto& span : chat.assistant) spans.push_back({span.begin, span.end});
   return spans;
-}
-
-/// The message of the Error that `render` throws; empty if it throws none.
-std::string error_of(const std::function<void()>& render) {
-  try {
-    render();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
 }
 
 std::string rendered(const std::string& source, const Json& more = Json::object()) {
@@ -53,7 +41,7 @@ std::string error_in(const std::string& source, const Json& more = Json::object(
 
 // chat_cases.py: what transformers makes of the chats.
 TEST(ChatTemplate, TextsAreThoseOfTransformers) {
-  const Json all = Json::parse(read(folder + "chat_cases.json"));
+  const Json all = Json::parse(read_bytes(folder + "chat_cases.json"));
   int texts = 0, errors = 0, trained = 0;
   for (const Json& item : all["cases"]) {
     SCOPED_TRACE(item.dump());
@@ -132,8 +120,7 @@ TEST(ChatTemplate, NoTemplateRunsForeverOrOverflowsTheStack) {
       {"{% set n = namespace() %}{% set n.x = n %}", "inside of a list, dict or namespace"},
   };
   for (const auto& [source, message] : rows)
-    EXPECT_NE(error_in(source).find(message), std::string::npos)
-        << source.substr(0, 100) << ": " << error_in(source);
+    EXPECT_HAS(error_in(source), message) << source.substr(0, 100);
 }
 
 /// What an assistant wrote where no block says so: as marked here by brackets, which the templates
@@ -173,6 +160,66 @@ TEST(ChatTemplate, TurnsAreFoundWithoutBlocksOfGeneration) {
   EXPECT_EQ(error("a\n{% set x %}{% generation %}{% endgeneration %}{% endset %}"),
             "t:2: where a block 'generation' inside of a macro, or of a block 'set', 'filter' or "
             "'generation', stands in the text is not known");
+}
+
+using Files = std::map<std::string, std::string>;  // contents by names
+
+/// A folder of a model with files.
+class ModelFolder {
+ public:
+  explicit ModelFolder(const Files& files) {
+    for (const auto& [name, content] : files) {
+      std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+      write_bytes(path(name), content);
+    }
+  }
+  std::string path() const { return path("."); }
+  std::string path(const std::string& name) const { return folder_.file(name); }
+
+ private:
+  ostrakon::testing::ScratchFolder folder_;
+};
+
+TEST(ChatTemplate, IsFoundInTheFolderOfAModel) {
+  const std::string tokens =
+      R"("bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true,
+         "extra_special_tokens": {"image_token": "<i>"})";
+  const std::string read = "{{ bos_token }}{{ eos_token }}{{ image_token }}{{ add_bos_token }}";
+  const Json chat = {{{"role", "user"}}}, none = Json::object();
+  const auto text = [&](const ModelFolder& model, const Json& more) {
+    return ChatTemplate::of_folder(model.path()).render(chat, false, more);
+  };
+  const Json tools = {{"tools", Json::array()}};
+
+  const ModelFolder in_file(
+      Files{{"tokenizer_config.json", "{" + tokens + R"(, "chat_template": "b"})"},
+            {"chat_template.jinja", read},
+            {"additional_chat_templates/tool_use.jinja", "tools"},
+            {"other.jinja", "other {{ bos_token }}"}});
+  EXPECT_EQ(text(in_file, none), "<s></s><i>");
+  EXPECT_EQ(text(in_file, tools), "tools");
+  EXPECT_EQ(
+      ChatTemplate::of_file(in_file.path("other.jinja"), in_file.path()).render(chat, false, none),
+      "other <s>");
+  const ModelFolder in_config(
+      Files{{"tokenizer_config.json", "{" + tokens + R"(, "chat_template": "{{ eos_token }}"})"}});
+  EXPECT_EQ(text(in_config, none), "</s>");
+  const ModelFolder several(
+      Files{{"tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "d"},
+                                    {"name": "tool_use", "template": "t"}]})"}});
+  EXPECT_EQ(text(several, none), "d");
+  EXPECT_EQ(text(several, tools), "t");
+  const ModelFolder old(Files{{"chat_template.json", R"({"chat_template": "old"})"}});
+  EXPECT_EQ(text(old, none), "old");
+
+  const auto error = [&](const ModelFolder& model) { return error_of([&] { text(model, none); }); };
+  EXPECT_HAS(error(ModelFolder(Files{{"a", ""}})), "has no chat template");
+  EXPECT_HAS(error(ModelFolder(Files{{"tokenizer_config.json", R"({"chat_template": 3})"}})),
+             "neither a string nor a list");
+  EXPECT_HAS(error(ModelFolder(Files{{"tokenizer_config.json", "{"}})), "is no JSON object");
+  const ModelFolder broken(Files{{"chat_template.jinja", "a\n{% if %}"}});
+  EXPECT_EQ(error(broken),
+            broken.path() + "/chat_template.jinja" + ":2: expected an expression, found '%}'");
 }
 
 }  // namespace

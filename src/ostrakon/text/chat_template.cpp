@@ -30,6 +30,12 @@ OrderedJson read_template_json(const std::string& path) {
   return json;
 }
 
+/// Returns the tokenizer_config.json of a folder; no keys if there is none.
+OrderedJson tokenizer_config(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  return is_missing(path) ? OrderedJson::object() : read_template_json(path);
+}
+
 /// Returns the message as transformers hands it to a template: without keys that are null, and with
 /// what an assistant thought under the two names that templates read.
 OrderedJson as_template_reads(const OrderedJson& message) {
@@ -219,14 +225,17 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::of_folder(const std::string& folder) {
-  const std::string path = folder + "/tokenizer_config.json";
-  const OrderedJson config = is_missing(path) ? OrderedJson::object() : read_template_json(path);
+  const OrderedJson config = tokenizer_config(folder);
   const TemplateSources sources = find_sources(folder, config);
   ChatTemplate result(sources.by_name.at("default"), sources.path, special_tokens(config));
   const auto with_tools = sources.by_name.find("tool_use");
   if (with_tools != sources.by_name.end())
     result.program_->with_tools = jinja::parse(with_tools->second, sources.path + " (tool_use)");
   return result;
+}
+
+ChatTemplate ChatTemplate::of_file(const std::string& path, const std::string& folder) {
+  return {read_text(path, most_template_bytes), path, special_tokens(tokenizer_config(folder))};
 }
 
 std::string ChatTemplate::render(const OrderedJson& messages, bool with_prompt,

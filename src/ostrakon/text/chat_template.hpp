@@ -28,6 +28,8 @@ class ChatTemplate {
   /// chat_template.json, in `folder`, with the special tokens that templates name (bos_token and
   /// the like).
   static ChatTemplate of_folder(const std::string& folder);
+  /// Reads the template in the file `path` instead of the model's own.
+  static ChatTemplate of_file(const std::string& path, const std::string& folder);
   /// `name`: of the file, for messages. `variables`: a JSON object of what the template may read.
   ChatTemplate(const std::string& source, const std::string& name,
                const nlohmann::ordered_json& variables);

@@ -53,7 +53,7 @@ const std::vector<Test>& tests() {
       kind_test<Kind::boolean, Kind::integer, Kind::real>("number"),
       kind_test<Kind::string>("string"),
       kind_test<Kind::dict>("mapping"),
-      kind_test<Kind::callable>("callable"),
+      kind_test<Kind::callable, Kind::undefined, Kind::loop>("callable"),
       kind_test<Kind::undefined, Kind::string, Kind::list, Kind::tuple, Kind::dict, Kind::view,
                 Kind::iterator, Kind::loop>("iterable"),
       plain_test(

@@ -33,7 +33,9 @@ constexpr Mark marks[] = {
     {0, "\x04\x22\x4d\x18"sv, "compressed by lz4", "decompress it first: unlz4"},
     {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", unpack_first},
     {257, "ustar"sv, "a tar archive", unpack_first},
-    {0, "PAR1"sv, "a Parquet file", ""},
+    {0, "PAR1"sv, "a Parquet file",
+     "for `ostrakon-data build --field` write it as JSON lines first, such as by pandas: "
+     "read_parquet(FILE).to_json(OUT, orient='records', lines=True)"},
     {0, "ARROW1\0\0"sv, "an Arrow file", ""},
     {0, "MMIDIDX\0\0"sv, "the index of a Megatron-LM data set",
      "the ids are in the .bin file next to it"},

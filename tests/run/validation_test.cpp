@@ -129,7 +129,7 @@ TEST(Validation, CountsEachSampleOnceWhereTheyDoNotFillABatch) {
   }
 }
 
-/// Of each sample all targets count but the first.
+/// Leaves the first target of each sample out.
 class AllButTheFirst : public Samples {
  public:
   using Samples::Samples;
@@ -142,7 +142,7 @@ class AllButTheFirst : public Samples {
   }
 };
 
-/// How many bytes the tokens that count have is not known.
+/// The bytes of all tokens are known, not those of the tokens that count.
 TEST(Validation, OfSomeTargetsSaysHowManyAndNoBitsPerByte) {
   config::Settings settings = small_gpt2(2);
   SmallRun run(settings);

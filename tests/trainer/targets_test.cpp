@@ -84,7 +84,7 @@ std::vector<double> changes_of_step(const config::Settings& settings, std::uint6
   return changes;
 }
 
-/// Each sample's own mean, weighted by how many of its targets count.
+/// They are each sample's own, weighted by how many of its targets count.
 TEST(Targets, ThatCountAreWhatLossAndGradientsAreAMeanOver) {
   const config::Settings settings = by_plain_descent(small());
   const auto samples = static_cast<std::uint64_t>(settings.training.global_batch_size);
@@ -114,7 +114,7 @@ TEST(Targets, ThatCountAreWhatLossAndGradientsAreAMeanOver) {
   EXPECT_NEAR(result.grad_norm * result.learning_rate, std::sqrt(squares), 1e-4 * result.grad_norm);
 }
 
-/// Of twice as many samples half do not count: gradients are halved and doubled.
+/// Half of twice as many samples do not count: gradients are halved, and doubled by the factor.
 TEST(Targets, OfSamplesThatDoNotCountLeaveThoseOfTheOthers) {
   for (const DType dtype : {DType::fp32, DType::bf16}) {
     config::Settings settings = small(8);
@@ -138,7 +138,7 @@ History history_of(const config::Settings& settings) {
   return train_history(settings, MPI_COMM_WORLD, {}, counts_unequally);
 }
 
-/// What decides when gradients' factor is known: it changes no bit.
+/// Offload and updates decide when the factor of gradients is known, which changes no bit.
 TEST(Targets, OfMicroBatchesThatCountUnequallyHaveTheBitsOfOneBatch) {
   const int ranks = world_ranks();
   if (8 % ranks != 0) GTEST_SKIP() << "sums have another order";
@@ -207,7 +207,7 @@ TEST(Targets, ThatCountAreWhatAValidationIsAMeanOver) {
     EXPECT_EQ(run.trainer.evaluated_terms(), terms);
     EXPECT_NEAR(loss, terms > 0 ? sum / static_cast<double>(terms) : 0.0, 1e-6 * (1.0 + loss));
   }
-  // Batches with unequal counts: 36 and 216.
+  // The first batch has 36 targets that count, the second one 216.
   const double first = run.trainer.evaluate(most, 1);
   const double both = run.trainer.evaluate(most, 2);
   EXPECT_EQ(run.trainer.evaluated_terms(), 36 + 216);
@@ -239,7 +239,7 @@ TEST(Targets, OfWhichNoneCountsChangeNothing) {
   }
 }
 
-/// The scale of the loss and the factor are apart: a step that overflows is repeated with less.
+/// The factor does not depend on the loss scale, which is lowered until no gradient overflows.
 TEST(Targets, ThatCountHaveTheirFactorWithAnyLossScale) {
   config::Settings settings = by_plain_descent(small());
   settings.precision.gather = DType::fp16;

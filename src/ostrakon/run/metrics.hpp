@@ -22,7 +22,7 @@ struct StepMetrics {
   double learning_rate = 0.0;
   std::int64_t tokens = 0;  ///< seen since step 1, including this step
   double step_seconds = 0.0;
-  /// Of this step, those that count in the loss; none: all of them.
+  /// How many tokens of this step count in the loss; none: all of them do.
   std::optional<std::int64_t> counted_tokens;
   double tokens_per_second = 0.0;       ///< all ranks together
   double mfu = 0.0;                     ///< model flops per second over the ranks' peak
@@ -44,7 +44,7 @@ struct StepMetrics {
 struct ValidationMetrics {
   std::int64_t step = 0;
   double validation_loss = 0.0;  ///< nats per token
-  /// Those that count in the loss; none: all of them.
+  /// How many tokens count in the loss; none: all of them do.
   std::optional<std::int64_t> counted_tokens;
   std::optional<double> bits_per_byte;  ///< if all count and the data has the lengths of tokens
 };

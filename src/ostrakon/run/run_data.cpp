@@ -38,7 +38,7 @@ ValidationMetrics Validation::measure(Trainer& trainer, std::int64_t step) {
   const std::int64_t counted = trainer.evaluated_terms();
   const bool all_count = counted == used_ * (dataset_->length() - 1);
   if (!all_count) metrics.counted_tokens = counted;
-  // Bytes are known of all tokens together only.
+  // The file tells the bytes of all tokens together, not of those that count.
   if (const auto bytes = dataset_->bytes_per_token(); bytes && all_count)
     metrics.bits_per_byte = metrics.validation_loss / std::log(2.0) / *bytes;
   return metrics;

@@ -34,14 +34,14 @@ void make_logits(const Exec& exec, const Logits<T>& logits, View<compute_t<T>**>
 
 namespace {
 
-/// The gradients of a row whose target does not count.
+/// Writes the gradients of a row whose target does not count, which are 0.
 template <class R, class T>
 KOKKOS_INLINE_FUNCTION void clear(const R& row, const View<T*>& dlogits) {
   row.loop(dlogits.size(), [&](std::int64_t i) { dlogits[i] = T(0); });
 }
 
-/// The loss and the gradients of such a row. Where these are in the memory of the logits, no logit
-/// is read any more.
+/// Writes the loss, 0, and the gradients of a row whose target does not count. No logit is read, as
+/// gradients may be in the memory of the logits.
 template <class R, class C, class T>
 KOKKOS_INLINE_FUNCTION void leave_out(const R& row, C& loss, const View<T*>& dlogits) {
   row.once([&] { loss = C(0); });

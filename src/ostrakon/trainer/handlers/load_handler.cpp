@@ -22,7 +22,7 @@ LoadHandler::LoadHandler(StepContext& context, const Programs& programs,
       parts_(settings.context_ranks),
       pieces_(settings.pieces) {
   const plan::StepPlan& plan = programs.train.plan;
-  // Stages load the same leaf, and so do tensor ranks: one of them counts.
+  // Stages load the same leaf, and so do tensor ranks: one rank of them counts its targets.
   const bool has_losses =
       std::any_of(plan.actions.begin(), plan.actions.end(),
                   [](const plan::Action& action) { return action.kind == plan::Kind::loss; });

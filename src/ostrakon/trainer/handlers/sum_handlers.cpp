@@ -66,7 +66,7 @@ void SumHandlers::begin_on_host(const ActionBuffers& buffers) {
   std::fill_n(squares.data(), squares.size(), std::int64_t{0});
 }
 
-/// The sums on the host, with the two numbers behind them.
+/// Returns the sums on the host, with the two numbers behind them.
 HostView<std::int64_t*> SumHandlers::all_sums(const ActionBuffers& buffers) const {
   return buffers.host_view<std::int64_t>(Role::host_sums).range(0, counts_.sums() + 2);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ostrakon-bench: how fast kernels, collectives and training steps are on this machine.
+#include <algorithm>
 #include <filesystem>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
@@ -93,7 +94,10 @@ apps::Program program_of(Line& line) {
 config::Settings settings_of(comm::Communicator& world, const std::string& deck,
                              const std::vector<config::Override>& overrides) {
   config::Settings settings = apps::read_deck(world, deck, overrides);
-  bool is_there = std::filesystem::exists(settings.data.path);
+  const std::vector<data::WeightedFile> files = data::read_files(settings.data.path);
+  bool is_there = !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) {
+    return std::filesystem::exists(file.path);
+  });
   world.broadcast(&is_there, sizeof is_there, 0);
   if (!is_there) settings.data.dataset = data::DatasetKind::synthetic;
   settings.training.steps = std::max<std::int64_t>(settings.training.steps, 1000000);

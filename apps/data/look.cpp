@@ -7,6 +7,7 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/data/packing.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/text/tokenizer.hpp>
 #include <sstream>
@@ -21,7 +22,22 @@ std::string percent(std::int64_t part, std::int64_t all) {
   return rounded(100.0 * static_cast<double>(part) / static_cast<double>(all)) + " %";
 }
 
-int info(const std::string& path) {
+/// Prints how full samples of whole documents are.
+void print_packing(const data::TokenFile& file, std::int64_t places) {
+  const data::Packing packing(file.document_offsets(), places);
+  const auto samples = static_cast<std::int64_t>(packing.samples());
+  std::cout << "  packed        ";
+  if (samples == 0) {
+    std::cout << "no document has 2 tokens\n";
+    return;
+  }
+  std::cout << format_count(samples) << " samples of " << places << " tokens, "
+            << percent(samples * places - packing.used_places(), samples * places)
+            << " of them padding, with " << format_count(packing.piece_count())
+            << " documents or pieces of such\n";
+}
+
+int info(const std::string& path, std::optional<std::int64_t> pack) {
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
@@ -46,6 +62,7 @@ int info(const std::string& path) {
                                 : "of unknown length: it has no byte_count\n")
             << "  stored as     " << printable(info.stored_as) << ", " << format_bytes(bytes)
             << ", " << rounded(stored_bits) << " bits a token\n";
+  if (pack) print_packing(file, *pack);
   if (!info.missing_filter.empty())
     std::cout << "                with the HDF5 filter " << printable(info.missing_filter)
               << ", which is not available in this HDF5: tokens can't be read here\n";
@@ -192,11 +209,14 @@ int show(const Show& line, const std::string& path) {
 }  // namespace
 
 Command info_command() {
+  const auto pack = std::make_shared<std::optional<std::int64_t>>();
   return {"info",
           "FILE",
           "prints the header of a token file: tokens, documents, vocabulary, tokenizer",
-          {},
-          [](const Given& given) { return info(given.operands[0]); }};
+          {{"--pack", "S", integer(*pack, 1),
+            "and how full samples are that are packed from whole documents, for a sequence_length "
+            "of S"}},
+          [pack](const Given& given) { return info(given.operands[0], *pack); }};
 }
 
 Command verify_command() {

@@ -17,6 +17,7 @@
 #include "config/bad_decks.hpp"
 #include "config/decks.hpp"
 #include "support/comma_locale.hpp"
+#include "support/messages.hpp"
 
 namespace ostrakon::config {
 namespace {
@@ -458,6 +459,39 @@ TEST(Settings, PathsAreRelativeToTheDeckAndOverridesToTheWorkingDirectory) {
   EXPECT_EQ(path_origin(overridden, "data.path"),
             "--set data.path=\"z.h5\", relative to the working directory");
   EXPECT_EQ(overridden.output.directory, "decks/output");
+}
+
+TEST(Settings, DataMayBeAMixtureOfFiles) {
+  const std::string mixed = "0.7 decks/x.h5; 1 /abs/y z.h5; 0 decks/w.h5";
+  const std::string rows[] = {"\n      - 0.7 x.h5\n      - /abs/y z.h5\n      - 0 ./w.h5\n",
+                              " [0.7 x.h5, /abs/y z.h5, \"0 w.h5\"]\n",
+                              " 0.7 x.h5; /abs/y z.h5; 0 w.h5\n",
+                              " >\n      0.7 x.h5;\n      /abs/y z.h5;\n      0 w.h5\n"};
+  for (const std::string& row : rows) {
+    const Settings settings =
+        read_settings("ostrakon:\n  data:\n    path:" + row, "decks/a.yaml", {});
+    const std::string folder = std::filesystem::current_path().string();
+    EXPECT_EQ(settings.data.path, mixed) << row;
+    EXPECT_EQ(with_absolute_paths(settings).data.path,
+              "0.7 " + folder + "/decks/x.h5; 1 /abs/y z.h5; 0 " + folder + "/decks/w.h5");
+    expect_equal(read_settings(write_deck(settings), "other.yaml", {}), settings);
+  }
+  const std::string xml =
+      "<ParameterList name=\"ostrakon\"><ParameterList name=\"data\"><Parameter name=\"path\" "
+      "type=\"string\" value=\"0.7 x.h5; /abs/y z.h5; 0 w.h5\"/></ParameterList></ParameterList>";
+  EXPECT_EQ(read_settings(xml, "decks/a.xml", {}).data.path, mixed);
+  EXPECT_EQ(read_settings("ostrakon:\n", "decks/a.yaml", {{"data.path", "2 b.h5; c.h5"}}).data.path,
+            "2 b.h5; 1 c.h5");
+  const auto error = [](const std::string& value, const std::string& key) {
+    return testing::error_of([&] {
+      read_settings("ostrakon:\n  data:\n    " + key + ": " + value + "\n", "a.yaml", {});
+    });
+  };
+  EXPECT_HAS(error("[a; b, c]", "path"), "data.path: \"a; b\" has a ';', which separates files");
+  EXPECT_HAS(error("[a, [b]]", "path"), "data.path: expected a path as text");
+  EXPECT_HAS(error("[]", "path"), "found a list");
+  EXPECT_HAS(error("0 a; 0 b", "path"), "a.yaml: data.path: the weights of all files are 0");
+  EXPECT_HAS(error("[a, b]", "validation_path"), "expected a path as text");
 }
 
 TEST(Settings, PathsMayBeRelativeToTheWorkingDirectory) {

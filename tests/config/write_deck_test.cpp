@@ -119,11 +119,15 @@ TEST(WriteDeck, OddPathsReadBack) {
                       "|"))
     paths.push_back(path);
   for (const std::string& path : paths) {
-    settings.data.path = path;
+    // A ';' separates files of data.path.
+    const std::string file = path.find(';') == std::string::npos ? path : "x";
+    settings.data.path = file;
+    settings.data.validation_path = path;
     settings.output.directory = path;
     // Some decks are not valid for training.
     const Settings again = read_settings(write_deck(settings), "deck.yaml", {}, DeckUse::model);
-    EXPECT_EQ(again.data.path, path);
+    EXPECT_EQ(again.data.path, file);
+    EXPECT_EQ(again.data.validation_path, path);
     EXPECT_EQ(again.output.directory, path);
   }
 }

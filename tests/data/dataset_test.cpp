@@ -5,8 +5,10 @@
 #include <cmath>
 #include <numeric>
 #include <ostrakon/data/dataset.hpp>
+#include <ostrakon/data/packing.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <set>
 
 #include "../support/scratch_folder.hpp"
@@ -157,6 +159,203 @@ TEST_F(TokenDatasets, DamageIsFoundByRankZeroForAll) {
   settings_.verify = false;
   const auto dataset = open(Split::training, 1);
   EXPECT_NE(error_of([&] { sample(*dataset, 0); }), "no error") << "chunks carry checksums too";
+}
+
+// --- Masks, documents and mixtures ---------------------------------------------------------------
+
+/// Token files of documents of 1 to 99 tokens, in which token i is (first + i) % vocabulary, and
+/// does not count where i % 5 is less than `masked`.
+class DocumentDatasets : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t vocabulary = 251, sequence = 48;
+
+  struct Content {
+    std::int64_t first = 0, tokens = 3000;
+    int masked = 0;
+    std::string tokenizer = "test";
+  };
+
+  void SetUp() override {
+    folder_ = world_.broadcast(world_.rank() == 0 ? scratch_.file("") : "", 0);
+    write("a.h5", {0});
+    write("b.h5", {1000, 5000, 1});
+    write("c.h5", {2000, 800, 2});
+    write("other.h5", {0, 800, 0, "another"});
+  }
+  void TearDown() override { world_.barrier(); }
+
+  void write(const std::string& name, const Content& content) {
+    if (world_.rank() == 0) {
+      TokenFileWriter writer(folder_ + name, content.tokenizer, vocabulary, {});
+      std::int64_t length = 1;
+      for (std::int64_t i = 0; i < content.tokens; ++i) {
+        const auto token = static_cast<std::int32_t>((content.first + i) % vocabulary);
+        const std::uint8_t counts = i % 5 < content.masked ? 0 : 1;
+        writer.append(&token, 1, &counts);
+        if (--length > 0) continue;
+        writer.end_document();
+        length = 1 + i * 37 % 99;
+      }
+      writer.finish();
+    }
+    world_.barrier();
+  }
+
+  std::unique_ptr<Dataset> open(const std::string& path, Documents documents,
+                                Split split = Split::training) {
+    DataSettings settings;
+    settings.path = settings.validation_path = path;
+    settings.documents = documents;
+    return open_dataset(settings, split, sequence, vocabulary, 5, world_);
+  }
+  std::string in_folder(const std::string& name) const { return folder_ + name; }
+
+  /// A sample's arrays.
+  struct Rows {
+    std::vector<std::int32_t> tokens, targets, begins;
+  };
+  static Rows rows(Dataset& dataset, std::uint64_t index) {
+    Rows rows;
+    for (auto* array : {&rows.tokens, &rows.targets, &rows.begins}) array->resize(sequence);
+    dataset.read_rows(index, {rows.tokens.data(), rows.targets.data(), rows.begins.data()});
+    return rows;
+  }
+
+  ScratchFolder scratch_;
+  comm::Communicator world_ = comm::Communicator::duplicate(MPI_COMM_WORLD);
+  std::string folder_;
+};
+
+TEST_F(DocumentDatasets, TargetsThatDoNotCountAreMinusOne) {
+  const auto dataset = open(in_folder("b.h5"), Documents::continued);
+  EXPECT_FALSE(dataset->has_documents());
+  EXPECT_EQ(dataset->sample_bytes(), 2 * 4 * sequence);
+  const SampleOrder order = SampleOrder::shuffled(5000, sequence, 5);
+  for (std::uint64_t index = 0; index < 2 * dataset->samples(); ++index) {
+    const Rows found = rows(*dataset, index);
+    for (std::int64_t i = 0; i < sequence; ++i) {
+      const std::int64_t at = order.first_token(index) + i;
+      ASSERT_EQ(found.tokens[static_cast<std::size_t>(i)], (1000 + at) % vocabulary);
+      ASSERT_EQ(found.targets[static_cast<std::size_t>(i)],
+                (at + 1) % 5 < 1 ? -1 : (1001 + at) % vocabulary);
+    }
+  }
+}
+
+TEST_F(DocumentDatasets, PackedSamplesHaveWholeDocuments) {
+  for (const Split split : {Split::training, Split::validation}) {
+    const auto dataset = open(in_folder("b.h5"), Documents::separate, split);
+    ASSERT_TRUE(dataset->has_documents());
+    ASSERT_EQ(dataset->sample_bytes(), 3 * 4 * sequence);
+    const Packing packing(TokenFile(in_folder("b.h5")).document_offsets(), sequence);
+    ASSERT_EQ(dataset->samples(), packing.samples());
+    EXPECT_NEAR(dataset->padding(),
+                1.0 - static_cast<double>(packing.used_places()) /
+                          static_cast<double>(packing.samples() * sequence),
+                1e-12);
+    EXPECT_LT(dataset->padding(), 0.1);
+    // What a sample should be, of each of the packing.
+    std::multiset<std::vector<std::int32_t>> expected, found, second;
+    for (std::uint64_t s = 0; s < packing.samples(); ++s) {
+      std::vector<std::int32_t> tokens(sequence, 0), targets(sequence, -1), begins(sequence);
+      std::iota(begins.begin(), begins.end(), 0);
+      std::size_t at = 0;
+      for (const Packing::Piece& piece : packing.pieces(s)) {
+        const std::size_t begin = at;
+        for (std::int64_t i = piece.begin; i < piece.begin + piece.places; ++i, ++at) {
+          tokens[at] = static_cast<std::int32_t>((1000 + i) % vocabulary);
+          if ((i + 1) % 5 >= 1) targets[at] = static_cast<std::int32_t>((1001 + i) % vocabulary);
+          begins[at] = static_cast<std::int32_t>(begin);
+        }
+      }
+      tokens.insert(tokens.end(), targets.begin(), targets.end());
+      tokens.insert(tokens.end(), begins.begin(), begins.end());
+      expected.insert(tokens);
+    }
+    bool is_another_order = false;
+    for (std::uint64_t index = 0; index < 2 * packing.samples(); ++index) {
+      std::vector<std::int32_t> batch(3 * sequence), first(3 * sequence);
+      dataset->fill(index, 1, batch.data());
+      (index < packing.samples() ? found : second).insert(batch);
+      dataset->fill(index % packing.samples(), 1, first.data());
+      is_another_order |= first != batch;
+    }
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(second, expected);
+    EXPECT_EQ(is_another_order, split == Split::training);
+  }
+}
+
+TEST_F(DocumentDatasets, PartsOfPackedSamplesAreTheirRows) {
+  const auto dataset = open(in_folder("b.h5"), Documents::separate);
+  constexpr std::int64_t count = 3, parts = 2, pieces = 4;
+  const math::SequenceParts sequences{sequence, parts, pieces};
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t tokens = sequences.part_tokens();
+    std::vector<std::int32_t> batch(static_cast<std::size_t>(3 * count * tokens));
+    dataset->fill_part(7, count, {part, parts, pieces}, batch.data());
+    for (std::int64_t s = 0; s < count; ++s) {
+      const Rows whole = rows(*dataset, 7 + static_cast<std::uint64_t>(s));
+      for (std::int64_t row = 0; row < tokens; ++row) {
+        const auto position = static_cast<std::size_t>(sequences.position(part, row));
+        const std::int32_t* at = batch.data() + s * tokens + row;
+        ASSERT_EQ(at[0], whole.tokens[position]);
+        ASSERT_EQ(at[count * tokens], whole.targets[position]);
+        ASSERT_EQ(at[2 * count * tokens], whole.begins[position]);
+      }
+    }
+  }
+}
+
+TEST_F(DocumentDatasets, MixturesGoThroughEachOfTheirFiles) {
+  for (const Documents documents : {Documents::continued, Documents::separate}) {
+    const std::string both = "3 " + in_folder("a.h5") + "; 1 " + in_folder("b.h5");
+    const auto mixture = open(both, documents);
+    const auto first = open(in_folder("a.h5"), documents);
+    EXPECT_EQ(mixture->samples(), first->samples() + open(in_folder("b.h5"), documents)->samples());
+    EXPECT_EQ(mixture->has_documents(), documents == Documents::separate);
+    std::vector<std::uint64_t> next(3, 0);
+    const auto expect_next = [&](Dataset& data, std::uint64_t index, std::size_t files) {
+      const std::vector<SourceUse> before = data.sources(index), after = data.sources(index + 1);
+      ASSERT_EQ(before.size(), files);
+      std::size_t source = 0;
+      while (source + 1 < files && after[source].samples == before[source].samples) ++source;
+      ASSERT_EQ(static_cast<std::uint64_t>(before[source].samples), next[source]);
+      if (source == 0) {
+        ASSERT_EQ(rows(data, index).tokens, rows(*first, next[0]).tokens);
+      }
+      ++next[source];
+    };
+    for (std::uint64_t index = 0; index < 300; ++index) expect_next(*mixture, index, 2);
+    EXPECT_NEAR(static_cast<double>(next[0]), 225.0, 40.0);
+
+    // It resumes with another file, and without samples of the first one.
+    const Facts kept = facts_to_keep(*mixture, 300);
+    const auto resumed =
+        open("0 " + in_folder("a.h5") + "; 1 " + in_folder("b.h5") + "; 2 " + in_folder("c.h5"),
+             documents);
+    resumed->continue_from(300, kept_choices(kept));
+    const std::vector<std::uint64_t> before = next;
+    for (std::uint64_t index = 300; index < 600; ++index) expect_next(*resumed, index, 3);
+    EXPECT_EQ(next[0], before[0]);
+    EXPECT_NEAR(static_cast<double>(next[2]), 200.0, 40.0);
+    EXPECT_EQ(kept_identity(kept).size(), mixture->identity().size());
+    EXPECT_FALSE(first_difference(kept_identity(kept), mixture->identity()));
+  }
+}
+
+TEST_F(DocumentDatasets, RefusesMixturesThatCannotBe) {
+  EXPECT_HAS(error_of([&] {
+               open(in_folder("a.h5") + "; " + in_folder("other.h5"), Documents::continued);
+             }),
+             "other.h5' has tokens of the tokenizer another, and '");
+  EXPECT_HAS(error_of([&] { open(in_folder("a.h5") + "; none.h5", Documents::continued); }),
+             "none.h5' does not exist");
+  DataSettings synthetic;
+  synthetic.dataset = DatasetKind::synthetic;
+  synthetic.documents = Documents::separate;
+  EXPECT_HAS(error_of([&] { open_dataset(synthetic, Split::training, 8, 20, 1, world_); }),
+             "data.documents is separate, but data.dataset is synthetic");
 }
 
 // --- Synthetic -----------------------------------------------------------------------------------

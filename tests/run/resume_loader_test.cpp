@@ -70,7 +70,7 @@ class ResumeLoaderTest : public ::testing::Test {
           own(settings.output.directory + "/checkpoints"),
           console(out, {run.mesh.world().rank() == 0, false, 1, 1}),
           loader(settings, options, run.mesh, own, console) {}
-    ResumeLoader::Loaded load() { return loader.load(run.trainer, run.training->identity()); }
+    ResumeLoader::Loaded load() { return loader.load(run.trainer, *run.training); }
     void tidy(const ResumeLoader::Loaded& loaded) {
       run.mesh.world().run_collectively([&] {
         if (console.is_root()) loader.tidy(loaded);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/checkpoint/manifest.hpp>
 #include <ostrakon/checkpoint/reader.hpp>
@@ -25,11 +26,12 @@ namespace fs = std::filesystem;
 
 /// A trainer with its checkpoints.
 struct Saved {
+  template <class Samples = SmallSamples>
   explicit Saved(const std::string& folder, TrainerSettings settings = plain_settings(),
-                 const SampleSource& samples = SmallSamples(),
-                 Chain<float> chain = small_chain<float>())
-      : trainer(make_model(std::move(chain)), settings, mesh),
-        checkpoints(options_of(folder), mesh, trainer, samples) {
+                 const Samples& given = Samples(), Chain<float> chain = small_chain<float>())
+      : samples(std::make_shared<Samples>(given)),
+        trainer(make_model(std::move(chain)), settings, mesh),
+        checkpoints(options_of(folder), mesh, trainer, *samples) {
     trainer.allocate();
   }
   CheckpointOptions options_of(const std::string& folder) {
@@ -50,14 +52,15 @@ struct Saved {
     return mesh.world().rank() != 0 || told.find(words) != std::string::npos;
   }
   std::string told;
+  std::shared_ptr<SampleSource> samples;
   Mesh mesh{MPI_COMM_WORLD};
   Trainer trainer;
   Checkpoints checkpoints;
 };
 
 /// A run that saves after each of so many steps, and ends.
-void save_run(const std::string& folder, std::int64_t steps,
-              const SampleSource& samples = SmallSamples()) {
+template <class Samples = SmallSamples>
+void save_run(const std::string& folder, std::int64_t steps, const Samples& samples = Samples()) {
   Saved run(folder, plain_settings(), samples);
   run.trainer.initialize();
   run.save_steps(steps);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/dataset.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <thread>

@@ -59,7 +59,7 @@ struct Manifest {
   std::string deck;        ///< the resolved deck
   std::string optimizer;   ///< its name in the deck
   std::string tokenizer;
-  Facts data;  ///< data::Dataset::identity of the training data; empty: unknown
+  Facts data;  ///< data::facts_to_keep of the training data; empty: unknown
   /// HuggingFaceConfig::text of the model that the run began with; empty: unknown.
   std::string huggingface_config;
   std::vector<ParameterEntry> parameters;

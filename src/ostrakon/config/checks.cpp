@@ -387,6 +387,9 @@ void check_data(const Settings& settings, const std::string& name) {
   require(settings.training.validate_every == 0 || !data.validation_path.empty(), name,
           ": training.validate_every = ", settings.training.validate_every,
           " needs data.validation_path, which is empty");
+  const std::size_t files = data::read_files(data.validation_path).size();
+  require(files <= 1, name, ": data.validation_path = ", shown(data.validation_path), " names ",
+          files, " files; expected one");
 }
 
 std::vector<model::Parameter> parameters_of(const Settings& settings) {

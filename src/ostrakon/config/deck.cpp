@@ -71,7 +71,7 @@ void apply_section(Settings& settings, const DeckSection& found, const std::stri
     }
     set_key(settings, *key, entry.value, place, " = ");
     settings.given.insert(found.name + "." + entry.name);
-    if (key->path)
+    if (key->change_paths)
       settings.path_origins[found.name + "." + entry.name] =
           text(place, " = ", entry.value.shown());
   }
@@ -93,7 +93,7 @@ void apply_override(Settings& settings, const Override& setting) {
   const Value value = key->is_text ? Value::of(setting.second) : parse_scalar(setting.second);
   set_key(settings, *key, value, place, "=");
   settings.given.insert(setting.first);
-  if (key->path) settings.path_origins[setting.first] = text(place, "=", value.shown());
+  if (key->change_paths) settings.path_origins[setting.first] = text(place, "=", value.shown());
 }
 
 void resolve_paths(Settings& settings, const std::string& deck_name,
@@ -104,22 +104,29 @@ void resolve_paths(Settings& settings, const std::string& deck_name,
   for (const Override& setting : overrides) overridden.insert(setting.first);
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
-      if (!key.path) continue;
-      std::string& path = key.path(settings);
-      if (path.empty()) continue;
+      if (!key.change_paths) continue;
+      std::vector<std::string> paths;
+      key.change_paths(settings, [&](const std::string& path) { paths.push_back(path); });
+      if (paths.empty()) continue;
       const std::string name = section.name + "." + key.name;
       const bool is_from_folder = from_folder && overridden.count(name) == 0;
       std::string& origin = settings.path_origins[name];
       if (origin.empty())
         origin = text(deck_name, ": ", name, " = ", key.get(settings).shown(), ", the default");
       if (key.is_written && use == DeckUse::training)
-        require_expanded(origin, path, overridden.count(name) == 0 ? folder.string() : "");
-      if (std::filesystem::path(path).is_relative())
+        require_expanded(origin, paths[0], overridden.count(name) == 0 ? folder.string() : "");
+      const auto is_relative = [](const std::string& path) {
+        return std::filesystem::path(path).is_relative();
+      };
+      if (std::any_of(paths.begin(), paths.end(), is_relative))
         origin += is_from_folder ? ", relative to the deck's folder"
                                  : ", relative to the working directory";
-      if (path[0] == '~') origin += ", '~' not expanded";
+      const auto has_tilde = [](const std::string& path) { return path[0] == '~'; };
+      if (std::any_of(paths.begin(), paths.end(), has_tilde)) origin += ", '~' not expanded";
+      if (!is_from_folder || folder.empty()) continue;
       // If `path` is absolute, folder / path is `path`.
-      if (is_from_folder && !folder.empty()) path = (folder / path).lexically_normal().string();
+      key.change_paths(
+          settings, [&](std::string& path) { path = (folder / path).lexically_normal().string(); });
     }
   }
 }
@@ -278,8 +285,9 @@ template <class Change>
 Settings with_paths(Settings settings, const Change& change) {
   for (const Section& section : sections())
     for (const Key& key : section.keys)
-      if (key.path && !key.path(settings).empty())
-        change(key.path(settings), section.name + "." + key.name);
+      if (key.change_paths)
+        key.change_paths(settings,
+                         [&](std::string& path) { change(path, section.name + "." + key.name); });
   return settings;
 }
 

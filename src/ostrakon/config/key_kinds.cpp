@@ -26,6 +26,16 @@ Key only(const std::string& name, const std::string& accepted, const std::string
   return key;
 }
 
+std::string joined_files(const std::vector<std::string>& files) {
+  std::string joined;
+  for (const std::string& file : files) {
+    require(file.find(';') == std::string::npos, shown(file),
+            " has a ';', which separates files; expected one file in each element of a list");
+    joined += (joined.empty() ? "" : "; ") + file;
+  }
+  return joined;
+}
+
 std::string on_one_line(std::string rules) {
   for (char& c : rules)
     if (c == '\n' || c == '\r' || c == '\t') c = ' ';

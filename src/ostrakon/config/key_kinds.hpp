@@ -197,6 +197,12 @@ Key boolean_or_auto(const std::string& name, Field field, const std::string& mea
 /// lines of output.
 void require_no_control_characters(const std::string& text);
 
+/// Replaces line breaks by spaces: rules may be given on several lines.
+std::string on_one_line(std::string rules);
+
+/// Joins the files of a list by ';'. Throws Error for one with a ';' in it.
+std::string joined_files(const std::vector<std::string>& files);
+
 template <class Field>
 Key path(const std::string& name, Field field, bool may_be_empty, const std::string& meaning) {
   Key key;
@@ -213,7 +219,38 @@ Key path(const std::string& name, Field field, bool may_be_empty, const std::str
   };
   key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
   key.is_text = true;
-  key.path = [=](Settings& settings) -> std::string& { return field(settings); };
+  key.change_paths = [=](Settings& settings, const std::function<void(std::string&)>& change) {
+    if (!field(settings).empty()) change(field(settings));
+  };
+  return key;
+}
+
+/// A key of one file, or of several with weights: data::read_files. Also takes a list.
+template <class Field>
+Key files(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning;
+  key.expected =
+      "a path as text (numbers and yes/no need quotes), or files \"WEIGHT PATH; WEIGHT PATH\", as "
+      "text or a list";
+  key.is_text = true;
+  key.set = [=](Settings& settings, const Value& value) {
+    const bool is_list = value.kind == Value::Kind::list && !value.items.empty();
+    if (!is_list && value.kind != Value::Kind::text) return false;
+    std::string text = is_list ? joined_files(value.items) : value.text;
+    if (text.find(';') != std::string::npos) text = on_one_line(text);
+    require_no_control_characters(text);
+    data::read_files(text);
+    field(settings) = text;
+    return true;
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings)); };
+  key.change_paths = [=](Settings& settings, const std::function<void(std::string&)>& change) {
+    std::vector<data::WeightedFile> all = data::read_files(field(settings));
+    for (data::WeightedFile& file : all) change(file.path);
+    field(settings) = data::write_files(all);
+  };
   return key;
 }
 
@@ -297,9 +334,6 @@ Key named_integer(const std::string& name, Field field, const NamedIntegers& nam
 
 /// A key that takes only one value in this version.
 Key only(const std::string& name, const std::string& accepted, const std::string& meaning);
-
-/// Replaces line breaks by spaces: rules may be given on several lines.
-std::string on_one_line(std::string rules);
 
 /// A key of rules, with functions to read and write them.
 template <class Field, class Rules>

@@ -22,8 +22,9 @@ struct Key {
   std::function<Value(const Settings&)> get;
   bool is_unbounded_integer = false;  ///< an integer bounded above only by what a deck can hold
   bool is_text = false;               ///< takes text: --set does not parse its value
-  /// Returns the path field of a key that names a file or folder.
-  std::function<std::string&(Settings&)> path;
+  /// Calls a function with each path, none of them empty, of a key that names files or folders, to
+  /// change it.
+  std::function<void(Settings&, const std::function<void(std::string&)>&)> change_paths;
   bool is_written = false;  ///< whether a run creates or changes the file or folder
 };
 

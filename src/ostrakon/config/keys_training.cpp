@@ -27,8 +27,11 @@ Section data_section() {
       "what the model is trained on",
       {choice("dataset", FIELD(data.dataset), data::dataset_names,
               "tokens: a token file; synthetic: a seeded random process, without files"),
-       path("path", FIELD(data.path), true,
-            "token file of the training data; required if dataset is tokens"),
+       files(
+           "path", FIELD(data.path),
+           "token file of the training data, or several with weights, which are the samples drawn "
+           "from each, relative to the others: \"0.7 web.h5; 0.3 code.h5\", or a list of such. "
+           "Required if dataset is tokens"),
        path("validation_path", FIELD(data.validation_path), true,
             "token file of the validation data; empty: no validation"),
        boolean("verify", FIELD(data.verify), "check the checksums of token files before training"),

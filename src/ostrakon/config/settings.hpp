@@ -7,7 +7,7 @@
 #include <ostrakon/base/dtype.hpp>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/checkpoint/file_layout.hpp>
-#include <ostrakon/data/dataset.hpp>
+#include <ostrakon/data/data_settings.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/mesh/mesh.hpp>

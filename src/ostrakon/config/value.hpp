@@ -18,6 +18,8 @@ struct Value {
   bool boolean = false;
   double number = 0.0;
   std::string text;  ///< of a number: as written, if known
+  /// Of a list in a YAML deck: its elements as written; none if one is a list or section itself.
+  std::vector<std::string> items;
 
   static Value of(bool boolean);
   static Value of(double number);

@@ -131,7 +131,12 @@ Value to_value(const ParameterEntry& entry) {
   }
   if (entry.isType<bool>()) return Value::of(Teuchos::getValue<bool>(entry));
   if (entry.isType<std::string>()) return Value::of(Teuchos::getValue<std::string>(entry));
-  if (!entry.isType<double>()) return Value::of(Value::Kind::list);
+  if (!entry.isType<double>()) {
+    Value list = Value::of(Value::Kind::list);
+    const auto& items = Teuchos::getValue<Teuchos::Array<std::string>>(entry);
+    list.items.assign(items.begin(), items.end());
+    return list;
+  }
   Value number = Value::of(Teuchos::getValue<double>(entry));
   number.text = entry.docString();
   return number;
@@ -227,8 +232,7 @@ class Reader {
     } else if (event.type == YAML_SEQUENCE_START_EVENT) {
       refuse_tag(event.data.sequence_start.tag);
       anchor = string_of(event.data.sequence_start.anchor);
-      skip_list();
-      list.set(key, Teuchos::Array<std::string>());
+      list.set(key, read_list());
     } else {
       refuse_tag(event.data.mapping_start.tag);
       anchor = string_of(event.data.mapping_start.anchor);
@@ -244,13 +248,21 @@ class Reader {
       anchors_[anchor] = list.getEntry(key);
   }
 
-  /// Skips a list, which no key takes.
-  void skip_list() {
+  /// Returns the elements of a list; none if one is a list or section itself, which no key takes.
+  Teuchos::Array<std::string> read_list() {
+    Teuchos::Array<std::string> items;
+    bool is_flat = true;
     for (int depth = 1; depth > 0;) {
-      const yaml_event_type_t type = events_.next().type;
+      const yaml_event_t& event = events_.next();
+      const yaml_event_type_t type = event.type;
       if (type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT) ++depth;
       if (type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT) --depth;
+      if (type == YAML_SCALAR_EVENT)
+        items.push_back(string_of(event.data.scalar.value, event.data.scalar.length));
+      else
+        is_flat = is_flat && depth == 0;
     }
+    return is_flat ? items : Teuchos::Array<std::string>();
   }
 
   static void set_scalar(ParameterList& list, const std::string& key, const std::string& written,

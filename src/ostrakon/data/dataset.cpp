@@ -8,6 +8,8 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/data/mixture.hpp>
+#include <ostrakon/data/packed_dataset.hpp>
 #include <ostrakon/data/random_integer.hpp>
 #include <ostrakon/data/sample_order.hpp>
 #include <ostrakon/data/token_file.hpp>
@@ -31,39 +33,74 @@ SampleOrder make_order(const TokenFile& file, Split split, std::int64_t sequence
 class TokenDataset : public Dataset {
  public:
   TokenDataset(TokenFile file, SampleOrder order, std::int64_t sequence_length)
-      : Dataset(sequence_length + 1), file_(std::move(file)), order_(order) {}
+      : Dataset(sequence_length + 1),
+        file_(std::move(file)),
+        order_(order),
+        counts_(static_cast<std::size_t>(length())) {}
 
   void read(std::uint64_t index, std::int32_t* tokens) override {
-    file_.read(order_.first_token(index), length(), tokens);
+    file_.read(order_.first_token(index), length(), tokens, counts_.data());
+  }
+  void read_rows(std::uint64_t index, const SampleRows& rows) override {
+    Dataset::read_rows(index, rows);
+    for (std::int64_t i = 0; i + 1 < length(); ++i)
+      if (counts_[static_cast<std::size_t>(i + 1)] == 0) rows.targets[i] = not_counted;
   }
   std::uint64_t samples() const override { return order_.samples(); }
   std::string tokenizer() const override { return file_.info().tokenizer; }
-  Facts identity() const override {
-    const TokenFileInfo& info = file_.info();
-    return {{"dataset", name(DatasetKind::tokens)},
-            {"checksum", info.checksum},
-            {"number of tokens", std::to_string(info.token_count)},
-            {"vocabulary", std::to_string(info.vocabulary)},
-            {"tokenizer", info.tokenizer}};
+  Facts identity() const override { return file_.info().identity(); }
+  std::optional<double> bytes_per_token() const override {
+    return file_.info().has_mask ? std::nullopt : file_.info().bytes_per_token();
   }
-  std::optional<double> bytes_per_token() const override { return file_.info().bytes_per_token(); }
 
  private:
   TokenFile file_;
   SampleOrder order_;
+  std::vector<std::uint8_t> counts_;  ///< of the sample that was read last
 };
 
-std::unique_ptr<Dataset> open_tokens(const std::string& path, Split split,
-                                     std::int64_t sequence_length, std::int64_t vocabulary,
-                                     std::uint64_t seed, bool verify) {
+/// What samples are wanted of a token file.
+struct Wanted {
+  Documents documents;
+  Split split;
+  std::int64_t sequence_length;
+  std::int64_t vocabulary;
+  std::uint64_t seed;
+  bool verify;
+};
+
+std::unique_ptr<Dataset> open_tokens(const std::string& path, const Wanted& wanted) {
   TokenFile file(path);
   const TokenFileInfo& info = file.info();
-  require(info.vocabulary <= vocabulary, "token file '", path, "' has a vocabulary of ",
+  require(info.vocabulary <= wanted.vocabulary, "token file '", path, "' has a vocabulary of ",
           info.vocabulary, " (tokenizer ", info.tokenizer, "), but model.vocabulary is ",
-          vocabulary, ": set it to at least ", info.vocabulary);
-  const SampleOrder order = make_order(file, split, sequence_length, seed);
-  if (verify) file.verify();
-  return std::make_unique<TokenDataset>(std::move(file), order, sequence_length);
+          wanted.vocabulary, ": set it to at least ", info.vocabulary);
+  if (wanted.documents == Documents::separate) {
+    if (wanted.verify) file.verify();
+    return open_packed(std::move(file), wanted.split, wanted.sequence_length, wanted.seed);
+  }
+  const SampleOrder order = make_order(file, wanted.split, wanted.sequence_length, wanted.seed);
+  if (wanted.verify) file.verify();
+  return std::make_unique<TokenDataset>(std::move(file), order, wanted.sequence_length);
+}
+
+/// Returns the files of a split.
+std::vector<WeightedFile> files_of(const DataSettings& settings, Split split) {
+  if (split == Split::training) return read_files(settings.path);
+  return {{settings.validation_path, 1.0}};
+}
+
+std::unique_ptr<Dataset> open_files(const std::vector<WeightedFile>& files, Wanted wanted) {
+  if (files.size() == 1) return open_tokens(files[0].path, wanted);
+  std::vector<MixtureSource> sources;
+  const std::uint64_t key = math::random_key(wanted.seed, "sources of a mixture");
+  const std::uint64_t seed = wanted.seed;
+  for (std::size_t k = 0; k < files.size(); ++k) {
+    // Files of equal length, as texts and their translations, have orders of their own.
+    if (k > 0) wanted.seed = random_integer(key, k, 0);
+    sources.push_back({files[k], open_tokens(files[k].path, wanted)});
+  }
+  return make_mixture(std::move(sources), seed);
 }
 
 // --- Synthetic -----------------------------------------------------------------------------------
@@ -134,19 +171,29 @@ void Dataset::fill(std::uint64_t first, std::int64_t count, void* batch) {
 
 void Dataset::fill_part(std::uint64_t first, std::int64_t count, const SamplePart& part,
                         void* batch) {
-  const math::SequenceParts sequence{length_ - 1, part.parts, part.pieces};
+  const std::int64_t length = length_ - 1, arrays = has_documents() ? 3 : 2;
+  const math::SequenceParts sequence{length, part.parts, part.pieces};
   const std::int64_t tokens = sequence.part_tokens();
-  auto* const inputs = static_cast<std::int32_t*>(batch);
-  auto* const targets = inputs + count * tokens;
+  auto* const out = static_cast<std::int32_t*>(batch);
+  const SampleRows sample{sample_.data(), sample_.data() + length,
+                          has_documents() ? sample_.data() + 2 * length : nullptr};
   for (std::int64_t s = 0; s < count; ++s) {
-    read(first + static_cast<std::uint64_t>(s), sample_.data());
+    read_rows(first + static_cast<std::uint64_t>(s), sample);
     for (std::int64_t r = 0; r < sequence.runs(); ++r) {
       const math::TokenRun run = sequence.run(part.index, r);
-      const auto begin = sample_.begin() + run.position;
-      std::copy_n(begin, run.count, inputs + s * tokens + run.row);
-      std::copy_n(begin + 1, run.count, targets + s * tokens + run.row);
+      const std::int64_t row = s * tokens + run.row;
+      for (std::int64_t a = 0; a < arrays; ++a)
+        std::copy_n(sample_.data() + a * length + run.position, run.count,
+                    out + a * count * tokens + row);
     }
   }
+}
+
+void Dataset::read_rows(std::uint64_t index, const SampleRows& rows) {
+  window_.resize(static_cast<std::size_t>(length_));
+  read(index, window_.data());
+  std::copy(window_.begin(), window_.end() - 1, rows.tokens);
+  std::copy(window_.begin() + 1, window_.end(), rows.targets);
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
@@ -159,6 +206,9 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
   if (settings.dataset == DatasetKind::synthetic) {
     require(settings.synthetic_noise >= 0.0 && settings.synthetic_noise <= 1.0,
             "data.synthetic_noise is ", settings.synthetic_noise, "; expected 0 to 1");
+    require(settings.documents == Documents::continued, "data.documents is ",
+            name(settings.documents), ", but data.dataset is ", name(settings.dataset),
+            ", which has no documents; expected data.documents = ", name(Documents::continued));
     return std::make_unique<SyntheticDataset>(settings.synthetic_noise, split, sequence_length,
                                               vocabulary, seed);
   }
@@ -170,7 +220,8 @@ std::unique_ptr<Dataset> open_dataset(const DataSettings& settings, Split split,
   std::unique_ptr<Dataset> dataset;
   world.run_collectively([&] {
     const bool verify = settings.verify && world.rank() == 0;
-    dataset = open_tokens(path, split, sequence_length, vocabulary, seed, verify);
+    dataset = open_files(files_of(settings, split),
+                         {settings.documents, split, sequence_length, vocabulary, seed, verify});
   });
   comm::require_agreement(world, text("ranks find different ", name(split), " data in ", path),
                           dataset->identity());

@@ -14,6 +14,13 @@ constexpr int feistel_rounds = 8;
 
 std::uint64_t mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 
+/// Throws Error if there is no sample of this length.
+void require_sample(std::int64_t token_count, std::int64_t sequence_length) {
+  require(sequence_length >= 1, "a sequence length of ", sequence_length, "; expected at least 1");
+  require(token_count > sequence_length, "too few tokens: it holds ", token_count,
+          ", and one sample of sequence length ", sequence_length, " needs ", sequence_length + 1);
+}
+
 }  // namespace
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size), key_(key) {
@@ -38,38 +45,42 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
   return index;
 }
 
-SampleOrder::SampleOrder(std::int64_t token_count, std::int64_t sequence_length)
-    : sequence_length_(sequence_length) {
-  require(sequence_length >= 1, "a sequence length of ", sequence_length, "; expected at least 1");
-  require(token_count > sequence_length, "too few tokens: it holds ", token_count,
-          ", and one sample of sequence length ", sequence_length, " needs ", sequence_length + 1);
+EpochOrder EpochOrder::shuffled(std::uint64_t samples, std::uint64_t seed) {
+  return {samples, math::random_key(seed, "sample order"), true};
+}
+
+EpochOrder EpochOrder::fixed(std::uint64_t samples) {
+  return {samples, math::random_key(0, "validation order"), false};
+}
+
+std::uint64_t EpochOrder::operator()(std::uint64_t index) const {
+  const Permutation order(samples_, random_integer(key_, epoch(index), 0));
+  return order(index % samples_);
+}
+
+std::uint64_t EpochOrder::draw(std::uint64_t index, std::uint64_t size) const {
+  return random_integer(key_, epoch(index), 1) % size;
 }
 
 SampleOrder SampleOrder::shuffled(std::int64_t token_count, std::int64_t sequence_length,
                                   std::uint64_t seed) {
-  SampleOrder order(token_count, sequence_length);
+  require_sample(token_count, sequence_length);
   // A short text has fewer offsets to choose from, but always one sample.
-  order.offsets_ = std::min(sequence_length, token_count - sequence_length);
-  order.samples_ = static_cast<std::uint64_t>((token_count - order.offsets_) / sequence_length);
-  order.new_order_each_epoch_ = true;
-  order.key_ = math::random_key(seed, "sample order");
-  return order;
+  const std::int64_t offsets = std::min(sequence_length, token_count - sequence_length);
+  const auto samples = static_cast<std::uint64_t>((token_count - offsets) / sequence_length);
+  return {sequence_length, offsets, EpochOrder::shuffled(samples, seed)};
 }
 
 SampleOrder SampleOrder::fixed(std::int64_t token_count, std::int64_t sequence_length) {
-  SampleOrder order(token_count, sequence_length);
-  order.samples_ = static_cast<std::uint64_t>((token_count - 1) / sequence_length);
-  order.key_ = math::random_key(0, "validation order");
-  return order;
+  require_sample(token_count, sequence_length);
+  const auto samples = static_cast<std::uint64_t>((token_count - 1) / sequence_length);
+  return {sequence_length, 1, EpochOrder::fixed(samples)};
 }
 
 std::int64_t SampleOrder::first_token(std::uint64_t index) const {
-  const std::uint64_t epoch = new_order_each_epoch_ ? index / samples_ : 0;
-  const Permutation order(samples_, random_integer(key_, epoch, 0));
-  const std::uint64_t window = order(index % samples_);
-  const std::uint64_t offset =
-      random_integer(key_, epoch, 1) % static_cast<std::uint64_t>(offsets_);
-  return static_cast<std::int64_t>(offset) + static_cast<std::int64_t>(window) * sequence_length_;
+  const auto offset =
+      static_cast<std::int64_t>(order_.draw(index, static_cast<std::uint64_t>(offsets_)));
+  return offset + static_cast<std::int64_t>(order_(index)) * sequence_length_;
 }
 
 }  // namespace ostrakon::data

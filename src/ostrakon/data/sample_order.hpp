@@ -23,6 +23,31 @@ class Permutation {
   int high_bits_;
 };
 
+/// The samples of each epoch in another random order, or of all epochs in the same one: a function
+/// of the index and the seed alone.
+class EpochOrder {
+ public:
+  /// Order for training.
+  static EpochOrder shuffled(std::uint64_t samples, std::uint64_t seed);
+  /// Order for validation, which depends on the number of samples alone.
+  static EpochOrder fixed(std::uint64_t samples);
+
+  std::uint64_t samples() const { return samples_; }
+  /// Returns which of [0, samples()) comes at `index`.
+  std::uint64_t operator()(std::uint64_t index) const;
+  /// Returns a random number from 0 to `size` - 1 of the epoch of `index`.
+  std::uint64_t draw(std::uint64_t index, std::uint64_t size) const;
+
+ private:
+  EpochOrder(std::uint64_t samples, std::uint64_t key, bool changes)
+      : samples_(samples), key_(key), changes_(changes) {}
+  std::uint64_t epoch(std::uint64_t index) const { return changes_ ? index / samples_ : 0; }
+
+  std::uint64_t samples_;
+  std::uint64_t key_;
+  bool changes_;  ///< whether each epoch has its own order
+};
+
 /// The position in a token file of the sample with a given global index: a function of the index
 /// and the seed alone, so that any rank can find any sample.
 class SampleOrder {
@@ -38,17 +63,16 @@ class SampleOrder {
   /// spread over the file.
   static SampleOrder fixed(std::int64_t token_count, std::int64_t sequence_length);
 
-  std::uint64_t samples() const { return samples_; }
+  std::uint64_t samples() const { return order_.samples(); }
   std::int64_t first_token(std::uint64_t index) const;
 
  private:
-  SampleOrder(std::int64_t token_count, std::int64_t sequence_length);
+  SampleOrder(std::int64_t sequence_length, std::int64_t offsets, const EpochOrder& order)
+      : sequence_length_(sequence_length), offsets_(offsets), order_(order) {}
 
   std::int64_t sequence_length_;
-  std::int64_t offsets_ = 1;  ///< number of possible offsets of the first window
-  std::uint64_t samples_ = 0;
-  bool new_order_each_epoch_ = false;
-  std::uint64_t key_ = 0;
+  std::int64_t offsets_;  ///< number of possible offsets of the first window
+  EpochOrder order_;
 };
 
 }  // namespace ostrakon::data

@@ -45,6 +45,24 @@ class SampleSource {
   /// Facts that identify the data: {"checksum", "9f0c..."}. They are kept in checkpoints; a run
   /// that resumes with other data is refused. Empty: unknown, and not compared.
   virtual Facts identity() const { return {}; }
+
+  /// Facts on the choice of the samples before `samples`, where seed and index alone do not say it.
+  /// They are kept in checkpoints beside identity(), and not compared.
+  virtual Facts choices(std::uint64_t) { return {}; }
+
+  /// Continues at sample `samples` after a resume. `before`: what choices(samples) were at the end
+  /// of the run that saved, the same on all ranks. Throws Error for choices that can't be
+  /// continued.
+  virtual void continue_from(std::uint64_t, const Facts&) {}
 };
+
+/// Returns the facts that a checkpoint keeps of the samples of a run that has used `samples`: those
+/// of identity(), and those of choices(), whose names begin with chosen_prefix.
+Facts facts_to_keep(SampleSource& source, std::uint64_t samples);
+constexpr const char* chosen_prefix = "chosen: ";
+
+/// Return from kept facts those of identity(), and those of choices().
+Facts kept_identity(const Facts& kept);
+Facts kept_choices(const Facts& kept);
 
 }  // namespace ostrakon::data

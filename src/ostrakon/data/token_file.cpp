@@ -274,6 +274,16 @@ std::optional<double> TokenFileInfo::bytes_per_token() const {
   return static_cast<double>(*byte_count) / static_cast<double>(token_count);
 }
 
+Facts TokenFileInfo::identity() const {
+  Facts facts = {{"dataset", "tokens"},
+                 {"checksum", checksum},
+                 {"number of tokens", std::to_string(token_count)},
+                 {"vocabulary", std::to_string(vocabulary)},
+                 {"tokenizer", tokenizer}};
+  if (has_mask) facts.push_back({"checksum of its loss mask", mask_checksum});
+  return facts;
+}
+
 // --- TokenFile -----------------------------------------------------------------------------------
 
 TokenFile::TokenFile(const std::string& path)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostrakon/base/facts.hpp>
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ struct TokenFileInfo {
   std::string command_line;
 
   std::optional<double> bytes_per_token() const;
+  /// Facts that identify the tokens, independent of the file that holds them.
+  Facts identity() const;
 };
 
 /// Writes a token file of any size in bounded memory. The file appears under its name only after

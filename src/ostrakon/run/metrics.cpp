@@ -75,6 +75,7 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
   if (metrics.update_repeated) row["update_repeated"] = true;
   if (!metrics.expert_load.empty()) row["expert_load"] = row_of(metrics.expert_load);
   if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
+  if (!metrics.source_samples.empty()) row["source_samples"] = metrics.source_samples;
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
   return add(row.dump() + "\n");
 }

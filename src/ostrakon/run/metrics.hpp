@@ -37,6 +37,7 @@ struct StepMetrics {
   std::vector<ExpertLoad> expert_load;  ///< one per layer with experts
   std::vector<ExpertRoundsTaken> expert_rounds;  ///< one per layer whose experts are shared by
                                                  ///< ranks
+  std::vector<std::int64_t> source_samples;  ///< of a mixture: taken of each source since step 1
   std::optional<std::uint64_t> state_digest;
 };
 

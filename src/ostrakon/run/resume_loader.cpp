@@ -70,7 +70,8 @@ void ResumeLoader::require_none_since(bool is_new_lock) const {
   });
 }
 
-ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
+ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, data::SampleSource& samples) {
+  const Facts data = samples.identity();
   std::vector<std::string> notes;
   ResumeCalls calls;
   calls.require_fit = [&](const checkpoint::Manifest& manifest, const std::string& path) {
@@ -88,6 +89,14 @@ ResumeLoader::Loaded ResumeLoader::load(Trainer& trainer, const Facts& data) {
   loaded.step = manifest.progress.step;
   loaded.tokenizer = manifest.tokenizer;
   loaded.huggingface_config = manifest.huggingface_config;
+  mesh_.world().run_collectively([&] {
+    try {
+      samples.continue_from(static_cast<std::uint64_t>(manifest.progress.samples),
+                            data::kept_choices(manifest.data));
+    } catch (const Error& error) {
+      throw Error(text(restored.path, ": ", error.what()));
+    }
+  });
   find_place(restored.path, loaded);
   say_origin(restored.path, manifest, notes);
   return loaded;

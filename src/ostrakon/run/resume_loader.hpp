@@ -10,6 +10,7 @@
 #include <ostrakon/checkpoint/reader.hpp>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/sample_source.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/run/console.hpp>
 #include <ostrakon/run/run.hpp>
@@ -48,8 +49,9 @@ class ResumeLoader {
     bool is_saved = false;           ///< whether it has the name that a save of its step would have
   };
   /// Loads the first candidate that is not damaged. Throws where that is of another model,
-  /// optimizer or data than the settings and `data` say, or where none is left.
-  Loaded load(Trainer& trainer, const Facts& data);
+  /// optimizer or data than the settings and `samples` say, or where none is left. Samples then
+  /// continue where they were.
+  Loaded load(Trainer& trainer, data::SampleSource& samples);
 
   /// Renames other runs' checkpoints and damaged ones, so that they are not taken for good ones of
   /// this run, and removes what interrupted saves have left. On rank 0, after load(); throws Error.

@@ -51,7 +51,6 @@ class Run {
     if (!options_.dry_run) trainer_.require_memory();
     data_ = open_run_data(settings_, trainer_.model().loss_terms(), options_, world(), console_);
     tokenizer_ = data_.training->tokenizer();
-    saver_.describe_data(data_.training->identity());
     if (!options_.dry_run) about_output([this] { folder_.lock_if_there(); });
     resume_.find();
     std::unique_ptr<checkpoint::ParameterSource> weights;
@@ -78,6 +77,7 @@ class Run {
     }
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
     const config::TrainingSettings& training = settings_.training;
+    console_.say(describe_sources(*data_.training, samples_used()));
     console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh,
                               training.global_batch_size * training.sequence_length));
     saves_.require_saved();
@@ -136,7 +136,7 @@ class Run {
       trainer_.initialize(weights.get());
       return {};
     }
-    ResumeLoader::Loaded from = resume_.load(trainer_, data_.training->identity());
+    ResumeLoader::Loaded from = resume_.load(trainer_, *data_.training);
     steps_done_ = from.step;
     huggingface_config_ = from.huggingface_config;
     keep_tokenizer(from.tokenizer);
@@ -182,6 +182,7 @@ class Run {
 
   RunEnd train() {
     const config::TrainingSettings& training = settings_.training;
+    if (steps_done_ > 0) console_.say(describe_sources(*data_.training, samples_used()));
     console_.say("training\n");
     if (steps_done_ == training.steps)
       console_.say(text("  all ", training.steps, " steps of training.steps are done already\n"));
@@ -217,7 +218,7 @@ class Run {
       result = trainer_.step(*data_.training, steps_done_ + 1);
     }
     ++steps_done_;
-    recorder_.record(steps_done_, result, clock.seconds());
+    recorder_.record(steps_done_, result, clock.seconds(), data_.training->sources(samples_used()));
   }
 
   void validate() {
@@ -241,7 +242,12 @@ class Run {
     throw CollectiveError(text("training is done, but ", problem, world().broadcast(advice, 0)));
   }
 
+  std::uint64_t samples_used() const {
+    return static_cast<std::uint64_t>(trainer_.progress().samples);
+  }
+
   void begin_save(bool overlapped) {
+    saver_.describe_data(data::facts_to_keep(*data_.training, samples_used()));
     saver_.begin(trainer_.progress(), tokenizer_, overlapped, huggingface_config_);
   }
 

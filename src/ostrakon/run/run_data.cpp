@@ -51,8 +51,46 @@ std::string Validation::describe() const {
   if (used_ < batch_size_)
     lines += "                         fewer than a global batch: each counts once\n";
   if (!dataset_->bytes_per_token() && dataset_->tokenizer() != data::no_tokenizer)
-    lines += "                         its file has no byte_count: no bits per byte\n";
+    lines +=
+        "                         its file has no byte_count, or tokens that do not count: no bits "
+        "per byte\n";
   return lines;
+}
+
+namespace {
+
+std::string percent(double share) { return print("%.4g %%", 100.0 * share); }
+
+std::string source_lines(data::Dataset& training, std::uint64_t samples) {
+  std::string lines;
+  const std::int64_t length = training.length() - 1;
+  int number = 0;
+  for (const data::SourceUse& use : training.sources(samples)) {
+    const std::string name = text("  source ", ++number);
+    const std::string before(25, ' ');
+    lines += text(name, std::string(25 - name.size(), ' '), use.path, "\n", before,
+                  percent(use.share), " of samples; an epoch has ",
+                  format_count(static_cast<std::int64_t>(use.samples_of_epoch)), "\n");
+    if (training.has_documents())
+      lines += text(before, percent(use.padding), " of their places are padding\n");
+    if (samples > 0)
+      lines += text(before, "taken so far: ", format_count(use.samples), " samples, ",
+                    format_count(use.samples * length), " tokens, ",
+                    print("%.4g", static_cast<double>(use.samples) /
+                                      static_cast<double>(use.samples_of_epoch)),
+                    " epochs\n");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string describe_sources(data::Dataset& training, std::uint64_t samples) {
+  const std::string lines = source_lines(training, samples);
+  return lines.empty()
+             ? ""
+             : text("sources of the data after ", format_count(static_cast<std::int64_t>(samples)),
+                    " samples\n", lines, "\n");
 }
 
 RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
@@ -83,6 +121,10 @@ RunData open_run_data(const config::Settings& settings, const model::LossTerms& 
       << format_count(static_cast<std::int64_t>(opened.training->samples())) << " samples of "
       << training.sequence_length << " tokens\n";
   if (opened.validation.has_data()) out << opened.validation.describe() << note_lines(notes);
+  if (opened.training->has_documents() && opened.training->sources(0).empty())
+    out << "  padding                " << percent(opened.training->padding())
+        << " of the places in samples of whole documents\n";
+  out << source_lines(*opened.training, 0);
   if (const auto entropy = opened.training->entropy())
     out << "  entropy                " << *entropy << " nats per token\n";
   out << "\n";

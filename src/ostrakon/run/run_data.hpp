@@ -74,4 +74,8 @@ struct RunData {
 RunData open_run_data(const config::Settings& settings, const model::LossTerms& loss,
                       const RunOptions& options, comm::Communicator& world, Console& console);
 
+/// Returns lines on the sources of a mixture after `samples` samples: their shares from now on, and
+/// what was taken of each; empty unless it is a mixture. The same on all ranks.
+std::string describe_sources(data::Dataset& training, std::uint64_t samples);
+
 }  // namespace ostrakon::train

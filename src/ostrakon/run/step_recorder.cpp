@@ -35,8 +35,10 @@ void StepRecorder::begin(std::int64_t first_step) {
   allocations_.take();
 }
 
-void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds) {
-  const StepMetrics metrics = measure(step, result, seconds);
+void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds,
+                          const std::vector<data::SourceUse>& sources) {
+  StepMetrics metrics = measure(step, result, seconds);
+  for (const data::SourceUse& source : sources) metrics.source_samples.push_back(source.samples);
   folder_.write(metrics);
   console_.show(metrics);
   if (!result.skipped.empty()) {

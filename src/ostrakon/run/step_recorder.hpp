@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/comm/communicator.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/dataset.hpp>
 #include <ostrakon/run/console.hpp>
 #include <ostrakon/run/metrics.hpp>
 #include <ostrakon/run/run_folder.hpp>
@@ -11,6 +12,7 @@
 #include <ostrakon/run/usage_summary.hpp>
 #include <ostrakon/trainer/trainer.hpp>
 #include <string>
+#include <vector>
 
 namespace ostrakon::train {
 
@@ -40,10 +42,12 @@ class StepRecorder {
   void find_peak();
   /// To be called before the first step of this process.
   void begin(std::int64_t first_step);
-  /// Records a step that the trainer has just done, in `seconds` on this rank. Collective; throws
+  /// Records a step that the trainer has just done, in `seconds` on this rank, after which so much
+  /// was taken of `sources`. Collective; throws
   /// CollectiveError where output can't be written, replicas differ, or too many steps in a row
   /// have changed nothing.
-  void record(std::int64_t step, const StepResult& result, double seconds);
+  void record(std::int64_t step, const StepResult& result, double seconds,
+              const std::vector<data::SourceUse>& sources = {});
   /// Records a validation. Collective; throws CollectiveError.
   void record(const ValidationMetrics& metrics);
   /// Closes the trace: see TraceRecorder. On rank 0; throws Error.

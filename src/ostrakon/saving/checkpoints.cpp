@@ -51,9 +51,10 @@ std::vector<std::string> damage_lines(const std::vector<std::string>& problems) 
 }  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
-                         const data::SampleSource& samples)
+                         data::SampleSource& samples)
     : mesh_(mesh),
       trainer_(trainer),
+      samples_(samples),
       saver_(saver_settings(options, trainer), mesh, trainer),
       tell_(options.tell) {
   mesh.world().run_collectively([&] {
@@ -64,7 +65,6 @@ Checkpoints::Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Tra
   });
   comm::require_agreement(mesh.world(), "ranks have different checkpoints", facts_of(options));
   comm::require_agreement(mesh.world(), "ranks have different training data", data_);
-  saver_.describe_data(data_);
   mesh::run_collectively_by_name(mesh.world(), [&] {
     if (mesh.world().rank() == 0) require_usable(saver_.folder());
   });
@@ -97,8 +97,16 @@ std::int64_t Checkpoints::resume() {
   }
   tell(damage_lines(problems));
   tell(notes);
+  continue_samples(restored.reader->manifest().data);
   begin_from(restored.path, damaged);
   return saved_step_;
+}
+
+void Checkpoints::continue_samples(const Facts& kept) {
+  mesh_.world().run_collectively([&] {
+    samples_.continue_from(static_cast<std::uint64_t>(trainer_.progress().samples),
+                           data::kept_choices(kept));
+  });
 }
 
 /// Rank 0 makes the changes, as on other hosts the folder may not be visible.
@@ -160,6 +168,8 @@ void Checkpoints::save() {
   if (!is_ours_) take_folder();
   finish();
   if (is_saved_ && saved_step_ == trainer_.progress().step) return;
+  saver_.describe_data(
+      data::facts_to_keep(samples_, static_cast<std::uint64_t>(trainer_.progress().samples)));
   saver_.begin(trainer_.progress(), "", saver_.can_overlap());
   if (!saver_.can_overlap()) finish();
 }

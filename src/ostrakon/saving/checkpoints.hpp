@@ -35,11 +35,12 @@ struct CheckpointOptions {
 /// ostrakon-train --resume none, the other's folder is renamed first: see set_aside().
 class Checkpoints {
  public:
-  /// Mesh and trainer must outlive it. `samples`: the training data, whose identity() is kept.
+  /// Mesh, trainer and samples must outlive it. `samples`: the training data, whose identity() and
+  /// choices() are kept, and which resume() tells to continue.
   /// Throws where options are invalid, or ranks have different options or data, and where the
   /// folder is not a directory and can't be made.
   Checkpoints(const CheckpointOptions& options, mesh::Mesh& mesh, Trainer& trainer,
-              const data::SampleSource& samples);
+              data::SampleSource& samples);
 
   /// Restores the newest checkpoint that is not damaged, and returns its step: training continues
   /// with the next one. Returns 0 where the folder has none: call Trainer::initialize. Damaged ones
@@ -70,11 +71,13 @@ class Checkpoints {
   void note(const std::optional<Saver::Saved>& saved);
   std::vector<std::string> require_same_run(const checkpoint::Manifest& manifest) const;
   void begin_from(const std::string& path, const std::vector<std::string>& damaged);
+  void continue_samples(const Facts& kept);
   void take_folder();
   void tell(const std::vector<std::string>& lines) const;
 
   mesh::Mesh& mesh_;
   Trainer& trainer_;
+  data::SampleSource& samples_;
   Facts data_;
   Saver saver_;
   std::function<void(const std::string&)> tell_;

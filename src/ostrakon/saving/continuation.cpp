@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
 #include <ostrakon/config/deck.hpp>
+#include <ostrakon/data/dataset.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <sstream>
 
@@ -76,11 +77,27 @@ std::string value_in(const Facts& facts, const std::string& name) {
   return "";
 }
 
-Facts without_tokenizer(Facts facts) {
-  facts.erase(std::remove_if(facts.begin(), facts.end(),
-                             [](const Fact& fact) { return fact.name == "tokenizer"; }),
-              facts.end());
+template <class Condition>
+Facts without(Facts facts, const Condition& condition) {
+  facts.erase(std::remove_if(facts.begin(), facts.end(), condition), facts.end());
   return facts;
+}
+
+/// Also of all sources of a mixture.
+Facts without_tokenizer(const Facts& facts) {
+  return without(facts, [](const Fact& fact) {
+    return fact.name == "tokenizer" ||
+           fact.name.rfind(std::string("tokenizer") + data::of_source, 0) == 0;
+  });
+}
+
+/// Returns the facts without those of sources of a mixture that are new since `before`.
+Facts without_new_sources(const Facts& now, const Facts& before) {
+  return without(now, [&](const Fact& fact) {
+    const auto is_same = [&](const Fact& other) { return other.name == fact.name; };
+    return fact.name.find(data::of_source) != std::string::npos &&
+           std::none_of(before.begin(), before.end(), is_same);
+  });
 }
 
 /// Whether the data are known to be the same, token by token.
@@ -119,8 +136,10 @@ void require_model(const config::Settings& settings, const checkpoint::Manifest&
 
 }  // namespace
 
-std::string data_change(const Facts& now, const Facts& before) {
-  const std::optional<FactDifference> changed = first_difference(now, before);
+std::string data_change(const Facts& now, const Facts& kept) {
+  const Facts before = data::kept_identity(kept);
+  const std::optional<FactDifference> changed =
+      first_difference(without_new_sources(now, before), before);
   return !changed ? ""
                   : text("the ", changed->name, " of its training data was ", changed->theirs,
                          ", and is ", changed->ours);

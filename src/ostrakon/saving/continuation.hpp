@@ -46,8 +46,9 @@ std::vector<std::string> require_steps_and_program(const checkpoint::Manifest& m
                                                    const ContinuationWords& words = {});
 
 /// Returns "the checksum of its training data was 17c0, and is 9f0c", if the identity of data
-/// differs; else "". `before`: from a checkpoint.
-std::string data_change(const Facts& now, const Facts& before);
+/// differs; else "". A mixture may have more sources than before. `kept`: from a checkpoint, see
+/// data::facts_to_keep.
+std::string data_change(const Facts& now, const Facts& kept);
 
 /// Throws Error where weights, from `path`, have another tokenizer than the data, or where one of
 /// the two does not name its tokenizer, unless allowed; then returns a line for messages. If

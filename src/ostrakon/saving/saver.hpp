@@ -81,8 +81,8 @@ class Saver {
   void begin(const checkpoint::Progress& progress, const std::string& tokenizer, bool asynchronous,
              const std::string& huggingface_config = "");
 
-  /// Sets the identity of the training data in later checkpoints.
-  void describe_data(const Facts& identity) { manifest_.data = identity; }
+  /// Sets what later checkpoints keep of the training data: data::facts_to_keep.
+  void describe_data(const Facts& kept) { manifest_.data = kept; }
   /// Sets a function that rank 0 calls before it changes names in the folder; if it throws, the
   /// save fails.
   void guard(std::function<void()> check) { folder_.guard(std::move(check)); }

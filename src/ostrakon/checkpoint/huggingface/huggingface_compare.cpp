@@ -11,7 +11,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::string shown(double number) { return nlohmann::json(number).dump(); }
+std::string written(double number) { return nlohmann::json(number).dump(); }
 
 /// What a config.json, or else its type of models, says of a key of a deck.
 std::string said_of(const HuggingFaceConfig& config, const ModelDifference& difference) {
@@ -84,9 +84,9 @@ void require_computed(const HuggingFaceConfig& config, std::int64_t tokens) {
 std::string unverified_settings(const Family& family, const model::DecoderSettings& settings) {
   std::string words =
       text("no config.json next to the tensors: not checked are model.heads = ", settings.heads,
-           ", model.norm_epsilon = ", shown(settings.norm_epsilon));
+           ", model.norm_epsilon = ", written(settings.norm_epsilon));
   if (settings.positions == model::Positions::rotary)
-    words += text(", model.rotary_base = ", shown(settings.rotary.base));
+    words += text(", model.rotary_base = ", written(settings.rotary.base));
   if (settings.experts.exist())
     words += text(", model.experts_per_token = ", settings.experts.per_token,
                   ", model.router_normalize = ", settings.experts.normalize ? "true" : "false");

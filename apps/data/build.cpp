@@ -55,7 +55,7 @@ std::vector<std::int32_t> ids_of(const texts::Tokenizer& tokenizer, const std::s
 struct Build {
   Written output;
   std::string tokenizer = data::ByteTokenizer::name;
-  std::optional<std::string> separator, field, begin, end;
+  std::optional<std::string> separator, field, chat_template, begin, end;
   bool chats = false, finds_special = false, resumes = false;
   double validation_fraction = 0.05;
   std::uint64_t seed = 1;
@@ -97,22 +97,31 @@ std::string folder_of(const std::string& tokenizer) {
 /// The files that may have a chat template, with their times.
 Json template_files(const Build& line) {
   Json files = Json::array();
-  if (!line.chats || line.tokenizer == data::ByteTokenizer::name) return files;
-  for (const char* name : {"chat_template.jinja", "chat_template.json", "tokenizer_config.json"}) {
-    const std::string path = folder_of(line.tokenizer) + "/" + name;
+  const std::string folder = folder_of(line.tokenizer) + "/";
+  std::vector<std::string> paths;
+  if (line.chat_template)
+    paths = {*line.chat_template};
+  else if (line.chats && line.tokenizer != data::ByteTokenizer::name)
+    paths = {folder + "chat_template.jinja", folder + "chat_template.json",
+             folder + "tokenizer_config.json"};
+  for (const std::string& path : paths) {
     if (!is_there(path)) continue;
     constexpr std::size_t most_bytes = std::size_t{1} << 28;
     const bool is_config = path.find("tokenizer_config") != std::string::npos;
     if (is_config && read_text(path, most_bytes).find("\"chat_template\"") == std::string::npos)
       continue;
     const auto file = texts::Source::of(path, texts::SourceKind::text);
-    files.push_back({{"name", name}, {"bytes", file.bytes}, {"modified", file.modified}});
+    files.push_back(
+        {{"path", printable(path)}, {"bytes", file.bytes}, {"modified", file.modified}});
   }
   return files;
 }
 
 /// The chat template beside a tokenizer; null where there is none, or none is needed.
 std::unique_ptr<texts::ChatTemplate> open_template(const Build& line) {
+  if (line.chat_template)
+    return std::make_unique<texts::ChatTemplate>(
+        texts::ChatTemplate::of_file(*line.chat_template, folder_of(line.tokenizer)));
   if (!line.chats || template_files(line).empty()) return nullptr;
   return std::make_unique<texts::ChatTemplate>(
       texts::ChatTemplate::of_folder(folder_of(line.tokenizer)));
@@ -354,6 +363,8 @@ Command build_command() {
         "JSON lines of chats: messages in the field of --field (messages), or prompt and "
         "completion. The chat template beside the tokenizer makes text of messages; what the "
         "assistant wrote counts in the loss"},
+       {"--chat-template", "FILE", with("--chat", word(line->chat_template)),
+        "the template in FILE in place of the tokenizer's own"},
        {"--begin", "TOKEN", word(line->begin, "a token, an id, or none"),
         "what documents begin with: a token or id, or none (default: what the tokenizer puts "
         "before a text)"},

@@ -231,6 +231,26 @@ TEST_F(DataProgram, WhatDocumentsAreMadeOfIsChosen) {
   expect_refused({"show", "x-train.h5", "--tokenizer", "ids"}, "'ids' is no tokenizer");
 }
 
+TEST_F(DataProgram, OfChatsWhatTheAssistantWroteCounts) {
+  write_bytes(path("template"),
+              "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+              "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  const std::string turns = R"([{"role": "user", "content": "Hi"}, {"role": "assistant", )";
+  write_bytes(path("chats.jsonl"), "{\"turns\": " + turns + "\"content\": \"yo\"}]}\n" +
+                                       R"({"prompt": "1+1=", "completion": "2"})");
+  const Texts build = {"build",   "--output", "x",          "--validation-fraction", "0", "--chat",
+                       "--field", "turns",    "chats.jsonl"};
+  expect_refused(build, "'chats.jsonl', line 1: ");
+  Texts with_template = build;
+  with_template.insert(with_template.end(), {"--chat-template", "template"});
+  must(with_template);
+  EXPECT_EQ(must({"show", "x-train.h5", "--ids"}), "72 105 121 111\n");
+  EXPECT_EQ(must({"show", "x-train.h5", "--counts"}), "0 0 1 1\n");
+  EXPECT_EQ(must({"show", "x-train.h5", "--document", "1", "--counts"}), "0 0 0 0 1 1\n");
+  EXPECT_HAS(must({"verify", "x-train.h5"}), "of which 4 count in the loss");
+  expect_refused({"build", "--output", "y", "--chat-template", "template", "ids"}, "--chat");
+}
+
 TEST_F(DataProgram, ABuildThatWasNotFinishedIsNotLost) {
   write_bytes(path("text.txt"), "Hi\n%\nyou\n");
   std::filesystem::create_directory(path("x.partial"));

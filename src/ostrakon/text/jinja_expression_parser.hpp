@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/text/jinja_lexer.hpp>
 #include <ostrakon/text/jinja_tree.hpp>
@@ -30,6 +31,7 @@ class ExpressionParser {
     throw Error(ostrakon::text(file_, ":", current().line, ": ", parts...));
   }
   static std::string described(const Token& token);
+  static bool is_any(const std::string& text, std::initializer_list<const char*> others);
 
   const Token& current() const { return tokens_[at_]; }
   const Token& following() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }

@@ -126,7 +126,7 @@ TEST(TokenizerJson, WhatIsNotImplementedIsRefusedByName) {
     gpt2 | /pre_tokenizer = {"type": "FixedLength", "length": 5} | pre_tokenizer.type "FixedLength"
     gpt2 | /pre_tokenizer = {"type": "CharDelimiterSplit", "delimiter": "-"} | pre_tokenizer.type
     gpt2 | /pre_tokenizer/use_regex = 1 | pre_tokenizer.use_regex is 1; expected true or false
-    llama3 | /pre_tokenizer/pretokenizers/0/behavior = "Glued" | pretokenizers[0].behavior is "Glued"
+    llama3 | /pre_tokenizer/pretokenizers/0/behavior = "Glued" | [0].behavior is "Glued"
     llama3 | /pre_tokenizer/pretokenizers/0/pattern = {"String": ""} | pattern.String is ""
     llama3 | /pre_tokenizer/pretokenizers/0/pattern = {"Glob": "*"} | pattern.String is missing
     llama3 | /post_processor/processors/1/type = "Pairs" | post_processor.processors[1].type "Pairs"

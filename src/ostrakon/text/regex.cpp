@@ -68,9 +68,12 @@ void find_all(const pcre2_code* code, std::string_view text, std::uint32_t offse
   static thread_local RegexWorkspace workspace;
   const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(workspace.data);
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  std::size_t jit_bytes = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_JITSIZE, &jit_bytes);
+  const auto match = jit_bytes != 0 ? &pcre2_jit_match : &pcre2_match;
   for (std::size_t at = 0; at < text.size(); at = range[1]) {
-    const int found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                                  workspace.data, workspace.context);
+    const int found = match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, workspace.data,
+                            workspace.context);
     if (found == PCRE2_ERROR_NOMATCH) break;
     require(found >= 0, "a regular expression of the tokenizer can't be matched against a text of ",
             text.size(), " bytes: ", reason_of_pcre2(found));
@@ -148,7 +151,7 @@ std::string class_for_pcre2(const std::string& name) {
   missing.remove(theirs);
   surplus.remove(*ours);
   // A newer PCRE2 has characters that Oniguruma does not know: they can't be taken out of a class.
-  const bool grows = surplus.ranges().empty();
+  const bool grows = surplus.empty();
   return known[name] =
              grows ? "\\p{" + name + "}" + ranges_for_pcre2(missing) : ranges_for_pcre2(*ours);
 }

@@ -171,6 +171,41 @@ TEST_F(Corpus, BadRecordsStopTheBuildBeyondTheirNumber) {
   EXPECT_EQ(bad_.size(), 2u);
 }
 
+TEST_F(Corpus, ABuildThatIsEndedAfterAnyUnitGoesOn) {
+  add_many(30);
+  add(std::string(900'000, 'x'), SourceKind::text);
+  add("y", SourceKind::text);
+  settings_.commit_seconds = 0.0;
+  settings_.workers = 2;
+  for (const bool is_whole : {true, false}) {
+    settings_.read.whole_documents = is_whole;
+    const Content expected = built();
+    int units = 0;
+    for (bool is_ended = true; is_ended;) {
+      ++units;
+      is_ended = false;
+      {
+        const auto store = TokenStore::begin(store_, what_);
+        int seen = 0;
+        try {
+          encode_corpus(
+              settings_, tokenizer_, *store,
+              [&](const Progress&) { require(++seen < units, "enough"); },
+              [](const std::string&) {});
+        } catch (const Error&) {
+          is_ended = true;
+        }
+      }
+      const auto store = TokenStore::resume(store_, what_);
+      EXPECT_EQ(store->state().is_complete, !is_ended);
+      if (is_ended) encode(*store);
+      EXPECT_EQ(content_of(*store), expected) << units;
+      store->remove();
+    }
+    EXPECT_GT(units, 5);
+  }
+}
+
 /// Builds in a process of its own, which commits after each unit; returns whether it ended well.
 template <class Work>
 bool in_process(const Work& work, int microseconds) {

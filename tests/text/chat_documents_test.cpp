@@ -180,6 +180,11 @@ TEST(ChatDocuments, RecordsAreRefusedWithWhatIsWrong) {
   for (const auto& [record, message] : rows) {
     EXPECT_HAS(ostrakon::testing::error_of([&, &json = record] { documents.read(json); }), message);
   }
+  EXPECT_HAS(ostrakon::testing::error_of([&] {
+               documents.read(R"({"messages": )" + std::string(100000, '[') + "1" +
+                              std::string(100000, ']') + "}");
+             }),
+             "nested deeper than 200");
   const char* const chat = R"({"messages": [{"role": "assistant", "content": "a"}]})";
   EXPECT_THROW(ChatDocuments(tokenizer, nullptr, {}).read(chat), Error);
   EXPECT_THROW(ChatDocuments(tokenizer, &silent, {}).read(chat), Error);

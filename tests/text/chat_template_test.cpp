@@ -121,6 +121,17 @@ TEST(ChatTemplate, NoTemplateRunsForeverOrOverflowsTheStack) {
   };
   for (const auto& [source, message] : rows)
     EXPECT_HAS(error_in(source), message) << source.substr(0, 100);
+  for (const int depth : {199, 200, 100000}) {
+    Json more, deep = Json::array();
+    for (int i = 1; i < depth; ++i) {
+      Json outer = Json::array();
+      outer.push_back(std::move(deep));
+      deep = std::move(outer);
+    }
+    more["x"] = std::move(deep);
+    EXPECT_HAS(error_in("{{ x | tojson }}", more),
+               depth == 199 ? "no error" : "nested deeper than 200");
+  }
 }
 
 /// What an assistant wrote where no block says so: as marked here by brackets, which the templates

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/text/jinja_value.hpp>
 #include <utility>
 
 namespace ostrakon::texts {
@@ -163,6 +164,11 @@ TokenDocument ChatDocuments::read(std::string_view record) {
 }
 
 TokenDocument ChatDocuments::document(const Record& record) {
+  try {
+    jinja::check_depth(record);
+  } catch (const jinja::Problem& problem) {
+    throw Error(problem.what());
+  }
   require(record.is_object(), "the record is ", shown_value(record), "; expected a JSON object");
   const auto value = [&record](const std::string& key) { return record.value(key, Record()); };
   const Record messages = value(options_.field);

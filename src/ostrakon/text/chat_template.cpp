@@ -144,10 +144,42 @@ struct ChatTemplate::Program {
     return with_tools && has_tools ? *with_tools : tree;
   }
 
-  jinja::Rendered render(const OrderedJson& messages, bool with_prompt,
-                         const OrderedJson& more) const {
+  /// What a template reads of one chat, but for add_generation_prompt.
+  struct Chat {
+    jinja::Values messages;
+    std::vector<std::pair<jinja::Value, jinja::Value>> variables;
+    const jinja::Tree* tree;
+  };
+
+  /// Calls a function that makes values. What is wrong with these becomes an Error with the name of
+  /// the template.
+  template <class Make>
+  auto named(const Make& make) const {
+    try {
+      return make();
+    } catch (const jinja::Problem& problem) {
+      throw Error(ostrakon::text(name, ": ", problem.what()));
+    }
+  }
+
+  jinja::Value value(const OrderedJson& json) const {
+    return named([&] { return jinja::from_json(json); });
+  }
+
+  Chat prepare(const OrderedJson& messages, const OrderedJson& more) const {
+    named([&] {
+      jinja::check_depth(messages);
+      jinja::check_depth(more);
+    });
     require(messages.is_array(), name, ": the messages are no list, but ", shown(messages.dump()));
     require(more.is_object(), name, ": the further variables are no JSON object");
+    Chat chat;
+    chat.tree = &tree_for(more);
+    for (const OrderedJson& message : messages) {
+      require(message.is_object(), name, ": message ", chat.messages.size() + 1, " is ",
+              shown(message.dump()), "; expected an object with 'role' and 'content'");
+      chat.messages.push_back(value(as_template_reads(message)));
+    }
     OrderedJson all = variables;
     all["tools"] = nullptr;
     all["documents"] = nullptr;
@@ -156,26 +188,22 @@ struct ChatTemplate::Program {
               ": the variable '", entry.key(), "' is the chat's own");
       all[entry.key()] = entry.value();
     }
-    OrderedJson& chat = all["messages"] = OrderedJson::array();
-    for (const OrderedJson& message : messages) {
-      require(message.is_object(), name, ": message ", chat.size() + 1, " is ",
-              shown(message.dump()), "; expected an object with 'role' and 'content'");
-      chat.push_back(as_template_reads(message));
-    }
-    all["add_generation_prompt"] = with_prompt;
-    jinja::Value values;
-    try {
-      values = jinja::from_json(all);
-    } catch (const jinja::Problem& problem) {
-      throw Error(ostrakon::text(name, ": ", problem.what()));
-    }
-    return jinja::render(tree_for(more), values, name);
+    chat.variables = value(all).dict().entries;
+    return chat;
   }
 
-  OrderedJson first(const OrderedJson& messages, std::size_t count) const {
-    OrderedJson some = OrderedJson::array();
-    for (std::size_t i = 0; i < count; ++i) some.push_back(messages[i]);
-    return some;
+  /// Renders the first `count` messages.
+  jinja::Rendered render(const Chat& chat, std::size_t count, bool with_prompt) const {
+    const jinja::Value all = named([&] {
+      auto entries = chat.variables;
+      const auto end = chat.messages.begin() + static_cast<std::ptrdiff_t>(count);
+      entries.emplace_back(jinja::Value::string("messages"),
+                           jinja::Value::list({chat.messages.begin(), end}));
+      entries.emplace_back(jinja::Value::string("add_generation_prompt"),
+                           jinja::Value::boolean(with_prompt));
+      return jinja::Value::dict(std::move(entries));
+    });
+    return jinja::render(*chat.tree, all, name);
   }
 
   /// Returns where the turn of message `at` ends in `whole`, the text of all messages, although
@@ -184,28 +212,30 @@ struct ChatTemplate::Program {
   /// message's last letter in `alone` has to follow it in `whole`, too. Where that letter is shows
   /// when one more is put behind it.
   std::size_t end_of_turn(const OrderedJson& messages, std::size_t at, const std::string& whole,
-                          const std::string& alone, const OrderedJson& more) const {
+                          const std::string& alone, const Chat& chat) const {
     const auto refuse = [&] {
       throw Error(ostrakon::text(
           name, ": where the text of message ", at + 1, " of ", messages.size(),
           " ends can't be found, as the template writes it in another way when others follow; "
           "put blocks '{% generation %}' around what an assistant writes"));
     };
-    const OrderedJson value = messages[at].value("content", OrderedJson());
-    if (!value.is_null() && !value.is_string()) refuse();
-    const auto content = value.is_null() ? std::string() : value.get<std::string>();
+    const OrderedJson given = messages[at].value("content", OrderedJson());
+    if (!given.is_null() && !given.is_string()) refuse();
+    const auto content = given.is_null() ? std::string() : given.get<std::string>();
     const std::string kept(jinja::strip(content, {}, jinja::Side::right));
     const std::string letter = !kept.empty() && kept.back() == 'o' ? "e" : "o";
-    OrderedJson changed = messages;
-    changed[at]["content"] = kept + letter + content.substr(kept.size());
+    OrderedJson message = messages[at];
+    message["content"] = kept + letter + content.substr(kept.size());
+    Chat changed = chat;
+    changed.messages[at] = value(as_template_reads(message));
     const auto end_of_letter = [&](const std::string& text, const std::string& with_letter) {
       const std::size_t end = text.size() - common_ending(text, with_letter);
       if (std::string(text).insert(end, letter) != with_letter) refuse();
       return end;
     };
-    const std::size_t end_alone =
-        end_of_letter(alone, render(first(changed, at + 1), false, more).text);
-    const std::size_t end = end_of_letter(whole, render(changed, false, more).text);
+    const std::size_t end_alone = end_of_letter(alone, render(changed, at + 1, false).text);
+    const std::size_t end =
+        end_of_letter(whole, render(changed, changed.messages.size(), false).text);
     const std::string rest = alone.substr(end_alone);
     if (whole.compare(end, rest.size(), rest) != 0) refuse();
     return end + rest.size();
@@ -241,16 +271,17 @@ ChatTemplate ChatTemplate::of_file(const std::string& path, const std::string& f
 std::string ChatTemplate::render(const OrderedJson& messages, bool with_prompt,
                                  const OrderedJson& more) const {
   require(!messages.empty(), program_->name, ": a chat has no messages");
-  return program_->render(messages, with_prompt, more).text;
+  return program_->render(program_->prepare(messages, more), messages.size(), with_prompt).text;
 }
 
 ChatText ChatTemplate::render_for_training(const OrderedJson& messages,
                                            const OrderedJson& more) const {
   require(!messages.empty(), program_->name, ": a chat has no messages");
-  jinja::Rendered rendered = program_->render(messages, false, more);
+  const Program::Chat chat = program_->prepare(messages, more);
+  jinja::Rendered rendered = program_->render(chat, messages.size(), false);
   ChatText result;
   result.text = std::move(rendered.text);
-  const jinja::Tree& tree = program_->tree_for(more);
+  const jinja::Tree& tree = *chat.tree;
   require(tree.kept_generation == 0, program_->name, ":", tree.kept_generation,
           ": where a block 'generation' inside of a macro, or of a block 'set', 'filter' or "
           "'generation', stands in the text is not known");
@@ -260,15 +291,15 @@ ChatText ChatTemplate::render_for_training(const OrderedJson& messages,
   }
   for (std::size_t at = 0; at < messages.size(); ++at) {
     if (messages[at].value("role", OrderedJson()) != "assistant") continue;
-    const std::string before = program_->render(program_->first(messages, at), true, more).text;
+    const std::string before = program_->render(chat, at, true).text;
     require(text_begins_with(result.text, before), program_->name,
             ": the text that asks for message ", at + 1, " of ", messages.size(),
             " does not begin the text of the chat; put blocks '{% generation %}' around what an "
             "assistant writes");
-    const std::string alone = program_->render(program_->first(messages, at + 1), false, more).text;
+    const std::string alone = program_->render(chat, at + 1, false).text;
     const std::size_t end = text_begins_with(result.text, alone)
                                 ? alone.size()
-                                : program_->end_of_turn(messages, at, result.text, alone, more);
+                                : program_->end_of_turn(messages, at, result.text, alone, chat);
     require(end >= before.size(), program_->name, ": message ", at + 1,
             " of an assistant ends before it begins");
     result.assistant.push_back({before.size(), end});

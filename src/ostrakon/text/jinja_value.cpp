@@ -178,6 +178,17 @@ void Names::set(const std::string& name, const Value& value) {
   values.emplace_back(name, value);
 }
 
+void check_depth(const nlohmann::ordered_json& json) {
+  struct Walk {
+    static void down(const nlohmann::ordered_json& json, int depth) {
+      if (!json.is_structured()) return;
+      if (depth >= deepest_value) fail("JSON is nested deeper than ", deepest_value);
+      for (const auto& item : json) down(item, depth + 1);
+    }
+  };
+  Walk::down(json, 0);
+}
+
 Value from_json(const nlohmann::ordered_json& json) {
   // The depth of recursion is at most deepest_value: counted before it goes down.
   struct Reader {

@@ -167,6 +167,10 @@ struct Loop {
   bool has_changed = false;
 };
 
+/// Throws Problem for JSON that is nested deeper than deepest_value: copying or printing it could
+/// overflow the stack.
+void check_depth(const nlohmann::ordered_json& json);
+
 /// Makes a value of JSON. Throws Problem for what is nested deeper than deepest_value.
 Value from_json(const nlohmann::ordered_json& json);
 

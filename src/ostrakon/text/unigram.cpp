@@ -94,15 +94,15 @@ std::optional<std::int32_t> Unigram::id_of(std::string_view piece) const {
 void Unigram::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
   // The best way to each place: its sum of scores, and its last piece.
   constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
-  struct Place {
+  struct Reached {
     double sum = 0.0;
     std::size_t begin = nowhere;
     std::int32_t id = 0;
   };
-  std::vector<Place> places(text.size() + 1);
+  std::vector<Reached> places(text.size() + 1);
   const auto reach = [&](std::size_t begin, std::size_t end, double score, std::int32_t id) {
     const double sum = score + places[begin].sum;
-    Place& place = places[end];
+    Reached& place = places[end];
     if (place.begin == nowhere || sum > place.sum) place = {sum, begin, id};
   };
   for (std::size_t at = 0; at < text.size();) {
@@ -127,7 +127,7 @@ void Unigram::encode(std::string_view text, std::vector<std::int32_t>& ids) cons
   std::vector<std::string_view> parts;
   bool fuses = false;
   for (std::size_t end = text.size(); end > 0; end = places[end].begin) {
-    const Place& place = places[end];
+    const Reached& place = places[end];
     const bool is_unknown = unknown_ && place.id == *unknown_;
     const std::string_view part = text.substr(place.begin, end - place.begin);
     if (is_unknown && fuses)

@@ -201,7 +201,7 @@ def all_parts():
 
 
 EDGES = (
-    "'s 'S 'ſ 'ſx 'sx 'LLx <end> <one> <end>\u00a0 'LL 'll 'Ve 're \u212a 1234567 ٣٤ ½ Ⅷ ² e\u0301 a\u0316\u0301\u0334 \u1100\u1161\u11a8 ﬁ ﬆ ß İ Σς 👨‍👩‍👧 🇩🇪 ☺️ "
+    "'s 'S 'ſ 'ſx 'sx 'LLx <end> <one> <end>\u00a0 'LL 'll 'Ve 're \u212a 1234567 ٣٤ ½ Ⅷ ² e\u0301 a\u0316\u0301\u0334 \u1100\u1161\u11a8 \u1100\u1161\u11a7 \uac00\u11a8 ﬁ ﬆ ß İ Σς 👨‍👩‍👧 🇩🇪 ☺️ "
     "▁ ▁▁ <0x41> <0xE2> <unk> <s> </s> the ing an ab sol ... !! :// / नि กำ क्ष"
 ).split() + ["  ", "   ", "\t", "\n", "\n\n", "\r\n", "\u00a0", "\u3000", "\u200d", "\ufeff", "\ufffd", "\x00", "\x7f", "\x85", "\u2028", " a", " an"]  # fmt: skip
 PLANES = [(0, 0x7F)] * 4 + RANGES + [

@@ -59,7 +59,10 @@ CodePointSet find_changes(NormalForm::Kind kind) {
       changes.add({part, part});
     }
   }
-  if (composes) changes.add({0x1161, 0x11c2});  // Hangul vowels and final consonants
+  if (composes) {  // Hangul vowels and final consonants
+    changes.add({0x1161, 0x1175});
+    changes.add({0x11a8, 0x11c2});  // from U+11A8: utf8proc takes U+11A7 for one, and drops it
+  }
   changes.remove(unknown_to_normal_forms());
   return changes;
 }

@@ -6,7 +6,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/byte_alphabet.hpp>
-#include <set>
 
 namespace ostrakon::texts {
 
@@ -224,16 +223,6 @@ void add_special(const BpeTraining& training, TokenList& tokens) {
           tokens.size() == 1 ? " special token" : " special tokens");
 }
 
-/// Leaves out merges that come again: in `tokenizers` the last rank of a merge counts.
-std::vector<Pair> without_earlier(const std::vector<Pair>& merges) {
-  std::vector<Pair> kept;
-  std::set<Pair> seen;
-  for (auto merge = merges.rbegin(); merge != merges.rend(); ++merge)
-    if (seen.insert(*merge).second) kept.push_back(*merge);
-  std::reverse(kept.begin(), kept.end());
-  return kept;
-}
-
 }  // namespace
 
 void require_trainable(const BpeTraining& training) {
@@ -265,7 +254,6 @@ TrainedBpe train_bpe(const WordCounts& counts, const BpeTraining& training) {
       });
     queue.enqueue_changed();
   }
-  trained.merges = without_earlier(trained.merges);
   trained.tokens = tokens.take();
   return trained;
 }

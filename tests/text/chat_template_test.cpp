@@ -64,6 +64,35 @@ TEST(ChatTemplate, TextsAreThoseOfTransformers) {
   EXPECT_GE(trained, 20);
 }
 
+// Expected: what Jinja 3.1 prints with y = 1.
+TEST(ChatTemplate, NamesAreThoseOfTheirScopes) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"{% for x in [1] %}{{ y }}{% endfor %}{% set y = 2 %}{{ y }}", "2"},
+      {"{{ y }}{% for x in [1] %}{{ y }}{% endfor %}{% set y = 2 %}{{ y }}", "112"},
+      {"{% if false %}{% set y = 2 %}{% endif %}{{ y }}", "1"},
+      {"{% macro m() %}{{ y }}{% endmacro %}{{ m() }}{% set y = 2 %}{{ m() }}", "2"},
+      {"{% for i in [1, 2] %}{{ y }}{% set y = i %}{{ y }}{% endfor %}{{ y }}", "11121"},
+      {"{% for i in [1, 2] %}{% if i == 2 %}{% set z = i %}{% endif %}{{ z }}{% endfor %}{{ z }}",
+       "2"},
+      {"{% set y = 3 %}{% macro m(y, z=y) %}{{ y }}{{ z }}{% endmacro %}{{ m(4) }}{{ m(z=5) }}{{ y "
+       "}}",
+       "4453"},
+      {"{% set t %}{% set y = 7 %}{{ y }}{% endset %}{{ t }}{{ y }}", "71"},
+      {"{% generation %}{% set y = 8 %}{{ y }}{% endgeneration %}{{ y }}", "81"},
+      {"{% for i in [1, 2] %}{% continue %}{% else %}none{% endfor %}{% for i in [1] %}{% break "
+       "%}{% else %}left{% endfor %}",
+       "noneleft"},
+      {"{% for i in [3, 4] if i > 3 %}{{ loop.index }}{{ loop.length }}{{ i }}{% endfor %}{{ i }}",
+       "114"},
+      {"{% set ns = namespace(a=1) %}{% for i in [5] %}{% set ns.a = i %}{% endfor %}{{ ns.a }}{{ "
+       "ns['a'] }}{{ ns.b }}",
+       "55"},
+      {"{% set g = [1, 2, 3] | select %}{{ g | first }}{{ g | list }}{{ g | list }}", "1[2, 3][]"},
+      {"{% with y = 9, z = y %}{{ y }}{{ z }}{% endwith %}{{ y }}{{ z }}", "911"},
+  };
+  for (const auto& [source, text] : rows) EXPECT_EQ(rendered(source, {{"y", 1}}), text) << source;
+}
+
 TEST(ChatTemplate, WhatIsLackingIsRefusedWithItsLine) {
   const std::pair<const char*, const char*> rows[] = {
       {"a\n{{ x | urlize }}", "t:2: the filter 'urlize' is not implemented"},

@@ -65,6 +65,9 @@ class Generate : public SharedFolder<Generate> {
     }
   }
 
+  static std::string generated(const Texts& arguments) {
+    return must("ostrakon-generate", arguments);
+  }
   /// A text of some length from these weights.
   static std::string text_of(Texts arguments) {
     for (const char* option : {"--prompt", "Ship 4", "--tokens", "60", "--seed", "3"})

@@ -180,7 +180,8 @@ TEST_F(Generate, ModelsOfOtherTokensReadAndWriteIds) {
   EXPECT_EQ(numbers(ids({"--prompt", prompt, "--end-of-text", end, "--ignore-end"})), all);
 
   expect_refused({"other.h5"},
-                 "which this program can't turn into text; it knows byte. With --ids");
+                 "tokenizer 'other', which is not beside it; expected --tokenizer with its folder "
+                 "or file; or --ids");
   expect_refused({"other.h5", "--ids"}, "--ids without a prompt; expected --prompt ID,ID,...");
   expect_refused({"other.h5", "--ids", "--prompt", "1,257"},
                  "the prompt's token 1 is '257'; expected an id from 0 to 256");

@@ -78,10 +78,13 @@ TEST_F(Generate, LongPromptsAreGoneOnWithAsWhatWasGenerated) {
 TEST_F(Generate, TokenizersAreAskedFor) {
   must("ostrakon-checkpoint",
        {"import", "llama-hf", "external.h5", "--deck", "llama.yaml", "--tokenizer", "external"});
-  expect_refused({"external.h5"}, "does not say whose tokens it knows; expected --tokenizer NAME");
+  expect_refused({"external.h5"},
+                 "does not say whose tokens it knows; expected --tokenizer byte, FOLDER");
   EXPECT_EQ(text_of({"external.h5", "--tokenizer", "byte"}), text_of({"llama/weights.h5"}));
-  expect_refused({"external.h5", "--tokenizer", "bpe"}, "it knows byte");
-  expect_refused({"llama/weights.h5", "--tokenizer", "bpe"}, "--tokenizer says 'bpe'");
+  for (const char* model : {"external.h5", "llama/weights.h5"})
+    expect_refused({model, "--tokenizer", "bpe"},
+                   "--tokenizer bpe: expected byte, or a folder or file that exists; or --ids");
+  expect_refused({"llama/weights.h5", "--ids", "--tokenizer", "bpe"}, "--tokenizer says 'bpe'");
 }
 
 /// Its vocabulary is that of bytes, but its ids are not.
@@ -101,10 +104,10 @@ TEST_F(Generate, IdsOfAModelsTokenizerAreNoBytes) {
   const std::string ids = ids_of(folder);
   write_bytes(path(folder + "/tokenizer.json"), "{}");
   for (const std::string& model : {folder, folder + "/model.safetensors"}) {
-    expect_refused({model}, "trained on tokens of the tokenizer 'tokenizer.json-");
-    expect_refused({model}, "With --ids it reads and writes token ids");
+    expect_refused({model}, "tokenizer.json");
     expect_refused({model, "--tokenizer", "byte"},
                    "trained on tokens of the tokenizer 'tokenizer.json-");
+    expect_refused({model, "--tokenizer", "byte"}, "'; that of byte is 'byte'");
     EXPECT_EQ(ids_of(model), ids);
   }
 }
@@ -238,7 +241,10 @@ TEST_F(Generate, BadInputIsRefused) {
   }
   expect_config_refused(with("max_position_embeddings", "24", "9007199254740991"),
                         "config.json: training.");
-  expect_config_refused(with("max_position_embeddings", "24", "2000000000"), "of memory");
+  write_bytes(path("llama-other/config.json"), with("max_position_embeddings", "24", "2000000000"));
+  expect_refused({"llama-other", "--tokens", "1900000000"}, "of memory");
+  EXPECT_EQ(text_of({"llama-other"}).substr(0, 20), text_of({"llama-hf"}).substr(0, 20))
+      << "as much memory as the text takes";
   expect_config_refused(with("num_key_value_heads", "2", "3"), "model.kv_heads");
   expect_config_refused(with("num_key_value_heads", "2", "1"), "has the shape");
   expect_config_refused(with("vocab_size", "257", "258"), "has the shape");

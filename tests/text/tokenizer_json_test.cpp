@@ -109,7 +109,7 @@ TEST(TokenizerJson, WhatIsNotImplementedIsRefusedByName) {
     gpt2 | /model/end_of_word_suffix = "</w>" | model.end_of_word_suffix is "</w>"
     gpt2 | /model/cache_capacity = 5 | the field model.cache_capacity (5) is not implemented
     gpt2 | /model/vocab/the = 3 | model.vocab.the is 3; expected an id
-    gpt2 | /model/vocab/the = -3 | model.vocab.the is -3; expected an integer
+    gpt2 | /model/vocab/the = -3 | model.vocab.the is -3; expected an id less
     gpt2 | /model/merges/2 = "a b c" | model.merges[2] is "a b c"; expected two tokens
     gpt2 | /model/merges/2 = ["a"] | model.merges[2] is ["a"]; expected two tokens
     gpt2 | /model/merges/2 = ["q", "\u0120zq"] | model.merges[2] is .. tokens of the vocabulary

@@ -57,8 +57,9 @@ class Bpe : public JsonModel {
   void read_vocabulary(JsonFields& fields) {
     JsonFields vocabulary = fields.object("vocab");
     for (const auto& [token, id] : vocabulary.json().items()) {
-      const std::int32_t number = vocabulary.count(token);
-      if (!vocabulary_.add(token, number))
+      const bool is_id =
+          id.is_number_unsigned() && id.get<std::uint64_t>() < std::uint64_t{Vocabulary::most_ids};
+      if (!is_id || !vocabulary_.add(token, id.get<std::int32_t>()))
         vocabulary.refuse(token, "an id less than 16777216 that no other token has");
     }
     if (unknown_) unknown_id_ = vocabulary_.id_of(*unknown_).value_or(no_token_id);

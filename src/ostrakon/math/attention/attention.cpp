@@ -216,8 +216,8 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
         scale, scores, dprobabilities, probabilities, dscores);
     gemm_batched<T>(exec, Transpose::no, Transpose::no, C(1), heads(dscores), keys, C(0),
                     operands.queries(dq, block));
-    // With a window no block sees all keys, nor does one in documents, unless its keys begin with
-    // the sequence: then all are cleared, and the first adds to them, too.
+    // The first block overwrites, and others add. With a window, or in documents, it may see later
+    // keys alone: then all are cleared before, and it adds, too.
     const bool overwrites = block.is_first && shape.scores.window == 0 && block.first_key == 0;
     if (block.is_first)
       sums.clear(exec, operands.all_keys(dkv, block), operands.all_values(dkv, block), slot,

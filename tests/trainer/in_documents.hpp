@@ -2,11 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <ostrakon/data/dataset.hpp>
-#include <ostrakon/math/attention/sequence_parts.hpp>
 #include <random>
 #include <utility>
 #include <vector>
@@ -23,21 +21,11 @@ class InDocuments : public data::Dataset {
   void read(std::uint64_t index, std::int32_t* tokens) override { of_->read(index, tokens); }
   std::uint64_t samples() const override { return of_->samples(); }
   std::optional<double> entropy() const override { return of_->entropy(); }
-  std::int64_t sample_bytes() const override { return of_->sample_bytes() / 2 * 3; }
-  void fill(std::uint64_t first, std::int64_t count, void* batch) override {
-    fill_part(first, count, {}, batch);
-  }
-  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
-                 void* batch) override {
-    of_->fill_part(first, count, part, batch);
-    const math::SequenceParts sequence{length() - 1, part.parts, part.pieces};
-    auto* const begins = static_cast<std::int32_t*>(batch) + 2 * count * sequence.part_tokens();
-    for (std::int64_t s = 0; s < count; ++s) {
-      const std::vector<std::int32_t> all = begins_of(first + static_cast<std::uint64_t>(s));
-      for (std::int64_t row = 0; row < sequence.part_tokens(); ++row)
-        begins[s * sequence.part_tokens() + row] =
-            all[static_cast<std::size_t>(sequence.position(part.index, row))];
-    }
+  bool has_documents() const override { return true; }
+  void read_rows(std::uint64_t index, const data::SampleRows& rows) override {
+    of_->read_rows(index, {rows.tokens, rows.targets, nullptr});
+    const std::vector<std::int32_t> begins = begins_of(index);
+    std::copy(begins.begin(), begins.end(), rows.document_begins);
   }
 
  private:

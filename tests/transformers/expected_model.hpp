@@ -57,15 +57,10 @@ class RepeatedBatch : public data::Dataset {
       begins_.insert(begins_.end(), static_cast<std::size_t>(length),
                      static_cast<std::int32_t>(begins_.size()));
   }
-  std::int64_t sample_bytes() const override {
-    return Dataset::sample_bytes() +
-           static_cast<std::int64_t>(begins_.size() * sizeof(std::int32_t));
-  }
-  void fill_part(std::uint64_t first, std::int64_t count, const data::SamplePart& part,
-                 void* batch) override {
-    Dataset::fill_part(first, count, part, batch);
-    auto* to = static_cast<std::int32_t*>(batch) + 2 * count * (length() - 1);
-    for (std::int64_t s = 0; s < count; ++s) to = std::copy(begins_.begin(), begins_.end(), to);
+  bool has_documents() const override { return !begins_.empty(); }
+  void read_rows(std::uint64_t index, const data::SampleRows& rows) override {
+    Dataset::read_rows(index, {rows.tokens, rows.targets, nullptr});
+    std::copy(begins_.begin(), begins_.end(), rows.document_begins);
   }
   void read(std::uint64_t index, std::int32_t* tokens) override {
     const Tokens& sequence = batch_[index % batch_.size()];

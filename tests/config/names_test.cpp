@@ -11,6 +11,7 @@
 #include <ostrakon/checkpoint/file_layout.hpp>
 #include <ostrakon/checkpoint/shard_map.hpp>
 #include <ostrakon/config/settings.hpp>
+#include <ostrakon/data/dataset.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
 #include <ostrakon/plan/timing/traffic.hpp>
 #include <string>

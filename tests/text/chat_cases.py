@@ -59,7 +59,7 @@ def chat(choose):
     for _ in range(choose.choice([1, 1, 2, 3])):
         messages.append({"role": "user", "content": text(choose)})
         if choose.random() < 0.3:
-            arguments = {"q": text(choose), "n": choose.choice([1, 0.1, 1e20, [None, False], {}])}
+            arguments = {"q": text(choose), "n": choose.choice([1, 0.1, 1e18, [None, False], {}])}
             call = {"name": "search", "arguments": arguments}
             messages.append({"role": "assistant", "content": choose.choice([None, text(choose)]),
                              "tool_calls": [{"type": "function", "id": "abcdef123", "function": call}]})

@@ -119,6 +119,13 @@ TEST(ChatTemplate, WhatIsLackingIsRefusedWithItsLine) {
   for (const auto& [source, message] : rows) EXPECT_EQ(error_in(source), message) << source;
 }
 
+TEST(ChatTemplate, NumbersOfJsonThatMayHaveBeenIntegersAreRefused) {
+  for (const char* number : {"9223372036854775808", "18446744073709551616", "-1e19"})
+    EXPECT_HAS(error_in("{{ x }}", {{"x", Json::parse(number)}}), "not implemented");
+  EXPECT_EQ(rendered("{{ x }}", {{"x", Json::parse("[9223372036854775807, 1e18]")}}),
+            "[9223372036854775807, 1e+18]");
+}
+
 TEST(ChatTemplate, NoTemplateRunsForeverOrOverflowsTheStack) {
   const auto nested = [](const std::string& begin, const std::string& end, int count) {
     std::string all;

@@ -2,6 +2,7 @@
 #include <ostrakon/text/jinja_value.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -208,6 +209,9 @@ Value from_json(const nlohmann::ordered_json& json) {
         case nlohmann::ordered_json::value_t::number_integer:
           return Value::integer(json.get<std::int64_t>());
         case nlohmann::ordered_json::value_t::number_float:
+          // An integer of more than 64 bits becomes one, too, and would print otherwise.
+          if (std::abs(json.get<double>()) >= 9223372036854775808.0)
+            fail("numbers of 2^63 and more are not implemented");
           return Value::real(json.get<double>());
         case nlohmann::ordered_json::value_t::string:
           return Value::string(json.get_ref<const std::string&>());

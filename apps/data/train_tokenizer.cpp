@@ -48,9 +48,11 @@ class WordReader {
     settings.separator = line_.separator;
     std::atomic<bool> is_stopped{false};
     texts::RecordReader reader(settings, {}, [&] { return is_stopped.load(); });
-    texts::OrderedParallel<texts::Unit, Done>(
-        static_cast<int>(workers_.size()), [&](texts::Unit& unit) { return reader.next(unit); },
-        [&](int worker, texts::Unit& unit) { return count(unit, workers_[worker]); }, is_stopped)
+    texts::OrderedParallel<texts::Portion, Done>(
+        static_cast<int>(workers_.size()),
+        [&](texts::Portion& portion) { return reader.next(portion); },
+        [&](int worker, texts::Portion& portion) { return count(portion, workers_[worker]); },
+        is_stopped)
         .run([&](Done& done) {
           documents_ += done.documents;
           text_bytes_ += done.text_bytes;
@@ -75,19 +77,19 @@ class WordReader {
     std::int64_t documents = 0, text_bytes = 0;
   };
 
-  Done count(const texts::Unit& unit, Worker& worker) const {
+  Done count(const texts::Portion& portion, Worker& worker) const {
     Done done;
-    for (const texts::Piece& piece : unit.pieces) {
+    for (const texts::Stretch& stretch : portion.stretches) {
       const std::string_view bytes =
-          std::string_view(unit.bytes).substr(piece.begin, piece.end - piece.begin);
-      const texts::Source& source = sources_[piece.source];
+          std::string_view(portion.bytes).substr(stretch.begin, stretch.end - stretch.begin);
+      const texts::Source& source = sources_[stretch.source];
       const bool is_json = source.kind == texts::SourceKind::json_lines;
       if (is_json && texts::is_blank(bytes)) continue;
       try {
         done.text_bytes += count_text(
             is_json ? texts::text_of_record(bytes, *line_.field) : std::string(bytes), worker);
       } catch (const Error& error) {
-        throw Error(text(texts::quoted(source), ", line ", piece.line, ": ", error.what()));
+        throw Error(text(texts::quoted(source), ", line ", stretch.line, ": ", error.what()));
       }
       ++done.documents;
     }

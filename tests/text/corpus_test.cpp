@@ -58,7 +58,7 @@ Content content_of(TokenStore& store) {
 class Corpus : public ::testing::Test {
  protected:
   Corpus() {
-    settings_.read.unit_bytes = 1 << 12;
+    settings_.read.portion_bytes = 1 << 12;
     settings_.encode.before = {LetterTokenizer::special};
     settings_.encode.after = {LetterTokenizer::special};
     store_.folder = folder_.file("store");
@@ -143,7 +143,7 @@ TEST_F(Corpus, AnyNumberOfWorkersMakesTheSame) {
   EXPECT_EQ(built(), one);
 }
 
-TEST_F(Corpus, LongDocumentsInPieces) {
+TEST_F(Corpus, LongDocumentsInStretches) {
   const std::string large(2'000'000, 'x');
   add(large, SourceKind::text);
   add("y", SourceKind::text);
@@ -171,7 +171,7 @@ TEST_F(Corpus, BadRecordsStopTheBuildBeyondTheirNumber) {
   EXPECT_EQ(bad_.size(), 2u);
 }
 
-TEST_F(Corpus, ABuildThatIsEndedAfterAnyUnitGoesOn) {
+TEST_F(Corpus, ABuildThatIsEndedAfterAnyPortionGoesOn) {
   add_many(30);
   add(std::string(900'000, 'x'), SourceKind::text);
   add("y", SourceKind::text);
@@ -180,9 +180,9 @@ TEST_F(Corpus, ABuildThatIsEndedAfterAnyUnitGoesOn) {
   for (const bool is_whole : {true, false}) {
     settings_.read.whole_documents = is_whole;
     const Content expected = built();
-    int units = 0;
+    int portions = 0;
     for (bool is_ended = true; is_ended;) {
-      ++units;
+      ++portions;
       is_ended = false;
       {
         const auto store = TokenStore::begin(store_, what_);
@@ -190,7 +190,7 @@ TEST_F(Corpus, ABuildThatIsEndedAfterAnyUnitGoesOn) {
         try {
           encode_corpus(
               settings_, tokenizer_, *store,
-              [&](const Progress&) { require(++seen < units, "enough"); },
+              [&](const Progress&) { require(++seen < portions, "enough"); },
               [](const std::string&) {});
         } catch (const Error&) {
           is_ended = true;
@@ -199,14 +199,14 @@ TEST_F(Corpus, ABuildThatIsEndedAfterAnyUnitGoesOn) {
       const auto store = TokenStore::resume(store_, what_);
       EXPECT_EQ(store->state().is_complete, !is_ended);
       if (is_ended) encode(*store);
-      EXPECT_EQ(content_of(*store), expected) << units;
+      EXPECT_EQ(content_of(*store), expected) << portions;
       store->remove();
     }
-    EXPECT_GT(units, 5);
+    EXPECT_GT(portions, 5);
   }
 }
 
-/// Builds in a process of its own, which commits after each unit; returns whether it ended well.
+/// Builds in a process of its own, which commits after each portion; returns whether it ended well.
 template <class Work>
 bool in_process(const Work& work, int microseconds) {
   const pid_t child = fork();

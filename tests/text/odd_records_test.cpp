@@ -149,19 +149,19 @@ TEST(OddRecords, EachIsReadOrNamedWithItsPlace) {
         Source::of(path, odd.is_json() ? SourceKind::json_lines : SourceKind::text)};
     if (file % 3 == 0) settings.separator = "%";
     settings.whole_documents = odd.is_json() || file % 2 == 0;
-    settings.unit_bytes = 100;
+    settings.portion_bytes = 100;
     try {
       DocumentEncoder encoder(tokenizer, settings.sources, encode);
       RecordReader reader(settings, {});
-      for (Unit unit; reader.next(unit);) {
-        const EncodedUnit encoded = encoder.encode(unit);
+      for (Portion portion; reader.next(portion);) {
+        const EncodedPortion encoded = encoder.encode(portion);
         std::int64_t ids = 0;
-        for (const EncodedUnit::Piece& piece : encoded.pieces) ids += piece.ids;
+        for (const EncodedPortion::Stretch& stretch : encoded.stretches) ids += stretch.ids;
         ASSERT_EQ(ids, static_cast<std::int64_t>(encoded.ids.size())) << file;
-        ASSERT_LE(encoded.pieces.size() + encoded.bad.size(), unit.pieces.size()) << file;
+        ASSERT_LE(encoded.stretches.size() + encoded.bad.size(), portion.stretches.size()) << file;
         for (const std::string& message : encoded.bad)
           ASSERT_TRUE(names_place(message, path)) << file << "\n" << message;
-        read += static_cast<int>(encoded.pieces.size());
+        read += static_cast<int>(encoded.stretches.size());
         bad += static_cast<int>(encoded.bad.size());
       }
     } catch (const DamagedError& error) {

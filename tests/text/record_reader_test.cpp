@@ -16,23 +16,23 @@ using testing::write_bytes;
 
 using Documents = std::vector<std::string>;
 
-/// Reads all units from a place on, and joins the pieces of documents.
+/// Reads all portions from a place on, and joins the stretches of documents.
 Documents read_all(const ReadSettings& settings, const Place& from = {},
                    std::vector<Place>* places = nullptr) {
   RecordReader reader(settings, from);
   Documents documents;
   bool is_open = from.inside_document;
   if (is_open) documents.emplace_back();
-  for (Unit unit; reader.next(unit);) {
-    EXPECT_FALSE(unit.pieces.empty());
-    for (const Piece& piece : unit.pieces) {
-      EXPECT_EQ(piece.begins, !is_open);
-      EXPECT_TRUE(piece.ends || !settings.whole_documents);
+  for (Portion portion; reader.next(portion);) {
+    EXPECT_FALSE(portion.stretches.empty());
+    for (const Stretch& stretch : portion.stretches) {
+      EXPECT_EQ(stretch.begins, !is_open);
+      EXPECT_TRUE(stretch.ends || !settings.whole_documents);
       if (!is_open) documents.emplace_back();
-      documents.back().append(unit.bytes, piece.begin, piece.end - piece.begin);
-      is_open = !piece.ends;
+      documents.back().append(portion.bytes, stretch.begin, stretch.end - stretch.begin);
+      is_open = !stretch.ends;
     }
-    if (places != nullptr) places->push_back(unit.after);
+    if (places != nullptr) places->push_back(portion.after);
   }
   EXPECT_FALSE(is_open);
   return documents;
@@ -50,7 +50,7 @@ class Reading : public ::testing::Test {
     }
     return settings;
   }
-  /// The documents of a text, which are the same in pieces and as a whole.
+  /// The documents of a text, which are the same in stretches and as a whole.
   Documents split(const std::string& content, const std::optional<std::string>& separator) {
     ReadSettings settings = of({content});
     settings.separator = separator;
@@ -96,13 +96,13 @@ TEST_F(Reading, SeparatorsAcrossBlocks) {
 TEST_F(Reading, LinesOfJsonAreDocumentsWithTheirNumbers) {
   const ReadSettings settings = of({"{}\n\n{ }\r\n{\"a\":\n", "{1}"}, SourceKind::json_lines);
   RecordReader reader(settings, {});
-  Unit unit;
-  ASSERT_TRUE(reader.next(unit));
+  Portion portion;
+  ASSERT_TRUE(reader.next(portion));
   std::vector<std::int64_t> lines;
-  for (const Piece& piece : unit.pieces) lines.push_back(piece.line);
+  for (const Stretch& stretch : portion.stretches) lines.push_back(stretch.line);
   EXPECT_EQ(lines, std::vector<std::int64_t>({1, 2, 3, 4, 1}));
-  EXPECT_EQ(unit.pieces.back().source, 1u);
-  EXPECT_FALSE(reader.next(unit));
+  EXPECT_EQ(portion.stretches.back().source, 1u);
+  EXPECT_FALSE(reader.next(portion));
   EXPECT_EQ(read_all(settings), Documents({"{}", "", "{ }\r", "{\"a\":", "{1}"}));
 }
 
@@ -127,7 +127,7 @@ TEST_F(Reading, GoesOnFromWhereverItEnded) {
                                    kind);
         settings.separator = separator;
         settings.whole_documents = is_whole;
-        settings.unit_bytes = 1 << 17;
+        settings.portion_bytes = 1 << 17;
         std::vector<Place> places;
         const Documents all = read_all(settings, {}, &places);
         ASSERT_GE(places.size(), 3u);
@@ -135,11 +135,11 @@ TEST_F(Reading, GoesOnFromWhereverItEnded) {
         std::string open;        // what was read of the document that is open there
         RecordReader reader(settings, {});
         for (const Place& place : places) {
-          Unit unit;
-          ASSERT_TRUE(reader.next(unit));
-          for (const Piece& piece : unit.pieces) {
-            open.append(unit.bytes, piece.begin, piece.end - piece.begin);
-            if (!piece.ends) continue;
+          Portion portion;
+          ASSERT_TRUE(reader.next(portion));
+          for (const Stretch& stretch : portion.stretches) {
+            open.append(portion.bytes, stretch.begin, stretch.end - stretch.begin);
+            if (!stretch.ends) continue;
             ++before;
             open.clear();
           }

@@ -18,36 +18,36 @@ void encode_corpus(const CorpusSettings& settings, const Tokenizer& tokenizer, T
   RecordReader reader(settings.read, store.state().place, [&] { return is_stopped.load(); });
   std::vector<std::unique_ptr<DocumentEncoder>> encoders(
       static_cast<std::size_t>(settings.workers));
-  OrderedParallel<Unit, EncodedUnit> line(
-      settings.workers, [&](Unit& unit) { return reader.next(unit); },
-      [&](int worker, Unit& unit) {
+  OrderedParallel<Portion, EncodedPortion> line(
+      settings.workers, [&](Portion& portion) { return reader.next(portion); },
+      [&](int worker, Portion& portion) {
         auto& encoder = encoders[static_cast<std::size_t>(worker)];
         if (!encoder)
           encoder =
               std::make_unique<DocumentEncoder>(tokenizer, settings.read.sources, settings.encode);
-        return encoder->encode(unit);
+        return encoder->encode(portion);
       },
       is_stopped);
 
   Stopwatch since_commit;
   std::int64_t text_bytes = 0;
-  line.run([&](EncodedUnit& unit) {
-    const auto bad = static_cast<std::int64_t>(unit.bad.size());
+  line.run([&](EncodedPortion& portion) {
+    const auto bad = static_cast<std::int64_t>(portion.bad.size());
     const std::int64_t more = std::max<std::int64_t>(settings.most_bad - store.state().bad, 0);
     for (std::int64_t i = 0; i < std::min(bad, more); ++i)
-      tell_bad(unit.bad[static_cast<std::size_t>(i)]);
-    require(bad <= more, bad > more ? unit.bad[static_cast<std::size_t>(more)] : "",
+      tell_bad(portion.bad[static_cast<std::size_t>(i)]);
+    require(bad <= more, bad > more ? portion.bad[static_cast<std::size_t>(more)] : "",
             settings.most_bad == 0
                 ? ". --skip-bad N leaves out up to N such records"
                 : text(". It is one more than --skip-bad ", settings.most_bad, " leaves out"));
     store.note_bad(bad);
-    store.append(unit);
-    text_bytes += unit.text_bytes;
+    store.append(portion);
+    text_bytes += portion.text_bytes;
     if (since_commit.seconds() >= settings.commit_seconds) {
       store.commit();
       since_commit = Stopwatch();
     }
-    tell({store.state(), unit.taken, text_bytes});
+    tell({store.state(), portion.taken, text_bytes});
   });
   store.complete();
 }

@@ -15,7 +15,7 @@ struct CorpusSettings {
   double commit_seconds = 5.0;
 };
 
-/// What is told after each unit.
+/// What is told after each portion.
 struct Progress {
   const BuildState& state;
   std::int64_t taken = 0;       ///< bytes of files that were read

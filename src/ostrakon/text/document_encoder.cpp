@@ -76,8 +76,8 @@ const RecordJson& field_of(const RecordJson& record, const std::string& field) {
   return *value;
 }
 
-std::string place_of(const Source& source, const Piece& piece) {
-  return text(quoted(source), ", line ", piece.line);
+std::string place_of(const Source& source, const Stretch& stretch) {
+  return text(quoted(source), ", line ", stretch.line);
 }
 
 }  // namespace
@@ -108,23 +108,24 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const std::vector<S
   chats_ = std::make_unique<ChatDocuments>(tokenizer_, settings_.chat_template, options);
 }
 
-EncodedUnit DocumentEncoder::encode(const Unit& unit) {
-  EncodedUnit to;
-  to.after = unit.after;
-  to.taken = unit.taken;
-  to.text_bytes = static_cast<std::int64_t>(unit.bytes.size());
-  for (const Piece& piece : unit.pieces) encode_piece(unit, piece, to);
+EncodedPortion DocumentEncoder::encode(const Portion& portion) {
+  EncodedPortion to;
+  to.after = portion.after;
+  to.taken = portion.taken;
+  to.text_bytes = static_cast<std::int64_t>(portion.bytes.size());
+  for (const Stretch& stretch : portion.stretches) encode_stretch(portion, stretch, to);
   return to;
 }
 
-void DocumentEncoder::encode_piece(const Unit& unit, const Piece& piece, EncodedUnit& to) {
+void DocumentEncoder::encode_stretch(const Portion& portion, const Stretch& stretch,
+                                     EncodedPortion& to) {
   const std::string_view bytes =
-      std::string_view(unit.bytes).substr(piece.begin, piece.end - piece.begin);
-  const Source& source = sources_[piece.source];
+      std::string_view(portion.bytes).substr(stretch.begin, stretch.end - stretch.begin);
+  const Source& source = sources_[stretch.source];
   if (source.kind == SourceKind::text) {
     const std::size_t ids = to.ids.size();
     try {
-      encode_text(bytes, piece, to);
+      encode_text(bytes, stretch, to);
     } catch (const Error& error) {
       to.ids.resize(ids);
       const std::size_t at = first_not_utf8(std::string(bytes));
@@ -132,8 +133,8 @@ void DocumentEncoder::encode_piece(const Unit& unit, const Piece& piece, Encoded
       const auto lines = std::count(before.begin(), before.end(), '\n');
       const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line
       to.bad.push_back(at == bytes.size()
-                           ? text(place_of(source, piece), ": ", error.what())
-                           : text(quoted(source), ", line ", piece.line + lines, ": byte ",
+                           ? text(place_of(source, stretch), ": ", error.what())
+                           : text(quoted(source), ", line ", stretch.line + lines, ": byte ",
                                   at - begin + 1, " of the line is not UTF-8, which the tokenizer ",
                                   tokenizer_.name(), " takes"));
     }
@@ -142,29 +143,32 @@ void DocumentEncoder::encode_piece(const Unit& unit, const Piece& piece, Encoded
   if (is_blank(bytes)) return;
   const std::size_t ids = to.ids.size();
   try {
-    encode_record(bytes, piece, to);
+    encode_record(bytes, stretch, to);
   } catch (const Error& error) {
     to.ids.resize(ids);
-    to.bad.push_back(text(place_of(source, piece), ": ", error.what()));
+    to.bad.push_back(text(place_of(source, stretch), ": ", error.what()));
   }
 }
 
-void DocumentEncoder::encode_record(std::string_view record, const Piece& piece, EncodedUnit& to) {
+void DocumentEncoder::encode_record(std::string_view record, const Stretch& stretch,
+                                    EncodedPortion& to) {
   if (!chats_) {
-    encode_text(text_of_record(record, settings_.field), piece, to);
+    encode_text(text_of_record(record, settings_.field), stretch, to);
     return;
   }
   const TokenDocument document = chats_->read(record);
   to.ids.insert(to.ids.end(), document.ids.begin(), document.ids.end());
   to.counts.insert(to.counts.end(), document.counts.begin(), document.counts.end());
   to.counts.resize(to.ids.size(), 1);
-  to.pieces.push_back({static_cast<std::int64_t>(document.ids.size()), document.text_bytes, true});
+  to.stretches.push_back(
+      {static_cast<std::int64_t>(document.ids.size()), document.text_bytes, true});
 }
 
-void DocumentEncoder::encode_text(std::string_view text, const Piece& piece, EncodedUnit& to) {
-  const bool is_whole = piece.begins && piece.ends;
+void DocumentEncoder::encode_text(std::string_view text, const Stretch& stretch,
+                                  EncodedPortion& to) {
+  const bool is_whole = stretch.begins && stretch.ends;
   const std::size_t begin = to.ids.size();
-  if (piece.begins) to.ids.insert(to.ids.end(), settings_.before.begin(), settings_.before.end());
+  if (stretch.begins) to.ids.insert(to.ids.end(), settings_.before.begin(), settings_.before.end());
   const std::size_t of_text = to.ids.size();
   encoder_->encode(text, settings_.finds_special, to.ids);
   if (is_whole && to.ids.size() == of_text) {
@@ -172,9 +176,9 @@ void DocumentEncoder::encode_text(std::string_view text, const Piece& piece, Enc
     ++to.without_text;
     return;
   }
-  if (piece.ends) to.ids.insert(to.ids.end(), settings_.after.begin(), settings_.after.end());
-  to.pieces.push_back({static_cast<std::int64_t>(to.ids.size() - begin),
-                       static_cast<std::int64_t>(text.size()), piece.ends});
+  if (stretch.ends) to.ids.insert(to.ids.end(), settings_.after.begin(), settings_.after.end());
+  to.stretches.push_back({static_cast<std::int64_t>(to.ids.size() - begin),
+                          static_cast<std::int64_t>(text.size()), stretch.ends});
 }
 
 }  // namespace ostrakon::texts

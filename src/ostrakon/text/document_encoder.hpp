@@ -23,35 +23,35 @@ struct EncodeSettings {
   const ChatTemplate* chat_template = nullptr;  ///< null: there is none
 };
 
-/// The ids of the pieces of a unit, one after the other.
-struct EncodedUnit {
+/// The ids of the stretches of a portion, one after the other.
+struct EncodedPortion {
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> counts;  ///< of chats, as in TokenDocument; of all ids or none
-  struct Piece {
+  struct Stretch {
     std::int64_t ids = 0, text_bytes = 0;
     bool ends = true;  ///< whether its document ends with it
   };
-  std::vector<Piece> pieces;
+  std::vector<Stretch> stretches;
   std::vector<std::string> bad;   ///< what is wrong with records that have no ids, in order
   std::int64_t without_text = 0;  ///< documents without text, which have no ids either
   Place after;
-  std::int64_t taken = 0, text_bytes = 0;  ///< of the unit
+  std::int64_t taken = 0, text_bytes = 0;  ///< of the portion
 };
 
-/// Makes ids of units. Used by one thread; several may share the tokenizer.
+/// Makes ids of portions. Used by one thread; several may share the tokenizer.
 class DocumentEncoder {
  public:
   DocumentEncoder(const Tokenizer& tokenizer, const std::vector<Source>& sources,
                   const EncodeSettings& settings);
 
-  /// Encodes all pieces of a unit. Records that are no JSON, lack the field, or are no UTF-8 where
-  /// the tokenizer takes that alone, are among `bad`.
-  EncodedUnit encode(const Unit& unit);
+  /// Encodes all stretches of a portion. Records that are no JSON, lack the field, or are no UTF-8
+  /// where the tokenizer takes that alone, are among `bad`.
+  EncodedPortion encode(const Portion& portion);
 
  private:
-  void encode_piece(const Unit& unit, const Piece& piece, EncodedUnit& to);
-  void encode_record(std::string_view record, const Piece& piece, EncodedUnit& to);
-  void encode_text(std::string_view text, const Piece& piece, EncodedUnit& to);
+  void encode_stretch(const Portion& portion, const Stretch& stretch, EncodedPortion& to);
+  void encode_record(std::string_view record, const Stretch& stretch, EncodedPortion& to);
+  void encode_text(std::string_view text, const Stretch& stretch, EncodedPortion& to);
 
   const Tokenizer& tokenizer_;
   const std::vector<Source>& sources_;

@@ -147,14 +147,14 @@ RecordReader::RecordReader(ReadSettings settings, const Place& begin, std::funct
 
 RecordReader::~RecordReader() = default;
 
-bool RecordReader::next(Unit& unit) {
-  const auto unit_bytes = static_cast<std::size_t>(settings_.unit_bytes);
+bool RecordReader::next(Portion& portion) {
+  const auto portion_bytes = static_cast<std::size_t>(settings_.portion_bytes);
   for (;;) {
     const std::size_t ready =
-        is_open_ && comes_whole() ? unit_.pieces.back().begin : unit_.bytes.size();
+        is_open_ && comes_whole() ? portion_.stretches.back().begin : portion_.bytes.size();
     const bool is_at_end = place_.source == settings_.sources.size();
-    if (ready >= unit_bytes || (is_at_end && !unit_.pieces.empty())) {
-      hand_out(unit);
+    if (ready >= portion_bytes || (is_at_end && !portion_.stretches.empty())) {
+      hand_out(portion);
       return true;
     }
     if (is_at_end) return false;
@@ -228,21 +228,21 @@ void RecordReader::add_uncut(std::string_view bytes) {
   if (!is_open_) {
     open_ = here();
     open_.inside_line = false;
-    Piece piece;
-    piece.begin = unit_.bytes.size();
-    piece.source = place_.source;
-    piece.line = splitter_->line();
-    piece.begins = !place_.inside_document;
-    unit_.pieces.push_back(piece);
+    Stretch stretch;
+    stretch.begin = portion_.bytes.size();
+    stretch.source = place_.source;
+    stretch.line = splitter_->line();
+    stretch.begins = !place_.inside_document;
+    portion_.stretches.push_back(stretch);
     is_open_ = true;
     place_.inside_document = true;
   }
-  unit_.bytes += bytes;
+  portion_.bytes += bytes;
   place_.offset += size_of(bytes);
   place_.text_bytes += size_of(bytes);
-  const std::size_t length = unit_.bytes.size() - unit_.pieces.back().begin;
+  const std::size_t length = portion_.bytes.size() - portion_.stretches.back().begin;
   require(!comes_whole() || static_cast<std::int64_t>(length) <= most_document_bytes,
-          quoted(settings_.sources[place_.source]), ", line ", unit_.pieces.back().line,
+          quoted(settings_.sources[place_.source]), ", line ", portion_.stretches.back().line,
           ": a document of more than 1 GiB begins there; documents become tokens as a whole: "
           "--separator splits text");
 }
@@ -253,8 +253,8 @@ void RecordReader::pass(std::int64_t bytes) { place_.offset += bytes; }
 void RecordReader::end_document() {
   if (!place_.inside_document) return;
   if (!is_open_) add_uncut({});  // the document's last text was handed out
-  unit_.pieces.back().end = unit_.bytes.size();
-  unit_.pieces.back().ends = true;
+  portion_.stretches.back().end = portion_.bytes.size();
+  portion_.stretches.back().ends = true;
   is_open_ = false;
   place_.inside_document = false;
 }
@@ -266,24 +266,24 @@ Place RecordReader::here() const {
   return place;
 }
 
-void RecordReader::hand_out(Unit& unit) {
-  Unit rest;
-  unit_.after = here();
+void RecordReader::hand_out(Portion& portion) {
+  Portion rest;
+  portion_.after = here();
   if (is_open_ && comes_whole()) {
-    const Piece open = unit_.pieces.back();
-    unit_.pieces.pop_back();
-    rest.bytes = unit_.bytes.substr(open.begin);
-    rest.pieces = {open};
-    rest.pieces[0].begin = 0;
-    unit_.bytes.resize(open.begin);
-    unit_.after = open_;
+    const Stretch open = portion_.stretches.back();
+    portion_.stretches.pop_back();
+    rest.bytes = portion_.bytes.substr(open.begin);
+    rest.stretches = {open};
+    rest.stretches[0].begin = 0;
+    portion_.bytes.resize(open.begin);
+    portion_.after = open_;
   } else if (is_open_) {
-    unit_.pieces.back().end = unit_.bytes.size();
-    unit_.pieces.back().ends = false;
+    portion_.stretches.back().end = portion_.bytes.size();
+    portion_.stretches.back().ends = false;
     is_open_ = false;
   }
-  unit_.taken = taken_before_ + (stream_ ? stream_->taken() : 0);
-  unit = std::exchange(unit_, std::move(rest));
+  portion_.taken = taken_before_ + (stream_ ? stream_->taken() : 0);
+  portion = std::exchange(portion_, std::move(rest));
 }
 
 }  // namespace ostrakon::texts

@@ -34,13 +34,13 @@ std::string quoted(const Source& source);
 struct ReadSettings {
   std::vector<Source> sources;
   std::optional<std::string> separator;  ///< of documents in text
-  /// Whether each document of text comes in one piece, which has at most most_document_bytes, as
+  /// Whether each document of text comes in one stretch, which has at most most_document_bytes, as
   /// those of JSON do.
   bool whole_documents = true;
   /// A document of text that begins before this byte of all text and ends after it is cut in two
   /// there, at the beginning of the next character of UTF-8; -1: nowhere.
   std::int64_t cut = -1;
-  std::int64_t unit_bytes = 1 << 20;  ///< of text that a unit has about
+  std::int64_t portion_bytes = 1 << 20;  ///< of text that a portion has about
 };
 
 constexpr std::int64_t most_document_bytes = std::int64_t{1} << 30;
@@ -56,24 +56,24 @@ struct Place {
 };
 
 /// Consecutive bytes of one document.
-struct Piece {
-  std::size_t begin = 0, end = 0;  ///< in Unit::bytes
+struct Stretch {
+  std::size_t begin = 0, end = 0;  ///< in Portion::bytes
   std::size_t source = 0;
   std::int64_t line = 1;            ///< of its first byte
   bool begins = true, ends = true;  ///< whether it has the document's beginning and its end
 };
 
-/// What is processed at once: the pieces of documents between two places.
-struct Unit {
+/// What is processed at once: the stretches of documents between two places.
+struct Portion {
   std::string bytes;
-  std::vector<Piece> pieces;  ///< of text perhaps without bytes; of JSON lines perhaps blank
+  std::vector<Stretch> stretches;  ///< of text perhaps without bytes; of JSON lines perhaps blank
   Place after;
   std::int64_t taken = 0;  ///< bytes of files that were read up to its end, for people
 };
 
 /// Reads sources one after the other and finds their documents. Memory grows with the length of
-/// documents only where these come as a whole. The units depend on the settings alone. Used by one
-/// thread.
+/// documents only where these come as a whole. The portions depend on the settings alone. Used by
+/// one thread.
 class RecordReader {
  public:
   /// Begins at a place that another reader of the same sources has reached. `stops`: as
@@ -81,9 +81,9 @@ class RecordReader {
   RecordReader(ReadSettings settings, const Place& begin, std::function<bool()> stops = {});
   ~RecordReader();
 
-  /// Reads the next unit; returns false at the end. Throws Error that names the source and, for
+  /// Reads the next portion; returns false at the end. Throws Error that names the source and, for
   /// damaged compressed data, the line.
-  bool next(Unit& unit);
+  bool next(Portion& portion);
 
  private:
   class Splitter;
@@ -99,7 +99,7 @@ class RecordReader {
   void pass(std::int64_t bytes);
   void end_document();
   Place here() const;
-  void hand_out(Unit& unit);
+  void hand_out(Portion& portion);
 
   ReadSettings settings_;
   std::function<bool()> stops_;
@@ -107,9 +107,9 @@ class RecordReader {
   std::unique_ptr<Splitter> splitter_;
   std::string block_;
   Place place_;           // where what comes next is; its line is the splitter's
-  Place open_;            // where the open piece begins
-  bool is_open_ = false;  // whether the last piece may go on
-  Unit unit_;
+  Place open_;            // where the open stretch begins
+  bool is_open_ = false;  // whether the last stretch may go on
+  Portion portion_;
   std::int64_t taken_before_ = 0;  // bytes of former files
 };
 

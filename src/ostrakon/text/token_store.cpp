@@ -232,40 +232,40 @@ void TokenStore::load(const JournalJson& what) {
                       "folder to begin anew");
 }
 
-void TokenStore::append(const EncodedUnit& unit) {
+void TokenStore::append(const EncodedPortion& portion) {
   switch (id_bytes()) {
     case 4:
-      ids_->append(unit.ids.data(), unit.ids.size() * sizeof(std::int32_t));
+      ids_->append(portion.ids.data(), portion.ids.size() * sizeof(std::int32_t));
       break;
     case 2: {
-      const std::vector<std::uint16_t> narrow(unit.ids.begin(), unit.ids.end());
+      const std::vector<std::uint16_t> narrow(portion.ids.begin(), portion.ids.end());
       ids_->append(narrow.data(), narrow.size() * sizeof(std::uint16_t));
       break;
     }
     default: {
-      const std::vector<std::uint8_t> narrow(unit.ids.begin(), unit.ids.end());
+      const std::vector<std::uint8_t> narrow(portion.ids.begin(), portion.ids.end());
       ids_->append(narrow.data(), narrow.size());
     }
   }
-  if (counts_ && unit.counts.empty()) {
-    const std::vector<std::uint8_t> ones(unit.ids.size(), 1);
+  if (counts_ && portion.counts.empty()) {
+    const std::vector<std::uint8_t> ones(portion.ids.size(), 1);
     counts_->append(ones.data(), ones.size());
   } else if (counts_) {
-    counts_->append(unit.counts.data(), unit.counts.size());
+    counts_->append(portion.counts.data(), portion.counts.size());
   }
-  for (const EncodedUnit::Piece& piece : unit.pieces) {
-    state_.ids += piece.ids;
-    state_.text_bytes += piece.text_bytes;
-    state_.open_ids += piece.ids;
-    state_.open_bytes += piece.text_bytes;
-    if (!piece.ends) continue;
+  for (const EncodedPortion::Stretch& stretch : portion.stretches) {
+    state_.ids += stretch.ids;
+    state_.text_bytes += stretch.text_bytes;
+    state_.open_ids += stretch.ids;
+    state_.open_bytes += stretch.text_bytes;
+    if (!stretch.ends) continue;
     const std::array<std::int64_t, 2> document = {state_.open_ids, state_.open_bytes};
     documents_->append(document.data(), sizeof document);
     ++state_.documents;
     state_.open_ids = state_.open_bytes = 0;
   }
-  state_.without_text += unit.without_text;
-  state_.place = unit.after;
+  state_.without_text += portion.without_text;
+  state_.place = portion.after;
 }
 
 void TokenStore::commit() {

@@ -55,7 +55,7 @@ class TokenStore {
 
   const BuildState& state() const { return state_; }
 
-  void append(const EncodedUnit& unit);
+  void append(const EncodedPortion& portion);
   void note_bad(std::int64_t records) { state_.bad += records; }
   /// Writes what was appended to disk, and notes it in the journal.
   void commit();

@@ -29,6 +29,7 @@ struct Deck {
 /// Longest sequences that the deck begins with; longer ones are for those who know their memory.
 constexpr std::int64_t most_tokens = 2048;
 constexpr const char* data_placeholder = "your-text-train.h5";
+constexpr const char* data_prefix = "your-text";
 
 /// Returns settings that fine-tune the model of a config.json.
 config::Settings fine_tuning(const std::string& folder, const std::string& path,
@@ -73,9 +74,9 @@ int write(const Deck& line, const Given& given) {
       text("Trains the ", config.family->title, " in ", printable(folder)),
       "",
       "Edit data.path: a file of token ids by the tokenizer of the model, which",
-      text("  ostrakon-data import --tokenizer ", printable(folder), " --vocabulary ",
-           settings.model.vocabulary, " --output ", data_placeholder, " ids.bin"),
-      "writes; see docs/weights.md. Edit steps, batch and sequence_length too (the model's",
+      text("  ostrakon-data build --tokenizer ", printable(folder), " --output ", data_prefix,
+           " TEXT..."),
+      "writes; chats: with --chat. Edit steps, batch and sequence_length too (the model's",
       text("positions are ", config.positions,
            "). Keys that are not here have their defaults: ostrakon-train --print-defaults.")};
   if (config.multi_token_depth > 0) {

@@ -37,7 +37,7 @@ void print_packing(const data::TokenFile& file, std::int64_t places) {
             << " documents or pieces of such\n";
 }
 
-int info(const std::string& path, std::optional<std::int64_t> pack) {
+void print_info(const std::string& path, std::optional<std::int64_t> pack) {
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
@@ -77,7 +77,6 @@ int info(const std::string& path, std::optional<std::int64_t> pack) {
   for (std::string source; std::getline(sources, source); label = "                ") {
     std::cout << label << printable(source) << "\n";
   }
-  return 0;
 }
 
 int verify(const std::string& path) {
@@ -211,12 +210,15 @@ int show(const Show& line, const std::string& path) {
 Command info_command() {
   const auto pack = std::make_shared<std::optional<std::int64_t>>();
   return {"info",
-          "FILE",
-          "prints the header of a token file: tokens, documents, vocabulary, tokenizer",
+          "FILE...",
+          "prints the header of each token file: tokens, documents, vocabulary, tokenizer",
           {{"--pack", "S", integer(*pack, 1),
             "and how full samples are that are packed from whole documents, for a sequence_length "
             "of S"}},
-          [pack](const Given& given) { return info(given.operands[0], *pack); }};
+          [pack](const Given& given) {
+            for (const std::string& path : given.operands) print_info(path, *pack);
+            return 0;
+          }};
 }
 
 Command verify_command() {

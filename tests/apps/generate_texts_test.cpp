@@ -65,25 +65,28 @@ TEST_F(Generate, TextsAreThoseOfEachAlone) {
 }
 
 TEST_F(Generate, JsonSaysHowTextsEnd) {
-  const std::string plain = generated(with(some_text, {"--prompt", "Ship 4"}));
+  const Texts likely = {"llama", "--prompt", "Ship 4", "--top-k", "3", "--temperature", "0.5"};
+  const std::string plain = generated(with(likely, {"--tokens", "60"}));
   const std::string text = plain.substr(6, plain.size() - 7);
-  const std::size_t line = text.find('\n');
-  ASSERT_NE(line, std::string::npos) << text;
-  const Texts json = with(some_text, {"--prompt", "Ship 4", "--json"});
-  const std::vector<Json> all = json_lines(generated(with(json, {"--samples", "3"})));
+  const std::size_t space = text.find(' ');
+  ASSERT_NE(space, std::string::npos) << text;
+  const auto described = [&](const Texts& options) {
+    return json_lines(generated(with(with(likely, {"--json"}), options)));
+  };
+  const std::vector<Json> all = described({"--tokens", "60", "--samples", "3"});
   ASSERT_EQ(all.size(), 3U);
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i]["sample"], i);
     EXPECT_EQ(all[i]["prompt"], "Ship 4");
   }
   EXPECT_EQ(all[0]["text"], text);
-  const Json stopped =
-      json_lines(generated(with(json, {"--stop", text.substr(3, 5), "--stop=~"})))[0];
-  EXPECT_EQ(stopped["text"], text.substr(0, text.find(text.substr(3, 5))));
+  const std::string some = text.substr(3, 5);
+  const Json stopped = described({"--tokens", "60", "--stop", some, "--stop=~"}).at(0);
+  EXPECT_EQ(stopped["text"], text.substr(0, text.find(some)));
   EXPECT_EQ(stopped["ended_by"], "stop");
-  EXPECT_EQ(generated(with(some_text, {"--prompt", "Ship 4", "--stop", "\n"})),
-            "Ship 4" + text.substr(0, line) + "\n");
-  const Json few = json_lines(generated(with(json, {"--tokens", "5", "--stop", "zz"})))[0];
+  EXPECT_EQ(generated(with(likely, {"--tokens", "60", "--stop", " "})),
+            "Ship 4" + text.substr(0, space) + "\n");
+  const Json few = described({"--tokens", "5", "--stop", "zz"}).at(0);
   EXPECT_EQ(few["text"], text.substr(0, 5));
   EXPECT_EQ(few["tokens"], 5);
   EXPECT_EQ(few["ended_by"], "tokens");
@@ -181,30 +184,33 @@ void make_folder_with_tokenizer(const std::string& folder, const std::string& ll
 
 TEST_F(Generate, TextIsMadeOfTheTokensOfAFile) {
   make_folder_with_tokenizer(path("tokens"), path("llama"));
-  const auto of_tokens = [](const Texts& options) {
-    return generated(with({"tokens", "--tokens", "60", "--seed", "3"}, options));
+  // Likely tokens are ASCII: text of others is not that of bytes.
+  const Texts likely = {"--tokens", "60", "--top-k", "3", "--temperature", "0.5"};
+  const auto of = [&](const std::string& model, const std::string& prompt) {
+    return generated(with(with({model}, likely), {"--prompt", prompt}));
   };
   // Its documents begin without a token, unlike those of bytes.
-  const std::string ids = generated({"tokens", "--ids", "--tokens", "60", "--seed", "3", "--prompt",
-                                     "83 104 105 112 32 52", "--end-of-text", "256"});
+  const std::string ids =
+      generated(with(with({"tokens", "--ids"}, likely),
+                     {"--prompt", "83 104 105 112 32 52", "--end-of-text", "256"}));
   std::string expected;
   std::istringstream numbers(ids);
   for (int id = 0; numbers >> id;) expected += static_cast<char>(id);
-  EXPECT_EQ(of_tokens({"--prompt", "Ship 4"}), expected + "\n");
-  EXPECT_EQ(of_tokens({"--prompt", "<|end|>Ship 4"}), "<|end|>" + text_of({"llama"}))
+  expected += "\n";
+  EXPECT_EQ(of("tokens", "Ship 4"), expected);
+  EXPECT_EQ(of("tokens", "<|end|>Ship 4"), "<|end|>" + of("llama", "Ship 4"))
       << "special tokens are found in a prompt";
-  EXPECT_EQ(of_tokens({"--prompt", ""}), generated(with(some_text, {"--prompt", ""})))
-      << "a new document";
-  EXPECT_EQ(of_tokens({"--prompt", "Ship 4", "--tokenizer", "tokens/tokenizer.json"}),
-            expected + "\n");
+  EXPECT_EQ(of("tokens", ""), of("llama", "")) << "a new document";
+  EXPECT_EQ(generated(with(with({"tokens"}, likely),
+                           {"--prompt", "Ship 4", "--tokenizer", "tokens/tokenizer.json"})),
+            expected);
   must("ostrakon-checkpoint", {"import", "tokens", "of-tokens.h5"});
-  EXPECT_EQ(generated({"of-tokens.h5", "--tokens", "60", "--seed", "3", "--prompt", "Ship 4"}),
-            expected + "\n")
-      << "the folder that weights came from";
+  EXPECT_EQ(of("of-tokens.h5", "Ship 4"), expected) << "the folder that weights came from";
 
   fs::create_directories(path("others"));
   write_bytes(path("others/tokenizer.json"),
-              replaced(read_bytes(path("tokens/tokenizer.json")), "<|end|>", "<|END|>"));
+              replaced(replaced(read_bytes(path("tokens/tokenizer.json")), "<|end|>", "<|END|>"),
+                       "<|end|>", "<|END|>"));
   expect_refused({"tokens", "--tokenizer", "others"}, "; that of others is 'tokenizer.json-");
   must("ostrakon-checkpoint",
        {"import", "llama-hf", "unknown.h5", "--deck", "llama.yaml", "--tokenizer", "external"});

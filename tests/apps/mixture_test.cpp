@@ -32,6 +32,7 @@ const char* const deck = R"(ostrakon:
       - 3 a.h5
       - 1 b.h5
   training: {steps: 6, global_batch_size: 4, micro_batch_size: 1, sequence_length: 24}
+  schedule: {tail: constant}
   checkpoint: {every: 3}
   output: {directory: run}
   runtime: {peak_gflops: 1}
@@ -65,7 +66,7 @@ class MixtureRuns : public ::testing::Test {
   }
 
   Outcome train(int ranks, const Texts& settings) const {
-    Texts all = {"deck.yaml"};
+    Texts all = {"deck.yaml", "--resume", "auto"};
     for (const std::string& setting : settings) {
       all.emplace_back("--set");
       all.push_back(setting);

@@ -51,7 +51,8 @@ class Mixture : public Dataset {
     Facts facts = sources_[0].data->identity();
     for (std::size_t k = 1; k < sources_.size(); ++k)
       for (const Fact& fact : sources_[k].data->identity())
-        facts.push_back({text(fact.name, of_source, k + 1), fact.value});
+        if (fact.name != "dataset")  // all are of one kind
+          facts.push_back({text(fact.name, of_source, k + 1), fact.value});
     return facts;
   }
   Facts choices(std::uint64_t samples) override { return order_.facts(samples); }

@@ -13,7 +13,7 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/text/chat_template.hpp>
-#include <ostrakon/text/corpus.hpp>
+#include <ostrakon/text/sources/corpus.hpp>
 
 #include "../common/output_file.hpp"
 #include "commands.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/clock.hpp>
-#include <ostrakon/text/corpus.hpp>
+#include <ostrakon/text/sources/corpus.hpp>
 #include <string>
 
 namespace ostrakon::apps::data_program {

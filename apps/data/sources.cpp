@@ -10,7 +10,7 @@
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/data/text_files.hpp>
-#include <ostrakon/text/source_stream.hpp>
+#include <ostrakon/text/sources/source_stream.hpp>
 #include <set>
 
 #include "commands.hpp"

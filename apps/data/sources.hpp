@@ -2,7 +2,7 @@
 #pragma once
 
 #include <optional>
-#include <ostrakon/text/record_reader.hpp>
+#include <ostrakon/text/sources/record_reader.hpp>
 #include <string>
 #include <vector>
 

@@ -8,10 +8,10 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/checkpoint/json_file.hpp>
-#include <ostrakon/text/document_encoder.hpp>
-#include <ostrakon/text/ordered_parallel.hpp>
+#include <ostrakon/text/sources/document_encoder.hpp>
+#include <ostrakon/text/sources/ordered_parallel.hpp>
 #include <ostrakon/text/tokenizer.hpp>
-#include <ostrakon/text/tokenizer_trainer.hpp>
+#include <ostrakon/text/tokenizers/tokenizer_trainer.hpp>
 #include <ostrakon/text/utf8.hpp>
 
 #include "../common/output_file.hpp"

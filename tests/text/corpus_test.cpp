@@ -6,7 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ostrakon/text/corpus.hpp>
+#include <ostrakon/text/sources/corpus.hpp>
 #include <random>
 #include <set>
 

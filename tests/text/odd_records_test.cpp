@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <ostrakon/text/document_encoder.hpp>
+#include <ostrakon/text/sources/document_encoder.hpp>
 #include <random>
 
 #include "../support/scratch_folder.hpp"

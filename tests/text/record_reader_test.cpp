@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/text/record_reader.hpp>
+#include <ostrakon/text/sources/record_reader.hpp>
 #include <random>
 
 #include "../support/scratch_folder.hpp"

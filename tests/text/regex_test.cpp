@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/text/regex.hpp>
-#include <ostrakon/text/unicode.hpp>
+#include <ostrakon/text/tokenizers/regex.hpp>
+#include <ostrakon/text/tokenizers/unicode.hpp>
 #include <ostrakon/text/utf8.hpp>
 
 namespace ostrakon::texts {

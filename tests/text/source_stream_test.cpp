@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/text/source_stream.hpp>
+#include <ostrakon/text/sources/source_stream.hpp>
 #include <random>
 
 #include "../support/scratch_folder.hpp"

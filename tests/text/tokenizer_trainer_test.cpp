@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostrakon/text/tokenizer.hpp>
-#include <ostrakon/text/tokenizer_trainer.hpp>
+#include <ostrakon/text/tokenizers/tokenizer_trainer.hpp>
 
 #include "../support/scratch_folder.hpp"
 #include "pieces_cases.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <ostrakon/text/unigram.hpp>
+#include <ostrakon/text/tokenizers/unigram.hpp>
 
 #include "../support/scratch_folder.hpp"
 #include "pieces_cases.hpp"

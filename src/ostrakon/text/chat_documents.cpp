@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/text/jinja_value.hpp>
+#include <ostrakon/text/jinja/value.hpp>
 #include <utility>
 
 namespace ostrakon::texts {

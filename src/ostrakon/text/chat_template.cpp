@@ -8,9 +8,9 @@
 #include <ostrakon/base/files/files.hpp>
 #include <ostrakon/base/files/input.hpp>
 #include <ostrakon/base/format.hpp>
-#include <ostrakon/text/jinja_evaluate.hpp>
-#include <ostrakon/text/jinja_parser.hpp>
-#include <ostrakon/text/jinja_text.hpp>
+#include <ostrakon/text/jinja/evaluate.hpp>
+#include <ostrakon/text/jinja/parser.hpp>
+#include <ostrakon/text/jinja/text.hpp>
 
 namespace ostrakon::texts {
 namespace {

@@ -5,9 +5,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/data/tokenizer.hpp>
-#include <ostrakon/text/byte_tokenizer.hpp>
-#include <ostrakon/text/sentencepiece_tokenizer.hpp>
-#include <ostrakon/text/tokenizer_json.hpp>
+#include <ostrakon/text/tokenizers/byte_tokenizer.hpp>
+#include <ostrakon/text/tokenizers/sentencepiece_tokenizer.hpp>
+#include <ostrakon/text/tokenizers/tokenizer_json.hpp>
 
 namespace ostrakon::texts {
 

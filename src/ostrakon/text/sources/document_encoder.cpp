@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/text/sources/document_encoder.hpp>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/format.hpp>
+
+namespace ostrakon::texts {
+namespace {
+
+using RecordJson = nlohmann::ordered_json;
+
+/// Turns the parser's "[json...] parse error at line 1, column 7: ...; last read: ..." into
+/// "column 7: ...".
+std::string reason_of(const RecordJson::parse_error& error) {
+  std::string reason = error.what();
+  reason.erase(0, std::min(reason.find("column ", 0), reason.size()));
+  const std::size_t context = reason.find("syntax error while parsing ");
+  const std::size_t detail = reason.find(" - ", std::min(context, reason.size()));
+  if (detail != std::string::npos) reason.erase(context, detail + 3 - context);
+  const std::size_t last_read = reason.find("; last read: ");
+  if (last_read == std::string::npos) return reason;
+  const std::size_t expected = reason.rfind("; expected ");
+  return reason.substr(0, last_read) +
+         (expected > last_read && expected != std::string::npos ? reason.substr(expected) : "");
+}
+
+RecordJson parse_line(std::string_view line) {
+  try {
+    return RecordJson::parse(line.begin(), line.end());
+  } catch (const RecordJson::parse_error& error) {
+    throw Error(reason_of(error));
+  } catch (const RecordJson::exception& error) {
+    const std::string reason = error.what();  // "[json...] number overflow ..."
+    throw Error(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
+  }
+}
+
+/// "a number", for messages.
+std::string kind_of(const RecordJson& value) {
+  if (value.is_null()) return "null";
+  return text(value.is_object() || value.is_array() ? "an " : "a ", value.type_name());
+}
+
+/// The names of an object's fields, for messages.
+std::string fields_of(const RecordJson& object) {
+  std::string names;
+  int shown_names = 0;
+  for (const auto& entry : object.items()) {
+    if (++shown_names > 10) return names + ", ...";
+    names += (names.empty() ? "" : ", ") + shown(entry.key());
+  }
+  return names.empty() ? "none" : names;
+}
+
+const RecordJson& member(const RecordJson& object, const std::string& name) {
+  if (!object.is_object())
+    throw Error(
+        text(kind_of(object), " where an object with the field ", shown(name), " was expected"));
+  const auto found = object.find(name);
+  if (found == object.end())
+    throw Error(text("no field ", shown(name), "; the record has ", fields_of(object)));
+  return *found;
+}
+
+/// A field by its name or, where no field has this, by names with dots between.
+const RecordJson& field_of(const RecordJson& record, const std::string& field) {
+  if (record.is_object() && record.contains(field)) return record[field];
+  const RecordJson* value = &record;
+  for (std::size_t begin = 0; begin <= field.size();) {
+    const std::size_t end = std::min(field.find('.', begin), field.size());
+    value = &member(*value, field.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return *value;
+}
+
+std::string place_of(const Source& source, const Stretch& stretch) {
+  return text(quoted(source), ", line ", stretch.line);
+}
+
+}  // namespace
+
+std::string text_of_record(std::string_view line, const std::string& field) {
+  const RecordJson record = parse_line(line);
+  const RecordJson& value = field_of(record, field);
+  require(value.is_string(), "field ", shown(field), " is ", kind_of(value), "; expected a string");
+  return value.get<std::string>();
+}
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const std::vector<Source>& sources,
+                                 const EncodeSettings& settings)
+    : tokenizer_(tokenizer),
+      sources_(sources),
+      settings_(settings),
+      encoder_(tokenizer_.encoder()) {
+  if (!settings_.chats) return;
+  ChatOptions options;
+  options.field = settings_.field;
+  options.finds_special = settings_.finds_special;
+  options.before = settings_.before;
+  options.after = settings_.after;
+  chats_ = std::make_unique<ChatDocuments>(tokenizer_, settings_.chat_template, options);
+}
+
+EncodedPortion DocumentEncoder::encode(const Portion& portion) {
+  EncodedPortion to;
+  to.after = portion.after;
+  to.taken = portion.taken;
+  to.text_bytes = static_cast<std::int64_t>(portion.bytes.size());
+  for (const Stretch& stretch : portion.stretches) encode_stretch(portion, stretch, to);
+  return to;
+}
+
+void DocumentEncoder::encode_stretch(const Portion& portion, const Stretch& stretch,
+                                     EncodedPortion& to) {
+  const std::string_view bytes =
+      std::string_view(portion.bytes).substr(stretch.begin, stretch.end - stretch.begin);
+  const Source& source = sources_[stretch.source];
+  if (source.kind == SourceKind::text) {
+    const std::size_t ids = to.ids.size();
+    try {
+      encode_text(bytes, stretch, to);
+    } catch (const Error& error) {
+      to.ids.resize(ids);
+      const std::size_t at = first_not_utf8(std::string(bytes));
+      const std::string_view before = bytes.substr(0, at);
+      const auto lines = std::count(before.begin(), before.end(), '\n');
+      const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line
+      to.bad.push_back(at == bytes.size()
+                           ? text(place_of(source, stretch), ": ", error.what())
+                           : text(quoted(source), ", line ", stretch.line + lines, ": byte ",
+                                  at - begin + 1, " of the line is not UTF-8, which the tokenizer ",
+                                  tokenizer_.name(), " takes"));
+    }
+    return;
+  }
+  if (is_blank(bytes)) return;
+  const std::size_t ids = to.ids.size();
+  try {
+    encode_record(bytes, stretch, to);
+  } catch (const Error& error) {
+    to.ids.resize(ids);
+    to.bad.push_back(text(place_of(source, stretch), ": ", error.what()));
+  }
+}
+
+void DocumentEncoder::encode_record(std::string_view record, const Stretch& stretch,
+                                    EncodedPortion& to) {
+  if (!chats_) {
+    encode_text(text_of_record(record, settings_.field), stretch, to);
+    return;
+  }
+  const TokenDocument document = chats_->read(record);
+  to.ids.insert(to.ids.end(), document.ids.begin(), document.ids.end());
+  to.counts.insert(to.counts.end(), document.counts.begin(), document.counts.end());
+  to.counts.resize(to.ids.size(), 1);
+  to.stretches.push_back(
+      {static_cast<std::int64_t>(document.ids.size()), document.text_bytes, true});
+}
+
+void DocumentEncoder::encode_text(std::string_view text, const Stretch& stretch,
+                                  EncodedPortion& to) {
+  const bool is_whole = stretch.begins && stretch.ends;
+  const std::size_t begin = to.ids.size();
+  if (stretch.begins) to.ids.insert(to.ids.end(), settings_.before.begin(), settings_.before.end());
+  const std::size_t of_text = to.ids.size();
+  encoder_->encode(text, settings_.finds_special, to.ids);
+  if (is_whole && to.ids.size() == of_text) {
+    to.ids.resize(begin);
+    ++to.without_text;
+    return;
+  }
+  if (stretch.ends) to.ids.insert(to.ids.end(), settings_.after.begin(), settings_.after.end());
+  to.stretches.push_back({static_cast<std::int64_t>(to.ids.size() - begin),
+                          static_cast<std::int64_t>(text.size()), stretch.ends});
+}
+
+}  // namespace ostrakon::texts

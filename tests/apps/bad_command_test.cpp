@@ -55,7 +55,7 @@ TEST_F(BadInputs, KokkosFlags) {
 TEST_F(BadInputs, DataProgram) {
   expect_refused(
       "ostrakon-data", {1},
-      {bad_command("no-command", {}, {"no command", "build, import, info, verify or show"})}, R"(
+      {bad_command("no-command", {}, {"no command", "build, import, info, verify, show or train-tokenizer"})}, R"(
 bild | unknown command 'bild'
 build text | --output PREFIX
 build --output x | no FILE_OR_FOLDER given
@@ -157,7 +157,7 @@ nowhere.h5 | weights file 'nowhere.h5' does not exist
 truncated-weights.h5 | truncated or damaged
 flipped-weights.h5 | flipped-weights.h5 .. damaged
 good-train.h5 | is no Ostrakon weights file .. 'ostrakon-tokens'
-synthetic/weights.h5 | synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic' .. it knows byte
+synthetic/weights.h5 | synthetic/weights.h5: trained on tokens of the tokenizer 'synthetic' .. expected --tokenizer
 deck.yaml | safetensors file 'deck.yaml'
 trained/weights.h5 --tokens 0 | --tokens 0
 trained/weights.h5 --tokens 1.5 | --tokens 1.5 .. integer

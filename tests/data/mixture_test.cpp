@@ -36,6 +36,7 @@ TEST(Files, AreReadWithTheirWeights) {
                          {{"a.h5", 1.0}, {"b c.h5", 1.0}, {"d", 0.2}},
                          "1 a.h5; 1 b c.h5; 0.2 d"},
                         {"1 a; 0 b", {{"a", 1.0}, {"b", 0.0}}, ""},
+                        {"1 7 days", {{"7 days", 1.0}}, ""},
                         {"7th a; 2", {{"7th a", 1.0}, {"2", 1.0}}, "1 7th a; 1 2"}}) {
     Rows found;
     for (const WeightedFile& file : read_files(row.text))
@@ -148,6 +149,16 @@ TEST(MixtureOrder, ContinuesARunOnItsFirstFile) {
   MixtureOrder again(3, {1, 3});
   again.continue_from(700, order.facts(700));
   EXPECT_EQ(again.taken(700), order.taken(700));
+}
+
+/// Where other data are allowed.
+TEST(MixtureOrder, ContinuesWithFewerFilesTwice) {
+  MixtureOrder three(3, {1, 1, 2}), two(3, {1, 1}), again(3, {1, 3});
+  two.continue_from(4096, three.facts(4096));
+  EXPECT_EQ(two.taken(4096), (std::vector<std::uint64_t>{1024, 1024}));
+  again.continue_from(8192, two.facts(8192));
+  EXPECT_EQ(again.taken(8192), (std::vector<std::uint64_t>{3072, 3072}));
+  EXPECT_EQ(again.facts(8192).back().value, "taken 3072 3072");
 }
 
 TEST(MixtureOrder, RefusesFactsThatCannotBe) {

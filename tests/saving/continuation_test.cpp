@@ -44,6 +44,23 @@ TEST(Tokenizers, AreRefusedWithWhatToDo) {
   EXPECT_HAS(refusal("byte", "external"), "`ostrakon-data build`");
 }
 
+TEST(DataChange, IsNoneWhereAMixtureHasMoreSources) {
+  const Facts one = {{"checksum", "a"}};
+  Facts two = one, masked, three, chosen = one;
+  two.push_back({"checksum of source 2", "b"});
+  masked = three = two;
+  masked.push_back({"checksum of its loss mask of source 2", "c"});
+  three.push_back({"checksum of source 3", "d"});
+  three.push_back({"checksum of its loss mask of source 3", "e"});
+  chosen.push_back({"chosen: mixture from sample 0", "seed 1"});
+  EXPECT_EQ(data_change(two, one), "");
+  EXPECT_EQ(data_change(three, two), "");
+  EXPECT_EQ(data_change(three, one), "");
+  EXPECT_EQ(data_change(one, chosen), "");
+  EXPECT_HAS(data_change(one, two), "the checksum of source 2 of its training data was b");
+  EXPECT_HAS(data_change(masked, two), "the checksum of its loss mask of source 2 of its training");
+}
+
 /// A run of a deck on data, and a checkpoint of it.
 struct Resumed {
   config::Settings settings = config::read_settings(

@@ -278,6 +278,13 @@ TEST(Targets, HaveToCountWhereALossIsNoMeanOverThem) {
     EXPECT_HAS(refusal, why);
     EXPECT_EQ(run.trainer.state_digest(), before);
     EXPECT_EQ(run.step(1).counted_terms, 12 * 24);
+    // A module reads targets as tokens in a validation, too.
+    const std::string of_validation =
+        testing::error_of([&] { run.trainer.evaluate_samples(some, 12); });
+    if (settings.model.multi_token_depth > 0)
+      EXPECT_HAS(of_validation, why);
+    else
+      EXPECT_EQ(of_validation, "no error");
   }
   // A bias balances by the signs of counters.
   experts.model.experts.balance = model::RouterBalance::bias;

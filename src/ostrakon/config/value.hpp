@@ -18,7 +18,7 @@ struct Value {
   bool boolean = false;
   double number = 0.0;
   std::string text;  ///< of a number: as written, if known
-  /// Of a list in a YAML deck: its elements as written; none if one is a list or section itself.
+  /// The elements of a list in a YAML deck, as written; none if one is a list or section itself.
   std::vector<std::string> items;
 
   static Value of(bool boolean);

@@ -170,9 +170,10 @@ MixtureOrder::Phase MixtureOrder::read_phase(const Fact& fact) {
   phase.weights = read_list<double>(reader);
   if (!(reader >> word) || word != ";" || !(reader >> word) || word != "taken") refuse(fact);
   phase.taken = read_list<std::uint64_t>(reader);
+  // Files that are no longer in the list may have had some of the samples.
   const std::uint64_t all =
       std::accumulate(phase.taken.begin(), phase.taken.end(), std::uint64_t{0});
-  if (!(reader >> std::ws).eof() || phase.weights.empty() || all != phase.first ||
+  if (!(reader >> std::ws).eof() || phase.weights.empty() || all > phase.first ||
       phase.taken.size() != phase.weights.size())
     refuse(fact);
   return phase;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/data/packed_dataset.hpp>
 
+#include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/data/packing.hpp>
 #include <ostrakon/data/sample_order.hpp>

@@ -43,9 +43,8 @@ class StepRecorder {
   /// To be called before the first step of this process.
   void begin(std::int64_t first_step);
   /// Records a step that the trainer has just done, in `seconds` on this rank, after which so much
-  /// was taken of `sources`. Collective; throws
-  /// CollectiveError where output can't be written, replicas differ, or too many steps in a row
-  /// have changed nothing.
+  /// was taken of `sources`. Collective; throws CollectiveError where output can't be written,
+  /// replicas differ, or too many steps in a row have changed nothing.
   void record(std::int64_t step, const StepResult& result, double seconds,
               const std::vector<data::SourceUse>& sources = {});
   /// Records a validation. Collective; throws CollectiveError.

@@ -132,7 +132,7 @@ std::vector<std::string> Checkpoints::require_same_run(const checkpoint::Manifes
   const char* const optimizer = optim::name(trainer_.settings().optimizer.kind);
   require(manifest.optimizer == optimizer, "its optimizer is ", manifest.optimizer, ", not ",
           optimizer);
-  if (data_.empty() != manifest.data.empty()) {
+  if (data_.empty() != data::kept_identity(manifest.data).empty()) {
     notes.push_back(text(data_.empty() ? "the samples have no identity()"
                                        : "it does not say what data it was trained on",
                          ": whether it is the same data is not known"));

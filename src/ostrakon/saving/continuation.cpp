@@ -91,12 +91,19 @@ Facts without_tokenizer(const Facts& facts) {
   });
 }
 
+/// Returns " of source 2" of a fact on the second source of a mixture; "" for the first one.
+std::string source_in(const Fact& fact) {
+  const std::size_t at = fact.name.find(data::of_source);
+  return at == std::string::npos ? "" : fact.name.substr(at);
+}
+
 /// Returns the facts without those of sources of a mixture that are new since `before`.
 Facts without_new_sources(const Facts& now, const Facts& before) {
   return without(now, [&](const Fact& fact) {
-    const auto is_same = [&](const Fact& other) { return other.name == fact.name; };
-    return fact.name.find(data::of_source) != std::string::npos &&
-           std::none_of(before.begin(), before.end(), is_same);
+    const std::string source = source_in(fact);
+    return !source.empty() && std::none_of(before.begin(), before.end(), [&](const Fact& other) {
+      return source_in(other) == source;
+    });
   });
 }
 

@@ -20,7 +20,8 @@ struct LossTerms {
   /// Where a leaf's batch, as int32, has the targets of these losses, in their order: one below 0
   /// does not count, neither in the mean nor in gradients. -1: all losses count.
   std::int64_t first_target = -1;
-  /// Why all targets have to count in training, for messages; empty: they need not.
+  /// Why all targets have to count in training, and with further losses in a validation, too, for
+  /// messages; empty: they need not.
   const char* needs_all = "";
 };
 

@@ -206,6 +206,24 @@ TEST_F(Corpus, ABuildThatIsEndedAfterAnyPortionGoesOn) {
   }
 }
 
+TEST_F(Corpus, AResumedStoreIsCutAtTheSameByte) {
+  add("abcdefgh", SourceKind::text);
+  settings_.commit_seconds = 0.0;
+  {
+    const auto store = TokenStore::begin(store_, what_);
+    encode(*store);
+    store->begin_again(3);
+    settings_.read.cut = store->state().cut;
+    encode(*store);
+  }
+  const auto store = TokenStore::resume(store_, what_);
+  EXPECT_TRUE(store->state().is_complete);
+  EXPECT_EQ(store->state().cut, 3);
+  EXPECT_EQ(content_of(*store).documents,
+            (std::vector<std::vector<std::int32_t>>{{300, 'a', 'b', 'c', 300},
+                                                    {300, 'd', 'e', 'f', 'g', 'h', 300}}));
+}
+
 /// Builds in a process of its own, which commits after each portion; returns whether it ended well.
 template <class Work>
 bool in_process(const Work& work, int microseconds) {

@@ -65,7 +65,7 @@ BuildState state_of(const JournalJson& json) {
   return {
       place_of(json.at("place")), json.at("documents"),  json.at("ids"), json.at("text_bytes"),
       json.at("open_ids"),        json.at("open_bytes"), json.at("bad"), json.at("without_text"),
-      json.at("is_complete")};
+      json.at("is_complete"),     json.at("cut")};
 }
 
 /// Throws Error that names the first difference of what was built and what is to be built.

@@ -151,6 +151,8 @@ TEST(ChatDocuments, RecordsAreRefusedWithWhatIsWrong) {
   const ChatTemplate silent("nothing", "s", Json::object());
   ChatDocuments documents(tokenizer, &turns_template, {});
   const std::pair<const char*, const char*> rows[] = {
+      {R"({"messages": [1, })", "column 18: unexpected '}'"},
+      {R"({"messages": [1e999]})", "number overflow parsing '1e999'"},
       {"[1]", "the record is \"[1]\"; expected a JSON object"},
       {R"({"text": "a"})", "the record has neither 'messages' nor both 'prompt' and 'completion'"},
       {R"({"prompt": "a"})",

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/jinja/value.hpp>
+#include <ostrakon/text/json_record.hpp>
 #include <utility>
 
 namespace ostrakon::texts {
@@ -154,13 +155,7 @@ ChatDocuments::ChatDocuments(const Tokenizer& tokenizer, const ChatTemplate* cha
 ChatDocuments::~ChatDocuments() = default;
 
 TokenDocument ChatDocuments::read(std::string_view record) {
-  Record json;
-  try {
-    json = Record::parse(record.begin(), record.end());
-  } catch (const Record::parse_error& error) {
-    throw Error(ostrakon::text("no JSON: ", error.what()));
-  }
-  return document(json);
+  return document(parse_record(record));
 }
 
 TokenDocument ChatDocuments::document(const Record& record) {

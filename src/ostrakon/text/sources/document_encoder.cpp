@@ -5,37 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/text/json_record.hpp>
 
 namespace ostrakon::texts {
 namespace {
 
 using RecordJson = nlohmann::ordered_json;
-
-/// Turns the parser's "[json...] parse error at line 1, column 7: ...; last read: ..." into
-/// "column 7: ...".
-std::string reason_of(const RecordJson::parse_error& error) {
-  std::string reason = error.what();
-  reason.erase(0, std::min(reason.find("column ", 0), reason.size()));
-  const std::size_t context = reason.find("syntax error while parsing ");
-  const std::size_t detail = reason.find(" - ", std::min(context, reason.size()));
-  if (detail != std::string::npos) reason.erase(context, detail + 3 - context);
-  const std::size_t last_read = reason.find("; last read: ");
-  if (last_read == std::string::npos) return reason;
-  const std::size_t expected = reason.rfind("; expected ");
-  return reason.substr(0, last_read) +
-         (expected > last_read && expected != std::string::npos ? reason.substr(expected) : "");
-}
-
-RecordJson parse_line(std::string_view line) {
-  try {
-    return RecordJson::parse(line.begin(), line.end());
-  } catch (const RecordJson::parse_error& error) {
-    throw Error(reason_of(error));
-  } catch (const RecordJson::exception& error) {
-    const std::string reason = error.what();  // "[json...] number overflow ..."
-    throw Error(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
-  }
-}
 
 /// "a number", for messages.
 std::string kind_of(const RecordJson& value) {
@@ -83,7 +58,7 @@ std::string place_of(const Source& source, const Stretch& stretch) {
 }  // namespace
 
 std::string text_of_record(std::string_view line, const std::string& field) {
-  const RecordJson record = parse_line(line);
+  const RecordJson record = parse_record(line);
   const RecordJson& value = field_of(record, field);
   require(value.is_string(), "field ", shown(field), " is ", kind_of(value), "; expected a string");
   return value.get<std::string>();

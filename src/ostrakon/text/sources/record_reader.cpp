@@ -62,7 +62,7 @@ class RecordReader::Lines : public Splitter {
   void block(std::string_view bytes) override {
     while (!bytes.empty()) {
       const std::size_t end = std::min(bytes.find('\n'), bytes.size());
-      reader_.add(bytes.substr(0, end));
+      if (end > 0) reader_.add(bytes.substr(0, end));  // empty lines take no memory
       bytes.remove_prefix(end);
       if (bytes.empty()) return;
       reader_.end_document();

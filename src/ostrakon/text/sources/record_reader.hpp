@@ -14,7 +14,7 @@ namespace ostrakon::texts {
 
 enum class SourceKind {
   text,       ///< a document, or several between lines that equal the separator
-  json_lines  ///< a JSON value on each line, which is a document
+  json_lines  ///< a JSON value on each line, which is a document; empty lines are passed over
 };
 
 /// A file that is read, or the standard input.

@@ -94,22 +94,19 @@ std::string folder_of(const std::string& tokenizer) {
   return is_there(tokenizer) && is_folder(tokenizer) ? tokenizer : parent_folder(tokenizer);
 }
 
-/// The files that may have a chat template, with their times.
+/// The files of which chats become text, with their times: the template, and what names the special
+/// tokens that it reads.
 Json template_files(const Build& line) {
   Json files = Json::array();
+  if (!line.chats) return files;
   const std::string folder = folder_of(line.tokenizer) + "/";
   std::vector<std::string> paths;
-  if (line.chat_template)
-    paths = {*line.chat_template};
-  else if (line.chats && line.tokenizer != data::ByteTokenizer::name)
-    paths = {folder + "chat_template.jinja", folder + "chat_template.json",
-             folder + "tokenizer_config.json"};
+  if (line.tokenizer != data::ByteTokenizer::name)
+    paths = {folder + "chat_template.jinja", folder + "additional_chat_templates/tool_use.jinja",
+             folder + "chat_template.json", folder + "tokenizer_config.json"};
+  if (line.chat_template) paths.push_back(*line.chat_template);
   for (const std::string& path : paths) {
     if (!is_there(path)) continue;
-    constexpr std::size_t most_bytes = std::size_t{1} << 28;
-    const bool is_config = path.find("tokenizer_config") != std::string::npos;
-    if (is_config && read_text(path, most_bytes).find("\"chat_template\"") == std::string::npos)
-      continue;
     const auto file = texts::Source::of(path, texts::SourceKind::text);
     files.push_back(
         {{"path", printable(path)}, {"bytes", file.bytes}, {"modified", file.modified}});
@@ -117,12 +114,22 @@ Json template_files(const Build& line) {
   return files;
 }
 
+/// Whether a file beside the tokenizer has a chat template.
+bool has_template(const std::string& folder) {
+  constexpr std::size_t most_bytes = std::size_t{1} << 28;
+  const std::string config = folder + "/tokenizer_config.json";
+  return is_there(folder + "/chat_template.jinja") || is_there(folder + "/chat_template.json") ||
+         (is_there(config) &&
+          read_text(config, most_bytes).find("\"chat_template\"") != std::string::npos);
+}
+
 /// The chat template beside a tokenizer; null where there is none, or none is needed.
 std::unique_ptr<texts::ChatTemplate> open_template(const Build& line) {
   if (line.chat_template)
     return std::make_unique<texts::ChatTemplate>(
         texts::ChatTemplate::of_file(*line.chat_template, folder_of(line.tokenizer)));
-  if (!line.chats || template_files(line).empty()) return nullptr;
+  const bool may_be_there = line.chats && line.tokenizer != data::ByteTokenizer::name;
+  if (!may_be_there || !has_template(folder_of(line.tokenizer))) return nullptr;
   return std::make_unique<texts::ChatTemplate>(
       texts::ChatTemplate::of_folder(folder_of(line.tokenizer)));
 }
@@ -167,8 +174,8 @@ std::int64_t bytes_of(const std::vector<texts::Source>& sources) {
 /// Throws Error if what is left to write, to the store and then to token files, does not fit on the
 /// disk.
 void require_room(const std::string& folder, std::int64_t ids_left, std::int64_t all_ids,
-                  std::int64_t id_bytes) {
-  const std::int64_t needed = (ids_left + all_ids) * id_bytes, there = free_bytes(folder);
+                  std::int64_t stored_bytes) {
+  const std::int64_t needed = (ids_left + all_ids) * stored_bytes, there = free_bytes(folder);
   require(needed <= there, "'", folder, "' has ", format_bytes(there),
           " free, but the ids of all sources, about ", format_count(all_ids), ", need ",
           format_bytes(needed), " more: once while sources are read, and once in token files");
@@ -176,9 +183,8 @@ void require_room(const std::string& folder, std::int64_t ids_left, std::int64_t
 
 void encode_all(const texts::CorpusSettings& settings, const texts::Tokenizer& tokenizer,
                 const std::string& folder, texts::TokenStore& store) {
-  const std::int64_t vocabulary = tokenizer.vocabulary();
-  const std::int64_t id_bytes = vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
-  ProgressLine line(bytes_of(settings.read.sources), id_bytes);
+  const std::int64_t stored_bytes = store.stored_bytes();
+  ProgressLine line(bytes_of(settings.read.sources), stored_bytes);
   bool is_checked = false;
   std::int64_t told = 0;
   constexpr std::int64_t most_told = 3;
@@ -186,7 +192,8 @@ void encode_all(const texts::CorpusSettings& settings, const texts::Tokenizer& t
       settings, tokenizer, store,
       [&](const texts::Progress& progress) {
         const std::int64_t ids = line.expected_ids(progress);
-        if (ids > 0 && !is_checked) require_room(folder, ids - progress.state.ids, ids, id_bytes);
+        if (ids > 0 && !is_checked)
+          require_room(folder, ids - progress.state.ids, ids, stored_bytes);
         is_checked = is_checked || ids > 0;
         line.tell(progress);
       },
@@ -266,7 +273,7 @@ TokenFiles write_files(const Build& line, texts::TokenStore& store,
     std::optional<std::int32_t> begin, end;
     if (!encode.before.empty()) begin = encode.before.front();
     if (!encode.after.empty()) end = encode.after.back();
-    if (!line.chats) file.note_ends(begin, end);  // a chat's are what its template has
+    file.note_ends(begin, end);
     return file;
   };
   TokenFiles files{writer(line.training_path()), std::nullopt};
@@ -380,10 +387,13 @@ Command build_command() {
         "threads that make tokens; the files are the same with any number (all cores)"},
        {"--resume", "", flag(line->resumes),
         "go on with a build of PREFIX that was ended, if there is one"}});
-  return {"build", "FILE_OR_FOLDER...",
+  return {"build",
+          "FILE_OR_FOLDER...",
           "turns text into PREFIX-train.h5 and PREFIX-validation.h5: files and folders, plain or "
           "compressed by gzip or zstd, and - for the standard input",
-          options, [line](const Given& given) { return build(*line, given); }};
+          options,
+          [line](const Given& given) { return build(*line, given); },
+          {{"--separator", "--field"}, {"--separator", "--chat"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

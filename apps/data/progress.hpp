@@ -12,7 +12,8 @@ namespace ostrakon::apps::data_program {
 /// line every ten seconds.
 class ProgressLine {
  public:
-  /// `bytes`: of all files; 0 if it is not known. `id_bytes`: of an id in a token file.
+  /// `bytes`: of all files; 0 if it is not known. `id_bytes`: of an id in a token file, with
+  /// whether it counts.
   ProgressLine(std::int64_t bytes, std::int64_t id_bytes);
   ~ProgressLine() { clear(); }
 

@@ -196,10 +196,13 @@ Command train_tokenizer_command() {
        heading("running"),
        {"--workers", "N", integer(line->workers, 1, 4096),
         "threads that read words; the tokenizer is the same with any number (all cores)"}});
-  return {"train-tokenizer", "FILE_OR_FOLDER...",
+  return {"train-tokenizer",
+          "FILE_OR_FOLDER...",
           "learns a byte-level BPE tokenizer from text and writes it into FOLDER, as a "
           "tokenizer.json that Hugging Face's libraries read, too",
-          options, [line](const Given& given) { return train_tokenizer(*line, given); }};
+          options,
+          [line](const Given& given) { return train_tokenizer(*line, given); },
+          {{"--separator", "--field"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

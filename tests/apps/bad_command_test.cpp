@@ -55,7 +55,9 @@ TEST_F(BadInputs, KokkosFlags) {
 TEST_F(BadInputs, DataProgram) {
   expect_refused(
       "ostrakon-data", {1},
-      {bad_command("no-command", {}, {"no command", "build, import, info, verify, show or train-tokenizer"})}, R"(
+      {bad_command("no-command", {},
+                   {"no command", "build, import, info, verify, show or train-tokenizer"})},
+      R"(
 bild | unknown command 'bild'
 build text | --output PREFIX
 build --output x | no FILE_OR_FOLDER given
@@ -65,6 +67,8 @@ build --output a-file/x text | 'a-file' .. Not a directory
 build --output x --validation-fraction 1 text | --validation-fraction 1: expected .. less than 1
 build --output x --validation-fraction nan text | --validation-fraction .. nan
 build --output x --seed -1 text | --seed -1: expected an integer >= 0
+build --output x --field text --separator % text | --separator .. --field .. are both given
+build --output x --chat --separator % text | --separator .. --chat .. are both given
 build --output a-folder/ text | --output a-folder/: expected the beginning of names .. 'a-folder/NAME'
 build --output x --validation-fraction 1e-400 text
     | --validation-fraction 1e-400: expected 0, or a number from 1e-9

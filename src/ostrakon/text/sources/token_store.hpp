@@ -54,6 +54,8 @@ class TokenStore {
   ~TokenStore();
 
   const BuildState& state() const { return state_; }
+  /// Bytes that the store has for each id, with whether it counts.
+  std::int64_t stored_bytes() const { return id_bytes() + (settings_.has_counts ? 1 : 0); }
 
   void append(const EncodedPortion& portion);
   void note_bad(std::int64_t records) { state_.bad += records; }

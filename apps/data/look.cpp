@@ -7,6 +7,7 @@
 #include <memory>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/data/data_settings.hpp>
 #include <ostrakon/data/packing.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <ostrakon/text/tokenizer.hpp>
@@ -77,6 +78,32 @@ void print_info(const std::string& path, std::optional<std::int64_t> pack) {
   for (std::string source; std::getline(sources, source); label = "                ") {
     std::cout << label << printable(source) << "\n";
   }
+}
+
+/// Prints which share of samples is drawn from each file of a mixture, and how many tokens of all
+/// are drawn while those of the file are drawn once.
+void print_shares(const std::vector<data::WeightedFile>& files) {
+  double sum = 0.0;
+  for (const data::WeightedFile& file : files) sum += file.weight;
+  std::cout << "mixture\n";
+  for (const data::WeightedFile& file : files) {
+    const double share = file.weight / sum;
+    std::cout << "  " << printable(file.path) << ": " << rounded(100.0 * share)
+              << " % of the samples";
+    const auto tokens = static_cast<double>(data::TokenFile(file.path).info().token_count);
+    if (share > 0.0)
+      std::cout << ", an epoch of it in about "
+                << format_count(static_cast<std::int64_t>(tokens / share)) << " tokens of all";
+    std::cout << "\n";
+  }
+}
+
+/// Prints the headers of a file, or of those of a mixture, and the mixture's shares.
+void print_info_of(const std::string& files_text, std::optional<std::int64_t> pack) {
+  const std::vector<data::WeightedFile> files = data::read_files(files_text);
+  require(!files.empty(), "\"\" names no token file");
+  for (const data::WeightedFile& file : files) print_info(file.path, pack);
+  if (files.size() > 1) print_shares(files);
 }
 
 int verify(const std::string& path) {
@@ -209,16 +236,18 @@ int show(const Show& line, const std::string& path) {
 
 Command info_command() {
   const auto pack = std::make_shared<std::optional<std::int64_t>>();
-  return {"info",
-          "FILE...",
-          "prints the header of each token file: tokens, documents, vocabulary, tokenizer",
-          {{"--pack", "S", integer(*pack, 1),
-            "and how full samples are that are packed from whole documents, for a sequence_length "
-            "of S"}},
-          [pack](const Given& given) {
-            for (const std::string& path : given.operands) print_info(path, *pack);
-            return 0;
-          }};
+  return {
+      "info",
+      "FILE...",
+      "prints the header of each token file: tokens, documents, vocabulary, tokenizer; FILE may "
+      "be a mixture as data.path takes it, \"0.7 A; 0.3 B\": then its shares, too",
+      {{"--pack", "S", integer(*pack, 1),
+        "and how full samples are that are packed from whole documents, for a sequence_length "
+        "of S"}},
+      [pack](const Given& given) {
+        for (const std::string& files : given.operands) print_info_of(files, *pack);
+        return 0;
+      }};
 }
 
 Command verify_command() {

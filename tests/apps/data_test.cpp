@@ -84,6 +84,20 @@ TEST_F(DataProgram, RawTokensAreImported) {
   EXPECT_HAS(info, "of unknown length: it has no byte_count\n");
 }
 
+TEST_F(DataProgram, SharesOfMixturesArePrinted) {
+  import({});
+  import({}, "more.h5");
+  const std::string info = must({"info", "3 ids.h5; 1 more.h5; 0 ids.h5"});
+  EXPECT_HAS(info,
+             "mixture\n"
+             "  ids.h5: 75 % of the samples, an epoch of it in about 9 tokens of all\n"
+             "  more.h5: 25 % of the samples, an epoch of it in about 28 tokens of all\n"
+             "  ids.h5: 0 % of the samples\n");
+  EXPECT_HAS(info, "more.h5\n  format ");
+  EXPECT_EQ(must({"info", "ids.h5", "more.h5"}).find("mixture"), std::string::npos);
+  expect_refused({"info", "ids.h5; 1 none.h5"}, "token file 'none.h5' does not exist");
+}
+
 TEST_F(DataProgram, OutputsThatAreThereAreReplacedOnlyWhereAsked) {
   write_bytes(path("text.txt"), "Hi\n%\nyou\n");
   const Texts build = {"build", "--output", "x", "--separator", "%", "text.txt"};

@@ -37,6 +37,7 @@ TEST(Files, AreReadWithTheirWeights) {
                          "1 a.h5; 1 b c.h5; 0.2 d"},
                         {"1 a; 0 b", {{"a", 1.0}, {"b", 0.0}}, ""},
                         {"1 7 days", {{"7 days", 1.0}}, ""},
+                        {"1 0 days", {{"0 days", 1.0}}, ""},
                         {"7th a; 2", {{"7th a", 1.0}, {"2", 1.0}}, "1 7th a; 1 2"}}) {
     Rows found;
     for (const WeightedFile& file : read_files(row.text))

@@ -74,8 +74,10 @@ std::string write_number(double number) {
 
 std::string write_files(const std::vector<WeightedFile>& files) {
   // "7 days.h5" alone would be days.h5 with a weight of 7.
-  if (files.size() == 1 && files[0].weight == 1.0 &&
-      read_files(files[0].path)[0].path == files[0].path)
+  const auto is_path_alone = [](const std::string& path) {
+    return read_file(trimmed(path)).path == trimmed(path);
+  };
+  if (files.size() == 1 && files[0].weight == 1.0 && is_path_alone(files[0].path))
     return files[0].path;
   std::string text;
   for (const WeightedFile& file : files)

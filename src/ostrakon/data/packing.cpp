@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
-#include <set>
 
 namespace ostrakon::data {
 namespace {
@@ -30,34 +30,29 @@ std::vector<std::uint32_t> sorted(const std::vector<Key>& keys, std::size_t most
 /// The samples so far by the room that is left in them.
 class Rooms {
  public:
-  explicit Rooms(std::int64_t places) : by_room_(static_cast<std::size_t>(places) + 1) {}
+  explicit Rooms(std::int64_t places) : places_(static_cast<std::int32_t>(places)) {}
 
   /// Puts a piece into a sample, which it returns.
   std::uint32_t put(std::int32_t piece) {
-    const auto found = rooms_.lower_bound(piece);
+    const auto found = by_room_.lower_bound(piece);
     std::uint32_t sample = samples_;
-    auto room = static_cast<std::int32_t>(by_room_.size() - 1);
-    if (found == rooms_.end()) {
+    std::int32_t room = places_;
+    if (found == by_room_.end()) {
       ++samples_;
     } else {
-      room = *found;
-      std::vector<std::uint32_t>& equal = by_room_[static_cast<std::size_t>(room)];
-      sample = equal.back();
-      equal.pop_back();
-      if (equal.empty()) rooms_.erase(found);
+      room = found->first;
+      sample = found->second.back();
+      found->second.pop_back();
+      if (found->second.empty()) by_room_.erase(found);
     }
-    room -= piece;
-    if (room == 0) return sample;
-    std::vector<std::uint32_t>& equal = by_room_[static_cast<std::size_t>(room)];
-    if (equal.empty()) rooms_.insert(room);
-    equal.push_back(sample);
+    if (room > piece) by_room_[room - piece].push_back(sample);
     return sample;
   }
   std::uint32_t samples() const { return samples_; }
 
  private:
-  std::vector<std::vector<std::uint32_t>> by_room_;
-  std::set<std::int32_t> rooms_;  // rooms of which there are samples
+  std::int32_t places_;
+  std::map<std::int32_t, std::vector<std::uint32_t>> by_room_;
   std::uint32_t samples_ = 0;
 };
 
@@ -79,11 +74,12 @@ Packing::Packing(const std::vector<std::int64_t>& offsets, std::int64_t places) 
           std::numeric_limits<std::uint32_t>::max());
 
   // Keys ascend from the longest piece to the shortest.
-  const auto longest = static_cast<std::int32_t>(places);
+  const std::int32_t longest =
+      lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
   std::vector<std::int32_t> keys(lengths.size());
   std::transform(lengths.begin(), lengths.end(), keys.begin(),
                  [&](std::int32_t length) { return longest - length; });
-  const std::vector<std::uint32_t> order = sorted(keys, static_cast<std::size_t>(places), first_);
+  const std::vector<std::uint32_t> order = sorted(keys, static_cast<std::size_t>(longest), first_);
   Rooms rooms(places);
   std::vector<std::uint32_t> samples(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) samples[i] = rooms.put(lengths[order[i]]);

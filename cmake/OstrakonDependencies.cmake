@@ -98,6 +98,26 @@ if(Ostrakon_ENABLE_SENTENCEPIECE)
   set(OSTRAKON_HAVE_SENTENCEPIECE ${OstrakonSentencePiece_FOUND})
 endif()
 
+# Arrow with Parquet, by their own packages. Older versions than 15 have not all types of strings.
+set(OSTRAKON_HAVE_PARQUET OFF)
+if(Ostrakon_ENABLE_PARQUET)
+  ostrakon_find(Arrow OPTIONAL ARGS CONFIG)
+  ostrakon_find(Parquet OPTIONAL ARGS CONFIG)
+  if(Arrow_FOUND AND Parquet_FOUND AND NOT Arrow_VERSION VERSION_LESS 15)
+    foreach(_kind IN ITEMS shared static)
+      if(TARGET Arrow::arrow_${_kind} AND TARGET Parquet::parquet_${_kind})
+        set(OSTRAKON_HAVE_PARQUET ON)
+        set(OSTRAKON_PARQUET_TARGETS Parquet::parquet_${_kind} Arrow::arrow_${_kind})
+        break()
+      endif()
+    endforeach()
+  endif()
+  set(OSTRAKON_PARQUET_STANDARD cxx_std_17)
+  if(Arrow_VERSION VERSION_GREATER_EQUAL 22)
+    set(OSTRAKON_PARQUET_STANDARD cxx_std_20)
+  endif()
+endif()
+
 if(OSTRAKON_MISSING)
   string(JOIN "" _message
          "Ostrakon can't be built: not found:" "${OSTRAKON_MISSING}" "\n"

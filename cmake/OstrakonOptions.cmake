@@ -19,6 +19,7 @@ option(Ostrakon_ENABLE_ONEDNN "Multiply 16-bit matrices with oneDNN where it is 
 option(Ostrakon_ENABLE_NCCL "Communicate between devices by NCCL or RCCL where it is found" ON)
 option(Ostrakon_ENABLE_CBLAS "Multiply matrices of double with a CBLAS where it is found" ON)
 option(Ostrakon_ENABLE_SENTENCEPIECE "Read tokenizer.model with SentencePiece where it is found" ON)
+option(Ostrakon_ENABLE_PARQUET "Read Parquet with Arrow where it is found" ON)
 option(Ostrakon_ENABLE_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 option(Ostrakon_ENABLE_SANITIZERS "Build with the address and undefined-behaviour sanitizers" OFF)
 option(Ostrakon_DEVICE_KERNELS

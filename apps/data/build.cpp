@@ -215,7 +215,10 @@ void fill_store(const Build& line, texts::CorpusSettings settings,
   if (store.state().documents > 1 || !line.validates() || store.state().cut >= 0) return;
 
   const auto& sources = settings.read.sources;
-  const bool can_cut = !line.json_field() && !reads_standard_input(sources);
+  const bool is_text = std::all_of(sources.begin(), sources.end(), [](const auto& source) {
+    return source.kind == texts::SourceKind::text;
+  });
+  const bool can_cut = is_text && !reads_standard_input(sources);
   const std::int64_t bytes = store.state().text_bytes;
   require(can_cut && bytes >= 2, "one document of ", bytes, bytes == 1 ? " byte" : " bytes",
           " can't be split into training and validation; expected more documents, or "
@@ -244,6 +247,7 @@ texts::CorpusSettings corpus_settings(const Build& line, const Given& given,
   settings.encode = encode_settings(line, tokenizer);
   settings.read.sources = find_sources(given.operands, line.json_field());
   settings.read.separator = line.separator;
+  settings.read.columns = {line.json_field().value_or("text"), line.chats};
   // Bytes are tokens one by one.
   settings.read.whole_documents = tokenizer.name() != data::ByteTokenizer::name;
   settings.workers =
@@ -365,9 +369,11 @@ Command build_command() {
         "text: documents end at lines that equal LINE; without it, each file is one"},
        {"--field", "NAME", word(line->field, "the name of a field"),
         "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
-        "in field A"},
+        "in field A. Parquet, where Ostrakon was built with Arrow: each row, the text of this "
+        "column (text)"},
        {"--chat", "", flag(line->chats),
-        "JSON lines of chats: messages in the field of --field (messages), or prompt and "
+        "JSON lines or Parquet of chats: messages in the field of --field (messages), or prompt "
+        "and "
         "completion. The chat template beside the tokenizer makes text of messages; what the "
         "assistant wrote counts in the loss"},
        {"--chat-template", "FILE", with("--chat", word(line->chat_template)),

@@ -83,11 +83,12 @@ void require_no_model(const std::vector<std::string>& arguments, const data::Tex
   }
 }
 
-/// Leaves the files whose first letter is that of a JSON object. Throws Error if another one was
-/// named itself.
+/// Leaves Parquet and the files whose first letter is that of a JSON object. Throws Error if
+/// another one was named itself.
 void keep_json(const std::vector<std::string>& arguments, data::TextFiles& files) {
   const std::set<std::string> named(arguments.begin(), arguments.end());
-  const std::set<std::string> objects(files.objects.begin(), files.objects.end());
+  std::set<std::string> objects(files.objects.begin(), files.objects.end());
+  objects.insert(files.parquet.begin(), files.parquet.end());
   std::vector<std::string> kept, others;
   for (const std::string& path : files.paths) {
     const bool is_json = path == texts::standard_input || objects.count(path) > 0;
@@ -106,7 +107,8 @@ void keep_json(const std::vector<std::string>& arguments, data::TextFiles& files
 
 std::vector<texts::Source> find_sources(const std::vector<std::string>& arguments,
                                         const std::optional<std::string>& field) {
-  data::TextFiles files = data::find_text_files(arguments, texts::unpacked_head);
+  data::TextFiles files =
+      data::find_text_files(arguments, texts::unpacked_head, texts::reads_parquet());
   require_no_model(arguments, files);
   print_skipped("binary", files.binary, files.formats);
   print_skipped("empty", files.empty);
@@ -128,10 +130,12 @@ std::vector<texts::Source> find_sources(const std::vector<std::string>& argument
   require(std::count(files.paths.begin(), files.paths.end(), texts::standard_input) <= 1,
           "the standard input, -, is named twice");
 
+  const std::set<std::string> parquet(files.parquet.begin(), files.parquet.end());
   std::vector<texts::Source> sources;
   for (const std::string& path : files.paths)
-    sources.push_back(
-        texts::Source::of(path, field ? texts::SourceKind::json_lines : texts::SourceKind::text));
+    sources.push_back(texts::Source::of(path, parquet.count(path) > 0 ? texts::SourceKind::parquet
+                                              : field ? texts::SourceKind::json_lines
+                                                      : texts::SourceKind::text));
   return sources;
 }
 

@@ -9,8 +9,8 @@
 namespace ostrakon::apps::data_program {
 
 /// Finds what files and folders a command names, says what is passed over, and warns of what may
-/// not be meant. `field`: of JSON, which all sources are then; else all are text. Throws Error
-/// where nothing is to be read.
+/// not be meant. `field`: of JSON and Parquet, which all sources are then; else all are text or
+/// Parquet. Throws Error where nothing is to be read.
 std::vector<texts::Source> find_sources(const std::vector<std::string>& arguments,
                                         const std::optional<std::string>& field);
 

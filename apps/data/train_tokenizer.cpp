@@ -46,6 +46,7 @@ class WordReader {
     texts::ReadSettings settings;
     settings.sources = sources_;
     settings.separator = line_.separator;
+    settings.columns.field = line_.field.value_or("text");
     std::atomic<bool> is_stopped{false};
     texts::RecordReader reader(settings, {}, [&] { return is_stopped.load(); });
     texts::OrderedParallel<texts::Portion, Done>(
@@ -89,7 +90,7 @@ class WordReader {
         done.text_bytes += count_text(
             is_json ? texts::text_of_record(bytes, *line_.field) : std::string(bytes), worker);
       } catch (const Error& error) {
-        throw Error(text(texts::quoted(source), ", line ", stretch.line, ": ", error.what()));
+        throw Error(text(texts::place_of(source, stretch.line), ": ", error.what()));
       }
       ++done.documents;
     }
@@ -192,7 +193,8 @@ Command train_tokenizer_command() {
         "text: documents end at lines that equal LINE; without it, each file is one"},
        {"--field", "NAME", word(line->field, "the name of a field"),
         "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
-        "in field A"},
+        "in field A. Parquet, where Ostrakon was built with Arrow: each row, the text of this "
+        "column (text)"},
        heading("running"),
        {"--workers", "N", integer(line->workers, 1, 4096),
         "threads that read words; the tokenizer is the same with any number (all cores)"}});

@@ -62,5 +62,21 @@ TEST(FindTextFiles, CompressedFilesAreWhatTheyHold) {
   EXPECT_EQ(files.empty, Documents({folder.file("d.x")}));
 }
 
+TEST(FindTextFiles, ParquetIsAmongThePathsIfAskedFor) {
+  const ScratchFolder folder;
+  write_bytes(folder.file("a"), "text");
+  write_bytes(folder.file("b"), std::string("PAR1\x15\0PAR1", 10));
+  write_bytes(folder.file("c"), "PAR1 is the mark of Parquet");
+  const TextFiles plain = find_text_files({folder.file("")});
+  EXPECT_EQ(plain.paths, Documents({folder.file("a"), folder.file("c")}));
+  ASSERT_EQ(plain.binary, Documents({folder.file("b")}));
+  EXPECT_EQ(plain.formats[0].what, "a Parquet file");
+  EXPECT_HAS(plain.formats[0].advice, "if Ostrakon was built with Arrow");
+  const TextFiles with = find_text_files({folder.file("")}, {}, true);
+  EXPECT_EQ(with.paths, Documents({folder.file("a"), folder.file("b"), folder.file("c")}));
+  EXPECT_EQ(with.parquet, Documents({folder.file("b")}));
+  EXPECT_EQ(with.binary, Documents());
+}
+
 }  // namespace
 }  // namespace ostrakon::data

@@ -19,6 +19,7 @@ struct Mark {
 };
 
 constexpr const char* unpack_first = "unpack it first";
+constexpr std::string_view parquet_mark = "PAR1"sv;
 constexpr Mark marks[] = {
     {0, "\x93NUMPY"sv, "a NumPy array", ""},
     {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file",
@@ -33,8 +34,9 @@ constexpr Mark marks[] = {
     {0, "\x04\x22\x4d\x18"sv, "compressed by lz4", "decompress it first: unlz4"},
     {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", unpack_first},
     {257, "ustar"sv, "a tar archive", unpack_first},
-    {0, "PAR1"sv, "a Parquet file",
-     "for `ostrakon-data build --field` write it as JSON lines first, such as by pandas: "
+    {0, parquet_mark, "a Parquet file",
+     "`ostrakon-data build --field COLUMN` reads it if Ostrakon was built with Arrow "
+     "(docs/building.md); or write it as JSON lines, such as by pandas: "
      "read_parquet(FILE).to_json(OUT, orient='records', lines=True)"},
     {0, "ARROW1\0\0"sv, "an Arrow file", ""},
     {0, "MMIDIDX\0\0"sv, "the index of a Megatron-LM data set",
@@ -138,6 +140,10 @@ std::optional<KnownFormat> known_format(const PlainFile& file, const std::string
   const bool has_mark = head.compare(0, 2, "\xff\xfe") == 0 || head.compare(0, 2, "\xfe\xff") == 0;
   if (has_mark && begins_as_utf16(head)) return utf16();
   return llm_c(head, bytes);
+}
+
+bool is_parquet(const std::string& head) {
+  return head.compare(0, parquet_mark.size(), parquet_mark) == 0 && !begins_as_text(head);
 }
 
 KnownFormat utf16() { return {"text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8"}; }

@@ -22,6 +22,9 @@ std::string head_of(const PlainFile& file);
 /// too: numbers may begin with the same bytes.
 std::optional<KnownFormat> known_format(const PlainFile& file, const std::string& head);
 
+/// Whether a file's first bytes are those of Parquet.
+bool is_parquet(const std::string& head);
+
 /// Whether a file's first bytes are text: UTF-8 without control characters.
 bool begins_as_text(const std::string& head);
 

@@ -61,8 +61,8 @@ bool begins_with_brace(const std::string& head) {
   return first != std::string::npos && head[first] == '{';
 }
 
-void sort_in(const std::string& path, const UnpackHead& unpack, std::set<FileIdentity>& seen,
-             TextFiles& files) {
+void sort_in(const std::string& path, const UnpackHead& unpack, bool takes_parquet,
+             std::set<FileIdentity>& seen, TextFiles& files) {
   if (!seen.insert(identity(path)).second) {
     files.duplicate.push_back(path);
     return;
@@ -75,6 +75,11 @@ void sort_in(const std::string& path, const UnpackHead& unpack, std::set<FileIde
     return;
   }
   std::string head = head_of(*file);
+  if (takes_parquet && is_parquet(head)) {
+    files.paths.push_back(path);
+    files.parquet.push_back(path);
+    return;
+  }
   if (unpack) head = unpack(*file, head).value_or(head);
   if (head.empty()) {
     files.empty.push_back(path);
@@ -111,7 +116,8 @@ std::vector<std::string> find_models(const TextFiles& files) {
 
 }  // namespace
 
-TextFiles find_text_files(const std::vector<std::string>& arguments, const UnpackHead& unpack) {
+TextFiles find_text_files(const std::vector<std::string>& arguments, const UnpackHead& unpack,
+                          bool takes_parquet) {
   TextFiles files;
   std::set<FileIdentity> seen;
   for (const std::string& argument : arguments) {
@@ -122,10 +128,11 @@ TextFiles find_text_files(const std::vector<std::string>& arguments, const Unpac
     const fs::file_type type = type_of(argument);
     require(type != fs::file_type::not_found, "'", argument, "' does not exist");
     if (type == fs::file_type::directory) {
-      for (const std::string& path : files_in_folder(argument)) sort_in(path, unpack, seen, files);
+      for (const std::string& path : files_in_folder(argument))
+        sort_in(path, unpack, takes_parquet, seen, files);
     } else {
       require(type == fs::file_type::regular, "'", argument, "' is neither a file nor a folder");
-      sort_in(argument, unpack, seen, files);
+      sort_in(argument, unpack, takes_parquet, seen, files);
     }
   }
   files.models = find_models(files);

@@ -20,6 +20,7 @@ struct TextFiles {
   std::vector<std::string> empty;
   std::vector<std::string> pointers;  ///< Git LFS pointers
 
+  std::vector<std::string> parquet;  ///< members of `paths`, if they are asked for
   std::vector<std::string>
       objects;  ///< members of `paths` whose first letter is a brace, as JSON's
 
@@ -38,8 +39,9 @@ using UnpackHead =
 /// Finds the files named by `arguments`, and those in the folders that they name, at any depth,
 /// sorted by path. Inside folders, names that begin with a dot are skipped. "-", the standard
 /// input, is taken for text unseen. With `unpack` compressed files are sorted by what they hold.
-/// Throws Error for an argument that is neither a file nor a folder, and for files that can't be
-/// read.
-TextFiles find_text_files(const std::vector<std::string>& arguments, const UnpackHead& unpack = {});
+/// With `takes_parquet` Parquet files are among the paths. Throws Error for an argument that is
+/// neither a file nor a folder, and for files that can't be read.
+TextFiles find_text_files(const std::vector<std::string>& arguments, const UnpackHead& unpack = {},
+                          bool takes_parquet = false);
 
 }  // namespace ostrakon::data

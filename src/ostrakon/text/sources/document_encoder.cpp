@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/json_record.hpp>
+#include <ostrakon/text/utf8.hpp>
 
 namespace ostrakon::texts {
 namespace {
@@ -49,10 +50,6 @@ const RecordJson& field_of(const RecordJson& record, const std::string& field) {
     begin = end + 1;
   }
   return *value;
-}
-
-std::string place_of(const Source& source, const Stretch& stretch) {
-  return text(quoted(source), ", line ", stretch.line);
 }
 
 }  // namespace
@@ -108,20 +105,24 @@ void DocumentEncoder::encode_stretch(const Portion& portion, const Stretch& stre
       const auto lines = std::count(before.begin(), before.end(), '\n');
       const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line
       to.bad.push_back(at == bytes.size()
-                           ? text(place_of(source, stretch), ": ", error.what())
+                           ? text(place_of(source, stretch.line), ": ", error.what())
                            : text(quoted(source), ", line ", stretch.line + lines, ": byte ",
                                   at - begin + 1, " of the line is not UTF-8, which the tokenizer ",
                                   tokenizer_.name(), " takes"));
     }
     return;
   }
-  if (is_blank(bytes)) return;
+  const bool is_row = source.kind == SourceKind::parquet;
+  if (!is_row && is_blank(bytes)) return;
   const std::size_t ids = to.ids.size();
   try {
-    encode_record(bytes, stretch, to);
+    if (is_row)
+      encode_row(bytes, stretch, to);
+    else
+      encode_record(bytes, stretch, to);
   } catch (const Error& error) {
     to.ids.resize(ids);
-    to.bad.push_back(text(place_of(source, stretch), ": ", error.what()));
+    to.bad.push_back(text(place_of(source, stretch.line), ": ", error.what()));
   }
 }
 
@@ -131,7 +132,38 @@ void DocumentEncoder::encode_record(std::string_view record, const Stretch& stre
     encode_text(text_of_record(record, settings_.field), stretch, to);
     return;
   }
-  const TokenDocument document = chats_->read(record);
+  add_chat(chats_->read(record), to);
+}
+
+/// `row`: the text, or the JSON object of a chat, as ParquetRows has them.
+void DocumentEncoder::encode_row(std::string_view row, const Stretch& stretch, EncodedPortion& to) {
+  if (!chats_) {
+    try {
+      encode_text(row, stretch, to);
+    } catch (const Error&) {
+      const std::size_t valid = valid_utf8(row);
+      if (valid == row.size()) throw;
+      throw Error(text("byte ", valid + 1, " of its text is not UTF-8, which the tokenizer ",
+                       tokenizer_.name(), " takes"));
+    }
+    return;
+  }
+  require(valid_utf8(row) == row.size(), "its text is not UTF-8");
+  RecordJson record = parse_record(row);
+  for (const std::string& key :
+       {settings_.field, std::string("tools"), std::string("chat_template_kwargs")}) {
+    const auto found = record.find(key);
+    if (found == record.end() || !found->is_string()) continue;
+    try {
+      *found = parse_record(found->get<std::string>());
+    } catch (const Error& error) {
+      throw Error(text("the JSON in the column ", shown(key), ": ", error.what()));
+    }
+  }
+  add_chat(chats_->document(record), to);
+}
+
+void DocumentEncoder::add_chat(const TokenDocument& document, EncodedPortion& to) {
   to.ids.insert(to.ids.end(), document.ids.begin(), document.ids.end());
   to.counts.insert(to.counts.end(), document.counts.begin(), document.counts.end());
   to.counts.resize(to.ids.size(), 1);

@@ -18,7 +18,8 @@ struct EncodeSettings {
   std::string field = "text";  ///< of JSON: a name, or names of nested objects with dots between
   std::vector<std::int32_t> before, after;  ///< ids that begin and end each document
   bool finds_special = false;               ///< whether special tokens are found by their text
-  /// Whether the records of JSON are chats, as ChatDocuments has them, with messages in `field`.
+  /// Whether the records of JSON and Parquet are chats, as ChatDocuments has them, with messages in
+  /// `field`.
   bool chats = false;
   const ChatTemplate* chat_template = nullptr;  ///< null: there is none
 };
@@ -51,7 +52,9 @@ class DocumentEncoder {
  private:
   void encode_stretch(const Portion& portion, const Stretch& stretch, EncodedPortion& to);
   void encode_record(std::string_view record, const Stretch& stretch, EncodedPortion& to);
+  void encode_row(std::string_view row, const Stretch& stretch, EncodedPortion& to);
   void encode_text(std::string_view text, const Stretch& stretch, EncodedPortion& to);
+  static void add_chat(const TokenDocument& document, EncodedPortion& to);
 
   const Tokenizer& tokenizer_;
   const std::vector<Source>& sources_;

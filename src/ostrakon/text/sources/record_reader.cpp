@@ -30,6 +30,10 @@ std::string quoted(const Source& source) {
   return source.path == standard_input ? "the standard input" : "'" + source.path + "'";
 }
 
+std::string place_of(const Source& source, std::int64_t line) {
+  return text(quoted(source), source.kind == SourceKind::parquet ? ", row " : ", line ", line);
+}
+
 /// Finds the documents in the blocks of a source.
 class RecordReader::Splitter {
  public:
@@ -71,6 +75,19 @@ class RecordReader::Lines : public Splitter {
       ++line_;
     }
   }
+};
+
+/// Each block is a row of Parquet, which is a document.
+class RecordReader::Rows : public Splitter {
+ public:
+  Rows(RecordReader& reader, const Place& begin) : Splitter(reader) { line_ = begin.line; }
+  void block(std::string_view bytes) override {
+    reader_.add(bytes);
+    reader_.end_document();
+    ++line_;
+  }
+  /// A row without a document.
+  void pass_over() { ++line_; }
 };
 
 /// Documents end at lines that equal the separator, but for a carriage return.
@@ -153,32 +170,50 @@ bool RecordReader::next(Portion& portion) {
     const std::size_t ready =
         is_open_ && comes_whole() ? portion_.stretches.back().begin : portion_.bytes.size();
     const bool is_at_end = place_.source == settings_.sources.size();
-    if (ready >= portion_bytes || (is_at_end && !portion_.stretches.empty())) {
+    // Rows of Parquet without text count, too.
+    const bool is_full = std::max(ready, portion_.stretches.size()) >= portion_bytes;
+    if (is_full || (is_at_end && !portion_.stretches.empty())) {
       hand_out(portion);
       return true;
     }
     if (is_at_end) return false;
-    std::int64_t got = 0;
-    try {
-      got = stream_->read(block_.data(), read_block_bytes);
-    } catch (const DamagedError& error) {
-      throw DamagedError(text(quoted(settings_.sources[place_.source]), ", line ",
-                              splitter_->line(), ": ", error.what()));
-    }
-    if (got > 0)
-      splitter_->block(std::string_view(block_).substr(0, static_cast<std::size_t>(got)));
-    else
-      finish_source();
+    if (!read_block()) finish_source();
   }
 }
 
+/// Hands the next bytes of the source to the splitter; returns false at its end.
+bool RecordReader::read_block() {
+  if (rows_) {
+    std::optional<std::string_view> row;
+    if (!rows_->next(row)) return false;
+    if (row)
+      splitter_->block(*row);
+    else
+      static_cast<Rows&>(*splitter_).pass_over();
+    return true;
+  }
+  std::int64_t got = 0;
+  try {
+    got = stream_->read(block_.data(), read_block_bytes);
+  } catch (const DamagedError& error) {
+    throw DamagedError(
+        text(place_of(settings_.sources[place_.source], splitter_->line()), ": ", error.what()));
+  }
+  if (got > 0) splitter_->block(std::string_view(block_).substr(0, static_cast<std::size_t>(got)));
+  return got > 0;
+}
+
 bool RecordReader::comes_whole() const {
-  return settings_.whole_documents ||
-         settings_.sources[place_.source].kind == SourceKind::json_lines;
+  return settings_.whole_documents || settings_.sources[place_.source].kind != SourceKind::text;
 }
 
 void RecordReader::open_source() {
   const Source& source = settings_.sources[place_.source];
+  if (source.kind == SourceKind::parquet) {
+    rows_ = open_parquet(source.path, settings_.columns, place_.line - 1);
+    splitter_ = std::make_unique<Rows>(*this, place_);
+    return;
+  }
   stream_ = std::make_unique<SourceStream>(source.path, stops_);
   if (source.kind == SourceKind::json_lines)
     splitter_ = std::make_unique<Lines>(*this, place_);
@@ -186,7 +221,12 @@ void RecordReader::open_source() {
     splitter_ = std::make_unique<AtSeparators>(*this, *settings_.separator, place_);
   else
     splitter_ = std::make_unique<Whole>(*this, place_);
-  // What was read before the place that was reached is passed over.
+  pass_over_read_part();
+}
+
+/// Passes over what was read before the place that was reached.
+void RecordReader::pass_over_read_part() {
+  const Source& source = settings_.sources[place_.source];
   for (std::int64_t at = 0, got = 0; at < place_.offset; at += got) {
     got = stream_->read(block_.data(), std::min(read_block_bytes, place_.offset - at));
     require(got > 0, quoted(source), " ends at byte ", at, " of its text, but ", place_.offset,
@@ -196,9 +236,10 @@ void RecordReader::open_source() {
 
 void RecordReader::finish_source() {
   splitter_->finish();
-  taken_before_ += stream_->taken();
+  taken_before_ += taken();
   splitter_.reset();
   stream_.reset();
+  rows_.reset();
   const std::int64_t text_bytes = place_.text_bytes;
   place_ = {place_.source + 1, 0, 1, false, false, text_bytes};
   if (place_.source < settings_.sources.size()) open_source();
@@ -242,9 +283,14 @@ void RecordReader::add_uncut(std::string_view bytes) {
   place_.text_bytes += size_of(bytes);
   const std::size_t length = portion_.bytes.size() - portion_.stretches.back().begin;
   require(!comes_whole() || static_cast<std::int64_t>(length) <= most_document_bytes,
-          quoted(settings_.sources[place_.source]), ", line ", portion_.stretches.back().line,
+          place_of(settings_.sources[place_.source], portion_.stretches.back().line),
           ": a document of more than 1 GiB begins there; documents become tokens as a whole: "
           "--separator splits text");
+}
+
+/// Bytes of the open source that were read.
+std::int64_t RecordReader::taken() const {
+  return rows_ ? rows_->taken() : stream_ ? stream_->taken() : 0;
 }
 
 /// Bytes between documents.
@@ -282,7 +328,7 @@ void RecordReader::hand_out(Portion& portion) {
     portion_.stretches.back().ends = false;
     is_open_ = false;
   }
-  portion_.taken = taken_before_ + (stream_ ? stream_->taken() : 0);
+  portion_.taken = taken_before_ + taken();
   portion = std::exchange(portion_, std::move(rest));
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostrakon/text/sources/parquet_source.hpp>
 #include <ostrakon/text/sources/source_stream.hpp>
 #include <string>
 #include <string_view>
@@ -13,8 +14,9 @@
 namespace ostrakon::texts {
 
 enum class SourceKind {
-  text,       ///< a document, or several between lines that equal the separator
-  json_lines  ///< a JSON value on each line, which is a document; empty lines are passed over
+  text,        ///< a document, or several between lines that equal the separator
+  json_lines,  ///< a JSON value on each line, which is a document; empty lines are passed over
+  parquet      ///< a table, each row of which is a document
 };
 
 /// A file that is read, or the standard input.
@@ -30,12 +32,15 @@ struct Source {
 
 /// A name of a source for messages: "'a.txt'", "the standard input".
 std::string quoted(const Source& source);
+/// A place in a source for messages: "'a.txt', line 7", "'a.parquet', row 7".
+std::string place_of(const Source& source, std::int64_t line);
 
 struct ReadSettings {
   std::vector<Source> sources;
   std::optional<std::string> separator;  ///< of documents in text
+  ParquetColumns columns;                ///< of Parquet files
   /// Whether each document of text comes in one stretch, which has at most most_document_bytes, as
-  /// those of JSON do.
+  /// those of JSON and Parquet do.
   bool whole_documents = true;
   /// A document of text that begins before this byte of all text and ends after it is cut in two
   /// there, at the beginning of the next character of UTF-8; -1: nowhere.
@@ -48,8 +53,8 @@ constexpr std::int64_t most_document_bytes = std::int64_t{1} << 30;
 /// A point of all text at which reading can begin.
 struct Place {
   std::size_t source = 0;
-  std::int64_t offset = 0;  ///< of the source's decompressed bytes
-  std::int64_t line = 1;
+  std::int64_t offset = 0;  ///< of the source's decompressed bytes; of Parquet: of its text
+  std::int64_t line = 1;    ///< of Parquet: the row, counted from 1
   bool inside_line = false;
   bool inside_document = false;
   std::int64_t text_bytes = 0;  ///< text of documents before it
@@ -59,7 +64,7 @@ struct Place {
 struct Stretch {
   std::size_t begin = 0, end = 0;  ///< in Portion::bytes
   std::size_t source = 0;
-  std::int64_t line = 1;            ///< of its first byte
+  std::int64_t line = 1;            ///< of its first byte; of Parquet: the row
   bool begins = true, ends = true;  ///< whether it has the document's beginning and its end
 };
 
@@ -90,9 +95,13 @@ class RecordReader {
   class Whole;
   class Lines;
   class AtSeparators;
+  class Rows;
 
   bool comes_whole() const;
   void open_source();
+  void pass_over_read_part();
+  bool read_block();
+  std::int64_t taken() const;
   void finish_source();
   void add(std::string_view bytes);
   void add_uncut(std::string_view bytes);
@@ -103,7 +112,8 @@ class RecordReader {
 
   ReadSettings settings_;
   std::function<bool()> stops_;
-  std::unique_ptr<SourceStream> stream_;
+  std::unique_ptr<SourceStream> stream_;  // null in Parquet
+  std::unique_ptr<ParquetRows> rows_;     // null in others
   std::unique_ptr<Splitter> splitter_;
   std::string block_;
   Place place_;           // where what comes next is; its line is the splitter's

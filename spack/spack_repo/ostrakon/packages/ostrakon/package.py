@@ -34,6 +34,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     variant("onednn", default=True, description="Multiply 16-bit matrices with oneDNN")
     variant("openblas", default=True, description="Multiply matrices of double with OpenBLAS")
     variant("sentencepiece", default=True, description="Read tokenizer.model with SentencePiece")
+    variant("parquet", default=False, description="Read Parquet with Arrow")
     variant("nccl", default=True, description="Communicate between GPUs by NCCL or RCCL")
     variant("openmp", default=False, description="Kokkos kernels on OpenMP threads")
     variant("shared", default=False, description="Build a shared library")
@@ -64,6 +65,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("onednn cpu_runtime=omp", when="+onednn")
     depends_on("openblas", when="+openblas")
     depends_on("sentencepiece", when="+sentencepiece")
+    depends_on("arrow@15:+parquet+snappy+zstd+zlib+lz4+brotli", when="+parquet")
 
     with when("+report"):
         depends_on("python@3.9:", type="run")
@@ -115,6 +117,7 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             self.define_from_variant("Ostrakon_ENABLE_ONEDNN", "onednn"),
             self.define_from_variant("Ostrakon_ENABLE_CBLAS", "openblas"),
             self.define_from_variant("Ostrakon_ENABLE_SENTENCEPIECE", "sentencepiece"),
+            self.define_from_variant("Ostrakon_ENABLE_PARQUET", "parquet"),
             self.define_from_variant("Ostrakon_ENABLE_NCCL", "nccl"),
             self.define("Ostrakon_ENABLE_TESTS", self.spec.satisfies("+tests") or self.run_tests),
         ]

@@ -94,6 +94,21 @@ std::vector<std::int32_t> tokens(const Logits& logits, const SamplingSettings& s
   return result;
 }
 
+TEST(Sampler, AllTokensAreInOrderOfTheirLogits) {
+  Logits logits = random_logits(5000, 3);
+  for (const float odd : {0.0F, -0.0F, 1e-42F, -1e-42F, 3e38F, -3e38F, 1e-42F, -0.0F, 0.0F})
+    logits.push_back(odd);
+  std::vector<std::int32_t> expected(logits.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::int32_t>(i);
+  std::stable_sort(expected.begin(), expected.end(), [&](std::int32_t a, std::int32_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  std::vector<std::int32_t> found;
+  for (const Candidate& candidate : candidates(logits, settings(1e30)))
+    found.push_back(candidate.token);
+  EXPECT_EQ(found, expected);
+}
+
 TEST(Sampler, IsThePlainDefinition) {
   int cut = 0;
   for (unsigned seed = 0; seed < 8; ++seed)

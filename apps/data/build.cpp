@@ -84,8 +84,9 @@ texts::EncodeSettings encode_settings(const Build& line, const texts::Tokenizer&
   if (line.end) settings.after = ids_of(tokenizer, "--end", *line.end);
   settings.finds_special = line.finds_special;
   if (settings.before.empty() && settings.after.empty() && !line.end)
-    warn(text("the tokenizer ", tokenizer.name(),
-              " names no token that ends a text: nothing separates documents, unless --end does"));
+    warn(text("the tokenizer ", tokenizer.name(), " names no token that ends a text: nothing ",
+              line.chats ? "ends completions that are texts" : "separates documents",
+              ", unless --end does"));
   return settings;
 }
 

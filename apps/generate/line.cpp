@@ -92,8 +92,8 @@ std::vector<Option> model_options(Line& line) {
            "config.json next to them has to agree (default: it alone describes the model)"},
           {"--tokenizer", "T", any_text(line.tokenizer),
            "tokenizer of the model: `byte`, a folder or a file (default: what MODEL names, found "
-           "beside "
-           "it, in its run's folder, or where its first weights came from). With --ids a name"},
+           "beside it, in its run's folder, or where its first weights came from). With --ids a "
+           "name"},
           {"--context", "N", integer(line.context, 1),
            "length of the context, with learned positions at most as many as these (default: as "
            "trained; for safetensors the positions of config.json). A text that outgrows it goes "

@@ -16,7 +16,10 @@ class NormalizerSequence : public Normalizer {
   explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps)
       : steps_(std::move(steps)) {}
   void normalize(std::string& text) const override {
-    for (const auto& step : steps_) step->normalize(text);
+    for (const auto& step : steps_) {
+      step->normalize(text);
+      require_spans(text.size());
+    }
   }
   bool moves_begin() const override {
     bool moves = false;

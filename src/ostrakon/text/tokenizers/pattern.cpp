@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/text/tokenizers/pattern.hpp>
 
+#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/tokenizers/regex.hpp>
@@ -45,6 +46,12 @@ class Characters : public Pattern {
 };
 
 }  // namespace
+
+void require_spans(std::size_t bytes) {
+  constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
+  require(bytes <= most, "a text has ", bytes, " bytes as the tokenizer changes it; expected at ",
+          "most ", most, ": split it into documents");
+}
 
 std::unique_ptr<Pattern> literal_pattern(std::string literal) {
   return std::make_unique<Literal>(std::move(literal));

@@ -16,6 +16,10 @@ struct Span {
   std::uint32_t begin, end;
 };
 
+/// Throws Error for a text with more bytes than spans count: normal forms, replacements and
+/// alphabets of bytes make texts longer.
+void require_spans(std::size_t bytes);
+
 /// What cuts text, or is replaced in it. Its functions change nothing: any number of threads may
 /// call them at once.
 class Pattern {

@@ -110,6 +110,7 @@ void change_pieces(Pieces& pieces, const Change& change) {
     span = {begin, static_cast<std::uint32_t>(pieces.changed.size())};
     is_first = false;
   }
+  require_spans(pieces.changed.size());
   pieces.text.swap(pieces.changed);
 }
 

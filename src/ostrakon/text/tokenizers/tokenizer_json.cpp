@@ -182,6 +182,7 @@ class JsonTokenizer::Words : public Tokenizer::Encoder {
                   section_.assign(text, begin, end - begin);
                   if (tokenizer_->normalizer_ != nullptr)
                     tokenizer_->normalizer_->normalize(section_);
+                  require_spans(section_.size());
                   encode_normalized(begin == 0, finds_special, ids);
                 });
   }

@@ -77,6 +77,7 @@ void WordCutter::count(std::string_view text, WordCounts& words) {
   if (text.empty()) return;
   pieces_.text.assign(text);
   if (normalizer_ != nullptr) normalizer_->normalize(pieces_.text);
+  require_spans(pieces_.text.size());
   pieces_.spans.assign(1, {0, static_cast<std::uint32_t>(pieces_.text.size())});
   for (const auto& step : steps_.steps) step->cut(pieces_);
   for (const Span& span : pieces_.spans) words.add(pieces_.piece(span));

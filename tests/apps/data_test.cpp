@@ -364,6 +364,8 @@ TEST_F(DataProgram, WhatIsNoPlainTextIsSaid) {
   expect_no_text({"text.gz"}, "'text.gz': its gzip data is damaged: ");
   expect_no_text({"wide.txt"}, "convert it first: iconv -f UTF-16 -t UTF-8");
   expect_no_text({"numbers"}, "no text files among what was named\n");
+  write_bytes(path("x.parquet"), std::string("PAR1\x15\0PAR1", 10));
+  expect_no_text({"--field", "text", "x.parquet"}, "Parquet file");  // with Arrow damaged
 
   std::filesystem::create_directory(path("model"));
   write_bytes(path("model/config.json"), "{\"model_type\": \"gpt2\"}");

@@ -69,10 +69,8 @@ class OneText {
     ended_by_ = by;
     if (tokenizer_ != nullptr && !until_.is_stopped()) {
       add(until_.add(stream_->finish()));
-      if (until_.is_stopped())
-        ended_by_ = "stop";
-      else
-        add(until_.finish());
+      add(until_.finish());
+      if (until_.is_stopped()) ended_by_ = "stop";
     }
     return false;
   }

@@ -23,7 +23,8 @@ std::string plain_until(const std::string& text, const Strings& stops) {
 TEST(TextUntil, EndsAtTheFirstStopHoweverTheTextIsCut) {
   const Strings texts = {"",         "a",        "ab",       "aab",        "abab#",
                          "ababab##", "bb#\nUsr", "#\nUser:", "äö\nUser: #"};
-  const Strings stops[] = {{"ab"}, {"abb", "b#"}, {"#\nUser:", "##"}, {"abab##"}, {"\xb6\n"}, {}};
+  const Strings stops[] = {
+      {"ab"}, {"abb", "b#"}, {"#\nUser:", "##"}, {"abab##"}, {"\xb6\n"}, {"abab#", "ba"}, {}};
   int stopped = 0;
   for (const std::string& text : texts)
     for (const Strings& some : stops)

@@ -50,7 +50,7 @@ class Generator {
   /// have in its previous text, or all of them where layers with a window no longer have what those
   /// see, or a delta net's state has passed others. Of equal texts one is computed.
   const std::vector<std::vector<float>>& logits(const std::vector<Text>& texts);
-  /// The same of one text, of sequence 0.
+  /// Returns the logits after one text, which is that of sequence 0.
   const std::vector<float>& logits(const Tokens& tokens);
 
   /// Has a sequence begin anew. Where a model has delta nets, whose chunks begin with each run of

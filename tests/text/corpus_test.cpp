@@ -262,7 +262,7 @@ TEST_F(Corpus, ABuildThatIsKilledGoesOn) {
       if (!store->state().is_complete) encode(*store);
     };
     // Later ones have more time, so that a busy machine gets to the end, too.
-    for (unsigned most = 20'000; !in_process(go_on, static_cast<int>(generator() % most));
+    for (unsigned most = 1'000; !in_process(go_on, static_cast<int>(generator() % most));
          most += most / 4)
       ++kills;
     const auto store = TokenStore::resume(store_, what_);

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention.hpp>
-#include <ostrakon/math/attention/attention_on_chip.hpp>
-#include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/attention/key_ring.hpp>
 #include <string>
 #include <type_traits>
@@ -61,9 +59,11 @@ class Queries {
 /// chip. Libraries' products depend on how many keys they have.
 template <class T>
 bool is_ordered(const AttentionShape& shape) {
-  if (std::is_same<T, float>::value || math::attention_on_chip<T>(shape)) return true;
-  return math::is_16bit<T> && !math::is_of_device(math::kernel_form) &&
-         shape.head_width <= math::attention_tile_width;
+  if (std::is_same<T, float>::value) return true;
+  if (std::is_same<T, double>::value) return false;
+  return math::kernel_form == math::KernelForm::host
+             ? shape.head_width <= 256
+             : math::kernel_form == math::KernelForm::device_on_chip && shape.head_width == 64;
 }
 
 /// `most`: queries at a time, for which the ring has room.
@@ -104,8 +104,8 @@ template <class T>
 void expect_all_same() {
   // Heads for tiles and for products, and for those on chip; scores of all kinds.
   for (AttentionShape shape :
-       {AttentionShape{1, 700, 4, 2, 16, {0.3, 2.0, 0, 4}},
-        AttentionShape{1, 400, 2, 1, 260, {}, 5}, AttentionShape{1, 400, 2, 1, 64}})
+       {AttentionShape{1, 330, 4, 2, 16, {0.3, 2.0, 0, 4}},
+        AttentionShape{1, 300, 2, 1, 260, {}, 5}, AttentionShape{1, 300, 2, 1, 64}})
     for (const std::int64_t window : {1, 2, 63, 65, 130})
       for (const std::int64_t most : {1, 7, 100}) {
         if (window > 2 && most == 1) continue;

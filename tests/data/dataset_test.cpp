@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/data/packing.hpp>
@@ -351,6 +352,19 @@ TEST_F(DocumentDatasets, RefusesMixturesThatCannotBe) {
              "other.h5' has tokens of the tokenizer another, and '");
   EXPECT_HAS(error_of([&] { open(in_folder("a.h5") + "; none.h5", Documents::continued); }),
              "none.h5' does not exist");
+  for (const char* const meant : {"x ", "0,7 ", "70% ", "nan "})
+    EXPECT_HAS(error_of([&] { open(meant + in_folder("a.h5"), Documents::continued); }),
+               "nothing before a space in it was taken as a weight; expected a number >= 0 and");
+  for (const char* const after : {" 0.7", ", b.h5"})
+    EXPECT_HAS(error_of([&] { open(in_folder("a.h5") + after, Documents::continued); }),
+               "and ';' between files");
+  std::filesystem::create_symlink(in_folder("a.h5"), in_folder("link.h5"));
+  for (const char* const name : {"a.h5", "link.h5"})
+    EXPECT_HAS(error_of([&] {
+                 open("0.7 " + in_folder("a.h5") + "; 0.3 " + in_folder(name),
+                      Documents::continued);
+               }),
+               std::string(name) + "' is in the mixture twice");
   DataSettings synthetic;
   synthetic.dataset = DatasetKind::synthetic;
   synthetic.documents = Documents::separate;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iomanip>
 #include <limits>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/comm/agreement.hpp>
@@ -90,8 +92,23 @@ std::vector<WeightedFile> files_of(const DataSettings& settings, Split split) {
   return {{settings.validation_path, 1.0}};
 }
 
+/// Throws Error where two paths of a mixture lead to one file.
+void require_different_files(const std::vector<WeightedFile>& files) {
+  std::map<std::filesystem::path, std::string> found;
+  for (const WeightedFile& file : files) {
+    std::error_code failure;
+    const std::filesystem::path path = std::filesystem::canonical(file.path, failure);
+    if (failure) continue;  // opening it says why
+    const auto [other, is_new] = found.emplace(path, file.path);
+    require(is_new, "token file '", file.path, "' is in the mixture twice",
+            other->second == file.path ? "" : text(", also as '", other->second, "'"),
+            "; expected each file once, with the sum of its weights");
+  }
+}
+
 std::unique_ptr<Dataset> open_files(const std::vector<WeightedFile>& files, Wanted wanted) {
   if (files.size() == 1) return open_tokens(files[0].path, wanted);
+  require_different_files(files);
   std::vector<MixtureSource> sources;
   const std::uint64_t key = math::random_key(wanted.seed, "sources of a mixture");
   const std::uint64_t seed = wanted.seed;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/file_type.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/data/tokenizer.hpp>
 #include <utility>
@@ -49,7 +51,20 @@ std::string join_lines(const std::vector<std::string>& lines) {
   return joined;
 }
 
+/// Says what a weight is where a path that does not exist may have been meant to begin with one.
+void require_no_meant_weight(const std::string& path) {
+  if (is_there(path) || !broken_link(path).empty()) return;
+  std::filesystem::path missing = path;  // its first part that does not exist
+  while (!missing.parent_path().empty() && !is_there(missing.parent_path().string()))
+    missing = missing.parent_path();
+  require(missing.filename().string().find_first_of(" ,") == std::string::npos, kind, " '", path,
+          "' does not exist, and nothing before a space in it was taken as a weight; expected a ",
+          "number >= 0 and a space before the path as its weight, and ';' between files, as in ",
+          "\"0.7 web.h5; 0.3 code.h5\"");
+}
+
 hdf5::File open_token_file(const std::string& path) {
+  require_no_meant_weight(path);
   hdf5::File file = hdf5::File::open(path, kind);
   file.check_format(format, plain_version, masked_version);
   return file;

@@ -472,6 +472,11 @@ TEST(Settings, DataMayBeAMixtureOfFiles) {
         read_settings("ostrakon:\n  data:\n    path:" + row, "decks/a.yaml", {});
     const std::string folder = std::filesystem::current_path().string();
     EXPECT_EQ(settings.data.path, mixed) << row;
+    if (row == rows[0]) {
+      EXPECT_EQ(path_origin(settings, "data.path"),
+                "decks/a.yaml: data.path = a list [\"0.7 x.h5\", \"/abs/y z.h5\", \"0 ./w.h5\"], "
+                "relative to the deck's folder");
+    }
     EXPECT_EQ(with_absolute_paths(settings).data.path,
               "0.7 " + folder + "/decks/x.h5; 1 /abs/y z.h5; 0 " + folder + "/decks/w.h5");
     expect_equal(read_settings(write_deck(settings), "other.yaml", {}), settings);
@@ -488,6 +493,7 @@ TEST(Settings, DataMayBeAMixtureOfFiles) {
     });
   };
   EXPECT_HAS(error("[a; b, c]", "path"), "data.path: \"a; b\" has a ';', which separates files");
+  EXPECT_HAS(error("[a, b]", "validation_path"), "found a list [\"a\", \"b\"]");
   EXPECT_HAS(error("[a, [b]]", "path"), "data.path: expected a path as text");
   EXPECT_HAS(error("[]", "path"), "found a list");
   EXPECT_HAS(error("0 a; 0 b", "path"), "a.yaml: data.path: the weights of all files are 0");

@@ -103,6 +103,12 @@ std::string lower_case(std::string text) {
   return text;
 }
 
+std::string list_of(const std::vector<std::string>& items) {
+  std::string all;
+  for (const std::string& item : items) all += (all.empty() ? "[" : ", ") + ostrakon::shown(item);
+  return without_middle(all + "]", 300);
+}
+
 }  // namespace
 
 Value Value::of(bool boolean) {
@@ -151,7 +157,7 @@ std::string Value::shown() const {
     case Kind::text:
       return ostrakon::shown(text);
     case Kind::list:
-      return "a list";
+      return items.empty() ? "a list" : "a list " + list_of(items);
     case Kind::section:
       return "a section";
     case Kind::nothing:

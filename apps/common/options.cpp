@@ -121,7 +121,8 @@ void take(const Option& option, const std::string& value, Given& given) {
   given.options.emplace_back(option.name, value);
   if (option.value.is_output) require_output(option.name, value);
   const std::string expected = option.value.take(value);
-  require(expected.empty(), option.name, " ", value, ": expected ", expected);
+  require(expected.empty(), option.name, " ", value.empty() ? "''" : value, ": expected ",
+          expected);
 }
 
 /// Operands "A B", "[A]" or "A...": as many words, perhaps none, or any number from 1 on.

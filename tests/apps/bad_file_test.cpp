@@ -27,6 +27,8 @@ data plain.h5 | /plain.h5' is an HDF5 file, but no Ostrakon token file
 data liar.h5 | /liar.h5': token .. not in its vocabulary of 100
 set data.dataset=tokens; data.path=good-train.h5; model.vocabulary=256
     | vocabulary of 257 .. model.vocabulary is 256 .. at least 257
+set data.dataset=tokens; data.path=good-train.h5; model.vocabulary=256; checkpoint.initial_weights=trained/weights.h5
+    | vocabulary of 257 .. model.vocabulary is 256 with checkpoint.initial_weights = .. ids of the tokenizer of that model
 set data.dataset=tokens; data.path=good-train.h5; training.sequence_length=50000
     | tokens, too few for one sample .. needs 50001
 set data.dataset=tokens; data.path=good-train.h5; training.validate_every=1; data.validation_path=nowhere.h5
@@ -55,7 +57,8 @@ TEST_F(BadInputs, InitialWeights) {
                      "model.norm_epsilon is 1e-5 in it, but 0.001 in the deck"};
   expect_refused(
       "ostrakon-train", one_and_two,
-      {bad("weights-pointer", "pointer", {"/pointer" + pointer}),
+      {bad("no-weights", "nosuch", {"/nosuch' does not exist; expected weights or a checkpoint"}),
+       bad("weights-pointer", "pointer", {"/pointer" + pointer}),
        bad("safetensors-pointer", "unfetched-weights",
            {"/unfetched-weights/model.safetensors" + pointer}),
        bad("config-pointer", "unfetched-config", {"/unfetched-config/config.json" + pointer}),
@@ -133,7 +136,7 @@ TEST_F(BadInputs, WhereToResume) {
       {bad_command("resume-without-value", {"deck.yaml", "--resume"},
                    {"--resume needs auto|none|PATH after it"}),
        bad_command("resume-empty", {"deck.yaml", "--resume", ""},
-                   {"--resume : expected auto, none or a path"}),
+                   {"--resume '': expected auto, none or a path"}),
        bad_resume("resume-equals-nothing", "", {"expected auto, none or a path"}),
        bad_resume("resume-nowhere", "nowhere", {"--resume nowhere" + no_checkpoint}),
        bad_resume("resume-misspelt", "Auto", {"--resume Auto" + no_checkpoint}),

@@ -262,7 +262,8 @@ TEST_F(DataProgram, OfChatsWhatTheAssistantWroteCounts) {
   EXPECT_EQ(must({"show", "x-train.h5", "--counts"}), "0 0 1 1\n");
   EXPECT_EQ(must({"show", "x-train.h5", "--document", "1", "--counts"}), "0 0 0 0 1 1\n");
   EXPECT_HAS(must({"verify", "x-train.h5"}), "of which 4 count in the loss");
-  EXPECT_HAS(must({"info", "x-train.h5"}), "end with      token 256: never in 1, once in 1 of 2 doc");
+  EXPECT_HAS(must({"info", "x-train.h5"}),
+             "end with      token 256: never in 1, once in 1 of 2 doc");
   expect_refused({"build", "--output", "y", "--chat-template", "template", "ids"}, "--chat");
 }
 
@@ -314,7 +315,7 @@ TEST_F(DataProgram, IdsGetTheNameOfTheirTokenizer) {
 
   expect_import_refused({"--tokenizer", "bare"},
                         "--tokenizer bare: expected a folder with tokenizer.json");
-  expect_import_refused({"--tokenizer", ""}, "--tokenizer : expected a name");
+  expect_import_refused({"--tokenizer", ""}, "--tokenizer '': expected a name");
   for (const std::string& taken : Texts{"byte", "synthetic"})
     expect_import_refused({"--tokenizer", taken},
                           "--tokenizer " + taken + ": expected the name of another tokenizer");

@@ -126,6 +126,7 @@ std::unique_ptr<ParameterSource> open_parameters(const std::string& path,
                                                  const RequireDeck& require_deck) {
   const std::string broken = broken_link(path);
   require(broken.empty(), broken);
+  require(is_there(path), "'", path, "' does not exist; expected weights or a checkpoint");
   const auto require_model = [&](const ParameterSource& source, const Shapes& shapes,
                                  const std::string& what) {
     if (require_deck) require_deck(source.deck());

@@ -163,6 +163,19 @@ void ResumeLoader::tidy(const Loaded& loaded) const {
 
 namespace {
 
+/// Notes sequences that are longer than those which the model of the weights knows. Learned
+/// positions are compared elsewhere.
+void note_longer_sequences(const checkpoint::ParameterSource& weights, const std::string& path,
+                           std::int64_t tokens, std::vector<std::string>& notes) {
+  const std::string kept = weights.huggingface_config();
+  if (kept.empty()) return;
+  const checkpoint::HuggingFaceConfig config = checkpoint::parse_huggingface_config(kept, path);
+  if (config.model.positions != model::Positions::learned && tokens > config.positions)
+    notes.push_back(text("training.sequence_length is ", tokens,
+                         ", and in the weights' config.json ", config.shown_positions,
+                         ": positions after it are new to the model"));
+}
+
 /// Returns the files or folders that `path` may stand for, the best first. Rank 0 searches.
 std::vector<std::string> candidates(const std::string& path, comm::Communicator& world,
                                     Console& console) {
@@ -232,6 +245,7 @@ std::unique_ptr<checkpoint::ParameterSource> open_initial_weights(const config::
     notes = require_same_tokenizer(weights->tokenizer(), path, tokenizer, options.allowed);
     if (tokenizer == data::unknown_tokenizer && notes.empty())
       notes.emplace_back("nothing says whose tokens the weights know, nor whose the data has");
+    note_longer_sequences(*weights, path, settings.training.sequence_length, notes);
   });
   if (!weights->unchecked().empty()) notes.push_back(weights->unchecked());
   console.say(text("weights\n  begin as in            ", path, "\n", note_lines(notes), "\n"));

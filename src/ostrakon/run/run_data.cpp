@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/data/token_file.hpp>
 #include <ostrakon/saving/continuation.hpp>
 #include <string>
 #include <utility>
@@ -83,6 +84,29 @@ std::string source_lines(data::Dataset& training, std::uint64_t samples) {
   return lines;
 }
 
+/// Throws CollectiveError for ids beyond the vocabulary of a model that is given, where a larger
+/// vocabulary is no remedy.
+void require_ids_of_model(const config::Settings& settings, const std::string& files,
+                          comm::Communicator& world) {
+  const std::string &weights = settings.checkpoint.initial_weights, &from = settings.model_folder;
+  if (settings.data.dataset != data::DatasetKind::tokens || (weights.empty() && from.empty()))
+    return;
+  world.run_collectively([&] {
+    if (world.rank() != 0) return;
+    for (const data::WeightedFile& file : data::read_files(files)) {
+      const data::TokenFile tokens(file.path);
+      const data::TokenFileInfo& info = tokens.info();
+      require(info.vocabulary <= settings.model.vocabulary, "token file '", file.path,
+              "' has a vocabulary of ", info.vocabulary, " (tokenizer ", info.tokenizer,
+              "), but model.vocabulary is ", settings.model.vocabulary, " with ",
+              weights.empty() ? "model.from" : "checkpoint.initial_weights", " = '",
+              weights.empty() ? from : weights,
+              "'; expected ids of the tokenizer of that model, as ",
+              "`ostrakon-data build --tokenizer FOLDER` writes them");
+    }
+  });
+}
+
 }  // namespace
 
 std::string describe_sources(data::Dataset& training, std::uint64_t samples) {
@@ -99,6 +123,8 @@ RunData open_run_data(const config::Settings& settings, const model::LossTerms& 
   data::DataSettings data = settings.data;
   if (options.dry_run) data.verify = false;
   const auto open = [&](data::Split split) {
+    require_ids_of_model(settings,
+                         split == data::Split::training ? data.path : data.validation_path, world);
     return data::open_dataset(data, split, training.sequence_length, settings.model.vocabulary,
                               training.seed, world);
   };

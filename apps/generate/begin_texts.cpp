@@ -41,7 +41,9 @@ Tokens begin_of_document(const texts::Tokenizer& tokenizer) {
   return tokenizer.around().before;
 }
 
-Tokens tokens_of_text(const texts::Tokenizer& tokenizer, const Prompt& prompt) {
+Tokens tokens_of_text(const Line& line, const texts::Tokenizer& tokenizer, const Prompt& prompt) {
+  if (tokenizer.name() != data::ByteTokenizer::name)
+    require_utf8_prompt(line, prompt.text, "the tokenizer " + tokenizer.name());
   Tokens tokens = begin_of_document(tokenizer);
   tokenizer.encoder()->encode(prompt.text, true, tokens);
   if (tokens.empty()) {
@@ -96,7 +98,7 @@ Texts begin_texts(const TextModel& model, const Line& line, std::vector<Prompt> 
           texts::ChatTemplate::of_folder(folder_of_chats(model)));
     const Tokens tokens = line.ids           ? tokens_of_ids(model, prompt, end)
                           : prompt.is_chat() ? tokens_of_chat(model, *chats, prompt)
-                                             : tokens_of_text(*model.tokenizer, prompt);
+                                             : tokens_of_text(line, *model.tokenizer, prompt);
     train::SamplingSettings sampling = line.sampling;
     for (std::int64_t sample = 0; sample < line.samples; ++sample) {
       sampling.sample = static_cast<std::uint64_t>(sample);

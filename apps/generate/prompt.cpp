@@ -13,7 +13,9 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/files/lfs_pointer.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/text/json_record.hpp>
 #include <sstream>
+#include <tuple>
 
 namespace ostrakon::apps {
 namespace {
@@ -83,11 +85,51 @@ std::string read_text(const char* option, const std::string& path, std::ostream&
 
 using Json = nlohmann::ordered_json;
 
-Json parse_json(const std::string& place, const std::string& text) {
+/// The text of an option that is no JSON, for messages; `expected` ends it.
+std::string no_json(const std::string& place, const std::string& why, const char* expected) {
+  return place + " is not JSON (" + why + "); expected " + expected;
+}
+
+Json parse_line(const std::string& place, const std::string& line) {
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw Error(place + " is not JSON: " + error.what());
+    return texts::parse_record(line);
+  } catch (const Error& error) {
+    throw Error(no_json(place, error.what(),
+                        "a string or an object in JSON in each line; --prompt-file takes plain "
+                        "text"));
+  }
+}
+
+/// Whether the first line that is not blank is JSON by itself.
+bool is_of_json_lines(const std::string& given) {
+  std::istringstream lines(given);
+  for (std::string one; std::getline(lines, one);)
+    if (one.find_first_not_of(" \t\r") != std::string::npos) return Json::accept(one);
+  return false;
+}
+
+/// The line in which JSON has its error.
+std::int64_t line_of_error(const std::string& given) {
+  std::size_t read = 1;
+  try {
+    std::ignore = Json::parse(given);
+  } catch (const Json::parse_error& error) {
+    read = std::clamp<std::size_t>(error.byte, 1, given.size() + 1);
+  } catch (const Json::exception&) {  // a number that overflows has no place
+  }
+  const auto end = given.begin() + static_cast<std::ptrdiff_t>(read - 1);
+  return 1 + std::count(given.begin(), end, '\n');
+}
+
+Json parse_chat(const std::string& place, const std::string& given) {
+  try {
+    return texts::parse_record(given);
+  } catch (const Error& error) {
+    require(!is_of_json_lines(given), place, " has JSON in its lines; expected one list of ",
+            "messages, or one object; --prompts takes a chat in each line");
+    throw Error(no_json(place, text("line ", line_of_error(given), ", ", error.what()),
+                        "a list of messages, or an object with one as `messages`; --prompt-file "
+                        "takes plain text"));
   }
 }
 
@@ -110,6 +152,16 @@ Prompt of_user(const std::string& text) {
   return {"", {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}}};
 }
 
+/// The chat that the `completion` of a record answers; its `prompt` is a list of messages.
+Prompt chat_of_record(const Line& line, const std::string& place, Json record) {
+  require(line.is_chat, place, ": `prompt` is a list; expected --chat, with which it is messages, ",
+          "or a string");
+  record["messages"] = record["prompt"];
+  record.erase("prompt");
+  record.erase("completion");
+  return chat_of(place, record);
+}
+
 Prompt prompt_of(const Line& line, const std::string& place, const Json& given) {
   if (given.is_string()) return line.is_chat ? of_user(given) : Prompt{given, {}};
   require(given.is_object(), place,
@@ -118,6 +170,7 @@ Prompt prompt_of(const Line& line, const std::string& place, const Json& given) 
   require(is_chat != given.contains("prompt"), place,
           ": expected either `prompt` or `messages` in an object");
   if (!is_chat) {
+    if (given["prompt"].is_array()) return chat_of_record(line, place, given);
     require(given["prompt"].is_string(), place, ": `prompt` is no string");
     return prompt_of(line, place, given["prompt"]);
   }
@@ -133,23 +186,23 @@ std::vector<Prompt> prompts_of_lines(const Line& line, std::ostream& log) {
     ++number;
     if (one.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string place = text("--prompts '", *line.prompts_file, "', line ", number);
-    prompts.push_back(prompt_of(line, place, parse_json(place, one)));
+    prompts.push_back(prompt_of(line, place, parse_line(place, one)));
   }
   require(!prompts.empty(), "--prompts '", *line.prompts_file, "' has no prompts");
   return prompts;
 }
 
-}  // namespace
-
-std::string read_prompt(const std::string& path, std::ostream& log) {
-  return without_last_newline(read_text("--prompt-file", path, log));
+/// Texts that a chat begins with go through JSON and the chat template, which take UTF-8.
+Prompt checked_user(const Line& line, const std::string& text) {
+  require_utf8_prompt(line, text, "the chat template");
+  return of_user(text);
 }
 
-std::vector<Prompt> read_prompts(const Line& line, std::ostream& log) {
+std::vector<Prompt> read_all_prompts(const Line& line, std::ostream& log) {
   if (line.prompts_file) return prompts_of_lines(line, log);
   if (line.messages_file) {
     const std::string place = "--messages '" + *line.messages_file + "'";
-    return {chat_of(place, parse_json(place, read_text("--messages", *line.messages_file, log)))};
+    return {chat_of(place, parse_chat(place, read_text("--messages", *line.messages_file, log)))};
   }
   std::vector<std::string> all = line.prompts;
   if (line.prompt_file) all = {read_prompt(*line.prompt_file, log)};
@@ -158,7 +211,36 @@ std::vector<Prompt> read_prompts(const Line& line, std::ostream& log) {
   if (all.empty()) all = {""};
   std::vector<Prompt> prompts;
   for (const std::string& one : all)
-    prompts.push_back(line.is_chat ? of_user(one) : Prompt{one, {}});
+    prompts.push_back(line.is_chat ? checked_user(line, one) : Prompt{one, {}});
+  return prompts;
+}
+
+bool is_answered(const Prompt& prompt) {
+  if (!prompt.is_chat()) return false;
+  const Json& role = prompt.chat["messages"].back()["role"];
+  return role.is_string() && role == "assistant";
+}
+
+}  // namespace
+
+void require_utf8_prompt(const Line& line, const std::string& prompt, const std::string& taker) {
+  const std::size_t at = first_not_utf8(prompt);
+  const std::string place =
+      line.prompt_file ? "--prompt-file '" + *line.prompt_file + "'" : std::string("the prompt");
+  require(at == prompt.size(), place, ": byte ", at + 1, " is not UTF-8, which ", taker, " takes");
+}
+
+std::string read_prompt(const std::string& path, std::ostream& log) {
+  return without_last_newline(read_text("--prompt-file", path, log));
+}
+
+std::vector<Prompt> read_prompts(const Line& line, std::ostream& log) {
+  std::vector<Prompt> prompts = read_all_prompts(line, log);
+  const auto answered = std::count_if(prompts.begin(), prompts.end(), is_answered);
+  if (answered > 0)
+    log << "note: " << (prompts.size() == 1 ? "the chat ends" : "chats that end") << " with a "
+        << "message of the assistant" << (prompts.size() == 1 ? "" : text(": ", answered))
+        << "; another message of the assistant begins after it" << std::endl;
   return prompts;
 }
 

@@ -26,8 +26,12 @@ struct Prompt {
 std::string read_prompt(const std::string& path, std::ostream& log);
 
 /// Returns the prompts that the command line names, at least one: an empty text where it names
-/// none. Throws Error for files that can't be read, or have no prompts.
+/// none. Throws Error for files that can't be read, or have no prompts. Chats that end with a
+/// message of the assistant are noted on `log`.
 std::vector<Prompt> read_prompts(const Line& line, std::ostream& log);
+
+/// Throws Error for a prompt, as read, that is not UTF-8. `taker`: what takes UTF-8 alone.
+void require_utf8_prompt(const Line& line, const std::string& prompt, const std::string& taker);
 
 /// Parses token ids, separated by commas or white space. Throws Error for anything but ids in [0,
 /// vocabulary).

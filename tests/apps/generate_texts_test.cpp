@@ -55,7 +55,9 @@ TEST_F(Generate, TextsAreThoseOfEachAlone) {
            {"\"a\"\n{\"text\": \"b\"}\n", "line 2: expected either `prompt` or `messages`"},
            {"{\"prompt\": 7}", "line 1: `prompt` is no string"},
            {"[\"a\"]", "line 1: expected a string, or an object"},
-           {"Ship 4", "line 1 is not JSON"}}) {
+           {"{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}]}", "expected --chat"},
+           {"Ship 4", "line 1 is not JSON (column 1: "},
+           {"Ship 4", "in each line; --prompt-file takes plain text"}}) {
     write_bytes(path("bad-prompts"), content);
     expect_refused(with(some_text, {"--prompts", "bad-prompts"}), message);
   }
@@ -100,7 +102,7 @@ TEST_F(Generate, JsonSaysHowTextsEnd) {
                                           "--tokens", "2", "--end-of-text", next}))[0];
   EXPECT_EQ(none["ids"], Json::array());
   EXPECT_EQ(none["ended_by"], "end");
-  expect_refused(with(some_text, {"--stop", ""}), "--stop : expected a text");
+  expect_refused(with(some_text, {"--stop", ""}), "--stop '': expected a text");
 }
 
 /// The characters that stand for bytes in byte-level tokenizers: bytes that are printed are
@@ -245,6 +247,22 @@ TEST_F(Generate, ChatsAreAnswered) {
     EXPECT_EQ(one["messages"], Json({user}));
     EXPECT_EQ(one["text"].get<std::string>() + "\n", expected);
   }
+  write_bytes(path("chats"), Json{{"prompt", {user}}, {"completion", {7}}}.dump());
+  EXPECT_EQ(answer({"--prompts", "chats", "--chat"}), expected);
+  const Json assistant = {{"role", "assistant"}, {"content", "All."}};
+  write_bytes(path("chats"), Json{user, assistant}.dump() + "\n");
+  const Outcome further =
+      start("ostrakon-generate", {"tokens", "--messages", "chats", "--tokens", "4"});
+  EXPECT_EQ(further.status, 0) << further.err;
+  EXPECT_HAS(further.err, "note: the chat ends with a message of the assistant; another");
+  write_bytes(path("chats"), Json{{"messages", {user}}}.dump() + "\n" + Json{user}.dump());
+  expect_refused({"tokens", "--messages", "chats"}, "--prompts takes a chat in each line");
+  write_bytes(path("chats"), "[\n{]");
+  expect_refused({"tokens", "--messages", "chats"}, "'chats' is not JSON (line 2, column 2: ");
+  write_bytes(path("latin"), "Sch\xf6n");
+  const Texts latin = {"tokens", "--prompt-file", "latin"};
+  for (const Texts& options : {latin, with(latin, {"--chat"})})
+    expect_refused(options, "--prompt-file 'latin': byte 4 is not UTF-8, which the ");
   for (const char* bad : {"[]", "{}", "[7]", "{\"messages\": {}}"}) {
     write_bytes(path("chat"), bad);
     expect_refused({"tokens", "--messages", "chat"}, "--messages 'chat': ");

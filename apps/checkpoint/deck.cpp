@@ -61,12 +61,17 @@ config::Settings fine_tuning(const std::string& folder, const std::string& path,
 
 int write(const Deck& line, const Given& given) {
   const std::string& path = given.operands[0];
+  const std::string output = line.output.value_or("-");
+  const bool is_file = output != "-";
+  const std::string broken = broken_link(path);
+  require(broken.empty(), broken);
+  require(is_there(path), "'", path, "' does not exist; expected the folder of a model to train");
   const std::string file = checkpoint::huggingface_config_next_to(path);
   const std::string folder =
       fs::absolute(is_folder(path) ? path : parent_folder(path)).lexically_normal().string();
   require(!file.empty(), "no config.json in '", folder, "'; expected that of a model to train");
-  if (line.output) require_output("--output", *line.output);
-  if (line.output) require_free_name(*line.output, line.overwrite);
+  if (is_file) require_output("--output", output);
+  if (is_file) require_free_name(output, line.overwrite);
   const checkpoint::HuggingFaceConfig config = checkpoint::load_huggingface_config(file);
   const config::Settings settings = fine_tuning(folder, path, config);
   checkpoint::require_same_model(config, settings.model, settings.training.sequence_length);
@@ -85,15 +90,15 @@ int write(const Deck& line, const Given& given) {
     head.push_back("model.multi_token_depth: 1 reads it and trains it, too.");
   }
   const std::string deck = config::write_short_deck(settings, head);
-  config::read_settings(deck, line.output.value_or("deck.yaml"), {}, config::DeckUse::model);
-  if (!line.output) {
+  config::read_settings(deck, is_file ? output : "deck.yaml", {}, config::DeckUse::model);
+  if (!is_file) {
     std::cout << deck;
     return 0;
   }
-  write_file(*line.output, deck);
-  std::cout << "wrote " << printable(*line.output) << ": " << config.family->model_type
-            << ", sequences of " << settings.training.sequence_length << " of "
-            << format_count(config.positions) << " tokens; edit its data.path\n";
+  write_file(output, deck);
+  std::cout << "wrote " << printable(output) << ": " << config.family->model_type
+            << ", sequence_length " << settings.training.sequence_length << ", of the model's "
+            << format_count(config.positions) << " positions; edit its data.path\n";
   return 0;
 }
 
@@ -105,7 +110,7 @@ Command deck_command() {
           "FOLDER",
           "writes a deck that fine-tunes the model of Hugging Face in FOLDER, of which config.json "
           "is read, or says what of that model this program does not compute",
-          {{"--output", "DECK", word(line->output), "file to write (standard output)"},
+          {{"--output", "DECK", word(line->output), "file to write; -: standard output (-)"},
            {"--overwrite", "", flag(line->overwrite),
             "replace a file that has this name; else it is refused"}},
           [line](const Given& given) { return write(*line, given); }};

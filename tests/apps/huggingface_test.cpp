@@ -439,8 +439,11 @@ TEST_F(HuggingFace, FilesOfTheTokenizerComeWithWeights) {
 TEST_F(HuggingFace, ADeckOfAConfigTrainsItsModel) {
   for (const std::string model : {"llama", "gpt2", "mixtral", "starcoder2"}) {
     const std::string deck = "of-" + model + ".yaml", run = "by-" + deck;
-    expect_in(must("ostrakon-checkpoint", {"deck", model, "--output", deck}),
-              {"wrote " + deck, "edit its data.path"});
+    expect_in(
+        must("ostrakon-checkpoint", {"deck", model, "--output", deck}),
+        {"wrote " + deck, "sequence_length 16, of the model's 16 positions", "edit its data.path"});
+    EXPECT_EQ(must("ostrakon-checkpoint", {"deck", model, "--output", "-"}),
+              read_bytes(path(deck)));
     EXPECT_EQ(must("ostrakon-checkpoint", {"deck", model}), read_bytes(path(deck)));
     const Outcome unedited = start("ostrakon-train", {deck});
     EXPECT_EQ(unedited.status, 1);
@@ -450,6 +453,13 @@ TEST_F(HuggingFace, ADeckOfAConfigTrainsItsModel) {
     must("ostrakon-checkpoint", {"export", run + "/weights.h5", run + "-hf"});
     EXPECT_EQ(config_of(run + "-hf"), config_of(model));
   }
+  expect_in(start("ostrakon-checkpoint", {"deck", "nosuch"}).err, {"'nosuch' does not exist"});
+  Outcome longer =
+      start("ostrakon-train", {"of-llama.yaml", "--dry-run", "--set", "data.dataset=synthetic",
+                               "--set", "training.sequence_length=24"});
+  EXPECT_EQ(longer.status, 0) << longer.err;
+  expect_in(longer.out, {"training.sequence_length is 24, and in the weights' config.json "
+                         "max_position_embeddings is 16: positions after it are new"});
   expect_in(start("ostrakon-checkpoint", {"deck", "llama", "--output", "of-llama.yaml"}).err,
             {"of-llama.yaml"});
   const std::string scaled =

@@ -135,6 +135,16 @@ std::unique_ptr<texts::ChatTemplate> open_template(const Build& line) {
       texts::ChatTemplate::of_folder(folder_of(line.tokenizer)));
 }
 
+/// Says where no chat template was found.
+std::string no_template(const Build& line) {
+  const std::string advice = "; expected --chat-template FILE";
+  if (line.tokenizer == data::ByteTokenizer::name)
+    return "the tokenizer byte has no chat template" + advice;
+  return text("'", folder_of(line.tokenizer), "' has no chat template: neither ",
+              "chat_template.jinja nor `chat_template` in tokenizer_config.json or ",
+              "chat_template.json", advice);
+}
+
 /// All that the content of a store depends on.
 Json what_is_built(const Build& line, const texts::Tokenizer& tokenizer,
                    const texts::CorpusSettings& settings) {
@@ -278,6 +288,9 @@ TokenFiles write_files(const Build& line, texts::TokenStore& store,
     std::optional<std::int32_t> begin, end;
     if (!encode.before.empty()) begin = encode.before.front();
     if (!encode.after.empty()) end = encode.after.back();
+    // A template may write them where nothing else puts them around texts.
+    if (line.chats && !begin) begin = tokenizer.begin();
+    if (line.chats && !end) end = tokenizer.end();
     file.note_ends(begin, end);
     return file;
   };
@@ -308,6 +321,15 @@ void print_left_out(const texts::BuildState& state) {
     std::cout << "left out " << counted(state.without_text, "document") << " without text\n";
 }
 
+/// Warns of held-out documents that training may not be able to validate on.
+void warn_of_short(const std::string& path, std::int64_t tokens) {
+  constexpr std::int64_t usual_length = 512;
+  if (tokens < usual_length)
+    warn(text("'", path, "' has ", counted(tokens, "token"), ", too few for a sample where ",
+              "training.sequence_length is ", tokens,
+              " or more; a larger --validation-fraction holds out more"));
+}
+
 int build(const Build& line, const Given& given) {
   const data::Provenance provenance = provenance_of(given);
   const std::string training_path = line.training_path(), validation_path = line.validation_path();
@@ -324,6 +346,7 @@ int build(const Build& line, const Given& given) {
   const std::unique_ptr<texts::ChatTemplate> chat_template = open_template(line);
   texts::CorpusSettings settings = corpus_settings(line, given, *tokenizer);
   settings.encode.chat_template = chat_template.get();
+  settings.encode.no_template = no_template(line);
 
   const Stopwatch clock;
   make_folder(parent_folder(training_path));
@@ -344,8 +367,13 @@ int build(const Build& line, const Given& given) {
             << " in " << rounded(clock.seconds()) << " s; wrote\n";
   print_written(training_path, files->training);
   if (files->validation) print_written(validation_path, *files->validation);
+  if (files->validation) warn_of_short(validation_path, files->validation->token_count());
   std::cout << "\nnext, look at the text, then train on it:\n"
-            << "  ostrakon-data show " << printable(training_path) << "\n"
+            << "  ostrakon-data show "
+            << (tokenizer->name() == data::ByteTokenizer::name
+                    ? ""
+                    : text("--tokenizer ", printable(line.tokenizer), " "))
+            << printable(training_path) << "\n"
             << "  mpiexec -n 2 ostrakon-train DECK --set data.path=" << printable(training_path);
   if (files->validation) std::cout << " --set data.validation_path=" << printable(validation_path);
   std::cout << "\n";

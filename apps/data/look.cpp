@@ -38,6 +38,21 @@ void print_packing(const data::TokenFile& file, std::int64_t places) {
             << " documents or pieces of such\n";
 }
 
+/// Prints how long documents are, in tokens.
+void print_lengths(const data::TokenFile& file) {
+  if (file.info().document_count < 2 || !file.info().missing_filter.empty()) return;
+  std::vector<std::int64_t> lengths = file.document_offsets();
+  for (std::size_t i = 0; i + 1 < lengths.size(); ++i) lengths[i] = lengths[i + 1] - lengths[i];
+  lengths.pop_back();
+  const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::nth_element(lengths.begin(), middle, lengths.end());
+  const double mean =
+      static_cast<double>(file.info().token_count) / static_cast<double>(lengths.size());
+  std::cout << "  lengths       mean " << rounded(mean) << " tokens, median "
+            << format_count(*middle) << ", longest "
+            << format_count(*std::max_element(lengths.begin(), lengths.end())) << "\n";
+}
+
 void print_info(const std::string& path, std::optional<std::int64_t> pack) {
   const data::TokenFile file(path);
   const data::TokenFileInfo& info = file.info();
@@ -51,6 +66,7 @@ void print_info(const std::string& path, std::optional<std::int64_t> pack) {
             << "  vocabulary    " << format_count(info.vocabulary) << "\n"
             << "  tokens        " << format_count(info.token_count) << "\n"
             << "  documents     " << format_count(info.document_count) << "\n";
+  print_lengths(file);
   print_document_ends(file);
   std::cout << "  loss          "
             << (info.has_mask ? text("counts ", format_count(info.counted), " of the tokens, ",
@@ -170,9 +186,10 @@ void show_numbers(const data::TokenFile& file, data::TokenFile::Range range, Num
   }
 }
 
-/// Prints what the ids of a range stand for, as the tokenizer that made them says.
+/// Prints what the ids of a range stand for, as the tokenizer that made them says. `marks_counts`:
+/// with brackets around what counts in the loss.
 void show_text(const data::TokenFile& file, data::TokenFile::Range range,
-               const std::string& tokenizer_path) {
+               const std::string& tokenizer_path, bool marks_counts) {
   const auto tokenizer = texts::open_tokenizer(tokenizer_path);
   const data::TokenFileInfo& info = file.info();
   require(tokenizer->name() == info.tokenizer, "--tokenizer ", shown(tokenizer_path), " is ",
@@ -182,10 +199,22 @@ void show_text(const data::TokenFile& file, data::TokenFile::Range range,
   const auto print_text = [&](const std::string& text) {
     std::cout << (escapes ? printable_lines(text) : text);
   };
-  for_blocks(file, range, [&](const std::int32_t* tokens, const std::uint8_t*, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) print_text(stream->next(tokens[i]));
-  });
+  constexpr const char *opening = "\xE2\x9F\xA6", *closing = "\xE2\x9F\xA7";  // U+27E6, U+27E7
+  bool is_marked = false;
+  const auto mark = [&](bool counts) {
+    if (!marks_counts || counts == is_marked) return;
+    std::cout << (counts ? opening : closing);
+    is_marked = counts;
+  };
+  for_blocks(file, range,
+             [&](const std::int32_t* tokens, const std::uint8_t* counts, std::int64_t count) {
+               for (std::int64_t i = 0; i < count; ++i) {
+                 mark(counts[i] != 0);
+                 print_text(stream->next(tokens[i]));
+               }
+             });
   print_text(stream->finish());
+  mark(false);
   std::cout << "\n";
 }
 
@@ -223,14 +252,21 @@ int show(const Show& line, const std::string& path) {
   } else {
     range = file.document(document.value_or(0));
   }
-  if (counts)
+  if (counts && tokenizer)
+    show_text(file, range, *tokenizer, true);
+  else if (counts)
     show_numbers(file, range, Numbers::counts);
   else if (tokenizer && (*tokenizer != data::ByteTokenizer::name || info.tokenizer != *tokenizer))
-    show_text(file, range, *tokenizer);
+    show_text(file, range, *tokenizer, false);
   else if (ids || info.tokenizer != data::ByteTokenizer::name)
     show_numbers(file, range, Numbers::ids);
   else
     show_text(file, range, by_range ? "<end of text>\n" : "");
+  std::cout.flush();
+  const bool has_file = info.tokenizer.rfind("tokenizer.", 0) == 0;
+  if (!ids && !counts && !tokenizer && has_file)
+    std::cerr << program << ": note: these are ids; --tokenizer FOLDER, that of "
+              << printable(info.tokenizer) << ", shows their text" << std::endl;
   return 0;
 }
 
@@ -260,23 +296,24 @@ Command verify_command() {
 
 Command show_command() {
   const auto line = std::make_shared<Show>();
-  return {
-      "show",
-      "FILE",
-      "prints its text; where it is not made of bytes, its ids, a line for each document",
-      {{"--document", "N", integer(line->document, 0), "document N (0); or"},
-       {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
-       {"--count", "N", integer(line->count, 0), "N tokens (256)"},
-       {"--tokenizer", "NAME", word(line->tokenizer, "byte, a folder or a file"),
-        "the tokenizer that made the ids: their text"},
-       {"--ids", "", flag(line->ids), "ids, whatever it is made of; or"},
-       {"--counts", "", flag(line->counts), "1 for each token that counts in the loss, else 0"}},
-      [line](const Given& given) { return show(*line, given.operands[0]); },
-      {{"--document", "--begin"},
-       {"--document", "--count"},
-       {"--ids", "--counts"},
-       {"--ids", "--tokenizer"},
-       {"--counts", "--tokenizer"}}};
+  return {"show",
+          "FILE",
+          "prints its text; where it is not made of bytes, its ids, a line for each document",
+          {{"--document", "N", integer(line->document, 0), "document N (0); or"},
+           {"--begin", "I", integer(line->begin, 0), "from token I on (0)"},
+           {"--count", "N", integer(line->count, 0), "N tokens (256)"},
+           {"--tokenizer", "NAME", word(line->tokenizer, "byte, a folder or a file"),
+            "the tokenizer that made the ids: their text"},
+           {"--ids", "", flag(line->ids), "ids, whatever it is made of; or"},
+           {"--counts", "", flag(line->counts),
+            "1 for each token that counts in the loss, else 0; with --tokenizer the text, with "
+            "\u27E6 \u27E7 "
+            "around what counts"}},
+          [line](const Given& given) { return show(*line, given.operands[0]); },
+          {{"--document", "--begin"},
+           {"--document", "--count"},
+           {"--ids", "--counts"},
+           {"--ids", "--tokenizer"}}};
 }
 
 }  // namespace ostrakon::apps::data_program

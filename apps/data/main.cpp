@@ -41,10 +41,13 @@ void print_written(const std::string& path, const data::TokenFileWriter& writer)
 
 std::vector<Option> output_options(Written& to, const std::string& placeholder, const char* what) {
   Value path = required(output(to.path));
-  path.take = [&to, what](const std::string& value) {
+  const bool is_folder = placeholder == "FOLDER";
+  path.take = [&to, what, is_folder](const std::string& value) {
     to.path = value;
+    while (is_folder && to.path.size() > 1 && to.path.back() == '/') to.path.pop_back();
+    if (is_folder && !to.path.empty()) return std::string();
     const bool is_name = !value.empty() && value.back() != '/';
-    return is_name ? "" : text(what, ", such as '", value, "NAME'");
+    return is_name ? std::string() : text(what, ", such as '", value, "NAME'");
   };
   return {
       {"--output", placeholder, path, "where to write; folders on the way are made"},
@@ -56,10 +59,9 @@ std::vector<Option> output_options(Written& to, const std::string& placeholder, 
 int main(int argc, char** argv) {
   using namespace ostrakon::apps;
   using namespace ostrakon::apps::data_program;
-  return run_serial_program(
-      {program,
-       "",
-       {build_command(), import_command(), info_command(), verify_command(), show_command(),
-        train_tokenizer_command()}},
-      argc, argv);
+  return run_serial_program({program,
+                             "",
+                             {build_command(), import_command(), info_command(), verify_command(),
+                              show_command(), train_tokenizer_command()}},
+                            argc, argv);
 }

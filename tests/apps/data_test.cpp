@@ -254,17 +254,38 @@ TEST_F(DataProgram, OfChatsWhatTheAssistantWroteCounts) {
                                        R"({"prompt": "1+1=", "completion": "2"})");
   const Texts build = {"build",   "--output", "x",          "--validation-fraction", "0", "--chat",
                        "--field", "turns",    "chats.jsonl"};
-  expect_refused(build, "'chats.jsonl', line 1: ");
+  const Outcome outcome = data(build);
+  EXPECT_HAS(outcome.err,
+             "'chats.jsonl', line 1: the record has messages, but the tokenizer byte "
+             "has no chat template; expected --chat-template FILE");
+  EXPECT_LACKS(outcome.err, "--skip-bad");
   Texts with_template = build;
   with_template.insert(with_template.end(), {"--chat-template", "template"});
   must(with_template);
   EXPECT_EQ(must({"show", "x-train.h5", "--ids"}), "72 105 121 111\n");
   EXPECT_EQ(must({"show", "x-train.h5", "--counts"}), "0 0 1 1\n");
   EXPECT_EQ(must({"show", "x-train.h5", "--document", "1", "--counts"}), "0 0 0 0 1 1\n");
+  EXPECT_EQ(must({"show", "x-train.h5", "--counts", "--tokenizer", "byte", "--begin", "0"}),
+            "Hi\u27E6yo\u27E71+1=\u27E62\u27E7\n");
+  EXPECT_HAS(must({"info", "x-train.h5"}), "lengths       mean 5 tokens, median 6, longest 6\n");
   EXPECT_HAS(must({"verify", "x-train.h5"}), "of which 4 count in the loss");
   EXPECT_HAS(must({"info", "x-train.h5"}),
              "end with      token 256: never in 1, once in 1 of 2 doc");
   expect_refused({"build", "--output", "y", "--chat-template", "template", "ids"}, "--chat");
+}
+
+TEST_F(DataProgram, TextOfATokenizerIsShownWithIt) {
+  write_bytes(path("text.txt"), "to be or not to be\n");
+  must({"train-tokenizer", "--vocabulary", "260", "--output", "mine/", "text.txt"});
+  EXPECT_HAS(must({"build", "--tokenizer", "mine/", "--output", "x", "--validation-fraction", "0",
+                   "text.txt"}),
+             "ostrakon-data show --tokenizer mine/ x-train.h5\n");
+  const Outcome shown = data({"show", "x-train.h5"});
+  EXPECT_HAS(shown.err, "note: these are ids; --tokenizer FOLDER, that of tokenizer.json-");
+  EXPECT_EQ(data({"show", "x-train.h5", "--ids"}).err, "");
+  const Outcome text = data({"show", "x-train.h5", "--tokenizer", "mine/"});
+  EXPECT_EQ(text.out, "to be or not to be\n<|endoftext|>\n");
+  EXPECT_EQ(text.err, "");
 }
 
 TEST_F(DataProgram, ABuildThatWasNotFinishedIsNotLost) {
@@ -279,7 +300,7 @@ TEST_F(DataProgram, ABuildThatWasNotFinishedIsNotLost) {
   EXPECT_TRUE(std::filesystem::exists(path("x.partial/journal")));
   Texts anew = build;
   anew.push_back("--overwrite");
-  must(anew);
+  EXPECT_HAS(data(anew).err, "x-validation.h5' has ");
   EXPECT_FALSE(std::filesystem::exists(path("x.partial")));
   // Without a commit there is nothing to lose.
   std::filesystem::create_directory(path("x.partial"));

@@ -74,6 +74,16 @@ TEST_F(TrainTokenizerTest, SaysWhereTheTextIsTooShort) {
   expect_refused({"--vocabulary", "300", "--output", "short", "text.txt"}, "short/tokenizer.json");
 }
 
+TEST_F(TrainTokenizerTest, AFolderMayBeThereAndHaveASlash) {
+  std::filesystem::create_directory(folder_.file("there"));
+  for (const char* const output : {"there/", "new//"}) {
+    const Outcome outcome = run({"--vocabulary", "260", "--output", output, "text.txt"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_HAS(outcome.out, "/tokenizer.json: 260 tokens");
+    EXPECT_LACKS(outcome.out, "//");
+  }
+}
+
 TEST_F(TrainTokenizerTest, RefusesWhatCanNotBe) {
   write_bytes(folder_.file("latin.txt"), "caf\xE9\n");
   write_bytes(folder_.file("broken.jsonl"), "{\"text\": \"a\"}\n{\"text\": 3}\n");

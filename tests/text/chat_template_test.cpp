@@ -111,6 +111,7 @@ TEST(ChatTemplate, WhatIsLackingIsRefusedWithItsLine) {
       {"{{ raise_exception('no ' ~ 1) }}", "t:1: the template refuses the chat: no 1"},
       {"{{ 'a' + 1 }}", "t:1: a str + a int has no meaning"},
       {"{% if true %}\na", "t:2: the template ends before '{% endif %}'"},
+      {"{% for m in messages %}a", "t:1: the template ends before '{% endfor %}'"},
       {"{{ 'a }}", "t:1: a string has no end '"},
       {"{{ (1 }}", "t:1: unexpected '}'"},
       {"{# a", "t:1: a comment has no end '#}'"},

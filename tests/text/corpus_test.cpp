@@ -276,7 +276,7 @@ TEST_F(Corpus, ABuildThatIsKilledGoesOn) {
 TEST_F(Corpus, AStoreOfSomethingElseIsNotContinued) {
   add_many(50);
   settings_.commit_seconds = 0.0;
-  what_ = {{"tokenizer", "letters"}, {"sources", {{{"path", "a"}, {"bytes", 7}}}}};
+  what_ = {{"tokenizer", "letters"}, {"sources", {{{"path", "a"}, {"bytes", 7}}, {{"path", "b"}}}}};
   {
     const auto store = TokenStore::begin(store_, what_);
     EXPECT_HAS(error_of([&] { TokenStore::begin(store_, what_); }),
@@ -293,8 +293,16 @@ TEST_F(Corpus, AStoreOfSomethingElseIsNotContinued) {
   other = what_;
   other["sources"][0]["bytes"] = 8;
   EXPECT_HAS(refusal(other), "source {\"bytes\":7,\"path\":\"a\"}, which is now {\"bytes\":8");
-  other["sources"].push_back("b");
-  EXPECT_HAS(refusal(other), "was begun with 1 sources, not 2");
+  other = what_;
+  other["sources"].push_back({{"path", "c"}});
+  other["begin"] = 3;
+  EXPECT_HAS(refusal(other), "was begun with other sources, without \"c\"");
+  other["sources"] = {what_["sources"][1], what_["sources"][0]};
+  EXPECT_HAS(refusal(other), "another order: number 1 was \"a\", and is now \"b\"");
+  other["sources"] = {what_["sources"][1]};
+  EXPECT_HAS(refusal(other), "with source \"a\", which is missing from the list");
+  other["tokenizer"] = "words";
+  EXPECT_HAS(refusal(other), "was begun with tokenizer");
   EXPECT_EQ(refusal(what_), "no error");
 
   const std::string ids = store_.folder + "/ids";

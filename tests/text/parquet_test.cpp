@@ -234,7 +234,7 @@ TEST_F(Parquet, ChatsAreThoseOfJsonLines) {
     return encoded(table("a", {{"messages", strings<arrow::StringBuilder>({text})}})).bad.at(0);
   };
   EXPECT_HAS(bad("[{]"), "a', row 1: the JSON in the column \"messages\": column 3: ");
-  EXPECT_HAS(bad("{}"), "row 1: 'messages' is \"{}\"; expected a list of messages");
+  EXPECT_HAS(bad("{}"), "row 1: 'messages' is {}; expected a list of messages");
   EXPECT_HAS(encoded(table("a", columns("b\xff"))).bad.at(0), "row 1: its text is not UTF-8");
 }
 

@@ -83,6 +83,55 @@ TEST(SentencePiece, SpecialTokensAreFoundOnRequestAlone) {
   EXPECT_EQ(decoded(*tokenizer, expected, false), "<s>a b</s>");
 }
 
+/// A folder with a model.
+struct ModelFolder {
+  ScratchFolder scratch;
+  std::string path = scratch.file("");
+  explicit ModelFolder(const std::string& suffix = "") {
+    write_bytes(scratch.file("tokenizer.model"),
+                testing::read_bytes(pieces_file("bpe.model")) + suffix);
+  }
+};
+
+TEST(SentencePiece, SpacesBeforePartsAreThoseOfTransformers) {
+  struct Row {
+    const char *config, *text;
+    std::vector<std::string> tokens;
+  };
+  // Tokens of transformers 5.24.0, LlamaTokenizer, with the same files.
+  const std::vector<Row> rows = {
+      {R"({"legacy": false})", "<s>a b</s>a", {"<s>", "a", "▁", "<0x62>", "</s>", "a"}},
+      {R"({"legacy": false})", "<s> a", {"<s>", "▁a"}},
+      {R"({"legacy": false})", " a<s>", {"▁a", "<s>"}},
+      {R"({"tokenizer_class": "LlamaTokenizer"})",
+       "a<s>a</s> a<unk>a",
+       {"▁a", "<s>", "a", "</s>", "▁a", "<unk>", "a"}},
+      {R"({"legacy": true})", "<s>a b</s>a", {"<s>", "▁a", "▁", "<0x62>", "</s>", "▁a"}}};
+  for (const Row& row : rows) {
+    ModelFolder folder;
+    write_bytes(folder.scratch.file("tokenizer_config.json"), row.config);
+    const auto tokenizer = open_tokenizer(folder.path);
+    std::vector<std::int32_t> ids;
+    tokenizer->encoder()->encode(row.text, true, ids);
+    std::vector<std::string> tokens;
+    for (const std::int32_t id : ids) tokens.push_back(tokenizer->token(id));
+    EXPECT_EQ(tokens, row.tokens) << row.config << ", " << row.text;
+  }
+  ModelFolder other;
+  write_bytes(other.scratch.file("tokenizer_config.json"), R"({"tokenizer_class": "Other"})");
+  std::vector<std::int32_t> ids;
+  const auto tokenizer = open_tokenizer(other.path);
+  EXPECT_NE(error_of([&] {
+              tokenizer->encoder()->encode("<s>a", true, ids);
+            }).find("tokenizer_config.json' has no 'legacy'; expected true or false"),
+            std::string::npos);
+  tokenizer->encoder()->encode("<s>a", false, ids);
+  // One that puts no space anywhere needs no key.
+  write_bytes(other.scratch.file("tokenizer.model"),
+              testing::read_bytes(pieces_file("no-prefix.model")));
+  open_tokenizer(other.path)->encoder()->encode("<s>a", true, ids);
+}
+
 TEST(SentencePiece, TokensByTextAndId) {
   const auto tokenizer = open_tokenizer(pieces_file("bpe.model"));
   EXPECT_EQ(tokenizer->token(1), "<s>");
@@ -99,16 +148,6 @@ TEST(SentencePiece, TokensByTextAndId) {
   EXPECT_NE(error_of([&] { tokenizer->decode(ids, 2, true); }).find("at position 1 is not in the"),
             std::string::npos);
 }
-
-/// A folder with a model.
-struct ModelFolder {
-  ScratchFolder scratch;
-  std::string path = scratch.file("");
-  explicit ModelFolder(const std::string& suffix = "") {
-    write_bytes(scratch.file("tokenizer.model"),
-                testing::read_bytes(pieces_file("bpe.model")) + suffix);
-  }
-};
 
 TEST(SentencePiece, FilesBesideTheModelCount) {
   ModelFolder folder;

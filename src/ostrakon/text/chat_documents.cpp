@@ -15,13 +15,20 @@ namespace {
 using Record = nlohmann::ordered_json;
 
 std::string shown_value(const Record& value) {
-  return shown(value.dump(-1, ' ', false, Record::error_handler_t::replace));
+  if (value.is_string()) return shown(value.get<std::string>());
+  constexpr std::size_t most = 100;
+  const std::string all = value.dump(-1, ' ', true, Record::error_handler_t::replace);
+  return printable(all.size() > most ? all.substr(0, most) + "..." : all);
 }
 
 void check_message(const Record& message, const std::string& where) {
   require(message.is_object(), where, " is ", shown_value(message),
           "; expected an object with 'role' and 'content'");
-  require(message.contains("role"), where, " has no 'role'");
+  require(message.contains("role"), where, " has no 'role'",
+          message.contains("from")
+              ? " (it has 'from', as of another format); expected 'role', such "
+                "as user or assistant, and 'content'"
+              : "");
   const Record& role = message["role"];
   require(role.is_string() && !role.get_ref<const std::string&>().empty(), where, ": 'role' is ",
           shown_value(role), "; expected the name of a role");
@@ -174,7 +181,11 @@ TokenDocument ChatDocuments::document(const Record& record) {
   }
   const Record prompt = value("prompt"), completion = value("completion");
   require(!prompt.is_null() && !completion.is_null(), "the record has neither '", options_.field,
-          "' nor both 'prompt' and 'completion'");
+          "' nor both 'prompt' and 'completion'",
+          value("conversations").is_null()
+              ? ""
+              : "; it has 'conversations', which --field names if its messages have 'role' and "
+                "'content' (not 'from' and 'value')");
   if (prompt.is_string() && completion.is_string()) {
     require(!completion.get_ref<const std::string&>().empty(), "'completion' is empty");
     return of_texts(prompt.get<std::string>(), completion.get<std::string>());
@@ -190,7 +201,8 @@ TokenDocument ChatDocuments::document(const Record& record) {
 
 ChatText ChatDocuments::text_of_messages(const Record& record, const Record& prompt,
                                          const Record& completion) const {
-  require(template_ != nullptr, "the record has messages, but there is no chat template");
+  if (template_ == nullptr)
+    throw NoTemplate("the record has messages, but " + options_.no_template);
   const Record more = further_variables(record);
   Record all = prompt;
   for (const Record& message : completion) all.push_back(message);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/text/chat_template.hpp>
 #include <ostrakon/text/token_document.hpp>
 #include <ostrakon/text/tokenizer.hpp>
@@ -13,7 +14,15 @@
 
 namespace ostrakon::texts {
 
+/// A record needs a chat template, and there is none: which no other record can make good.
+class NoTemplate : public Error {
+ public:
+  using Error::Error;
+};
+
 struct ChatOptions {
+  /// What is said where a record has messages, and there is no template.
+  std::string no_template = "there is no chat template";
   std::string field = "messages";  ///< the key of a record's messages
   /// Whether special tokens are found by their text in a prompt and a completion that are strings.
   /// They always are in messages, as the template writes them.

@@ -134,7 +134,7 @@ class Parser : private ExpressionParser {
     if (current().is_name("recursive")) fail_here("recursive loops are not implemented");
     const Surroundings outside = surroundings_;
     surroundings_.in_loop = true;
-    statement->body.statements = parse_body({"endfor", "else"});
+    statement->body.statements = parse_body({"else", "endfor"});
     surroundings_ = outside;
     if (take().text == "else") {
       statement->otherwise.statements = parse_body({"endfor"});

@@ -74,6 +74,7 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const std::vector<S
   if (!settings_.chats) return;
   ChatOptions options;
   options.field = settings_.field;
+  if (!settings_.no_template.empty()) options.no_template = settings_.no_template;
   options.finds_special = settings_.finds_special;
   options.before = settings_.before;
   options.after = settings_.after;
@@ -120,6 +121,8 @@ void DocumentEncoder::encode_stretch(const Portion& portion, const Stretch& stre
       encode_row(bytes, stretch, to);
     else
       encode_record(bytes, stretch, to);
+  } catch (const NoTemplate& error) {
+    throw NoTemplate(text(place_of(source, stretch.line), ": ", error.what()));
   } catch (const Error& error) {
     to.ids.resize(ids);
     to.bad.push_back(text(place_of(source, stretch.line), ": ", error.what()));

@@ -22,6 +22,7 @@ struct EncodeSettings {
   /// `field`.
   bool chats = false;
   const ChatTemplate* chat_template = nullptr;  ///< null: there is none
+  std::string no_template;  ///< what is said of that, as in ChatOptions; empty: as there
 };
 
 /// The ids of the stretches of a portion, one after the other.
@@ -46,7 +47,8 @@ class DocumentEncoder {
                   const EncodeSettings& settings);
 
   /// Encodes all stretches of a portion. Records that are no JSON, lack the field, or are no UTF-8
-  /// where the tokenizer takes that alone, are among `bad`.
+  /// where the tokenizer takes that alone, are among `bad`. Throws NoTemplate where a record needs
+  /// a template, and there is none.
   EncodedPortion encode(const Portion& portion);
 
  private:

@@ -68,22 +68,48 @@ BuildState state_of(const JournalJson& json) {
       json.at("is_complete"),     json.at("cut")};
 }
 
-/// Throws Error that names the first difference of what was built and what is to be built.
+std::string path_of(const JournalJson& source) { return shown(source.value("path", "")); }
+
+/// Returns what is different between the sources of a build and those that are to be read now: the
+/// first one that is.
+std::string difference_of(const JournalJson& before, const JournalJson& now) {
+  const auto lacks = [](const JournalJson& sources, const JournalJson& wanted) {
+    return std::none_of(sources.begin(), sources.end(), [&](const JournalJson& source) {
+      return path_of(source) == path_of(wanted);
+    });
+  };
+  for (const JournalJson& source : before)
+    if (lacks(now, source))
+      return text("source ", path_of(source), ", which is missing from the list of sources now");
+  for (const JournalJson& source : now)
+    if (lacks(before, source)) return text("other sources, without ", path_of(source));
+  for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
+    if (path_of(before[i]) != path_of(now[i]))
+      return text("sources in another order: number ", i + 1, " was ", path_of(before[i]),
+                  ", and is now ", path_of(now[i]));
+    if (before[i] != now[i])
+      return text("source ", before[i].dump(), ", which is now ", now[i].dump());
+  }
+  return text(before.size(), " sources, not ", now.size());
+}
+
+/// Throws Error that names the most telling difference of what was built and what is to be built.
 void require_same(const std::string& folder, const JournalJson& before, const JournalJson& now) {
   if (before == now) return;
   const std::string begun = text("'", folder, "' was begun with ");
   const std::string instead =
       "; --resume continues the build that was begun. To begin anew, remove that folder";
-  for (const auto& [name, value] : now.items()) {
+  std::vector<std::string> names = {"format", "tokenizer", "sources"};
+  for (const auto& entry : now.items()) names.push_back(entry.key());
+  for (const std::string& name : names) {
     const JournalJson former = before.value(name, JournalJson());
+    const JournalJson value = now.value(name, JournalJson());
     if (former == value) continue;
-    if (name != "sources" || !former.is_array())
-      throw Error(text(begun, name, " ", former.dump(), ", not ", value.dump(), instead));
-    require(former.size() == value.size(), begun, former.size(), " sources, not ", value.size(),
-            instead);
-    for (std::size_t i = 0; i < former.size(); ++i)
-      require(former[i] == value[i], begun, "source ", former[i].dump(), ", which is now ",
-              value[i].dump(), instead);
+    const bool has_sources = name == "sources" && former.is_array();
+    throw Error(text(begun,
+                     has_sources ? difference_of(former, value)
+                                 : text(name, " ", former.dump(), ", not ", value.dump()),
+                     instead));
   }
   throw Error(text(begun, "other settings", instead));
 }

@@ -72,6 +72,35 @@ std::string_view field_of_message(std::string_view message, std::uint64_t number
   return found;
 }
 
+/// Returns the last number in the field `number` of a message; nothing if there is none.
+std::optional<std::uint64_t> number_of_message(std::string_view message, std::uint64_t number) {
+  std::optional<std::uint64_t> found;
+  while (!message.empty()) {
+    const std::uint64_t key = take_protobuf_number(message);
+    const std::uint64_t type = key & 7;
+    std::uint64_t value = type == 1 ? 8 : type == 5 ? 4 : 0;
+    if (type == 0 || type == 2) value = take_protobuf_number(message);
+    if (type == 0 && key >> 3 == number) found = value;
+    if (type != 0) message.remove_prefix(std::min<std::uint64_t>(value, message.size()));
+  }
+  return found;
+}
+
+/// Whether the model puts a space before a text (ModelProto.normalizer_spec.add_dummy_prefix).
+bool adds_prefix(std::string_view model) {
+  return number_of_message(field_of_message(model, 3), 3).value_or(1) != 0;
+}
+
+/// Whether the model changes nothing of a text but what it makes of spaces
+/// (sentencepiece_model.proto: ModelProto.normalizer_spec).
+bool keeps_text(std::string_view model) {
+  constexpr std::uint64_t normalizer_spec = 3, precompiled_charsmap = 2,
+                          remove_extra_whitespaces = 4;
+  const std::string_view spec = field_of_message(model, normalizer_spec);
+  return field_of_message(spec, precompiled_charsmap).empty() &&
+         number_of_message(spec, remove_extra_whitespaces).value_or(1) == 0;
+}
+
 /// Whether the model changes the text that it has decoded (sentencepiece_model.proto:
 /// ModelProto.denormalizer_spec.precompiled_charsmap).
 bool has_denormalizer(std::string_view model) {
@@ -123,10 +152,16 @@ class SentencePieceTokenizer final : public Tokenizer {
             "': denormalizer_spec has a precompiled_charsmap; expected none, as a denormalizer is "
             "not implemented");
     for (std::int32_t id = 0; id < vocabulary(); ++id) {
-      if (is_special(id)) special_.add(processor_.IdToPiece(id), id);
+      if (is_special(id) || processor_.IsUnknown(id)) special_.add(processor_.IdToPiece(id), id);
       if (!anchor_ && !processor_.IsByte(id) && !decode_with_library({id}).empty()) anchor_ = id;
     }
     read_companions(parent_folder(path));
+    if (prefixes_ == Prefixes::unknown && !adds_prefix(model)) prefixes_ = Prefixes::all;
+    if (prefixes_ != Prefixes::first) return;
+    keeps_text_ = keeps_text(model);
+    // A message that is appended is merged: normalizer_spec { add_dummy_prefix: false }.
+    require_ok(inner_.LoadFromSerializedProto(model + std::string("\x1A\x02\x18\x00", 4)),
+               text("'", path, "' without add_dummy_prefix"));
   }
 
   const std::string& name() const override { return name_; }
@@ -180,11 +215,12 @@ class SentencePieceTokenizer final : public Tokenizer {
       std::size_t at = 0;
       if (finds_special)
         while (const auto found = tokenizer_.special_.find(text, at)) {
-          encode_part(text.substr(at, found->begin - at), ids);
+          tokenizer_.require_known_prefixes();
+          encode_part(text.substr(at, found->begin - at), at, ids);
           ids.push_back(found->id);
           at = found->end;
         }
-      encode_part(text.substr(at), ids);
+      encode_part(text.substr(at), at, ids);
     }
 
    private:
@@ -193,9 +229,12 @@ class SentencePieceTokenizer final : public Tokenizer {
       require(at == text.size(), "byte ", at, " of a text is not UTF-8");
     }
 
-    void encode_part(std::string_view part, std::vector<std::int32_t>& ids) {
+    /// `at`: where the part begins in its text.
+    void encode_part(std::string_view part, std::size_t at, std::vector<std::int32_t>& ids) {
       if (part.empty()) return;
-      require_ok(tokenizer_.processor_.Encode(part, &part_ids_), "encoding");
+      const Processor& processor =
+          tokenizer_.is_inner(part, at) ? tokenizer_.inner_ : tokenizer_.processor_;
+      require_ok(processor.Encode(part, &part_ids_), "encoding");
       ids.insert(ids.end(), part_ids_.begin(), part_ids_.end());
     }
 
@@ -287,12 +326,44 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (!ends_.end) ends_.end = id_or_none(processor_.eos_id());
     if (ends_.end && ends_.ends.empty()) ends_.ends = {*ends_.end};
 
-    const std::string config = (std::filesystem::path(folder) / "tokenizer_config.json").string();
-    if (!is_plain_file(config)) return;
-    const nlohmann::json json = read_companion(config);
-    JsonFields fields(json, config, "");
+    config_path_ = (std::filesystem::path(folder) / "tokenizer_config.json").string();
+    if (!is_plain_file(config_path_)) return;
+    const nlohmann::json json = read_companion(config_path_);
+    JsonFields fields(json, config_path_, "");
+    prefixes_ = read_prefixes(fields);
     if (ends_.begin && fields.boolean("add_bos_token", false)) around_.before = {*ends_.begin};
     if (ends_.end && fields.boolean("add_eos_token", false)) around_.after = {*ends_.end};
+  }
+
+  /// Before which parts of a text, as special tokens cut it, the model puts a space.
+  enum class Prefixes { all, first, unknown };
+
+  /// Returns what transformers 5 does: what `legacy` says; without it what the class does.
+  static Prefixes read_prefixes(JsonFields& fields) {
+    if (fields.has("legacy")) return fields.boolean("legacy") ? Prefixes::all : Prefixes::first;
+    if (!fields.has("tokenizer_class")) return Prefixes::all;
+    const std::string name = fields.string("tokenizer_class");
+    const bool is_llama = name == "LlamaTokenizer" || name == "LlamaTokenizerFast";
+    return is_llama ? Prefixes::first : Prefixes::unknown;
+  }
+
+  /// For a text with special tokens. Throws Error where its ids are not known.
+  void require_known_prefixes() const {
+    require(prefixes_ != Prefixes::unknown, "'", config_path_,
+            "' has no 'legacy'; expected true or false, which says whether a space is put before "
+            "each part of a text between special tokens, or only at its beginning");
+    require(prefixes_ != Prefixes::first || keeps_text_,
+            "special tokens are to be found in text, "
+            "which is not implemented where 'legacy' of '",
+            config_path_, "' is false (or missing) and '", path_,
+            "' normalizes text or removes spaces; expected 'legacy' true");
+  }
+
+  /// Whether no space is put before the part of a text that begins at `at`.
+  bool is_inner(std::string_view part, std::size_t at) const {
+    if (prefixes_ != Prefixes::first || !keeps_text_) return false;
+    constexpr std::string_view mark = "\xE2\x96\x81";  // U+2581, which stands for a space
+    return at > 0 || part.front() == ' ' || part.substr(0, mark.size()) == mark;
   }
 
   static nlohmann::json read_companion(const std::string& path) {
@@ -321,10 +392,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     return decode_with_library({*anchor_, id}).substr(decode_with_library({*anchor_}).size());
   }
 
-  std::string path_, name_;
+  std::string path_, name_, config_path_;
   TextEnds ends_;
   Around around_;
   Processor processor_;
+  Prefixes prefixes_ = Prefixes::all;
+  bool keeps_text_ = false;
+  Processor inner_;  ///< puts no space before a text; loaded for Prefixes::first
   SpecialTexts special_;
   std::optional<std::int32_t> anchor_;  ///< a piece that makes text also at the beginning
 };

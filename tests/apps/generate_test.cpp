@@ -158,9 +158,10 @@ TEST_F(Generate, TopPChoosesAmongTheNucleus) {
   EXPECT_EQ(text({"--top-p=0.3"}), text({"--top-p=0.3"}));
   EXPECT_NE(text({"--top-p=0.3"}), text({}));
   EXPECT_EQ(text({"--top-p=0.999999", "--top-k", "1"}), text({"--temperature", "0"}));
-  for (const char* bad : {"0", "-0.5", "1.01", "nan", "inf", "half", ""})
+  for (const char* bad : {"0", "-0.5", "1.01", "nan", "inf", "half"})
     expect_refused(with(some_text, {"--top-p", bad}),
                    std::string("--top-p ") + bad + ": expected a number");
+  expect_refused(with(some_text, {"--top-p", ""}), "--top-p '': expected a number");
 }
 
 /// A prompt is long enough for products on several threads.

@@ -114,8 +114,8 @@ void print_shares(const std::vector<data::WeightedFile>& files) {
   }
 }
 
-/// Prints the headers of a file, or of those of a mixture, and the mixture's shares. A file may have
-/// any name: what exists is no mixture.
+/// Prints the headers of a file, or of those of a mixture, and the mixture's shares. A file may
+/// have any name: what exists is no mixture.
 void print_info_of(const std::string& files_text, std::optional<std::int64_t> pack) {
   if (std::filesystem::exists(files_text)) return print_info(files_text, pack);
   const std::vector<data::WeightedFile> files = data::read_files(files_text);

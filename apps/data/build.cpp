@@ -394,16 +394,11 @@ Command build_command() {
         "share of the documents held out; 0: none (0.05)"},
        {"--seed", "N", integer(line->seed, 0), "of the split (1)"},
        heading("documents"),
-       {"--separator", "LINE", any_text(line->separator),
-        "text: documents end at lines that equal LINE; without it, each file is one"},
-       {"--field", "NAME", word(line->field, "the name of a field"),
-        "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
-        "in field A. Parquet, where Ostrakon was built with Arrow: each row, the text of this "
-        "column (text)"},
+       separator_option(line->separator),
+       field_option(line->field),
        {"--chat", "", flag(line->chats),
         "JSON lines or Parquet of chats: messages in the field of --field (messages), or prompt "
-        "and "
-        "completion. The chat template beside the tokenizer makes text of messages; what the "
+        "and completion. The chat template beside the tokenizer makes text of messages; what the "
         "assistant wrote counts in the loss"},
        {"--chat-template", "FILE", with("--chat", word(line->chat_template)),
         "the template in FILE in place of the tokenizer's own"},

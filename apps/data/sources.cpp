@@ -139,4 +139,16 @@ std::vector<texts::Source> find_sources(const std::vector<std::string>& argument
   return sources;
 }
 
+Option separator_option(std::optional<std::string>& to) {
+  return {"--separator", "LINE", any_text(to),
+          "text: documents end at lines that equal LINE; without it, each file is one"};
+}
+
+Option field_option(std::optional<std::string>& to) {
+  return {"--field", "NAME", word(to, "the name of a field"),
+          "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
+          "in field A. Parquet, where Ostrakon was built with Arrow: each row, the text of this "
+          "column (text)"};
+}
+
 }  // namespace ostrakon::apps::data_program

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "../common/options.hpp"
+
 namespace ostrakon::apps::data_program {
 
 /// Finds what files and folders a command names, says what is passed over, and warns of what may
@@ -13,5 +15,9 @@ namespace ostrakon::apps::data_program {
 /// Parquet. Throws Error where nothing is to be read.
 std::vector<texts::Source> find_sources(const std::vector<std::string>& arguments,
                                         const std::optional<std::string>& field);
+
+/// The options that say what of a source is a document.
+Option separator_option(std::optional<std::string>& to);
+Option field_option(std::optional<std::string>& to);
 
 }  // namespace ostrakon::apps::data_program

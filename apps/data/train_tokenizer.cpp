@@ -189,12 +189,8 @@ Command train_tokenizer_command() {
        {"--least-occurrences", "N", integer(line->least_occurrences, 1),
         "tokens occur at least N times in the text (1)"},
        heading("documents"),
-       {"--separator", "LINE", any_text(line->separator),
-        "text: documents end at lines that equal LINE; without it, each file is one"},
-       {"--field", "NAME", word(line->field, "the name of a field"),
-        "JSON lines: each line is a document, the text of this field; A.B: field B of the object "
-        "in field A. Parquet, where Ostrakon was built with Arrow: each row, the text of this "
-        "column (text)"},
+       separator_option(line->separator),
+       field_option(line->field),
        heading("running"),
        {"--workers", "N", integer(line->workers, 1, 4096),
         "threads that read words; the tokenizer is the same with any number (all cores)"}});

@@ -234,7 +234,7 @@ bool Evaluator::compare(const std::string& operation, const Value& a, const Valu
   if (operation == "in" || operation == "not in") return contains(b, a) == (operation == "in");
   if (operation == "<") return less(a, b);
   if (operation == ">") return less(b, a);
-  // As Python's numbers that are not a number: neither order holds.
+  // NaN is neither less than a number nor greater, as in Python.
   return operation == "<=" ? less(a, b) || equal(a, b) : less(b, a) || equal(a, b);
 }
 

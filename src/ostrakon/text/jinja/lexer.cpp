@@ -7,6 +7,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/text/jinja/text.hpp>
 #include <ostrakon/text/jinja/value.hpp>
+#include <ostrakon/text/utf8.hpp>
 
 namespace ostrakon::texts::jinja {
 namespace {
@@ -348,7 +349,7 @@ class Lexer {
 }  // namespace
 
 std::vector<Token> read_tokens(const std::string& source, const std::string& file) {
-  const std::size_t bad = first_not_utf8(source);
+  const std::size_t bad = valid_utf8(source);
   require(bad == source.size(), file, ": not UTF-8 at byte ", bad);
   return Lexer(with_plain_lines(source), file).read();
 }

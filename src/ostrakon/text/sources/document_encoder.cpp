@@ -101,7 +101,7 @@ void DocumentEncoder::encode_stretch(const Portion& portion, const Stretch& stre
       encode_text(bytes, stretch, to);
     } catch (const Error& error) {
       to.ids.resize(ids);
-      const std::size_t at = first_not_utf8(std::string(bytes));
+      const std::size_t at = valid_utf8(bytes);
       const std::string_view before = bytes.substr(0, at);
       const auto lines = std::count(before.begin(), before.end(), '\n');
       const std::size_t begin = before.rfind('\n') + 1;  // 0 in the first line

@@ -69,7 +69,7 @@ class OrderedParallel {
       for (int worker = 0; worker < workers_; ++worker)
         threads_.emplace_back([this, worker] { work_on_all(worker); });
     } catch (const std::system_error&) {
-      // Those that were started do the work, at least a producer and a worker.
+      // The threads that were started do the work; a producer and a worker are needed.
       if (threads_.size() < 2)
         failure = std::make_exception_ptr(Error("can't start a thread: the system has no more"));
     }

@@ -90,6 +90,28 @@ constexpr const char* name(TransportChoice choice) {
   return name_in(transport_choice_names, choice);
 }
 
+/// Whether the compute between two communications is submitted to a device as one graph.
+enum class GraphsChoice {
+  automatic,  ///< where the device has graphs, and a step's work allows it
+  never
+};
+constexpr Named<GraphsChoice> graphs_choice_names[] = {{GraphsChoice::automatic, "auto"},
+                                                       {GraphsChoice::never, "never"}};
+constexpr const char* name(GraphsChoice choice) { return name_in(graphs_choice_names, choice); }
+
+/// The implementation of attention on a device.
+enum class AttentionChoice {
+  automatic,  ///< cuDNN's where it supports a shape with fixed bits, else own kernels
+  own,
+  cudnn  ///< refused where it does not support the shape
+};
+constexpr Named<AttentionChoice> attention_choice_names[] = {{AttentionChoice::automatic, "auto"},
+                                                             {AttentionChoice::own, "own"},
+                                                             {AttentionChoice::cudnn, "cudnn"}};
+constexpr const char* name(AttentionChoice choice) {
+  return name_in(attention_choice_names, choice);
+}
+
 /// The folder that relative paths in a deck start from.
 enum class PathsFrom {
   deck,              ///< folder of the deck
@@ -124,13 +146,19 @@ struct RuntimeSettings {
   CommunicatorsChoice communicators = CommunicatorsChoice::per_stream;
   Subnormals subnormals = math::default_subnormals;
   PathsFrom paths_from = PathsFrom::deck;
+  GraphsChoice graphs = GraphsChoice::automatic;
+  AttentionChoice attention = AttentionChoice::automatic;
+  /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.
+  std::string products_file;
 };
 
 /// The dtypes in which parameters are gathered and computed; masters are fp32, and gradients are
 /// sent in the dtype of Policy.
 struct PrecisionSettings {
   DType gather = DType::fp32;
-  std::optional<DType> activations;     ///< none: as gather
+  std::optional<DType> activations;  ///< none: as gather
+  /// The dtype in which linear layers of blocks multiply.
+  math::ProductDType products = math::ProductDType::as_stored;
   optim::LossScaleSettings loss_scale;  ///< for fp16
 };
 
@@ -186,6 +214,9 @@ struct Settings : UpdateChoices {
   int shard_group = mesh::world_group;  ///< ranks per model copy, or a constant of mesh.hpp
   PrecisionSettings precision;
   model::Recompute recompute;  ///< parts of blocks to recompute
+  /// Whether what blocks recompute is chosen by the memory that there is: `recompute` and
+  /// parallel.activation_checkpointing are then results.
+  bool chooses_recompute = false;
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;

@@ -25,4 +25,13 @@ constexpr KernelForm kernel_form = !on_device         ? KernelForm::host
 
 constexpr bool is_of_device(KernelForm form) { return form != KernelForm::host; }
 
+/// The dtype in which products multiply. Sums are in fp32, or double of double, in any case.
+enum class ProductDType {
+  as_stored,  ///< as their operands are stored
+  fp8         ///< operands are scaled and rounded to 8 bits; see math/fp8
+};
+constexpr Named<ProductDType> product_dtype_names[] = {{ProductDType::as_stored, "auto"},
+                                                       {ProductDType::fp8, "fp8"}};
+constexpr const char* name(ProductDType dtype) { return name_in(product_dtype_names, dtype); }
+
 }  // namespace ostrakon::math

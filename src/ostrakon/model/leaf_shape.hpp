@@ -45,6 +45,10 @@ struct LeafShape {
   bool has_documents = false;
   /// Whether positions begin at 0 in each of these documents, rather than in each sequence.
   bool restarts_positions = false;
+  /// Whether neighbouring calls that memory bounds are joined into one kernel where a unit knows
+  /// how (graph/fuse). Changes no bit.
+  bool fuses = on_device;
+  math::ProductDType products = math::ProductDType::as_stored;  ///< of the linear layers of blocks
   /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
   /// most, and with them a row of each other one; keys and values of the rows before are kept.
   std::int64_t decoded_rows = 0;

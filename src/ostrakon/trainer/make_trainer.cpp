@@ -42,7 +42,8 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
           settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
           settings.processor.kernels,
           has_documents,
-          has_documents && settings.data.restart_positions};
+          has_documents && settings.data.restart_positions,
+          math::is_of_device(settings.processor.kernels)};
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {

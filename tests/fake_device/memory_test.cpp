@@ -51,16 +51,16 @@ TEST(FakeDevice, StreamsAreInOrderAndConcurrent) {
   const device::Stream slow, fast;
   std::atomic<bool> may_end{false};
   std::vector<int> order;
-  launch(Exec(slow.handle()), [&](const KernelSpace&) { order.push_back(1); });
-  launch(Exec(slow.handle()), [&](const KernelSpace&) { order.push_back(2); });
+  launch(Exec(slow.handle()), "test", [&](const KernelSpace&) { order.push_back(1); });
+  launch(Exec(slow.handle()), "test", [&](const KernelSpace&) { order.push_back(2); });
   device::wait_for(slow.handle());
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
   // A stream that waits for an event does not block others.
   device::Event event;
-  launch(Exec(slow.handle()), [&](const KernelSpace&) {});
+  launch(Exec(slow.handle()), "test", [&](const KernelSpace&) {});
   event.record(slow.handle());
   event.delay(fast.handle());
-  launch(Exec(fast.handle()), [&](const KernelSpace&) { may_end = true; });
+  launch(Exec(fast.handle()), "test", [&](const KernelSpace&) { may_end = true; });
   device::wait_for(fast.handle());
   EXPECT_TRUE(may_end);
   EXPECT_TRUE(event.is_reached());
@@ -70,14 +70,14 @@ TEST(FakeDevice, AnEventDelaysAStream) {
   const device::Stream first, second;
   std::atomic<int> at{0};
   device::Event event;
-  launch(Exec(first.handle()), [&](const KernelSpace&) {
+  launch(Exec(first.handle()), "test", [&](const KernelSpace&) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     at = 1;
   });
   event.record(first.handle());
   event.delay(second.handle());
   int seen = -1;
-  launch(Exec(second.handle()), [&](const KernelSpace&) { seen = at; });
+  launch(Exec(second.handle()), "test", [&](const KernelSpace&) { seen = at; });
   device::wait_for(second.handle());
   EXPECT_EQ(seen, 1);
   device::wait_for(first.handle());

@@ -31,7 +31,7 @@ TEST(DeviceQueue, WaitsByEventAndBlocksNobody) {
   first.begin({1});
   second.begin({0});
   std::atomic<bool> may_end{false};
-  launch(first.exec(), [&](const KernelSpace&) {
+  launch(first.exec(), "test", [&](const KernelSpace&) {
     while (!may_end) std::this_thread::sleep_for(1ms);
   });
   ASSERT_TRUE(first.add(goes_on));
@@ -67,7 +67,7 @@ TEST(DeviceQueue, WorkIsTimedOnTheDevice) {
   first.begin({1, 0});
   second.begin({0});
   const auto sleep_in_kernel = [](const Exec& exec, std::chrono::milliseconds time) {
-    launch(exec, [time](const KernelSpace&) { std::this_thread::sleep_for(time); });
+    launch(exec, "test", [time](const KernelSpace&) { std::this_thread::sleep_for(time); });
   };
   const double begin = seconds_now();
   first.mark_begin();
@@ -99,7 +99,7 @@ TEST(HostQueue, IsDoneWhenItsDeviceWorkIs) {
   runtime::ThreadQueue queue(device::Priority::normal);
   queue.begin({0});
   std::atomic<bool> done{false};
-  launch(queue.exec(), [&](const KernelSpace&) {
+  launch(queue.exec(), "test", [&](const KernelSpace&) {
     std::this_thread::sleep_for(10ms);
     done = true;
   });
@@ -166,7 +166,8 @@ TEST(DeviceStreams, HostAndDeviceTakeTurns) {
   executor.on(Kind::optimize, [&](const runtime::ActionBuffers& buffers) {
     const bool begins = buffers.action.unit == 0;
     const auto at = value(buffers);
-    launch(buffers.exec, [=](const KernelSpace&) { at[0] = begins ? 1 : (at[0] + 1) % 1000003; });
+    launch(buffers.exec, "test",
+           [=](const KernelSpace&) { at[0] = begins ? 1 : (at[0] + 1) % 1000003; });
   });
   executor.on(Kind::copy_to_host, [&](const runtime::ActionBuffers& buffers) {
     math::begin_copy_to_host(buffers.exec, value(buffers), on_host(buffers));
@@ -220,7 +221,7 @@ TEST(DeviceStreams, TheThreadThatCallsDoesNotWaitForTheDevice) {
   std::atomic<int> called{0};
   executor.on(Kind::optimize, [&](const runtime::ActionBuffers& buffers) {
     ++called;
-    launch(buffers.exec, [&](const KernelSpace&) {
+    launch(buffers.exec, "test", [&](const KernelSpace&) {
       while (called < 2) std::this_thread::sleep_for(1ms);
     });
   });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace ostrakon::math {
 
@@ -14,12 +15,14 @@ class LaunchCount {
   LaunchCount(const LaunchCount&) = delete;
   LaunchCount& operator=(const LaunchCount&) = delete;
 
-  std::int64_t launches() const { return launches_; }
+  std::int64_t launches() const { return static_cast<std::int64_t>(names_.size()); }
+  /// The name of each launch, in order. They are literals.
+  const std::vector<const char*>& names() const { return names_; }
 
   /// For code that runs kernels: whether this kernel has been counted and must not run.
-  static bool takes_one() {
+  static bool takes_one(const char* name = "unnamed") {
     if (current == nullptr) return false;
-    ++current->launches_;
+    current->names_.push_back(name);
     return true;
   }
 
@@ -27,7 +30,7 @@ class LaunchCount {
   static inline thread_local LaunchCount* current = nullptr;
 
   LaunchCount* outer_;
-  std::int64_t launches_ = 0;
+  std::vector<const char*> names_;
 };
 
 }  // namespace ostrakon::math

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ostrakon/device/api.hpp>
+#include <ostrakon/math/kernel_observer.hpp>
 #include <ostrakon/math/launch_count.hpp>
 #include <type_traits>
 #if defined(OSTRAKON_FAKE_DEVICE)
@@ -96,16 +97,18 @@ inline device::StreamHandle stream_of(const Exec& exec) {
 #endif
 
 /// Runs kernels(where) with the execution space for Kokkos: at once, but on the fake device in
-/// stream order, and not in a LaunchCount. `variant` distinguishes kernels that the fake device
-/// loads for the same code, such as a library's kernels for products of several shapes.
+/// stream order, and not in a LaunchCount. `name`: a literal, by which they are listed. `variant`
+/// distinguishes kernels that the fake device loads for the same code, such as a library's kernels
+/// for products of several shapes.
 template <class Kernels>
-void launch([[maybe_unused]] const Exec& exec, const Kernels& kernels,
+void launch([[maybe_unused]] const Exec& exec, const char* name, const Kernels& kernels,
             [[maybe_unused]] std::uint64_t variant = 0) {
-  if (math::LaunchCount::takes_one()) return;
+  if (math::LaunchCount::takes_one(name)) return;
 #if defined(OSTRAKON_FAKE_DEVICE)
   device::give(
       exec, [kernels] { kernels(KernelSpace()); }, variant);
 #else
+  const math::ObservedKernel observed(name);
   kernels(exec);
 #endif
 }

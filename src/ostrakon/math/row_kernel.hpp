@@ -285,7 +285,8 @@ using Row = std::conditional_t<on_device, DeviceRow, HostRow>;
 template <class Body>
 void for_each_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
                    std::size_t scratch, const Body& body) {
-  if (teams == 0 || LaunchCount::takes_one()) return;
+  if (teams == 0 || LaunchCount::takes_one(name)) return;
+  const ObservedKernel observed(name);
   TeamPolicy policy(exec, static_cast<int>(teams), 1);
   if (scratch > 0) policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
   const int most = policy.team_size_max(body, Kokkos::ParallelForTag());

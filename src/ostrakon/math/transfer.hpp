@@ -12,11 +12,12 @@ namespace ostrakon::math {
 /// Sets an array to zero, in the order of `exec`.
 template <class T>
 void clear(const Exec& exec, View<T*> device) {
-  if (LaunchCount::takes_one()) return;
+  if (LaunchCount::takes_one("clear")) return;
 #if OSTRAKON_HAS_DEVICE
   ostrakon::device::clear(stream_of(exec), device.data(),
                           static_cast<std::size_t>(device.size()) * sizeof(T));
 #else
+  const ObservedKernel observed("clear");
   Kokkos::deep_copy(exec, device.kokkos(), T(0));
 #endif
 }

@@ -41,7 +41,7 @@ constexpr std::int64_t per_item_on(std::int64_t of_host, std::int64_t of_device 
 /// 15 characters need no allocation.
 template <class Body>
 void for_each_item(const Exec& exec, const char* name, std::int64_t items, const Body& body) {
-  launch(exec, [=](const KernelSpace& where) {
+  launch(exec, name, [=](const KernelSpace& where) {
     Kokkos::parallel_for(
         name, Kokkos::RangePolicy<KernelSpace, Kokkos::IndexType<std::int64_t>>(where, 0, items),
         body);

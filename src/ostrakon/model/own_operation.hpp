@@ -20,7 +20,7 @@ using Array = View<A*>;
 /// f(i) for each i in [0, count), in any order, on `exec`; does not wait. F: a KOKKOS_LAMBDA.
 template <class F>
 void for_each(const Exec& exec, std::int64_t count, const F& f) {
-  launch(exec, [=](const KernelSpace& where) {
+  launch(exec, "own", [=](const KernelSpace& where) {
     Kokkos::parallel_for(Kokkos::RangePolicy<KernelSpace>(where, 0, count), f);
   });
 }
@@ -32,7 +32,7 @@ void for_each(const Exec& exec, std::int64_t rows, std::int64_t columns, const F
   using Policy = Kokkos::MDRangePolicy<KernelSpace, Kokkos::IndexType<std::int64_t>,
                                        Kokkos::Rank<2, Iterate::Right, Iterate::Right>>;
   if (rows == 0 || columns == 0) return;
-  launch(exec, [=](const KernelSpace& where) {
+  launch(exec, "own", [=](const KernelSpace& where) {
     Kokkos::parallel_for(Policy(where, {0, 0}, {rows, columns}), f);
   });
 }

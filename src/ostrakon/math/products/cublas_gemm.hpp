@@ -96,7 +96,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
   const int ldc = blas_int(c.stride(), "the row stride of C");
   const int batches = blas_int(all_c.count(), "the number of products");
   if (varies != Varies::nothing) {
-    if (LaunchCount::takes_one()) return;
+    if (LaunchCount::takes_one(product_name(turn_a, turn_b))) return;
     const CublasLtProduct product = {turn_a,
                                      turn_b,
                                      whole.m,
@@ -116,7 +116,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
     const int m = blas_int(part.extents.m, "the number of rows");
     const int n = blas_int(part.extents.n, "the number of columns");
     const int k = blas_int(part.extents.k, "the number of terms");
-    if (LaunchCount::takes_one()) return;
+    if (LaunchCount::takes_one(product_name(turn_a, turn_b))) return;
     const cublasHandle_t handle = Cublas::one().on(exec.cuda_stream());
     if constexpr (std::is_same<T, float>::value) {
       check_cublas(

@@ -178,7 +178,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
                   compute_t<T> beta, const Batch<C>& c, Varies varies) {
   // On the fake device the host's products run as kernels.
   launch(
-      exec,
+      exec, product_name(turn_a, turn_b),
       [=](const KernelSpace&) {
         for (std::int64_t i = 0; i < c.count(); ++i)
           one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i),

@@ -11,6 +11,11 @@ namespace ostrakon::math {
 
 enum class Transpose { no, yes };
 
+/// The name of a product among launched kernels.
+constexpr const char* product_name(bool turn_a, bool turn_b) {
+  return turn_a ? "product At B" : turn_b ? "product A Bt" : "product A B";
+}
+
 /// C = alpha op(A) op(B) + beta C. Shapes: op(A) (m, k), op(B) (k, n), C (m, n), all row-major.
 /// With beta == 0, C is not read. This is the only interface to BLAS libraries. On the host
 /// ordered_gemm() multiplies float, and amx_gemm() multiplies bf16 if the processor has AMX; with

@@ -49,22 +49,24 @@ class OtherHandlers {
                             Kind::copy_to_host, Kind::send, Kind::receive, Kind::gather_updates,
                             Kind::gather_gradients, Kind::export_parameters})
       executor.on(kind, nothing);
-    const auto one = [](const ActionBuffers&) { math::LaunchCount::takes_one(); };
-    for (const Kind kind : {Kind::begin, Kind::accumulate}) executor.on(kind, one);
+    executor.on(Kind::begin, [](const ActionBuffers&) { math::LaunchCount::takes_one("clear"); });
+    executor.on(Kind::accumulate,
+                [](const ActionBuffers&) { math::LaunchCount::takes_one("add_to"); });
     executor.on(Kind::gather, [](const ActionBuffers& buffers) {
-      if (buffers.action.converts) math::LaunchCount::takes_one();
+      if (buffers.action.converts) math::LaunchCount::takes_one("convert");
     });
     executor.on(Kind::keep, [this](const ActionBuffers& buffers) { keep(buffers.action); });
     executor.on(Kind::reduce_scatter, [this](const ActionBuffers& buffers) {
-      if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
+      if (buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one("convert");
       // This kernel is the ordered sum, or the conversion to float after a library has summed in 16
       // bits.
       const bool is_ordered = plan_.layouts.summation == plan::Summation::ordered;
-      if (is_ordered || buffers.action.buffer(Role::packed) >= 0) math::LaunchCount::takes_one();
+      if (is_ordered || buffers.action.buffer(Role::packed) >= 0)
+        math::LaunchCount::takes_one(is_ordered ? "tree_sum" : "convert");
     });
     executor.on(Kind::exchange, [](const ActionBuffers& buffers) {
       if (buffers.action.exchange == plan::ExchangeKind::reduce_scatter)
-        math::LaunchCount::takes_one();
+        math::LaunchCount::takes_one("tree_sum");
     });
     executor.on(Kind::norm, [this](const ActionBuffers& buffers) { norm(buffers); });
   }
@@ -72,7 +74,8 @@ class OtherHandlers {
  private:
   void keep(const Action& action) const {
     const plan::Buffer& kept = plan_.buffers[static_cast<std::size_t>(action.buffer(Role::shard))];
-    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat) math::LaunchCount::takes_one();
+    for (int flat = kept.flats.first; flat < kept.flats.end; ++flat)
+      math::LaunchCount::takes_one("keep");
   }
   void norm(const ActionBuffers& buffers) const {
     const auto squares = buffers.device_view<std::int64_t>(Role::sums)

@@ -216,6 +216,15 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
 }
 
 template <class T>
+void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
+                         View<const T**> dy, View<T**> dx, View<T**> again,
+                         View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums) {
+  if (again) activation_forward<T>(exec, activation, x, again);
+  activation_backward<T>(exec, activation, x, dy, dx);
+  if (dbias) sum_columns<T>(exec, dx, dbias, sums);
+}
+
+template <class T>
 void gate_forward(const Exec& exec, View<const T**> x, View<const T**> gate, View<T**> y) {
   const char* const name = "gate_forward";
   const bool is_of_rows = gate.columns() == 1;
@@ -290,6 +299,9 @@ void soft_cap_backward(const Exec& exec, compute_t<T> cap, View<const T**> y, Vi
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void activation_backward<T>(const Exec&, Activation, View<const T**>, View<const T**>, \
+                                       View<T**>, View<T**>, View<compute_t<T>*>,                 \
+                                       const RowSums<compute_t<T>>&);                             \
   template void gate_forward<T>(const Exec&, View<const T**>, View<const T**>, View<T**>);        \
   template void gate_backward<T>(const Exec&, View<const T**>, View<const T**>, View<const T**>,  \
                                  View<T**>, View<T**>);                                           \

@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/row_sums.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -44,6 +45,14 @@ void activation_forward(const Exec& exec, Activation activation, View<const T**>
 template <class T>
 void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
                          View<const T**> dy, View<T**> dx);
+
+/// Does what activation_forward(`again`), activation_backward(`dx`) and sum_columns(dx, `dbias`)
+/// do, with their bits; on a device with one read of x and of dy. What is empty of again and dbias
+/// is not computed. dx may be x, and without a gate dy; `again` shares no memory with other arrays.
+template <class T>
+void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
+                         View<const T**> dy, View<T**> dx, View<T**> again,
+                         View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums);
 
 /// y = x * sigmoid(gate). x, y (rows, n); gate (rows, 1), for each row, or (rows, n), for each
 /// element.

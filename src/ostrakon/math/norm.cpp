@@ -298,6 +298,30 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
 #endif
 }
 
+template <class T>
+void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
+                        View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                        View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
+                        const RowSums<compute_t<T>>& sums) {
+  sum_leaves(exec, sums, x.rows(), std::array{dweight, dbias},
+             [&](std::int64_t begin, std::int64_t end, const auto& sum) {
+               norm_backward_parameters<T>(exec, kind, x.row_range(begin, end),
+                                           mean.range(begin, end), rstd.range(begin, end),
+                                           dy.row_range(begin, end), sum[0], sum[1]);
+             });
+}
+
+template <class T>
+void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                   View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
+                   View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
+                   GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
+                   View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums) {
+  if (dweight || dbias) sum_norm_gradients<T>(exec, kind, x, mean, rstd, dy, dweight, dbias, sums);
+  if (again) norm_apply<T>(exec, kind, gain, x, weight, bias, mean, rstd, again);
+  norm_backward_input<T>(exec, kind, gain, x, weight, mean, rstd, dy, dx, update);
+}
+
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void norm_forward<T>(const Exec&, NormKind, NormWeight, double, View<const T**>,       \
                                 View<const T*>, View<const T*>, View<T**>, View<compute_t<T>*>,   \
@@ -311,7 +335,16 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
                                        GradientUpdate);                                           \
   template void norm_backward_parameters<T>(                                                      \
       const Exec&, NormKind, View<const T**>, View<const compute_t<T>*>,                          \
-      View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>);
+      View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>);      \
+  template void sum_norm_gradients<T>(const Exec&, NormKind, View<const T**>,                     \
+                                      View<const compute_t<T>*>, View<const compute_t<T>*>,       \
+                                      View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,  \
+                                      const RowSums<compute_t<T>>&);                              \
+  template void norm_backward<T>(const Exec&, NormKind, NormWeight, View<const T**>,              \
+                                 View<const T*>, View<const T*>, View<const compute_t<T>*>,       \
+                                 View<const compute_t<T>*>, View<const T**>, View<T**>,           \
+                                 GradientUpdate, View<T**>, View<compute_t<T>*>,                  \
+                                 View<compute_t<T>*>, const RowSums<compute_t<T>>&);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

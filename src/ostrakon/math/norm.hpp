@@ -3,6 +3,7 @@
 
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/row_sums.hpp>
 #include <ostrakon/math/view.hpp>
 #include <type_traits>
 
@@ -53,6 +54,31 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
                               View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                               View<const T**> dy, View<compute_t<T>*> dweight,
                               View<compute_t<T>*> dbias);
+
+/// Does what norm_apply(`again`), norm_backward_input(`dx`) and sum_norm_gradients(`dweight`,
+/// `dbias`) do, with their bits; on a device with one read of x and of dy. What is empty of again,
+/// dweight and dbias is not computed; `bias` is for `again` alone. dx may be dy; other arrays that
+/// are written share no memory with others.
+template <class T>
+void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
+                   View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
+                   View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
+                   GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
+                   View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums);
+
+/// dweight, dbias (width): overwritten by the sums over the leaves of rows. An empty one is not
+/// computed.
+template <class T>
+void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
+                        View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                        View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
+                        const RowSums<compute_t<T>>& sums);
+
+/// Elements of compute_t<T> of the workspace of these sums.
+constexpr std::int64_t norm_sums_workspace(std::int64_t rows, std::int64_t width,
+                                           std::int64_t leaves, KernelForm form = kernel_form) {
+  return row_sums_workspace(rows, 2 * width, leaves, rows_of_norm_block, form);
+}
 
 // ---- for kernels of norms
 

@@ -9,6 +9,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/row_sums.hpp>
 
 namespace ostrakon::model {
 namespace {
@@ -62,6 +63,7 @@ template <class T>
 void sum_bias_gradient(const Exec& exec, View<const T**> dy, View<compute_t<T>*> dbias,
                        const LeafSums<T>& sums) {
   if (!dbias) return;
+  if (!sums.runs) return math::sum_columns<T>(exec, dy, dbias, {sums.leaves, sums.workspace});
   sum_leaves<T>(exec, sums, dy.rows(), std::array{dbias},
                 [&](std::int64_t begin, std::int64_t end, const auto& sum) {
                   math::column_sums<T>(exec, dy.row_range(begin, end), sum[0]);
@@ -72,21 +74,8 @@ std::int64_t bias_sums_workspace(std::int64_t outputs, std::int64_t leaves) {
   return (math::tree_slots(leaves) - 1) * outputs;
 }
 
-template <class T>
-void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x,
-                        View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                        View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
-                        const LeafSums<T>& sums) {
-  sum_leaves<T>(exec, sums, x.rows(), std::array{dweight, dbias},
-                [&](std::int64_t begin, std::int64_t end, const auto& sum) {
-                  math::norm_backward_parameters<T>(exec, kind, x.row_range(begin, end),
-                                                    mean.range(begin, end), rstd.range(begin, end),
-                                                    dy.row_range(begin, end), sum[0], sum[1]);
-                });
-}
-
-std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves) {
-  return (math::tree_slots(leaves) - 1) * 2 * width;
+std::int64_t delta_sums_workspace(std::int64_t heads, std::int64_t leaves) {
+  return (math::tree_slots(leaves) - 1) * 2 * heads;
 }
 
 namespace {
@@ -184,10 +173,6 @@ void sum_sink_gradient(const Exec& exec, const math::AttentionShape& shape, View
                                        View<compute_t<T>**>, const LeafSums<T>&);                 \
   template void sum_bias_gradient<T>(const Exec&, View<const T**>, View<compute_t<T>*>,           \
                                      const LeafSums<T>&);                                         \
-  template void sum_norm_gradients<T>(const Exec&, math::NormKind, View<const T**>,               \
-                                      View<const compute_t<T>*>, View<const compute_t<T>*>,       \
-                                      View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,  \
-                                      const LeafSums<T>&);                                        \
   template void sum_head_norm_gradient<T>(                                                        \
       const Exec&, std::int64_t, View<const T**>, View<const compute_t<T>**>,                     \
       View<const compute_t<T>**>, View<const T**>, View<compute_t<T>**>, const LeafSums<T>&);     \

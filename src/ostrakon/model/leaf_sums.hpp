@@ -29,19 +29,12 @@ void sum_weight_gradient(const Exec& exec, View<const T**> x, View<const T**> dy
                          View<compute_t<T>**> dweight, const LeafSums<T>& sums);
 std::int64_t weight_sums_workspace(std::int64_t outputs, std::int64_t inputs, std::int64_t leaves);
 
-/// dbias (outputs) = column sums of dy (rows, outputs).
+/// dbias (outputs) = column sums of dy (rows, outputs). Workspace: math::column_sums_workspace(),
+/// or bias_sums_workspace() where there are runs.
 template <class T>
 void sum_bias_gradient(const Exec& exec, View<const T**> dy, View<compute_t<T>*> dbias,
                        const LeafSums<T>& sums);
 std::int64_t bias_sums_workspace(std::int64_t outputs, std::int64_t leaves);
-
-/// dweight and dbias (width) of a norm; x and dy (rows, width), mean and rstd (rows).
-template <class T>
-void sum_norm_gradients(const Exec& exec, math::NormKind kind, View<const T**> x,
-                        View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                        View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
-                        const LeafSums<T>& sums);
-std::int64_t norm_sums_workspace(std::int64_t width, std::int64_t leaves);
 
 /// dweight (1, head_width) or (1, heads * head_width) of the norm of each head; x and dy (rows,
 /// heads
@@ -61,11 +54,12 @@ void sum_convolution_gradient(const Exec& exec, std::int64_t tokens, View<const 
                               const LeafSums<T>& sums);
 
 /// ddecay and dbias (heads) of a delta rule; terms (rows, 2 heads) as of math::delta_rule_backward.
-/// Workspace: as of a norm of so many columns.
+/// Workspace: delta_sums_workspace() elements.
 template <class T>
 void sum_delta_rule_gradients(const Exec& exec, View<const compute_t<T>**> terms,
                               View<compute_t<T>*> ddecay, View<compute_t<T>*> dbias,
                               const LeafSums<T>& sums);
+std::int64_t delta_sums_workspace(std::int64_t heads, std::int64_t leaves);
 
 /// dweight (1, head_width) of a norm of heads with gates, as sum_head_norm_gradient; see
 /// math/delta_net/gated_norm.hpp.

@@ -128,7 +128,7 @@ int Operations<T>::delta_rule(int x, int gates, const std::string& name,
   });
   Call parameters =
       pass({"d " + name + ".decay and step", {terms}, {}, {}, weights}, gates, 2 * heads);
-  parameters.scratch = {bytes_of<Compute>(norm_sums_workspace(heads, leaves))};
+  parameters.scratch = {bytes_of<Compute>(delta_sums_workspace(heads, leaves))};
   parameters.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_delta_rule_gradients<T>(exec, a.read<Compute>(0), a.gradient<Compute>(0),
                                 a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});

@@ -67,11 +67,12 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
   Calls backward;
   if (has_weight) {
     Call gradients = pass({"d " + name + ".weight", reads, {}, {}, weights}, x, 2 * width);
-    gradients.scratch = {bytes_of<Compute>(norm_sums_workspace(width, leaves))};
+    gradients.scratch = {
+        bytes_of<Compute>(math::norm_sums_workspace(value(x).rows, width, leaves, leaf_.kernels))};
     gradients.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
-                            a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
-                            a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
+      math::sum_norm_gradients<T>(exec, kind, a.read<T>(0), a.read<Compute>(3).flat(),
+                                  a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
+                                  a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
     });
     backward.push_back(std::move(gradients));
   }
@@ -285,7 +286,8 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
     const std::int64_t columns = elements_of(weights.back());
     const std::int64_t shift = columns < outputs ? columns : 0;
     Call bias = pass({"d " + name + ".bias", dy, {}, {}, {weights.back()}}, x, columns);
-    bias.scratch = {bytes_of<Compute>(bias_sums_workspace(columns, leaves))};
+    bias.scratch = {bytes_of<Compute>(
+        math::column_sums_workspace(value(x).rows, columns, leaves, leaf_.kernels))};
     bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const std::int64_t first = a.piece() * shift;
       sum_bias_gradient<T>(exec, a.read<T>(0, count).column_range(first, first + columns),

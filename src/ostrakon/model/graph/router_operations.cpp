@@ -138,7 +138,8 @@ Operation Operations<T>::route(int x, const std::string& name, const MoeDispatch
   });
   if (!has_bias) return {{forward}, {logits, gradient, balance, input}};
   Call bias = pass({"d " + name + ".bias", {dlogits}, {}, {}, {weights.back()}}, dlogits, count);
-  bias.scratch = {bytes_of<Compute>(bias_sums_workspace(count, all.leaves))};
+  bias.scratch = {bytes_of<Compute>(
+      math::column_sums_workspace(value(dlogits).rows, count, all.leaves, leaf_.kernels))};
   bias.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     sum_bias_gradient<Compute>(exec, a.read<Compute>(0), a.gradient<Compute>(0),
                                {all.leaves, a.scratch<Compute>(0)});

@@ -12,6 +12,7 @@
 #include <ostrakon/math/subnormals.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/model/decoder.hpp>
+#include <ostrakon/model/product_settings.hpp>
 #include <ostrakon/optim/learning_rate.hpp>
 #include <ostrakon/optim/loss_scale.hpp>
 #include <ostrakon/optim/optimizer.hpp>
@@ -156,9 +157,8 @@ struct RuntimeSettings {
 /// sent in the dtype of Policy.
 struct PrecisionSettings {
   DType gather = DType::fp32;
-  std::optional<DType> activations;  ///< none: as gather
-  /// The dtype in which linear layers of blocks multiply.
-  math::ProductDType products = math::ProductDType::as_stored;
+  std::optional<DType> activations;     ///< none: as gather
+  model::ProductSettings products;      ///< of the linear layers of blocks
   optim::LossScaleSettings loss_scale;  ///< for fp16
 };
 

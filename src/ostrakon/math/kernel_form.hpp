@@ -34,4 +34,13 @@ constexpr Named<ProductDType> product_dtype_names[] = {{ProductDType::as_stored,
                                                        {ProductDType::fp8, "fp8"}};
 constexpr const char* name(ProductDType dtype) { return name_in(product_dtype_names, dtype); }
 
+/// Formats of 8 bits, by their bits of exponent and mantissa; see math/fp8/formats.hpp.
+enum class Fp8Format {
+  e4m3,  ///< up to 448
+  e5m2   ///< up to 57344
+};
+constexpr Named<Fp8Format> fp8_format_names[] = {{Fp8Format::e4m3, "e4m3"},
+                                                 {Fp8Format::e5m2, "e5m2"}};
+constexpr const char* name(Fp8Format format) { return name_in(fp8_format_names, format); }
+
 }  // namespace ostrakon::math

@@ -149,6 +149,11 @@ void Builder<T>::begin_part(const std::string& owner) {
 }
 
 template <class T>
+void Builder<T>::set_products(math::ProductDType dtype) {
+  state_->operations.set_products(dtype);
+}
+
+template <class T>
 const std::vector<Parameter>& Builder<T>::parameters() const {
   return state_->parameters;
 }

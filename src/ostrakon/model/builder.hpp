@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/model/layer_settings.hpp>
 #include <ostrakon/model/own_operation.hpp>
 #include <string>
@@ -163,6 +164,8 @@ class Builder {
   /// What is declared from now on belongs to this part of the model, one of several in the unit:
   /// its parameters' full names, which are different in parts, begin so.
   void begin_part(const std::string& owner);
+  /// Linear layers that are declared from now on multiply in this dtype.
+  void set_products(math::ProductDType dtype);
   /// The rows whose next tokens are predicted: all, or where sequences are decoded the last one of
   /// each run. A cross-entropy of that row is in fact its logits.
   Value predicting_rows(const Value& x);

@@ -263,6 +263,7 @@ class UnitMaker {
       : settings_(settings), leaf_(leaf), ends_(leaf), recompute_(recompute), frozen_(frozen) {
     ends_.tensor_chunks = 1;
     ends_.defers_gradients = false;
+    ends_.products = {};
   }
 
   std::unique_ptr<GraphUnit<T>> make_embedding() const {
@@ -277,13 +278,16 @@ class UnitMaker {
     if (count > 1) name += "-" + std::to_string(first + count - 1);
     Builder<T> b(std::move(name), leaf_, settings_.width, frozen_, {}, recompute_);
     Value x = b.input();
-    std::vector<BlockKind> kinds;
+    std::vector<FormOfBlock> forms;
     for (std::int64_t layer = first; layer < first + count; ++layer) {
+      const BlockKind kind = settings_.block_kind(layer);
+      const bool is_fp8 = leaf_.products.are_fp8(layer, settings_.layers);
       b.begin_part("block." + std::to_string(layer));
-      kinds.push_back(settings_.block_kind(layer));
-      x = describe_block(b, settings_, kinds.back(), x, has_expert_units(settings_, leaf_));
+      b.set_products(is_fp8 ? math::ProductDType::fp8 : math::ProductDType::as_stored);
+      forms.emplace_back(kind, is_fp8);
+      x = describe_block(b, settings_, kind, x, has_expert_units(settings_, leaf_));
     }
-    return finish(b, x, &programs_[kinds]);
+    return finish(b, x, &programs_[forms]);
   }
 
   /// The module of multi-token prediction, a block of the last one's kind.
@@ -327,6 +331,9 @@ class UnitMaker {
   }
 
  private:
+  /// The kind of a block, and whether it multiplies in 8 bits.
+  using FormOfBlock = std::pair<BlockKind, bool>;
+
   std::int64_t block_elements(const BlockKind& kind) const {
     Builder<T> b("block", leaf_, settings_.width, {}, {}, recompute_);
     describe_block(b, settings_, kind, b.input(), has_expert_units(settings_, leaf_));
@@ -347,7 +354,7 @@ class UnitMaker {
   LeafShape leaf_, ends_;
   Recompute recompute_;
   const Frozen& frozen_;
-  std::map<std::vector<BlockKind>, SharedPrograms> programs_;
+  std::map<std::vector<FormOfBlock>, SharedPrograms> programs_;
   SharedPrograms additions_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/kernel_form.hpp>
+#include <ostrakon/model/product_settings.hpp>
 #include <vector>
 
 namespace ostrakon::model {
@@ -48,7 +49,7 @@ struct LeafShape {
   /// Whether neighbouring calls that memory bounds are joined into one kernel where a unit knows
   /// how (graph/fuse). Changes no bit.
   bool fuses = on_device;
-  math::ProductDType products = math::ProductDType::as_stored;  ///< of the linear layers of blocks
+  ProductSettings products = {};  ///< of the linear layers of blocks
   /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
   /// most, and with them a row of each other one; keys and values of the rows before are kept.
   std::int64_t decoded_rows = 0;

@@ -43,7 +43,8 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
           settings.processor.kernels,
           has_documents,
           has_documents && settings.data.restart_positions,
-          math::is_of_device(settings.processor.kernels)};
+          math::is_of_device(settings.processor.kernels),
+          settings.precision.products};
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {

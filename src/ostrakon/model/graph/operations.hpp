@@ -68,6 +68,8 @@ class Operations {
 
   /// Has names of weights, values and calls from now on begin so: for one of several blocks.
   void set_prefix(const std::string& prefix) { prefix_ = prefix; }
+  /// Has linear() multiply in this dtype from now on: for one of several blocks.
+  void set_products(math::ProductDType dtype) { leaf_.products.dtype = dtype; }
 
   int input() const { return graph_.inputs.front(); }
   /// The graph of a unit with these outputs.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
@@ -226,6 +227,20 @@ void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, comput
                      beta, Batch<C>(c));
 }
 
+template <class T>
+void gemm_plus(const Exec& exec, Transpose transpose_a, Transpose transpose_b, View<const T**> a,
+               View<const T**> b, const Addends<T>& addends, View<T**> c) {
+  const auto& [onto, bias] = addends;
+  require(!onto || (onto.rows() == c.rows() && onto.columns() == c.columns()),
+          "gemm: the product (", c.rows(), ", ", c.columns(), ") is added to (", onto.rows(), ", ",
+          onto.columns(), "), expected one shape");
+  require(!bias || bias.size() == c.columns(), "gemm: a bias of ", bias.size(), " for ",
+          c.columns(), " columns");
+  if (onto) copy<T>(exec, onto.flat(), c.flat());
+  gemm<T>(exec, transpose_a, transpose_b, 1, a, b, onto ? 1 : 0, c);
+  if (bias) add_bias<T>(exec, c, bias);
+}
+
 namespace {
 
 /// Rows of C that are summed over pieces at a time: about 2^22 elements, 16 MiB of float.
@@ -234,6 +249,11 @@ std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
   constexpr std::int64_t granule = 64;
   const std::int64_t fitting = elements / std::max<std::int64_t>(1, n) / granule * granule;
   return std::min(m, std::max(granule, fitting));
+}
+
+/// One piece needs no memory besides C, so a device multiplies all rows in one launch.
+std::int64_t rows_at_once(std::int64_t m, std::int64_t n, std::int64_t pieces) {
+  return on_device && pieces == 1 ? m : rows_by_piece(m, n);
 }
 
 }  // namespace
@@ -269,7 +289,7 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
               View<compute_t<T>*> workspace, const Multiply& multiply) {
   using C = compute_t<T>;
   const std::int64_t n = c.columns();
-  const std::int64_t most_rows = rows_by_piece(c.rows(), n);
+  const std::int64_t most_rows = rows_at_once(c.rows(), n, pieces);
   require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
           workspace.size(), " elements, expected at least ",
           gemm_by_piece_workspace(c.rows(), n, pieces));
@@ -351,7 +371,7 @@ void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<co
 template <class T>
 void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
                  View<compute_t<T>**> c) {
-  const std::int64_t most_rows = rows_by_piece(c.rows(), c.columns());
+  const std::int64_t most_rows = rows_at_once(c.rows(), c.columns(), 1);
   for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
     const std::int64_t end = std::min(c.rows(), begin + most_rows);
     multiply_run<T>(exec, a.column_range(begin, end), b, beta, c.row_range(begin, end));
@@ -409,16 +429,18 @@ OSTRAKON_INSTANTIATE(fp16, float)
 template void add_matrix<float>(const Exec&, View<const float**>, View<float**>);
 template void add_matrix<double>(const Exec&, View<const double**>, View<double**>);
 
-#define OSTRAKON_INSTANTIATE(T)                                                             \
-  template bool adds_as_a_whole<T>(std::int64_t);                                           \
-  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,             \
-                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);  \
-  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,               \
-                               View<compute_t<T>**>, HostView<const std::int64_t*>,         \
-                               View<compute_t<T>*>);                                        \
-  template void gemm_of_run<T>(const Exec&, View<const T**>, View<const T**>, compute_t<T>, \
-                               View<compute_t<T>**>);                                       \
-  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,    \
+#define OSTRAKON_INSTANTIATE(T)                                                                   \
+  template void gemm_plus<T>(const Exec&, Transpose, Transpose, View<const T**>, View<const T**>, \
+                             const Addends<T>&, View<T**>);                                       \
+  template bool adds_as_a_whole<T>(std::int64_t);                                                 \
+  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,                   \
+                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);        \
+  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,                     \
+                               View<compute_t<T>**>, HostView<const std::int64_t*>,               \
+                               View<compute_t<T>*>);                                              \
+  template void gemm_of_run<T>(const Exec&, View<const T**>, View<const T**>, compute_t<T>,       \
+                               View<compute_t<T>**>);                                             \
+  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,          \
                                View<T**>, View<T*>, std::int64_t);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

@@ -28,6 +28,21 @@ template <class T, class C = T>
 void gemm(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
           View<const T**> a, View<const T**> b, compute_t<T> beta, View<C**> c);
 
+/// What is added to a product (m, n), each where it is given. With `onto` neither it nor the
+/// product has gaps between rows, and they do not overlap.
+template <class T>
+struct Addends {
+  View<const T**> onto = {};  ///< (m, n)
+  View<const T*> bias = {};   ///< (n), added to each row
+};
+
+/// C = op(A) op(B) + onto + bias, overwritten. On CUDA it is one
+/// kernel, which adds in float and rounds once. Elsewhere the product is added to a copy of `onto`,
+/// then the bias, each rounded to T.
+template <class T>
+void gemm_plus(const Exec& exec, Transpose transpose_a, Transpose transpose_b, View<const T**> a,
+               View<const T**> b, const Addends<T>& addends, View<T**> c);
+
 // Checked views differ in size; a separate namespace makes mixing builds a link error.
 #if defined(OSTRAKON_CHECK_VIEWS)
 inline namespace checked_views {

@@ -334,13 +334,13 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     forward = product(std::move(forward), x, inputs, last - first);
     forward.work += passes * row_work(x, 2 * (last - first));
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-      const View<const T**> before = a.read<T>(1);
-      if (before) math::copy<T>(exec, before.flat(), a.written<T>(0).flat());
-      multiply<T>(exec, Transpose::yes, a.read<T>(0),
-                  a.weight<T>(0).matrix(outputs, inputs).row_range(first, last), a, count,
-                  before || a.adds());
-      if (const View<const T*> bias = a.weight<T>(1))
-        math::add_bias<T>(exec, a.written<T>(0, count), bias.range(first, last));
+      const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);
+      const math::Addends<T> addends = {a.read<T>(1), a.weight<T>(1).range(first, last)};
+      if (addends.onto || addends.bias)
+        math::gemm_plus<T>(exec, Transpose::no, Transpose::yes, a.read<T>(0), weight, addends,
+                           a.written<T>(0, count));
+      else
+        multiply<T>(exec, Transpose::yes, a.read<T>(0), weight, a, count, a.adds());
     });
     linear.forward.push_back(std::move(forward));
   }

@@ -195,6 +195,40 @@ TYPED_TEST(Gemm, RefusesShapesThatDoNotFit) {
   }
 }
 
+/// A residual and a bias, each alone and both, as by hand. On the host both are rounded as kernels
+/// of their own would.
+TYPED_TEST(Gemm, AddsWhatIsGiven) {
+  using T = TypeParam;
+  constexpr std::int64_t m = 9, n = 24, k = 16;
+  const HostMatrix<T> a(m, k, 0, 1), b(n, k, 0, 2), onto(m, n, 0, 3), bias(1, n, 0, 4);
+  const DeviceArray<T> device_a(a.values), device_b(b.values), device_onto(onto.values),
+      device_bias(bias.values);
+  const View<const T**> x = device_a.matrix(m, k), y = device_b.matrix(n, k);
+  for (const bool has_onto : {false, true})
+    for (const bool has_bias : {false, true}) {
+      math::Addends<T> addends;
+      if (has_onto) addends.onto = device_onto.matrix(m, n);
+      if (has_bias) addends.bias = device_bias.view();
+      const DeviceArray<T> made(m * n), product(has_onto ? onto.values : std::vector<T>(m * n));
+      math::gemm_plus<T>(Exec(), Transpose::no, Transpose::yes, x, y, addends, made.matrix(m, n));
+      math::gemm<T>(Exec(), Transpose::no, Transpose::yes, 1, x, y, has_onto ? 1 : 0,
+                    product.matrix(m, n));
+      std::vector<T> expected = product.host();
+      for (std::int64_t i = 0; has_bias && i < m * n; ++i) expected[i] += bias.values[i % n];
+      SCOPED_TRACE(text(has_onto ? "onto " : "", has_bias ? "bias" : ""));
+      if (products_on_device)
+        EXPECT_LE(largest_difference(made.host(), expected), tolerance<T>);
+      else
+        EXPECT_EQ(made.host(), expected);
+    }
+  const DeviceArray<T> short_bias(n - 1), made(m * n);
+  math::Addends<T> wrong;
+  wrong.bias = short_bias.view();
+  EXPECT_THROW(
+      math::gemm_plus<T>(Exec(), Transpose::no, Transpose::yes, x, y, wrong, made.matrix(m, n)),
+      Error);
+}
+
 /// Two rows of at most a page each, `stride` elements apart, with unmapped memory between.
 template <class T>
 class FarRows {

@@ -36,9 +36,9 @@ struct Addends {
   View<const T*> bias = {};   ///< (n), added to each row
 };
 
-/// C = op(A) op(B) + onto + bias, overwritten. On CUDA it is one
-/// kernel, which adds in float and rounds once. Elsewhere the product is added to a copy of `onto`,
-/// then the bias, each rounded to T.
+/// C = op(A) op(B) + onto + bias, overwritten. On CUDA it is one kernel, which adds in float and
+/// rounds once. Elsewhere the product is added to a copy of `onto`, then the bias, each rounded to
+/// T.
 template <class T>
 void gemm_plus(const Exec& exec, Transpose transpose_a, Transpose transpose_b, View<const T**> a,
                View<const T**> b, const Addends<T>& addends, View<T**> c);

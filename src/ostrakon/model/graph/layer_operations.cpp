@@ -3,7 +3,6 @@
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
-#include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
@@ -316,7 +315,10 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
   std::vector<int> weights = weights_of(name);
   if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
   const std::int64_t outputs = elements_of(weights.front()) / inputs;
-  const double passes = (weights.size() > 1 ? 1.0 : 0.0) + (onto >= 0 ? 1.0 : 0.0);
+  // The host adds a residual and a bias in passes of their own, a device in the product.
+  const bool adds_apart = !math::is_of_device(leaf_.kernels);
+  const double passes =
+      adds_apart ? (weights.size() > 1 ? 1.0 : 0.0) + (onto >= 0 ? 1.0 : 0.0) : 0.0;
   const auto columns_before = [&](std::vector<int>::const_iterator end) {
     std::int64_t columns = 0;
     for (auto v = all.begin(); v != end; ++v) columns += columns_of(*v);
@@ -333,6 +335,7 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     if (is_sum) forward.inner_dimension = inputs;
     forward = product(std::move(forward), x, inputs, last - first);
     forward.work += passes * row_work(x, 2 * (last - first));
+    if (!adds_apart && onto >= 0) forward.work += row_work(x, last - first, 0.0);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);
       const math::Addends<T> addends = {a.read<T>(1), a.weight<T>(1).range(first, last)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostrakon/math/attention/library_use.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/kernel_form.hpp>
 #include <ostrakon/model/product_settings.hpp>
@@ -50,6 +51,7 @@ struct LeafShape {
   /// how (graph/fuse). Changes no bit.
   bool fuses = on_device;
   ProductSettings products = {};  ///< of the linear layers of blocks
+  math::LibraryUse attention = math::LibraryUse::never;  ///< of whole sequences
   /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
   /// most, and with them a row of each other one; keys and values of the rows before are kept.
   std::int64_t decoded_rows = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ostrakon/math/attention/attention_scores.hpp>
+#include <ostrakon/math/attention/library_use.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/kernel_form.hpp>
@@ -32,6 +33,7 @@ struct AttentionShape {
   /// A head's values are the last columns of its keys: latents (DeepSeek-AI 2024, V2, section 2.1),
   /// which have no backward.
   bool values_in_keys = false;
+  LibraryUse library = LibraryUse::never;
 
   KOKKOS_INLINE_FUNCTION std::int64_t width_of_values() const {
     return value_width > 0 ? value_width : head_width;

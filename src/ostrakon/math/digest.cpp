@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/digest.hpp>
 
-#include <cstring>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/row_kernel.hpp>
@@ -36,8 +35,7 @@ void add_digest(const Exec& exec, View<const float*> x, std::uint64_t key, std::
         const std::uint64_t start = mix_bits(key + 0x9E3779B97F4A7C15u);
         std::uint64_t sum = 0;
         for (std::int64_t i = begin; i < end; ++i) {
-          std::uint32_t bits;
-          std::memcpy(&bits, &x(i), sizeof bits);
+          const auto bits = bits_as<std::uint32_t>(x(i));
           // The hash is applied twice, so that equal values at two positions, or two exchanged
           // values, do not cancel in the sum.
           const std::uint64_t place = mix_bits(start + static_cast<std::uint64_t>(first + i));

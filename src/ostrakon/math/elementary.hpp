@@ -5,7 +5,6 @@
 // vectorises them, and their bits do not depend on the C library.
 
 #include <cmath>
-#include <cstring>
 #include <ostrakon/math/portability.hpp>
 
 namespace ostrakon::math {
@@ -34,12 +33,7 @@ KOKKOS_INLINE_FUNCTION float exp_of_rest(float x, float whole) {
 /// Returns 2^n for `shifted` = 1.5 * 2^23 + 127 + n: n + 127, in the low bits, becomes the
 /// exponent. For n = -127 it is 0, for n = 128 infinity.
 KOKKOS_INLINE_FUNCTION float power_of_shifted(float shifted) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits <<= 23;
-  float factor;
-  std::memcpy(&factor, &bits, sizeof factor);
-  return factor;
+  return bits_as<float>(bits_as<std::uint32_t>(shifted) << 23);
 }
 
 /// Returns e^x within 2 units in the last place; underflows through the subnormals to 0, overflows
@@ -53,19 +47,13 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
   constexpr float shifter = 12582912.0f;
   constexpr std::uint32_t shifter_bits = 0x4B400000u;
   const float shifted = multiply_add(x, 1.44269504f, shifter);
-  std::uint32_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  const std::int32_t n = static_cast<std::int32_t>(bits - shifter_bits);
+  const std::int32_t n = static_cast<std::int32_t>(bits_as<std::uint32_t>(shifted) - shifter_bits);
 
   // 2^n is made of two factors, as 2^-150 and 2^128 are not normal numbers.
   const std::int32_t half = n >> 1;
   const std::uint32_t low_bits = static_cast<std::uint32_t>(half + 127) << 23;
   const std::uint32_t high_bits = static_cast<std::uint32_t>(n - half + 127) << 23;
-  float low;
-  float high;
-  std::memcpy(&low, &low_bits, sizeof low);
-  std::memcpy(&high, &high_bits, sizeof high);
-  return exp_of_rest(x, shifted - shifter) * low * high;
+  return exp_of_rest(x, shifted - shifter) * bits_as<float>(low_bits) * bits_as<float>(high_bits);
 }
 
 /// Double uses the C library's function, as its speed matters less.
@@ -113,11 +101,7 @@ struct Normal {
 KOKKOS_INLINE_FUNCTION Normal<float> fast_normal(float x) {
   float a = x < 0.0f ? -x : x;
   a = a > 16.0f ? 16.0f : a;
-  std::uint32_t bits;
-  std::memcpy(&bits, &a, sizeof bits);
-  bits &= 0xFFFFF000u;
-  float high;
-  std::memcpy(&high, &bits, sizeof high);
+  const float high = bits_as<float>(bits_as<std::uint32_t>(a) & 0xFFFFF000u);
   const float low = -0.5f * (a - high) * (a + high);
   float y = -0.5f * high * high;
   y = y < -88.0f ? -88.0f : y;  // there the factor 2^n is 0

@@ -2,7 +2,6 @@
 #include <ostrakon/math/exact_sum.hpp>
 
 #include <cmath>
-#include <cstring>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 
@@ -26,8 +25,7 @@ class LimbWriter {
   KOKKOS_INLINE_FUNCTION explicit LimbWriter(View<std::int64_t*, Space> limbs) : limbs_(limbs) {}
 
   KOKKOS_INLINE_FUNCTION void add(double term) {
-    std::uint64_t bits;
-    std::memcpy(&bits, &term, sizeof bits);
+    const auto bits = bits_as<std::uint64_t>(term);
     const int exponent = static_cast<int>(bits >> 52 & 0x7FF);
     std::uint64_t significand = bits & 0xFFFFFFFFFFFFFu;
     if (exponent == 0x7FF) {

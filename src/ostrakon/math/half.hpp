@@ -5,24 +5,14 @@
 // round once when they store. Conversions operate on bits, so that hosts and devices agree, and
 // have no branches, so that loops over them vectorise, which compilers don't do with _Float16.
 
-#include <cstring>
 #include <ostrakon/math/portability.hpp>
 
 namespace ostrakon {
 
 namespace half_bits {
 
-KOKKOS_INLINE_FUNCTION std::uint32_t of_float(float x) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-KOKKOS_INLINE_FUNCTION float to_float(std::uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
+KOKKOS_INLINE_FUNCTION std::uint32_t of_float(float x) { return bits_as<std::uint32_t>(x); }
+KOKKOS_INLINE_FUNCTION float to_float(std::uint32_t bits) { return bits_as<float>(bits); }
 
 constexpr std::uint32_t float_sign = 0x80000000u;
 constexpr std::uint32_t float_infinity = 0x7F800000u;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <ostrakon/device/api.hpp>
 #include <ostrakon/math/kernel_observer.hpp>
 #include <ostrakon/math/launch_count.hpp>
@@ -75,6 +76,21 @@ constexpr bool has_matrix_tiles = OSTRAKON_MATRIX_TILES == 1;
 #else
 #define OSTRAKON_IN_DEVICE_CODE 0
 #endif
+
+/// Returns the value of another type, of the same size, that has the bits of `from`.
+template <class To, class From>
+KOKKOS_INLINE_FUNCTION To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable<To>::value &&
+                    std::is_trivially_copyable<From>::value,
+                "bits are taken as a type of the same size");
+  To to;
+#if defined(__HIP__)  // on a device std::memcpy does not exist, and HIP's memcpy loops over bytes
+  __builtin_memcpy(&to, &from, sizeof to);
+#else  // CUDA's compiler makes a register of this, and a loop over bytes of the other
+  std::memcpy(&to, &from, sizeof to);
+#endif
+  return to;
+}
 
 /// Number of threads that kernels of the host use in this process: with OpenMP from OMP_NUM_THREADS
 /// or a flag of Kokkos, with Serial 1.

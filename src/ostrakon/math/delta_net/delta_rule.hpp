@@ -27,7 +27,7 @@ struct DeltaRuleShape {
   std::int64_t key_width = 1, value_width = 1;
 
   std::int64_t rows() const { return sequences * tokens; }
-  std::int64_t key_columns() const { return key_heads * key_width; }
+  KOKKOS_INLINE_FUNCTION std::int64_t key_columns() const { return key_heads * key_width; }
   std::int64_t value_columns() const { return value_heads * value_width; }
   /// Columns of x: queries, keys and values of all heads.
   std::int64_t columns() const { return 2 * key_columns() + value_columns(); }

@@ -10,6 +10,7 @@
 #include <ostrakon/config/assignment.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
+#include <ostrakon/tune/recompute.hpp>
 
 #include "../common/output_file.hpp"
 #include "../common/program.hpp"
@@ -200,8 +201,41 @@ void show_choice(config::Settings settings, const Line& line) {
   if (!line.output.empty()) write_file(line.output, chosen_deck(choice, request, line));
 }
 
+namespace {
+
+/// What a deck leaves open of what is computed again, for the memory that it names or a machine
+/// has.
+config::Settings with_recompute(config::Settings settings, const Line& line) {
+  tune::RanksOn on{simulate::machine_with(line.rates()), line.ranks, line.ranks};
+  if (!line.machine.empty()) {
+    on.machine = config::read_machine(read_file(line.machine), line.machine);
+    settings.processor = config::processor_of(on.machine);
+  }
+  const int of_node = ranks_of_machine(settings, line, on.machine);
+  if (of_node > 0) on.ranks_per_node = std::min(of_node, line.ranks);
+  std::int64_t room = line.machine.empty() ? 0 : tune::room_of(on.machine);
+  if (settings.memory_limit > 0)
+    room = room > 0 ? std::min(room, settings.memory_limit) : settings.memory_limit;
+  require(room > 0,
+          "memory.activation_checkpointing = auto: chosen for the memory of a rank, which is not "
+          "known here; expected --set memory.limit=BYTES, or --time with the file of a machine "
+          "that has memory_gibibytes");
+  require(line.sweep.empty(),
+          "memory.activation_checkpointing = auto: --sweep takes settings as they are; expected "
+          "another value");
+  const tune::Kept kept = tune::choose_recompute(settings, on, {room, tune::any_bytes},
+                                                 static_cast<int>(allowed_cores().size()));
+  if (!line.json)
+    std::cout << "chosen for " << format_bytes(room)
+              << " of memory: " << config::set_options(kept.changes) << "\n\n";
+  return kept.settings;
+}
+
+}  // namespace
+
 config::Settings with_choice(const config::Settings& settings, const Line& line) {
-  if (settings.choose.empty()) return settings;
+  if (settings.choose.empty())
+    return settings.chooses_recompute ? with_recompute(settings, line) : settings;
   require(line.sweep.empty(), "parallel.choose = ", settings.choose,
           ": --sweep takes settings as they are; add --set parallel.choose=");
   const tune::Request request = choose_request(settings, line, settings.choose);

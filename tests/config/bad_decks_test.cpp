@@ -174,6 +174,8 @@ memory.activation_checkpointing | none | "every2" | "every yes" | "selective" | 
 memory.activation_checkpointing | none | "selective attention,mlp" | "selective attention attention"
 memory.activation_checkpointing | none | "selective attention full" | "attention mlp" | "selective none"
 memory.activation_checkpointing | none | "selective mlp every 2" | "selectively mlp"
+memory.activation_checkpointing | none | "keep" | "keep mlp" | "keep norms norms" | "auto auto"
+memory.limit | auto, or bytes up to 4096 TiB in TiB, TB, | 0 | 1 | true | "" | "none" | "0 GiB" | "8 gb"
 parallel.in_flight_gathers | unlimited, an integer from 1 to 1000000 (units), or bytes | 0 | -1 | 1.5
     | -2.5 | true
 parallel.in_flight_gathers | unlimited | "" | "8 Gib" | "8 GIB" | "8 gb" | "500 mB" | "500 KB" | "500 kb"

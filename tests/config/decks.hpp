@@ -87,6 +87,10 @@ inline void expect_equal(const Settings& a, const Settings& b) {
   EXPECT_EQ(a.recompute.attention, b.recompute.attention);
   EXPECT_EQ(a.recompute.norms, b.recompute.norms);
   EXPECT_EQ(a.recompute.mlp, b.recompute.mlp);
+  EXPECT_EQ(a.recompute.norm_outputs, b.recompute.norm_outputs);
+  EXPECT_EQ(a.recompute.activations, b.recompute.activations);
+  EXPECT_EQ(a.chooses_recompute, b.chooses_recompute);
+  EXPECT_EQ(a.memory_limit, b.memory_limit);
   EXPECT_EQ(a.stability.skip_non_finite, b.stability.skip_non_finite);
   EXPECT_EQ(a.stability.outlier_threshold, b.stability.outlier_threshold);
   EXPECT_EQ(a.stability.outlier_window, b.stability.outlier_window);

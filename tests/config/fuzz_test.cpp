@@ -158,7 +158,7 @@ TEST(Fuzz, MutatedOverridesAreReadOrRefused) {
 
 TEST(Fuzz, MutatedCheckpointingThatIsReadReadsBack) {
   const std::vector<std::string> texts = {"selective attention norms mlp", "selective mlp",
-                                          "every 12", "full"};
+                                          "every 12", "full", "keep norms activations"};
   Mutator mutate(6);
   int read = 0;
   for (int i = 0; i < 20000; ++i) {

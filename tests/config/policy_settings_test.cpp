@@ -19,6 +19,7 @@ TEST(Settings, ReadsWhatIsComputedAgain) {
     int every;
     bool attention, norms, mlp;
     const char* again;
+    bool norm_outputs = true, activations = true, is_chosen = false;
   };
   for (const Written& written :
        {Written{"none", 0, false, false, false, "none"},
@@ -32,7 +33,11 @@ TEST(Settings, ReadsWhatIsComputedAgain) {
         Written{"selective mlp", 0, false, false, true, "selective mlp"},
         Written{"selective mlp attention", 0, true, false, true, "selective attention mlp"},
         Written{"selective norms  mlp attention", 0, true, true, true,
-                "selective attention norms mlp"}}) {
+                "selective attention norms mlp"},
+        Written{"keep norms", 0, false, false, false, "keep norms", false},
+        Written{"keep activations norms", 0, false, false, false, "keep norms activations", false,
+                false},
+        Written{"auto", 0, false, false, false, "auto", true, true, true}}) {
     SCOPED_TRACE(written.text);
     for (const Settings& settings :
          {read(synthetic, {{"memory.activation_checkpointing", written.text}}),
@@ -41,21 +46,29 @@ TEST(Settings, ReadsWhatIsComputedAgain) {
       EXPECT_EQ(settings.recompute.attention, written.attention);
       EXPECT_EQ(settings.recompute.norms, written.norms);
       EXPECT_EQ(settings.recompute.mlp, written.mlp);
-      EXPECT_EQ(
-          write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute})
-              .text,
-          written.again);
+      EXPECT_EQ(settings.recompute.norm_outputs, written.norm_outputs);
+      EXPECT_EQ(settings.recompute.activations, written.activations);
+      EXPECT_EQ(settings.chooses_recompute, written.is_chosen);
+      EXPECT_EQ(write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute,
+                                     settings.chooses_recompute})
+                    .text,
+                written.again);
       expect_equal(read(write_deck(settings)), settings);
     }
   }
   // A later value replaces all earlier ones.
   const std::string key = "memory.activation_checkpointing";
-  for (const char* before : {"none", "full", "every 2", "selective mlp", "selective attention"})
-    for (const char* after : {"none", "full", "every 2", "selective mlp", "selective attention"})
+  const std::vector<const char*> values = {
+      "none", "full", "every 2", "selective mlp", "selective attention", "keep norms", "auto"};
+  for (const char* before : values)
+    for (const char* after : values)
       expect_equal(read(synthetic, {{key, before}, {key, after}}), read(synthetic, {{key, after}}));
   ActivationCheckpointing both;
   both.units.every = 1;
   both.within_blocks.norms = true;
+  EXPECT_THROW(write_checkpointing(both), std::logic_error);
+  both.within_blocks = {};
+  both.within_blocks.activations = false;
   EXPECT_THROW(write_checkpointing(both), std::logic_error);
 }
 

@@ -141,7 +141,7 @@ TEST(WriteDeck, EveryChoiceReadsBack) {
       "bf16 | fp16 | adamw | sgd | lion | muon | optimizer | parameters | all | device | host | "
       "stop "
       "| skip | every 2 | warmup_stable_decay | inverse_square_root | rank | node | single | "
-      "selective norms";
+      "selective norms | keep activations | 72 GiB";
   for (const Section& section : sections()) {
     for (const Key& key : section.keys) {
       for (const std::string& word : testing::split(words, "|")) {

@@ -122,7 +122,8 @@ TEST(Bits, DependOnNoWayOfComputing) {
   for (const auto& more : {long_cases(), deep_cases(6)})
     cases.insert(cases.end(), more.begin(), more.end());
   const std::vector<Freeze> all_freezes = freezes();
-  const std::vector<model::Recompute> recomputes = recompute_choices();
+  std::vector<model::Recompute> recomputes = recompute_choices();
+  for (const model::Recompute& kept : kept_choices()) recomputes.push_back(kept);
   const auto count = [](const auto& choices) { return static_cast<int>(std::size(choices)); };
   enum Factor { type, which, recompute, freeze, grouping, backward, called };
   const auto is_valid = [](const tests::Choices& row) {

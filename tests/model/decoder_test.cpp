@@ -150,6 +150,31 @@ TEST(Decoder, SavesLessWhereItRecomputes) {
   }
 }
 
+TEST(Decoder, KeepsOutputsInsteadOfComputingThemAgain) {
+  const std::int64_t rows = 128;
+  for (const ModelCase& family : {model_cases()[0], model_cases()[1]}) {
+    const model::DecoderSettings& s = family.settings;
+    const std::int64_t norms = 2 * (2 * rows * s.width), activations = 2 * rows * s.ffn_width;
+    const plan::UnitDescription all = describe_block(family, {});
+    for (const model::Recompute& recompute : kept_choices()) {
+      const plan::UnitDescription more = describe_block(family, recompute);
+      const std::string name = family.name + ", " + to_string(recompute);
+      EXPECT_EQ(more.saved_bytes, all.saved_bytes + (recompute.norm_outputs ? 0 : norms) +
+                                      (recompute.activations ? 0 : activations))
+          << name;
+      EXPECT_EQ(more.backward.front().flops, all.backward.front().flops) << name;
+      const plan::KernelWork work = more.backward.front().work, before = all.backward.front().work;
+      // Both norms read their input and write their output; the activation is of each column.
+      EXPECT_DOUBLE_EQ(before.row_bytes - work.row_bytes,
+                       recompute.norm_outputs ? 0.0 : static_cast<double>(2 * norms))
+          << name;
+      EXPECT_DOUBLE_EQ(before.activations - work.activations,
+                       recompute.activations ? 0.0 : static_cast<double>(rows * s.ffn_width))
+          << name;
+    }
+  }
+}
+
 // What simulated step times depend on, of a GPT-2 block.
 TEST(Decoder, SaysWhatItsKernelsReadAndWrite) {
   const double rows = 2048, width = 768, bytes = 4;

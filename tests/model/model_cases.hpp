@@ -512,8 +512,17 @@ inline std::vector<model::Recompute> recompute_choices() {
   return choices;
 }
 
+/// All choices of what blocks keep that they compute again otherwise.
+inline std::vector<model::Recompute> kept_choices() {
+  return {{false, false, false, false, true},
+          {false, false, false, true, false},
+          {false, false, false, false, false}};
+}
+
 inline std::string to_string(const model::Recompute& recompute) {
-  std::string text = "recompute:";
+  std::string text = recompute.norm_outputs ? "" : "keep norms, ";
+  if (!recompute.activations) text += "keep activations, ";
+  text += "recompute:";
   if (!recompute.attention && !recompute.norms && !recompute.mlp) text += " nothing";
   if (recompute.attention) text += " attention";
   if (recompute.norms) text += " norms";

@@ -135,20 +135,43 @@ Key activation_checkpointing() {
   key.meaning =
       "activations that are computed again in backward instead of being kept. full: those of all "
       "units of blocks, whose inputs alone are kept; every N: of every n-th such unit; selective "
-      "PARTS: one or more of attention, norms and mlp, in each block. On CPUs the result "
-      "stays bitwise equal";
+      "PARTS: one or more of attention, norms and mlp, in each block; none: outputs of norms and "
+      "of "
+      "activation functions alone; keep PARTS: these are kept too, of one or both of norms and "
+      "activations; auto: chosen before step 1, so that the least is computed again that fits the "
+      "memory there is. On CPUs the result stays bitwise equal";
   key.expected = expected_checkpointing();
-  key.limits = "none | full | every N | selective PARTS";
+  key.limits = "none | full | every N | selective PARTS | keep PARTS | auto";
   key.set = [](Settings& settings, const Value& value) {
     const auto read = read_checkpointing(value);
     if (!read) return false;
     settings.parallel.activation_checkpointing = read->units;
     settings.recompute = read->within_blocks;
+    settings.chooses_recompute = read->is_chosen;
     return true;
   };
   key.get = [](const Settings& settings) {
-    return write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute});
+    return write_checkpointing({settings.parallel.activation_checkpointing, settings.recompute,
+                                settings.chooses_recompute});
   };
+  return key;
+}
+
+Key memory_limit() {
+  Key key;
+  key.name = "limit";
+  key.meaning =
+      "the most memory that the arenas of a rank may take, of its device or, without one, of the "
+      "host (such as 72 GiB): a plan that needs more is refused, and what is chosen for the memory "
+      "there is fits it. auto: what is free when the run starts";
+  key.expected = expected_memory_limit();
+  key.limits = "auto | bytes";
+  key.set = [](Settings& settings, const Value& value) {
+    const auto read = read_memory_limit(value);
+    if (read) settings.memory_limit = *read;
+    return read.has_value();
+  };
+  key.get = [](const Settings& settings) { return write_memory_limit(settings.memory_limit); };
   return key;
 }
 
@@ -300,7 +323,7 @@ Section memory_section() {
   return {
       "memory",
       "how to use less device memory: see docs/memory.md",
-      {activation_checkpointing(),
+      {activation_checkpointing(), memory_limit(),
        choice(
            "offload", FIELD(parallel.offload), plan::offload_names,
            "state kept in host memory instead of device memory. optimizer: master parameters, "

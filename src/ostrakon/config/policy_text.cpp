@@ -75,18 +75,46 @@ struct Part {
   const char* name;
   bool model::Recompute::*is_recomputed;
 };
-constexpr Part parts_of_blocks[] = {{"attention", &model::Recompute::attention},
+/// Parts that are kept unless they are named, and parts that are recomputed unless they are.
+constexpr Part selective_parts[] = {{"attention", &model::Recompute::attention},
                                     {"norms", &model::Recompute::norms},
                                     {"mlp", &model::Recompute::mlp}};
+constexpr Part kept_parts[] = {{"norms", &model::Recompute::norm_outputs},
+                               {"activations", &model::Recompute::activations}};
 
-/// Marks a part; returns false if it is unknown or already marked.
-bool mark(model::Recompute& recompute, const std::string& name) {
-  for (const Part& part : parts_of_blocks) {
-    if (name != part.name || recompute.*part.is_recomputed) continue;
-    recompute.*part.is_recomputed = true;
-    return true;
+/// Reads names of parts, each of them once, to which `recompute` then does the opposite of what it
+/// does by default; returns false for any other text.
+template <std::size_t count>
+bool read_parts(const Part (&parts)[count], const std::vector<std::string>& names,
+                model::Recompute& recompute) {
+  const model::Recompute before;
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    const Part* part = std::find_if(std::begin(parts), std::end(parts),
+                                    [&](const Part& one) { return names[i] == one.name; });
+    if (part == std::end(parts)) return false;
+    bool& is_recomputed = recompute.*part->is_recomputed;
+    if (is_recomputed != before.*part->is_recomputed) return false;
+    is_recomputed = !is_recomputed;
   }
-  return false;
+  return names.size() > 1;
+}
+
+/// Writes the names of parts to which `recompute` does not do what it does by default, each after a
+/// blank.
+template <std::size_t count>
+std::string write_parts(const Part (&parts)[count], const model::Recompute& recompute) {
+  const model::Recompute before;
+  std::string names;
+  for (const Part& part : parts)
+    if (recompute.*part.is_recomputed != before.*part.is_recomputed) names += text(' ', part.name);
+  return names;
+}
+
+template <std::size_t count>
+std::string names_of(const Part (&parts)[count]) {
+  std::vector<std::string> names;
+  for (const Part& part : parts) names.push_back(part.name);
+  return join(names, ", ", " and ");
 }
 
 }  // namespace
@@ -169,16 +197,20 @@ std::optional<ActivationCheckpointing> read_checkpointing(const Value& value) {
   if (value.kind != Value::Kind::text) return std::nullopt;
   ActivationCheckpointing checkpointing;
   if (value.text == "none") return checkpointing;
+  checkpointing.is_chosen = value.text == "auto";
+  if (checkpointing.is_chosen) return checkpointing;
   const std::vector<std::string> written = words(value.text);
-  if (written.size() > 1 && written[0] == "selective") {
-    for (std::size_t i = 1; i < written.size(); ++i) {
-      if (!mark(checkpointing.within_blocks, written[i])) return std::nullopt;
-    }
+  const std::string first = written.empty() ? "" : written[0];
+  if (first == "selective" || first == "keep") {
+    const bool is_read = first == "keep"
+                             ? read_parts(kept_parts, written, checkpointing.within_blocks)
+                             : read_parts(selective_parts, written, checkpointing.within_blocks);
+    if (!is_read) return std::nullopt;
     return checkpointing;
   }
   std::optional<std::int64_t> every;
   if (value.text == "full") every = 1;
-  if (written.size() == 2 && written[0] == "every")
+  if (written.size() == 2 && first == "every")
     every = parse_scalar(written[1]).integer(1, most_units_apart);
   if (!every) return std::nullopt;
   checkpointing.units.every = static_cast<int>(*every);
@@ -186,24 +218,37 @@ std::optional<ActivationCheckpointing> read_checkpointing(const Value& value) {
 }
 
 Value write_checkpointing(const ActivationCheckpointing& checkpointing) {
+  if (checkpointing.is_chosen) return Value::of(std::string("auto"));
   const int every = checkpointing.units.every;
-  std::string selective;
-  for (const Part& part : parts_of_blocks) {
-    if (checkpointing.within_blocks.*part.is_recomputed) selective += text(' ', part.name);
-  }
-  if (every > 0 && !selective.empty()) {
-    throw std::logic_error("activation_checkpointing is of units and of parts of blocks");
+  const std::string selective = write_parts(selective_parts, checkpointing.within_blocks);
+  const std::string kept = write_parts(kept_parts, checkpointing.within_blocks);
+  if ((every > 0) + !selective.empty() + !kept.empty() > 1) {
+    throw std::logic_error(
+        "activation_checkpointing is of units, of parts of blocks, or of parts that are kept");
   }
   if (!selective.empty()) return Value::of("selective" + selective);
+  if (!kept.empty()) return Value::of("keep" + kept);
   if (every > 1) return Value::of(text("every ", every));
   return Value::of(std::string(every == 1 ? "full" : "none"));
 }
 
 std::string expected_checkpointing() {
-  std::vector<std::string> names;
-  for (const Part& part : parts_of_blocks) names.push_back(part.name);
   return text("none, full, every N with N from 1 to ", most_units_apart,
-              ", or selective followed by one or more of ", join(names, ", ", " and "));
+              ", selective followed by one or more of ", names_of(selective_parts),
+              ", keep followed by one or more of ", names_of(kept_parts), ", or auto");
+}
+
+std::optional<std::int64_t> read_memory_limit(const Value& value) {
+  if (value.kind != Value::Kind::text) return std::nullopt;
+  return value.text == "auto" ? 0 : read_bytes(value.text);
+}
+
+Value write_memory_limit(std::int64_t bytes) {
+  return Value::of(bytes > 0 ? write_bytes(bytes) : std::string("auto"));
+}
+
+std::string expected_memory_limit() {
+  return text("auto, or bytes up to ", write_bytes(most_bytes), " in ", names_of_byte_units());
 }
 
 namespace {

@@ -44,14 +44,20 @@ std::string expected_hierarchical();
 struct ActivationCheckpointing {
   plan::Checkpointing units;
   model::Recompute within_blocks;
+  bool is_chosen = false;  ///< Settings::chooses_recompute
 };
 
-/// Reads none, full, `every N`, or `selective` with parts such as `selective attention mlp`;
-/// returns nothing for any other value.
+/// Reads none, full, `every N`, `selective` with parts such as `selective attention mlp`, `keep`
+/// with parts such as `keep norms`, or auto; returns nothing for any other value.
 std::optional<ActivationCheckpointing> read_checkpointing(const Value& value);
-/// Units and parts of blocks together can't be written.
+/// Of units, parts that are recomputed, and parts that are kept, one alone can be written.
 Value write_checkpointing(const ActivationCheckpointing& checkpointing);
 std::string expected_checkpointing();
+
+/// Reads auto, which is 0, or text such as "72 GiB"; returns nothing for any other value.
+std::optional<std::int64_t> read_memory_limit(const Value& value);
+Value write_memory_limit(std::int64_t bytes);
+std::string expected_memory_limit();
 
 // Rules by name in the syntax of decks. Written rules read back to equal ones.
 

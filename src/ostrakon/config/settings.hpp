@@ -217,6 +217,9 @@ struct Settings : UpdateChoices {
   /// Whether what blocks recompute is chosen by the memory that there is: `recompute` and
   /// parallel.activation_checkpointing are then results.
   bool chooses_recompute = false;
+  /// The most bytes that a rank's arenas may take, of its device or, where it computes on the host,
+  /// of the host; 0: what is free.
+  std::int64_t memory_limit = 0;
   CheckpointSettings checkpoint;
   OutputSettings output;
   RuntimeSettings runtime;

@@ -112,6 +112,8 @@ struct Recompute {
   bool attention = false;  ///< its output and log-sum-exp, from queries, keys and values
   bool norms = false;      ///< their statistics
   bool mlp = false;        ///< the product before the activation
+  bool norm_outputs = true;
+  bool activations = true;  ///< outputs of activation functions
 };
 
 }  // namespace ostrakon::model

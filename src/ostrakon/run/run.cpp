@@ -48,6 +48,7 @@ class Run {
 
   RunEnd all() {
     console_.say(describe_run(settings_, ranks_.mesh, trainer_, ranks_.matrix_threads));
+    trainer_.require_within(settings_.memory_limit);
     if (!options_.dry_run) trainer_.require_memory();
     data_ = open_run_data(settings_, trainer_.model().loss_terms(), options_, world(), console_);
     tokenizer_ = data_.training->tokenizer();
@@ -315,8 +316,8 @@ class Run {
 }  // namespace
 
 RunEnd run(const config::Settings& settings, MPI_Comm parent, const RunOptions& options) {
-  if (!settings.choose.empty())
-    throw std::logic_error("parallel.choose is of the caller: tune::choose_for_run");
+  if (!settings.choose.empty() || settings.chooses_recompute)
+    throw std::logic_error("what a deck leaves to choose is of the caller: tune::choose_for_run");
   return Run(settings, parent, options).all();
 }
 

@@ -33,6 +33,10 @@ std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of
   return "";
 }
 
+std::int64_t process_bytes() {
+  return (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::thread_scratch_bytes();
+}
+
 namespace {
 
 /// Adds up a need over ranks that plan different memory, as ranks of different stages do.
@@ -45,14 +49,10 @@ void add_up(MemoryNeed& need, comm::Communicator& ranks) {
 
 /// Returns the memory needs of this rank's host and device. Collective.
 std::vector<MemoryNeed> needs_of(const Programs& programs, comm::Communicator& host) {
-  // Every process needs memory besides the arena: libraries, message buffers, the program itself,
-  // scratch of kernels for its first thread.
-  const std::int64_t process_bytes =
-      (std::int64_t{150} << 20) + (math::kernel_threads() - 1) * math::thread_scratch_bytes();
   const std::int64_t on_device_planned = programs.arena_bytes(plan::Space::device);
   const std::int64_t on_host_planned = programs.arena_bytes(plan::Space::host);
   const std::int64_t left_on_host = runtime::available_memory_bytes(plan::Space::host);
-  MemoryNeed on_host = {"", on_host_planned, process_bytes, left_on_host};
+  MemoryNeed on_host = {"", on_host_planned, process_bytes(), left_on_host};
   if (!has_device) {
     on_host.planned += on_device_planned;
     add_up(on_host, host);

@@ -26,6 +26,10 @@ struct MemoryNeed {
 /// "" if there is none.
 std::string what_does_not_fit(const std::vector<MemoryNeed>& needs, int ranks_of_host);
 
+/// Host memory that every process needs besides the arena: libraries, message buffers, the program
+/// itself, scratch of kernels of all threads but the first.
+std::int64_t process_bytes();
+
 /// Throws CollectiveError with the arithmetic where the ranks of this rank's host, or those that
 /// share its device, need more memory than is available. `parameters`: elements of the model.
 /// Collective.

@@ -154,6 +154,16 @@ std::int64_t Trainer::planned_peak_bytes() const {
   return programs_.arena_bytes(plan::Space::device) + programs_.arena_bytes(plan::Space::host);
 }
 
+void Trainer::require_within(std::int64_t bytes) {
+  const std::int64_t planned =
+      has_device ? programs_.arena_bytes(plan::Space::device) : planned_peak_bytes();
+  mesh_.world().run_collectively([&] {
+    require(bytes == 0 || planned <= bytes, "memory.limit = ", format_bytes(bytes),
+            ": the arena of a rank takes ", format_bytes(planned),
+            "; expected settings that take less: ostrakon-plan --choose --memory BYTES finds some");
+  });
+}
+
 void Trainer::require_memory() {
   train::require_memory(programs_, policy_, model_->parameter_count(), mesh_);
 }

@@ -67,6 +67,9 @@ class Trainer {
   }
   /// Bytes of the arenas that all programs share: all that a rank will use.
   std::int64_t planned_peak_bytes() const;
+  /// Throws CollectiveError where the arenas of a rank, on its device or, without one, on the host,
+  /// are larger than `bytes`; 0: any are allowed.
+  void require_within(std::int64_t bytes);
 
   /// Throws CollectiveError with the arithmetic where the ranks of a host need more memory than it
   /// or its device has left.

@@ -13,6 +13,7 @@
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/tune/recompute.hpp>
 #include <sstream>
 #include <utility>
 
@@ -56,10 +57,13 @@ void describe_deck(Result& choice, const config::Settings& deck, const Request& 
   }
 }
 
-Memory room_for(const Request& request) {
+Memory room_for(const config::Settings& deck, const Request& request) {
   const std::int64_t device =
       request.room.device > 0 ? request.room.device : room_of(request.on.machine);
-  return {device > 0 ? device : any_bytes, request.room.host > 0 ? request.room.host : any_bytes};
+  Memory room{device > 0 ? device : any_bytes,
+              request.room.host > 0 ? request.room.host : any_bytes};
+  if (deck.memory_limit > 0) room.device = std::min(room.device, deck.memory_limit);
+  return room;
 }
 
 std::string room_text(const Memory& room, bool is_device) {
@@ -80,11 +84,28 @@ config::Settings without_offload(config::Settings deck, const Freedom& freedom) 
 
 }  // namespace
 
+namespace {
+
+/// Chooses for a deck that leaves open what is computed again: that is varied in any case.
+Result choose_with_recompute(config::Settings deck, Request request) {
+  constexpr config::Varied key{"memory", "activation_checkpointing"};
+  const config::Settings as_given = deck;
+  key.set(deck, "none");
+  request.kept.erase(key.full_name());
+  Result choice = choose(deck, request);
+  for (Chosen& one : choice.best) one.changes = changes_of(one.settings, as_given);
+  if (choice.deck) choice.deck->changes = changes_of(choice.deck->settings, as_given);
+  return choice;
+}
+
+}  // namespace
+
 std::int64_t room_of(const simulate::Machine& machine) {
   return machine.memory_bytes - machine.memory_bytes / 16;
 }
 
 Result choose(const config::Settings& deck, const Request& request) {
+  if (deck.chooses_recompute) return choose_with_recompute(deck, request);
   const std::optional<bool> bits = has_the_bits_of_one_rank(deck, request.on);
   const bool is_device = deck.processor.is_device;
   Freedom freedom;
@@ -97,7 +118,7 @@ Result choose(const config::Settings& deck, const Request& request) {
   const config::Settings base = without_offload(deck, freedom);
 
   Result choice;
-  choice.room = room_for(request);
+  choice.room = room_for(deck, request);
   for (freedom.offloads = false;; freedom.offloads = true) {
     const Space space = make_space(base, freedom);
     LayoutCandidates candidates(base, space, request.on,
@@ -173,7 +194,7 @@ std::string summary_for_run(const Result& choice, const std::string& machine) {
 }  // namespace
 
 config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
-  if (settings.choose.empty()) return settings;
+  if (settings.choose.empty()) return choose_recompute_for_run(std::move(settings), parent);
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
   std::string changes;

@@ -72,9 +72,9 @@ Result choose(const config::Settings& deck, const Request& request);
 std::string why_slower(const simulate::Prediction& slower, const simulate::Prediction& than);
 
 /// The settings of a run with what parallel.choose says chosen for its ranks, and without
-/// parallel.choose; the same where it is empty. Rank 0 chooses, and prints what it chose and
-/// expects. Collective over `parent`. Throws CollectiveError where the machine file can't be read,
-/// or as choose.
+/// parallel.choose; where it is empty, as choose_recompute_for_run. Rank 0 chooses, and prints what
+/// it chose and expects. Collective over `parent`. Throws CollectiveError where the machine file
+/// can't be read, or as choose.
 config::Settings choose_for_run(config::Settings settings, MPI_Comm parent);
 
 }  // namespace ostrakon::tune

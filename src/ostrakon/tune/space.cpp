@@ -250,8 +250,8 @@ Space make_space(const Settings& deck, const Freedom& freedom) {
   add(experts(deck), true, true);
   add(micro_batches(deck, freedom, left_out), true, true);
   add(precisions(freedom), true, true);
-  add(values(key::checkpointing,
-             {"none", "selective attention", "selective attention mlp norms", "every 2", "full"}),
+  add(values(key::checkpointing, {"none", "keep norms activations", "selective attention",
+                                  "selective attention mlp norms", "every 2", "full"}),
       false, false);
   // Together, as one helps where the other is so; before sharding, which looks worse without.
   add(reshards_and_accumulations(freedom), false, false);

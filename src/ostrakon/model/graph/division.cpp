@@ -241,7 +241,7 @@ void set_pieces(const Graph& graph, Operation& operation) {
     call.repeated_flops *= own;
     call.work = plan::times_as_long(call.work, own);
     const auto is_kept = [&](int id) {
-      return !is_gradient(id) && is_in_pieces(graph, id) && graph.value(id).keep != Keep::never;
+      return !is_gradient(id) && is_in_pieces(graph, id) && !s.makes_again(graph.value(id).keep);
     };
     if (s.chunks > 1 && call.is_by_row && call.flops > 0.0 &&
         (any_of(call.reads, is_kept) || any_of(call.writes, is_kept)))

@@ -26,9 +26,10 @@ struct Kernel;  // kernel.hpp
 enum class Element : std::uint8_t { number, sum, byte };
 
 /// Whether forward leaves a value for backward. `never`: a pass over memory makes it again.
-/// `norms`, `attention`, `mlp`: unless the setting of that name drops it. `always`: it is saved if
-/// backward reads it.
-enum class Keep : std::uint8_t { never, norms, attention, mlp, always };
+/// `norm_outputs`, `activations`: only if the setting of that name keeps it, as a pass makes these
+/// again, too. `norms`, `attention`, `mlp`: unless the setting of that name drops it. `always`: it
+/// is saved if backward reads it.
+enum class Keep : std::uint8_t { never, norm_outputs, activations, norms, attention, mlp, always };
 
 /// How the ranks of an axis have a value: each all of it, some of its rows, or some of its columns,
 /// in pieces; or an addend of it.
@@ -171,6 +172,7 @@ struct Setting {
   std::int64_t number_bytes = 4;
   std::int64_t sum_bytes = 4;
   bool drops_norms = false, drops_attention = false, drops_mlp = false;  ///< model::Recompute
+  bool keeps_norm_outputs = false, keeps_activations = false;
   std::int64_t context_ranks = 1;  ///< ranks that have a part of each sequence
   /// Pieces of heads, columns and words, of which tensor ranks have equally many; between products
   /// they have some rows each. 1: nothing is divided.
@@ -184,8 +186,13 @@ struct Setting {
   bool is_loss = false;
 
   std::int64_t own_pieces() const { return pieces / tensor_ranks; }
+  /// Whether a pass over memory makes a value again that backward reads.
+  bool makes_again(Keep keep) const {
+    return keep == Keep::never || (keep == Keep::norm_outputs && !keeps_norm_outputs) ||
+           (keep == Keep::activations && !keeps_activations);
+  }
   bool drops(Keep keep) const {
-    return is_loss || keep == Keep::never || (keep == Keep::norms && drops_norms) ||
+    return is_loss || makes_again(keep) || (keep == Keep::norms && drops_norms) ||
            (keep == Keep::attention && drops_attention) || (keep == Keep::mlp && drops_mlp);
   }
 };

@@ -42,7 +42,7 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
   const int x = rows_of_rank(of);
   const std::int64_t width = columns_of(x), leaves = leaves_of(x);
   const std::vector<int> weights = has_weight ? whole_weights_of(name) : std::vector<int>();
-  const int made = add_for(x, name, width, Keep::never);
+  const int made = add_for(x, name, width, Keep::norm_outputs);
   std::vector<int> statistics = {add_for(x, name + ".rstd", 1, Keep::norms, Element::sum)};
   if (kind == math::NormKind::layernorm)
     statistics.push_back(add_for(x, name + ".mean", 1, Keep::norms, Element::sum));
@@ -426,7 +426,7 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
     return plan::activation_work(static_cast<double>(rows * inner),
                                  static_cast<double>(bytes_of<T>(rows * columns)));
   };
-  const int made = add_for(x, name, inner, Keep::never);
+  const int made = add_for(x, name, inner, Keep::activations);
   Call forward{name, {x}, {made}};
   forward.work = work_of(up + inner);
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {

@@ -148,6 +148,8 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.drops_norms = recompute.norms;
   setting.drops_attention = recompute.attention;
   setting.drops_mlp = recompute.mlp;
+  setting.keeps_norm_outputs = !recompute.norm_outputs;
+  setting.keeps_activations = !recompute.activations;
   setting.context_ranks = leaf.context_ranks;
   setting.pieces = leaf.tensor_pieces();
   setting.tensor_ranks = leaf.tensor_ranks;

@@ -48,6 +48,7 @@ class StepBench {
               "--machine: predicts steps without stages, found parallel.pipeline = ",
               settings_.pipeline, "; ostrakon-plan --time does");
       machine_ = config::read_machine(apps::read_file(options_.machine), options_.machine);
+      config::require_rates(settings_, machine_);
     });
     machine_.added_seconds_per_byte = added_seconds_per_byte();
   }

@@ -256,6 +256,7 @@ void show_time(config::Settings settings, const Line& line) {
   const int node = ranks_of_machine(settings, line, machine);
   settings.ranks_per_node = 0;
   settings.processor = config::processor_of(machine);
+  config::require_rates(settings, machine);
   if (!line.sweep.empty()) return show_sweep(settings, line, node, machine);
   const PlannedStep step = plan_step(std::move(settings), line.ranks,
                                      node > 0 ? std::min(node, line.ranks) : line.ranks);

@@ -205,6 +205,7 @@ PlannedSize plan_size(const Request& request, std::int64_t global_batch_size, in
     if (request.machine) {
       config::Settings expected = planned.settings;
       expected.processor = config::processor_of(*request.machine);
+      config::require_rates(expected, *request.machine);
       size.prediction = predict(expected, ranks, planned.node, *request.machine);
     }
   } catch (const Error& error) {

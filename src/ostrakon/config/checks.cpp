@@ -146,6 +146,36 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
           ostrakon::name(precision.gather));
 }
 
+/// Checks products in 8 bits: which layers have them, and that these are linear layers that every
+/// rank takes for all rows.
+void check_products(const Settings& settings, const std::string& name) {
+  const model::ProductSettings& products = settings.precision.products;
+  if (products.dtype != math::ProductDType::fp8) return;
+  const model::DecoderSettings& model = settings.model;
+  const std::string key = text(name, ": precision.products = fp8");
+  require(settings.precision.gather != DType::fp16, key,
+          " with precision.gather = fp16, which has no room for what the largest numbers are "
+          "rounded to; expected bf16 or fp32");
+  const std::string pattern = products.fp8_layers ? products.fp8_layers->text() : "auto";
+  require(!products.fp8_layers || products.fp8_layers->least_layers() <= model.layers, name,
+          ": precision.fp8_layers = ", pattern, " names layers that model.layers = ", model.layers,
+          " has not; expected layers up to ", model.layers - 1);
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!products.are_fp8(layer, model.layers)) continue;
+    ++count;
+    require(!model.block_kind(layer).has_experts, key, " in layer ", layer,
+            " with model.experts = ", model.experts.count,
+            ": experts' products have no 8 bits yet; expected precision.fp8_layers without it");
+  }
+  require(count > 0, key, " with precision.fp8_layers = ", pattern, ", which is none of the ",
+          model.layers, model.layers == 1 ? " layer" : " layers",
+          "; expected some layers, or products: auto");
+  require(!model.latent.exist(), key,
+          " with latent attention (model.kv_rank = ", model.latent.kv_rank,
+          "), some of whose products have no 8 bits yet; expected auto");
+}
+
 /// Shows names with the blocks' numbers folded: "embedding.token.weight, block.N.mlp.up.weight and
 /// head.norm.weight, with N from 0 to 3".
 std::string show_names(const std::vector<std::string>& names, std::int64_t layers) {
@@ -375,6 +405,7 @@ void check_consistency(const Settings& settings, const std::string& name) {
   check_modules(settings, name);
   check_documents(settings, name);
   check_precision(settings.precision, name);
+  check_products(settings, name);
   check_sizes(settings, name);
   check_parameter_rules(settings, name);
 }

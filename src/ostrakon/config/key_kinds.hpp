@@ -11,6 +11,7 @@
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/value.hpp>
+#include <ostrakon/model/layer_pattern.hpp>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -295,6 +296,60 @@ template <class Field, class Enum, std::size_t count>
 Key choice(const std::string& name, Field field, const Named<Enum> (&names)[count],
            const std::string& meaning) {
   return choice(name, field, std::vector<Named<Enum>>(std::begin(names), std::end(names)), meaning);
+}
+
+constexpr std::int64_t most_layers = 100000;
+
+/// What a key of layers takes, for its meaning and for messages.
+constexpr const char* meaning_of_layers =
+    ": \"all\", \"none\", \"every 6th\", \"first 3\", \"all but\" these, or layers from 0 on as "
+    "\"0, 4-7\"";
+constexpr const char* expected_layers =
+    "all, none, every 6th, first 3, all but every 6th, all but first 3, or layers such as \"0, "
+    "4-7\"";
+
+/// Returns nothing if the value is no pattern of layers.
+inline std::optional<model::LayerPattern> read_layers(const Value& value) {
+  const bool is_layer = value.integer(0, most_layers).has_value();
+  if (value.kind != Value::Kind::text && !is_layer) return std::nullopt;
+  return model::LayerPattern::parse(is_layer ? value.shown() : value.text);
+}
+
+/// A key of layers that have something.
+template <class Field>
+Key layer_pattern(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning + meaning_of_layers;
+  key.expected = expected_layers;
+  key.limits = "a pattern of layers";
+  key.set = [=](Settings& settings, const Value& value) {
+    const auto pattern = read_layers(value);
+    if (pattern) field(settings) = *pattern;
+    return pattern.has_value();
+  };
+  key.get = [=](const Settings& settings) { return Value::of(field(settings).text()); };
+  return key;
+}
+
+/// A key of an optional pattern: a pattern, or auto.
+template <class Field>
+Key layer_pattern_or_auto(const std::string& name, Field field, const std::string& meaning) {
+  Key key;
+  key.name = name;
+  key.meaning = meaning + meaning_of_layers;
+  key.expected = text("auto, ", expected_layers);
+  key.limits = "auto | a pattern of layers";
+  key.set = [=](Settings& settings, const Value& value) {
+    const bool is_auto = value.kind == Value::Kind::text && value.text == "auto";
+    const auto pattern = is_auto ? std::nullopt : read_layers(value);
+    if (is_auto || pattern) field(settings) = pattern;
+    return is_auto || pattern;
+  };
+  key.get = [=](const Settings& settings) {
+    return Value::of(field(settings) ? field(settings)->text() : std::string("auto"));
+  };
+  return key;
 }
 
 using NamedIntegers = std::vector<std::pair<std::string, int>>;

@@ -9,34 +9,10 @@ namespace {
 
 // Bounds that keep every product of two of them, and the 32-bit sizes of BLAS libraries, in range.
 constexpr std::int64_t most_columns = std::int64_t{1} << 26;
-constexpr std::int64_t most_layers = 100000;
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 
 #define FIELD(member) \
   [](auto& settings) -> auto& { return settings.member; }
-
-/// A key of layers that have something.
-template <class Field>
-Key layer_pattern(const std::string& name, Field field, const std::string& meaning) {
-  Key key;
-  key.name = name;
-  key.meaning = meaning +
-                ": \"all\", \"none\", \"every 6th\", \"first 3\", \"all but\" these, or "
-                "layers from 0 on as \"0, 4-7\"";
-  key.expected =
-      "all, none, every 6th, first 3, all but every 6th, all but first 3, or layers such "
-      "as \"0, 4-7\"";
-  key.limits = "a pattern of layers";
-  key.set = [=](Settings& settings, const Value& value) {
-    const bool is_layer = value.integer(0, most_layers).has_value();
-    if (value.kind != Value::Kind::text && !is_layer) return false;
-    const auto pattern = model::LayerPattern::parse(is_layer ? value.shown() : value.text);
-    if (pattern) field(settings) = *pattern;
-    return pattern.has_value();
-  };
-  key.get = [=](const Settings& settings) { return Value::of(field(settings).text()); };
-  return key;
-}
 
 /// Names of kinds of norms of queries and keys, besides false and true.
 constexpr Named<model::QueryKeyNorm> query_key_norm_names[] = {

@@ -271,6 +271,12 @@ Processor processor_of(const Machine& machine) {
                                                         : KernelForm::device_on_chip);
 }
 
+void require_rates(const Settings& settings, const Machine& machine) {
+  require(settings.precision.products.dtype != math::ProductDType::fp8, machine.name,
+          ": has no rates of products in 8 bits, with which this deck computes: "
+          "precision.products = fp8; expected auto to predict times");
+}
+
 std::string write_machine(const Machine& machine, const std::string& source,
                           const std::map<std::string, std::string>& remarks) {
   Machine from = machine;

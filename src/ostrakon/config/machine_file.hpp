@@ -16,6 +16,10 @@ simulate::Machine read_machine(const std::string& text, const std::string& name)
 /// Returns the processor that ranks compute on in `machine`.
 Processor processor_of(const simulate::Machine& machine);
 
+/// Throws Error for a deck whose times a machine file does not tell: with products in 8 bits, of
+/// which it has no rate.
+void require_rates(const Settings& settings, const simulate::Machine& machine);
+
 /// Writes a file that reads back to the same machine, with the meaning of each number. `source`:
 /// the origin of the numbers, a line of comment. `remarks`: further comments, by section and key
 /// ("bits16.product_teraflops").

@@ -241,6 +241,10 @@ constexpr Condition conditions[] = {
     {"training", "outlier_window", "skip_outliers",
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
+    {"precision", "fp8_layers fp8_gradients", "products",
+     [](const Settings& settings) {
+       return settings.precision.products.dtype == math::ProductDType::fp8;
+     }},
     {"precision", "loss_scale", "gather reduce",
      [](const Settings& settings) {
        return scales_loss(settings.precision.gather, settings.parallel.reduce);

@@ -2,6 +2,7 @@
 #include <ostrakon/trainer/make_trainer.hpp>
 
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/model/decoder_model.hpp>
 #include <ostrakon/trainer/devices.hpp>
 #include <ostrakon/trainer/threads.hpp>
@@ -76,6 +77,11 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   mesh.world().run_collectively([&] {
     require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
   });
+  if (settings.precision.products.dtype == math::ProductDType::fp8)
+    mesh.world().run_collectively([&] {
+      const std::string why = math::why_no_fp8();
+      require(why.empty(), "precision.products = fp8: ", why, "; expected auto");
+    });
   TrainerSettings own = trainer_settings(settings);
   own.streams = choose_streams(settings, mesh);
   const ChosenTransport transport = choose_transport(settings, mesh);

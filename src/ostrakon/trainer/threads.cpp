@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/portability.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/gemm_facts.hpp>
@@ -121,6 +122,8 @@ std::string compiled_instructions() {
 
 Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   Facts facts = math::gemm_facts(settings.precision.gather);
+  if (settings.precision.products.dtype == math::ProductDType::fp8)
+    facts.push_back({"kernel of fp8 products", math::fp8_kernel(settings.precision.gather)});
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});

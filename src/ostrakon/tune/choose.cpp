@@ -106,6 +106,7 @@ std::int64_t room_of(const simulate::Machine& machine) {
 
 Result choose(const config::Settings& deck, const Request& request) {
   if (deck.chooses_recompute) return choose_with_recompute(deck, request);
+  config::require_rates(deck, request.on.machine);
   const std::optional<bool> bits = has_the_bits_of_one_rank(deck, request.on);
   const bool is_device = deck.processor.is_device;
   Freedom freedom;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
+#include <ostrakon/math/elementwise.hpp>
+#include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
@@ -15,6 +18,34 @@ namespace ostrakon::model::graph {
 namespace {
 
 using math::Transpose;
+
+/// Throws Error for a product that a device's library does not multiply in 8 bits.
+void require_fp8_sizes(const std::string& name, std::int64_t rows, std::int64_t inputs,
+                       std::int64_t outputs, math::KernelForm form) {
+  constexpr std::int64_t multiple = 16;
+  require(!math::multiplies_codes(form) ||
+              (rows % multiple == 0 && inputs % multiple == 0 && outputs % multiple == 0),
+          name, ": a product in 8 bits of ", rows, " rows, ", inputs, " inputs and ", outputs,
+          " outputs; expected multiples of ", multiple, " on a device");
+}
+
+/// The `count` values that a call writes = a b in 8 bits, with its first scratch array; added to
+/// what is there, if `adds`, or to `onto`.
+template <class T>
+void multiply_fp8(const Exec& exec, math::Fp8Formats formats, Transpose transpose_b,
+                  View<const T**> a, View<const T**> b, const Arguments& arguments, int count,
+                  bool adds, View<const T**> onto = {}) {
+  const auto multiply_into = [&](auto c, auto added) {
+    using A = typename decltype(c)::Element;
+    math::fp8_gemm<T, A>(exec, formats, Transpose::no, transpose_b, a, b,
+                         adds ? View<const A**>(c) : added, c, arguments.scratch<std::byte>(0));
+  };
+  using C = compute_t<T>;
+  if (arguments.place_written(0).element == Element::sum)
+    multiply_into(arguments.written<C>(0, count), View<const C**>());
+  else
+    multiply_into(arguments.written<T>(0, count), onto);
+}
 
 /// The `count` values that a call writes = a b, in their type; added to what is there, if `adds`.
 template <class T>
@@ -255,7 +286,9 @@ std::vector<int> Operations<T>::row_norms(const std::vector<int>& x,
 template <class T>
 Calls Operations<T>::linear_backward(int x, const std::string& name, const std::vector<int>& made,
                                      std::int64_t outputs, int halves) const {
-  const std::int64_t inputs = columns_of(x), leaves = leaf_.leaves();
+  const std::int64_t inputs = columns_of(x), leaves = leaf_.leaves(), rows = value(x).rows;
+  const bool is_fp8 = leaf_.products.dtype == math::ProductDType::fp8;
+  const math::Fp8Format of_gradients = leaf_.products.fp8_gradients;
   const std::vector<int> weights = weights_of(name);
   const auto count = static_cast<int>(made.size());
   std::vector<int> dy;
@@ -272,11 +305,20 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
                            {weights.front()}},
                           x, inputs, last - first);
     weight.gradient_elements = (last - first) * inputs;
-    weight.scratch = {bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
+    weight.scratch = {is_fp8
+                          ? math::fp8_gemm_by_piece_workspace<T>(last - first, inputs, rows, leaves,
+                                                                 leaf_.kernels)
+                          : bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
     weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
+      const View<Compute**> gradient =
+          a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last);
+      if (is_fp8 && gradient)
+        return math::fp8_gemm_by_piece<T>(exec, {of_gradients, math::Fp8Format::e4m3},
+                                          a.read<T>(0, count).column_range(first, last),
+                                          a.read<T>(count), gradient, leaves,
+                                          a.scratch<std::byte>(0));
       sum_weight_gradient<T>(exec, a.read<T>(count), a.read<T>(0, count).column_range(first, last),
-                             a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last),
-                             {leaves, a.scratch<Compute>(0)});
+                             gradient, {leaves, a.scratch<Compute>(0)});
     });
     calls.push_back(std::move(weight));
   }
@@ -297,9 +339,14 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
   input.can_add = true;
   input.inner_dimension = outputs;
+  if (is_fp8) input.scratch = {math::fp8_gemm_workspace<T>(rows, inputs, outputs, leaf_.kernels)};
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
-    multiply<T>(exec, Transpose::no, a.read<T>(0, count), a.weight<T>(0).matrix(outputs, inputs), a,
-                1, a.adds());
+    const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
+    if (is_fp8)
+      multiply_fp8<T>(exec, {of_gradients, math::Fp8Format::e4m3}, Transpose::no,
+                      a.read<T>(0, count), weight, a, 1, a.adds());
+    else
+      multiply<T>(exec, Transpose::no, a.read<T>(0, count), weight, a, 1, a.adds());
   });
   calls.push_back(std::move(input));
   return calls;
@@ -315,6 +362,7 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
   std::vector<int> weights = weights_of(name);
   if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
   const std::int64_t outputs = elements_of(weights.front()) / inputs;
+  const bool is_fp8 = leaf_.products.dtype == math::ProductDType::fp8;
   // The host adds a residual and a bias in passes of their own, a device in the product.
   const bool adds_apart = !math::is_of_device(leaf_.kernels);
   const double passes =
@@ -333,12 +381,23 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     if (onto >= 0) forward.reads.push_back(onto);
     forward.weights = weights;
     if (is_sum) forward.inner_dimension = inputs;
+    if (is_fp8) {
+      require_fp8_sizes(name, value(x).rows, inputs, last - first, leaf_.kernels);
+      forward.scratch = {
+          math::fp8_gemm_workspace<T>(value(x).rows, last - first, inputs, leaf_.kernels)};
+    }
     forward = product(std::move(forward), x, inputs, last - first);
     forward.work += passes * row_work(x, 2 * (last - first));
     if (!adds_apart && onto >= 0) forward.work += row_work(x, last - first, 0.0);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);
       const math::Addends<T> addends = {a.read<T>(1), a.weight<T>(1).range(first, last)};
+      if (is_fp8) {
+        multiply_fp8<T>(exec, {}, Transpose::yes, a.read<T>(0), weight, a, count, a.adds(),
+                        addends.onto);
+        if (addends.bias) math::add_bias<T>(exec, a.written<T>(0, count), addends.bias);
+        return;
+      }
       if (addends.onto || addends.bias)
         math::gemm_plus<T>(exec, Transpose::no, Transpose::yes, a.read<T>(0), weight, addends,
                            a.written<T>(0, count));

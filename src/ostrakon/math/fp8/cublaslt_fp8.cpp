@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/fp8/cublaslt_fp8.hpp>
+
+#if OSTRAKON_FP8_CUBLASLT
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <map>
+#include <memory>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/work_items.hpp>
+#include <tuple>
+
+namespace ostrakon::math::cublaslt {
+namespace {
+
+void check(cublasStatus_t status, const char* call) {
+  require(status == CUBLAS_STATUS_SUCCESS, call,
+          " failed for a product in 8 bits: cuBLASLt status ", static_cast<int>(status));
+}
+
+/// Returns the process's handle, which is destroyed before CUDA ends.
+cublasLtHandle_t handle() {
+  struct Handle {
+    cublasLtHandle_t made = nullptr;
+    Handle() { check(cublasLtCreate(&made), "cublasLtCreate"); }
+    ~Handle() { cublasLtDestroy(made); }
+  };
+  static std::unique_ptr<Handle> one;
+  if (!one) {
+    one = std::make_unique<Handle>();
+    Kokkos::push_finalize_hook([] { one.reset(); });
+  }
+  return one->made;
+}
+
+/// Returns 90 for compute capability 9.0.
+int compute_capability() {
+  static const int found = [] {
+    int device = 0, major = 0, minor = 0;
+    require(cudaGetDevice(&device) == cudaSuccess &&
+                cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+                    cudaSuccess &&
+                cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
+                    cudaSuccess,
+            "CUDA does not say which device this is");
+    return 10 * major + minor;
+  }();
+  return found;
+}
+
+/// Whether the device takes a scale for each block of 32 numbers of a row, rather than for each
+/// row.
+bool has_scales_of_blocks() { return compute_capability() >= 100; }
+
+template <class C>
+constexpr cudaDataType_t cuda_type = std::is_same<C, bf16>::value   ? CUDA_R_16BF
+                                     : std::is_same<C, fp16>::value ? CUDA_R_16F
+                                                                    : CUDA_R_32F;
+cudaDataType_t cuda_type_of(Fp8Format format) {
+  return format == Fp8Format::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
+/// Writes the exponent of each row's scale for all blocks of 32 numbers of the row, in cuBLASLt's
+/// order: tiles of 128 rows and 4 blocks, of which row r and block b are at (r % 32) * 16 + r / 32
+/// * 4 + b. Those outside of the matrix are 0.
+void write_block_scales(const Exec& exec, const Fp8Rows& x, View<std::uint8_t*> to) {
+  constexpr std::int64_t tile_rows = 128, tile_blocks = 4, block = 32;
+  const std::int64_t rows = x.codes.rows(), blocks = items_for(x.codes.columns(), block);
+  const std::int64_t tiles = items_for(blocks, tile_blocks);
+  const View<float*> scales = x.scales;
+  for_each_item(
+      exec, "block_scales", items_for(rows, tile_rows) * tiles * tile_rows * tile_blocks,
+      KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t tile = item / (tile_rows * tile_blocks);
+        const std::int64_t in_tile = item % (tile_rows * tile_blocks);
+        const std::int64_t row =
+            tile / tiles * tile_rows + in_tile % 16 / tile_blocks * 32 + in_tile / 16;
+        const std::int64_t column = tile % tiles * tile_blocks + in_tile % tile_blocks;
+        to[item] = row < rows && column < blocks
+                       ? static_cast<std::uint8_t>(half_bits::of_float(scales[row]) >> 23)
+                       : std::uint8_t{0};
+      });
+}
+
+/// A product as cuBLASLt describes it. It is column-major, so it computes C^T = B A^T: B comes
+/// first, and is transposed, as 8-bit products require.
+struct Description {
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};
+
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t which, const Value& value) {
+    check(cublasLtMatmulDescSetAttribute(&operation, which, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute");
+  }
+  static void lay_out(cublasLtMatrixLayoutOpaque_t& matrix, cudaDataType_t type, std::int64_t rows,
+                      std::int64_t columns, std::int64_t stride) {
+    check(cublasLtMatrixLayoutInit(&matrix, type, static_cast<std::uint64_t>(columns),
+                                   static_cast<std::uint64_t>(rows), stride),
+          "cublasLtMatrixLayoutInit");
+  }
+
+  Description(const Fp8Rows& left, const Fp8Rows& right, cudaDataType_t type_c, std::int64_t m,
+              std::int64_t stride_c, const void* scales_of_left, const void* scales_of_right) {
+    check(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          "cublasLtMatmulDescInit");
+    set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+    const cublasLtMatmulMatrixScale_t mode = has_scales_of_blocks()
+                                                 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0
+                                                 : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales_of_right);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales_of_left);
+    const std::int64_t k = left.codes.columns(), n = right.codes.rows();
+    lay_out(b, cuda_type_of(right.format), n, k, right.codes.stride());
+    lay_out(a, cuda_type_of(left.format), m, k, left.codes.stride());
+    lay_out(c, type_c, m, n, stride_c);
+  }
+};
+
+/// Returns the algorithm that cuBLASLt suggests without split sums.
+cublasLtMatmulAlgo_t choose(Description& product, std::int64_t bytes, const Fp8Rows& left,
+                            const Fp8Rows& right) {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(bytes));
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  check(cublasLtMatmulAlgoGetHeuristic(handle(), &product.operation, &product.b, &product.a,
+                                       &product.c, &product.c, &preference, 1, &found, &count),
+        "cublasLtMatmulAlgoGetHeuristic");
+  require(count > 0, "precision.products = fp8: cuBLASLt has no algorithm without split sums for (",
+          left.codes.rows(), ", ", left.codes.columns(), ") ", name(left.format), " times (",
+          right.codes.rows(), ", ", right.codes.columns(), ") ", name(right.format),
+          ", transposed; expected precision.products: auto, or other precision.fp8_layers");
+  return found.algo;
+}
+
+}  // namespace
+
+std::string why_no_fp8() {
+  const int capability = compute_capability();
+  if (capability >= 90) return "";
+  return text("the device has compute capability ", capability / 10, ".", capability % 10,
+              ", where scales of rows need 9.0");
+}
+
+template <class C>
+void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C**> onto,
+              View<C**> c, const Fp8Memory& memory) {
+  require(!std::is_same<C, double>::value,
+          "fp64 is not multiplied in 8 bits on a device; expected fp32, bf16 or fp16");
+  if (has_scales_of_blocks()) {
+    write_block_scales(exec, a, memory.scales_of_a);
+    write_block_scales(exec, b, memory.scales_of_b);
+  }
+  if (LaunchCount::takes_one("fp8_product")) return;
+  const std::int64_t m = c.rows(), n = c.columns(), k = a.codes.columns();
+  require(m % fp8_granule == 0 && n % fp8_granule == 0 && k % fp8_granule == 0 &&
+              b.codes.columns() == k && c.stride() % fp8_granule == 0 &&
+              (!onto || onto.stride() == c.stride()),
+          "a product in 8 bits of (", m, ", ", k, ") and (", n, ", ", b.codes.columns(),
+          ") transposed, into rows ", c.stride(), " apart; expected multiples of ", fp8_granule);
+  const void* const scales_of_a = has_scales_of_blocks()
+                                      ? static_cast<const void*>(memory.scales_of_a.data())
+                                      : a.scales.data();
+  const void* const scales_of_b = has_scales_of_blocks()
+                                      ? static_cast<const void*>(memory.scales_of_b.data())
+                                      : b.scales.data();
+  const auto describe = [&](std::int64_t rows) {
+    return Description(a, b, cuda_type<C>, rows, c.stride(), scales_of_a, scales_of_b);
+  };
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int, Fp8Format, Fp8Format>;
+  static std::map<Key, cublasLtMatmulAlgo_t> chosen;
+  const Key key{n, k, c.stride(), static_cast<int>(cuda_type<C>), a.format, b.format};
+  auto found = chosen.find(key);
+  if (found == chosen.end()) {
+    constexpr std::int64_t many = 4096;  // rows: the algorithm must not depend on their number
+    Description usual = describe(many);
+    found = chosen.emplace(key, choose(usual, fp8_workspace, a, b)).first;
+  }
+  Description product = describe(m);
+  const float alpha = 1.0f, beta = onto ? 1.0f : 0.0f;
+  check(cublasLtMatmul(handle(), &product.operation, &alpha, b.codes.data(), &product.b,
+                       a.codes.data(), &product.a, &beta, onto ? onto.data() : c.data(), &product.c,
+                       c.data(), &product.c, &found->second, memory.workspace.data(),
+                       static_cast<std::size_t>(fp8_workspace), exec.cuda_stream()),
+        "cublasLtMatmul");
+}
+
+template void multiply<float>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const float**>,
+                              View<float**>, const Fp8Memory&);
+template void multiply<double>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const double**>,
+                               View<double**>, const Fp8Memory&);
+template void multiply<bf16>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const bf16**>,
+                             View<bf16**>, const Fp8Memory&);
+template void multiply<fp16>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const fp16**>,
+                             View<fp16**>, const Fp8Memory&);
+
+}  // namespace ostrakon::math::cublaslt
+
+#endif

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Products in 8 bits by cuBLASLt, for product.cpp alone.
+
+#include <ostrakon/math/fp8/quantize.hpp>
+#include <string>
+
+#if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
+#define OSTRAKON_FP8_CUBLASLT 1
+#else
+#define OSTRAKON_FP8_CUBLASLT 0
+#endif
+
+namespace ostrakon::math::cublaslt {
+
+/// Codes of a row begin at multiples of it, and rows and columns of products are multiples of it.
+constexpr std::int64_t fp8_granule = 16;
+/// Bytes that cuBLASLt works with.
+constexpr std::int64_t fp8_workspace = std::int64_t{32} << 20;
+
+/// Bytes of the scales of (rows, columns) as blocks of 32 have them: tiles of 128 rows and 4
+/// blocks.
+constexpr std::int64_t block_scales_bytes(std::int64_t rows, std::int64_t columns) {
+  return (rows + 127) / 128 * 128 * ((columns + 127) / 128 * 4);
+}
+
+#if OSTRAKON_FP8_CUBLASLT
+/// Memory of a product: `block_scales` of A and of B where the device takes scales of blocks.
+struct Fp8Memory {
+  View<std::uint8_t*> scales_of_a, scales_of_b;
+  View<std::byte*> workspace;
+};
+
+/// C (m, n) = A B^T + onto, for A (m, k) and B (n, k); `onto` is null, C, or laid out as C. One
+/// algorithm multiplies all products that differ in m alone, without split sums. C: float, bf16 or
+/// fp16. Not thread-safe. Throws Error if cuBLASLt has no such product.
+template <class C>
+void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C**> onto,
+              View<C**> c, const Fp8Memory& memory);
+
+std::string why_no_fp8();
+#endif
+
+}  // namespace ostrakon::math::cublaslt

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/math/fp8/product.hpp>
+
+#include <algorithm>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/fp8/cublaslt_fp8.hpp>
+#include <ostrakon/math/fp8/quantize.hpp>
+#include <ostrakon/math/piece_tree.hpp>
+#include <ostrakon/math/work_items.hpp>
+
+namespace ostrakon::math {
+namespace {
+
+constexpr std::int64_t alignment = 16;
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return items_for(value, multiple) * multiple;
+}
+
+template <class U>
+constexpr std::int64_t bytes_for(std::int64_t count) {
+  return round_up(count * static_cast<std::int64_t>(sizeof(U)), alignment);
+}
+
+/// Divides a workspace into arrays, each of bytes_for() its elements; null gives null arrays, for a
+/// LaunchCount.
+class Arrays {
+ public:
+  explicit Arrays(View<std::byte*> workspace) : rest_(workspace) {}
+
+  template <class U>
+  View<U*> take(std::int64_t count) {
+    if (!rest_) return {nullptr, count};
+    const std::int64_t bytes = bytes_for<U>(count), available = rest_.size();
+    require(bytes <= available, "fp8 product: workspace of ", available,
+            " bytes left, expected at least ", bytes);
+    const View<std::byte*> taken = rest_.range(0, bytes);
+    rest_ = rest_.range(bytes, available);
+    return {reinterpret_cast<U*>(taken.data()), count, taken.origin()};
+  }
+  View<std::byte*> rest() const { return rest_; }
+
+ private:
+  View<std::byte*> rest_;
+};
+
+/// Bytes of an operand with `outer` scales, each of `inner` numbers, in `pieces` of the inner ones.
+template <class T>
+std::int64_t operand_bytes(std::int64_t outer, std::int64_t inner, std::int64_t pieces,
+                           bool has_columns, KernelForm form) {
+  const std::int64_t of_piece = inner / pieces;
+  const std::int64_t maxima =
+      has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0;
+  if (!multiplies_codes(form)) return bytes_for<T>(outer * inner) + maxima;
+  const std::int64_t padded = round_up(of_piece, cublaslt::fp8_granule);
+  return bytes_for<std::uint8_t>(pieces * outer * padded) + bytes_for<float>(pieces * outer) +
+         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded)) + maxima;
+}
+
+/// The rows [piece * terms, (piece + 1) * terms).
+template <class T>
+View<T**> piece_of(const View<T**>& x, std::int64_t piece, std::int64_t terms) {
+  return x.row_range(piece * terms, (piece + 1) * terms);
+}
+
+#if OSTRAKON_FP8_CUBLASLT
+/// Codes of each piece of an operand, and memory of its scales in a product.
+struct Operand {
+  Fp8Format format;
+  View<std::uint8_t**> codes;  ///< (pieces * outer, padded)
+  View<float*> scales;
+  View<std::uint8_t*> block_scales;
+
+  Operand(Fp8Format format_, std::int64_t outer, std::int64_t inner, std::int64_t pieces,
+          Arrays& arrays)
+      : format(format_) {
+    const std::int64_t padded = round_up(inner / pieces, cublaslt::fp8_granule);
+    codes = arrays.take<std::uint8_t>(pieces * outer * padded).matrix(pieces * outer, padded);
+    scales = arrays.take<float>(pieces * outer);
+    block_scales = arrays.take<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded));
+  }
+  Fp8Rows rows(std::int64_t begin, std::int64_t end) const {
+    return {format, codes.row_range(begin, end), scales.range(begin, end)};
+  }
+};
+#endif
+
+}  // namespace
+
+bool multiplies_codes(KernelForm form) {
+  if (form == kernel_form) return OSTRAKON_FP8_CUBLASLT == 1;
+  return form == KernelForm::device_on_chip;
+}
+
+std::string why_no_fp8() {
+#if OSTRAKON_FP8_CUBLASLT
+  return cublaslt::why_no_fp8();
+#else
+  return products_on_device ? "this build multiplies on a device without cuBLASLt" : "";
+#endif
+}
+
+std::string fp8_kernel(DType stored) {
+  return multiplies_codes(kernel_form) ? "cuBLASLt"
+                                       : text("as ", name(stored), ", rounded to 8 bits");
+}
+
+template <class T>
+std::int64_t fp8_gemm_workspace(std::int64_t m, std::int64_t n, std::int64_t k, KernelForm form) {
+  // Either operand may have scales of columns.
+  return operand_bytes<T>(m, k, 1, true, form) + operand_bytes<T>(n, k, 1, true, form) +
+         (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
+}
+
+template <class T, class C>
+void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Transpose transpose_b,
+              View<const T**> a, View<const T**> b, View<const C**> onto, View<C**> c,
+              View<std::byte*> workspace) {
+  const bool has_columns_of_a = transpose_a == Transpose::yes;
+  const bool has_columns_of_b = transpose_b == Transpose::no;
+  Arrays arrays(workspace);
+  const auto maxima = [&](const View<const T**>& x) {
+    return arrays.take<std::uint32_t>(column_maxima_workspace(x.rows(), x.columns()));
+  };
+#if OSTRAKON_FP8_CUBLASLT
+  const std::int64_t m = c.rows(), n = c.columns();
+  const std::int64_t k = has_columns_of_a ? a.rows() : a.columns();
+  const auto quantized = [&](Fp8Format format, std::int64_t outer, bool has_columns,
+                             const View<const T**>& x) {
+    const Operand operand(format, outer, k, 1, arrays);
+    if (has_columns)
+      quantize_columns<T>(exec, x, operand.rows(0, outer), maxima(x));
+    else
+      quantize_rows<T>(exec, x, operand.rows(0, outer));
+    return operand;
+  };
+  const Operand left = quantized(formats.a, m, has_columns_of_a, a);
+  const Operand right = quantized(formats.b, n, has_columns_of_b, b);
+  cublaslt::multiply<C>(exec, left.rows(0, m), right.rows(0, n), onto, c,
+                        {left.block_scales, right.block_scales, arrays.rest()});
+#else
+  const auto rounded = [&](Fp8Format format, bool has_columns, const View<const T**>& x) {
+    const View<T**> to = arrays.take<T>(x.rows() * x.columns()).matrix(x.rows(), x.columns());
+    if (has_columns)
+      round_columns<T>(exec, format, x, to, maxima(x));
+    else
+      round_rows<T>(exec, format, x, to);
+    return View<const T**>(to);
+  };
+  const View<const T**> left = rounded(formats.a, has_columns_of_a, a);
+  const View<const T**> right = rounded(formats.b, has_columns_of_b, b);
+  if (onto && onto.data() != c.data()) copy_rows<C, C>(exec, onto, c);
+  gemm<T, C>(exec, transpose_a, transpose_b, 1, left, right, onto ? 1 : 0, c);
+#endif
+}
+
+template <class T>
+std::int64_t fp8_gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
+                                         std::int64_t pieces, KernelForm form) {
+  return operand_bytes<T>(m, k, pieces, true, form) + operand_bytes<T>(n, k, pieces, true, form) +
+         bytes_for<compute_t<T>>(gemm_by_piece_workspace(m, n, pieces)) +
+         (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
+}
+
+template <class T>
+void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, View<const T**> b,
+                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace) {
+  using Sum = compute_t<T>;
+  const std::int64_t k = a.rows(), m = a.columns(), n = b.columns();
+  require(pieces >= 1 && k % pieces == 0 && b.rows() == k, "fp8 product: A (", k, ", ", m,
+          ") and B (", b.rows(), ", ", n, ") in ", pieces,
+          " pieces of rows, expected equally many rows, and a multiple");
+  const std::int64_t terms = k / pieces;
+  Arrays arrays(workspace);
+  const View<Sum*> sums = arrays.take<Sum>(gemm_by_piece_workspace(m, n, pieces));
+  const auto maxima = [&](const View<const T**>& x) {
+    return arrays.take<std::uint32_t>(column_maxima_workspace(terms, x.columns()));
+  };
+#if OSTRAKON_FP8_CUBLASLT
+  const auto quantized = [&](Fp8Format format, const View<const T**>& x) {
+    const std::int64_t outer = x.columns();
+    const Operand operand(format, outer, k, pieces, arrays);
+    const View<std::uint32_t*> workspace_of_x = maxima(x);
+    for (std::int64_t piece = 0; piece < pieces; ++piece)
+      quantize_columns<T>(exec, piece_of(x, piece, terms),
+                          operand.rows(piece * outer, (piece + 1) * outer), workspace_of_x);
+    return operand;
+  };
+  const Operand left = quantized(formats.a, a), right = quantized(formats.b, b);
+  // As many rows of C at a time as there is room for in pending sums.
+  const std::int64_t slots = tree_slots(pieces) - 1;
+  const std::int64_t most_rows = slots == 0 ? m : sums.size() / (slots * n);
+  for (std::int64_t begin = 0; begin < m; begin += most_rows) {
+    const std::int64_t end = std::min(m, begin + most_rows), rows = end - begin;
+    const auto slot = [&](std::int64_t index) {
+      return index == 0 ? c.row_range(begin, end)
+                        : sums.range((index - 1) * rows * n, index * rows * n).matrix(rows, n);
+    };
+    for (std::int64_t piece = 0; piece < pieces; ++piece)
+      sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum beta, View<Sum**> to) {
+        cublaslt::multiply<Sum>(exec, left.rows(piece * m + begin, piece * m + end),
+                                right.rows(piece * n, (piece + 1) * n),
+                                beta == 0 ? View<const Sum**>() : View<const Sum**>(to), to,
+                                {left.block_scales, right.block_scales, arrays.rest()});
+      });
+  }
+#else
+  const auto rounded = [&](Fp8Format format, const View<const T**>& x) {
+    const View<T**> to = arrays.take<T>(k * x.columns()).matrix(k, x.columns());
+    const View<std::uint32_t*> workspace_of_x = maxima(x);
+    for (std::int64_t piece = 0; piece < pieces; ++piece)
+      round_columns<T>(exec, format, piece_of(x, piece, terms), piece_of(to, piece, terms),
+                       workspace_of_x);
+    return View<const T**>(to);
+  };
+  const View<const T**> left = rounded(formats.a, a), right = rounded(formats.b, b);
+  gemm_by_piece<T>(exec, left, right, c, pieces, sums);
+#endif
+}
+
+#define OSTRAKON_INSTANTIATE_PRODUCT(T, C)                                                     \
+  template void fp8_gemm<T, C>(const Exec&, Fp8Formats, Transpose, Transpose, View<const T**>, \
+                               View<const T**>, View<const C**>, View<C**>, View<std::byte*>);
+#define OSTRAKON_INSTANTIATE(T)                                                                  \
+  template std::int64_t fp8_gemm_workspace<T>(std::int64_t, std::int64_t, std::int64_t,          \
+                                              KernelForm);                                       \
+  template std::int64_t fp8_gemm_by_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
+                                                       std::int64_t, KernelForm);                \
+  template void fp8_gemm_by_piece<T>(const Exec&, Fp8Formats, View<const T**>, View<const T**>,  \
+                                     View<compute_t<T>**>, std::int64_t, View<std::byte*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+OSTRAKON_INSTANTIATE_PRODUCT(float, float)
+OSTRAKON_INSTANTIATE_PRODUCT(double, double)
+OSTRAKON_INSTANTIATE_PRODUCT(bf16, bf16)
+OSTRAKON_INSTANTIATE_PRODUCT(bf16, float)
+OSTRAKON_INSTANTIATE_PRODUCT(fp16, fp16)
+OSTRAKON_INSTANTIATE_PRODUCT(fp16, float)
+#undef OSTRAKON_INSTANTIATE_PRODUCT
+#undef OSTRAKON_INSTANTIATE
+
+}  // namespace ostrakon::math

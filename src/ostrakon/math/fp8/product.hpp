@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Products of operands in 8 bits. An operand's numbers that are summed together have one scale: a
+// row of op(A), a column of op(B). So a row of C depends on the same row of op(A) alone, and a
+// column on the same column of op(B).
+//
+// On CUDA cuBLASLt multiplies the codes. Elsewhere operands are rounded, multiplied by their
+// scales, which is exact, and multiplied by gemm(): a sum of such products is that of the codes
+// times both scales, as these are powers of two.
+
+#include <ostrakon/math/fp8/formats.hpp>
+#include <ostrakon/math/products/gemm.hpp>
+#include <string>
+
+namespace ostrakon::math {
+
+/// The formats of a product's operands.
+struct Fp8Formats {
+  Fp8Format a = Fp8Format::e4m3, b = Fp8Format::e4m3;
+};
+
+/// Whether a form's products take codes rather than rounded operands.
+bool multiplies_codes(KernelForm form);
+/// Why this process can't multiply in 8 bits, as a part of a sentence; empty where it can.
+std::string why_no_fp8();
+/// How fp8 is multiplied here: "cuBLASLt", or "as bf16, rounded to 8 bits".
+std::string fp8_kernel(DType stored);
+
+/// Bytes of workspace of fp8_gemm() for op(A) (m, k) and op(B) (k, n), aligned to 16.
+template <class T>
+std::int64_t fp8_gemm_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
+                                KernelForm form = kernel_form);
+
+/// C = op(A) op(B) + onto, in 8 bits, rounded as gemm() rounds. A row of C has the same bits for
+/// any m. `onto`: null, C, or a matrix of its shape that does not overlap it. On CUDA m, n, and the
+/// distance of C's rows have to be multiples of 16. Throws Error if they are not.
+template <class T, class C = T>
+void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Transpose transpose_b,
+              View<const T**> a, View<const T**> b, View<const C**> onto, View<C**> c,
+              View<std::byte*> workspace);
+
+template <class T>
+std::int64_t fp8_gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
+                                         std::int64_t pieces, KernelForm form = kernel_form);
+
+/// C = A^T B as gemm_by_piece(), in 8 bits: each piece, a run of rows of A (k, m) and B (k, n), has
+/// scales of its own.
+template <class T>
+void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, View<const T**> b,
+                       View<compute_t<T>**> c, std::int64_t pieces, View<std::byte*> workspace);
+
+}  // namespace ostrakon::math

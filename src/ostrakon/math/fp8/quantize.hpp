@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Matrices in 8 bits. Numbers of a row, or of a column, have one scale, a power of two that follows
+// from the largest of them alone (Fp8Scale): a maximum is exact in any order. T: float, double,
+// bf16 or fp16; numbers are converted to float first.
+
+#include <ostrakon/math/fp8/formats.hpp>
+#include <ostrakon/math/view.hpp>
+
+namespace ostrakon::math {
+
+/// A matrix in 8 bits, (rows, columns): row r is scales[r] times the numbers of its codes.
+struct Fp8Rows {
+  Fp8Format format = Fp8Format::e4m3;
+  View<std::uint8_t**> codes;  ///< columns from the matrix' last one on are 0
+  View<float*> scales;         ///< (rows)
+};
+
+/// `to` = x (rows, columns), each row with a scale.
+template <class T>
+void quantize_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to);
+
+/// Elements of the workspace of column kernels for x (rows, columns).
+std::int64_t column_maxima_workspace(std::int64_t rows, std::int64_t columns);
+
+/// `to` (columns, rows) = x transposed, x (rows, columns), each column of x with a scale.
+template <class T>
+void quantize_columns(const Exec& exec, View<const T**> x, const Fp8Rows& to,
+                      View<std::uint32_t*> workspace);
+
+/// `to` = x as quantize_rows() rounds it, multiplied by the scales. It is exact in float and bf16.
+template <class T>
+void round_rows(const Exec& exec, Fp8Format format, View<const T**> x, View<T**> to);
+
+/// `to` = x as quantize_columns() rounds it, multiplied by the scales, and not transposed.
+template <class T>
+void round_columns(const Exec& exec, Fp8Format format, View<const T**> x, View<T**> to,
+                   View<std::uint32_t*> workspace);
+
+}  // namespace ostrakon::math

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostrakon/math/fp8/product.hpp>
+#include <ostrakon/math/fp8/quantize.hpp>
+
+#include "math/compare.hpp"
+#include "support/device_array.hpp"
+
+namespace ostrakon::math {
+namespace {
+
+using test::DeviceArray;
+using test::random_values;
+
+/// A matrix of the host, row-major.
+struct Matrix {
+  std::int64_t rows, columns;
+  std::vector<double> values;
+  double& operator()(std::int64_t r, std::int64_t c) { return values[r * columns + c]; }
+  double operator()(std::int64_t r, std::int64_t c) const { return values[r * columns + c]; }
+};
+
+/// Returns x rounded to a format, by a search among all of its numbers, with the scale of
+/// `largest`.
+double nearest(Fp8Format format, double x, double largest) {
+  if (largest == 0.0) return x;
+  if (!std::isfinite(largest)) return std::numeric_limits<double>::quiet_NaN();
+  const double most = format == Fp8Format::e4m3 ? 448 : 57344;
+  double scale = std::ldexp(1.0, -126);
+  while (largest / scale > most) scale *= 2;
+  const int codes = format == Fp8Format::e4m3 ? 0x7F : 0x7C;
+  double best = 0.0;
+  int of_best = 0;
+  for (int code = 1; code < codes; ++code) {
+    const double value = scale * float_of_fp8(format, static_cast<std::uint8_t>(code));
+    const double nearer = std::abs(std::abs(x) - best) - std::abs(std::abs(x) - value);
+    if (nearer > 0.0 || (nearer == 0.0 && of_best % 2 == 1)) {
+      best = value;
+      of_best = code;
+    }
+  }
+  return std::copysign(best, x);
+}
+
+/// The matrix with scales of its rows, or columns, of each run of `run` rows by itself.
+Matrix rounded(Fp8Format format, const Matrix& x, bool by_column, std::int64_t run = 0) {
+  Matrix result = x;
+  if (run == 0) run = x.rows;
+  const auto size = [](double value) {
+    return std::isnan(value) ? std::numeric_limits<double>::infinity() : std::abs(value);
+  };
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.columns; ++c) {
+      double largest = 0.0;
+      if (by_column)
+        for (std::int64_t i = r / run * run; i < (r / run + 1) * run; ++i)
+          largest = std::max(largest, size(x(i, c)));
+      else
+        for (std::int64_t i = 0; i < x.columns; ++i) largest = std::max(largest, size(x(r, i)));
+      result(r, c) = nearest(format, x(r, c), largest);
+    }
+  return result;
+}
+
+template <class T>
+Matrix on_host(const DeviceArray<T>& x, std::int64_t rows, std::int64_t columns) {
+  const std::vector<T> values = x.host();
+  Matrix matrix{rows, columns, {}};
+  for (std::int64_t i = 0; i < rows * columns; ++i)
+    matrix.values.push_back(static_cast<double>(values[static_cast<std::size_t>(i)]));
+  return matrix;
+}
+
+/// Numbers of very different size: rows and columns differ by powers of two, some are 0.
+template <class T>
+std::vector<T> spread_values(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+  std::vector<T> values = random_values<T>(rows * columns, seed);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      T& value = values[static_cast<std::size_t>(r * columns + c)];
+      const double size = std::ldexp(1.0, static_cast<int>(r % 7 * 3 - c % 5 * 2));
+      value = static_cast<T>(static_cast<float>(static_cast<double>(value) * size));
+      if (r == 3 || c == 2 || (r + c) % 11 == 0) value = T(0);
+    }
+  return values;
+}
+
+void expect_equal(const Matrix& a, const Matrix& b, const char* what) {
+  ASSERT_EQ(a.values.size(), b.values.size()) << what;
+  for (std::size_t i = 0; i < a.values.size(); ++i)
+    if (std::isnan(b.values[i]))
+      ASSERT_TRUE(std::isnan(a.values[i])) << what << " " << i;
+    else
+      ASSERT_EQ(a.values[i], b.values[i]) << what << " " << i;
+}
+
+template <class T>
+class Fp8Kernels : public testing::Test {};
+using Elements = testing::Types<float, bf16>;
+TYPED_TEST_SUITE(Fp8Kernels, Elements);
+
+TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
+  using T = TypeParam;
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 33}, {64, 70}, {130, 129}, {200, 64}})
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      std::vector<T> values = spread_values<T>(rows, columns, 1);
+      if (rows > 100) {
+        values[static_cast<std::size_t>(7 * columns + 4)] =
+            T(std::numeric_limits<float>::infinity());
+        values[static_cast<std::size_t>(9 * columns)] = T(std::numeric_limits<float>::quiet_NaN());
+      }
+      const DeviceArray<T> x(values), by_row(rows * columns), by_column(rows * columns);
+      const DeviceArray<std::uint32_t> maxima(column_maxima_workspace(rows, columns));
+      const View<const T**> in = x.matrix(rows, columns);
+      round_rows<T>(Exec(), format, in, by_row.matrix(rows, columns));
+      round_columns<T>(Exec(), format, in, by_column.matrix(rows, columns), maxima);
+      const Matrix given = on_host(x, rows, columns);
+      const Matrix of_rows = rounded(format, given, false),
+                   of_columns = rounded(format, given, true);
+      expect_equal(on_host(by_row, rows, columns), of_rows, "rows");
+      expect_equal(on_host(by_column, rows, columns), of_columns, "columns");
+
+      const auto check_codes = [&](std::int64_t outer, std::int64_t inner, bool is_turned,
+                                   const Matrix& expected, const auto& quantize) {
+        const std::int64_t padded = (inner + 15) / 16 * 16;
+        const DeviceArray<std::uint8_t> codes(std::vector<std::uint8_t>(
+            static_cast<std::size_t>(outer * padded), std::uint8_t{0x55}));
+        const DeviceArray<float> scales(outer);
+        quantize(Fp8Rows{format, codes.matrix(outer, padded), scales.view()});
+        const std::vector<std::uint8_t> all = codes.host();
+        const std::vector<float> factors = scales.host();
+        for (std::int64_t r = 0; r < outer; ++r)
+          for (std::int64_t c = 0; c < padded; ++c) {
+            const std::uint8_t code = all[static_cast<std::size_t>(r * padded + c)];
+            const double value =
+                factors[static_cast<std::size_t>(r)] * double{float_of_fp8(format, code)};
+            if (c >= inner)
+              ASSERT_EQ(code, 0) << r << " " << c;
+            else if (const double e = is_turned ? expected(c, r) : expected(r, c); std::isnan(e))
+              ASSERT_TRUE(std::isnan(value)) << r << " " << c;
+            else
+              ASSERT_EQ(value, e) << r << " " << c;
+          }
+      };
+      check_codes(rows, columns, false, of_rows,
+                  [&](const Fp8Rows& to) { quantize_rows<T>(Exec(), in, to); });
+      check_codes(columns, rows, true, of_columns,
+                  [&](const Fp8Rows& to) { quantize_columns<T>(Exec(), in, to, maxima); });
+    }
+}
+
+/// op(A) op(B) + onto in double, and the sum of the terms' absolute values.
+std::pair<Matrix, Matrix> product(const Matrix& a, bool turn_a, const Matrix& b, bool turn_b) {
+  const std::int64_t m = turn_a ? a.columns : a.rows, k = turn_a ? a.rows : a.columns;
+  const std::int64_t n = turn_b ? b.rows : b.columns;
+  Matrix sum{m, n, std::vector<double>(static_cast<std::size_t>(m * n))}, size = sum;
+  for (std::int64_t r = 0; r < m; ++r)
+    for (std::int64_t c = 0; c < n; ++c)
+      for (std::int64_t i = 0; i < k; ++i) {
+        const double term = (turn_a ? a(i, r) : a(r, i)) * (turn_b ? b(c, i) : b(i, c));
+        sum(r, c) += term;
+        size(r, c) += std::abs(term);
+      }
+  return {sum, size};
+}
+
+/// Sums of k terms in float, and one rounding to C.
+template <class C>
+void expect_near(const Matrix& c, const Matrix& expected, const Matrix& size, std::int64_t k) {
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const double of_result = is_16bit<C> ? 0x1p-8 * std::abs(expected.values[i]) : 0.0;
+    ASSERT_LE(std::abs(c.values[i] - expected.values[i]),
+              static_cast<double>(k) * 0x1p-23 * size.values[i] + of_result)
+        << i;
+  }
+}
+
+template <class T>
+class Fp8Products : public testing::Test {};
+TYPED_TEST_SUITE(Fp8Products, Elements);
+
+TYPED_TEST(Fp8Products, MultiplyRoundedOperands) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  const std::int64_t m = 48, n = 32, k = 272;
+  enum class Adds { nothing, in_place, apart };
+  for (const bool turn_b : {true, false})
+    for (const Adds adds : {Adds::nothing, Adds::in_place, Adds::apart}) {
+      const Fp8Formats formats{turn_b ? Fp8Format::e4m3 : Fp8Format::e5m2, Fp8Format::e4m3};
+      const std::int64_t rows_of_b = turn_b ? n : k, columns_of_b = turn_b ? k : n;
+      const DeviceArray<T> a(spread_values<T>(m, k, 1));
+      const DeviceArray<T> b(spread_values<T>(rows_of_b, columns_of_b, 2));
+      const DeviceArray<T> before(random_values<T>(m * n, 3)), c(random_values<T>(m * n, 3));
+      const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(m, n, k));
+      const auto multiply = [&](std::int64_t begin, std::int64_t end, const DeviceArray<T>& to) {
+        const View<T**> rows = to.matrix(m, n).row_range(begin, end);
+        fp8_gemm<T>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
+                    View<const T**>(a.matrix(m, k).row_range(begin, end)),
+                    View<const T**>(b.matrix(rows_of_b, columns_of_b)),
+                    adds == Adds::nothing    ? View<const T**>()
+                    : adds == Adds::in_place ? View<const T**>(rows)
+                                             : before.matrix(m, n).row_range(begin, end),
+                    rows, workspace.view());
+      };
+      multiply(0, m, c);
+      auto [expected, size] =
+          product(rounded(formats.a, on_host(a, m, k), false), false,
+                  rounded(formats.b, on_host(b, rows_of_b, columns_of_b), !turn_b), turn_b);
+      const Matrix addends = on_host(before, m, n);
+      for (std::size_t i = 0; i < expected.values.size() && adds != Adds::nothing; ++i) {
+        expected.values[i] += addends.values[i];
+        size.values[i] += std::abs(addends.values[i]);
+      }
+      expect_near<T>(on_host(c, m, n), expected, size, k);
+      // A part of the rows has the bits of all.
+      const DeviceArray<T> in_parts(random_values<T>(m * n, 3));
+      multiply(0, 16, in_parts);
+      multiply(16, m, in_parts);
+      EXPECT_TRUE(test::same_bits(in_parts.host(), c.host()));
+      if (adds == Adds::nothing) {
+        const DeviceArray<C> sums(m * n);
+        fp8_gemm<T, C>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
+                       View<const T**>(a.matrix(m, k)),
+                       View<const T**>(b.matrix(rows_of_b, columns_of_b)), View<const C**>(),
+                       sums.matrix(m, n), workspace.view());
+        expect_near<C>(on_host(sums, m, n), expected, size, k);
+      }
+    }
+}
+
+TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
+  using T = TypeParam;
+  using C = compute_t<T>;
+  const std::int64_t m = 48, n = 32, k = 288;
+  const Fp8Formats formats{Fp8Format::e5m2, Fp8Format::e4m3};
+  const DeviceArray<T> a(spread_values<T>(k, m, 1)), b(spread_values<T>(k, n, 2));
+  for (const std::int64_t pieces : {1, 3, 6}) {
+    const DeviceArray<std::byte> workspace(fp8_gemm_by_piece_workspace<T>(m, n, k, pieces));
+    const DeviceArray<C> c(m * n);
+    fp8_gemm_by_piece<T>(Exec(), formats, View<const T**>(a.matrix(k, m)),
+                         View<const T**>(b.matrix(k, n)), c.matrix(m, n), pieces, workspace.view());
+    const std::int64_t run = k / pieces;
+    const auto [expected, size] = product(rounded(formats.a, on_host(a, k, m), true, run), true,
+                                          rounded(formats.b, on_host(b, k, n), true, run), false);
+    expect_near<C>(on_host(c, m, n), expected, size, k);
+  }
+}
+
+TYPED_TEST(Fp8Products, NumbersThatAreNotFiniteStaySo) {
+  using T = TypeParam;
+  const std::int64_t m = 32, n = 16, k = 64;
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<T> values = random_values<T>(m * k, 1);
+    values[static_cast<std::size_t>(5 * k + 7)] = T(bad);
+    const DeviceArray<T> a(values), b(random_values<T>(n * k, 2)), c(m * n);
+    const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(m, n, k));
+    fp8_gemm<T>(Exec(), {}, Transpose::no, Transpose::yes, View<const T**>(a.matrix(m, k)),
+                View<const T**>(b.matrix(n, k)), View<const T**>(), c.matrix(m, n),
+                workspace.view());
+    const Matrix result = on_host(c, m, n);
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t j = 0; j < n; ++j) EXPECT_EQ(std::isfinite(result(r, j)), r != 5) << r;
+  }
+}
+
+TEST(Fp8ProductErrors, AskForRoomAndEqualPieces) {
+  const DeviceArray<float> x(64 * 64);
+  const DeviceArray<std::byte> small(64);
+  EXPECT_THROW(
+      fp8_gemm<float>(Exec(), {}, Transpose::no, Transpose::yes,
+                      View<const float**>(x.matrix(64, 64)), View<const float**>(x.matrix(64, 64)),
+                      View<const float**>(), x.matrix(64, 64), small.view()),
+      Error);
+  EXPECT_THROW(fp8_gemm_by_piece<float>(Exec(), {}, View<const float**>(x.matrix(64, 64)),
+                                        View<const float**>(x.matrix(64, 64)), x.matrix(64, 64), 5,
+                                        small.view()),
+               Error);
+}
+
+}  // namespace
+}  // namespace ostrakon::math

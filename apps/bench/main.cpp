@@ -2,9 +2,11 @@
 // ostrakon-bench: how fast kernels, collectives and training steps are on this machine.
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/trainer/threads.hpp>
+#include <ostrakon/tune/recompute.hpp>
 
 #include "../common/program.hpp"
 #include "bench.hpp"
@@ -90,10 +92,10 @@ apps::Program program_of(Line& line) {
       apps::Runs::on_ranks};
 }
 
-/// Synthetic data if the deck's files do not exist on rank 0, and no end.
-config::Settings settings_of(comm::Communicator& world, const std::string& deck,
-                             const std::vector<config::Override>& overrides) {
-  config::Settings settings = apps::read_deck(world, deck, overrides);
+/// Synthetic data if the deck's files do not exist on rank 0, and no end; with what the deck leaves
+/// to the memory that there is.
+config::Settings settings_of(comm::Communicator& world, const std::string& deck, const Line& line) {
+  config::Settings settings = apps::read_deck(world, deck, line.overrides);
   const std::vector<data::WeightedFile> files = data::read_files(settings.data.path);
   bool is_there = !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) {
     return std::filesystem::exists(file.path);
@@ -103,7 +105,9 @@ config::Settings settings_of(comm::Communicator& world, const std::string& deck,
   settings.training.steps = std::max<std::int64_t>(settings.training.steps, 1000000);
   world.run_collectively([&] { config::check_ranks(settings, world.size()); });
   train::set_matrix_threads(settings, world);
-  return settings;
+  std::ostream nowhere(nullptr);
+  return tune::choose_recompute_for_run(std::move(settings), world.mpi(),
+                                        line.options.json ? nowhere : std::cout);
 }
 
 int run(comm::Communicator& world, const apps::Given& given, const Line& line) {
@@ -122,7 +126,7 @@ int run(comm::Communicator& world, const apps::Given& given, const Line& line) {
                          : what == "overlap"  ? run_overlap
                          : what == "pipeline" ? run_pipeline
                                               : run_checkpoint;
-    measure(world, settings_of(world, given.operands[0], line.overrides), options);
+    measure(world, settings_of(world, given.operands[0], line), options);
   } else if (what == "device" || what == "machine") {
     (what == "device" ? run_device : run_machine)(world, options);
   } else {

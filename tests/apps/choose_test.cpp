@@ -72,6 +72,10 @@ TEST_F(Choose, IsRefusedInOneLineThatSaysWhatToWrite) {
       {{"--choose", "--device", "nvidia", "--host-bytes", "1"},
        {"nothing fits 1 B of the host's memory", "the smallest arena"}},
       {{"--choose", "--ranks", "7"}, {"8 leaves"}},
+      {{"--set", "memory.activation_checkpointing=auto"},
+       {"memory.activation_checkpointing = auto", "--set memory.limit=BYTES", "--time"}},
+      {{"--set", "memory.activation_checkpointing=auto", "--set", "memory.limit=1000 B"},
+       {"auto: nothing fits 1000 B", "with full"}},
   };
   for (const Row& row : rows) {
     std::vector<std::string> arguments = row.arguments;
@@ -213,6 +217,49 @@ TEST_F(Choose, ARunResumesOnOtherRanks) {
   const auto parts = rows_of_steps(path("parts/metrics.jsonl"));
   ASSERT_EQ(parts.size(), 4u);
   EXPECT_EQ(parts.at(4)["state_digest"], whole.at(4)["state_digest"]);
+}
+
+TEST_F(Choose, WhatIsComputedAgainIsChosenByMemory) {
+  const std::string key = "memory.activation_checkpointing";
+  const std::vector<std::string> open = {"deck.yaml", "--set", key + "=auto", "--set"};
+  const auto with = [&](const std::string& setting) {
+    std::vector<std::string> arguments = open;
+    arguments.push_back(setting);
+    return arguments;
+  };
+  must("ostrakon-train", {"deck.yaml", "--set", "output.directory=given"}, 2);
+  const auto given = rows_of_steps(path("given/metrics.jsonl"));
+  for (const int ranks : {1, 2}) {
+    const std::string folder = "kept" + std::to_string(ranks);
+    expect_in(must("ostrakon-train", with("output.directory=" + folder), ranks),
+              {"chosen for the memory of each rank: --set '" + key + "=keep norms activations'"});
+    const auto rows = rows_of_steps(path(folder + "/metrics.jsonl"));
+    ASSERT_EQ(rows.size(), given.size());
+    for (const auto& [step, row] : given)
+      EXPECT_EQ(row["state_digest"], rows.at(step)["state_digest"]) << step;
+    const config::Settings chosen =
+        config::read_settings(read_bytes(path(folder + "/deck.yaml")), "deck.yaml", {});
+    EXPECT_FALSE(chosen.chooses_recompute);
+    EXPECT_FALSE(chosen.recompute.norm_outputs);
+  }
+  // A plan for less memory computes more again, and is what a run of it would take.
+  const auto arena = [&](const std::string& value) {
+    return Json::parse(must("ostrakon-plan", {"deck.yaml", "--json", "--set",
+                                              key + "=" + value}))["memory"]["arena_bytes"]
+        .get<std::int64_t>();
+  };
+  const std::int64_t least = arena("full");
+  ASSERT_LT(least, arena("none"));
+  const std::string limit = "memory.limit=" + std::to_string(least) + " B";
+  expect_in(must("ostrakon-plan", with(limit)), {"--set " + key + "=full"});
+  expect_in(must("ostrakon-train", with(limit), 1), {"--set " + key + "=full"});
+  const Outcome refused =
+      start("ostrakon-train", {"deck.yaml", "--set", limit, "--set", key + "=none"});
+  EXPECT_EQ(refused.status, 1);
+  expect_in(refused.err, {"memory.limit = ", "the arena of a rank takes"});
+  expect_in(must("ostrakon-bench",
+                 {"step", "deck.yaml", "--json", "--seconds", "0.1", "--set", key + "=auto"}),
+            {"{\"bench\":"});
 }
 
 TEST_F(Choose, IsTurnedOffByAnEmptyValue) {

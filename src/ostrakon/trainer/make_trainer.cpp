@@ -49,9 +49,11 @@ model::LeafShape leaf_shape(const config::Settings& settings) {
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {
-  require(!settings.chooses_recompute,
-          "memory.activation_checkpointing = auto: only ostrakon-train and ostrakon-plan choose; "
-          "expected another value, such as that of the deck.yaml of a run");
+  require(
+      !settings.chooses_recompute,
+      "memory.activation_checkpointing = auto: ostrakon-train, ostrakon-plan and ostrakon-bench "
+      "choose, and this program does not; expected another value, such as in the deck.yaml of "
+      "a run");
   const std::vector<optim::ParameterRule>& rules = settings.optimizer.parameters;
   return model::make_decoder(
       settings.precision.gather, settings.model, leaf_shape(settings), settings.recompute,

@@ -195,7 +195,7 @@ std::string summary_for_run(const Result& choice, const std::string& machine) {
 }  // namespace
 
 config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
-  if (settings.choose.empty()) return choose_recompute_for_run(std::move(settings), parent);
+  if (settings.choose.empty()) return choose_recompute_for_run(std::move(settings), parent, std::cout);
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
   std::string changes;

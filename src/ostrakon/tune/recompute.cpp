@@ -2,7 +2,6 @@
 #include <ostrakon/tune/recompute.hpp>
 
 #include <algorithm>
-#include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/process.hpp>
@@ -15,6 +14,7 @@
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
 #include <ostrakon/tune/space.hpp>
+#include <ostream>
 #include <utility>
 
 namespace ostrakon::tune {
@@ -178,7 +178,8 @@ Memory room_of_run(const config::Settings& deck, mesh::Mesh& mesh) {
   return least;
 }
 
-config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm parent) {
+config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm parent,
+                                          std::ostream& out) {
   if (!settings.chooses_recompute) return settings;
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
@@ -193,10 +194,10 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
         choose_recompute(settings, on, room, static_cast<int>(allowed_cores().size()));
     chosen[0] = checkpointing.get(kept.settings);
     chosen[1] = reshard.get(kept.settings);
-    std::cout << "chosen for the memory of each rank: " << config::set_options(kept.changes)
-              << "\n  an arena of            " << format_bytes(kept.arenas.device) << " of "
-              << format_bytes(room.device) << "\n\n"
-              << std::flush;
+    out << "chosen for the memory of each rank: " << config::set_options(kept.changes)
+        << "\n  an arena of            " << format_bytes(kept.arenas.device) << " of "
+        << format_bytes(room.device) << "\n\n"
+        << std::flush;
   });
   chosen[0] = world.broadcast(chosen[0], 0);
   chosen[1] = world.broadcast(chosen[1], 0);

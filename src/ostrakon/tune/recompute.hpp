@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <iosfwd>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/tune/layouts.hpp>
@@ -39,8 +40,9 @@ Kept choose_recompute(const config::Settings& deck, const RanksOn& on, const Mem
 Memory room_of_run(const config::Settings& deck, mesh::Mesh& mesh);
 
 /// The settings of a run with what memory.activation_checkpointing = auto stands for on its ranks;
-/// the same where it has another value. Rank 0 chooses, and prints what it chose. Collective over
-/// `parent`. Throws CollectiveError as choose_recompute.
-config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm parent);
+/// the same where it has another value. Rank 0 chooses, and writes to `out` what it chose.
+/// Collective over `parent`. Throws CollectiveError as choose_recompute.
+config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm parent,
+                                          std::ostream& out);
 
 }  // namespace ostrakon::tune

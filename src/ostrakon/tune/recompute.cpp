@@ -20,8 +20,8 @@
 namespace ostrakon::tune {
 namespace {
 
-constexpr config::Varied checkpointing{"memory", "activation_checkpointing"};
-constexpr config::Varied reshard{"parallel", "reshard_after_forward"};
+constexpr config::Varied kept_key{"memory", "activation_checkpointing"};
+constexpr config::Varied reshard_key{"parallel", "reshard_after_forward"};
 
 /// Settings that compute equally many operations again are taken in this order.
 constexpr const char* checkpointings[] = {"keep norms activations",
@@ -65,16 +65,16 @@ Space space_of(const config::Settings& deck) {
   std::vector<std::pair<double, std::string>> ordered;
   for (const char* const value : checkpointings) {
     config::Settings settings = deck;
-    checkpointing.set(settings, value);
+    kept_key.set(settings, value);
     ordered.emplace_back(recomputed_flops(settings), value);
   }
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto& one, const auto& other) { return one.first < other.first; });
   Dimension kept;
-  for (const auto& [flops, value] : ordered) kept.choices.push_back({{&checkpointing, value}});
+  for (const auto& [flops, value] : ordered) kept.choices.push_back({{&kept_key, value}});
   Dimension gathered{{{}}};
-  if (deck.given.count(reshard.full_name()) == 0)
-    gathered.choices = {{{&reshard, "end_of_step"}}, {{&reshard, "never"}}, {}};
+  if (deck.given.count(reshard_key.full_name()) == 0)
+    gathered.choices = {{{&reshard_key, "end_of_step"}}, {{&reshard_key, "never"}}, {}};
   return {{kept, gathered}, {}};
 }
 
@@ -131,7 +131,7 @@ std::string room_words(const Memory& room, bool is_device) {
 Kept choose_recompute(const config::Settings& deck, const RanksOn& on, const Memory& room,
                       int threads) {
   config::Settings base = deck;
-  checkpointing.set(base, "none");
+  kept_key.set(base, "none");
   const Space space = space_of(base);
   LayoutCandidates candidates(base, space, on, {false, room, threads});
   FirstThatFits first(candidates, room);
@@ -156,7 +156,7 @@ Kept choose_recompute(const config::Settings& deck, const RanksOn& on, const Mem
   kept.settings = candidates.settings(point);
   kept.arenas = candidates.arenas(point);
   kept.room = room;
-  for (const config::Varied* key : {&checkpointing, &reshard})
+  for (const config::Varied* key : {&kept_key, &reshard_key})
     if (key->get(kept.settings) != key->get(deck))
       kept.changes.push_back(key->full_name() + "=" + key->get(kept.settings));
   return kept;
@@ -192,8 +192,8 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
     // All other ranks wait, so that their cores are free.
     const Kept kept =
         choose_recompute(settings, on, room, static_cast<int>(allowed_cores().size()));
-    chosen[0] = checkpointing.get(kept.settings);
-    chosen[1] = reshard.get(kept.settings);
+    chosen[0] = kept_key.get(kept.settings);
+    chosen[1] = reshard_key.get(kept.settings);
     out << "chosen for the memory of each rank: " << config::set_options(kept.changes)
         << "\n  an arena of            " << format_bytes(kept.arenas.device) << " of "
         << format_bytes(room.device) << "\n\n"
@@ -202,8 +202,8 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
   chosen[0] = world.broadcast(chosen[0], 0);
   chosen[1] = world.broadcast(chosen[1], 0);
   world.run_collectively([&] {
-    checkpointing.set(settings, chosen[0]);
-    reshard.set(settings, chosen[1]);
+    kept_key.set(settings, chosen[0]);
+    reshard_key.set(settings, chosen[1]);
   });
   return settings;
 }

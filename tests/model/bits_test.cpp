@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What changes no bit of a training step, nor of decoding: what is computed again and when, what is
-// frozen and how blocks are grouped, how units are called, and on how many threads kernels run.
+// frozen and how blocks are grouped, which calls are one kernel, how units are called, and on how
+// many threads kernels run.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -125,13 +126,13 @@ TEST(Bits, DependOnNoWayOfComputing) {
   std::vector<model::Recompute> recomputes = recompute_choices();
   for (const model::Recompute& kept : kept_choices()) recomputes.push_back(kept);
   const auto count = [](const auto& choices) { return static_cast<int>(std::size(choices)); };
-  enum Factor { type, which, recompute, freeze, grouping, backward, called };
+  enum Factor { type, which, recompute, freeze, grouping, backward, called, fused };
   const auto is_valid = [](const tests::Choices& row) {
     // Models without types have 32 bits at most.
     return row[type] != 1 || row[called] != static_cast<int>(Called::without_type);
   };
   for (const tests::Choices& row : tests::covering_rows(
-           {4, count(cases), count(recomputes), count(all_freezes), count(groupings), 3, 3},
+           {4, count(cases), count(recomputes), count(all_freezes), count(groupings), 3, 3, 2},
            is_valid)) {
     Way plain{cases[row[which]], {}, {}}, varied = plain;
     plain.which.settings.blocks_per_unit = 1;
@@ -142,11 +143,13 @@ TEST(Bits, DependOnNoWayOfComputing) {
     varied.backward = static_cast<Backward>(row[backward]);
     varied.which.leaf.defers_gradients = varied.backward == Backward::deferred;
     varied.called = static_cast<Called>(row[called]);
+    plain.which.leaf.fuses = false;
+    varied.which.leaf.fuses = row[fused] == 1;
     SCOPED_TRACE(::testing::Message()
                  << varied.which.name << ", " << to_string(varied.recompute) << ", "
                  << all_freezes[row[freeze]].name << ", blocks_per_unit "
                  << varied.which.settings.blocks_per_unit << ", type " << row[type] << ", backward "
-                 << row[backward] << ", called " << row[called]);
+                 << row[backward] << ", called " << row[called] << ", fuses " << row[fused]);
     // On how many threads products run may change their bits.
     math::set_gemm_threads(varied.called == Called::on_one_thread ? 1 : host_threads());
     constexpr decltype(&expect_same_bits<float>) expect[] = {

@@ -81,6 +81,10 @@ TEST(Derive, ListsCallsOfPrograms) {
   Setting drops_norms, drops_attention, drops_mlp;
   drops_norms.drops_norms = drops_attention.drops_attention = drops_mlp.drops_mlp = true;
   const Setting at_once, defers = setting(false, true), parts = setting(false, false, 2);
+  const auto fused = [](Setting one) {
+    one.fuses = true;
+    return one;
+  };
   const auto block = freezing({});
   const Row rows_of_sketches[] = {
       {"norms add to the residual's gradient, and are made again of statistics", at_once, block},
@@ -144,7 +148,22 @@ TEST(Derive, ListsCallsOfPrograms) {
       {"tensor ranks exchange the same twice", at_once,
        [](Sketch&) { return mlp_over_tensor_ranks(false); }},
       {"deferring, they do not, and hand exchanges over before products", at_once,
-       [](Sketch&) { return mlp_over_tensor_ranks(true); }}};
+       [](Sketch&) { return mlp_over_tensor_ranks(true); }},
+      {"one kernel for what is made again, and for gradients by the same values", fused(at_once),
+       block},
+      {"fused, no norm is made again apart from its statistics", fused(drops_norms), block},
+      {"fused, what is made again for a product of forward's stays apart", fused(drops_mlp), block},
+      {"fused, parts", fused(parts), block},
+      {"fused, what is deferred stays apart", fused(defers), block},
+      {"fused, no gradient of a product waits where that takes more memory", fused(at_once),
+       [](Sketch& s) {
+         const int n = s.norm(s.input(), "n");
+         const int a = s.attention(s.qkv(n, "qkv"), "a");
+         const int up = s.value("up", Keep::always, 4 * width);
+         s.product(n, "up", {up}, -1);
+         const int y = s.linear(a, "out", Keep::always, s.input());
+         return s.with_output(s.linear(up, "down", Keep::always, y));
+       }}};
   std::string found;
   for (const Row& row : rows_of_sketches) {
     Sketch sketch(row.setting);

@@ -7,6 +7,7 @@
 #include <ostrakon/model/graph/operations.hpp>
 #include <ostrakon/model/graph/passes.hpp>
 #include <random>
+#include <sstream>
 
 #include "model/sketch.hpp"
 #include "support/messages.hpp"
@@ -248,7 +249,38 @@ Graph random_graph(std::mt19937& random, const Setting& setting) {
   return s.with_output(x);
 }
 
+/// All calls of a program, or in place of one that a kernel computes with others each of these.
+std::vector<const PlacedCall*> calls_of(const Program& program, bool apart = false) {
+  std::vector<const PlacedCall*> all;
+  for (const auto* phases : {&program.forward, &program.backward})
+    for (const auto& phase : *phases)
+      for (const PlacedCall& one : phase) {
+        if (!apart || one.parts.empty()) all.push_back(&one);
+        for (const PlacedCall& part : one.parts)
+          if (apart) all.push_back(&part);
+      }
+  return all;
+}
+/// Both compute the same calls; copies to where arrays are dead aside.
+void expect_equal_calls(const Program& fused, const Program& apart) {
+  const auto described = [](const Program& program) {
+    std::multiset<std::string> all;
+    for (const PlacedCall* one : calls_of(program, true)) {
+      if (starts(one->call.name, "move")) continue;
+      std::ostringstream text;
+      text << one->call.name << " of " << one->reads.size() << ", " << one->scratch.size();
+      for (int w : one->call.gradients) text << ' ' << w;
+      all.insert(text.str());
+    }
+    return all;
+  };
+  EXPECT_EQ(described(fused), described(apart));
+  EXPECT_EQ(fused.kept, apart.kept);
+  EXPECT_EQ(plan::flops(fused.backward_phases), plan::flops(apart.backward_phases));
+}
+
 TEST(Derive, FindsProgramsOfRandomGraphs) {
+  int joins = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::map<int, std::size_t> expected;
     for (const std::int64_t parts : {1, 2})
@@ -279,9 +311,18 @@ TEST(Derive, FindsProgramsOfRandomGraphs) {
                     flops(listing.backward, false) + flops(listing.deferred, false));
           EXPECT_EQ(program.gradient_flops,
                     flops(listing.backward, true) + flops(listing.deferred, true));
+          Graph joined = graph;
+          joined.setting.fuses = true;
+          Program fused;
+          ASSERT_NO_THROW(fused = derive(joined));
+          for (const bool recomputes : {false, true})
+            ASSERT_NO_THROW(Memory(fused, graph.outputs[0]).run(recomputes));
+          expect_equal_calls(fused, program);
+          joins += calls_of(program).size() > calls_of(fused).size();
         }
     if (HasFailure()) return;
   }
+  EXPECT_GT(joins, 100);
 }
 
 // ---- place_check --------------------------------------------------------------------------------

@@ -82,6 +82,9 @@ struct Sketch {
     }
     g.operations.push_back(operation);
   }
+  static std::shared_ptr<const Joint> joint(std::vector<Joint::Other> others) {
+    return std::make_shared<Joint>(Joint{std::move(others), {}});
+  }
   int norm(int x, const std::string& name, Keep statistics = Keep::norms) {
     const int y = value(name, Keep::never), s = value(name + ".statistics", statistics, 1);
     const int w = weight(name, width);
@@ -90,15 +93,21 @@ struct Sketch {
     gradient.scratch = {24};
     Call input{"d " + name, {x, ~y, s}, {~x}, {w}};
     input.can_add = true;
+    gradient.tag = "d weight of " + name;
+    const std::string again = "again " + name;
+    input.joint = joint({{gradient.tag}, {again, Joint::Order::beside, 0, 1}});
     g.operations.push_back({{{name, {x}, {y, s}, {w}}}, {gradient, input}});
     g.operations.back().recompute = Call{name + " of statistics", {x, s}, {y}, {w}};
+    g.operations.back().recompute->tag = again;
     return y;
   }
   int activation(int x, const std::string& name) {
     const int y = value(name, Keep::never);
-    Call backward{"d " + name, {x, ~y}, {~x}};
+    Call forward{name, {x}, {y}}, backward{"d " + name, {x, ~y}, {~x}};
+    forward.tag = "again " + name;
     backward.replaces = {{~x, x}};
-    g.operations.push_back({{{name, {x}, {y}}}, {backward}});
+    backward.joint = joint({{forward.tag, Joint::Order::beside, 0, 1}});
+    g.operations.push_back({{forward}, {backward}});
     return y;
   }
   /// Takes all inputs but the first whole over parts.

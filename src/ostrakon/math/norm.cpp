@@ -318,8 +318,8 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                    GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
                    View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums) {
   if (dweight || dbias) sum_norm_gradients<T>(exec, kind, x, mean, rstd, dy, dweight, dbias, sums);
-  if (again) norm_apply<T>(exec, kind, gain, x, weight, bias, mean, rstd, again);
   norm_backward_input<T>(exec, kind, gain, x, weight, mean, rstd, dy, dx, update);
+  if (again) norm_apply<T>(exec, kind, gain, x, weight, bias, mean, rstd, again);
 }
 
 #define OSTRAKON_INSTANTIATE(T)                                                                   \

@@ -57,8 +57,8 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
 
 /// Does what norm_apply(`again`), norm_backward_input(`dx`) and sum_norm_gradients(`dweight`,
 /// `dbias`) do, with their bits; on a device with one read of x and of dy. What is empty of again,
-/// dweight and dbias is not computed; `bias` is for `again` alone. dx may be dy; other arrays that
-/// are written share no memory with others.
+/// dweight and dbias is not computed; `bias` is for `again` alone. dx or `again` may be dy; other
+/// arrays that are written share no memory with others.
 template <class T>
 void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const T**> x,
                    View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,

@@ -153,6 +153,24 @@ class ArrayFinder {
 
 }  // namespace
 
+std::vector<bool> find_what_saves(const Listing& listing) {
+  std::set<int> needed = listing.kept;
+  const auto is_needed = [&](int v) {
+    return needed.count(v) > 0 || needed.count(listing.value(v).whole) > 0;
+  };
+  std::vector<bool> saves(listing.forward.size());
+  for (std::size_t i = saves.size(); i-- > 0;) {
+    const Call& call = listing.forward[i];
+    saves[i] = any_of(call.writes, is_needed);
+    if (!saves[i]) continue;
+    for (int v : call.all_reads()) {
+      needed.insert(v);
+      if (listing.value(v).is_in_whole) needed.insert(listing.value(v).whole);
+    }
+  }
+  return saves;
+}
+
 ValueArrays find_arrays(const Listing& listing, const Numbered& numbered) {
   return ArrayFinder(listing, numbered).find();
 }

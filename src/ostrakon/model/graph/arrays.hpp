@@ -51,4 +51,7 @@ struct ValueArrays {
 /// workspace.
 ValueArrays find_arrays(const Listing& listing, const Numbered& numbered);
 
+/// By call of forward: whether something that is kept would not be there without it.
+std::vector<bool> find_what_saves(const Listing& listing);
+
 }  // namespace ostrakon::model::graph

@@ -20,6 +20,7 @@
 namespace ostrakon::model::graph {
 
 struct Kernel;  // kernel.hpp
+struct Joint;
 
 /// What an element of a value is: a number of the model's type T, a sum in compute_t<T>, or a byte
 /// of something that only one operation understands.
@@ -130,6 +131,13 @@ struct Call {
   plan::KernelWork work = {};
   std::optional<plan::Exchange> exchange = {};  ///< it is no kernel, but this
   std::shared_ptr<const Kernel> kernel = {};
+  std::string tag = {};                     ///< by which a Joint names it
+  std::shared_ptr<const Joint> joint = {};  ///< that it leads
+  /// Calls that its kernel computes, each with its own lists, in the order in which they would run;
+  /// and of one of them its number in the Joint. Values that one makes and another takes are among
+  /// those that the call writes alone.
+  std::vector<Call> parts = {};
+  int part = 0;
 
   static constexpr int none = 1 << 30;
   static constexpr bool is_weight(int entry) { return entry >= 0 && entry != none; }
@@ -146,6 +154,7 @@ struct Call {
     for (int& v : reads) v = found(v);
     for (int& w : weights)
       if (is_value(w)) w = in_place_of_weight(found(value_of(w)));
+    for (Call& one : parts) one.read_from(found);
   }
   bool writes_gradients() const {
     for (int gradient : gradients)
@@ -154,6 +163,26 @@ struct Call {
   }
 };
 using Calls = std::vector<Call>;
+
+/// One kernel for a call, which leads, and for others that work with some of the same values; the
+/// pass `fuse` finds these. It computes whichever of the others are there.
+struct Joint {
+  /// `beside`: the other takes what the leading call takes. `before`: it makes that. `behind`: it
+  /// takes what the leading call makes.
+  enum class Order : std::uint8_t { beside, before, behind };
+  struct Other {
+    std::string tag;  ///< Call::tag
+    Order order = Order::beside;
+    /// Which value: among those that the leading call reads, or, behind it, writes. It is the first
+    /// that the other reads, or, before it, any that that writes.
+    int index = 0;
+    /// What the other writes first may lie where the leading call reads this value; -1: elsewhere.
+    int over = -1;
+  };
+  std::vector<Other> others;
+  /// Takes Arguments::part: 0 is the leading call, 1 + i others[i].
+  std::shared_ptr<const Kernel> kernel;
+};
 
 /// What forward does, and how the gradients of its inputs and weights follow.
 struct Operation {
@@ -181,6 +210,7 @@ struct Setting {
   std::int64_t chunks = 1;  ///< of rows, which tensor ranks exchange one after the other in forward
   bool defers = false;      ///< gradients of weights are computed in phases that may run later
   bool decodes = false;     ///< sequences are decoded, some rows at a time: there is no backward
+  bool fuses = false;       ///< calls that a Joint names are computed by its kernel
 
   /// Its outputs are losses: backward, which computes them too, finds nothing of forward.
   bool is_loss = false;

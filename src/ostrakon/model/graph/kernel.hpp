@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/routing.hpp>
 #include <ostrakon/math/view.hpp>
@@ -61,6 +62,13 @@ class Arguments {
   std::int64_t piece() const { return buffers_.tensor_rank * program_.own_pieces + turn_.piece; }
   bool adds() const { return call_.call.adds || turn_.adds; }
   const Buffers& buffers() const { return buffers_; }
+
+  /// What call `number` of a Joint works with; none, if it is not computed here.
+  std::optional<Arguments> part(int number) const {
+    for (const PlacedCall& one : call_.parts)
+      if (one.call.part == number) return Arguments(one, program_, buffers_, turn_);
+    return {};
+  }
 
   int reads() const { return static_cast<int>(call_.reads.size()); }
   int writes() const { return static_cast<int>(call_.writes.size()); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/text.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/attention/head_norm.hpp>
 #include <ostrakon/math/attention/rotary.hpp>
@@ -46,6 +47,10 @@ void multiply_fp8(const Exec& exec, math::Fp8Formats formats, Transpose transpos
   else
     multiply_into(arguments.written<T>(0, count), onto);
 }
+
+/// The tag of calls whose first gradient is the sums of the columns of the one value that they
+/// read, by the leaves of all rows.
+constexpr const char* sums_of_columns = "sums of columns";
 
 /// The `count` values that a call writes = a b, in their type; added to what is there, if `adds`.
 template <class T>
@@ -93,6 +98,7 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
     math::norm_apply<T>(exec, kind, gain, a.read<T>(0), a.weight<T>(0), a.weight<T>(1),
                         a.read<Compute>(2).flat(), a.read<Compute>(1).flat(), a.written<T>(0));
   });
+  again.tag = text("again ", made);
   const std::vector<int> reads = with_statistics({x, ~made});
   Calls backward;
   if (has_weight) {
@@ -104,6 +110,7 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
                                   a.read<Compute>(2).flat(), a.read<T>(1), a.gradient<Compute>(0),
                                   a.gradient<Compute>(1), {leaves, a.scratch<Compute>(0)});
     });
+    gradients.tag = text("d weight ", made);
     backward.push_back(std::move(gradients));
   }
   Call input = pass({"d " + name, reads, {~x}}, x, 2 * width);
@@ -118,6 +125,23 @@ int Operations<T>::norm(int of, const std::string& name, const NormSettings& set
         a.read<T>(1), a.written<T>(0),
         a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite);
   });
+  input.joint = std::make_shared<Joint>(Joint{
+      {{text("d weight ", made)}, {again.tag, Joint::Order::beside, 0, 1}},
+      make_kernel([=](const Exec& exec, const Arguments& all) {
+        const Arguments a = *all.part(0);
+        const std::optional<Arguments> sums = all.part(1), remade = all.part(2);
+        const bool has_mean = kind == math::NormKind::layernorm;
+        const View<const Compute*> none;
+        math::norm_backward<T>(
+            exec, kind, gain, a.read<T>(0), a.weight<T>(0),
+            remade ? remade->weight<T>(1) : View<const T*>(),
+            has_mean ? a.read<Compute>(3).flat() : none, a.read<Compute>(2).flat(), a.read<T>(1),
+            a.written<T>(0), a.adds() ? math::GradientUpdate::add : math::GradientUpdate::overwrite,
+            remade ? remade->written<T>(0) : View<T**>(),
+            sums ? sums->gradient<Compute>(0) : View<Compute*>(),
+            sums ? sums->gradient<Compute>(1) : View<Compute*>(),
+            {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+      })});
   backward.push_back(std::move(input));
   append({{forward}, std::move(backward), {}, again});
   return made;
@@ -334,6 +358,7 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
       sum_bias_gradient<T>(exec, a.read<T>(0, count).column_range(first, first + columns),
                            a.gradient<Compute>(0), {leaves, a.scratch<Compute>(0)});
     });
+    if (shift == 0 && count == 1) bias.tag = sums_of_columns;
     calls.push_back(std::move(bias));
   }
   Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
@@ -491,12 +516,23 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::activation_forward<T>(exec, activation, a.read<T>(0), a.written<T>(0));
   });
+  forward.tag = text("again ", made);
   Call backward{"d " + name, {x, ~made}, {~x}};
   backward.replaces = {{~x, x}};
   backward.work = work_of(2 * up + inner);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::activation_backward<T>(exec, activation, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });
+  backward.joint = std::make_shared<Joint>(Joint{
+      {{forward.tag}, {sums_of_columns, Joint::Order::behind}},
+      make_kernel([=, leaves = leaf_.leaves()](const Exec& exec, const Arguments& all) {
+        const Arguments a = *all.part(0);
+        const std::optional<Arguments> remade = all.part(1), sums = all.part(2);
+        math::activation_backward<T>(exec, activation, a.read<T>(0), a.read<T>(1), a.written<T>(0),
+                                     remade ? remade->written<T>(0) : View<T**>(),
+                                     sums ? sums->gradient<Compute>(0) : View<Compute*>(),
+                                     {leaves, sums ? sums->scratch<Compute>(0) : View<Compute*>()});
+      })});
   append({{forward}, {backward}});
   return made;
 }

@@ -156,6 +156,7 @@ Operations<T>::Operations(const LeafShape& leaf, const Recompute& recompute,
   setting.chunks = leaf.tensor_chunks;
   setting.defers = leaf.defers_gradients;
   setting.decodes = leaf.decodes();
+  setting.fuses = leaf.fuses;
   for (const Parameter& parameter : parameters) add_weight(parameter);
   graph_.kernels = kernels_of<T>(leaf);
   for (int i = 0; i < inputs && width > 0; ++i)

@@ -68,11 +68,17 @@ void order(Listing& listing);
 /// that takes all of them.
 void divide_rows(Listing& listing);
 
-/// 6. The calls at which phases begin, numbered through all lists: behind each exchange, and before
+/// 6. Has one kernel compute calls that a Joint names, where they can become neighbours: no
+/// exchange lies between them, all that one needs of the other still comes before, and arrays of
+/// the workspace take no more memory than apart. Guarantee: each call is computed once, of the same
+/// values.
+void fuse(Listing& listing);
+
+/// 7. The calls at which phases begin, numbered through all lists: behind each exchange, and before
 /// what waits for one if a product runs before it.
 std::set<int> find_phases(const Listing& listing);
 
-/// 7. Gives each array its place, for phases that begin at these calls. What crosses from one phase
+/// 8. Gives each array its place, for phases that begin at these calls. What crosses from one phase
 /// to another lies where a saved array is dead, is left in `deferred`, or has the phases keep their
 /// workspace. Guarantee, checked here: a value is written before it is read, and nothing else is
 /// written where it lies until it is read for the last time.

@@ -166,18 +166,8 @@ class Placement {
 
   /// Finds the calls of forward without which something that is kept would not be there.
   void find_what_saves() {
-    std::set<int> needed = l_.kept;
-    const auto is_needed = [&](int v) {
-      return needed.count(v) > 0 || needed.count(l_.value(v).whole) > 0;
-    };
-    for (int i = calls_.begins[1]; i-- > 0;) {
-      at(placed_, i).saves = any_of(calls_[i].writes, is_needed);
-      if (!at(placed_, i).saves) continue;
-      for (int v : calls_[i].all_reads()) {
-        needed.insert(v);
-        if (l_.value(v).is_in_whole) needed.insert(l_.value(v).whole);
-      }
-    }
+    const std::vector<bool> saves = graph::find_what_saves(l_);
+    for (std::size_t i = 0; i < saves.size(); ++i) placed_[i].saves = saves[i];
   }
 
   void describe_phases() {
@@ -409,15 +399,27 @@ class Placement {
     }
     return place;
   }
+  /// Values that `call`, or the part of it that `placed` is, works with.
+  void place_values(int call, PlacedCall& placed) {
+    for (int v : placed.call.reads) placed.reads.push_back(place_of(call, v, false));
+    for (int v : placed.call.writes) placed.writes.push_back(place_of(call, v, true));
+    for (int w : placed.call.weights)
+      placed.weights.push_back(is_value(w) ? place_of(call, value_of(w), false) : Place());
+    for (int g : placed.call.gradients)
+      placed.gradients.push_back(is_value(g) ? place_of(call, value_of(g), true) : Place());
+  }
   void place_call(int i) {
     PlacedCall& placed = at(placed_, i);
     placed.call = calls_[i];
-    for (int v : placed.call.reads) placed.reads.push_back(place_of(i, v, false));
-    for (int v : placed.call.writes) placed.writes.push_back(place_of(i, v, true));
-    for (int w : placed.call.weights)
-      placed.weights.push_back(is_value(w) ? place_of(i, value_of(w), false) : Place());
-    for (int g : placed.call.gradients)
-      placed.gradients.push_back(is_value(g) ? place_of(i, value_of(g), true) : Place());
+    place_values(i, placed);
+    auto scratch = placed.scratch.begin();
+    for (const Call& part : placed.call.parts) {
+      placed.parts.emplace_back();
+      placed.parts.back().call = part;
+      place_values(i, placed.parts.back());
+      for (std::size_t s = 0; s < part.scratch.size(); ++s)
+        placed.parts.back().scratch.push_back(*scratch++);
+    }
     // Sums of some pieces wait as long as calls run for one piece after the other.
     for (int other = first_of_loop(i); other <= last_of_loop(i); ++other)
       if (at(placed_, other).tree.columns > 0) placed.scratch.push_back(at(placed_, other).tree);

@@ -15,6 +15,7 @@ Program derive(Graph graph, const std::set<int>& kept) {
   listing.kept.insert(kept.begin(), kept.end());
   order(listing);
   divide_rows(listing);
+  if (listing.graph.setting.fuses) fuse(listing);
   const std::set<int> phases = find_phases(listing);
   Program program = place(std::move(listing), phases);
   program.gradient_flops = gradient_flops;

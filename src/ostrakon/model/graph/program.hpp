@@ -45,10 +45,11 @@ struct Place {
 struct PlacedCall {
   Call call;
   std::vector<Place> reads, writes;
-  std::vector<Place> weights;    ///< copies of weights, of those entries of Call::weights
-  std::vector<Place> gradients;  ///< the same of gradients
-  std::vector<Place> scratch;    ///< of bytes
-  bool saves = true;             ///< of forward: whether what is saved takes it
+  std::vector<Place> weights;          ///< copies of weights, of those entries of Call::weights
+  std::vector<Place> gradients;        ///< the same of gradients
+  std::vector<Place> scratch;          ///< of bytes
+  std::vector<PlacedCall> parts = {};  ///< of Call::parts
+  bool saves = true;                   ///< of forward: whether what is saved takes it
   int sum = -1;  ///< of a call by piece: which of `writes` is a sum over pieces; -1: none
   Place tree;    ///< bytes for sums of some pieces that wait for others
   int loop = 0;  ///< neighbouring calls by piece with this number run for one piece after the other

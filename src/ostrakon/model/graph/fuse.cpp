@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <ostrakon/model/graph/arrays.hpp>
+#include <ostrakon/model/graph/lists.hpp>
+#include <ostrakon/model/graph/passes.hpp>
+#include <utility>
+
+namespace ostrakon::model::graph {
+namespace {
+
+/// The most bytes that arrays of workspaces and scratch take at a time, without phases.
+std::int64_t most_bytes(const Listing& listing) {
+  const Numbered calls(listing);
+  std::vector<std::int64_t> change(static_cast<std::size_t>(calls.count()) + 1, 0);
+  const auto add = [&](int first, int last, std::int64_t bytes) {
+    at(change, first) += bytes;
+    at(change, last + 1) -= bytes;
+  };
+  for (const ValueArray& array : find_arrays(listing, calls).all)
+    if (array.home == Home::workspace && array.last >= 0) add(array.first, array.last, array.bytes);
+  for (int i = 0; i < calls.count(); ++i)
+    for (std::int64_t bytes : calls[i].scratch) add(i, i, bytes);
+  std::int64_t most = 0, now = 0;
+  for (std::int64_t bytes : change) most = std::max(most, now += bytes);
+  return most;
+}
+
+class Fusion {
+ public:
+  explicit Fusion(Listing& listing) : l_(listing), most_(most_bytes(listing)) {}
+
+  void run() {
+    for (Calls* calls : {&l_.forward, &l_.backward, &l_.deferred}) {
+      is_forward_ = calls == &l_.forward;
+      // Each that leads is asked once, wherever others have moved it.
+      for (std::size_t i = 0; i < calls->size();)
+        if ((*calls)[i].joint) {
+          join_all(*calls, i);
+          i = 0;
+        } else {
+          ++i;
+        }
+    }
+  }
+
+ private:
+  /// Joins the leading call with what can be joined.
+  void join_all(Calls& calls, std::size_t leading) {
+    const std::shared_ptr<const Joint> joint = std::exchange(calls[leading].joint, nullptr);
+    const Call alone = calls[leading];
+    for (std::size_t n = 0; n < joint->others.size(); ++n)
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        if (!is_named(joint->others[n], alone, calls[i])) continue;
+        const std::size_t joined = join(calls, leading, i, *joint, static_cast<int>(n));
+        if (joined == calls.size()) continue;
+        leading = joined;
+        break;
+      }
+  }
+
+  static bool is_named(const Joint::Other& other, const Call& leading, const Call& call) {
+    if (call.tag != other.tag || !call.parts.empty()) return false;
+    if (other.order == Joint::Order::behind)
+      return !call.reads.empty() && call.reads.front() == at(leading.writes, other.index);
+    const int taken = at(leading.reads, other.index);
+    return other.order == Joint::Order::before ? contains(call.writes, taken)
+                                               : !call.reads.empty() && call.reads.front() == taken;
+  }
+
+  /// Returns the index of the joined call, or the number of calls: they stay apart.
+  std::size_t join(Calls& calls, std::size_t leading, std::size_t other, const Joint& joint,
+                   int number) {
+    const std::size_t first = std::min(leading, other), last = std::max(leading, other);
+    if (!are_alike(calls[leading], calls[other]) || !save_alike(first, last)) return calls.size();
+    // Calls between the two that need the first one run behind both; the others before.
+    std::vector<std::size_t> before, behind = {first};
+    for (std::size_t i = first + 1; i <= last; ++i) {
+      const bool is_tied =
+          any_of(behind, [&](std::size_t earlier) { return depends(calls[i], calls[earlier]); });
+      if (i == last) break;
+      if (calls[i].exchange || has_loops()) return calls.size();
+      (is_tied ? behind : before).push_back(i);
+    }
+    behind.erase(behind.begin());
+    if (any_of(behind, [&](std::size_t i) { return depends(calls[last], calls[i]); }))
+      return calls.size();
+    Calls moved(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(first));
+    for (std::size_t i : before) moved.push_back(calls[i]);
+    const std::size_t joined = moved.size();
+    moved.push_back(joined_call(calls[leading], calls[other], leading < other, joint, number));
+    for (std::size_t i : behind) moved.push_back(calls[i]);
+    moved.insert(moved.end(), calls.begin() + static_cast<std::ptrdiff_t>(last) + 1, calls.end());
+    std::swap(calls, moved);
+    if (most_bytes(l_) <= most_) return joined;
+    std::swap(calls, moved);
+    return calls.size();
+  }
+
+  /// Whether one kernel can compute both as far as graphs know.
+  bool are_alike(const Call& leading, const Call& other) const {
+    const auto is_sum_of_pieces = [&](const Call& call) {
+      return call.is_by_piece && any_of(call.writes, [&](int v) {
+               return l_.value(v).tensor_distribution == Distribution::partial;
+             });
+    };
+    const bool in_place = leading.in_place || other.in_place;
+    const auto may_be_elsewhere = [&](const Call& call) {
+      return in_place && !call.in_place && !call.replaces.empty();
+    };
+    return leading.is_by_piece == other.is_by_piece && leading.runs == other.runs &&
+           leading.takes_all_pieces == other.takes_all_pieces && !other.adds && !other.exchange &&
+           leading.gradient_elements == 0 && other.gradient_elements == 0 &&
+           leading.leaves.empty() && other.leaves.empty() && !is_sum_of_pieces(leading) &&
+           !is_sum_of_pieces(other) && !may_be_elsewhere(leading) && !may_be_elsewhere(other);
+  }
+  /// Where forward runs for what it saves alone, it runs both or none.
+  bool save_alike(std::size_t one, std::size_t other) const {
+    if (!is_forward_) return true;
+    const std::vector<bool> saves = find_what_saves(l_);
+    return saves[one] == saves[other];
+  }
+  /// Whether neighbouring calls run for one piece after the other.
+  bool has_loops() const { return l_.graph.setting.own_pieces() > 1; }
+
+  /// Whether `later` has to run behind `earlier`.
+  bool depends(const Call& later, const Call& earlier) const {
+    const auto lies_in = [&](int v) { return l_.value(v).is_in_whole ? l_.value(v).whole : v; };
+    const auto has = [&](const std::vector<int>& values, int v) {
+      return any_of(values, [&](int other) { return lies_in(other) == lies_in(v); });
+    };
+    const std::vector<int> reads = earlier.all_reads();
+    for (int v : later.all_reads())
+      if (has(earlier.writes, v)) return true;
+    for (auto [to, from] : later.replaces)
+      if (has(reads, from) || has(earlier.writes, from)) return true;
+    for (int w : later.gradients)
+      if (w != Call::none && contains(earlier.gradients, w)) return true;
+    const auto is_of_border = [&](int v) { return l_.gradient_aliases.count(v) > 0; };
+    return any_of(later.writes, is_of_border) &&
+           (any_of(reads, is_of_border) || any_of(earlier.writes, is_of_border));
+  }
+
+  Call joined_call(Call leading, Call other, bool leads, const Joint& joint, int number) const {
+    Call joined = leading;
+    const Joint::Other& how = at(joint.others, number);
+    other.part = number + 1;
+    Calls parts = leading.parts.empty() ? Calls{leading} : leading.parts;
+    const Call& alone =
+        *std::find_if(parts.begin(), parts.end(), [](const Call& one) { return one.part == 0; });
+    if (how.over >= 0 && !leading.in_place && !other.in_place)
+      joined.replaces.emplace_back(other.writes.front(), at(alone.reads, how.over));
+    const Calls others = {other};
+    parts.insert(leads ? parts.end() : parts.begin(), others.begin(), others.end());
+    append(joined.replaces, other.replaces);
+    joined.in_place = leading.in_place || other.in_place;
+    joined.is_recomputed = leading.is_recomputed && other.is_recomputed;
+    joined.flops += other.flops;
+    joined.repeated_flops += other.repeated_flops;
+    joined.work += other.work;
+    joined.work.row_kernels = std::max(leading.work.row_kernels, other.work.row_kernels);
+    // What both have is read once.
+    std::vector<int> had = leading.reads;
+    append(had, leading.writes);
+    for (int v : other.reads)
+      if (contains(had, v)) joined.work.row_bytes -= static_cast<double>(l_.graph.bytes_of(v));
+    for (int v : leading.reads)
+      if (contains(other.writes, v))
+        joined.work.row_bytes -= static_cast<double>(l_.graph.bytes_of(v));
+    joined.kernel = joint.kernel;
+    list_parts(joined, std::move(parts));
+    return joined;
+  }
+
+  /// Has the call work with what its parts work with. What it adds to is read last.
+  static void list_parts(Call& call, Calls parts) {
+    call.name.clear();
+    for (std::vector<int>* list : {&call.reads, &call.writes, &call.weights, &call.gradients})
+      list->clear();
+    call.scratch.clear();
+    std::vector<int> reads, leading;
+    for (const Call& part : parts) {
+      call.name += (call.name.empty() ? "" : " + ") + part.name;
+      for (int v : part.reads)
+        if (!contains(call.writes, v)) (part.part == 0 ? leading : reads).push_back(v);
+      append(call.writes, part.writes);
+      append(call.weights, part.weights);
+      append(call.gradients, part.gradients);
+      call.scratch.insert(call.scratch.end(), part.scratch.begin(), part.scratch.end());
+    }
+    for (int v : reads)
+      if (!contains(leading, v) && !contains(call.reads, v)) call.reads.push_back(v);
+    append(call.reads, leading);
+    call.parts = std::move(parts);
+  }
+
+  Listing& l_;
+  const std::int64_t most_;
+  bool is_forward_ = false;
+};
+
+}  // namespace
+
+void fuse(Listing& listing) { Fusion(listing).run(); }
+
+}  // namespace ostrakon::model::graph

@@ -11,14 +11,19 @@
 #
 # -ffp-contract=off: compilers choose by what they inline which products they fuse with a sum. Kernels
 # say it instead, by multiply_add (math/portability.hpp): bits are the same in all sources that see a
-# kernel, of this project and of users. With HIP it is for the host's code alone, as with CUDA.
+# kernel, of this project and of users. On a device this is so as well: a kernel that does at once what
+# others do one after the other has their bits. For nvcc's device code the flag is --fmad=false.
 #
 # Of several levels compilers take the last. nvcc takes one alone, and its wrapper warns of each file
 # that is given more: with a device all sources have the level of the build type.
 
 set(OSTRAKON_FUSES_NOTHING -ffp-contract=off)
-if(Kokkos_ENABLE_HIP)
-  set(OSTRAKON_FUSES_NOTHING "SHELL:-Xarch_host -ffp-contract=off")
+if(Kokkos_ENABLE_CUDA)
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(--fmad=false OSTRAKON_COMPILER_IS_NVCC)
+  if(OSTRAKON_COMPILER_IS_NVCC)
+    list(APPEND OSTRAKON_FUSES_NOTHING --fmad=false)
+  endif()
 endif()
 
 # Whether the processor that is compiled for fuses a product with a sum in one instruction: asked each

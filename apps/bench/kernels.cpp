@@ -327,6 +327,7 @@ class Kernels {
     const MatrixArray<T> x(rows, width), y(rows, width), dx(rows, width);
     const Array<T> weight(width), bias(width);
     const Array<Compute> dweight(width), dbias(width), mean(rows), rstd(rows);
+    const Array<Compute> room(math::norm_sums_workspace(rows, width, 1));
     const bool layer = kind == math::NormKind::layernorm;
     constexpr auto gain = math::NormWeight::plain;
     const View<const T*> bias_data = layer ? bias.view() : View<T*>();
@@ -340,7 +341,7 @@ class Kernels {
       math::norm_backward_input<T>(exec_, kind, gain, x, weight, mean, rstd, y, dx);
     });
     memory_row(name + ", by weight", shape, 2.0 * size, [&] {
-      math::norm_backward_parameters<T>(exec_, kind, x, mean, rstd, y, dweight, dbias_data);
+      math::sum_norm_gradients<T>(exec_, kind, x, mean, rstd, y, dweight, dbias_data, {1, room});
     });
   }
 

@@ -10,6 +10,7 @@
 #include <ostrakon/math/norm.hpp>
 
 #include "math/half_kernels.hpp"
+#include "math/norm_parameters.hpp"
 
 namespace ostrakon::math {
 namespace {
@@ -50,8 +51,8 @@ NormResults run_norm(NormKind kind, NormWeight with, std::int64_t width, const D
                          matrix(dout, width), matrix(din, width), GradientUpdate::overwrite);
   norm_backward_input<T>(exec, kind, with, matrix(in, width), gain, mean_if_any, rstd,
                          matrix(dout, width), matrix(added, width), GradientUpdate::add);
-  norm_backward_parameters<T>(exec, kind, matrix(in, width), mean_if_any, rstd, matrix(dout, width),
-                              dweight, centered ? dbias.view() : View<C*>());
+  norm_parameters<T>(exec, kind, matrix(in, width), mean_if_any, rstd, matrix(dout, width), dweight,
+                     centered ? dbias.view() : View<C*>());
   return {doubles(out),
           doubles(again),
           centered ? doubles(mean) : Doubles(),

@@ -6,6 +6,7 @@
 #include <ostrakon/math/norm.hpp>
 
 #include "math/check_gradient.hpp"
+#include "math/norm_parameters.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {
@@ -175,8 +176,8 @@ void check_gradients_of_weights(double tolerance) {
           const Forward<T> f(c, gap);
           const std::vector<T> dy = random_values<T>(f.x.size(), 4);
           const DeviceArray<T> dout(dy), dweight(width), dbias(width);
-          norm_backward_parameters<T>(Exec(), kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
-                                      f.matrix(dout), dweight, dbias);
+          norm_parameters<T>(Exec(), kind, f.matrix(f.dx), f.mean_if_any(), f.rstd, f.matrix(dout),
+                             dweight, dbias);
           const std::vector<T> mean = f.mean.host(), rstd = f.rstd.host();
           const std::vector<T> weight = dweight.host(), bias = dbias.host();
           for (std::int64_t i = 0; i < width; ++i) {
@@ -214,9 +215,8 @@ TEST(Norm, BackwardAgreesWithFiniteDifferences) {
       norm_backward_input<double>(
           Exec(), c.kind, c.gain, f.matrix(f.dx), f.weight_if_any(), f.mean_if_any(), f.rstd,
           f.matrix(dout), f.matrix(update == GradientUpdate::add ? gradient : overwritten), update);
-    norm_backward_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
-                                     f.matrix(dout), weight_gradient,
-                                     c.bias ? bias_gradient.view() : View<double*>());
+    norm_parameters<double>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd, f.matrix(dout),
+                            weight_gradient, c.bias ? bias_gradient.view() : View<double*>());
 
     Forward<double> moved(c);
     const auto loss = [&]() {
@@ -259,8 +259,8 @@ TEST(Norm, LongColumnsStayAccurate) {
   const DeviceArray<float> rstd(rows, 1.0f);
   const DeviceArray<float> dweight(width);
   const DeviceArray<float> dbias(width);
-  norm_backward_parameters<float>(Exec(), NormKind::rmsnorm, {x.data(), rows, width}, {}, rstd,
-                                  {dy.data(), rows, width}, dweight, dbias);
+  norm_parameters<float>(Exec(), NormKind::rmsnorm, {x.data(), rows, width}, {}, rstd,
+                         {dy.data(), rows, width}, dweight, dbias);
   const double exact = rows * static_cast<double>(0.1f);
   for (const float sum : dweight.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
   for (const float sum : dbias.host()) EXPECT_NEAR(sum, exact, 2e-5 * exact);
@@ -276,8 +276,8 @@ void check_single_gradients() {
     const DeviceArray<T> dweight(c.width), dbias(c.width), weight_alone(c.width),
         bias_alone(c.width);
     const auto backward = [&](View<T*> weight_gradient, View<T*> bias_gradient) {
-      norm_backward_parameters<T>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd,
-                                  f.matrix(dy), weight_gradient, bias_gradient);
+      norm_parameters<T>(Exec(), c.kind, f.matrix(f.dx), f.mean_if_any(), f.rstd, f.matrix(dy),
+                         weight_gradient, bias_gradient);
     };
     backward(dweight, dbias);
     backward(weight_alone, {});
@@ -296,8 +296,8 @@ TEST(Norm, LeavesOutGradientsThatAreNotWanted) {
 TEST(Norm, NoRows) {
   const DeviceArray<double> weight(3);
   const DeviceArray<double> dweight(3, 5.0);
-  norm_backward_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, {}, {},
-                                   {weight.data(), 0, 3}, dweight, {});
+  norm_parameters<double>(Exec(), NormKind::rmsnorm, {weight.data(), 0, 3}, {}, {},
+                          {weight.data(), 0, 3}, dweight, {});
   EXPECT_EQ(dweight.host(), std::vector<double>(3, 0.0));
 }
 

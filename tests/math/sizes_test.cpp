@@ -13,6 +13,7 @@
 #include <ostrakon/math/norm.hpp>
 #include <ostrakon/math/scratch.hpp>
 
+#include "math/norm_parameters.hpp"
 #include "support/device_array.hpp"
 #include "support/scratch_folder.hpp"
 
@@ -61,7 +62,7 @@ TEST_F(Sizes, OfNorms) {
             }),
             "norm_backward: rstd has 3 elements, expected 4");
   EXPECT_EQ(error_of([&] {
-              norm_backward_parameters<double>(exec_, NormKind::rmsnorm, x_, {}, array(4), x_,
+              norm_parameters<double>(exec_, NormKind::rmsnorm, x_, {}, array(4), x_,
                                                array(7), {});
             }),
             "norm_parameters: dweight has 7 elements, expected 6");

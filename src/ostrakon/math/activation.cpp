@@ -4,6 +4,7 @@
 #include <cmath>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/row_blocks.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <stdexcept>
 #include <type_traits>
@@ -122,7 +123,68 @@ KOKKOS_INLINE_FUNCTION Two<C, C> gated_gradient(C g, C u, C d) {
   }
 }
 
-// CUDA's lambdas capture nothing in `if constexpr`: what has a gate has kernels of its own.
+#if OSTRAKON_ON_DEVICE
+
+/// What a thread computes of vectors of a row (row_blocks.hpp): y and, with `has_gradient`, also dx
+/// of x and dy, as they are stored, to sums over rows. An empty y is left out. x and dx of gated
+/// activations have a second half, `half` columns on.
+template <Activation kind, bool has_gradient, class T>
+struct ActivationTerms {
+  using C = compute_t<T>;
+  static constexpr int n = vector_elements<T>(), outputs = is_gated(kind) ? 2 : 1;
+  View<const T**> x, dy;
+  View<T**> y, dx;
+  std::int64_t half;
+
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t column, C* sums) const {
+    const T* const in = x.data() + r * x.stride();
+    const Vector<T, n> first = load_lanes<n>(in, column, half);
+    Vector<T, n> second = first, gradient = first;
+    if (is_gated(kind)) second = load_lanes<n>(in + half, column, half);
+    if (has_gradient) gradient = load_lanes<n>(dy.data() + r * dy.stride(), column, half);
+    if (y) {
+      Vector<T, n> out;
+      for (int k = 0; k < n; ++k) out.at[k] = static_cast<T>(value(first.at[k], second.at[k]));
+      store_lanes<n>(y.data() + r * y.stride(), column, half, out);
+    }
+    if (!has_gradient) return;
+    Vector<T, n> dfirst, dsecond;
+    for (int k = 0; k < n; ++k) {
+      const Two<C, C> both = derivatives(first.at[k], second.at[k], gradient.at[k]);
+      dfirst.at[k] = static_cast<T>(both.first);
+      dsecond.at[k] = static_cast<T>(both.second);
+      sums[k] += C(dfirst.at[k]);
+      if (is_gated(kind)) sums[(outputs - 1) * n + k] += C(dsecond.at[k]);
+    }
+    T* const to = dx.data() + r * dx.stride();
+    store_lanes<n>(to, column, half, dfirst);
+    if (is_gated(kind)) store_lanes<n>(to + half, column, half, dsecond);
+  }
+
+ private:
+  KOKKOS_INLINE_FUNCTION static C value(C in, C up) {
+    if constexpr (is_gated(kind))
+      return gated<kind>(in, up);
+    else
+      return value_at<kind>(in);
+  }
+  KOKKOS_INLINE_FUNCTION static Two<C, C> derivatives(C in, C up, C d) {
+    if constexpr (is_gated(kind))
+      return gated_gradient<kind>(in, up, d);
+    else
+      return {d * derivative_at<kind>(in), C(0)};
+  }
+};
+
+template <Activation kind, bool has_gradient, class T>
+void run(const Exec& exec, const char* name, std::int64_t rows, std::int64_t columns,
+         const ActivationTerms<kind, has_gradient, T>& terms) {
+  using Terms = ActivationTerms<kind, has_gradient, T>;
+  for_each_row_block<Terms::n, Terms::outputs>(exec, name, RowBlocks(rows, 1, 1), columns, terms,
+                                               View<compute_t<T>**>());
+}
+
+#else
 
 template <Activation kind, class T>
 void activate(const Exec& exec, View<const T**> x, View<T**> y) {
@@ -166,6 +228,8 @@ void differentiate_gated(const Exec& exec, View<const T**> x, View<const T**> dy
       });
 }
 
+#endif
+
 /// body(the activation as a constant), so that loops do not ask for it.
 template <class Body>
 void for_kind(Activation activation, const Body& body) {
@@ -194,10 +258,15 @@ void activation_forward(const Exec& exec, Activation activation, View<const T**>
   require_shape("activation_forward", "x", x, y.rows(),
                 is_gated(activation) ? 2 * columns : columns);
   for_kind(activation, [&](auto kind) {
+#if OSTRAKON_ON_DEVICE
+    run(exec, "activation", y.rows(), columns,
+        ActivationTerms<kind.value, false, T>{x, {}, y, {}, columns});
+#else
     if constexpr (is_gated(kind.value))
       activate_gated<kind.value, T>(exec, x, y);
     else
       activate<kind.value, T>(exec, x, y);
+#endif
   });
 }
 
@@ -208,10 +277,15 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
   require_shape("activation_backward", "x", x, dy.rows(), columns);
   require_shape("activation_backward", "dx", dx, dy.rows(), columns);
   for_kind(activation, [&](auto kind) {
+#if OSTRAKON_ON_DEVICE
+    run(exec, "dactivation", dy.rows(), dy.columns(),
+        ActivationTerms<kind.value, true, T>{x, dy, {}, dx, dy.columns()});
+#else
     if constexpr (is_gated(kind.value))
       differentiate_gated<kind.value, T>(exec, x, dy, dx);
     else
       differentiate<kind.value, T>(exec, x, dy, dx);
+#endif
   });
 }
 
@@ -219,9 +293,28 @@ template <class T>
 void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
                          View<const T**> dy, View<T**> dx, View<T**> again,
                          View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums) {
+#if OSTRAKON_ON_DEVICE
+  using C = compute_t<T>;
+  const char* const name = "activation_backward";
+  const std::int64_t half = dy.columns(), columns = is_gated(activation) ? 2 * half : half;
+  require_shape(name, "x", x, dy.rows(), columns);
+  require_shape(name, "dx", dx, dy.rows(), columns);
+  if (again) require_shape(name, "again", again, dy.rows(), half);
+  require_size_if_any(name, "dbias", dbias, columns);
+  for_kind(activation, [&](auto kind) {
+    using Terms = ActivationTerms<kind.value, true, T>;
+    const Terms terms{x, dy, again, dx, half};
+    if (!dbias) return run(exec, name, dy.rows(), half, terms);
+    const RowBlocks blocks(dy.rows(), sums.leaves, rows_of_column_block);
+    const View<C**> partial = sums_of_blocks(name, sums, blocks, columns);
+    for_each_row_block<Terms::n, Terms::outputs>(exec, name, blocks, half, terms, partial);
+    add_blocks<C, 1>(exec, "add_blocks", partial, sums.leaves, {{dbias}});
+  });
+#else
   if (again) activation_forward<T>(exec, activation, x, again);
   activation_backward<T>(exec, activation, x, dy, dx);
   if (dbias) sum_columns<T>(exec, dx, dbias, sums);
+#endif
 }
 
 template <class T>

@@ -5,6 +5,8 @@
 #include <ostrakon/math/column_kernel.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/held_row.hpp>
+#include <ostrakon/math/row_blocks.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <type_traits>
@@ -29,6 +31,159 @@ void check_weight(const char* name, NormWeight gain, View<const T*> weight, std:
   require_size(name, "weight", weight, gain == NormWeight::none ? 0 : width);
 }
 
+#if OSTRAKON_ON_DEVICE
+
+/// y of an element, of which norms made again have the bits.
+template <NormWeight gain, class C>
+KOKKOS_INLINE_FUNCTION C normalized(C value, C center, C scale, C factor) {
+  return (value - center) * scale * gain_of<gain>(factor);
+}
+template <NormWeight gain, class C>
+KOKKOS_INLINE_FUNCTION C normalized(C value, C center, C scale, C factor, C term) {
+  return multiply_add((value - center) * scale, gain_of<gain>(factor), term);
+}
+
+/// Vectors of a row in each thread: of forward and, as this holds more arrays and sums, of
+/// backward.
+constexpr int held_forward = 4, held_backward = 2;
+/// Threads of a team, at most, in backward with a bias, whose sums take registers, too.
+constexpr int most_threads_with_bias = 256;
+
+/// Does what `normalize` does, for rows that a team can hold.
+template <NormWeight gain, class T>
+void normalize_held(const Exec& exec, const char* name, bool centered, bool compute_statistics,
+                    compute_t<T> epsilon, View<const T**> x, View<const T*> weight,
+                    View<const T*> bias, View<T**> y, View<compute_t<T>*> mean,
+                    View<compute_t<T>*> rstd, View<const compute_t<T>*> saved_mean,
+                    View<const compute_t<T>*> saved_rstd) {
+  using C = compute_t<T>;
+  using Row = HeldRow<vector_elements<T>(), held_forward>;
+  const C over_width = C(1) / static_cast<C>(x.columns());
+  for_each_held<vector_elements<T>(), held_forward>(
+      exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+        const auto in = row.load(x.row(r));
+        auto factors = in, terms = in;
+        if (gain != NormWeight::none) factors = row.load(weight);
+        if (bias) terms = row.load(bias);
+        C center = 0, scale;
+        if (compute_statistics) {
+          if (centered)
+            center = row.template sum<C>([](C value) { return value; }, in) * over_width;
+          const C squares = row.template sum<C>(
+              [=](C value) {
+                return Product<C>{value - center, value - center};
+              },
+              in);
+          scale = C(1) / sqrt(multiply_add(squares, over_width, epsilon));
+          row.once([=]() {
+            if (mean) mean[r] = center;
+            rstd[r] = scale;
+          });
+        } else {
+          if (centered) center = saved_mean[r];
+          scale = saved_rstd[r];
+        }
+        if (bias)
+          row.store(
+              y.row(r),
+              [=](int, C value, C factor, C term) {
+                return normalized<gain>(value, center, scale, factor, term);
+              },
+              in, factors, terms);
+        else
+          row.store(
+              y.row(r),
+              [=](int, C value, C factor) {
+                return normalized<gain>(value, center, scale, factor);
+              },
+              in, factors);
+      });
+}
+
+/// The term of an element in the gradient of the weight.
+template <class C>
+KOKKOS_INLINE_FUNCTION C with_weight_term(C sum, C d, C value, C center, C scale) {
+  return multiply_add(d, (value - center) * scale, sum);
+}
+
+/// dx and, unless empty, the norm made again and the sums of blocks of rows (blocks, columns of all
+/// results), for rows that a team can hold. Sums of a column are in registers for a block.
+/// `has_bias`: whether the norm made again has one, or its gradient is wanted.
+template <NormWeight gain, bool has_bias, class T>
+void differentiate_held(const Exec& exec, const char* name, bool centered, View<const T**> x,
+                        View<const T*> weight, View<const T*> bias, View<const compute_t<T>*> mean,
+                        View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx, bool adds,
+                        View<T**> again, const RowBlocks& blocks, View<compute_t<T>**> of_weight,
+                        View<compute_t<T>**> of_bias) {
+  using C = compute_t<T>;
+  using Row = HeldRow<vector_elements<T>(), held_backward>;
+  const C over_width = C(1) / static_cast<C>(x.columns());
+  const RowBlocks all = blocks;
+  constexpr int most = has_bias ? most_threads_with_bias : most_threads_of_held_row;
+  for_each_held<vector_elements<T>(), held_backward, most>(
+      exec, name, blocks.count(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t block) {
+        auto weight_sums = row.filled(C(0)), bias_sums = row.filled(C(0));
+        const std::int64_t end = all.end(block);
+        for (std::int64_t r = all.begin(block); r < end; ++r) {
+          const auto in = row.load(x.row(r)), dout = row.load(dy.row(r));
+          auto before = dout, factors = dout;
+          if (adds) before = row.load(dx.row(r));
+          if (gain != NormWeight::none) factors = row.load(weight);
+          const C center = centered ? mean[r] : C(0), scale = rstd[r];
+          C average = 0;
+          if (centered)
+            average = row.template sum<C>(
+                          [](C d, C factor) {
+                            return Product<C>{d, gain_of<gain>(factor)};
+                          },
+                          dout, factors) *
+                      over_width;
+          const C projection = row.template sum<C>(
+                                   [=](C d, C factor, C value) {
+                                     return Product<C>{d * gain_of<gain>(factor), value - center};
+                                   },
+                                   dout, factors, in) *
+                               scale * over_width;
+          row.store(
+              dx.row(r),
+              [=](int, C d, C factor, C value, C sum) {
+                const C rest = multiply_add(-((value - center) * scale), projection,
+                                            multiply_add(d, gain_of<gain>(factor), -average));
+                return adds ? multiply_add(scale, rest, sum) : scale * rest;
+              },
+              dout, factors, in, before);
+          if (of_weight)
+            row.update(
+                weight_sums,
+                [=](C sum, C d, C value) { return with_weight_term(sum, d, value, center, scale); },
+                dout, in);
+          if (of_bias)
+            row.update(
+                bias_sums, [](C sum, C d) { return sum + d; }, dout);
+          if (!again) continue;
+          if (has_bias && bias)
+            row.store(
+                again.row(r),
+                [=](int, C value, C factor, C term) {
+                  return normalized<gain>(value, center, scale, factor, term);
+                },
+                in, factors, row.load(bias));
+          else
+            row.store(
+                again.row(r),
+                [=](int, C value, C factor) {
+                  return normalized<gain>(value, center, scale, factor);
+                },
+                in, factors);
+        }
+        const auto same = [](int, C sum) { return sum; };
+        if (of_weight) row.store(of_weight.row(block), same, weight_sums);
+        if (has_bias && of_bias) row.store(of_bias.row(block), same, bias_sums);
+      });
+}
+
+#endif
+
 /// norm_forward and norm_apply: both round equally.
 template <NormWeight gain, class T>
 void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_statistics,
@@ -47,6 +202,11 @@ void normalize(const Exec& exec, const char* name, NormKind kind, bool compute_s
   const C over_width = C(1) / static_cast<C>(width);
   const C small = static_cast<C>(epsilon);
   const bool centered = kind == NormKind::layernorm;
+#if OSTRAKON_ON_DEVICE
+  if (can_hold<vector_elements<T>(), held_forward>(width))
+    return normalize_held<gain, T>(exec, name, centered, compute_statistics, small, x, weight, bias,
+                                   y, mean, rstd, saved_mean, saved_rstd);
+#endif
   for_each_row(
       exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
@@ -93,6 +253,12 @@ void differentiate(const Exec& exec, const char* name, NormKind kind, View<const
   const std::int64_t width = x.columns();
   const C over_width = C(1) / static_cast<C>(width);
   const bool centered = kind == NormKind::layernorm;
+#if OSTRAKON_ON_DEVICE
+  if (can_hold<vector_elements<T>(), held_backward>(width))
+    return differentiate_held<gain, false, T>(exec, name, centered, x, weight, {}, mean, rstd, dy,
+                                              dx, adds, {},
+                                              RowBlocks(x.rows(), 1, rows_of_norm_block), {}, {});
+#endif
   for_each_row(
       exec, name, x.rows(), width, KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
         const auto in = x.row(r);
@@ -199,63 +365,14 @@ void add_terms(const View<const T**>& x, const View<const C*>& mean, const View<
     bias_sums[j] = bias;
   }
 }
-}  // namespace
-#else
-namespace {
 
-/// The contribution of a row to the gradients of the weight and, with two outputs, of the bias.
-template <class T, int outputs>
-struct NormTerms {
-  using C = compute_t<T>;
-  static constexpr int vector = vector_elements<T>();
-  View<const T**> x, dy;
-  View<const C*> mean;  ///< null for RMS norm
-  View<const C*> rstd;
-
-  template <int n>
-  bool begin_vectors() const {
-    return rows_begin_vectors<n>(x) && rows_begin_vectors<n>(dy);
-  }
-  template <int n>
-  KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t j, C* sums) const {
-    const Vector<T, n> in = load_vector<n>(&x(r, j)), dout = load_vector<n>(&dy(r, j));
-    const C center = mean ? mean[r] : C(0), scale = rstd[r];
-    for (int k = 0; k < n; ++k) sums[k] += C(dout.at[k]) * ((C(in.at[k]) - center) * scale);
-    if constexpr (outputs == 2)
-      for (int k = 0; k < n; ++k) sums[n + k] += C(dout.at[k]);
-  }
-};
-
-}  // namespace
-#endif
-
+/// The gradients of one leaf, dweight and dbias (width), overwritten. An empty one is not computed.
 template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
-                              View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                              View<const T**> dy, View<compute_t<T>*> dweight,
-                              View<compute_t<T>*> dbias) {
+void sum_leaf(const Exec& exec, const char* name, bool centered, View<const T**> x,
+              View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd, View<const T**> dy,
+              View<compute_t<T>*> dweight, View<compute_t<T>*> dbias) {
   using C = compute_t<T>;
-  const std::int64_t rows = x.rows();
-  const std::int64_t width = x.columns();
-  const char* const name = "norm_parameters";
-  require_shape(name, "dy", dy, rows, width);
-  check_statistics<C>(name, kind, rows, mean, rstd);
-  require_size_if_any(name, "dweight", dweight, width);
-  require_size_if_any(name, "dbias", dbias, width);
-  const bool centered = kind == NormKind::layernorm;
-#if OSTRAKON_ON_DEVICE
-  // Bias and weight are computed together, as both read dy.
-  if (dweight && dbias)
-    sum_over_rows<C, 2>(exec, name, rows, width,
-                        NormTerms<T, 2>{x, dy, centered ? mean : View<const C*>(), rstd},
-                        {{dweight, dbias}});
-  else if (dweight)
-    sum_over_rows<C, 1>(exec, name, rows, width,
-                        NormTerms<T, 1>{x, dy, centered ? mean : View<const C*>(), rstd},
-                        {{dweight}});
-  else if (dbias)
-    column_sums<T>(exec, dy, dbias);
-#else
+  const std::int64_t rows = x.rows(), width = x.columns();
   if (!dweight && !dbias) return;
   // Rows are summed in blocks: the rounding error grows with the sum of block size and number of
   // blocks, not with their product.
@@ -295,20 +412,97 @@ void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x
         if (dbias)
           for (std::int64_t j = 0; j < columns; ++j) dbias[first + j] = bias_sum[j];
       });
-#endif
 }
+
+}  // namespace
+#else
+namespace {
+
+/// The contribution of a row to the gradients of the weight and of the bias, whichever are wanted.
+template <class T, bool has_weight, bool has_bias>
+struct NormTerms {
+  using C = compute_t<T>;
+  static constexpr int n = vector_elements<T>(), outputs = int(has_weight) + int(has_bias);
+  View<const T**> x, dy;
+  View<const C*> mean;  ///< null for RMS norm
+  View<const C*> rstd;
+
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t r, std::int64_t column, C* sums) const {
+    const auto dout = load_lanes<n>(dy.data() + r * dy.stride(), column, dy.columns());
+    if (has_weight) {
+      const auto in = load_lanes<n>(x.data() + r * x.stride(), column, x.columns());
+      const C center = mean ? mean[r] : C(0), scale = rstd[r];
+      for (int k = 0; k < n; ++k)
+        sums[k] = with_weight_term<C>(sums[k], dout.at[k], in.at[k], center, scale);
+    }
+    if (has_bias)
+      for (int k = 0; k < n; ++k) sums[(outputs - 1) * n + k] += C(dout.at[k]);
+  }
+};
+
+template <class C>
+void add_norm_blocks(const Exec& exec, const View<C**>& partial, std::int64_t leaves,
+                     const View<C*>& dweight, const View<C*>& dbias) {
+  const char* const name = "add_blocks";
+  if (dweight && dbias)
+    add_blocks<C, 2>(exec, name, partial, leaves, {{dweight, dbias}});
+  else
+    add_blocks<C, 1>(exec, name, partial, leaves, {{dweight ? dweight : dbias}});
+}
+
+/// f(has a weight, has a bias) as constants, unless nothing is wanted.
+template <class F>
+void with_terms(bool has_weight, bool has_bias, const F& f) {
+  const auto yes = std::true_type();
+  const auto no = std::false_type();
+  if (has_weight && has_bias) return f(yes, yes);
+  if (has_weight) return f(yes, no);
+  if (has_bias) return f(no, yes);
+}
+
+}  // namespace
+#endif
+
+namespace {
+
+template <class T>
+void check_gradients(const char* name, NormKind kind, View<const T**> x,
+                     View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
+                     View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias) {
+  require_shape(name, "dy", dy, x.rows(), x.columns());
+  check_statistics<compute_t<T>>(name, kind, x.rows(), mean, rstd);
+  require_size_if_any(name, "dweight", dweight, x.columns());
+  require_size_if_any(name, "dbias", dbias, x.columns());
+}
+
+}  // namespace
 
 template <class T>
 void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
                         View<const T**> dy, View<compute_t<T>*> dweight, View<compute_t<T>*> dbias,
                         const RowSums<compute_t<T>>& sums) {
-  sum_leaves(exec, sums, x.rows(), std::array{dweight, dbias},
+  using C = compute_t<T>;
+  const char* const name = "norm_parameters";
+  check_gradients<T>(name, kind, x, mean, rstd, dy, dweight, dbias);
+  const bool centered = kind == NormKind::layernorm;
+#if OSTRAKON_ON_DEVICE
+  with_terms(bool(dweight), bool(dbias), [&](auto has_weight, auto has_bias) {
+    using Terms = NormTerms<T, has_weight.value, has_bias.value>;
+    const RowBlocks blocks(x.rows(), sums.leaves, rows_of_norm_block);
+    const View<C**> partial = sums_of_blocks(name, sums, blocks, Terms::outputs * x.columns());
+    for_each_row_block<Terms::n, Terms::outputs>(
+        exec, name, blocks, x.columns(), Terms{x, dy, centered ? mean : View<const C*>(), rstd},
+        partial);
+    add_norm_blocks<C>(exec, partial, sums.leaves, dweight, dbias);
+  });
+#else
+  sum_leaves(exec, sums, x.rows(), std::array<View<C*>, 2>{dweight, dbias},
              [&](std::int64_t begin, std::int64_t end, const auto& sum) {
-               norm_backward_parameters<T>(exec, kind, x.row_range(begin, end),
-                                           mean.range(begin, end), rstd.range(begin, end),
-                                           dy.row_range(begin, end), sum[0], sum[1]);
+               sum_leaf<T>(exec, name, centered, x.row_range(begin, end), mean.range(begin, end),
+                           rstd.range(begin, end), dy.row_range(begin, end), sum[0], sum[1]);
              });
+#endif
 }
 
 template <class T>
@@ -317,6 +511,41 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                    View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
                    GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
                    View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums) {
+#if OSTRAKON_ON_DEVICE
+  using C = compute_t<T>;
+  const std::int64_t width = x.columns();
+  const bool has_bias = bool(dbias) || (again && bias);
+  constexpr int n = vector_elements<T>();
+  if (has_bias ? can_hold<n, held_backward, most_threads_with_bias>(width)
+               : can_hold<n, held_backward>(width)) {
+    const char* const name = "norm_backward";
+    check_gradients<T>(name, kind, x, mean, rstd, dy, dweight, dbias);
+    check_weight<T>(name, gain, weight, width);
+    require_shape(name, "dx", dx, x.rows(), width);
+    if (again) require_shape(name, "again", again, x.rows(), width);
+    require_size_if_any(name, "bias", bias, width);
+    const std::int64_t results = (dweight ? 1 : 0) + (dbias ? 1 : 0);
+    const RowBlocks blocks(x.rows(), sums.leaves, rows_of_norm_block);
+    View<C**> partial;
+    if (results > 0) partial = sums_of_blocks(name, sums, blocks, results * width);
+    const auto weight_sums = dweight ? partial.column_range(0, width) : View<C**>();
+    const auto bias_sums =
+        dbias ? partial.column_range((results - 1) * width, results * width) : View<C**>();
+    const auto run = [&](auto constant, auto with_bias) {
+      differentiate_held<constant.value, with_bias.value, T>(
+          exec, name, kind == NormKind::layernorm, x, weight, bias, mean, rstd, dy, dx,
+          update == GradientUpdate::add, again, blocks, weight_sums, bias_sums);
+    };
+    with_gain(gain, [&](auto constant) {
+      if (has_bias)
+        run(constant, std::true_type());
+      else
+        run(constant, std::false_type());
+    });
+    if (results > 0) add_norm_blocks<C>(exec, partial, sums.leaves, dweight, dbias);
+    return;
+  }
+#endif
   if (dweight || dbias) sum_norm_gradients<T>(exec, kind, x, mean, rstd, dy, dweight, dbias, sums);
   norm_backward_input<T>(exec, kind, gain, x, weight, mean, rstd, dy, dx, update);
   if (again) norm_apply<T>(exec, kind, gain, x, weight, bias, mean, rstd, again);
@@ -333,9 +562,6 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                                        View<const T*>, View<const compute_t<T>*>,                 \
                                        View<const compute_t<T>*>, View<const T**>, View<T**>,     \
                                        GradientUpdate);                                           \
-  template void norm_backward_parameters<T>(                                                      \
-      const Exec&, NormKind, View<const T**>, View<const compute_t<T>*>,                          \
-      View<const compute_t<T>*>, View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>);      \
   template void sum_norm_gradients<T>(const Exec&, NormKind, View<const T**>,                     \
                                       View<const compute_t<T>*>, View<const compute_t<T>*>,       \
                                       View<const T**>, View<compute_t<T>*>, View<compute_t<T>*>,  \

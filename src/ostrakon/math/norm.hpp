@@ -47,14 +47,6 @@ void norm_backward_input(const Exec& exec, NormKind kind, NormWeight gain, View<
                          View<const compute_t<T>*> rstd, View<const T**> dy, View<T**> dx,
                          GradientUpdate update = GradientUpdate::add);
 
-/// dweight, dbias (width): overwritten, summed over rows in a fixed order. An empty one is not
-/// computed. They are the same for a gain of 1 + the weight.
-template <class T>
-void norm_backward_parameters(const Exec& exec, NormKind kind, View<const T**> x,
-                              View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,
-                              View<const T**> dy, View<compute_t<T>*> dweight,
-                              View<compute_t<T>*> dbias);
-
 /// Does what norm_apply(`again`), norm_backward_input(`dx`) and sum_norm_gradients(`dweight`,
 /// `dbias`) do, with their bits; on a device with one read of x and of dy. What is empty of again,
 /// dweight and dbias is not computed; `bias` is for `again` alone. dx or `again` may be dy; other
@@ -66,8 +58,9 @@ void norm_backward(const Exec& exec, NormKind kind, NormWeight gain, View<const 
                    GradientUpdate update, View<T**> again, View<compute_t<T>*> dweight,
                    View<compute_t<T>*> dbias, const RowSums<compute_t<T>>& sums);
 
-/// dweight, dbias (width): overwritten by the sums over the leaves of rows. An empty one is not
-/// computed.
+/// dweight, dbias (width): overwritten, summed over the leaves of rows in a fixed order. An empty
+/// one is not computed. They are the same for a gain of 1 + the weight. Workspace:
+/// norm_sums_workspace().
 template <class T>
 void sum_norm_gradients(const Exec& exec, NormKind kind, View<const T**> x,
                         View<const compute_t<T>*> mean, View<const compute_t<T>*> rstd,

@@ -21,11 +21,11 @@ struct Product {
   KOKKOS_INLINE_FUNCTION operator T() const { return a * b; }
 };
 template <class T>
-T plus(T sum, T term) {
+KOKKOS_INLINE_FUNCTION T plus(T sum, T term) {
   return sum + term;
 }
 template <class T>
-T plus(T sum, const Product<T>& term) {
+KOKKOS_INLINE_FUNCTION T plus(T sum, const Product<T>& term) {
   return multiply_add(term.a, term.b, sum);
 }
 

@@ -5,6 +5,7 @@
 // loads and stores of 8 or 16 bytes, not of single 16-bit elements.
 
 #include <cstring>
+#include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/half.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -26,10 +27,12 @@ KOKKOS_INLINE_FUNCTION constexpr int vector_elements() {
 
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION Vector<T, n> load_vector(const T* x) {
+  count_read(x, sizeof(Vector<T, n>));
   return *reinterpret_cast<const Vector<T, n>*>(x);
 }
 template <int n, class T>
 KOKKOS_INLINE_FUNCTION void store_vector(T* x, const Vector<T, n>& values) {
+  count_written(x, sizeof(Vector<T, n>));
 #if defined(__CUDA_ARCH__)
   // The copy is in words of the instruction: if another path stores single elements, CUDA's
   // compiler would merge both into stores of single elements.
@@ -69,8 +72,11 @@ KOKKOS_INLINE_FUNCTION Vector<T, n> load_lanes(const T* x, std::int64_t begin, s
   if (begin >= 0 && begin + n <= count && begin_vectors<n>(x + begin))
     return load_vector<n>(x + begin);
   Vector<T, n> values;
-  for (int j = 0; j < n; ++j)
-    values.at[j] = begin + j >= 0 && begin + j < count ? x[begin + j] : T(0);
+  for (int j = 0; j < n; ++j) {
+    const bool is_inside = begin + j >= 0 && begin + j < count;
+    if (is_inside) count_read(x + begin + j, sizeof(T));
+    values.at[j] = is_inside ? x[begin + j] : T(0);
+  }
   return values;
 }
 template <int n, class T>
@@ -79,7 +85,10 @@ KOKKOS_INLINE_FUNCTION void store_lanes(T* x, std::int64_t begin, std::int64_t c
   if (begin >= 0 && begin + n <= count && begin_vectors<n>(x + begin))
     return store_vector<n>(x + begin, values);
   for (int j = 0; j < n; ++j)
-    if (begin + j >= 0 && begin + j < count) x[begin + j] = values.at[j];
+    if (begin + j >= 0 && begin + j < count) {
+      count_written(x + begin + j, sizeof(T));
+      x[begin + j] = values.at[j];
+    }
 }
 
 /// Returns where the first vector of x begins: at 0, or before it if x begins inside a vector.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/cross_entropy/softmax_row.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
@@ -67,6 +68,13 @@ std::int64_t chunk_rows_of(std::int64_t rows, std::int64_t vocabulary,
 std::int64_t logits_stride(std::int64_t vocabulary) {
   constexpr std::int64_t line = 16;
   return (vocabulary + line - 1) / line * line;
+}
+
+/// Elements of a bias's gradient in the workspace, if there is one; on a device what follows begins
+/// at a vector.
+std::int64_t bias_elements(std::int64_t vocabulary, KernelForm form, bool has_bias) {
+  if (!has_bias) return 0;
+  return is_of_device(form) ? logits_stride(vocabulary) : vocabulary;
 }
 
 /// Returns the number of words whose logits exist at a time for all rows. dx is a sum over words,
@@ -136,7 +144,7 @@ template <class T>
 std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t vocabulary,
                                             KernelForm form, bool has_bias) {
   const std::int64_t logits = chunk_rows_of<T>(rows, vocabulary, form) * logits_stride(vocabulary);
-  return scratch_elements<T, compute_t<T>>(logits + (has_bias ? vocabulary : 0)) +
+  return scratch_elements<T, compute_t<T>>(logits + bias_elements(vocabulary, form, has_bias)) +
          (is_16bit<T> && !stores_dlogits_in_place<T>(form) ? logits : 0);
 }
 
@@ -170,7 +178,9 @@ void linear_cross_entropy_backward(const Exec& exec, View<const T**> x, View<con
   Scratch<T> scratch(workspace, kernel_name);
   const std::int64_t stride = logits_stride(weight.rows());
   const View<C*> room = scratch.template take<C>(chunk * stride);
-  const View<C*> bias_room = scratch.template take<C>(dbias ? weight.rows() : 0);
+  const View<C*> bias_room =
+      scratch.template take<C>(bias_elements(weight.rows(), kernel_form, bool(dbias)))
+          .range(0, dbias ? weight.rows() : 0);
   const View<T*> stored_room =
       scratch.template take<T>(is_16bit<T> && !dlogits_in_place<T> ? chunk * stride : 0);
   if (dbias) require_size(kernel_name, "dbias", dbias, weight.rows());
@@ -288,6 +298,15 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t end = std::min(rows, begin + chunk);
     const View<C**> all = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
+#if OSTRAKON_ON_DEVICE
+    for_each_row_of_logits<C>(
+        exec, "cross_entropy_piece", end - begin, words,
+        KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t r) {
+          const auto z = all.row(r);
+          const auto held = row.load(z.range(0, smaller(words, logits_of_segment<C>)));
+          const Softmax<C> both = softmax_of(row, own_softmax<C>(row, held, z));
+          const C most = both.largest, total = both.total;
+#else
     for_each_row(
         exec, "cross_entropy_piece", end - begin, words,
         KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
@@ -295,6 +314,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
           const C most = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
           const C total = row.template sum_of<C>(
               [=](std::int64_t, C logit) { return fast_exp(logit - most); }, z);
+#endif
           row.once([&] {
             const std::int64_t target = targets[begin + r] - first_word;
             largest[begin + r] = most;

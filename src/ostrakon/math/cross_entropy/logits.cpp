@@ -2,6 +2,7 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 
 #include <cstring>
+#include <ostrakon/math/cross_entropy/softmax_row.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
@@ -53,6 +54,20 @@ KOKKOS_INLINE_FUNCTION void leave_out(const R& row, C& loss, const View<T*>& dlo
 template <class T>
 void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t*> targets,
                View<T*> losses, View<T*> log_sums) {
+#if OSTRAKON_ON_DEVICE
+  for_each_row_of_logits<T>(
+      exec, "cross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const LogitRow<T>& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const std::int64_t target = targets[index];
+        const auto held = row.load(z.range(0, smaller(z.size(), logits_of_segment<T>)));
+        const Softmax<T> all = softmax_of(row, own_softmax<T>(row, held, z));
+        row.once([&] {
+          losses[index] = counts(target) ? (all.largest - z[target]) + log(all.total) : T(0);
+          if (log_sums) log_sums[index] = all.largest + log(all.total);
+        });
+      });
+#else
   for_each_row(
       exec, "cross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
@@ -66,9 +81,83 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
           if (log_sums) log_sums[index] = largest + log(total);
         });
       });
+#endif
 }
 
 namespace {
+
+/// The derivative of cap * tanh(z / cap), from its value.
+template <class C>
+KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
+  const C t = value * inverse_cap;
+  return multiply_add(-t, t, C(1));
+}
+
+#if OSTRAKON_ON_DEVICE
+
+/// Reads logits once, but those past the first segment twice. `is_capped`: whether gradients go
+/// through a cap, for which logits are kept, and else exponentials.
+template <bool is_capped, class T, class C = compute_t<T>>
+void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
+                             C scale, View<C*> losses, View<T**> dlogits) {
+  const C inverse = is_capped ? C(1) / cap : C(0);
+  const View<const std::int32_t*> words = targets.words;
+  const View<const C*> factors = targets.factors;
+  for_each_row_of_logits<C>(
+      exec, "dcross_entropy", logits.rows(), logits.columns(),
+      KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t index) {
+        const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
+        const std::int64_t target = words[index];
+        const std::int64_t count = smaller(z.size(), logits_of_segment<C>);
+        if (!counts(target)) {
+          const auto zeros = row.filled(C(0));
+          row.once([&] { losses[index] = C(0); });
+          for (std::int64_t begin = 0; begin < z.size(); begin += count) {
+            const std::int64_t end = smaller(z.size(), begin + count);
+            LogitRow<C>(row.team(), end - begin)
+                .store(
+                    dz.range(begin, end), [](int, C zero) { return zero; }, zeros);
+          }
+          return;
+        }
+        const C at_target = z[target], times = factors ? scale * factors[index] : scale;
+        const C by = inverse;
+        auto held = row.load(z.range(0, count));
+        const Softmax<C> own = own_softmax<C>(row, held, z);
+        const C own_largest = own.largest;
+        if (!is_capped) row.update(held, [=](C logit) { return fast_exp(logit - own_largest); });
+        const Softmax<C> all = softmax_of(row, own);
+        const C largest = all.largest, factor = times / all.total;
+        row.once([&] { losses[index] = (largest - at_target) + log(all.total); });
+        const auto gradient = [=](std::int64_t i, C logit) {
+          const C part = fast_exp(logit - largest) * factor;
+          const C plain = i == target ? part - times : part;
+          return is_capped ? plain * slope_of_capped(logit, by) : plain;
+        };
+        if (is_capped) {
+          row.store(
+              dz.range(0, count), [=](int i, C logit) { return gradient(i, logit); }, held);
+        } else {
+          const C own_factor = fast_exp(own_largest - largest) * factor;
+          row.store(
+              dz.range(0, count),
+              [=](int i, C power) {
+                const C part = power * own_factor;
+                return i == target ? part - times : part;
+              },
+              held);
+        }
+        for_each_further_segment(
+            row.team(), z, [&](const LogitRow<C>& segment, const auto& more, std::int64_t begin) {
+              segment.store(
+                  dz.range(begin, smaller(z.size(), begin + count)),
+                  [=](int i, C logit) { return gradient(begin + i, logit); }, more);
+            });
+      });
+}
+
+#else
 
 /// to[i] = f(i, x[i]), rounded, on the host; `to` may begin at the same address as x.
 template <class C, class F, class T>
@@ -97,45 +186,24 @@ void losses_and_plain_dlogits(const Exec& exec, View<C**> logits, const Targets<
         const std::int64_t target = words[index];
         C& loss = losses[index];
         if (!counts(target)) return leave_out(row, loss, dz);
-        // CUDA captures nothing in `if constexpr`.
         const C at_target = z[target], times = factors ? scale * factors[index] : scale;
         const C largest = row.maximum_of([](std::int64_t, C logit) { return logit; }, z[0], z);
-        if constexpr (on_device) {  // computed twice, not stored and loaded
-          const C total = row.template sum_of<C>(
-              [=](std::int64_t, C logit) { return fast_exp(logit - largest); }, z);
-          const C factor = times / total;
-          row.once([&] { loss = (largest - at_target) + log(total); });
-          row.map(
-              [=](std::int64_t i, C logit) {
-                const C part = fast_exp(logit - largest) * factor;
-                return i == target ? part - times : part;
-              },
-              dz, z);
+        const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
+          z[i] = fast_exp(z[i] - largest);
+          return z[i];
+        });
+        const C factor = times / total;
+        loss = (largest - at_target) + log(total);
+        if constexpr (is_16bit<T>) {
+          const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
+          store_by_run(
+              z, [=](std::int64_t, C power) { return power * factor; }, dz);
+          dz[target] = static_cast<T>(gradient_at_target);
         } else {
-          const C total = row.template sum<C>(logits.columns(), [&](std::int64_t i) {
-            z[i] = fast_exp(z[i] - largest);
-            return z[i];
-          });
-          const C factor = times / total;
-          loss = (largest - at_target) + log(total);
-          if constexpr (is_16bit<T>) {
-            const C gradient_at_target = multiply_add(C(z[target]), factor, -times);
-            store_by_run(
-                z, [=](std::int64_t, C power) { return power * factor; }, dz);
-            dz[target] = static_cast<T>(gradient_at_target);
-          } else {
-            row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
-            z[target] -= times;
-          }
+          row.loop(logits.columns(), [&](std::int64_t i) { z[i] *= factor; });
+          z[target] -= times;
         }
       });
-}
-
-/// The derivative of cap * tanh(z / cap), from its value.
-template <class C>
-KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
-  const C t = value * inverse_cap;
-  return multiply_add(-t, t, C(1));
 }
 
 /// Exponentials are computed twice, as the logits are needed with them.
@@ -164,12 +232,14 @@ void losses_and_capped_dlogits(const Exec& exec, C cap, View<C**> logits, const 
           const C part = fast_exp(logit - largest) * factor;
           return (i == target ? part - times : part) * slope_of_capped(logit, by);
         };
-        if constexpr (on_device || !is_16bit<T>)
+        if constexpr (!is_16bit<T>)
           row.map(gradient, dz, z);
         else
           store_by_run(z, gradient, dz);
       });
 }
+
+#endif
 
 /// dlogits = (e^(logit - log_sum) - [is target]) scale slope(logit), of the words from `first` on.
 template <class T, class Slope>
@@ -219,10 +289,17 @@ void losses_and_dlogits(const Exec& exec, const LogitForm& form, View<compute_t<
                         View<compute_t<T>*> losses, View<T**> dlogits) {
   using C = compute_t<T>;
   const C of_products = scale * static_cast<C>(form.scale), cap = static_cast<C>(form.soft_cap);
+#if OSTRAKON_ON_DEVICE
+  if (cap > C(0))
+    losses_and_dlogits_held<true, T>(exec, cap, logits, targets, of_products, losses, dlogits);
+  else
+    losses_and_dlogits_held<false, T>(exec, cap, logits, targets, of_products, losses, dlogits);
+#else
   if (cap > C(0))
     losses_and_capped_dlogits<T>(exec, cap, logits, targets, of_products, losses, dlogits);
   else
     losses_and_plain_dlogits<T>(exec, logits, targets, of_products, losses, dlogits);
+#endif
 }
 
 template <class T>

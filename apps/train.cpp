@@ -24,6 +24,7 @@ constexpr int status_requeue = 75;
 struct Line {
   std::vector<config::Override> overrides;
   bool print_defaults = false;
+  std::string products;
   train::RunOptions options;
 };
 
@@ -54,8 +55,9 @@ apps::Program program_of(Line& line) {
         "[DECK]",
         R"(Trains a transformer as DECK (YAML, or XML) says, its parameters, gradients and optimizer state
 sharded over the ranks as parallel.sharding says. Writes deck.yaml, plan.json, metrics.jsonl,
-checkpoints, weights.h5 and, where output.trace asks for it, trace.json into output.directory. A
-weights.h5 that is there is renamed to weights.previous.h5, or weights.previous-2.h5 and so on.)",
+checkpoints, weights.h5, on NVIDIA's GPUs products.json and, where output.trace asks for it,
+trace.json into output.directory. A weights.h5 that is there is renamed to weights.previous.h5, or
+weights.previous-2.h5 and so on.)",
         {{"--resume", "auto|none|PATH", resume(line.options),
           "auto: resume from the newest checkpoint in output.directory that is not damaged; if "
           "there is none, begin at step 1. PATH: resume from this checkpoint, or the newest in "
@@ -68,6 +70,10 @@ weights.h5 that is there is renamed to weights.previous.h5, or weights.previous-
          {"--break-lock", "", apps::flag(line.options.break_lock),
           "take output.directory although another run has it, which then ends before it saves "
           "again"},
+         {"--products", "FILE", apps::word(line.products),
+          "on a device: multiply by the algorithms of this products.json of a run's folder, made "
+          "by "
+          "the same library on the same kind of device; kinds of products that it lacks are timed"},
          apps::set_option(line.overrides),
          {"--dry-run", "", apps::flag(line.options.dry_run),
           "show ranks, settings, plan and planned memory, then stop"},
@@ -109,7 +115,8 @@ int main(int argc, char** argv) {
     }
     world.run_collectively(
         [&] { require(!given.operands.empty(), "no DECK given; see ostrakon-train --help"); });
-    const config::Settings settings = apps::read_deck(world, given.operands[0], line.overrides);
+    config::Settings settings = apps::read_deck(world, given.operands[0], line.overrides);
+    settings.runtime.products_file = line.products;
     line.options.terminal = output_is_terminal();
     const train::RunEnd end =
         train::run(tune::choose_for_run(settings, MPI_COMM_WORLD), MPI_COMM_WORLD, line.options);

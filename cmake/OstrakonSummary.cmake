@@ -3,7 +3,7 @@
 
 # The same choice as in src/ostrakon/math/products/gemm.cpp: the host's libraries serve the host only.
 if(OSTRAKON_HAVE_CUBLAS)
-  set(_gemm "cuBLAS")
+  set(_gemm "cuBLASLt")
 elseif(OSTRAKON_ON_DEVICE)
   set(_gemm "a plain kernel: slow")
   message(WARNING "Matrix products by a plain kernel: slow; Ostrakon calls no BLAS of this device yet.")

@@ -18,6 +18,7 @@ using apps::Command;
 
 struct Line {
   std::vector<config::Override> overrides;
+  std::string products;
   Options options;
 };
 
@@ -64,6 +65,8 @@ apps::Program program_of(Line& line) {
           "also what is predicted for the machine of this file"},
          {"--added-nanoseconds-per-byte", "T", apps::above_zero(options.added_nanoseconds_per_byte),
           "collectives take so much longer for each byte that a rank sends"},
+         {"--products", "FILE", apps::word(line.products),
+          "multiply by the algorithms of this products.json of a run's folder"},
          set}},
        {"overlap",
         "DECK",
@@ -126,7 +129,9 @@ int run(comm::Communicator& world, const apps::Given& given, const Line& line) {
                          : what == "overlap"  ? run_overlap
                          : what == "pipeline" ? run_pipeline
                                               : run_checkpoint;
-    measure(world, settings_of(world, given.operands[0], line), options);
+    config::Settings settings = settings_of(world, given.operands[0], line);
+    settings.runtime.products_file = line.products;
+    measure(world, settings, options);
   } else if (what == "device" || what == "machine") {
     (what == "device" ? run_device : run_machine)(world, options);
   } else {

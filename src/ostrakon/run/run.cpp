@@ -27,6 +27,8 @@
 namespace ostrakon::train {
 namespace {
 
+constexpr const char* products_name = "products.json";
+
 /// A run from start to end: the order in which everything happens.
 class Run {
  public:
@@ -62,7 +64,9 @@ class Run {
     }
     if (stops_before_first_step()) return RunEnd::stopped;
     about_output([this] { resume_.require_none_since(folder_.make()); });
+    if (resume_.has_found()) trainer_.take_products_of(folder_.file(products_name));
     trainer_.allocate();
+    console_.say(trainer_.products().lines);
     recorder_.find_peak();
     const ResumeLoader::Loaded from = begin_state(std::move(weights));
     time_actions();
@@ -176,6 +180,8 @@ class Run {
       folder_.open_metrics(from.step, from.is_own);
       folder_.write_file("deck.yaml", config::write_deck(settings_));
       folder_.write_file("plan.json", plan_json(settings_, ranks_.mesh, trainer_, stages));
+      if (!trainer_.products().json.empty())
+        folder_.write_file(products_name, trainer_.products().json);
       recorder_.trace().open(folder_.file("trace.json"));
       folder_.keep_earlier_weights();
     });

@@ -5,6 +5,7 @@
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/model/decoder_model.hpp>
 #include <ostrakon/trainer/devices.hpp>
+#include <ostrakon/trainer/product_algorithms.hpp>
 #include <ostrakon/trainer/threads.hpp>
 #include <stdexcept>
 #include <string>
@@ -70,6 +71,7 @@ TrainerSettings trainer_settings(const config::Settings& settings) {
   own.loss_scale = settings.precision.loss_scale;
   own.single_communicators = settings.runtime.communicators == config::CommunicatorsChoice::single;
   own.collective_timeout = settings.runtime.collective_timeout;
+  own.products_file = settings.runtime.products_file;
   own.subnormals = settings.runtime.subnormals;
   return own;
 }
@@ -78,6 +80,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   require_regular_nodes(settings, mesh);
   mesh.world().run_collectively([&] {
     require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
+    require_product_file(settings.runtime.products_file);
   });
   if (settings.precision.products.dtype == math::ProductDType::fp8)
     mesh.world().run_collectively([&] {

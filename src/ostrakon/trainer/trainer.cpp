@@ -212,8 +212,11 @@ void Trainer::allocate() {
   handlers_->install(*executor_);
   if constexpr (has_device) {
     const math::SubnormalsScope scope(settings_.subnormals);
-    warm_up_programs(parts, state_->memory().arenas());
+    const runtime::Arenas arenas = state_->memory().arenas();
+    products_ = pin_products(parts, arenas, {settings_.products_file, earlier_products_});
+    warm_up_programs(parts, arenas);
     state_->warm_up();
+    products_.lines += unpinned_lines();
   }
   device_memory_.computing = taken();
 }

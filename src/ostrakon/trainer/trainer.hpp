@@ -17,6 +17,7 @@
 #include <ostrakon/trainer/handlers/step_handlers.hpp>
 #include <ostrakon/trainer/handlers/submissions.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
+#include <ostrakon/trainer/product_algorithms.hpp>
 #include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/trainer/state/model_state.hpp>
 #include <ostrakon/trainer/state/shard_layout.hpp>
@@ -80,6 +81,13 @@ class Trainer {
   /// Takes the arenas, makes the communicators of the streams, and launches all kernels that a
   /// device has to load. To be called once; throws Error otherwise.
   void allocate();
+
+  /// Before allocate(): products.json of the run that is resumed, whose algorithms are taken where
+  /// they are of this library and device, unless settings name a file. It need not exist; rank 0
+  /// reads it.
+  void take_products_of(std::string file) { earlier_products_ = std::move(file); }
+  /// By which algorithms a device multiplies; known after allocate(). Not collective.
+  const ProductAlgorithms& products() const { return products_; }
 
   /// Sets initial weights and moments of zero, unit by unit, directly in shards. Weights are
   /// random, or each rank reads its own from `weights`. Throws CollectiveError where a rank can't
@@ -237,6 +245,8 @@ class Trainer {
   std::int64_t evaluated_terms_ = 0;
   int next_nonfinite_ = -1;
   DeviceMemoryUse device_memory_;
+  std::string earlier_products_;
+  ProductAlgorithms products_;
   std::unique_ptr<ModelState> state_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<StepHandlers> handlers_;

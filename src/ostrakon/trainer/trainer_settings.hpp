@@ -33,6 +33,7 @@ struct TrainerSettings : config::StepChoices, config::UpdateChoices {
   std::string shared_device;          ///< names ranks that share a device, for messages; empty:
                                       ///< none do
   double collective_timeout = 600.0;  ///< timeout of NCCL in seconds
+  std::string products_file;          ///< see ProductFiles::required; empty: none
   bool single_communicators = false;  ///< NCCL: one communicator for each group, not for each
                                       ///< stream
 };

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <ostrakon/math/launch_count.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <ostrakon/runtime/executor.hpp>
@@ -127,13 +129,9 @@ void clear_arrays(const runtime::Program& program, const Action& action, runtime
       math::clear(Exec(), runtime::view_of<char, OnDevice>(program, arenas, use.buffer));
 }
 
-}  // namespace
-
-void warm_up_programs([[maybe_unused]] const StepHandlers::Parts& parts,
-                      [[maybe_unused]] runtime::Arenas arenas) {
-  if constexpr (!has_device) return;
+/// Calls the handlers of a run for each distinct action of its programs.
+void run_distinct_actions(const StepHandlers::Parts& parts, runtime::Arenas arenas) {
   const math::WarmUp scope;
-  math::warm_up(Exec());
   for (const runtime::Program* all :
        {&parts.programs.train, &parts.programs.evaluate, &parts.programs.export_parameters}) {
     runtime::Program program = DistinctActions(*all, parts.layout, parts.settings).program;
@@ -150,6 +148,23 @@ void warm_up_programs([[maybe_unused]] const StepHandlers::Parts& parts,
     });
     executor.run(program);
   }
+}
+
+}  // namespace
+
+std::vector<math::NotedProduct> products_of_programs(const StepHandlers::Parts& parts,
+                                                     runtime::Arenas arenas) {
+  if constexpr (!math::pins_products) return {};
+  const math::LaunchCount nothing_runs;
+  const math::ProductNotes notes;
+  run_distinct_actions(parts, arenas);
+  return notes.all();
+}
+
+void warm_up_programs(const StepHandlers::Parts& parts, runtime::Arenas arenas) {
+  if constexpr (!has_device) return;
+  math::warm_up(Exec());
+  run_distinct_actions(parts, arenas);
 }
 
 }  // namespace ostrakon::train

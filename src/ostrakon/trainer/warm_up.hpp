@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/math/products/product_choice.hpp>
 #include <ostrakon/runtime/program.hpp>
 #include <ostrakon/trainer/handlers/step_handlers.hpp>
 #include <ostrakon/trainer/state/shard_layout.hpp>
@@ -19,6 +20,12 @@ struct DistinctActions {
   runtime::Program program;
   std::vector<int> like;  ///< for each action the first equal one; -1: it is dropped
 };
+
+/// Returns the products that the programs of training, evaluation and export launch on the device,
+/// one for each kind; none where products have no algorithms to choose from. Nothing runs. Not
+/// collective; does not use parts.context.
+std::vector<math::NotedProduct> products_of_programs(const StepHandlers::Parts& parts,
+                                                     runtime::Arenas arenas);
 
 /// Launches once each kernel and each matrix product that the programs of training, evaluation and
 /// export launch on the device, in their shapes, so that none is loaded while ranks wait for each

@@ -2,23 +2,22 @@
 #include <ostrakon/math/products/gemm.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/elementwise.hpp>
-#include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/amx_gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
-#include <ostrakon/math/random.hpp>
+#include <ostrakon/math/products/varying_gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <string>
 #include <type_traits>
 #include <utility>
 
-#if defined(OSTRAKON_GEMM_CUBLAS)
-#include <ostrakon/math/products/cublas_gemm.hpp>
+#if OSTRAKON_PINS_PRODUCTS
+#include <ostrakon/math/products/pinned_gemm.hpp>
 #endif
 #if defined(OSTRAKON_GEMM_CBLAS)
 #include <cblas.h>
@@ -157,47 +156,38 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
 #endif
 }
 
-/// Returns a number that distinguishes products for which a device's library may choose different
-/// kernels: by sizes, and by the distances of rows and of matrices in a batch, which determine
-/// alignment.
-template <class T, class C>
-[[maybe_unused]] std::uint64_t variant_of(bool turn_a, bool turn_b, const ProductExtents& extents,
-                                          const Batch<const T>& a, const Batch<const T>& b,
-                                          const Batch<C>& c, Varies varies) {
-  std::uint64_t variant = (turn_a ? 2U : 0U) + (turn_b ? 1U : 0U);
-  for (const std::int64_t one :
-       {varies == Varies::rows ? 0 : extents.m, extents.n, varies == Varies::terms ? 0 : extents.k,
-        c.count(), a.first().stride(), b.first().stride(), c.first().stride(), a.stride(),
-        b.stride(), c.stride()})
-    variant = mix_bits(variant + static_cast<std::uint64_t>(one));
-  return variant;
-}
+#endif
+
+#if defined(OSTRAKON_FAKE_DEVICE)
+/// Inside a kernel of the fake device products are computed at once.
+bool is_pinned_here() { return fake_in_kernel() == 0; }
+#elif OSTRAKON_PINS_PRODUCTS
+constexpr bool is_pinned_here() { return true; }
+#endif
 
 template <class T, class C>
 void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtents& extents,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
-                  compute_t<T> beta, const Batch<C>& c, Varies varies) {
-  // On the fake device the host's products run as kernels.
-  launch(
-      exec, product_name(turn_a, turn_b),
-      [=](const KernelSpace&) {
-        for (std::int64_t i = 0; i < c.count(); ++i)
-          one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i),
-                         beta, matrix_of(c, i));
-      },
-      variant_of(turn_a, turn_b, extents, a, b, c, varies));
-}
-
+                  compute_t<T> beta, const Batch<C>& c, [[maybe_unused]] Varies varies) {
+#if OSTRAKON_PINS_PRODUCTS
+  if (is_pinned_here())
+    return pinned_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c, varies);
 #endif
+#if !defined(OSTRAKON_GEMM_CUBLAS)
+  launch(exec, product_name(turn_a, turn_b), [=](const KernelSpace&) {
+    for (std::int64_t i = 0; i < c.count(); ++i)
+      one_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, matrix_of(a, i), matrix_of(b, i), beta,
+                     matrix_of(c, i));
+  });
+#endif
+}
 
 }  // namespace
 
-namespace {
-
 template <class T, class C>
-void multiply(const Exec& exec, Transpose transpose_a, Transpose transpose_b, compute_t<T> alpha,
-              const Batch<const T>& a, const Batch<const T>& b, compute_t<T> beta,
-              const Batch<C>& c, Varies varies) {
+void gemm_varying(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
+                  compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
+                  compute_t<T> beta, const Batch<C>& c, Varies varies) {
   const ProductExtents extents =
       checked_extents<T, C>(transpose_a, transpose_b, a.first(), b.first(), c.first());
   require(a.count() == c.count() && b.count() == c.count(), "gemm: batches of ", a.count(), ", ",
@@ -211,13 +201,11 @@ void multiply(const Exec& exec, Transpose transpose_a, Transpose transpose_b, co
                      alpha, a, b, beta, c, varies);
 }
 
-}  // namespace
-
 template <class T, class C>
 void gemm_batched(const Exec& exec, Transpose transpose_a, Transpose transpose_b,
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c) {
-  multiply<T, C>(exec, transpose_a, transpose_b, alpha, a, b, beta, c, Varies::nothing);
+  gemm_varying<T, C>(exec, transpose_a, transpose_b, alpha, a, b, beta, c, Varies::nothing);
 }
 
 template <class T, class C>
@@ -236,179 +224,32 @@ void gemm_plus(const Exec& exec, Transpose transpose_a, Transpose transpose_b, V
           onto.columns(), "), expected one shape");
   require(!bias || bias.size() == c.columns(), "gemm: a bias of ", bias.size(), " for ",
           c.columns(), " columns");
+#if OSTRAKON_PINS_PRODUCTS
+  const bool turn_a = transpose_a == Transpose::yes, turn_b = transpose_b == Transpose::yes;
+  const ProductExtents extents = checked_extents<T, T>(transpose_a, transpose_b, a, b, c);
+  if (is_pinned_here() && adds_in_product<T>(extents) && extents.m * extents.n * extents.k > 0) {
+    DeviceProduct product = product_of<T, T>(turn_a, turn_b, extents, Batch<const T>(a),
+                                             Batch<const T>(b), Batch<T>(c), Varies::nothing);
+    product.has_bias = static_cast<bool>(bias);
+    return multiply_pinned(exec, product,
+                           {a.data(), b.data(), onto ? onto.data() : c.data(), c.data(),
+                            bias.data(), 1.0, onto ? 1.0 : 0.0});
+  }
+#else
+  // What is counted here is what a device launches.
+  if (on_device && !has_device &&
+      LaunchCount::takes_one(
+          product_name(transpose_a == Transpose::yes, transpose_b == Transpose::yes)))
+    return;
+#endif
   if (onto) copy<T>(exec, onto.flat(), c.flat());
   gemm<T>(exec, transpose_a, transpose_b, 1, a, b, onto ? 1 : 0, c);
   if (bias) add_bias<T>(exec, c, bias);
 }
 
-namespace {
-
-/// Rows of C that are summed over pieces at a time: about 2^22 elements, 16 MiB of float.
-std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
-  constexpr std::int64_t elements = std::int64_t{1} << 22;
-  constexpr std::int64_t granule = 64;
-  const std::int64_t fitting = elements / std::max<std::int64_t>(1, n) / granule * granule;
-  return std::min(m, std::max(granule, fitting));
-}
-
-/// One piece needs no memory besides C, so a device multiplies all rows in one launch.
-std::int64_t rows_at_once(std::int64_t m, std::int64_t n, std::int64_t pieces) {
-  return on_device && pieces == 1 ? m : rows_by_piece(m, n);
-}
-
-}  // namespace
-
-template <class T>
-void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
-  for_each_row(
-      exec, "gemm_add", from.rows(), from.columns(),
-      KOKKOS_LAMBDA(const Row& row, std::int64_t index) {
-        const auto sum = to.row(index);
-        row.map([](std::int64_t, T before, T term) { return before + term; }, sum, sum,
-                from.row(index));
-      });
-}
-
-/// Whether a product of so many terms is a single chunk, which is added to a sum in one step.
-template <class T>
-bool adds_as_a_whole(std::int64_t terms) {
-  return std::is_same<T, float>::value && !products_on_device && terms <= product_chunk;
-}
-
-std::int64_t gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t pieces) {
-  return (tree_slots(pieces) - 1) * rows_by_piece(m, n) * n;
-}
-
-namespace {
-
-/// c = the sum of the products of `pieces` runs of rows: multiply(piece, begin, end, beta, to)
-/// computes rows [begin, end) of a run's product. `terms`: the largest number of rows in a run that
-/// may be added in one step.
-template <class T, class Multiply>
-void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std::int64_t terms,
-              View<compute_t<T>*> workspace, const Multiply& multiply) {
-  using C = compute_t<T>;
-  const std::int64_t n = c.columns();
-  const std::int64_t most_rows = rows_at_once(c.rows(), n, pieces);
-  require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
-          workspace.size(), " elements, expected at least ",
-          gemm_by_piece_workspace(c.rows(), n, pieces));
-  for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
-    const std::int64_t end = std::min(c.rows(), begin + most_rows);
-    const std::int64_t rows = end - begin;
-    const auto slot = [&](std::int64_t index) {
-      return index == 0 ? c.row_range(begin, end)
-                        : workspace.range((index - 1) * rows * n, index * rows * n).matrix(rows, n);
-    };
-    for (std::int64_t piece = 0; piece < pieces; ++piece)
-      sum_product<T>(exec, piece, pieces, terms, slot,
-                     [&](C beta, View<C**> to) { multiply(piece, begin, end, beta, to); });
-  }
-}
-
-/// Returns the number of terms per product of gemm_by_run(). A library compiles a 16-bit kernel for
-/// each number of terms, so only few are used.
-template <class T>
-std::int64_t terms_at_once(std::int64_t terms) {
-  if (!is_16bit<T> || products_on_device || is_partition_invariant<T>()) return terms;
-  std::int64_t power = product_chunk;
-  while (power > terms && power > 1) power /= 2;
-  return std::min(power, terms);
-}
-
-/// c = beta c + the product of all rows, in as few products as possible.
-template <class T>
-void multiply_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
-                  View<compute_t<T>**> c) {
-  std::int64_t first = 0;
-  const std::int64_t last = a.rows();
-  do {
-    const std::int64_t next = first + terms_at_once<T>(last - first);
-    multiply<T, compute_t<T>>(
-        exec, Transpose::yes, Transpose::no, 1, Batch<const T>(a.row_range(first, next)),
-        Batch<const T>(b.row_range(first, next)), beta, Batch<compute_t<T>>(c), Varies::terms);
-    beta = 1;
-    first = next;
-  } while (first < last);
-}
-
-}  // namespace
-
-template <class T>
-void gemm_by_piece(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
-                   std::int64_t pieces, View<compute_t<T>*> workspace) {
-  using C = compute_t<T>;
-  require(pieces >= 1 && a.rows() % pieces == 0, "gemm: ", a.rows(), " terms in ", pieces,
-          " pieces, expected a multiple");
-  const std::int64_t terms = a.rows() / pieces;
-  sum_runs<T>(exec, c, pieces, terms, workspace,
-              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
-                const auto rows = [&](const View<const T**>& x) {
-                  return x.row_range(piece * terms, (piece + 1) * terms);
-                };
-                gemm<T, C>(exec, Transpose::yes, Transpose::no, 1, rows(a).column_range(begin, end),
-                           rows(b), beta, to);
-              });
-}
-
-template <class T>
-void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<compute_t<T>**> c,
-                 HostView<const std::int64_t*> offsets, View<compute_t<T>*> workspace) {
-  using C = compute_t<T>;
-  const std::int64_t pieces = offsets.size() - 1;
-  require(pieces >= 1, "gemm: no runs of terms, expected at least one");
-  // A run without terms must add +0, as it does on a rank that has it alone, so it is not added in
-  // one step.
-  const std::int64_t apart = std::numeric_limits<std::int64_t>::max();
-  sum_runs<T>(exec, c, pieces, apart, workspace,
-              [&](std::int64_t piece, std::int64_t begin, std::int64_t end, C beta, View<C**> to) {
-                const std::int64_t first = offsets[piece], last = offsets[piece + 1];
-                multiply_run<T>(exec, a.row_range(first, last).column_range(begin, end),
-                                b.row_range(first, last), beta, to);
-              });
-}
-
-template <class T>
-void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
-                 View<compute_t<T>**> c) {
-  const std::int64_t most_rows = rows_at_once(c.rows(), c.columns(), 1);
-  for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
-    const std::int64_t end = std::min(c.rows(), begin + most_rows);
-    multiply_run<T>(exec, a.column_range(begin, end), b, beta, c.row_range(begin, end));
-  }
-}
-
-template <class T>
-void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, View<const T**> b,
-                 View<T**> c, View<T*> workspace, std::int64_t at_once) {
-  if (at_once == 0 || is_partition_invariant<T>())
-    return multiply<T, T>(exec, Transpose::no, transpose_b, 1, Batch<const T>(a), Batch<const T>(b),
-                          0, Batch<T>(c), Varies::rows);
-  const std::int64_t k = a.columns(), n = c.columns(), whole = a.rows() / at_once * at_once;
-  for (std::int64_t i = 0; i < whole; i += at_once)
-    gemm<T>(exec, Transpose::no, transpose_b, 1, a.row_range(i, i + at_once), b, 0,
-            c.row_range(i, i + at_once));
-  const std::int64_t rest = a.rows() - whole;
-  if (rest == 0) return;
-  require(workspace.size() >= gemm_by_row_workspace<T>(k, n, at_once), "gemm: workspace of ",
-          workspace.size(), " elements, expected at least ",
-          gemm_by_row_workspace<T>(k, n, at_once));
-  const View<T**> rows = workspace.range(0, at_once * k).matrix(at_once, k);
-  const View<T**> sums = workspace.range(at_once * k, at_once * (k + n)).matrix(at_once, n);
-  for_each_item(
-      exec, "gemm_pad", at_once, KOKKOS_LAMBDA(std::int64_t i) {
-        for (std::int64_t j = 0; j < k; ++j) rows(i, j) = i < rest ? a(whole + i, j) : T(0);
-      });
-  gemm<T>(exec, Transpose::no, transpose_b, 1, View<const T**>(rows), b, 0, sums);
-  for_each_item(
-      exec, "gemm_unpad", rest, KOKKOS_LAMBDA(std::int64_t i) {
-        for (std::int64_t j = 0; j < n; ++j) c(whole + i, j) = sums(i, j);
-      });
-}
-
 void warm_up_products() {
-#if defined(OSTRAKON_GEMM_CUBLAS)
-  Cublas::one();
+#if OSTRAKON_PINS_PRODUCTS
+  product_library();
 #endif
 }
 
@@ -417,7 +258,10 @@ void warm_up_products() {
                            View<const T**>, compute_t<T>, View<C**>);                          \
   template void gemm_batched<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
                                    const Batch<const T>&, const Batch<const T>&, compute_t<T>, \
-                                   const Batch<C>&);
+                                   const Batch<C>&);                                           \
+  template void gemm_varying<T, C>(const Exec&, Transpose, Transpose, compute_t<T>,            \
+                                   const Batch<const T>&, const Batch<const T>&, compute_t<T>, \
+                                   const Batch<C>&, Varies);
 OSTRAKON_INSTANTIATE(float, float)
 OSTRAKON_INSTANTIATE(double, double)
 OSTRAKON_INSTANTIATE(bf16, bf16)
@@ -426,22 +270,9 @@ OSTRAKON_INSTANTIATE(fp16, fp16)
 OSTRAKON_INSTANTIATE(fp16, float)
 #undef OSTRAKON_INSTANTIATE
 
-template void add_matrix<float>(const Exec&, View<const float**>, View<float**>);
-template void add_matrix<double>(const Exec&, View<const double**>, View<double**>);
-
 #define OSTRAKON_INSTANTIATE(T)                                                                   \
   template void gemm_plus<T>(const Exec&, Transpose, Transpose, View<const T**>, View<const T**>, \
-                             const Addends<T>&, View<T**>);                                       \
-  template bool adds_as_a_whole<T>(std::int64_t);                                                 \
-  template void gemm_by_piece<T>(const Exec&, View<const T**>, View<const T**>,                   \
-                                 View<compute_t<T>**>, std::int64_t, View<compute_t<T>*>);        \
-  template void gemm_by_run<T>(const Exec&, View<const T**>, View<const T**>,                     \
-                               View<compute_t<T>**>, HostView<const std::int64_t*>,               \
-                               View<compute_t<T>*>);                                              \
-  template void gemm_of_run<T>(const Exec&, View<const T**>, View<const T**>, compute_t<T>,       \
-                               View<compute_t<T>**>);                                             \
-  template void gemm_by_row<T>(const Exec&, Transpose, View<const T**>, View<const T**>,          \
-                               View<T**>, View<T*>, std::int64_t);
+                             const Addends<T>&, View<T**>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)
 OSTRAKON_INSTANTIATE(bf16)

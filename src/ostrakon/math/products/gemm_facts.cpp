@@ -5,6 +5,7 @@
 #include <ostrakon/base/hdf5/hdf5.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #include <string>
@@ -14,17 +15,8 @@
 #if OSTRAKON_HAS_DEVICE
 #include <ostrakon/device/memory.hpp>
 #endif
-#if OSTRAKON_PRODUCTS_ON_DEVICE
-#if defined(KOKKOS_ENABLE_CUDA)
-#include <cuda_runtime.h>
-#if defined(OSTRAKON_HAVE_CUBLAS)
-#include <cublas_v2.h>
-#endif
-#endif
-#else
-#if defined(OSTRAKON_HAVE_ONEDNN)
+#if !OSTRAKON_PRODUCTS_ON_DEVICE && defined(OSTRAKON_HAVE_ONEDNN)
 #include <dnnl.h>
-#endif
 #endif
 
 namespace ostrakon::math {
@@ -122,36 +114,17 @@ std::string instructions_text(int instructions) {
 }
 #endif
 
-#if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA)
-/// Adds the device's kind, by which libraries choose kernels.
-void add_device_facts(Facts& facts) {
-  int number = 0;
-  cudaDeviceProp device{};
-  require(cudaGetDevice(&number) == cudaSuccess &&
-              cudaGetDeviceProperties(&device, number) == cudaSuccess,
-          "CUDA does not say which device this is");
-  facts.push_back({"device", device.name});
-  facts.push_back({"compute capability", text(device.major, ".", device.minor)});
-#if defined(OSTRAKON_HAVE_CUBLAS)
-  int major = 0, minor = 0, patch = 0;
-  require(cublasGetProperty(MAJOR_VERSION, &major) == CUBLAS_STATUS_SUCCESS &&
-              cublasGetProperty(MINOR_VERSION, &minor) == CUBLAS_STATUS_SUCCESS &&
-              cublasGetProperty(PATCH_LEVEL, &patch) == CUBLAS_STATUS_SUCCESS,
-          "cuBLAS does not say its version");
-  facts.push_back({"version of cuBLAS", text(major, ".", minor, ".", patch)});
-#endif
-}
-#endif
-
 }  // namespace
 
 Facts gemm_facts(DType dtype) {
   Facts facts;
 #if OSTRAKON_PRODUCTS_ON_DEVICE
   facts.push_back({"library of matrix products", gemm_kernel()});
-#if defined(KOKKOS_ENABLE_CUDA)
-  add_device_facts(facts);
-#endif
+  if (const ProductLibrary* const library = product_library()) {
+    facts.push_back({"version of the library", library->version()});
+    facts.push_back({"device", library->device()});
+    facts.push_back({"algorithms of products", pinned_products().digest()});
+  }
 #else
   // Sums of fp32 products have the same bits on every processor.
   facts.push_back({"sums of fp32 products", text("in order, chunks of ", product_chunk)});

@@ -7,6 +7,7 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
 #include <string>
 #include <type_traits>
@@ -23,7 +24,7 @@ namespace ostrakon::math {
 
 const char* gemm_kernel() {
 #if defined(OSTRAKON_GEMM_CUBLAS)
-  return "cuBLAS";
+  return "cuBLASLt";
 #elif OSTRAKON_PRODUCTS_ON_DEVICE
   return "Kokkos";
 #else
@@ -33,7 +34,8 @@ const char* gemm_kernel() {
 
 template <class T>
 bool is_partition_invariant() {
-  if (products_on_device || std::is_same<T, double>::value) return false;
+  if (products_on_device) return pins_products;
+  if (std::is_same<T, double>::value) return false;
   if constexpr (is_16bit<T>) return half_products<T>() != HalfProducts::onednn;
   return true;
 }

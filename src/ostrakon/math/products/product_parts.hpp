@@ -5,6 +5,7 @@
 #include <limits>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/portability.hpp>
+#include <ostrakon/math/products/device_product.hpp>
 
 // The libraries that multiply.
 #if !OSTRAKON_PRODUCTS_ON_DEVICE && defined(OSTRAKON_HAVE_ONEDNN)
@@ -25,10 +26,6 @@ inline int blas_int(std::int64_t value, const char* what) {
           ", but the BLAS counts with 32 bits, so at most ", std::numeric_limits<int>::max());
   return static_cast<int>(value);
 }
-
-/// The extent of a product that depends on data. On a device one algorithm serves all its values,
-/// as no new kernel may be loaded after ranks have begun to communicate (WarmUp).
-enum class Varies { nothing, rows, terms };
 
 /// The extents of op(A) (m, k), op(B) (k, n) and C (m, n).
 struct ProductExtents {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/trainer/product_algorithms.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/input.hpp>
+#include <ostrakon/comm/agreement.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
+#include <ostrakon/trainer/warm_up.hpp>
+#include <utility>
+
+namespace ostrakon::train {
+namespace {
+
+using math::AlgorithmTable;
+using math::NotedProduct;
+
+constexpr std::size_t largest_file = std::size_t{16} << 20;
+
+AlgorithmTable read_table(const std::string& path) {
+  try {
+    return AlgorithmTable::read(read_text(path, largest_file));
+  } catch (const Error& error) {
+    throw Error(text(path, ": ", error.what()));
+  }
+}
+
+/// The kinds of all ranks; all of them on rank 0.
+std::vector<NotedProduct> gather(std::vector<NotedProduct> mine, comm::Communicator& world) {
+  if (world.size() == 1) return mine;
+  std::vector<NotedProduct> all;
+  world.show_first(math::write(mine), [&](int, const std::string& text) {
+    for (const NotedProduct& one : math::read_products(text)) math::note(all, one);
+  });
+  return all;
+}
+
+/// The table of a file, and a line that says so; without algorithms where there is no such file.
+struct Source {
+  AlgorithmTable table;
+  std::string line;
+};
+
+Source source_of(const ProductFiles& files, const math::ProductLibrary& library) {
+  const std::string& path = files.required.empty() ? files.earlier : files.required;
+  const bool is_there = !path.empty() && (!files.required.empty() || std::filesystem::exists(path));
+  Source none{{library.version(), library.device(), {}}, ""};
+  if (!is_there) return none;
+  Source found{read_table(path), text(" of ", path)};
+  const std::string why_not = found.table.unlike(library);
+  if (why_not.empty()) return found;
+  if (!files.required.empty())
+    throw Error(text("--products ", path, ": ", why_not, "; expected a file of the same, or none"));
+  none.line =
+      text(" (", path, " is not taken, so bits may differ from those before: ", why_not, ")");
+  return none;
+}
+
+/// Adds the kinds that the table lacks. Returns lines on those that are not as expected.
+std::string choose(std::vector<NotedProduct> products, math::ProductLibrary& library,
+                   View<char*> memory, AlgorithmTable& table) {
+  std::string lines;
+  for (const NotedProduct& one : products) {
+    if (table.algorithms.count(one.kind) > 0) continue;
+    const math::Choice choice = math::choose_algorithm(Exec(), library, one, memory);
+    if (!choice.is_by_row)
+      lines += text("      bits may depend on the number of rows: ", math::text_of(one.kind), "\n");
+    table.algorithms[one.kind] = choice.algorithm;
+  }
+  return lines;
+}
+
+}  // namespace
+
+void require_product_file(const std::string& file) {
+  require(file.empty() || math::pins_products, "--products ", file,
+          ": products of this build have no algorithms to choose from; expected a build with CUDA");
+}
+
+ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas arenas,
+                               const ProductFiles& files) {
+  math::ProductLibrary* const library = math::product_library();
+  if (library == nullptr) return {};
+  comm::Communicator& world = parts.world;
+  const std::string unlike = comm::disagreement(
+      world, {{"library of products", library->version()}, {"device", library->device()}});
+  if (!unlike.empty()) {
+    world.run_collectively([&] {
+      require(files.required.empty(), "--products ", files.required, ": ", unlike,
+              "; expected one library and one kind of device");
+    });
+    return {"", text("  algorithms of products not the same on all ranks: ", unlike, "\n")};
+  }
+  const std::vector<NotedProduct> products = gather(products_of_programs(parts, arenas), world);
+  ProductAlgorithms result;
+  world.run_collectively([&] {
+    if (world.rank() != 0) return;
+    Source source = source_of(files, *library);
+    const std::size_t given = source.table.algorithms.size();
+    const View<char*> memory(reinterpret_cast<char*>(arenas.device),
+                             parts.programs.arena_bytes(plan::Space::device));
+    const std::string lines = choose(products, *library, memory, source.table);
+    const std::size_t timed = source.table.algorithms.size() - given;
+    result.lines =
+        text("  algorithms of products ", given > 0 ? text(given, source.line, ", ") : "", timed,
+             " timed by ", library->version(), given > 0 ? "" : source.line, ", hash ",
+             source.table.digest(), "\n", lines);
+    result.json = source.table.json();
+  });
+  result.lines = world.broadcast(result.lines, 0);
+  result.json = world.broadcast(result.json, 0);
+  math::pin_products(AlgorithmTable::read(result.json));
+  return result;
+}
+
+std::string unpinned_lines() {
+  std::string lines;
+  for (const std::string& kind : math::unpinned_products())
+    lines += text("      not pinned: ", kind, "\n");
+  return lines;
+}
+
+}  // namespace ostrakon::train

@@ -71,18 +71,29 @@ void multiply(const Exec& exec, const DeviceProduct& p, const ProductAlgorithm& 
   if (at.beta != 0.0 && c != d.data())
     for (std::int64_t row = 0; row < p.m; ++row)
       std::copy_n(c + row * p.row_c, p.n, d.row(row).data());
-  // The sum of each run is rounded to D.
-  const bool is_cut = (!by.is_by_row && p.m < 32) || (!by.adds_at_end && at.beta != 0.0);
+  // The sum of each run is rounded to D. A product in runs is finished before C is added, unless
+  // the algorithm begins with C.
+  const bool is_cut = (!by.is_by_row && p.m < 40) || (!by.adds_at_end && at.beta != 0.0);
   const std::int64_t run = by.terms > 0 ? by.terms : is_cut ? 1 : p.k;
-  auto beta = static_cast<compute_t<T>>(at.beta);
+  const auto beta = static_cast<compute_t<T>>(at.beta);
+  const bool is_apart = by.terms > 0 && beta != 0;
+  std::vector<C> apart(static_cast<std::size_t>(is_apart ? p.m * p.n : 0));
+  const View<C**> sum = is_apart ? View<C**>(apart.data(), p.m, p.n) : d;
   for (std::int64_t first = 0; first < p.k; first += run) {
     const std::int64_t last = std::min(p.k, first + run);
     math::gemm<T, C>(exec, p.turn_a ? Transpose::yes : Transpose::no,
                      p.turn_b ? Transpose::yes : Transpose::no, static_cast<compute_t<T>>(at.alpha),
                      p.turn_a ? a.row_range(first, last) : a.column_range(first, last),
-                     p.turn_b ? b.column_range(first, last) : b.row_range(first, last), beta, d);
-    beta = 1;
+                     p.turn_b ? b.column_range(first, last) : b.row_range(first, last),
+                     first > 0  ? 1
+                     : is_apart ? 0
+                                : beta,
+                     sum);
   }
+  for (std::int64_t row = 0; is_apart && row < p.m; ++row)
+    for (std::int64_t j = 0; j < p.n; ++j)
+      d(row, j) = static_cast<C>(static_cast<compute_t<T>>(sum(row, j)) +
+                                 beta * static_cast<compute_t<T>>(d(row, j)));
   if (at.bias != nullptr)
     for (std::int64_t row = 0; row < p.m; ++row)
       for (std::int64_t j = 0; j < p.n; ++j)

@@ -17,7 +17,7 @@ struct ProductAlgorithm {
   std::int64_t terms = 0;      ///< summed at a time; 0: all
   double seconds = 0.0;        ///< by which each product takes longer
   std::int64_t most_rows = 0;  ///< 0: any number
-  bool is_by_row = true;       ///< else products of fewer than 32 rows are cut into single terms
+  bool is_by_row = true;       ///< else products of fewer than 40 rows are cut into single terms
   bool adds_at_end = true;     ///< else products that are added to C are
 };
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <ostrakon/math/products/gemm.hpp>
+#include <ostrakon/math/products/gemm_facts.hpp>
 #include <ostrakon/math/products/pinned_products.hpp>
 #include <set>
 #include <sstream>
@@ -99,7 +100,8 @@ TEST(AlgorithmTables, AreReadAsWritten) {
   EXPECT_NE(read.digest(), table.digest());
   for (const auto& [from, to] :
        {std::pair{"products 1", "products 2"}, std::pair{"\"device\"", "\"x\""},
-        std::pair{"fp32", "fp31"}, std::pair{"ffffffff", "fffffffg"}, std::pair{"{", "["}}) {
+        std::pair{"\"fp32\"", "\"fp31\""}, std::pair{"ffffffff", "fffffffg"},
+        std::pair{"{", "["}}) {
     std::string text = table.json();
     text.replace(text.find(from), std::string(from).size(), to);
     EXPECT_THROW(math::AlgorithmTable::read(text), Error) << to;
@@ -114,7 +116,7 @@ TEST(ProductChoice, IsTheFastestOfEqualBits) {
   not_by_row.is_by_row = false;
   ProductAlgorithm begins_with_c = whole("begins with C");
   begins_with_c.adds_at_end = false;
-  constexpr double slow = 3e-3;
+  constexpr double slow = 0.02;
   struct Case {
     std::vector<ProductAlgorithm> suggested;
     const char* chosen;
@@ -127,7 +129,8 @@ TEST(ProductChoice, IsTheFastestOfEqualBits) {
       {{in_runs("first", 8, slow), whole("other bits"), in_runs("fast", 8)}, "fast"},
       {{narrow, whole("first")}, "first"},
       {{whole("first", slow), not_by_row, begins_with_c}, "first"},
-      {{not_by_row, whole("fast")}, "not by row", false}};
+      {{not_by_row, in_runs("second", 8)}, "second"},
+      {{not_by_row}, "not by row", false}};
   const test::DeviceArray<char> memory(1 << 20, char(0));
   for (const Case& one : cases)
     for (const bool turn_a : {false, true}) {
@@ -277,7 +280,6 @@ TEST(PinnedProducts, AreTheSameInEachLayout) {
       SCOPED_TRACE(what);
       const Ran ran = run(layout.settings, MPI_COMM_WORLD);
       expect_same_bits(ran.history, reference.history, what);
-      EXPECT_EQ(ran.algorithms.count("runs of 8"), 0U);
       EXPECT_EQ(ran.products.lines.find("not pinned"), std::string::npos) << ran.products.lines;
     }
     for (const LayoutCase& layout : layouts(pinned)) {

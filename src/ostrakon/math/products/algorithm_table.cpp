@@ -2,6 +2,7 @@
 #include <ostrakon/math/products/algorithm_table.hpp>
 
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
@@ -99,7 +100,7 @@ std::string AlgorithmTable::json() const {
     products.push_back({{"product", text_of(kind)},
                         {"kind", json_of(kind)},
                         {"algorithm", attributes},
-                        {"microseconds", algorithm.seconds * 1e6},
+                        {"microseconds", std::round(algorithm.seconds * 1e7) / 10},
                         {"opaque", hex_of(algorithm.opaque)}});
   }
   const Json all = {

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/math/digest.hpp>
 #include <ostrakon/math/half.hpp>
+#include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/math/transfer.hpp>
 #if OSTRAKON_HAS_DEVICE
@@ -157,21 +159,23 @@ class Trial {
     return digest();
   }
 
-  double seconds(const Algorithm& algorithm) {
-    constexpr int repetitions = 5;
-    library_.multiply(exec_, product_, algorithm, operands_);
-    return seconds_of(exec_,
-                      [&] {
-                        for (int i = 0; i < repetitions; ++i)
-                          library_.multiply(exec_, product_, algorithm, operands_);
-                      }) /
-           repetitions;
+  /// Whether rows have their bits in products of fewer rows, and a sum adds finished products.
+  bool is_by_row(const Algorithm& algorithm) {
+    return (!can_be_cut() || in_two(algorithm) == whole(algorithm)) &&
+           (!can_be_added() || added(algorithm) == whole(algorithm, 2.0));
   }
 
-  bool can_be_cut() const {
-    return product_.count > 1 ? product_.count >= 4 : product_.m >= 16;  // halves are of the kind
+  double seconds(const Algorithm& algorithm) {
+    constexpr int rounds = 3, repetitions = 3;
+    library_.multiply(exec_, product_, algorithm, operands_);
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < rounds; ++round)
+      least = std::min(least, seconds_of(exec_, [&] {
+                         for (int i = 0; i < repetitions; ++i)
+                           library_.multiply(exec_, product_, algorithm, operands_);
+                       }));
+    return least / repetitions;
   }
-  bool can_be_added() const { return !product_.has_bias && bytes_of(product_.result) >= 4; }
 
  private:
   static constexpr std::int64_t granule = 256, digest_bytes = granule;
@@ -192,6 +196,24 @@ class Trial {
     operands.d = static_cast<char*>(operands.d) + begin * step_c * bytes_of(product.result);
     operands.c = operands.d;
     library_.multiply(exec_, product, algorithm, operands);
+  }
+
+  bool can_be_cut() const {
+    return product_.count > 1 ? product_.count >= 4 : product_.m >= 16;  // halves are of the kind
+  }
+  bool can_be_added() const {
+    if (product_.has_bias || bytes_of(product_.result) < 4) return false;
+    switch (product_.factors) {
+      case ElementType::fp64:
+        return adds_as_a_whole<double>(product_.k);
+      case ElementType::fp32:
+        return adds_as_a_whole<float>(product_.k);
+      case ElementType::bf16:
+        return adds_as_a_whole<bf16>(product_.k);
+      case ElementType::fp16:
+        return adds_as_a_whole<fp16>(product_.k);
+    }
+    return false;
   }
 
   /// Gaps between rows are in the hash, too.
@@ -215,6 +237,18 @@ class Trial {
   char* d_ = nullptr;
   std::int64_t bytes_of_d_ = 0;
 };
+
+/// The algorithms that the library can compute a product by, those suggested for many rows first.
+std::vector<Algorithm> usual_algorithms(ProductLibrary& library, const DeviceProduct& product,
+                                        const ProductKind& kind) {
+  std::vector<Algorithm> usual;
+  for (const DeviceProduct& suggested_for : {standard(product, kind), product})
+    for (const Algorithm& one : library.suggest(suggested_for, kind, most_suggestions))
+      if (library.supports(product, one)) usual.push_back(one);
+  require(!usual.empty(), library.version(),
+          " has no algorithm without split sums for the product ", text_of(kind));
+  return usual;
+}
 
 /// Reduces rows until the product fits; whether it does.
 bool fit(DeviceProduct& product, std::int64_t bytes) {
@@ -307,11 +341,7 @@ void note(std::vector<NotedProduct>& products, const NotedProduct& one) {
 
 Algorithm first_algorithm(ProductLibrary& library, const DeviceProduct& product,
                           const ProductKind& kind) {
-  for (const DeviceProduct& suggested_for : {standard(product, kind), product})
-    for (const Algorithm& one : library.suggest(suggested_for, kind, most_suggestions))
-      if (library.supports(product, one)) return one;
-  throw Error(text(library.version(), " has no algorithm without split sums for the product ",
-                   text_of(kind)));
+  return usual_algorithms(library, product, kind).front();
 }
 
 Choice choose_algorithm(const Exec& exec, ProductLibrary& library, const NotedProduct& noted,
@@ -319,22 +349,20 @@ Choice choose_algorithm(const Exec& exec, ProductLibrary& library, const NotedPr
   DeviceProduct product = noted.product;
   if (product.varies == Varies::rows) product.m = std::max(product.m, many);
   if (product.varies == Varies::terms) product.k = std::max(product.k, many);
-  Choice choice{first_algorithm(library, product, noted.kind)};
+  const std::vector<Algorithm> usual = usual_algorithms(library, product, noted.kind);
+  Choice choice{usual.front()};
   if (!fit(product, memory.size())) return choice;
   Trial trial(exec, library, product, memory);
+  const auto by_row = std::find_if(usual.begin(), usual.end(),
+                                   [&](const auto& one) { return trial.is_by_row(one); });
+  choice.is_by_row = by_row != usual.end();
+  if (choice.is_by_row) choice.algorithm = *by_row;
   const std::uint64_t bits = trial.whole(choice.algorithm);
-  const std::optional<std::uint64_t> twice =
-      trial.can_be_added() ? std::optional(trial.whole(choice.algorithm, 2.0)) : std::nullopt;
-  const auto is_by_row = [&](const Algorithm& algorithm) {
-    return (!trial.can_be_cut() || trial.in_two(algorithm) == bits) &&
-           (!twice || trial.added(algorithm) == *twice);
-  };
-  choice.is_by_row = is_by_row(choice.algorithm);
   choice.algorithm.seconds = trial.seconds(choice.algorithm);
   constexpr double noticeable = 0.99;
   for (Algorithm one : library.suggest(product, noted.kind, most_suggestions)) {
     if (one.opaque == choice.algorithm.opaque || !library.supports(product, one)) continue;
-    if (trial.whole(one) != bits || (choice.is_by_row && !is_by_row(one))) continue;
+    if (trial.whole(one) != bits || (choice.is_by_row && !trial.is_by_row(one))) continue;
     one.seconds = trial.seconds(one);
     if (one.seconds < noticeable * choice.algorithm.seconds) choice.algorithm = one;
   }

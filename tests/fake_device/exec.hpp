@@ -90,12 +90,9 @@ template <class Work>
 void give(const FakeExec& exec, Work work, std::uint64_t variant = 0) {
   if (fake_in_kernel() != 0) return work();
   exec.note_launch();
-  const fake_kernel kernel = {[](void* at) {
-                                auto* const it = static_cast<Work*>(at);
-                                (*it)();
-                                it->~Work();
-                              },
-                              variant, typeid(Work).name()};
+  const fake_kernel kernel = {[](void* at) { (*static_cast<Work*>(at))(); },
+                              [](void* at) { static_cast<Work*>(at)->~Work(); }, variant,
+                              typeid(Work).name()};
   fake_launch(
       exec.stream(), sizeof(Work),
       [](void* at, void* from) { new (at) Work(std::move(*static_cast<Work*>(from))); }, &work,

@@ -9,6 +9,7 @@ set(calls cudaGetDevice:1 cudaDeviceGetPCIBusId:1 cudaSetDevice:1 cudaMemGetInfo
     cudaHostAlloc:1 cudaStreamCreateWithPriority:4 cudaDeviceGetStreamPriorityRange:2
     cudaEventCreateWithFlags:300 cudaEventRecord:150 cudaEventElapsedTime:1 cudaStreamWaitEvent:60
     cudaEventSynchronize:1 cudaStreamSynchronize:40 cudaMemcpyAsync:30 cudaMemsetAsync:1
+    cudaStreamBeginCapture:1 cudaStreamEndCapture:2 cudaGraphInstantiateWithFlags:1 cudaGraphLaunch:3
     ncclCommInitRankConfig:1 ncclCommSplit:2 ncclCommCount:1 ncclCommGetAsyncError:3 ncclAllGather:20
     ncclSend:1 ncclRecv:5 ncclGroupStart:2 ncclGroupEnd:3)
 if(DEFINED ENV{OSTRAKON_TEST_EVERY})

@@ -22,6 +22,9 @@ namespace {
 std::mutex& driver_lock() { return only<std::mutex>(); }
 void pass_driver_lock() { const std::lock_guard<std::mutex> lock(driver_lock()); }
 
+/// Whether a stream captures what the calling thread submits.
+thread_local bool thread_captures = false;
+
 struct Loaded {
   std::mutex mutex;
   std::set<std::pair<void (*)(void*), unsigned long>> kernels;
@@ -61,18 +64,14 @@ void wait_for_all() {
 }
 
 /// The stream's thread calls `work`.
-template <class Work>
-void submit(cudaStream_t stream, Work work, bool is_event = false) {
-  static_assert(sizeof(Work) <= FAKE_CLOSURE_BYTES, "does not fit");
+template <class Do>
+void submit(cudaStream_t stream, Do work, bool is_event = false) {
+  static_assert(sizeof(Do) <= FAKE_CLOSURE_BYTES, "does not fit");
   pass_driver_lock();
   stream_of(stream).submit(
       false,
-      [](void* at) {
-        auto* const it = static_cast<Work*>(at);
-        (*it)();
-        it->~Work();
-      },
-      [&](void* at) { new (at) Work(std::move(work)); }, is_event);
+      {[](void* at) { (*static_cast<Do*>(at))(); }, [](void* at) { static_cast<Do*>(at)->~Do(); }},
+      [&](void* at) { new (at) Do(std::move(work)); }, is_event);
 }
 
 /// Returns true.
@@ -125,7 +124,7 @@ void* fake_address(const void* data) {
 void fake_launch(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), void* from,
                  const fake_kernel* kernel) {
   fit(bytes);
-  ++kernels_given;
+  if (!stream_of(stream).captures) ++kernels_given;
   if (loaded().add(*kernel)) {
     sleep_for(faults().load_seconds);
     const std::lock_guard<std::mutex> lock(driver_lock());
@@ -133,7 +132,7 @@ void fake_launch(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), 
   } else {
     pass_driver_lock();
   }
-  stream_of(stream).submit(true, kernel->run, [&](void* at) { make(at, from); });
+  stream_of(stream).submit(true, {kernel->run, kernel->destroy}, [&](void* at) { make(at, from); });
 }
 long fake_loaded_kernels(void) {
   const std::lock_guard<std::mutex> lock(loaded().mutex);
@@ -162,11 +161,13 @@ void fake_submit(cudaStream_t stream, size_t bytes, void (*make)(void*, void*), 
                  void (*run)(void*)) {
   fit(bytes);
   pass_driver_lock();
-  stream_of(stream).submit(false, run, [&](void* at) { make(at, from); });
+  stream_of(stream).submit(false, {run, nullptr}, [&](void* at) { make(at, from); });
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess                 ? "no error"
+  return error == cudaSuccess ? "no error"
+         : error == cudaErrorStreamCaptureUnsupported
+             ? "operation not permitted when stream is capturing"
          : error == cudaErrorInvalidValue     ? "invalid argument"
          : error == cudaErrorMemoryAllocation ? "out of memory"
          : error == cudaErrorNotReady         ? "device not ready"
@@ -216,8 +217,11 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }  // none is kept
+
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   MAY_FAIL("cudaMalloc");
+  if (thread_captures) return cudaErrorStreamCaptureUnsupported;
   if (is_elsewhere()) return cudaErrorInvalidValue;
   return Memory::one().allocate(data, bytes);
 }
@@ -265,6 +269,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   MAY_FAIL("cudaStreamSynchronize");
+  if (stream_of(stream).captures) return cudaErrorStreamCaptureUnsupported;
   stream_of(stream).synchronize();
   return cudaSuccess;
 }
@@ -281,6 +286,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   MAY_FAIL("cudaEventRecord");
+  if (stream_of(stream).captures) return cudaErrorStreamCaptureUnsupported;
   const long count = event->state->record();
   submit(
       stream, [state = event->state, count] { state->reach(count); }, true);
@@ -288,6 +294,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   MAY_FAIL("cudaStreamWaitEvent");
+  if (stream_of(stream).captures) return cudaErrorStreamCaptureUnsupported;
   if (faults().drop_wait > 0 && --faults().drop_wait == 0) return cudaSuccess;
   const long count = event->state->recorded();
   submit(
@@ -339,6 +346,52 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
   char* const target = Memory::one().inside(data);
   if (target == nullptr) return cudaErrorInvalidValue;
   submit(stream, [=] { std::memset(target, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  MAY_FAIL("cudaStreamBeginCapture");
+  if (stream == nullptr || stream->captures) return cudaErrorStreamCaptureUnsupported;
+  stream->captures = thread_captures = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  MAY_FAIL("cudaStreamEndCapture");
+  if (stream == nullptr || !stream->captures) return cudaErrorInvalidValue;
+  stream->captures = thread_captures = false;
+  *graph = new CUgraph_st{
+      std::make_shared<const CapturedWork>(std::exchange(stream->capture, CapturedWork()))};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph, cudaGraph_t captured,
+                                          unsigned long long) {
+  MAY_FAIL("cudaGraphInstantiateWithFlags");
+  *graph = new CUgraphExec_st{captured->work};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  MAY_FAIL("cudaGraphLaunch");
+  pass_driver_lock();
+  for (std::size_t i = 0; i < graph->work->size(); ++i) {
+    const bool is_kernel = (*graph->work)[i].is_kernel();
+    ++kernels_given;
+    const auto one = [work = graph->work, i] { (*work)[i].run(); };
+    using One = decltype(one);
+    stream_of(stream).submit(is_kernel,
+                             {[](void* at) { (*static_cast<One*>(at))(); },
+                              [](void* at) { static_cast<One*>(at)->~One(); }},
+                             [&](void* at) { new (at) One(one); });
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  MAY_FAIL("cudaGraphDestroy");
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  MAY_FAIL("cudaGraphExecDestroy");
+  delete graph;
   return cudaSuccess;
 }
 

@@ -26,6 +26,7 @@ typedef enum cudaError {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNotReady = 600,
+  cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorUnknown = 999
 } cudaError_t;
 typedef enum cudaMemcpyKind {
@@ -36,12 +37,19 @@ typedef enum cudaMemcpyKind {
 } cudaMemcpyKind;
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
+typedef struct CUgraph_st* cudaGraph_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1
+} cudaStreamCaptureMode;
 
 #define cudaStreamNonBlocking 0x01
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 
 const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError(void);
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
@@ -71,6 +79,16 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream);
 
+/* While a stream captures, its work is kept, not done: kernels, copies and clearing; whatever waits
+   or uses events fails, as allocating does on the thread that captures. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph, cudaGraph_t captured,
+                                          unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+
 /* ---- functions of the fake device */
 
 /* Largest size of a kernel's closure. */
@@ -80,11 +98,13 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
    chooses for the same code (the shape of a matrix product; else 0), and its name in lists. */
 struct fake_kernel {
   void (*run)(void* at);
+  void (*destroy)(void* at);
   unsigned long variant;
   const char* name;
 };
 /* Submits a kernel to `stream`: `make` moves `from` to a place of `bytes` bytes; kernel->run runs
-   it there, with access to device memory, and destroys it.
+   it there, with access to device memory, as often as it is submitted, and kernel->destroy destroys
+   it.
 
    A kernel is loaded at its first launch, as CUDA loads modules and cuBLAS its kernels: the launch
    waits for all work of the device, and until then no thread can submit anything. So a rank whose
@@ -109,7 +129,7 @@ void fake_submit(cudaStream_t stream, size_t bytes, void (*make)(void* at, void*
 void* fake_address(const void* data);
 /* Reduces the free memory by `bytes`. */
 void fake_take_memory(size_t bytes);
-/* Returns the number of kernels submitted so far. */
+/* Returns the number of kernels submitted so far, and of pieces of work of graphs. */
 long fake_kernels(void);
 /* Returns the number of calls of a function so far. */
 long fake_calls(const char* function);

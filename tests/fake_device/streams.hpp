@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "faults.hpp"
 #include "memory.hpp"
@@ -60,9 +61,42 @@ class Event {
   std::chrono::steady_clock::time_point when_;
 };
 
+/// How work in a closure is done, and how the closure is destroyed; null: run() does that, too.
+struct Work {
+  void (*run)(void*) = nullptr;
+  void (*destroy)(void*) = nullptr;
+};
+
+/// A piece of work that a graph has.
+class Captured {
+ public:
+  template <class Make>
+  Captured(bool is_kernel, const Work& work, const Make& make)
+      : is_kernel_(is_kernel), work_(work), closure_(new Closure) {
+    make(static_cast<void*>(closure_->bytes));
+  }
+  Captured(Captured&&) = default;
+  Captured& operator=(Captured&&) = delete;
+  ~Captured() {
+    if (closure_) work_.destroy(closure_->bytes);
+  }
+  bool is_kernel() const { return is_kernel_; }
+  void run() const { work_.run(closure_->bytes); }
+
+ private:
+  struct Closure {
+    alignas(max_align_t) unsigned char bytes[FAKE_CLOSURE_BYTES];
+  };
+
+  bool is_kernel_;
+  Work work_;
+  std::unique_ptr<Closure> closure_;
+};
+using CapturedWork = std::vector<Captured>;
+
 /// One piece of work in a stream. Allocates nothing.
 struct Slot {
-  void (*run)(void*) = nullptr;
+  Work work;
   bool is_kernel = false;
   bool is_event = false;
   double delay = 0.0;  // in seconds
@@ -96,10 +130,10 @@ inline void run_kernel(Slot& slot) {
   in_kernel = true;
   sigjmp_buf here;
   if (!gives_up) {
-    slot.run(slot.closure);
+    slot.work.run(slot.closure);
   } else if (sigsetjmp(here, 1) == 0) {
     before_kernel = &here;
-    slot.run(slot.closure);
+    slot.work.run(slot.closure);
   } else {
     ++given_up;
   }
@@ -120,11 +154,15 @@ struct Stream {
   }
 
   template <class Make>
-  void submit(bool is_kernel, void (*run)(void*), const Make& make, bool is_event = false) {
+  void submit(bool is_kernel, const Work& work, const Make& make, bool is_event = false) {
+    if (captures) {
+      capture.emplace_back(is_kernel, work, make);
+      return;
+    }
     std::unique_lock<std::mutex> lock(mutex);
     changed.wait(lock, [this] { return submitted - done < slots; });
     Slot& slot = ring[submitted % slots];
-    slot.run = run;
+    slot.work = work;
     slot.is_kernel = is_kernel;
     slot.is_event = is_event;
     slot.delay = is_event ? 0.0 : std::exchange(next_delay, 0.0);
@@ -144,6 +182,8 @@ struct Stream {
   std::condition_variable changed;
   std::unique_ptr<Slot[]> ring{new Slot[slots]};
   std::uint64_t submitted = 0, done = 0;
+  bool captures = false;  // one thread captures
+  CapturedWork capture;
   bool ends = false;
   std::mt19937 random;
   std::uint64_t seeded_with = 0;
@@ -166,8 +206,9 @@ struct Stream {
         run_kernel(slot);
         Memory::one().close_again();
       } else if (slot.is_event || !is_lost) {
-        slot.run(slot.closure);
+        slot.work.run(slot.closure);
       }
+      if (slot.work.destroy != nullptr) slot.work.destroy(slot.closure);
       lock.lock();
       ++done;
       changed.notify_all();
@@ -193,4 +234,10 @@ struct CUstream_st : fake::Stream {
 };
 struct CUevent_st {
   std::shared_ptr<fake::Event> state;
+};
+struct CUgraph_st {
+  std::shared_ptr<const fake::CapturedWork> work;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const fake::CapturedWork> work;
 };

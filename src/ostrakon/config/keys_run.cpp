@@ -102,6 +102,12 @@ Section runtime_section() {
               "which reads device memory; mpi_staged: MPI, through pinned host memory; auto: "
               "the first of these that this build has, that MPI says it can, and that ranks "
               "with a device each allow. Only on devices"),
+       choice(
+           "graphs", FIELD(runtime.graphs), graphs_choice_names,
+           "whether the device is given the work of an action that is the same in each step as "
+           "one graph, not kernel by kernel, which takes the host longer. auto: actions of three "
+           "kernels or more, but those of experts, with streams: auto; never: none, for "
+           "debugging. Changes no bit. Only on devices"),
        number("collective_timeout", FIELD(runtime.collective_timeout), positive,
               "seconds that a collective of NCCL, or the start of NCCL, may take before the "
               "job ends with its name"),

@@ -67,6 +67,7 @@ class Run {
     if (resume_.has_found()) trainer_.take_products_of(folder_.file(products_name));
     trainer_.allocate();
     console_.say(trainer_.products().lines);
+    console_.say(describe_graphs(trainer_));
     recorder_.find_peak();
     const ResumeLoader::Loaded from = begin_state(std::move(weights));
     time_actions();

@@ -152,6 +152,16 @@ plan::StageSummary read(const std::string& text) {
 
 }  // namespace
 
+std::string describe_graphs(const Trainer& trainer) {
+  if (!has_device) return "";
+  const runtime::GraphCount count = trainer.graphs();
+  return text("graphs: ",
+              count.graphs == 0 ? "none; kernels are submitted one by one"
+                                : text(count.kernels, " kernels of a step in ", count.actions,
+                                       " submissions of ", count.graphs, " graphs"),
+              "\n");
+}
+
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads) {
   const std::string ranks = mesh.table();

@@ -16,6 +16,10 @@ namespace ostrakon::train {
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,
                          int matrix_threads);
 
+/// Returns how much of a step the device is given as graphs, in a line; empty without a device. For
+/// an allocated Trainer.
+std::string describe_graphs(const Trainer& trainer);
+
 /// Summarizes each stage of a pipeline; empty if there is one stage. Collective.
 std::vector<plan::StageSummary> summarize_stages(mesh::Mesh& mesh, const Trainer& trainer);
 

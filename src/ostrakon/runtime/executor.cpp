@@ -139,7 +139,24 @@ class Executor::Implementation {
     if (of_no_action) std::rethrow_exception(of_no_action);
   }
 
+  /// Makes graphs of actions whose kinds have inputs, on streams that this mode has on the device.
+  void capture([[maybe_unused]] const Program& program) {
+#if OSTRAKON_HAS_DEVICE
+    if (mode_ != Streams::device) return;
+    for (std::size_t a = 0; a < program.plan.actions.size(); ++a) {
+      const plan::Action& action = program.plan.actions[a];
+      const auto kind = static_cast<std::size_t>(action.kind);
+      const StreamState& state = state_of(action);
+      if (!graph_inputs[kind] || state.on_thread) continue;
+      const ActionBuffers buffers(program, action, arenas_, state.queue->exec());
+      graphs.capture(program, static_cast<int>(a), buffers, handlers[kind], graph_inputs[kind]);
+    }
+#endif
+  }
+
   std::array<Handler, plan::kinds> handlers;
+  std::array<Graphs::InputsOf, plan::kinds> graph_inputs;
+  Graphs graphs;
   Observer observer;
   std::function<void(const std::exception_ptr&)> on_failure;
   std::optional<Perturbation> perturbation;
@@ -414,7 +431,8 @@ class Executor::Implementation {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
         if (is_told && observer) observer(action, true);
         const ViewOrigins::Live live = origins_.begin(index);
-        handler(ActionBuffers(*program_, action, arenas_, state.queue->exec(), &origins_));
+        const ActionBuffers buffers(*program_, action, arenas_, state.queue->exec(), &origins_);
+        if (!submit_graph(index, buffers)) handler(buffers);
       });
       attempt([&] {
         if (is_told && observer) observer(action, false);
@@ -427,6 +445,17 @@ class Executor::Implementation {
     if (is_possible && !failure) attempt([&] { is_possible = state.queue->add(has_failed_); });
     time.end += seconds_now() - added;
     return is_possible && !failure;
+  }
+
+  /// Submits an action as a graph, if it has one for what its handler would submit now.
+  bool submit_graph([[maybe_unused]] int index,
+                    [[maybe_unused]] const ActionBuffers& buffers) const {
+#if OSTRAKON_HAS_DEVICE
+    const Graphs::InputsOf& inputs = graph_inputs[static_cast<std::size_t>(buffers.action.kind)];
+    return inputs && graphs.submit(*program_, index, buffers, inputs);
+#else
+    return false;
+#endif
   }
 
   void sleep_if_perturbed(std::uint64_t counter) const {
@@ -489,6 +518,17 @@ void Executor::finish_with(plan::Stream stream, Finish finish) {
 }
 void Executor::run_on_thread(plan::Stream stream) { implementation_->set_thread(stream, true); }
 void Executor::submit_on_thread(plan::Stream stream) { implementation_->give_thread(stream); }
+void Executor::submit_as_graph(plan::Kind kind, Graphs::InputsOf inputs) {
+  implementation_->graph_inputs[static_cast<std::size_t>(kind)] = std::move(inputs);
+}
+void Executor::capture(const Program& program) { implementation_->capture(program); }
+GraphCount Executor::graphs([[maybe_unused]] const Program& program) const {
+#if OSTRAKON_HAS_DEVICE
+  return implementation_->graphs.count(program);
+#else
+  return {};
+#endif
+}
 void Executor::on_failure(std::function<void(const std::exception_ptr&)> told) {
   implementation_->on_failure = std::move(told);
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/runtime/graphs.hpp>
 #include <ostrakon/runtime/program.hpp>
 #include <ostrakon/runtime/queue.hpp>
 #include <ostrakon/runtime/view_origins.hpp>
@@ -49,6 +50,8 @@ class ActionBuffers {
     return view_of<T, Space>(program_, arenas_, buffer,
                              has_origin ? origins_->of(program_, action, buffer) : nullptr);
   }
+
+  const std::byte* address(int buffer) const { return address_of(program_, arenas_, buffer); }
 
   const plan::Action& action;
   /// Execution space for its kernels and its copies between host and device: that of its queue.
@@ -133,6 +136,15 @@ class Executor {
   /// with Streams::device: they don't delay the calling thread, nor it them. To be called before
   /// the first run.
   void submit_on_thread(plan::Stream stream);
+  /// For a kind of action of streams on the device, whose handler only submits work: capture()
+  /// makes graphs of such actions, which runs submit in place of calling the handler where `inputs`
+  /// are those of the capture. See Graphs.
+  void submit_as_graph(plan::Kind kind, Graphs::InputsOf inputs);
+  /// Makes graphs for later runs of `program`, with Streams::device; nothing of it runs. All that
+  /// it launches must have been launched once. Without graphs of a device it does nothing.
+  void capture(const Program& program);
+  /// What of a program is submitted as graphs.
+  GraphCount graphs(const Program& program) const;
   /// Sets a function that is called with the first exception of a run, from an action or around all
   /// of them, at once and on its thread, while others continue; and with null once that run has
   /// ended.

@@ -217,8 +217,23 @@ void Trainer::allocate() {
     warm_up_programs(parts, arenas);
     state_->warm_up();
     products_.lines += unpinned_lines();
+    if (settings_.graphs) capture_graphs();
   }
   device_memory_.computing = taken();
+}
+
+/// Gives the device the work of all programs that does not change from run to run.
+void Trainer::capture_graphs() {
+  context_.result.loss_scale = guard_.loss_scale();
+  for (const runtime::Program* program :
+       {&programs_.train, &programs_.evaluate, &programs_.export_parameters}) {
+    context_.program = program;
+    executor_->capture(*program);
+  }
+}
+
+runtime::GraphCount Trainer::graphs() const {
+  return executor_ == nullptr ? runtime::GraphCount() : executor_->graphs(programs_.train);
 }
 
 DeviceMemoryUse Trainer::device_memory() const {

@@ -176,6 +176,8 @@ class Trainer {
 
   /// Device memory besides planned_peak_bytes(), so far; known after allocate(). Not collective.
   DeviceMemoryUse device_memory() const;
+  /// What of a training step is submitted to the device as graphs; zeros before allocate().
+  runtime::GraphCount graphs() const;
 
   /// Measures the best rate of matrix products that all ranks reach at once, mean over ranks, in
   /// floating-point operations per second per rank. Takes about `seconds`. Overwrites the arena:
@@ -219,6 +221,7 @@ class Trainer {
     std::int64_t samples = 0;  ///< samples that the steps before took
   };
 
+  void capture_graphs();
   void require_allocated(const char* call) const;
   void require_same_plan();
   void run(const runtime::Program& program);

@@ -176,6 +176,7 @@ Facts facts_of(const TrainerSettings& settings) {
   facts.push_back({"checkpoint_staging", settings.checkpoint_staging ? "on" : "off"});
   facts.push_back({"streams", name_in(runtime::streams_names, settings.streams)});
   facts.push_back({"transport", name_in(comm::transport_names, settings.transport)});
+  facts.push_back({"graphs", settings.graphs ? "on" : "off"});
   facts.push_back({"single_communicators", settings.single_communicators ? "on" : "off"});
   facts.push_back({"products_file", settings.products_file});
   facts.push_back({"collective_timeout", config::format_number(settings.collective_timeout)});

@@ -34,6 +34,8 @@ struct TrainerSettings : config::StepChoices, config::UpdateChoices {
                                       ///< none do
   double collective_timeout = 600.0;  ///< timeout of NCCL in seconds
   std::string products_file;          ///< see ProductFiles::required; empty: none
+  bool graphs = false;  ///< whether the device is given graphs of what it computes, with
+                        ///< Streams::device
   bool single_communicators = false;  ///< NCCL: one communicator for each group, not for each
                                       ///< stream
 };

@@ -2,6 +2,7 @@
 #include <ostrakon/trainer/handlers/compute_handlers.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
@@ -26,12 +27,18 @@ ComputeHandlers::ComputeHandlers(const StepContext& context, const ShardLayout& 
       samples_(settings.micro_batch_size),
       parts_(settings.context_ranks) {
   for (int u = 0; u < layout.units(); ++u) gaps_.push_back(layout.gaps(u));
+  for (const plan::UnitDescription& unit : model_.description().units)
+    depends_on_data_.push_back(!unit.counts.empty() || unit.expert_ranks > 1 ||
+                               !unit.cuts_matrices);
 }
 
 void ComputeHandlers::install(runtime::Executor& executor) {
   for (Kind kind : {Kind::forward, Kind::recompute})
     executor.on(kind, this, &ComputeHandlers::forward);
   executor.on(Kind::backward, this, &ComputeHandlers::backward);
+  for (Kind kind : {Kind::forward, Kind::recompute, Kind::backward})
+    executor.submit_as_graph(
+        kind, [this](const ActionBuffers& buffers) { return graph_inputs(buffers); });
   executor.on(Kind::loss, this, &ComputeHandlers::add_losses);
   executor.on(Kind::export_parameters, this, &ComputeHandlers::export_parameters);
 }
@@ -59,6 +66,18 @@ void ComputeHandlers::forward(const ActionBuffers& buffers) {
   if (buffers.action.buffer(Role::sums) >= 0)
     own.counts = counts_.of_unit(unit.number, buffers.device_view<std::int64_t>(Role::sums));
   model_.forward(unit.number, buffers.exec, own);
+}
+
+/// What experts launch depends on where tokens go. The last unit alone takes the loss scale.
+runtime::GraphInputs ComputeHandlers::graph_inputs(const ActionBuffers& buffers) const {
+  const plan::PlannedUnit& unit = context_.plan().units[buffers.action.unit];
+  const bool is_inspected = context_.diagnoses || context_.inject_nonfinite >= 0;
+  if (is_inspected || depends_on_data_[static_cast<std::size_t>(unit.number)]) return std::nullopt;
+  if (buffers.action.kind != Kind::backward || unit.number + 1 < model_.units()) return 0;
+  std::int64_t scale = 0;
+  static_assert(sizeof scale == sizeof context_.result.loss_scale);
+  std::memcpy(&scale, &context_.result.loss_scale, sizeof scale);
+  return scale;
 }
 
 void ComputeHandlers::backward(const ActionBuffers& buffers) {

@@ -32,6 +32,7 @@ class ComputeHandlers {
   std::int64_t counted_terms(const plan::Action& action) const;
   void export_parameters(const runtime::ActionBuffers& buffers);
   model::UnitBuffers<void> buffers_of(const runtime::ActionBuffers& buffers) const;
+  runtime::GraphInputs graph_inputs(const runtime::ActionBuffers& buffers) const;
   void clear_gaps(const Exec& exec, int unit, View<float*> gradients);
 
   const StepContext& context_;
@@ -39,6 +40,7 @@ class ComputeHandlers {
   const EmptyExchanges& empty_exchanges_;
   Diagnosis* diagnosis_;
   std::vector<std::vector<Gap>> gaps_;  ///< gaps in each unit's trained flat parameter
+  std::vector<bool> depends_on_data_;   ///< for each unit of the model: whether its launches do
   ExpertCounts counts_;
   std::int64_t output_terms_;  ///< loss terms of a leaf on each tensor rank
   std::int64_t step_terms_;

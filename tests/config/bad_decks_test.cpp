@@ -114,7 +114,7 @@ precision.gather | fp32, bf16 or fp16 | fp64 | 16 | auto
 precision.reduce | fp32, bf16 or fp16 | fp8
 precision.activations | auto, fp32, bf16 or fp16 | float
 precision.products | auto or fp8 | bf16 | mxfp8 | 8
-precision.fp8_layers | auto, all, none, every 6th .. or layers such as "0, 4-7" | every | -1 | 1.5
+precision.fp8_layers | auto, all, none, every 6th, first 3 | every | -1 | 1.5
 precision.fp8_gradients | e4m3 or e5m2 | e5m3 | 8
 training.on_non_finite | stop or skip | ignore | yes
 training.skip_outliers | a number >= 0 | -1 | yes
@@ -333,7 +333,7 @@ precision.products: fp8; precision.gather: fp16
 precision.products: fp8; model.layers: 2
     | precision.products = fp8 .. precision.fp8_layers = auto .. none of the 2 layers .. products: auto
 precision.products: fp8; precision.fp8_layers: none | precision.products = fp8 .. precision.fp8_layers = none
-precision.products: fp8; model.layers: 4; precision.fp8_layers: 2-4
+precision.products: fp8; precision.fp8_layers: 2-4; model.layers: 4
     | precision.fp8_layers = 2-4 .. model.layers = 4 .. expected layers up to 3
 precision.products: fp8; model.layers: 4; model.kv_rank: 32; model.rotary_width: 8
     | precision.products = fp8 .. model.kv_rank = 32 .. expected auto

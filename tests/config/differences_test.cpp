@@ -139,7 +139,8 @@ const char* const values =
     "after | parallel | 1, 2 | host | single | sequence | interleaved | threads | mpi_staged | "
     "working_directory | sgd | "
     "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
-    "*.norm.*: frozen | after | parallel | max | 1, 2 | separate | continue";
+    "*.norm.*: frozen | after | parallel | max | 1, 2 | separate | continue | "
+    "fp8 | e4m3";
 
 /// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {

@@ -237,7 +237,18 @@ TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
   using C = compute_t<T>;
   const std::int64_t m = 48, n = 32, k = 288;
   const Fp8Formats formats{Fp8Format::e5m2, Fp8Format::e4m3};
-  const DeviceArray<T> a(spread_values<T>(k, m, 1)), b(spread_values<T>(k, n, 2));
+  // Rows of A become smaller, and those of B larger, so that all pieces count, but are not what
+  // they should be with a scale of all rows.
+  const auto values = [&](std::int64_t columns, std::uint64_t seed, int sign) {
+    std::vector<T> all = random_values<T>(k * columns, seed);
+    for (std::int64_t i = 0; i < k * columns; ++i) {
+      T& value = all[static_cast<std::size_t>(i)];
+      value = static_cast<T>(
+          std::ldexp(static_cast<float>(value), sign * static_cast<int>(i / columns / 12)));
+    }
+    return all;
+  };
+  const DeviceArray<T> a(values(m, 1, -1)), b(values(n, 2, 1));
   for (const std::int64_t pieces : {1, 3, 6}) {
     const DeviceArray<std::byte> workspace(fp8_gemm_by_piece_workspace<T>(m, n, k, pieces));
     const DeviceArray<C> c(m * n);

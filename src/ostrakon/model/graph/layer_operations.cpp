@@ -30,6 +30,14 @@ void require_fp8_sizes(const std::string& name, std::int64_t rows, std::int64_t 
           " outputs; expected multiples of ", multiple, " on a device");
 }
 
+/// The work of rounding an operand of so many numbers: scales of columns take a pass of their own.
+template <class T>
+plan::KernelWork rounding_work(std::int64_t numbers, bool by_columns, math::KernelForm form) {
+  const std::int64_t written = math::multiplies_codes(form) ? numbers : bytes_of<T>(numbers);
+  return plan::row_work(static_cast<double>((by_columns ? 2 : 1) * bytes_of<T>(numbers) + written),
+                        by_columns ? 3.0 : 1.0);
+}
+
 /// The `count` values that a call writes = a b in 8 bits, with its first scratch array; added to
 /// what is there, if `adds`, or to `onto`.
 template <class T>
@@ -329,6 +337,9 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
                            {weights.front()}},
                           x, inputs, last - first);
     weight.gradient_elements = (last - first) * inputs;
+    if (is_fp8)
+      weight.work += rounding_work<T>(rows * (last - first), true, leaf_.kernels) +
+                     rounding_work<T>(rows * inputs, true, leaf_.kernels);
     weight.scratch = {is_fp8
                           ? math::fp8_gemm_by_piece_workspace<T>(last - first, inputs, rows, leaves,
                                                                  leaf_.kernels)
@@ -364,7 +375,11 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
   input.can_add = true;
   input.inner_dimension = outputs;
-  if (is_fp8) input.scratch = {math::fp8_gemm_workspace<T>(rows, inputs, outputs, leaf_.kernels)};
+  if (is_fp8) {
+    input.scratch = {math::fp8_gemm_workspace<T>(rows, inputs, outputs, leaf_.kernels)};
+    input.work += rounding_work<T>(rows * outputs, false, leaf_.kernels) +
+                  rounding_work<T>(outputs * inputs, true, leaf_.kernels);
+  }
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
     if (is_fp8)
@@ -413,6 +428,9 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     }
     forward = product(std::move(forward), x, inputs, last - first);
     forward.work += passes * row_work(x, 2 * (last - first));
+    if (is_fp8)
+      forward.work += rounding_work<T>(value(x).rows * inputs, false, leaf_.kernels) +
+                      rounding_work<T>((last - first) * inputs, false, leaf_.kernels);
     if (!adds_apart && onto >= 0) forward.work += row_work(x, last - first, 0.0);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);

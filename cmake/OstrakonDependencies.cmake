@@ -74,6 +74,12 @@ if(Kokkos_ENABLE_CUDA)
   set(OSTRAKON_HAVE_CUBLAS ${CUDAToolkit_FOUND})
 endif()
 
+set(OSTRAKON_HAVE_CUDNN OFF)
+if(OSTRAKON_HAVE_CUBLAS AND Ostrakon_ENABLE_CUDNN)
+  ostrakon_find(OstrakonCUDNN OPTIONAL)
+  set(OSTRAKON_HAVE_CUDNN ${OstrakonCUDNN_FOUND})
+endif()
+
 set(OSTRAKON_HAVE_NCCL OFF)
 if(OSTRAKON_ON_DEVICE AND Ostrakon_ENABLE_NCCL)
   ostrakon_find(OstrakonNCCL OPTIONAL)

@@ -55,6 +55,7 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCBLAS.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonHDF5.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonKokkos.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCUDNN.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonNCCL.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonOneDNN.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonTeuchos.cmake

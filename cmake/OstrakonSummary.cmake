@@ -41,6 +41,12 @@ if(OSTRAKON_HAVE_NCCL)
 elseif(OSTRAKON_ON_DEVICE)
   message(STATUS "  devices     by MPI, as NCCL was not found: slow")
 endif()
+if(OSTRAKON_HAVE_CUDNN)
+  message(STATUS "  attention   own kernels, cuDNN ${OSTRAKON_CUDNN_VERSION} with frontend "
+                 "${OSTRAKON_CUDNN_FRONTEND_VERSION} (${OSTRAKON_CUDNN_LIBRARY})")
+elseif(OSTRAKON_HAVE_CUBLAS)
+  message(STATUS "  attention   own kernels; no cuDNN 9.19 with its frontend 1.32, or newer ones")
+endif()
 message(STATUS "  tests ${Ostrakon_ENABLE_TESTS}, programs ${Ostrakon_ENABLE_APPS}, "
                "native ${Ostrakon_ENABLE_NATIVE}, sanitizers ${Ostrakon_ENABLE_SANITIZERS}, "
                "view checks ${Ostrakon_ENABLE_VIEW_CHECKS}")

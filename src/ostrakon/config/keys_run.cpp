@@ -117,6 +117,11 @@ Section runtime_section() {
               "one collective follows the other in plan order, for systems where several hang. "
               "Only with transport nccl"),
        choice(
+           "attention", FIELD(runtime.attention), attention_choice_names,
+           "who computes attention on NVIDIA devices in bf16 and fp16. own: own kernels; cudnn: "
+           "cuDNN, refused where it can't; auto: cuDNN where it is faster, has been built in and "
+           "passes trials at start, else own kernels. Decides bits"),
+       choice(
            "subnormals", FIELD(runtime.subnormals), subnormals_names,
            "what kernels do with subnormal numbers, those below the smallest normal one. flush: "
            "take them and give them as 0; keep: compute with them, which is many times slower on "

@@ -267,7 +267,7 @@ constexpr Condition conditions[] = {
     {"schedule", "final_fraction", "tail", falls_to_a_fraction},
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays},
-    {"runtime", "transport communicators collective_timeout", nullptr, is_for_device}};
+    {"runtime", "transport communicators collective_timeout attention", nullptr, is_for_device}};
 
 /// Returns why `key` has no effect: "with sharding none"; empty if it may have one.
 std::string why_without_effect(const Settings& settings, const std::string& section,

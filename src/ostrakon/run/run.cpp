@@ -21,6 +21,7 @@
 #include <ostrakon/run/usage_summary.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 #include <ostrakon/saving/saver.hpp>
+#include <ostrakon/trainer/attention_choice.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <stdexcept>
 
@@ -68,6 +69,8 @@ class Run {
     trainer_.allocate();
     console_.say(trainer_.products().lines);
     console_.say(describe_graphs(trainer_));
+    if (const std::string attention = attention_text(); !attention.empty())
+      console_.say(text("attention by ", attention, "\n"));
     recorder_.find_peak();
     const ResumeLoader::Loaded from = begin_state(std::move(weights));
     time_actions();

@@ -26,27 +26,41 @@ void require_regular_nodes(const config::Settings& settings, const mesh::Mesh& m
            "node by node, the same number on each, or leave it at auto"));
 }
 
+math::LibraryUse library_use(config::AttentionChoice choice) {
+  switch (choice) {
+    case config::AttentionChoice::own:
+      return math::LibraryUse::never;
+    case config::AttentionChoice::cudnn:
+      return math::LibraryUse::always;
+    case config::AttentionChoice::automatic:
+      break;
+  }
+  return math::LibraryUse::automatic;
+}
+
 }  // namespace
 
 model::LeafShape leaf_shape(const config::Settings& settings) {
   const config::TrainingSettings& training = settings.training;
   const bool has_documents = settings.data.documents == data::Documents::separate;
-  return {training.micro_batch_size,
-          training.sequence_length,
-          settings.context,
-          training.context_grain,
-          training.leaf == config::Leaf::sequence,
-          settings.tensor,
-          settings.tensor_grain,
-          settings.tensor_chunks,
-          settings.expert,
-          settings.expert_capacity,
-          settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
-          settings.processor.kernels,
-          has_documents,
-          has_documents && settings.data.restart_positions,
-          math::is_of_device(settings.processor.kernels),
-          settings.precision.products};
+  model::LeafShape shape{training.micro_batch_size,
+                         training.sequence_length,
+                         settings.context,
+                         training.context_grain,
+                         training.leaf == config::Leaf::sequence,
+                         settings.tensor,
+                         settings.tensor_grain,
+                         settings.tensor_chunks,
+                         settings.expert,
+                         settings.expert_capacity,
+                         settings.parallel.schedule == plan::ScheduleKind::zero_bubble,
+                         settings.processor.kernels,
+                         has_documents,
+                         has_documents && settings.data.restart_positions,
+                         math::is_of_device(settings.processor.kernels),
+                         settings.precision.products};
+  shape.attention = library_use(settings.runtime.attention);
+  return shape;
 }
 
 std::unique_ptr<model::Model> make_decoder(const config::Settings& settings) {

@@ -13,6 +13,7 @@
 #include <ostrakon/mesh/mesh.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
+#include <ostrakon/trainer/attention_choice.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
 #include <ostrakon/trainer/model_description.hpp>
 #include <ostrakon/trainer/peak_rate.hpp>
@@ -216,6 +217,7 @@ void Trainer::allocate() {
     products_ = pin_products(parts, arenas, {settings_.products_file, earlier_products_});
     warm_up_programs(parts, arenas);
     state_->warm_up();
+    agree_on_attention(mesh_.world());
     products_.lines += unpinned_lines();
     if (settings_.graphs) capture_graphs();
   }

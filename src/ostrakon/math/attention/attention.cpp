@@ -5,6 +5,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention_blocks.hpp>
 #include <ostrakon/math/attention/attention_in_tiles.hpp>
+#include <ostrakon/math/attention/attention_library.hpp>
 #include <ostrakon/math/attention/attention_on_chip.hpp>
 #include <ostrakon/math/attention/attention_softmax.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
@@ -243,16 +244,27 @@ void backward_of(const Exec& exec, const AttentionShape& shape, const QueryRuns&
 
 }  // namespace
 
+namespace {
+
+/// Elements for a library that may compute attention; 0 if it may not.
 template <class T>
-std::int64_t attention_forward_workspace(const AttentionShape& shape, KernelForm form) {
+std::int64_t library_elements(const AttentionShape& shape, KernelForm form, AttentionPass pass) {
+  if constexpr (is_16bit<T>)
+    if (is_for_library(shape, library_dtype<T>, form, pass))
+      return library_workspace_bytes(shape, pass) / static_cast<std::int64_t>(sizeof(T));
+  return 0;
+}
+
+template <class T>
+std::int64_t own_forward_workspace(const AttentionShape& shape, KernelForm form) {
   if (attention_on_chip<T>(shape, form) || has_tiles_only<T>(shape, form)) return 0;
   const std::int64_t scores = score_elements(shape, form);
   return scratch_elements<T, compute_t<T>>(scores) + (is_16bit<T> ? scores : 0);
 }
 
 template <class T>
-std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces,
-                                          KernelForm form) {
+std::int64_t own_backward_workspace(const AttentionShape& shape, std::int64_t pieces,
+                                    KernelForm form) {
   std::int64_t in_tiles = 0;
   if constexpr (!std::is_same<T, double>::value)
     if (attention_fits_tiles<T>(shape, form)) in_tiles = tile_workspace<T>(shape, pieces);
@@ -264,6 +276,21 @@ std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int6
   const std::int64_t scores = 2 * score_elements(shape, form);
   return std::max(in_tiles,
                   scratch_elements<T, compute_t<T>>(scores + sums) + (is_16bit<T> ? scores : 0));
+}
+
+}  // namespace
+
+template <class T>
+std::int64_t attention_forward_workspace(const AttentionShape& shape, KernelForm form) {
+  return std::max(own_forward_workspace<T>(shape, form),
+                  library_elements<T>(shape, form, AttentionPass::forward));
+}
+
+template <class T>
+std::int64_t attention_backward_workspace(const AttentionShape& shape, std::int64_t pieces,
+                                          KernelForm form) {
+  return std::max(own_backward_workspace<T>(shape, pieces, form),
+                  library_elements<T>(shape, form, AttentionPass::backward));
 }
 
 template <class T>
@@ -307,6 +334,8 @@ void attention_forward(const Exec& exec, const AttentionShape& shape, View<const
                        std::int64_t query_begin, std::int64_t query_end, View<T**> out,
                        View<compute_t<T>*> log_sum_exp, View<T*> workspace, View<const T*> sinks,
                        View<const std::int32_t*> document_begins) {
+  const bool is_whole = query_begin == 0 && query_end == shape.tokens && !document_begins && !sinks;
+  if (is_whole && forward_by_library<T>(exec, shape, qkv, out, log_sum_exp, workspace)) return;
   forward_of<T>(exec, shape, QueryRuns(shape.tokens, query_begin, query_end, document_begins), qkv,
                 kv_columns(shape, qkv), out, log_sum_exp, workspace, sinks);
 }
@@ -324,6 +353,9 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View<cons
                         View<const T**> out, View<const compute_t<T>*> log_sum_exp,
                         View<const T**> dout, View<T**> dqkv, View<T*> workspace,
                         View<const std::int32_t*> document_begins) {
+  if (!document_begins &&
+      backward_by_library<T>(exec, shape, qkv, out, log_sum_exp, dout, dqkv, workspace))
+    return;
   backward_of<T, T, is_16bit<T>>(
       exec, shape, QueryRuns(shape.tokens, 0, shape.tokens, document_begins), qkv,
       kv_columns(shape, qkv), out, log_sum_exp, dout, dqkv, kv_columns(shape, dqkv), workspace);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/attention.hpp>
+#include <ostrakon/math/attention/attention_library.hpp>
 #include <ostrakon/math/attention/clip.hpp>
 #include <ostrakon/math/attention/key_ring.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
@@ -74,6 +76,28 @@ math::AttentionShape Operations<T>::attention_shape(int queries, std::int64_t he
   return shape;
 }
 
+namespace {
+
+/// Returns what of attention a library may compute. Throws Error where that is always, but none
+/// can.
+template <class T>
+math::LibraryUse library_use(const math::AttentionShape& shape, const LeafShape& leaf,
+                             const std::string& name, bool has_sinks) {
+  if (leaf.attention == math::LibraryUse::never || leaf.decodes()) return math::LibraryUse::never;
+  const std::string why_not =
+      has_sinks                ? "attention sinks; expected none"
+      : leaf.has_documents     ? "documents that are packed; expected data.documents = continue"
+      : leaf.context_ranks > 1 ? "parallel.context above 1; expected 1"
+      : leaf.grain > 1         ? "training.context_grain above 1; expected 1"
+                       : math::why_not_by_library(shape, math::library_dtype<T>, leaf.kernels);
+  require(why_not.empty() || leaf.attention == math::LibraryUse::automatic,
+          "runtime.attention = cudnn: ", name, ": ", why_not,
+          ", or runtime.attention = auto or own");
+  return why_not.empty() ? leaf.attention : math::LibraryUse::never;
+}
+
+}  // namespace
+
 template <class T>
 int Operations<T>::attend(int queries, int own_keys, int own_values, const std::string& name,
                           const math::AttentionShape& whole_shape, bool has_sinks) {
@@ -82,6 +106,7 @@ int Operations<T>::attend(int queries, int own_keys, int own_values, const std::
   const std::int64_t cached_rows = leaf.decodes() ? leaf.cached_rows(window) : 0;
   const bool has_ring = leaf.decodes() && cached_rows < leaf.tokens;
   math::AttentionShape of_piece = whole_shape;
+  of_piece.library = library_use<T>(whole_shape, leaf, name, has_sinks);
   if (has_ring)
     of_piece.tokens = std::min(leaf.tokens, math::most_ordered_keys(leaf.decoded_rows, window));
   const std::vector<int> whole =

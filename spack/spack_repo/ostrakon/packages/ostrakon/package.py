@@ -113,6 +113,8 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             self.define("Kokkos_ROOT", self["kokkos"].prefix),
             # Spack's compiler wrappers choose the target processor.
             self.define("Ostrakon_ENABLE_NATIVE", False),
+            # Spack has no package of the frontend's version that is needed.
+            self.define("Ostrakon_ENABLE_CUDNN", False),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define_from_variant("Ostrakon_ENABLE_ONEDNN", "onednn"),
             self.define_from_variant("Ostrakon_ENABLE_CBLAS", "openblas"),

@@ -5,6 +5,7 @@
 #include <map>
 #include <ostrakon/math/attention/attention_on_chip.hpp>
 #include <ostrakon/math/attention/library_trial.hpp>
+#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/warm_up.hpp>
 #include <type_traits>
 
@@ -78,6 +79,8 @@ template <class Try, class Run>
 bool take(const AttentionShape& shape, DType dtype, AttentionPass pass, const Try& trial,
           const Run& run) {
   if (!is_for_library(shape, dtype, kernel_form, pass)) return false;
+  // Algorithms of own kernels' products are chosen, too: trials come later.
+  if (ProductNotes::current() != nullptr) return false;
   AttentionLibrary* const library = attention_library();
   if (library != nullptr || shape.library == LibraryUse::always) {
     const char* const name =

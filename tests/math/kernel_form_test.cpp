@@ -3,13 +3,16 @@
 // and the numbers must be equal.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostrakon/math/attention/attention.hpp>
 #include <ostrakon/math/attention/attention_tiles.hpp>
 #include <ostrakon/math/cross_entropy/linear_cross_entropy.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/kernel_form.hpp>
+#include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
+#include <string>
 
 namespace ostrakon::math {
 namespace {
@@ -73,6 +76,30 @@ TEST(KernelForm, PiecesOfTheVocabularyToo) {
   };
   EXPECT_EQ(of_piece(host_form), 256 * 25129);
   EXPECT_EQ(of_piece(on_chip_form), std::int64_t{1} << 28);
+}
+
+/// Adding products of other words would have other bits on a device, so that a rank with half of
+/// the rows of a sequence would not have those of one with all.
+TEST(KernelForm, ADeviceAddsProductsOfAsManyWordsForAnyNumberOfRows) {
+  constexpr std::int64_t width = 8, words = 10000;
+  const auto products = [](std::int64_t rows) {
+    // Nothing is accessed.
+    const auto nowhere = [](auto element, std::int64_t size) {
+      using T = decltype(element);
+      return View<T*>(reinterpret_cast<T*>(std::uintptr_t{1} << 20), size);
+    };
+    const LaunchCount count;
+    cross_entropy_gradients<float>(
+        Exec(), nowhere(float(), rows * width).matrix(rows, width),
+        View<const float**>(nowhere(float(), words * width).matrix(words, width)), 0,
+        View<const std::int32_t*>(nowhere(std::int32_t(), rows)), nowhere(float(), rows), 1,
+        nowhere(float(), rows * width).matrix(rows, width), {}, 1,
+        nowhere(float(), cross_entropy_piece_workspace<float>(rows, width, words, 1)));
+    return std::count_if(count.names().begin(), count.names().end(),
+                         [](const char* name) { return std::string(name).find("product") == 0; });
+  };
+  EXPECT_EQ(products(64), on_device ? 2 * 3 : 2);
+  EXPECT_EQ(products(6400), on_device ? 2 * 3 : 2 * 20);
 }
 
 TEST(KernelForm, RowsOfExpertsAreFilledUpWhereHostsMultiply) {

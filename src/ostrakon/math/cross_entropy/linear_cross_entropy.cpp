@@ -78,8 +78,13 @@ std::int64_t bias_elements(std::int64_t vocabulary, KernelForm form, bool has_bi
 }
 
 /// Returns the number of words whose logits exist at a time for all rows. dx is a sum over words,
-/// so it has the same bits for any number of rows.
-std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary) {
+/// and has the same bits for any number of rows: a host adds terms in chunks that blocks do not
+/// cut; a device adds the products of blocks, which therefore have as many words for any number of
+/// rows.
+std::int64_t block_words(std::int64_t rows, std::int64_t vocabulary,
+                         KernelForm form = kernel_form) {
+  constexpr std::int64_t of_device = 4096;
+  if (is_of_device(form)) return std::min(vocabulary, of_device);
   const std::int64_t fitting = logits_at_a_time / std::max<std::int64_t>(1, rows);
   return std::min(vocabulary, std::max(granule, fitting / granule * granule));
 }
@@ -93,10 +98,11 @@ std::int64_t tree_elements(std::int64_t words, std::int64_t width, std::int64_t 
 /// Sizes of the workspace in the second pass of the backward by piece, in elements of compute_t<T>.
 template <class T>
 struct BlockRoom {
-  BlockRoom(std::int64_t rows, std::int64_t width, std::int64_t vocabulary, std::int64_t pieces)
-      : logits(rows * block_words(rows, vocabulary)),
+  BlockRoom(std::int64_t rows, std::int64_t width, std::int64_t vocabulary, std::int64_t pieces,
+            KernelForm form = kernel_form)
+      : logits(rows * block_words(rows, vocabulary, form)),
         dx(is_16bit<T> ? rows * width : 0),
-        tree(tree_elements(block_words(rows, vocabulary), width, pieces)) {}
+        tree(tree_elements(block_words(rows, vocabulary, form), width, pieces)) {}
   std::int64_t size() const { return logits + dx + tree; }
 
   std::int64_t logits, dx, tree;
@@ -208,7 +214,7 @@ std::int64_t linear_cross_entropy_by_piece_workspace(std::int64_t rows, std::int
                                                      std::int64_t vocabulary, std::int64_t pieces,
                                                      KernelForm form) {
   using C = compute_t<T>;
-  const BlockRoom<T> room(rows, width, vocabulary, pieces);
+  const BlockRoom<T> room(rows, width, vocabulary, pieces, form);
   const std::int64_t chunk = chunk_rows(rows, vocabulary, form) * vocabulary;
   return scratch_elements<T, C>(rows + std::max(chunk, room.size())) +
          (is_16bit<T> ? room.logits : 0);
@@ -276,8 +282,8 @@ std::int64_t cross_entropy_piece_workspace(std::int64_t rows, std::int64_t width
   // Large enough for fewer words, too, of which more rows may exist at a time.
   const std::int64_t first =
       std::min(rows * words, std::max(logits_of_chunk(form), granule * words));
-  const std::int64_t logits = rows * block_words(rows, words);
-  const std::int64_t second = logits + tree_elements(block_words(rows, words), width, leaves);
+  const std::int64_t block = block_words(rows, words, form), logits = rows * block;
+  const std::int64_t second = logits + tree_elements(block, width, leaves);
   return scratch_elements<T, compute_t<T>>(std::max(first, second)) + (is_16bit<T> ? logits : 0);
 }
 

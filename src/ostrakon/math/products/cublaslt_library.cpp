@@ -113,14 +113,16 @@ Algorithm described(const cublasLtMatmulAlgo_t& own) {
   return algorithm;
 }
 
-/// What the library may use for a product.
+/// What the library may use for a product. `splits_sums`: also algorithms that sum runs of terms by
+/// themselves, and then these, in float and in a fixed order.
 class Preference {
  public:
-  Preference(const ProductKind& kind, std::size_t workspace_bytes) {
+  Preference(const ProductKind& kind, bool splits_sums, std::size_t workspace_bytes) {
     check(cublasLtMatmulPreferenceInit(&all_), "cublasLtMatmulPreferenceInit");
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+        static_cast<std::uint32_t>(splits_sums ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                               : CUBLASLT_REDUCTION_SCHEME_NONE));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(kind.align_b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(kind.align_a));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(kind.align_c));
@@ -163,19 +165,8 @@ class CublasLt : public ProductLibrary {
 
   std::vector<Algorithm> suggest(const DeviceProduct& product, const ProductKind& kind,
                                  int most) override {
-    Description all(product, workspace_.data());
-    Preference preference(kind, workspace_bytes);
-    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
-    int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, &all.operation, &all.b, &all.a, &all.c, &all.c,
-                                       preference.get(), most, found.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-    check(status, "cublasLtMatmulAlgoGetHeuristic");
-    std::vector<Algorithm> algorithms;
-    for (int i = 0; i < count; ++i)
-      if (found[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
-        algorithms.push_back(described(found[static_cast<std::size_t>(i)].algo));
+    std::vector<Algorithm> algorithms = suggest(product, kind, false, most);
+    if (algorithms.empty()) algorithms = suggest(product, kind, true, most);
     return algorithms;
   }
 
@@ -203,6 +194,24 @@ class CublasLt : public ProductLibrary {
   }
 
  private:
+  std::vector<Algorithm> suggest(const DeviceProduct& product, const ProductKind& kind,
+                                 bool splits_sums, int most) {
+    Description all(product, workspace_.data());
+    Preference preference(kind, splits_sums, workspace_bytes);
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, &all.operation, &all.b, &all.a, &all.c, &all.c,
+                                       preference.get(), most, found.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+    std::vector<Algorithm> algorithms;
+    for (int i = 0; i < count; ++i)
+      if (found[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+        algorithms.push_back(described(found[static_cast<std::size_t>(i)].algo));
+    return algorithms;
+  }
+
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // as NVIDIA advises
 
   device::DeviceBytes workspace_;

@@ -79,7 +79,8 @@ struct Algorithm {
 };
 
 /// A library that multiplies on a device by an algorithm that the caller names. None of its
-/// algorithms splits a sum, so that equal algorithms give equal bits. Not thread-safe.
+/// algorithms splits a sum, unless there is no other, and all give the same bits each time. Not
+/// thread-safe.
 class ProductLibrary {
  public:
   virtual ~ProductLibrary() = default;

@@ -245,8 +245,7 @@ std::vector<Algorithm> usual_algorithms(ProductLibrary& library, const DevicePro
   for (const DeviceProduct& suggested_for : {standard(product, kind), product})
     for (const Algorithm& one : library.suggest(suggested_for, kind, most_suggestions))
       if (library.supports(product, one)) usual.push_back(one);
-  require(!usual.empty(), library.version(),
-          " has no algorithm without split sums for the product ", text_of(kind));
+  require(!usual.empty(), library.version(), " has no algorithm for the product ", text_of(kind));
   return usual;
 }
 

@@ -12,6 +12,24 @@
 #include <ostrakon/math/work_items.hpp>
 #include <tuple>
 
+#if CUBLAS_VERSION < 120900
+
+namespace ostrakon::math::cublaslt {
+
+std::string why_no_fp8() {
+  return "this build's cuBLAS is older than 12.9, the first with scales of rows";
+}
+
+template <class C>
+void multiply(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const C**>, View<C**>,
+              const Fp8Memory&) {
+  throw Error("precision.products = fp8: " + why_no_fp8() + "; expected auto");
+}
+
+}  // namespace ostrakon::math::cublaslt
+
+#else
+
 namespace ostrakon::math::cublaslt {
 namespace {
 
@@ -134,6 +152,11 @@ cublasLtMatmulAlgo_t choose(Description& product, std::int64_t bytes, const Fp8R
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(bytes));
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+  constexpr std::uint32_t aligned_to = 16;  // bytes: those of workspaces, and of C's rows
+  for (const auto which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(which, aligned_to);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   check(cublasLtMatmulAlgoGetHeuristic(handle(), &product.operation, &product.b, &product.a,
@@ -197,6 +220,12 @@ void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C
                        static_cast<std::size_t>(fp8_workspace), exec.cuda_stream()),
         "cublasLtMatmul");
 }
+
+}  // namespace ostrakon::math::cublaslt
+
+#endif
+
+namespace ostrakon::math::cublaslt {
 
 template void multiply<float>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const float**>,
                               View<float**>, const Fp8Memory&);

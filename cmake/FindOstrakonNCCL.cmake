@@ -5,8 +5,9 @@
 include(FindPackageHandleStandardArgs)
 
 if(Kokkos_ENABLE_HIP)
-  find_path(OSTRAKON_NCCL_INCLUDE_DIR rccl/rccl.h HINTS ENV ROCM_PATH PATH_SUFFIXES include)
-  find_library(OSTRAKON_NCCL_LIBRARY rccl HINTS ENV ROCM_PATH PATH_SUFFIXES lib)
+  find_path(OSTRAKON_NCCL_INCLUDE_DIR rccl/rccl.h
+            HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES include)
+  find_library(OSTRAKON_NCCL_LIBRARY rccl HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES lib)
 else()
   find_path(OSTRAKON_NCCL_INCLUDE_DIR nccl.h
             HINTS ${NCCL_ROOT} ENV NCCL_ROOT ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS}

@@ -54,6 +54,7 @@ install(FILES
   ${PROJECT_BINARY_DIR}/OstrakonConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCBLAS.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonHDF5.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonHipBLASLt.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonKokkos.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonCUDNN.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindOstrakonNCCL.cmake

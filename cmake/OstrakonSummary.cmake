@@ -4,9 +4,12 @@
 # The same choice as in src/ostrakon/math/products/gemm.cpp: the host's libraries serve the host only.
 if(OSTRAKON_HAVE_CUBLAS)
   set(_gemm "cuBLASLt")
+elseif(OSTRAKON_HAVE_HIPBLASLT)
+  set(_gemm "hipBLASLt (${OSTRAKON_HIPBLASLT_LIBRARY}); fp64 by a plain kernel")
 elseif(OSTRAKON_ON_DEVICE)
   set(_gemm "a plain kernel: slow")
-  message(WARNING "Matrix products by a plain kernel: slow; Ostrakon calls no BLAS of this device yet.")
+  message(WARNING "Matrix products by a plain kernel: slow, as hipBLASLt was not found. ROCM_PATH or "
+                  "CMAKE_PREFIX_PATH names its folder.")
 else()
   set(_gemm "own kernels (fp32)")
   if(OSTRAKON_HAVE_ONEDNN)

@@ -6,7 +6,13 @@
 #ifndef OSTRAKON_FAKE_DEVICE_NCCL_H
 #define OSTRAKON_FAKE_DEVICE_NCCL_H
 
+#if defined(__HIP__) /* only to compile with, see tests/declarations */
+#include <hip/hip_runtime_api.h>
+typedef hipStream_t ncclStream_t;
+#else
 #include <fake_device/runtime.h>
+typedef cudaStream_t ncclStream_t;
+#endif
 
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
@@ -56,14 +62,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream);
+                           ncclComm_t comm, ncclStream_t stream);
 /* Adds the ranks in order, beginning with the rank after the one that receives the sum. */
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+                               ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream);
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream);
+                      ncclComm_t comm, ncclStream_t stream);
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream);
+                      ncclStream_t stream);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 

@@ -74,8 +74,10 @@ std::string choose(std::vector<NotedProduct> products, math::ProductLibrary& lib
 }  // namespace
 
 void require_product_file(const std::string& file) {
-  require(file.empty() || math::pins_products, "--products ", file,
-          ": products of this build have no algorithms to choose from; expected a build with CUDA");
+  require(
+      file.empty() || math::pins_products, "--products ", file,
+      ": products of this build have no algorithms to choose from; expected a build with cuBLASLt "
+      "or hipBLASLt");
 }
 
 ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas arenas,

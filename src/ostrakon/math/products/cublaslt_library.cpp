@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/products/pinned_products.hpp>
 
-#if OSTRAKON_PINS_PRODUCTS && !defined(OSTRAKON_FAKE_DEVICE)
+#if OSTRAKON_PINS_PRODUCTS && defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA)
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>

@@ -160,9 +160,15 @@ void one_gemm([[maybe_unused]] const Exec& exec, bool turn_a, bool turn_b,
 
 #if defined(OSTRAKON_FAKE_DEVICE)
 /// Inside a kernel of the fake device products are computed at once.
-bool is_pinned_here() { return fake_in_kernel() == 0; }
+template <class T>
+bool is_pinned_here() {
+  return fake_in_kernel() == 0;
+}
 #elif OSTRAKON_PINS_PRODUCTS
-constexpr bool is_pinned_here() { return true; }
+template <class T>
+constexpr bool is_pinned_here() {
+  return pins_products_of<T>;
+}
 #endif
 
 template <class T, class C>
@@ -170,7 +176,7 @@ void library_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExten
                   compute_t<T> alpha, const Batch<const T>& a, const Batch<const T>& b,
                   compute_t<T> beta, const Batch<C>& c, [[maybe_unused]] Varies varies) {
 #if OSTRAKON_PINS_PRODUCTS
-  if (is_pinned_here())
+  if (is_pinned_here<T>())
     return pinned_gemm<T, C>(exec, turn_a, turn_b, extents, alpha, a, b, beta, c, varies);
 #endif
 #if !defined(OSTRAKON_GEMM_CUBLAS)
@@ -227,7 +233,7 @@ void gemm_plus(const Exec& exec, Transpose transpose_a, Transpose transpose_b, V
 #if OSTRAKON_PINS_PRODUCTS
   const bool turn_a = transpose_a == Transpose::yes, turn_b = transpose_b == Transpose::yes;
   const ProductExtents extents = checked_extents<T, T>(transpose_a, transpose_b, a, b, c);
-  if (is_pinned_here() && adds_in_product<T>(extents) && extents.m * extents.n * extents.k > 0) {
+  if (is_pinned_here<T>() && adds_in_product<T>(extents) && extents.m * extents.n * extents.k > 0) {
     DeviceProduct product = product_of<T, T>(turn_a, turn_b, extents, Batch<const T>(a),
                                              Batch<const T>(b), Batch<T>(c), Varies::nothing);
     product.has_bias = static_cast<bool>(bias);

@@ -180,8 +180,8 @@ void gemm_by_row(const Exec& exec, Transpose transpose_b, View<const T**> a, Vie
 /// memory is in no plan.
 void warm_up_products();
 
-/// Returns the kernel that multiplies float matrices: "AVX-512", "AVX2", "plain loops", "cuBLAS" or
-/// "Kokkos".
+/// Returns the kernel that multiplies float matrices: "AVX-512", "AVX2", "plain loops",
+/// "cuBLASLt", "hipBLASLt" or "a plain kernel, slow".
 const char* gemm_kernel();
 
 /// Whether rows and columns of a product of T have the same bits when they are computed alone: true

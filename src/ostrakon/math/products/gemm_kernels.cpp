@@ -7,7 +7,6 @@
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/onednn_matmul.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
-#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/products/product_parts.hpp>
 #include <string>
 #include <type_traits>
@@ -25,8 +24,10 @@ namespace ostrakon::math {
 const char* gemm_kernel() {
 #if defined(OSTRAKON_GEMM_CUBLAS)
   return "cuBLASLt";
+#elif OSTRAKON_PRODUCTS_ON_DEVICE && defined(OSTRAKON_HAVE_HIPBLASLT)
+  return "hipBLASLt";
 #elif OSTRAKON_PRODUCTS_ON_DEVICE
-  return "Kokkos";
+  return "a plain kernel, slow";
 #else
   return ordered_gemm_kernel();
 #endif
@@ -34,7 +35,8 @@ const char* gemm_kernel() {
 
 template <class T>
 bool is_partition_invariant() {
-  if (products_on_device) return pins_products;
+  // By one algorithm, or by the plain kernel, where each element of C is a sum of its own.
+  if (products_on_device) return true;
   if (std::is_same<T, double>::value) return false;
   if constexpr (is_16bit<T>) return half_products<T>() != HalfProducts::onednn;
   return true;

@@ -5,7 +5,6 @@
 #include <ostrakon/math/piece_tree.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/math/products/ordered_gemm.hpp>
-#include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/math/products/varying_gemm.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
@@ -46,7 +45,7 @@ void add_matrix(const Exec& exec, View<const T**> from, View<T**> to) {
 /// Whether a product of so many terms is a single chunk, which is added to a sum in one step.
 template <class T>
 bool adds_as_a_whole(std::int64_t terms) {
-  if (products_on_device) return pins_products;  // C is added to a finished sum
+  if (products_on_device) return true;  // C is added to a finished sum
   return std::is_same<T, float>::value && terms <= product_chunk;
 }
 

@@ -6,11 +6,13 @@
 #include <ostrakon/math/products/algorithm_table.hpp>
 #include <ostrakon/math/products/product_choice.hpp>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 // Whether products on the device are computed by algorithms of a table: 1 or 0.
-#if (OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA) && \
-     defined(OSTRAKON_HAVE_CUBLAS)) ||                             \
+#if (OSTRAKON_PRODUCTS_ON_DEVICE &&                                                             \
+     ((defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)) ||     \
+      (defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP) && defined(OSTRAKON_HAVE_HIPBLASLT)))) || \
     defined(OSTRAKON_FAKE_DEVICE)
 #define OSTRAKON_PINS_PRODUCTS 1
 #else
@@ -21,6 +23,15 @@ namespace ostrakon::math {
 
 /// Whether products of this build have pinned algorithms.
 constexpr bool pins_products = OSTRAKON_PINS_PRODUCTS == 1;
+
+/// Whether products of T do: hipBLASLt multiplies no double.
+template <class T>
+constexpr bool pins_products_of =
+#if defined(KOKKOS_ENABLE_DEFAULT_DEVICE_TYPE_HIP)
+    pins_products && !std::is_same<T, double>::value;
+#else
+    pins_products;
+#endif
 
 /// Computes a product by the algorithm that the table has for its kind, by first_algorithm() where
 /// it has none. In a LaunchCount the product is counted, and noted by the NotedProducts of the

@@ -100,6 +100,9 @@ class Ostrakon(CMakePackage, CudaPackage, ROCmPackage):
             depends_on(f"trilinos+cuda cuda_arch={arch}", when=f"cuda_arch={arch}")
 
     with when("+rocm"):
+        # It has kernels for these and newer ones; elsewhere products are a plain kernel.
+        for target in ("gfx90a", "gfx942"):
+            depends_on("hipblaslt", when=f"amdgpu_target={target}")
         for target in ROCmPackage.amdgpu_targets:
             depends_on(f"kokkos+rocm amdgpu_target={target}", when=f"amdgpu_target={target}")
             depends_on(f"trilinos+rocm amdgpu_target={target}", when=f"amdgpu_target={target}")

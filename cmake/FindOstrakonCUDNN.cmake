@@ -56,5 +56,7 @@ if(OstrakonCUDNN_FOUND AND NOT TARGET Ostrakon::cudnn)
   add_library(Ostrakon::cudnn INTERFACE IMPORTED)
   target_include_directories(Ostrakon::cudnn SYSTEM INTERFACE ${OSTRAKON_CUDNN_FRONTEND_INCLUDE_DIR}
                                                               ${OSTRAKON_CUDNN_INCLUDE_DIR})
-  target_link_libraries(Ostrakon::cudnn INTERFACE ${OSTRAKON_CUDNN_LIBRARY} CUDA::nvrtc)
+  # The frontend's headers call the driver and NVRTC.
+  target_link_libraries(Ostrakon::cudnn INTERFACE ${OSTRAKON_CUDNN_LIBRARY} CUDA::nvrtc
+                                                  CUDA::cuda_driver)
 endif()

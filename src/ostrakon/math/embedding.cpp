@@ -5,6 +5,7 @@
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fast_divide.hpp>
 #include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/token_rows.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
@@ -111,52 +112,6 @@ void find_own_words(const Exec& exec, View<const std::int32_t*> ids, std::int64_
         own[r] = word >= 0 && word < words ? static_cast<std::int32_t>(word) : -1;
       });
 }
-
-#if OSTRAKON_ON_DEVICE
-namespace {
-
-/// The first row of each token sums all rows of that token in order. A team searches some thousand
-/// ids at a time, lists the matching rows in shared memory, and adds them.
-template <class T>
-void add_token_rows(const Exec& exec, View<const std::int32_t*> ids, View<const T**> dout,
-                    View<compute_t<T>**> dtoken_table) {
-  const std::int64_t rows = ids.size(), width = dout.columns();
-  constexpr int at_once = 2048, of_item = 8, items = at_once / of_item;
-  for_each_team(
-      exec, "embed_backward", rows, std::max(256, threads_for_row(width)),
-      sizeof(std::int32_t) * (at_once + 1), KOKKOS_LAMBDA(const TeamMember& team) {
-        constexpr std::size_t bytes = sizeof(std::int32_t) * (at_once + 1);
-        auto* const list = static_cast<std::int32_t*>(team.team_scratch(0).get_shmem(bytes));
-        const DeviceRow row(team);
-        const std::int64_t first = team.league_rank();
-        const std::int32_t id = ids[first];
-        if (id < 0) return;
-        const int earlier = row.template maximum_of<std::int32_t>(
-            [=](std::int64_t, std::int32_t other) { return other == id ? 1 : 0; }, 0,
-            ids.range(0, first));
-        if (earlier == 1) return;
-        const auto token = dtoken_table.row(id);
-        for (std::int64_t begin = first; begin < rows; begin += at_once) {
-          const int count = static_cast<int>(smaller(at_once, rows - begin));
-          const auto some = ids.range(begin, begin + count);
-          Kokkos::parallel_scan(Kokkos::TeamThreadRange(team, items),
-                                [&](int item, int& place, bool is_final) {
-                                  for (int i = item * of_item; i < (item + 1) * of_item; ++i) {
-                                    if (i >= count || some[i] != id) continue;
-                                    if (is_final) list[place] = i;
-                                    ++place;
-                                  }
-                                  if (is_final && item == items - 1) list[at_once] = place;
-                                });
-          team.team_barrier();
-          row.add_rows(
-              list[at_once], [=](std::int64_t index) { return begin + list[index]; }, dout, token);
-        }
-      });
-}
-
-}  // namespace
-#endif
 
 template <class T>
 void embedding_backward(const Exec& exec, View<const std::int32_t*> ids, std::int64_t tokens,

@@ -309,8 +309,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
         exec, "cross_entropy_piece", end - begin, words,
         KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t r) {
           const auto z = all.row(r);
-          const auto held = row.load(z.range(0, smaller(words, logits_of_segment<C>)));
-          const Softmax<C> both = softmax_of(row, own_softmax<C>(row, held, z));
+          const Softmax<C> both = softmax_of(row, own_softmax<C>(row, z));
           const C most = both.largest, total = both.total;
 #else
     for_each_row(

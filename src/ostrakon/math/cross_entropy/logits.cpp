@@ -60,8 +60,7 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
       KOKKOS_LAMBDA(const LogitRow<T>& row, std::int64_t index) {
         const auto z = logits.row(index);
         const std::int64_t target = targets[index];
-        const auto held = row.load(z.range(0, smaller(z.size(), logits_of_segment<T>)));
-        const Softmax<T> all = softmax_of(row, own_softmax<T>(row, held, z));
+        const Softmax<T> all = softmax_of(row, own_softmax<T>(row, z));
         row.once([&] {
           losses[index] = counts(target) ? (all.largest - z[target]) + log(all.total) : T(0);
           if (log_sums) log_sums[index] = all.largest + log(all.total);
@@ -95,7 +94,7 @@ KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Reads logits once, but those past the first segment twice. `is_capped`: whether gradients go
+/// Reads logits once, but those that a team does not hold twice. `is_capped`: whether gradients go
 /// through a cap, for which logits are kept, and else exponentials.
 template <bool is_capped, class T, class C = compute_t<T>>
 void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
@@ -109,7 +108,7 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
         const std::int64_t target = words[index];
-        const std::int64_t count = smaller(z.size(), logits_of_segment<C>);
+        const std::int64_t count = smaller(z.size(), most_held_logits<C>);
         if (!counts(target)) {
           const auto zeros = row.filled(C(0));
           row.once([&] { losses[index] = C(0); });
@@ -124,9 +123,16 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
         const C at_target = z[target], times = factors ? scale * factors[index] : scale;
         const C by = inverse;
         auto held = row.load(z.range(0, count));
-        const Softmax<C> own = own_softmax<C>(row, held, z);
-        const C own_largest = own.largest;
-        if (!is_capped) row.update(held, [=](C logit) { return fast_exp(logit - own_largest); });
+        const C held_largest = row.own_maximum(held, C(z[0]));
+        const auto power = [=](C logit) { return fast_exp(logit - held_largest); };
+        Softmax<C> own = {held_largest, C(0)};
+        if (is_capped) {
+          own.total = row.template own_sum<C>(power, held);
+        } else {
+          row.update(held, power);
+          own.total = row.template own_sum<C>([](C of_logit) { return of_logit; }, held);
+        }
+        add_further_logits<C>(row.team(), z, own);
         const Softmax<C> all = softmax_of(row, own);
         const C largest = all.largest, factor = times / all.total;
         row.once([&] { losses[index] = (largest - at_target) + log(all.total); });
@@ -139,19 +145,20 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
           row.store(
               dz.range(0, count), [=](int i, C logit) { return gradient(i, logit); }, held);
         } else {
-          const C own_factor = fast_exp(own_largest - largest) * factor;
+          const C own_factor = fast_exp(held_largest - largest) * factor;
+          const int at = static_cast<int>(target);
           row.store(
               dz.range(0, count),
-              [=](int i, C power) {
-                const C part = power * own_factor;
-                return i == target ? part - times : part;
+              [=](int i, C of_logit) {
+                const C part = of_logit * own_factor;
+                return i == at ? part - times : part;
               },
               held);
         }
-        for_each_further_segment(
-            row.team(), z, [&](const LogitRow<C>& segment, const auto& more, std::int64_t begin) {
-              segment.store(
-                  dz.range(begin, smaller(z.size(), begin + count)),
+        for_each_further_run<C>(
+            row.team(), z, [&](const FurtherLogits<C>& run, const auto& more, std::int64_t begin) {
+              run.store(
+                  dz.range(begin, smaller(z.size(), begin + logits_at_once<C>)),
                   [=](int i, C logit) { return gradient(begin + i, logit); }, more);
             });
       });

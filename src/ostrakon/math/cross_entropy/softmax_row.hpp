@@ -12,16 +12,21 @@ namespace ostrakon::math {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Vectors of logits in each thread.
-constexpr int held_logits = 16;
+/// Vectors of the first logits in each thread, which stay, and of further ones at a time.
+constexpr int held_logits = 16, further_logits = 4;
 
 template <class C>
 using LogitRow = HeldRow<vector_elements<C>(), held_logits>;
-
-/// Logits that a team reads at a time.
 template <class C>
-constexpr std::int64_t logits_of_segment =
+using FurtherLogits = HeldRow<vector_elements<C>(), further_logits>;
+
+/// Logits that a team holds, and those that it reads at a time behind them.
+template <class C>
+constexpr std::int64_t most_held_logits =
     std::int64_t{vector_elements<C>()} * held_logits* most_threads_of_held_row;
+template <class C>
+constexpr std::int64_t logits_at_once =
+    std::int64_t{vector_elements<C>()} * further_logits* most_threads_of_held_row;
 
 /// The largest logit of a row, or of what a thread has of it, and the sum of exponentials relative
 /// to it.
@@ -30,40 +35,39 @@ struct Softmax {
   C largest, total;
 };
 
-/// Adds logits of this thread.
-template <class C>
-KOKKOS_INLINE_FUNCTION void add_logits(const LogitRow<C>& row,
-                                       const typename LogitRow<C>::template Of<C>& logits,
-                                       Softmax<C>& own) {
-  const C largest = row.own_maximum(logits, own.largest);
-  own.total *= fast_exp(own.largest - largest);
-  own.total += row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits);
-  own.largest = largest;
-}
-
-/// body(row, its logits, the first one's index) for the segments of z behind the first one.
-template <class C, class Body>
-KOKKOS_INLINE_FUNCTION void for_each_further_segment(const TeamMember& team, const View<C*>& z,
-                                                     const Body& body) {
-  for (std::int64_t begin = logits_of_segment<std::remove_const_t<C>>; begin < z.size();
-       begin += logits_of_segment<std::remove_const_t<C>>) {
-    const std::int64_t end = smaller(z.size(), begin + logits_of_segment<std::remove_const_t<C>>);
-    const LogitRow<std::remove_const_t<C>> row(team, end - begin);
+/// body(row, its logits, the first one's index) for what is behind the logits of z that are held.
+template <class C, class Z, class Body>
+KOKKOS_INLINE_FUNCTION void for_each_further_run(const TeamMember& team, const View<Z*>& z,
+                                                 const Body& body) {
+  for (std::int64_t begin = most_held_logits<C>; begin < z.size(); begin += logits_at_once<C>) {
+    const std::int64_t end = smaller(z.size(), begin + logits_at_once<C>);
+    const FurtherLogits<C> row(team, end - begin);
     body(row, row.load(z.range(begin, end)), begin);
   }
 }
 
-/// Returns what this thread has of z, whose first logits are `first` in `row`.
+/// Adds the logits of z that are not held to what this thread has.
 template <class C, class Z>
-KOKKOS_INLINE_FUNCTION Softmax<C> own_softmax(const LogitRow<C>& row,
-                                              const typename LogitRow<C>::template Of<C>& first,
-                                              const View<Z*>& z) {
-  Softmax<C> own = {z[0], C(0)};
-  add_logits<C>(row, first, own);
-  for_each_further_segment(row.team(), z,
-                           [&](const LogitRow<C>& segment, const auto& logits, std::int64_t) {
-                             add_logits<C>(segment, logits, own);
-                           });
+KOKKOS_INLINE_FUNCTION void add_further_logits(const TeamMember& team, const View<Z*>& z,
+                                               Softmax<C>& own) {
+  for_each_further_run<C>(
+      team, z, [&](const FurtherLogits<C>& row, const auto& logits, std::int64_t) {
+        const C largest = row.own_maximum(logits, own.largest);
+        own.total *= fast_exp(own.largest - largest);
+        own.total +=
+            row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits);
+        own.largest = largest;
+      });
+}
+
+/// Returns what this thread has of z.
+template <class C, class Z>
+KOKKOS_INLINE_FUNCTION Softmax<C> own_softmax(const LogitRow<C>& row, const View<Z*>& z) {
+  const auto logits = row.load(z.range(0, smaller(z.size(), most_held_logits<C>)));
+  const C largest = row.own_maximum(logits, z[0]);
+  Softmax<C> own = {
+      largest, row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits)};
+  add_further_logits<C>(row.team(), z, own);
   return own;
 }
 
@@ -79,7 +83,7 @@ template <class C, class Body>
 void for_each_row_of_logits(const Exec& exec, const char* name, std::int64_t rows,
                             std::int64_t words, const Body& body) {
   for_each_held<vector_elements<C>(), held_logits>(exec, name, rows,
-                                                   smaller(words, logits_of_segment<C>), body);
+                                                   smaller(words, most_held_logits<C>), body);
 }
 
 #endif

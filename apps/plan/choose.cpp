@@ -206,14 +206,14 @@ namespace {
 /// What a deck leaves open of what is computed again, for the memory that it names or a machine
 /// has.
 config::Settings with_recompute(config::Settings settings, const Line& line) {
-  tune::RanksOn on{simulate::machine_with(line.rates()), line.ranks, line.ranks};
+  simulate::Machine machine;
   if (!line.machine.empty()) {
-    on.machine = config::read_machine(read_file(line.machine), line.machine);
-    settings.processor = config::processor_of(on.machine);
+    machine = config::read_machine(read_file(line.machine), line.machine);
+    settings.processor = config::processor_of(machine);
   }
-  const int of_node = ranks_of_machine(settings, line, on.machine);
-  if (of_node > 0) on.ranks_per_node = std::min(of_node, line.ranks);
-  std::int64_t room = line.machine.empty() ? 0 : tune::room_of(on.machine);
+  const int of_node = ranks_of_machine(settings, line, machine);
+  const tune::RanksOf on{line.ranks, of_node > 0 ? std::min(of_node, line.ranks) : line.ranks};
+  std::int64_t room = line.machine.empty() ? 0 : tune::room_of(machine);
   if (settings.memory_limit > 0)
     room = room > 0 ? std::min(room, settings.memory_limit) : settings.memory_limit;
   require(room > 0,

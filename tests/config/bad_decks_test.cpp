@@ -166,7 +166,7 @@ precision.loss_scale | a power of two from 1 to 16777216 | 1e-300 | true | auto 
 /// Quoted values: blanks and an empty text count.
 TEST(BadDecks, TextsInTheirOwnForms) {
   expect_values_refused(R"(
-memory.activation_checkpointing | none, full, every N with N from 1 to 100000, or selective | true | 0
+memory.activation_checkpointing | none, full, every N with N from 1 to 100000, selective | true | 0
     | 2 | ""
 memory.activation_checkpointing | none | "None" | "all" | "full 2" | "none none" | "every" | "every 0"
     | "every -1"
@@ -178,7 +178,7 @@ memory.activation_checkpointing | none | "selective attention,mlp" | "selective 
 memory.activation_checkpointing | none | "selective attention full" | "attention mlp" | "selective none"
 memory.activation_checkpointing | none | "selective mlp every 2" | "selectively mlp"
 memory.activation_checkpointing | none | "keep" | "keep mlp" | "keep norms norms" | "auto auto"
-memory.limit | auto, or bytes up to 4096 TiB in TiB, TB, | 0 | 1 | true | "" | "none" | "0 GiB" | "8 gb"
+memory.limit | auto, or bytes up to 4096 TiB in B, kB, KiB | 0 | 1 | true | "" | "none" | "0 GiB" | "8 gb"
 parallel.in_flight_gathers | unlimited, an integer from 1 to 1000000 (units), or bytes | 0 | -1 | 1.5
     | -2.5 | true
 parallel.in_flight_gathers | unlimited | "" | "8 Gib" | "8 GIB" | "8 gb" | "500 mB" | "500 KB" | "500 kb"

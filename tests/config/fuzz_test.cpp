@@ -161,7 +161,7 @@ TEST(Fuzz, MutatedCheckpointingThatIsReadReadsBack) {
                                           "every 12", "full", "keep norms activations"};
   Mutator mutate(6);
   int read = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 25000; ++i) {
     const std::string written = mutate(texts[static_cast<std::size_t>(i) % texts.size()]);
     const auto checkpointing = read_checkpointing(parse_scalar(written));
     if (!checkpointing) continue;

@@ -155,6 +155,7 @@ TEST(Decoder, KeepsOutputsInsteadOfComputingThemAgain) {
   for (const ModelCase& family : {model_cases()[0], model_cases()[1]}) {
     const model::DecoderSettings& s = family.settings;
     const std::int64_t norms = 2 * (2 * rows * s.width), activations = 2 * rows * s.ffn_width;
+    const std::int64_t up = s.norm == math::NormKind::rmsnorm ? 2 * activations : activations;
     const plan::UnitDescription all = describe_block(family, {});
     for (const model::Recompute& recompute : kept_choices()) {
       const plan::UnitDescription more = describe_block(family, recompute);
@@ -164,9 +165,10 @@ TEST(Decoder, KeepsOutputsInsteadOfComputingThemAgain) {
           << name;
       EXPECT_EQ(more.backward.front().flops, all.backward.front().flops) << name;
       const plan::KernelWork work = more.backward.front().work, before = all.backward.front().work;
-      // Both norms read their input and write their output; the activation is of each column.
+      // All three read their input and write their output.
       EXPECT_DOUBLE_EQ(before.row_bytes - work.row_bytes,
-                       recompute.norm_outputs ? 0.0 : static_cast<double>(2 * norms))
+                       static_cast<double>((recompute.norm_outputs ? 0 : 2 * norms) +
+                                           (recompute.activations ? 0 : up + activations)))
           << name;
       EXPECT_DOUBLE_EQ(before.activations - work.activations,
                        recompute.activations ? 0.0 : static_cast<double>(rows * s.ffn_width))

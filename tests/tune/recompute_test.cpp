@@ -37,10 +37,10 @@ config::Settings with(config::Settings deck, const std::string& checkpointing) {
   return deck;
 }
 
-RanksOn on(int ranks) { return {simulate::machine_with({}), ranks, ranks}; }
+RanksOf on(int ranks) { return {ranks, ranks}; }
 
 struct Planned {
-  std::int64_t bytes = 0;  ///< the largest arena of any stage and purpose
+  std::int64_t bytes = 0;  ///< the largest arenas of any stage and purpose, of both kinds
   double flops = 0.0;      ///< of all stages
 };
 
@@ -51,13 +51,16 @@ Planned plan(const config::Settings& deck, int ranks) {
   const int of_stage = ranks / policy.stages;
   const auto chunks = plan::find_chunks(model, of_stage, policy);
   Planned planned;
+  std::int64_t device = 0, host = 0;
   for (const plan::Purpose purpose :
        {plan::Purpose::train, plan::Purpose::evaluate, plan::Purpose::export_parameters})
     for (const plan::StepPlan& stage :
          plan::build_stage_plans(model, chunks, of_stage, policy, purpose)) {
-      planned.bytes = std::max(planned.bytes, plan::plan_memory(stage).arena_bytes);
+      device = std::max(device, plan::plan_memory(stage).arena_bytes);
+      host = std::max(host, plan::plan_memory(stage, plan::Space::host).arena_bytes);
       if (purpose == plan::Purpose::train) planned.flops += stage.flops();
     }
+  planned.bytes = device + (deck.processor.is_device ? 0 : host);
   return planned;
 }
 
@@ -126,7 +129,7 @@ TEST(ChooseRecompute, SaysWhereNothingFits) {
 // With parallel.choose, or --choose, it is one of the settings that are searched.
 TEST(ChooseRecompute, IsLeftToTheSearchOfAllSettings) {
   Request request;
-  request.on = on(2);
+  request.on = {simulate::machine_with({}), 2, 2};
   request.kept = {"memory.activation_checkpointing"};
   config::Settings deck = deck_with("");
   const Result any = choose(deck, request);

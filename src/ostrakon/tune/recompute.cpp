@@ -2,18 +2,19 @@
 #include <ostrakon/tune/recompute.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/config/assignment.hpp>
-#include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/deck.hpp>
 #include <ostrakon/plan/ir/tasks.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
-#include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/trainer/devices.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/memory_check.hpp>
-#include <ostrakon/tune/space.hpp>
+#include <ostrakon/trainer/resolve.hpp>
+#include <ostrakon/tune/run_plans.hpp>
 #include <ostream>
 #include <utility>
 
@@ -59,9 +60,8 @@ double recomputed_flops(const config::Settings& settings) {
   return flops;
 }
 
-/// What is computed again, from the least on, and how long gathered parameters stay, from the
-/// longest on.
-Space space_of(const config::Settings& deck) {
+/// What is computed again, from the least on.
+std::vector<std::string> from_the_least(const config::Settings& deck) {
   std::vector<std::pair<double, std::string>> ordered;
   for (const char* const value : checkpointings) {
     config::Settings settings = deck;
@@ -70,38 +70,23 @@ Space space_of(const config::Settings& deck) {
   }
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto& one, const auto& other) { return one.first < other.first; });
-  Dimension kept;
-  for (const auto& [flops, value] : ordered) kept.choices.push_back({{&kept_key, value}});
-  Dimension gathered{{{}}};
-  if (deck.given.count(reshard_key.full_name()) == 0)
-    gathered.choices = {{{&reshard_key, "end_of_step"}}, {{&reshard_key, "never"}}, {}};
-  return {{kept, gathered}, {}};
+  std::vector<std::string> values;
+  for (auto& [flops, value] : ordered) values.push_back(std::move(value));
+  return values;
 }
 
-/// Whether so much is certainly too large: an estimate may be a little off.
-bool is_far_above(const Memory& memory, const Memory& room) {
-  const auto is_above = [](std::int64_t bytes, std::int64_t most) {
-    return bytes - bytes / 32 > most;
-  };
-  return is_above(memory.device, room.device) || is_above(memory.host, room.host);
+/// What the arenas of a run take of a rank's memory, from its plans: estimates by shorter steps are
+/// not exact.
+Memory arenas_of(const config::Settings& settings, const RanksOf& on, int threads) {
+  config::check_consistency(settings, "deck");
+  const plan::ModelDescription model =
+      train::describe(*train::make_decoder(settings), settings.optimizer);
+  const RunPlans plans(model, train::resolve(settings, on.ranks, on.ranks_per_node), on.ranks,
+                       threads);
+  const Memory arenas = plans.arenas();
+  // Where ranks compute on the host, both are in its memory.
+  return {arenas.device + (settings.processor.is_device ? 0 : arenas.host), arenas.host};
 }
-
-/// Takes settings in order until some fit.
-class FirstThatFits {
- public:
-  FirstThatFits(LayoutCandidates& candidates, const Memory& room)
-      : candidates_(candidates), room_(room) {}
-
-  bool fits(const Point& point) {
-    const std::optional<Cost> estimate = candidates_.estimate(point);
-    if (!estimate || is_far_above(estimate->memory, room_)) return false;
-    return candidates_.seconds(point) && candidates_.memory(point).fits(room_);
-  }
-
- private:
-  LayoutCandidates& candidates_;
-  const Memory room_;
-};
 
 std::string room_words(const Memory& room, bool is_device) {
   std::string words;
@@ -112,50 +97,47 @@ std::string room_words(const Memory& room, bool is_device) {
   return words + " for the arena of a rank";
 }
 
-/// Throws Error that names the smallest arena: all that blocks compute is computed again.
-[[noreturn]] void refuse(LayoutCandidates& candidates, const Point& smallest,
-                         const config::Settings& deck, const RanksOn& on, const Memory& room) {
-  if (!candidates.seconds(smallest)) std::rethrow_exception(candidates.error());
-  candidates.memory(smallest);
-  throw Error(text("memory.activation_checkpointing = auto: nothing fits ",
-                   room_words(room, deck.processor.is_device), " (", on.ranks,
-                   on.ranks == 1 ? " rank); " : " ranks); ",
-                   "with full, which keeps the least, it ", "takes ",
-                   format_bytes(candidates.arenas(smallest).device),
-                   "; expected more memory or ranks, a smaller training.micro_batch_size, or other "
-                   "settings: ostrakon-plan --choose finds some"));
+/// Whether what stays of gathered parameters is open, and makes a difference.
+bool chooses_reshard(const config::Settings& deck) {
+  const plan::PolicyChoices& policy = deck.parallel;
+  return deck.given.count(reshard_key.full_name()) == 0 &&
+         (policy.sharding == plan::Sharding::full ||
+          plan::offloads(policy.offload, plan::Offload::parameters));
 }
 
 }  // namespace
 
-Kept choose_recompute(const config::Settings& deck, const RanksOn& on, const Memory& room,
+Kept choose_recompute(const config::Settings& deck, const RanksOf& on, const Memory& room,
                       int threads) {
-  config::Settings base = deck;
-  kept_key.set(base, "none");
-  const Space space = space_of(base);
-  LayoutCandidates candidates(base, space, on, {false, room, threads});
-  FirstThatFits first(candidates, room);
-  const int resharded = static_cast<int>(space.dimensions[1].choices.size());
-  Point point = {0, resharded - 1};
-  const int most = static_cast<int>(space.dimensions[0].choices.size()) - 1;
-  while (!first.fits(point))
-    if (point[0]++ == most) {
-      // The last in the order computes the most again, and keeps the least.
-      point[0] = most;
-      refuse(candidates, point, deck, on, room);
-    }
-  const plan::PolicyChoices policy = candidates.settings(point).parallel;
-  const bool gathers = policy.sharding == plan::Sharding::full ||
-                       plan::offloads(policy.offload, plan::Offload::parameters);
-  for (int r = 0; gathers && r + 1 < resharded; ++r)
-    if (first.fits({point[0], r})) {
-      point[1] = r;
-      break;
-    }
   Kept kept;
-  kept.settings = candidates.settings(point);
-  kept.arenas = candidates.arenas(point);
+  kept.settings = deck;
   kept.room = room;
+  const auto takes = [&](const config::Settings& settings) {
+    const Memory arenas = arenas_of(settings, on, threads);
+    if (!arenas.fits(room)) return std::optional(arenas);
+    kept.settings = settings;
+    kept.arenas = arenas;
+    return std::optional<Memory>();
+  };
+  std::optional<Memory> too_large;
+  const std::vector<std::string> values = from_the_least(deck);
+  for (const std::string& value : values) {
+    config::Settings settings = deck;
+    kept_key.set(settings, value);
+    too_large = takes(settings);
+    if (!too_large) break;
+  }
+  require(!too_large, "memory.activation_checkpointing = auto: nothing fits ",
+          room_words(room, deck.processor.is_device), " (", on.ranks,
+          on.ranks == 1 ? " rank); " : " ranks); ", "with ", values.back(),
+          ", which keeps the least, it takes ", too_large ? format_bytes(too_large->device) : "",
+          "; expected more memory or ranks, a smaller training.micro_batch_size, or other "
+          "settings: ostrakon-plan --choose finds some");
+  for (const char* const reshard : {"end_of_step", "never"}) {
+    config::Settings settings = kept.settings;
+    reshard_key.set(settings, reshard);
+    if (chooses_reshard(deck) && !takes(settings)) break;
+  }
   for (const config::Varied* key : {&kept_key, &reshard_key})
     if (key->get(kept.settings) != key->get(deck))
       kept.changes.push_back(key->full_name() + "=" + key->get(kept.settings));
@@ -187,7 +169,7 @@ config::Settings choose_recompute_for_run(config::Settings settings, MPI_Comm pa
   std::string chosen[2];
   world.run_collectively([&] {
     if (world.rank() != 0) return;
-    const RanksOn on{simulate::machine_with({}), world.size(),
+    const RanksOf on{world.size(),
                      mesh.ranks_per_node() > 0 ? mesh.ranks_per_node() : world.size()};
     // All other ranks wait, so that their cores are free.
     const Kept kept =

@@ -6,23 +6,27 @@
 #include <iosfwd>
 #include <ostrakon/config/settings.hpp>
 #include <ostrakon/mesh/mesh.hpp>
-#include <ostrakon/tune/layouts.hpp>
 #include <ostrakon/tune/search.hpp>
 #include <string>
 #include <vector>
 
 // What memory.activation_checkpointing = auto stands for on some ranks: what blocks keep for
 // backward and what they compute again. Other than choose.hpp it asks for no time, so that it needs
-// no description of the machine: the settings are ordered by what they compute again, and the first
-// that fits is taken.
+// no description of the machine: settings are ordered by what they compute again, all plans of a
+// run are made with one after the other, and the first that fits is taken.
 
 namespace ostrakon::tune {
+
+struct RanksOf {
+  int ranks = 1, ranks_per_node = 1;
+};
 
 /// What was chosen where a deck leaves open what is computed again.
 struct Kept {
   config::Settings settings;         ///< of the deck, but with what was chosen
   std::vector<std::string> changes;  ///< SECTION.KEY=VALUE of what was chosen
-  Memory arenas;                     ///< of a run: training, validation, writing weights
+  /// Of a run: training, validation, writing weights. Without a device, its own has both.
+  Memory arenas;
   Memory room;
 };
 
@@ -31,7 +35,7 @@ struct Kept {
 /// of how long these stay. Changes no bit of a result. `threads`: on which steps are planned; no
 /// choice depends on it. Throws Error where the deck does not fit these ranks, or nothing fits the
 /// room, naming the smallest.
-Kept choose_recompute(const config::Settings& deck, const RanksOn& on, const Memory& room,
+Kept choose_recompute(const config::Settings& deck, const RanksOf& on, const Memory& room,
                       int threads);
 
 /// Bytes that the arenas of each rank may take: the least of all ranks of what is free on its

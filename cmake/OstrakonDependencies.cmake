@@ -55,12 +55,6 @@ if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_ENABLE_SANI
   set(OSTRAKON_HAVE_FAKE_DEVICE ON)
 endif()
 
-# Kernels in the form that they have on a device, for tests.
-set(OSTRAKON_TEST_DEVICE_KERNELS OFF)
-if(Ostrakon_ENABLE_TESTS AND NOT OSTRAKON_ON_DEVICE AND NOT Ostrakon_DEVICE_KERNELS)
-  set(OSTRAKON_TEST_DEVICE_KERNELS ON)
-endif()
-
 # Threads of matrix products on the host.
 set(OSTRAKON_HAVE_OPENMP OFF)
 if(NOT OSTRAKON_ON_DEVICE)
@@ -69,9 +63,14 @@ if(NOT OSTRAKON_ON_DEVICE)
 endif()
 
 set(OSTRAKON_HAVE_CUBLAS OFF)
+set(OSTRAKON_HAVE_CUPTI OFF)
 if(Kokkos_ENABLE_CUDA)
   ostrakon_find(CUDAToolkit DEBIAN nvidia-cuda-toolkit SPACK cuda)
   set(OSTRAKON_HAVE_CUBLAS ${CUDAToolkit_FOUND})
+  # Times of kernels, for ostrakon-bench step --kernels.
+  if(TARGET CUDA::cupti)
+    set(OSTRAKON_HAVE_CUPTI ON)
+  endif()
 endif()
 
 set(OSTRAKON_HAVE_CUDNN OFF)

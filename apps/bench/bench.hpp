@@ -48,6 +48,7 @@ struct Options {
   std::string output;                       ///< machine: the file to write
   std::string machine;                      ///< step: a machine file, to predict the measured times
   DType dtype = DType::fp32;                ///< kernels: dtype in which models compute
+  bool kernels = false;                     ///< step: also time by kernel
   double added_nanoseconds_per_byte = 0.0;  ///< step: extra time of collectives
 
   double seconds_or(double usual) const { return seconds > 0.0 ? seconds : usual; }

@@ -63,6 +63,9 @@ apps::Program program_of(Line& line) {
         "data where the deck's files are not there",
         {{"--machine", "FILE", apps::word(options.machine),
           "also what is predicted for the machine of this file"},
+         {"--kernels", "", apps::flag(options.kernels),
+          "also how long each kernel of rank 0 takes, in steps of their own; on NVIDIA's GPUs by "
+          "CUPTI's activity records, with those of libraries"},
          {"--added-nanoseconds-per-byte", "T", apps::above_zero(options.added_nanoseconds_per_byte),
           "collectives take so much longer for each byte that a rank sends"},
          {"--products", "FILE", apps::word(line.products),

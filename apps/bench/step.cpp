@@ -10,6 +10,7 @@
 
 #include "../common/program.hpp"
 #include "bench.hpp"
+#include "kernel_times.hpp"
 
 namespace ostrakon::bench {
 namespace {
@@ -39,6 +40,7 @@ class StepBench {
     show_step(peak);
     show_kinds(peak.rate());
     if (!options_.machine.empty()) show_prediction();
+    if (options_.kernels) show_kernels();
   }
 
  private:
@@ -78,6 +80,66 @@ class StepBench {
       step_seconds_.push_back(seconds);
       total += seconds;
     }
+  }
+
+  /// Shows the kernels of this rank in steps of their own, as measuring takes time.
+  void show_kernels() {
+    std::unique_ptr<KernelTimes> times;
+    world_.run_collectively([&] { times = measure_kernels(); });
+    constexpr std::int64_t warm_up = 1, least = 3;
+    const auto before = static_cast<std::int64_t>(step_seconds_.size()) + warm_up;
+    std::map<std::string, KernelTime> kernels;
+    double seconds = 0.0;
+    std::int64_t steps = 0;
+    for (; steps < warm_up + least || seconds < 0.25 * options_.seconds_or(10.0); ++steps) {
+      const double taken =
+          slowest(world_, [&] { trainer_.step(*training_.dataset, before + steps + 1); });
+      Kokkos::fence();
+      const std::map<std::string, KernelTime> more = times->take();
+      if (steps < warm_up) continue;
+      seconds += taken;
+      for (const auto& [name, time] : more) {
+        kernels[name].calls += time.calls;
+        kernels[name].seconds += time.seconds;
+      }
+    }
+    times.reset();
+    steps -= warm_up;
+    show_kernels(kernels, seconds, steps);
+  }
+
+  void show_kernels(const std::map<std::string, KernelTime>& kernels, double seconds,
+                    std::int64_t steps) {
+    std::vector<std::pair<std::string, KernelTime>> longest(kernels.begin(), kernels.end());
+    std::sort(longest.begin(), longest.end(),
+              [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    KernelTime all;
+    for (const auto& [name, time] : longest) {
+      all.calls += time.calls;
+      all.seconds += time.seconds;
+    }
+    say(world_, options_, "\n");
+    Table table("step_kernel", world_, options_,
+                {{"kernel", "kernel", Format::text, 32},
+                 {"share", "share", Format::percent, 7},
+                 {"a step", "calls", Format::count, 8},
+                 {"mean", "mean_seconds", Format::seconds, 10},
+                 {"sum", "seconds", Format::seconds, 10}});
+    const auto row = [&](const std::string& name, const KernelTime& time) {
+      table.row({name, time.seconds / all.seconds, (time.calls + steps / 2) / steps,
+                 time.seconds / static_cast<double>(time.calls),
+                 time.seconds / static_cast<double>(steps)});
+    };
+    for (const auto& [name, time] : longest) row(name, time);
+    say(world_, options_, "\n");
+    Table sums("step_kernels", world_, options_,
+               {{"steps", "steps", Format::count, 5},
+                {"step", "step_seconds", Format::seconds, 10},
+                {"kernels", "kernel_seconds", Format::seconds, 10},
+                {"of the step", "share", Format::percent, 11},
+                {"a step", "calls", Format::count, 8}});
+    sums.row({steps, seconds / static_cast<double>(steps), all.seconds / static_cast<double>(steps),
+              all.seconds / seconds, (all.calls + steps / 2) / steps});
   }
 
   void show_step(train::PeakRate& peak) {

@@ -6,14 +6,13 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/policy_text.hpp>
+#include <ostrakon/math/counted_form.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
 #include <ostrakon/runtime/executor.hpp>
-#include <ostrakon/trainer/handlers/submissions.hpp>
-#include <ostrakon/trainer/make_trainer.hpp>
 #include <ostrakon/trainer/resolve.hpp>
 
 #include "../common/draw.hpp"
@@ -52,17 +51,7 @@ std::vector<runtime::Program> prove(std::vector<plan::StepPlan> plans) {
   return stages;
 }
 
-/// What the first rank of the stage that is shown submits to a device, where this build has the
-/// form of its kernels: a host's says nothing about it.
-void show_submissions(const config::Settings& settings, const model::Model& model,
-                      const std::vector<runtime::Program>& stages, const runtime::Program& shown) {
-  if (!on_device || settings.processor.kernels != math::kernel_form) return;
-  std::vector<plan::StepPlan> plans;
-  for (const runtime::Program& stage : stages) plans.push_back(stage.plan);
-  const train::ShardLayout layout(plans, model, settings.optimizer,
-                                  shown.plan.stage * shown.plan.grid.ranks_of_stage());
-  const auto submitted = train::count_submissions(
-      shown, layout, train::StepSettings(train::trainer_settings(settings), model));
+void show_submissions(const std::optional<train::Submissions>& submitted) {
   if (!submitted) {
     std::cout << "\nsubmitted in a step: not known before, as routing decides it\n";
     return;
@@ -85,6 +74,12 @@ struct Shown {
   plan::TimedStages timed = {};
 
   const runtime::Program& program() const { return stages[stage]; }
+  /// Only for ranks that compute on what this program counts kernels of.
+  std::optional<train::Submissions> submissions() const {
+    std::vector<plan::StepPlan> all;
+    for (const runtime::Program& one : stages) all.push_back(one.plan);
+    return submissions_of(settings, plans.model(), all, program());
+  }
 };
 
 plan::Report report_of(const Shown& shown) {
@@ -169,6 +164,16 @@ void show_plan(config::Settings settings, const Line& line) {
                            return one.memory.arena_bytes < other.memory.arena_bytes;
                          }) -
         shown.stages.begin());
+  if (line.kernels) {
+    require_counted(shown.settings);
+    const std::optional<train::Submissions> submitted = shown.submissions();
+    require(submitted.has_value(),
+            "--kernels: the kernels of a model with experts are not known before, as routing "
+            "decides how many there are");
+    show_kernels(shown.program().plan, *submitted, line.json, std::cout);
+    std::cout << std::flush;
+    return;
+  }
   shown.report = report_of(shown);
   // The JSON without rates is what training writes as plan.json, which has none.
   const bool shows_times = !line.json || line.has_rates;
@@ -177,7 +182,10 @@ void show_plan(config::Settings settings, const Line& line) {
     write_json(shown, shows_times, std::cout);
   } else {
     std::cout << plan::report_text(shown.program().plan, shown.report);
-    show_submissions(shown.settings, shown.plans.model(), shown.stages, shown.program());
+    // A host cuts its work into other kernels, whose number says nothing.
+    if (math::is_of_device(math::counted_form()) &&
+        shown.settings.processor.kernels == math::counted_form())
+      show_submissions(shown.submissions());
     show_larger_arenas(shown);
   }
   std::cout << std::flush;

@@ -99,7 +99,12 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
        set_option(line.overrides),
        {"--json", "", flag(line.json),
         "write the whole plan as JSON instead: every buffer with its offset in memory, every "
-        "action with what it uses and waits for; also what --time and --choose show"},
+        "action with what it uses and waits for; also what --kernels, --time and --choose show"},
+       {"--kernels", "", flag(line.kernels),
+        "show, instead, what a step launches on a device: of each kind of unit the calls of "
+        "forward "
+        "and backward, their kernels, operations, and the bytes that they move beside the least "
+        "that they can; and how often each kernel is launched. With --device nvidia of any build"},
        {"--svg", "FILE", output(line.svg),
         "draw the plan too: streams, actions and their waits, memory over the step; of a pipeline "
         "also what each stage computes when, and its waits; with --time true in time; with --sweep "
@@ -156,6 +161,9 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
         return 0;
       },
       {{"--ranks", "--sweep"},
+       {"--kernels", "--time"},
+       {"--kernels", "--choose"},
+       {"--kernels", "--svg"},
        {"--time", "--device"},
        {"--html", "--sweep"},
        {"--trace", "--sweep"},

@@ -18,6 +18,7 @@ struct Line {
   int ranks_per_node = 0;  ///< 0: as the deck says
   std::optional<math::KernelForm> device;
   bool json = false;
+  bool kernels = false;
   std::string svg, html, trace;
   std::string machine;  ///< --time
   std::vector<int> sweep;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/trainer/handlers/submissions.hpp>
 
 #include "../common/planned_step.hpp"
 #include "options.hpp"
@@ -15,6 +16,20 @@ void show_time(config::Settings settings, const Line& line);
 
 /// What --choose shows.
 void show_choice(config::Settings settings, const Line& line);
+
+/// What the first rank of the stage that is shown submits to a device of the form that this program
+/// counts; nullopt where routing decides it.
+std::optional<train::Submissions> submissions_of(const config::Settings& settings,
+                                                 const model::Model& model,
+                                                 const std::vector<plan::StepPlan>& stages,
+                                                 const runtime::Program& shown);
+
+/// Throws Error unless this program counts kernels of what the ranks compute on.
+void require_counted(const config::Settings& settings);
+
+/// What --kernels shows of a step that submits this.
+void show_kernels(const plan::StepPlan& plan, const train::Submissions& submitted, bool json,
+                  std::ostream& out);
 
 /// The settings with what a run would choose, if they say that it chooses.
 config::Settings with_choice(const config::Settings& settings, const Line& line);

@@ -23,6 +23,16 @@ Calls calls() {
           fake_calls("cudaStreamWaitEvent")};
 }
 
+/// How many kernels of a step have names, by the actions that launch them.
+std::int64_t named_kernels(const train::Submissions& submissions) {
+  std::int64_t named = 0;
+  for (const int like : submissions.like)
+    if (like >= 0)
+      for (const char* const name : submissions.distinct.at(like).names)
+        named += name != std::string("unnamed") ? 1 : 0;
+  return named;
+}
+
 void expect_counted(const config::Settings& settings) {
   SmallRun run(settings);
   const std::optional<train::Submissions> planned = run.trainer.submissions();
@@ -32,6 +42,7 @@ void expect_counted(const config::Settings& settings) {
   run.step(2);
   const Calls after = calls();
   EXPECT_GT(planned->kernels, 50);
+  EXPECT_EQ(named_kernels(*planned), planned->kernels);
   EXPECT_EQ(after.kernels - before.kernels, planned->kernels);
   EXPECT_EQ(after.waits - before.waits, planned->waits);
   EXPECT_EQ(after.copies - before.copies, planned->copies);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/arrays.hpp>
+#include <ostrakon/model/graph/call_watch.hpp>
 #include <ostrakon/plan/ir/phase.hpp>
 #include <stdexcept>
 #include <utility>
@@ -121,6 +122,8 @@ void GraphUnit<T>::run(const Exec& exec, const graph::Program& program,
                        const graph::PlacedCall& call, const graph::Buffers& buffers,
                        graph::Turn turn) const {
   if (!call.call.exchange) {
+    if (graph::CallWatch* const watch = graph::CallWatch::of_thread())
+      watch->begins(call.call, graph::floor_bytes(call, program, sizeof(T), sizeof(compute_t<T>)));
     for (turn.run = 0; turn.run < call.call.runs; ++turn.run)
       call.call.kernel->run(exec, {call, program, buffers, turn});
   } else if (call.reads.front().element == graph::Element::sum) {

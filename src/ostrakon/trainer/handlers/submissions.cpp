@@ -5,6 +5,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/exact_sum.hpp>
 #include <ostrakon/math/launch_count.hpp>
+#include <ostrakon/model/graph/call_watch.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <ostrakon/trainer/handlers/compute_handlers.hpp>
 #include <ostrakon/trainer/handlers/empty_exchanges.hpp>
@@ -90,6 +91,37 @@ class OtherHandlers {
   const ShardLayout& layout_;
 };
 
+/// Records the calls of an action, and which kernels each of them launches.
+class RecordedCalls final : public model::graph::CallWatch {
+ public:
+  explicit RecordedCalls(const math::LaunchCount& count) : count_(count) {}
+
+  void begins(const model::graph::Call& call, double floor_bytes) override {
+    end_call();
+    calls_.push_back({call.name, {}, call.flops, call.work, floor_bytes});
+  }
+  /// Returns the kernels and calls since the last time.
+  SubmittedKernels take() {
+    end_call();
+    SubmittedKernels all{{count_.names().begin() + first_, count_.names().end()},
+                         std::move(calls_)};
+    first_ = begin_ = static_cast<std::ptrdiff_t>(count_.names().size());
+    calls_.clear();
+    return all;
+  }
+
+ private:
+  void end_call() {
+    if (!calls_.empty())
+      calls_.back().kernels.assign(count_.names().begin() + begin_, count_.names().end());
+    begin_ = static_cast<std::ptrdiff_t>(count_.names().size());
+  }
+
+  const math::LaunchCount& count_;
+  std::ptrdiff_t first_ = 0, begin_ = 0;  // of the action, of the call
+  std::vector<SubmittedCall> calls_;
+};
+
 }  // namespace
 
 std::optional<Submissions> count_submissions(const runtime::Program& program,
@@ -118,20 +150,21 @@ std::optional<Submissions> count_submissions(const runtime::Program& program,
   others.install(executor);  // also replaces handlers of compute that show results
   executor.require_handlers();
   const math::LaunchCount count;
-  all.kernels_of.assign(counted.plan.actions.size(), 0);
-  std::int64_t before = 0;
+  RecordedCalls calls(count);
   executor.observe([&](const Action& action, bool begins) {
-    if (begins)
-      before = count.launches();
-    else
-      all.kernels_of[static_cast<std::size_t>(&action - counted.plan.actions.data())] =
-          static_cast<int>(count.launches() - before);
+    if (begins) return;
+    SubmittedKernels kernels = calls.take();
+    if (!kernels.names.empty())
+      all.distinct.emplace(static_cast<int>(&action - counted.plan.actions.data()),
+                           std::move(kernels));
   });
   executor.run(counted);
-  for (std::size_t a = 0; a < distinct.like.size(); ++a) {
-    const int like = distinct.like[a];
-    if (like >= 0) all.kernels_of[a] = all.kernels_of[static_cast<std::size_t>(like)];
-    all.kernels += all.kernels_of[a];
+  for (const int like : distinct.like) {
+    const auto found = all.distinct.find(like);
+    const bool has_kernels = found != all.distinct.end();
+    all.like.push_back(has_kernels ? like : -1);
+    all.kernels_of.push_back(has_kernels ? static_cast<int>(found->second.names.size()) : 0);
+    all.kernels += all.kernels_of.back();
   }
   return all;
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// ostrakon-plan --kernels: what a step launches on a device, told by a build for a host.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "plan_fixture.hpp"
+#include "support/messages.hpp"
+
+namespace ostrakon::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+class PlanKernels : public Plan {
+ protected:
+  /// A build for a host counts kernels of NVIDIA's devices, one for another device its own.
+  Json kernels(std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {
+        "deck.yaml", "--device", "nvidia", "--kernels", "--json", "--set", "precision.gather=bf16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.status == 0 ? Json::parse(outcome.out) : Json();
+  }
+  /// The units that are alike this one.
+  static Json units_like(const Json& all, const std::string& name) {
+    for (const Json& units : all["units"])
+      for (const Json& one : units["units"])
+        if (one.get<std::string>().rfind(name, 0) == 0) return units;
+    ADD_FAILURE() << "no " << name << " in " << all;
+    return {};
+  }
+  static Json call_of(const Json& units, const std::string& pass, const std::string& name) {
+    for (const Json& call : units["calls"])
+      if (call["pass"] == pass && call["call"] == name) return call;
+    ADD_FAILURE() << "no " << pass << " " << name << " in " << units;
+    return {};
+  }
+};
+
+TEST_F(PlanKernels, TellsTheBytesThatACallCanNotButMove) {
+  const Json block = units_like(kernels(), "block");
+  EXPECT_EQ(block["units"].size(), 2u);
+  // One sequence of 24 tokens, width 32, in bf16: x and what is made of it, a float for each row,
+  // and the weight.
+  const double rows = 24, width = 32, floor = 2 * 2 * rows * width + 4 * rows + 2 * width;
+  const Json norm = call_of(block, "forward", "attention.norm");
+  EXPECT_EQ(norm["bound_by"], "memory");
+  EXPECT_EQ(norm["floor_bytes"], floor);
+  EXPECT_EQ(norm["kernels"].size(), 1u);
+  const Json product = call_of(block, "forward", "attention.out");
+  EXPECT_EQ(product["bound_by"], "product");
+  EXPECT_EQ(product["flops"], 2 * rows * width * width);
+  // Heads of 8 go through products.
+  EXPECT_GT(call_of(block, "forward", "attention")["kernels"].size(), 1u);
+}
+
+TEST_F(PlanKernels, AddsUpToWhatAStepLaunches) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{},
+                                               {"--ranks", "2"},
+                                               {"--set", "memory.activation_checkpointing=full"}}) {
+    const Json all = kernels(more);
+    std::int64_t named = 0;
+    for (const auto& [name, count] : all["kernels_of_step"].items()) {
+      EXPECT_NE(name, "unnamed");
+      named += count.get<std::int64_t>();
+    }
+    EXPECT_EQ(named, all["kernels"]);
+    std::vector<std::string> arguments = {"deck.yaml", "--device", "nvidia", "--set",
+                                          "precision.gather=bf16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::string count = std::to_string(named);
+    if (count.size() > 3) count.insert(count.size() - 3, ",");
+    EXPECT_HAS(run(arguments).out, ("submitted in a step: " + count + " kernels").c_str());
+  }
+  const Json again = kernels({"--set", "memory.activation_checkpointing=full"});
+  EXPECT_GT(units_like(again, "block")["kernels"], units_like(kernels(), "block")["kernels"]);
+}
+
+TEST_F(PlanKernels, ShowsATable) {
+  const Outcome outcome = run({"deck.yaml", "--device", "nvidia", "--kernels"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* words : {"block.0 and 1 alike, in a micro-batch", "bound by", "floor MB",
+                            "in all ", "launched in a step: ", "adamw"})
+    EXPECT_HAS(outcome.out, words);
+}
+
+TEST_F(PlanKernels, RefusesWhatItDoesNotCount) {
+  for (const char* device : {"cpu", "gpu"})
+    expect_refused({"deck.yaml", "--device", device, "--kernels"},
+                   std::string("--kernels: found ranks that compute on ") + device +
+                       ", expected --device nvidia");
+  expect_refused({"deck.yaml", "--device", "nvidia", "--kernels", "--set", "model.experts=4",
+                  "--set", "model.expert_width=32"},
+                 "--kernels: the kernels of a model with experts are not known before");
+}
+
+}  // namespace
+}  // namespace ostrakon::testing

@@ -12,8 +12,9 @@ namespace ostrakon::math {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Vectors of the first logits in each thread, which stay, and of further ones at a time.
-constexpr int held_logits = 16, further_logits = 4;
+/// Vectors of the first logits in each thread, which stay, and of further ones at a time. A team
+/// has few threads, so that each has registers for its logits and for exponentials of several.
+constexpr int held_logits = 32, further_logits = 8, most_threads_of_logits = 256;
 
 template <class C>
 using LogitRow = HeldRow<vector_elements<C>(), held_logits>;
@@ -23,10 +24,10 @@ using FurtherLogits = HeldRow<vector_elements<C>(), further_logits>;
 /// Logits that a team holds, and those that it reads at a time behind them.
 template <class C>
 constexpr std::int64_t most_held_logits =
-    std::int64_t{vector_elements<C>()} * held_logits* most_threads_of_held_row;
+    std::int64_t{vector_elements<C>()} * held_logits* most_threads_of_logits;
 template <class C>
 constexpr std::int64_t logits_at_once =
-    std::int64_t{vector_elements<C>()} * further_logits* most_threads_of_held_row;
+    std::int64_t{vector_elements<C>()} * further_logits* most_threads_of_logits;
 
 /// The largest logit of a row, or of what a thread has of it, and the sum of exponentials relative
 /// to it.
@@ -82,8 +83,8 @@ KOKKOS_INLINE_FUNCTION Softmax<C> softmax_of(const LogitRow<C>& row, const Softm
 template <class C, class Body>
 void for_each_row_of_logits(const Exec& exec, const char* name, std::int64_t rows,
                             std::int64_t words, const Body& body) {
-  for_each_held<vector_elements<C>(), held_logits>(exec, name, rows,
-                                                   smaller(words, most_held_logits<C>), body);
+  for_each_held<vector_elements<C>(), held_logits, most_threads_of_logits>(
+      exec, name, rows, smaller(words, most_held_logits<C>), body);
 }
 
 #endif

@@ -138,5 +138,38 @@ TEST(Descriptions, AreThoseOfBefore) {
   expect_lines_of("descriptions.txt", found.str());
 }
 
+/// What is kept is that of calls apart, and workspaces grow by an eighth at most, and by what
+/// alignment adds.
+TEST(Descriptions, TakeLittleMoreMemoryWhereCallsAreFused) {
+  int fewer_kernels = 0;
+  for (ModelCase which : models())
+    for (const NamedLeaf& division : divisions()) {
+      SCOPED_TRACE(which.name + ", " + division.name);
+      which.leaf = division.leaf;
+      if (which.settings.experts.exist()) which.leaf.expert_ranks = which.leaf.tensor_ranks;
+      which.leaf.kernels = math::KernelForm::device;
+      which.leaf.fuses = false;
+      const model::Decoder<bf16> apart(which.settings, which.leaf, {});
+      which.leaf.fuses = true;
+      const model::Decoder<bf16> fused(which.settings, which.leaf, {});
+      for (int u = 0; u < apart.units(); ++u) {
+        const plan::UnitDescription &a = apart.unit(u).description(),
+                                    &f = fused.unit(u).description();
+        EXPECT_LE(f.saved_bytes, a.saved_bytes) << u;
+        EXPECT_LE(f.deferral.bytes, a.deferral.bytes) << u;
+        EXPECT_LE(most_workspace(f.forward), most_workspace(a.forward) * 9 / 8 + 1024) << u;
+        EXPECT_LE(most_workspace(f.backward), most_workspace(a.backward) * 9 / 8 + 1024) << u;
+        EXPECT_EQ(plan::flops(f.backward), plan::flops(a.backward)) << u;
+        const auto kernels = [](const plan::Phases& phases) {
+          double sum = 0.0;
+          for (const plan::Phase& phase : phases) sum += phase.work.row_kernels;
+          return sum;
+        };
+        fewer_kernels += kernels(f.backward) < kernels(a.backward);
+      }
+    }
+  EXPECT_GT(fewer_kernels, 50);
+}
+
 }  // namespace
 }  // namespace ostrakon::test

@@ -48,7 +48,8 @@ void activation_backward(const Exec& exec, Activation activation, View<const T**
 
 /// Does what activation_forward(`again`), activation_backward(`dx`) and sum_columns(dx, `dbias`)
 /// do, with their bits; on a device with one read of x and of dy. What is empty of again and dbias
-/// is not computed. dx may be x, and without a gate dy; `again` shares no memory with other arrays.
+/// is not computed. dx may be x, and without a gate dy. `again` may be dy on a device; else it
+/// shares no memory with other arrays.
 template <class T>
 void activation_backward(const Exec& exec, Activation activation, View<const T**> x,
                          View<const T**> dy, View<T**> dx, View<T**> again,

@@ -26,11 +26,18 @@ std::int64_t most_bytes(const Listing& listing) {
   return most;
 }
 
+/// Workspaces, which all units of a rank share, may grow by one part of so many: sums for weights
+/// take some memory beside what the kernel writes.
+constexpr std::int64_t growth_share = 8;
+
 class Fusion {
  public:
-  explicit Fusion(Listing& listing) : l_(listing), most_(most_bytes(listing)) {}
+  explicit Fusion(Listing& listing)
+      : l_(listing), most_(most_bytes(listing) / growth_share * (growth_share + 1)) {}
 
   void run() {
+    for (std::size_t i = l_.backward.size(); i-- > 0;)
+      if (is_copy(l_.backward[i])) drop_copy(i);
     for (Calls* calls : {&l_.forward, &l_.backward, &l_.deferred}) {
       is_forward_ = calls == &l_.forward;
       // Each that leads is asked once, wherever others have moved it.
@@ -45,6 +52,42 @@ class Fusion {
   }
 
  private:
+  bool is_copy(const Call& call) const {
+    return call.kernel && call.kernel == l_.graph.kernels.copy && call.reads.size() == 1 &&
+           call.writes.size() == 1 && call.weights.empty() && call.gradients.empty() &&
+           !call.exchange;
+  }
+  /// Has all that reads what the call of backward copies read the original, if nothing is written
+  /// over that before, and they write nothing over the copy.
+  void drop_copy(std::size_t copied) {
+    const int from = l_.backward[copied].reads.front(), to = l_.backward[copied].writes.front();
+    const Value &original = l_.value(from), &copy = l_.value(to);
+    const auto lies_alone = [](const Value& one) {
+      return one.group < 0 && one.whole < 0 && one.pieces == 1;
+    };
+    if (!lies_alone(original) || !lies_alone(copy) || original.element != copy.element ||
+        l_.gradient_aliases.count(to) > 0 ||
+        any_of(l_.deferred, [&](const Call& call) { return contains(call.all_reads(), to); }))
+      return;
+    bool is_lost = false;
+    for (std::size_t i = copied + 1; i < l_.backward.size(); ++i) {
+      const Call& call = l_.backward[i];
+      const bool reads = contains(call.all_reads(), to);
+      is_lost = is_lost || overwrites(call, from);
+      if (reads && (is_lost || call.exchange || overwrites(call, to))) return;
+    }
+    const Calls before = l_.backward;
+    for (Call& call : l_.backward) call.read_from([&](int v) { return v == to ? from : v; });
+    l_.backward.erase(l_.backward.begin() + static_cast<std::ptrdiff_t>(copied));
+    if (most_bytes(l_) > most_) l_.backward = before;
+  }
+  /// Whether what the call writes may lie where `v` does.
+  bool overwrites(const Call& call, int v) const {
+    return any_of(call.replaces, [&](const auto& pair) { return pair.second == v; }) ||
+           (l_.gradient_aliases.count(v) > 0 &&
+            any_of(call.writes, [&](int made) { return l_.gradient_aliases.count(made) > 0; }));
+  }
+
   /// Joins the leading call with what can be joined.
   void join_all(Calls& calls, std::size_t leading) {
     const std::shared_ptr<const Joint> joint = std::exchange(calls[leading].joint, nullptr);

@@ -541,8 +541,10 @@ int Operations<T>::activation(int x, const std::string& name, Activation activat
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     math::activation_backward<T>(exec, activation, a.read<T>(0), a.read<T>(1), a.written<T>(0));
   });
+  // The host's kernels read dy after they have written what is made again.
+  const int over = math::is_of_device(leaf_.kernels) ? 1 : -1;
   backward.joint = std::make_shared<Joint>(Joint{
-      {{forward.tag}, {sums_of_columns, Joint::Order::behind}},
+      {{forward.tag, Joint::Order::beside, 0, over}, {sums_of_columns, Joint::Order::behind}},
       make_kernel([=, leaves = leaf_.leaves()](const Exec& exec, const Arguments& all) {
         const Arguments a = *all.part(0);
         const std::optional<Arguments> remade = all.part(1), sums = all.part(2);

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that one kernel computes, in the form that kernels have here: no bit differs from calls
+// that stay apart, and a block of a device takes few kernels.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <ostrakon/math/launch_count.hpp>
+
+#include "model/model_run.hpp"
+#include "support/covering.hpp"
+
+namespace ostrakon::test {
+namespace {
+
+using Bits = std::map<std::string, std::vector<unsigned char>>;
+
+/// What a step leaves behind.
+template <class T>
+Bits bits_of_step(ModelCase which, const model::Recompute& recompute, bool fuses) {
+  which.leaf.kernels = math::kernel_form;
+  which.leaf.fuses = fuses;
+  ModelRun<T> run(which, recompute);
+  run.forward();
+  run.backward(compute_t<T>(0.5));
+  run.expect_guards_intact();
+  Bits all = {{"losses", bits(run.losses())}, {"gradient", bits(run.gradient.values())}};
+  for (int u = 0; u < run.units(); ++u)
+    all["gradients of unit " + std::to_string(u)] = bits(run.gradients[u].values());
+  return all;
+}
+
+template <class T>
+void expect_same_bits(const ModelCase& which, const model::Recompute& recompute) {
+  const Bits joined = bits_of_step<T>(which, recompute, true);
+  const Bits apart = bits_of_step<T>(which, recompute, false);
+  for (const auto& [name, values] : apart) EXPECT_TRUE(joined.at(name) == values) << name;
+}
+
+TEST(Fuse, ChangesNoBit) {
+  std::vector<ModelCase> cases = model_cases();
+  const std::vector<ModelCase> wider = long_cases();
+  cases.insert(cases.end(), wider.begin(), wider.end());
+  const std::vector<model::Recompute> recomputes = recompute_choices();
+  enum Factor { type, which, defers };
+  const int count = static_cast<int>(cases.size());
+  const auto any = [](const tests::Choices&) { return true; };
+  int number = 0;
+  for (const tests::Choices& row : tests::covering_rows({2, count, 2}, any)) {
+    ModelCase one = cases[row[which]];
+    one.leaf.defers_gradients = row[defers] == 1;
+    const model::Recompute recompute = recomputes[number++ % recomputes.size()];
+    SCOPED_TRACE(::testing::Message() << one.name << ", " << to_string(recompute) << ", type "
+                                      << row[type] << ", defers " << row[defers]);
+    if (row[type] == 0)
+      expect_same_bits<float>(one, recompute);
+    else
+      expect_same_bits<bf16>(one, recompute);
+    if (HasFailure()) return;
+  }
+}
+
+// ---- launches -----------------------------------------------------------------------------------
+
+/// The names of the kernels that block 1 of a model takes forward and backward, one a line. No
+/// memory is behind the arrays.
+std::vector<std::string> kernels_of_block(model::DecoderSettings settings, model::LeafShape leaf,
+                                          bool fuses) {
+  settings.layers = 1;
+  leaf.kernels = math::kernel_form;
+  leaf.fuses = fuses;
+  const model::Decoder<bf16> decoder(settings, leaf, {});
+  const plan::UnitDescription& unit = decoder.unit(1).description();
+  const auto array = [](std::int64_t bytes) {
+    auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);  // NOLINT
+    return View<std::byte*>(nowhere, bytes);
+  };
+  model::UnitBuffers<bf16> b;
+  b.parameters = view_as<bf16>(array(unit.parameter_elements * 2));
+  b.parameter_gradients = view_as<float>(array(unit.parameter_elements * 4));
+  b.input = b.output = b.gradient = view_as<bf16>(array(unit.output_bytes));
+  b.saved = array(unit.saved_bytes);
+  const math::LaunchCount count;
+  const Exec exec;
+  b.workspace = array(plan::workspace_bytes(unit.forward, 0));
+  decoder.unit(1).forward(exec, b);
+  b.workspace = array(plan::workspace_bytes(unit.backward, 0));
+  decoder.unit(1).backward(exec, b, 1.0f, false);
+  return {count.names().begin(), count.names().end()};
+}
+
+TEST(Fuse, TakesFewKernelsOfADevice) {
+  model::DecoderSettings gpt2;
+  gpt2.norm = math::NormKind::layernorm;
+  gpt2.positions = model::Positions::learned;
+  gpt2.activation = model::Activation::gelu;
+  gpt2.bias = true;
+  gpt2.width = 768;
+  gpt2.heads = gpt2.kv_heads = 12;
+  gpt2.ffn_width = 3072;
+  gpt2.vocabulary = 50257;
+  model::DecoderSettings llama;
+  llama.norm = math::NormKind::rmsnorm;
+  llama.positions = model::Positions::rotary;
+  llama.activation = model::Activation::swiglu;
+  llama.width = 2048;
+  llama.heads = 32;
+  llama.kv_heads = 8;
+  llama.ffn_width = 8192;
+  llama.vocabulary = 32000;
+  for (const auto& [settings, leaf] :
+       {std::pair(llama, model::LeafShape{4, 2048}), std::pair(gpt2, model::LeafShape{16, 1024})}) {
+    const std::vector<std::string> joined = kernels_of_block(settings, leaf, true);
+    const std::vector<std::string> apart = kernels_of_block(settings, leaf, false);
+    EXPECT_LE(joined.size(), apart.size());
+    if (!on_device) continue;  // a host computes them one after the other
+    EXPECT_LT(joined.size(), apart.size());
+    std::string names;
+    for (const std::string& name : joined) names += (names.empty() ? "" : ", ") + name;
+    EXPECT_LE(joined.size(), 34u) << apart.size() << " apart; " << names;
+  }
+}
+
+}  // namespace
+}  // namespace ostrakon::test

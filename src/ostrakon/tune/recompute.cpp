@@ -92,7 +92,7 @@ std::string room_words(const Memory& room, bool is_device) {
   std::string words;
   if (room.device < any_bytes)
     words = text(format_bytes(room.device), is_device ? " of device memory" : " of memory");
-  if (room.host < any_bytes)
+  if (is_device && room.host < any_bytes)
     words += text(words.empty() ? "" : " and ", format_bytes(room.host), " of the host's memory");
   return words + " for the arena of a rank";
 }

@@ -116,28 +116,47 @@ class Fusion {
                    int number) {
     const std::size_t first = std::min(leading, other), last = std::max(leading, other);
     if (!are_alike(calls[leading], calls[other]) || !save_alike(first, last)) return calls.size();
-    // Calls between the two that need the first one run behind both; the others before.
-    std::vector<std::size_t> before, behind = {first};
-    for (std::size_t i = first + 1; i <= last; ++i) {
-      const bool is_tied =
-          any_of(behind, [&](std::size_t earlier) { return depends(calls[i], calls[earlier]); });
-      if (i == last) break;
-      if (calls[i].exchange || has_loops()) return calls.size();
-      (is_tied ? behind : before).push_back(i);
+    // What the last one needs runs before both, and what needs the first one behind; the others
+    // wherever that takes less memory.
+    const auto count = last - first + 1;
+    std::vector<bool> is_behind(count, false), is_before(count, false);
+    is_behind.front() = is_before.back() = true;
+    const auto depends_on = [&](std::size_t later, std::size_t earlier) {
+      return depends(calls[first + later], calls[first + earlier]);
+    };
+    for (std::size_t i = 1; i + 1 < count; ++i) {
+      if (calls[first + i].exchange || has_loops()) return calls.size();
+      for (std::size_t j = 0; j < i && !is_behind[i]; ++j)
+        is_behind[i] = is_behind[j] && depends_on(i, j);
     }
-    behind.erase(behind.begin());
-    if (any_of(behind, [&](std::size_t i) { return depends(calls[last], calls[i]); }))
-      return calls.size();
-    Calls moved(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(first));
-    for (std::size_t i : before) moved.push_back(calls[i]);
-    const std::size_t joined = moved.size();
-    moved.push_back(joined_call(calls[leading], calls[other], leading < other, joint, number));
-    for (std::size_t i : behind) moved.push_back(calls[i]);
-    moved.insert(moved.end(), calls.begin() + static_cast<std::ptrdiff_t>(last) + 1, calls.end());
-    std::swap(calls, moved);
-    if (most_bytes(l_) <= most_) return joined;
-    std::swap(calls, moved);
-    return calls.size();
+    for (std::size_t i = count - 1; i-- > 1;) {
+      for (std::size_t j = i + 1; j < count && !is_before[i]; ++j)
+        is_before[i] = is_before[j] && depends_on(j, i);
+      if (is_before[i] && is_behind[i]) return calls.size();
+    }
+    const Call joined = joined_call(calls[leading], calls[other], leading < other, joint, number);
+    Calls best;
+    std::size_t index = calls.size();
+    std::int64_t least = most_ + 1;
+    for (const bool is_early : {true, false}) {  // the others
+      Calls moved(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(first)), late;
+      for (std::size_t i = 1; i + 1 < count; ++i)
+        (is_before[i] || (is_early && !is_behind[i]) ? moved : late).push_back(calls[first + i]);
+      const std::size_t at = moved.size();
+      moved.push_back(joined);
+      append(moved, late);
+      moved.insert(moved.end(), calls.begin() + static_cast<std::ptrdiff_t>(last) + 1, calls.end());
+      std::swap(calls, moved);
+      const std::int64_t most = most_bytes(l_);
+      std::swap(calls, moved);
+      if (most >= least) continue;
+      least = most;
+      index = at;
+      best = std::move(moved);
+    }
+    if (best.empty()) return calls.size();
+    calls = std::move(best);
+    return index;
   }
 
   /// Whether one kernel can compute both as far as graphs know.

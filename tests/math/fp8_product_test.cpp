@@ -99,8 +99,8 @@ void expect_equal(const Matrix& a, const Matrix& b, const char* what) {
 
 template <class T>
 class Fp8Kernels : public testing::Test {};
-using Elements = testing::Types<float, bf16>;
-TYPED_TEST_SUITE(Fp8Kernels, Elements);
+using Fp8Elements = testing::Types<float, bf16>;
+TYPED_TEST_SUITE(Fp8Kernels, Fp8Elements);
 
 TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
   using T = TypeParam;
@@ -181,7 +181,7 @@ void expect_near(const Matrix& c, const Matrix& expected, const Matrix& size, st
 
 template <class T>
 class Fp8Products : public testing::Test {};
-TYPED_TEST_SUITE(Fp8Products, Elements);
+TYPED_TEST_SUITE(Fp8Products, Fp8Elements);
 
 TYPED_TEST(Fp8Products, MultiplyRoundedOperands) {
   using T = TypeParam;

@@ -23,6 +23,30 @@ constexpr std::int64_t bytes_for(std::int64_t count) {
   return round_up(count * static_cast<std::int64_t>(sizeof(U)), alignment);
 }
 
+/// Bytes of an operand with `outer` scales, each of `inner` numbers, in `pieces` of the inner ones.
+template <class T>
+std::int64_t operand_bytes(std::int64_t outer, std::int64_t inner, std::int64_t pieces,
+                           bool has_columns, KernelForm form) {
+  const std::int64_t of_piece = inner / pieces;
+  const std::int64_t maxima =
+      has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0;
+  if (!multiplies_codes(form)) return bytes_for<T>(outer * inner) + maxima;
+  const std::int64_t padded = round_up(of_piece, cublaslt::fp8_granule);
+  return bytes_for<std::uint8_t>(pieces * outer * padded) + bytes_for<float>(pieces * outer) +
+         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded)) + maxima;
+}
+
+/// The rows [piece * terms, (piece + 1) * terms).
+template <class T>
+View<T**> piece_of(const View<T**>& x, std::int64_t piece, std::int64_t terms) {
+  return x.row_range(piece * terms, (piece + 1) * terms);
+}
+
+}  // namespace
+
+// Named, as lambdas of templates have fields of these types.
+namespace fp8_memory {
+
 /// Divides a workspace into arrays, each of bytes_for() its elements; null gives null arrays, for a
 /// LaunchCount.
 class Arrays {
@@ -44,25 +68,6 @@ class Arrays {
  private:
   View<std::byte*> rest_;
 };
-
-/// Bytes of an operand with `outer` scales, each of `inner` numbers, in `pieces` of the inner ones.
-template <class T>
-std::int64_t operand_bytes(std::int64_t outer, std::int64_t inner, std::int64_t pieces,
-                           bool has_columns, KernelForm form) {
-  const std::int64_t of_piece = inner / pieces;
-  const std::int64_t maxima =
-      has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0;
-  if (!multiplies_codes(form)) return bytes_for<T>(outer * inner) + maxima;
-  const std::int64_t padded = round_up(of_piece, cublaslt::fp8_granule);
-  return bytes_for<std::uint8_t>(pieces * outer * padded) + bytes_for<float>(pieces * outer) +
-         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded)) + maxima;
-}
-
-/// The rows [piece * terms, (piece + 1) * terms).
-template <class T>
-View<T**> piece_of(const View<T**>& x, std::int64_t piece, std::int64_t terms) {
-  return x.row_range(piece * terms, (piece + 1) * terms);
-}
 
 #if OSTRAKON_FP8_CUBLASLT
 /// Codes of each piece of an operand, and memory of its scales in a product.
@@ -86,7 +91,12 @@ struct Operand {
 };
 #endif
 
-}  // namespace
+}  // namespace fp8_memory
+
+using fp8_memory::Arrays;
+#if OSTRAKON_FP8_CUBLASLT
+using fp8_memory::Operand;
+#endif
 
 bool multiplies_codes(KernelForm form) {
   if (form == kernel_form) return OSTRAKON_FP8_CUBLASLT == 1;

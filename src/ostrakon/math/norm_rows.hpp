@@ -35,10 +35,10 @@ void normalize_held(const Exec& exec, const char* name, bool centered, bool comp
                     View<compute_t<T>*> rstd, View<const compute_t<T>*> saved_mean,
                     View<const compute_t<T>*> saved_rstd) {
   using C = compute_t<T>;
-  using Row = HeldRow<vector_elements<T>(), held_forward>;
+  using NormRow = HeldRow<vector_elements<T>(), held_forward>;
   const C over_width = C(1) / static_cast<C>(x.columns());
   for_each_held<vector_elements<T>(), held_forward>(
-      exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t r) {
+      exec, name, x.rows(), x.columns(), KOKKOS_LAMBDA(const NormRow& row, std::int64_t r) {
         const auto in = row.load(x.row(r));
         auto factors = in, terms = in;
         if (gain != NormWeight::none) factors = row.load(weight);
@@ -94,12 +94,13 @@ void differentiate_held(const Exec& exec, const char* name, bool centered, View<
                         View<T**> again, const RowBlocks& blocks, View<compute_t<T>**> of_weight,
                         View<compute_t<T>**> of_bias) {
   using C = compute_t<T>;
-  using Row = HeldRow<vector_elements<T>(), held_backward>;
+  using NormRow = HeldRow<vector_elements<T>(), held_backward>;
   const C over_width = C(1) / static_cast<C>(x.columns());
   const RowBlocks all = blocks;
   constexpr int most = has_bias ? most_threads_with_bias : most_threads_of_held_row;
   for_each_held<vector_elements<T>(), held_backward, most>(
-      exec, name, blocks.count(), x.columns(), KOKKOS_LAMBDA(const Row& row, std::int64_t block) {
+      exec, name, blocks.count(), x.columns(),
+      KOKKOS_LAMBDA(const NormRow& row, std::int64_t block) {
         auto weight_sums = row.filled(C(0)), bias_sums = row.filled(C(0));
         const std::int64_t end = all.end(block);
         for (std::int64_t r = all.begin(block); r < end; ++r) {

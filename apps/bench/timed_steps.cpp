@@ -107,21 +107,21 @@ Run TimedSteps::run(const config::Settings& settings, MPI_Comm group) {
 }
 
 std::vector<std::vector<Run>> TimedSteps::runs_of(
-    const std::vector<TimedModel>& models, const std::vector<std::vector<std::string>>& kinds,
+    const std::vector<TimedModel>& models, const std::vector<std::vector<std::string>>& overrides,
     MPI_Comm group, int ranks) {
-  std::vector<std::vector<std::vector<Run>>> all(kinds.size(),
+  std::vector<std::vector<std::vector<Run>>> all(overrides.size(),
                                                  std::vector<std::vector<Run>>(models.size()));
   const auto measure = [&](std::size_t kind, std::size_t model) {
-    config::Settings settings = settings_of(models[model], kinds[kind]);
+    config::Settings settings = settings_of(models[model], overrides[kind]);
     settings.training.global_batch_size *= ranks;
     all[kind][model].push_back(run(settings, group));
   };
   for (int round = 0; round < rounds; ++round)
     for (std::size_t m = 0; m < models.size(); ++m)
-      for (std::size_t k = 0; k < kinds.size(); ++k) measure(k, m);
-  std::vector<std::vector<Run>> usual(kinds.size());
+      for (std::size_t k = 0; k < overrides.size(); ++k) measure(k, m);
+  std::vector<std::vector<Run>> usual(overrides.size());
   for (std::size_t m = 0; m < models.size(); ++m)
-    for (std::size_t k = 0; k < kinds.size(); ++k) {
+    for (std::size_t k = 0; k < overrides.size(); ++k) {
       if (differ(all[k][m]))
         for (int round = 0; round < rounds; ++round) measure(k, m);
       usual[k].push_back(usual_of(all[k][m]));

@@ -30,7 +30,7 @@ class TimedSteps {
   /// Runs steps of all models with each of these settings, alternating. A model whose rounds
   /// differ, as it was disturbed, is measured twice as often. Of all settings, then all models.
   std::vector<std::vector<Run>> runs_of(const std::vector<TimedModel>& models,
-                                        const std::vector<std::vector<std::string>>& kinds,
+                                        const std::vector<std::vector<std::string>>& overrides,
                                         MPI_Comm group = MPI_COMM_SELF, int ranks = 1);
   /// The mean over all ranks.
   double mean(double value);

@@ -25,10 +25,10 @@ TEST(Graph, DoesItsWorkOnceForEachLaunch) {
   const View<float*> x(reinterpret_cast<float*>(bytes.data()), 1);
   math::clear(exec, x);
   const auto add_one = [&](const KernelSpace&) { *x.data() += 1.0F; };
-  launch(exec, add_one);
+  launch(exec, "add_one", add_one);
   const device::Graph graph = device::Graph::capture(stream.handle(), [&] {
-    launch(exec, add_one);
-    launch(exec, add_one);
+    launch(exec, "add_one", add_one);
+    launch(exec, "add_one", add_one);
   });
   float value = 0.0F;
   math::copy_to_host(exec, View<const float*>(x), HostView<float*>(&value, 1));

@@ -221,17 +221,19 @@ class Fusion {
     joined.repeated_flops += other.repeated_flops;
     joined.work += other.work;
     joined.work.row_kernels = std::max(leading.work.row_kernels, other.work.row_kernels);
-    // What both have is read once.
-    std::vector<int> had = leading.reads;
-    append(had, leading.writes);
-    for (int v : other.reads)
-      if (contains(had, v)) joined.work.row_bytes -= static_cast<double>(l_.graph.bytes_of(v));
-    for (int v : leading.reads)
-      if (contains(other.writes, v))
-        joined.work.row_bytes -= static_cast<double>(l_.graph.bytes_of(v));
     joined.kernel = joint.kernel;
     list_parts(joined, std::move(parts));
+    joined.work.row_bytes = bytes_moved_once(joined);
     return joined;
+  }
+
+  /// A joint kernel reads each value once, and writes each once.
+  double bytes_moved_once(const Call& call) const {
+    std::set<int> values(call.reads.begin(), call.reads.end());
+    values.insert(call.writes.begin(), call.writes.end());
+    double bytes = 0.0;
+    for (const int v : values) bytes += static_cast<double>(l_.graph.bytes_of(v));
+    return bytes;
   }
 
   /// Has the call work with what its parts work with. What it adds to is read last.

@@ -4,6 +4,7 @@
 #include <ostrakon/model/graph/arrays.hpp>
 #include <ostrakon/model/graph/lists.hpp>
 #include <ostrakon/model/graph/passes.hpp>
+#include <set>
 #include <utility>
 
 namespace ostrakon::model::graph {

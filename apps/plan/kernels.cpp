@@ -133,8 +133,8 @@ void show_units(const AlikeUnits& units, const train::Submissions& submitted, st
   out << "  in all " << totals.all() << " kernels: " << totals.kernels[Bound::products]
       << " of products, " << totals.kernels[Bound::attention] << " of attention, "
       << totals.kernels[Bound::memory] << " bound by memory, " << totals.besides << " others; "
-      << megabytes(totals.bytes) << " MB of " << megabytes(totals.floor)
-      << " MB that those bound by memory can't but move\n";
+      << megabytes(totals.bytes) << " MB moved by those bound by memory, at least "
+      << megabytes(totals.floor) << " MB\n";
 }
 
 /// How often a step launches each kernel.

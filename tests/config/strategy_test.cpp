@@ -353,6 +353,11 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
                                    "pinned\n") == std::string::npos,
             on_device)
       << summary(pageable);
+  const Settings one_by_one = read(synthetic, {{"runtime.graphs", "never"}});
+  EXPECT_EQ(summary(one_by_one).find("without effect in a build without a device: graphs\n") ==
+                std::string::npos,
+            on_device)
+      << summary(one_by_one);
   EXPECT_LACKS(summary(read(synthetic)), "without effect");
   const Settings others = read(synthetic, {{"precision.loss_scale", "8"},
                                            {"precision.gather", "fp16"},

@@ -70,12 +70,22 @@ TEST(ProductParts, AreDividedAlongRows) {
   EXPECT_EQ(parts_of(true, false, {16, 24, 53}, 0.0).size(), 1U);
   EXPECT_EQ(parts_of(false, true, {16, 24, 32}, 0.0).size(), 1U);
   // Small products, and small rests of a division, are not divided.
-  EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0, 16 * 53 * 24 + 1).size(), 1U);
-  EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0, 53 * 53 * 24).size(), 2U);
+  EXPECT_EQ(parts_of(false, true, {16, 53, 24}, 0.0, 53 * 24 + 1).size(), 1U);
+  EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0, 53 * 24).size(), 2U);
   EXPECT_EQ(parts_of(true, true, {53, 53, 24}, 0.0).size(), 4U);
   for (const ProductExtents& part : parts_of(true, true, {53, 61, 43}, 1.0))
     for (const std::int64_t size : {part.m, part.n, part.k})
       EXPECT_TRUE(size % 8 == 0 || size < 8) << size;
+}
+
+TEST(ProductParts, AreTheSameForAnyNumberOfRows) {
+  for (const std::int64_t worth_it : {53 * 43 - 1, 53 * 43 + 1}) {
+    std::vector<std::size_t> parts;
+    for (const std::int64_t m : {1, 16, 400})
+      parts.push_back(parts_of(false, true, {m, 53, 43}, 0.0, worth_it).size());
+    EXPECT_EQ(parts, std::vector<std::size_t>(3, parts.front())) << worth_it;
+    EXPECT_EQ(parts.front() > 1, worth_it <= 53 * 43);
+  }
 }
 
 }  // namespace

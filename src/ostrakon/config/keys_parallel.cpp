@@ -136,8 +136,7 @@ Key activation_checkpointing() {
       "activations that are computed again in backward instead of being kept. full: those of all "
       "units of blocks, whose inputs alone are kept; every N: of every n-th such unit; selective "
       "PARTS: one or more of attention, norms and mlp, in each block; none: outputs of norms and "
-      "of "
-      "activation functions alone; keep PARTS: these are kept too, of one or both of norms and "
+      "of activation functions alone; keep PARTS: these are kept too, of one or both of norms and "
       "activations; auto: chosen before step 1, so that the least is computed again that fits the "
       "memory there is. On CPUs the result stays bitwise equal";
   key.expected = expected_checkpointing();

@@ -267,7 +267,8 @@ constexpr Condition conditions[] = {
     {"schedule", "final_fraction", "tail", falls_to_a_fraction},
     {"schedule", "final_fraction", "decay_steps", has_steps_to_fall},
     {"schedule", "decay_steps", "tail", is_stable_then_decays},
-    {"runtime", "transport communicators collective_timeout attention", nullptr, is_for_device}};
+    {"runtime", "transport communicators collective_timeout graphs attention", nullptr,
+     is_for_device}};
 
 /// Returns why `key` has no effect: "with sharding none"; empty if it may have one.
 std::string why_without_effect(const Settings& settings, const std::string& section,
@@ -495,8 +496,9 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   for (const Section& section : sections()) {
     if (section.name == "checkpoint" || section.name == "output") continue;
     for (const Key& key : section.keys) {
-      // No key of the machine but subnormals changes bits.
-      if (section.name == "runtime" && key.name != "subnormals") continue;
+      // No other key of the machine changes bits.
+      const bool decides_bits = key.name == "subnormals" || key.name == "attention";
+      if (section.name == "runtime" && !decides_bits) continue;
       if (section.name == "parallel" && key.name == "choose") continue;
       const std::string is = key.get(a).shown(), was = key.get(b).shown();
       if (is != was) found.push_back(text(section.name, ".", key.name, " = ", is, ", was ", was));

@@ -140,16 +140,25 @@ struct Description {
   }
 };
 
+/// Returns where cuBLASLt's part of a workspace begins.
+std::byte* library_workspace(View<std::byte*> all) {
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(all.data()) %
+                                              std::uintptr_t{fp8_library_alignment});
+  const std::int64_t skipped = past == 0 ? 0 : fp8_library_alignment - past;
+  require(all.size() >= skipped + fp8_library_bytes, "fp8 product: workspace of ", all.size(),
+          " bytes, expected at least ", skipped + fp8_library_bytes);
+  return all.data() + skipped;
+}
+
 /// Returns the algorithm that cuBLASLt suggests without split sums.
-cublasLtMatmulAlgo_t choose(Description& product, std::int64_t bytes, const Fp8Rows& left,
-                            const Fp8Rows& right) {
+cublasLtMatmulAlgo_t choose(Description& product, const Fp8Rows& left, const Fp8Rows& right) {
   cublasLtMatmulPreferenceOpaque_t preference{};
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
     check(cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof value),
           "cublasLtMatmulPreferenceSetAttribute");
   };
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(bytes));
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::size_t>(fp8_library_bytes));
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
   constexpr std::uint32_t aligned_to = 16;  // bytes: those of workspaces, and of C's rows
@@ -210,14 +219,14 @@ void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C
   if (found == chosen.end()) {
     constexpr std::int64_t many = 4096;  // rows: the algorithm must not depend on their number
     Description usual = describe(many);
-    found = chosen.emplace(key, choose(usual, fp8_workspace, a, b)).first;
+    found = chosen.emplace(key, choose(usual, a, b)).first;
   }
   Description product = describe(m);
   const float alpha = 1.0f, beta = onto ? 1.0f : 0.0f;
   check(cublasLtMatmul(handle(), &product.operation, &alpha, b.codes.data(), &product.b,
                        a.codes.data(), &product.a, &beta, onto ? onto.data() : c.data(), &product.c,
-                       c.data(), &product.c, &found->second, memory.workspace.data(),
-                       static_cast<std::size_t>(fp8_workspace), exec.cuda_stream()),
+                       c.data(), &product.c, &found->second, library_workspace(memory.workspace),
+                       static_cast<std::size_t>(fp8_library_bytes), exec.cuda_stream()),
         "cublasLtMatmul");
 }
 

@@ -16,8 +16,10 @@ namespace ostrakon::math::cublaslt {
 
 /// Codes of a row begin at multiples of it, and rows and columns of products are multiples of it.
 constexpr std::int64_t fp8_granule = 16;
-/// Bytes that cuBLASLt works with.
-constexpr std::int64_t fp8_workspace = std::int64_t{32} << 20;
+/// Bytes that cuBLASLt works with, and what their address must be a multiple of.
+constexpr std::int64_t fp8_library_bytes = std::int64_t{32} << 20, fp8_library_alignment = 256;
+/// Bytes of the workspace of a product, wherever it begins.
+constexpr std::int64_t fp8_workspace = fp8_library_bytes + fp8_library_alignment;
 
 /// Bytes of the scales of (rows, columns) as blocks of 32 have them: tiles of 128 rows and 4
 /// blocks.
@@ -26,7 +28,8 @@ constexpr std::int64_t block_scales_bytes(std::int64_t rows, std::int64_t column
 }
 
 #if OSTRAKON_FP8_CUBLASLT
-/// Memory of a product: `block_scales` of A and of B where the device takes scales of blocks.
+/// Memory of a product: scales of A and of B where the device takes scales of blocks, and
+/// fp8_workspace bytes.
 struct Fp8Memory {
   View<std::uint8_t*> scales_of_a, scales_of_b;
   View<std::byte*> workspace;

@@ -18,12 +18,12 @@ constexpr ElementType element_type = std::is_same<T, bf16>::value     ? ElementT
                                      : std::is_same<T, double>::value ? ElementType::fp64
                                                                       : ElementType::fp32;
 
-/// Smaller products lose more by another launch than multiply_in_parts() gains; other types, and
-/// the fake device, gain nothing.
+/// Smaller products, of 4096 rows, lose more by another launch than multiply_in_parts() gains;
+/// other types, and the fake device, gain nothing.
 template <class T>
-constexpr std::int64_t worth_dividing =
-    is_16bit<T>&& products_on_device ? std::int64_t{1} << 27
-                                     : std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t worth_dividing = is_16bit<T>&& products_on_device
+                                            ? (std::int64_t{1} << 27) / 4096
+                                            : std::numeric_limits<std::int64_t>::max();
 
 template <class T, class C>
 DeviceProduct product_of(bool turn_a, bool turn_b, const ProductExtents& extents,
@@ -65,12 +65,13 @@ void pinned_gemm(const Exec& exec, bool turn_a, bool turn_b, const ProductExtent
                     whole_beta, worth_dividing<T>, multiply);
 }
 
-/// Whether one product can have addends: it is not divided, and cuBLASLt has biases of the type.
+/// Whether one product can have addends, for any number of rows: it is not divided, and cuBLASLt
+/// has biases of the type.
 template <class T>
 bool adds_in_product(const ProductExtents& all) {
   if (std::is_same<T, double>::value) return false;
   const auto is_odd = [](std::int64_t size) { return size % 8 != 0; };
-  return all.m * all.n * all.k < worth_dividing<T> || !(is_odd(all.n) || is_odd(all.k));
+  return all.n * all.k < worth_dividing<T> || !(is_odd(all.n) || is_odd(all.k));
 }
 
 }  // namespace

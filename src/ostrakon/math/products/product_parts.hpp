@@ -49,8 +49,9 @@ struct ProductPart {
 
 /// Divides a product at sizes that are row lengths and not multiples of 8, such as a vocabulary of
 /// 50257 words: in 16 bits cuBLAS takes six times as long for it, on an H100, as for the multiple
-/// of 8 below, and the rest takes little time. Parts of fewer than `worth_it` multiplications are
-/// not divided. The rest of the terms comes first, so that its small sum is rounded to C, not the
+/// of 8 below, and the rest takes little time. Parts of fewer than `worth_it` multiplications for a
+/// row of C are not divided: how many rows there are must not decide, as parts have other bits than
+/// the whole. The rest of the terms comes first, so that its small sum is rounded to C, not the
 /// large one. Calls multiply(part, beta).
 template <class T, class C, class Scale, class Multiply>
 void multiply_in_parts(const ProductPart<T, C>& part, const ProductLayout& layout, Scale beta,
@@ -58,7 +59,7 @@ void multiply_in_parts(const ProductPart<T, C>& part, const ProductLayout& layou
   constexpr std::int64_t multiple = 8;
   const ProductExtents& all = part.extents;
   const auto is_divided = [](std::int64_t size) { return size > multiple && size % multiple != 0; };
-  if (all.m * all.n * all.k < worth_it) return multiply(part, beta);
+  if (all.n * all.k < worth_it) return multiply(part, beta);
   ProductPart<T, C> first = part, rest = part;
   if (is_divided(all.k) && (!layout.turn_a || layout.turn_b)) {
     first.extents.k = all.k / multiple * multiple;

@@ -26,8 +26,9 @@ void require_fp8_sizes(const std::string& name, std::int64_t rows, std::int64_t 
   constexpr std::int64_t multiple = 16;
   require(!math::multiplies_codes(form) ||
               (rows % multiple == 0 && inputs % multiple == 0 && outputs % multiple == 0),
-          name, ": a product in 8 bits of ", rows, " rows, ", inputs, " inputs and ", outputs,
-          " outputs; expected multiples of ", multiple, " on a device");
+          "precision.products = fp8: ", name, ": a product of ", rows, " rows, ", inputs,
+          " inputs and ", outputs, " outputs; expected multiples of ", multiple,
+          " on a device, or precision.fp8_layers without this block");
 }
 
 /// The work of rounding an operand of so many numbers: scales of columns take a pass of their own.

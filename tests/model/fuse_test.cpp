@@ -47,6 +47,8 @@ TEST(Fuse, ChangesNoBit) {
   int number = 0;
   for (const tests::Choices& row : tests::covering_rows({2, count, 2}, any)) {
     ModelCase one = cases[row[which]];
+    // Experts' rows are multiplied by the host here, which takes workspaces that no device has.
+    if (on_device && one.settings.experts.exist()) continue;
     one.leaf.defers_gradients = row[defers] == 1;
     const model::Recompute recompute = recomputes[number++ % recomputes.size()];
     SCOPED_TRACE(::testing::Message() << one.name << ", " << to_string(recompute) << ", type "
@@ -114,6 +116,7 @@ TEST(Fuse, TakesFewerKernelsOfADevice) {
     EXPECT_LE(joined.size(), apart.size());
     if (!on_device) continue;  // a host computes them one after the other
     EXPECT_LT(joined.size(), apart.size()) << ::testing::PrintToString(joined);
+    EXPECT_LE(joined.size(), 34U) << ::testing::PrintToString(joined);
   }
 }
 

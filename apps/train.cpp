@@ -71,9 +71,8 @@ weights.previous-2.h5 and so on.)",
           "take output.directory although another run has it, which then ends before it saves "
           "again"},
          {"--products", "FILE", apps::word(line.products),
-          "on a device: multiply by the algorithms of this products.json of a run's folder, made "
-          "by "
-          "the same library on the same kind of device; kinds of products that it lacks are timed"},
+          "on a device: multiply by the algorithms of this products.json of a run's folder, of the "
+          "same library and kind of device; kinds of products that it lacks are timed"},
          apps::set_option(line.overrides),
          {"--dry-run", "", apps::flag(line.options.dry_run),
           "show ranks, settings, plan and planned memory, then stop"},

@@ -14,7 +14,7 @@
 # kernel, of this project and of users. On a device this is so as well: a kernel that does at once what
 # others do one after the other has their bits. For nvcc's device code the flag is --fmad=false.
 #
-# Of several levels compilers take the last. nvcc takes one alone, and its wrapper warns of each file
+# Compilers take the last of several levels. nvcc takes one alone, and its wrapper warns of each file
 # that is given more: with a device all sources have the level of the build type.
 
 set(OSTRAKON_FUSES_NOTHING -ffp-contract=off)

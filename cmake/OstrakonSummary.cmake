@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What was found, in a few lines.
 
-# The same choice as in src/ostrakon/math/products/gemm.cpp: the host's libraries serve the host only.
+# This is the choice of src/ostrakon/math/products/gemm.cpp: the host's libraries serve the host only.
 if(OSTRAKON_HAVE_CUBLAS)
   set(_gemm "cuBLASLt")
 elseif(OSTRAKON_HAVE_HIPBLASLT)

@@ -31,11 +31,11 @@ constexpr std::array activities = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 class CuptiKernelTimes final : public KernelTimes {
  public:
   CuptiKernelTimes() {
-    current = this;
     check_cupti(cuptiActivityRegisterCallbacks(give_buffer, take_buffer),
                 "cuptiActivityRegisterCallbacks");
     for (const CUpti_ActivityKind kind : activities)
       check_cupti(cuptiActivityEnable(kind), "cuptiActivityEnable");
+    current = this;  // Where a call above failed, records that come are dropped.
   }
   ~CuptiKernelTimes() override {
     for (const CUpti_ActivityKind kind : activities) cuptiActivityDisable(kind);

@@ -90,7 +90,7 @@ struct Totals {
   }
 };
 
-/// "normalize, 2 x column_sums": names in the order in which they are launched first.
+/// Names in the order of their launches, neighbours that are alike as one: "normalize, 2 x clear".
 std::string names_text(const std::vector<const char*>& names) {
   std::vector<std::pair<std::string, int>> counted;
   for (const char* const name : names) {

@@ -101,10 +101,10 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
         "write the whole plan as JSON instead: every buffer with its offset in memory, every "
         "action with what it uses and waits for; also what --kernels, --time and --choose show"},
        {"--kernels", "", flag(line.kernels),
-        "show, instead, what a step launches on a device: of each kind of unit the calls of "
-        "forward "
-        "and backward, their kernels, operations, and the bytes that they move beside the least "
-        "that they can; and how often each kernel is launched. With --device nvidia of any build"},
+        "show, instead, what a step launches on a device: for each kind of unit the calls of "
+        "forward and backward, their kernels, operations, and the bytes that they move beside "
+        "the least that they can; and how often each kernel is launched. A build without a "
+        "device takes --device nvidia"},
        {"--svg", "FILE", output(line.svg),
         "draw the plan too: streams, actions and their waits, memory over the step; of a pipeline "
         "also what each stage computes when, and its waits; with --time true in time; with --sweep "

@@ -22,7 +22,7 @@ MODELS = {
                 "model.heads": 4, "model.vocabulary": 1024, "model.experts": 4,
                 "model.experts_per_token": 2, "model.expert_width": 256},
 }
-# The same on a host, in seconds.
+# What --cpu changes, so that a host takes seconds.
 TINY = {"model.width": 64, "model.vocabulary": 61, "training.sequence_length": 32,
         "training.steps": 2}
 

@@ -21,9 +21,9 @@ using Json = nlohmann::json;
 class PlanKernels : public Plan {
  protected:
   /// A build for a host counts kernels of NVIDIA's devices, one for another device its own.
-  Json kernels(std::vector<std::string> more = {}) const {
+  Json kernels(std::vector<std::string> more = {}, const std::string& of = "deck.yaml") const {
     std::vector<std::string> arguments = {
-        "deck.yaml", "--device", "nvidia", "--kernels", "--json", "--set", "precision.gather=bf16"};
+        of, "--device", "nvidia", "--kernels", "--json", "--set", "precision.gather=bf16"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -82,6 +82,36 @@ TEST_F(PlanKernels, AddsUpToWhatAStepLaunches) {
   }
   const Json again = kernels({"--set", "memory.activation_checkpointing=full"});
   EXPECT_GT(units_like(again, "block")["kernels"], units_like(kernels(), "block")["kernels"]);
+}
+
+// What docs/gpu.md says of a layer: few kernels, one for each gradient of a weight, and of those
+// that memory bounds none that moves much more than it must.
+TEST_F(PlanKernels, BlocksOfTheBenchmarksTakeFewKernelsAndBytes) {
+  const struct {
+    const char *deck, *tokens, *global_batch, *micro_batch;
+    int kernels;
+  } rows[] = {{"llama-1b", "2048", "16", "4", 25}, {"gpt2", "1024", "64", "16", 30}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.deck);
+    const auto set = [](const char* key, const char* value) {
+      return std::string("training.") + key + "=" + value;
+    };
+    const Json block = units_like(
+        kernels({"--set", set("sequence_length", row.tokens), "--set",
+                 set("global_batch_size", row.global_batch), "--set",
+                 set("micro_batch_size", row.micro_batch)},
+                std::string(OSTRAKON_SOURCE_DIR "/benchmarks/pytorch/") + row.deck + ".yaml"),
+        "block");
+    EXPECT_EQ(block["kernels"], row.kernels);
+    EXPECT_EQ(block["kernels_of_products"], 12);
+    EXPECT_EQ(block["kernels_of_attention"], 3);
+    for (const Json& call : block["calls"]) {
+      if (call["bound_by"] != "memory") continue;
+      const double ratio = call["bytes"].get<double>() / call["floor_bytes"].get<double>();
+      EXPECT_GT(ratio, 0.99) << call;  // weights are in the floor alone
+      EXPECT_LE(ratio, 1.25) << call;
+    }
+  }
 }
 
 TEST_F(PlanKernels, ShowsATable) {

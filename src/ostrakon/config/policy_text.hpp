@@ -50,7 +50,7 @@ struct ActivationCheckpointing {
 /// Reads none, full, `every N`, `selective` with parts such as `selective attention mlp`, `keep`
 /// with parts such as `keep norms`, or auto; returns nothing for any other value.
 std::optional<ActivationCheckpointing> read_checkpointing(const Value& value);
-/// Of units, parts that are recomputed, and parts that are kept, one alone can be written.
+/// One alone can be written of units, parts that are recomputed, and parts that are kept.
 Value write_checkpointing(const ActivationCheckpointing& checkpointing);
 std::string expected_checkpointing();
 

@@ -82,10 +82,6 @@ config::Settings without_offload(config::Settings deck, const Freedom& freedom) 
   return deck;
 }
 
-}  // namespace
-
-namespace {
-
 /// Chooses for a deck that leaves open what is computed again: that is varied in any case.
 Result choose_with_recompute(config::Settings deck, Request request) {
   constexpr config::Varied key{"memory", "activation_checkpointing"};
@@ -195,7 +191,8 @@ std::string summary_for_run(const Result& choice, const std::string& machine) {
 }  // namespace
 
 config::Settings choose_for_run(config::Settings settings, MPI_Comm parent) {
-  if (settings.choose.empty()) return choose_recompute_for_run(std::move(settings), parent, std::cout);
+  if (settings.choose.empty())
+    return choose_recompute_for_run(std::move(settings), parent, std::cout);
   mesh::Mesh mesh(parent, static_cast<int>(settings.ranks_per_node));
   comm::Communicator& world = mesh.world();
   std::string changes;

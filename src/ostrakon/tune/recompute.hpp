@@ -25,7 +25,7 @@ struct RanksOf {
 struct Kept {
   config::Settings settings;         ///< of the deck, but with what was chosen
   std::vector<std::string> changes;  ///< SECTION.KEY=VALUE of what was chosen
-  /// Of a run: training, validation, writing weights. Without a device, its own has both.
+  /// Those of a run: training, validation, writing weights. Without a device, its own has both.
   Memory arenas;
   Memory room;
 };

@@ -31,9 +31,9 @@ config::Settings deck_with(const std::string& sections) {
       "deck.yaml", {{"memory.activation_checkpointing", "auto"}});
 }
 
-config::Settings with(config::Settings deck, const std::string& checkpointing) {
+config::Settings with(config::Settings deck, const std::string& value) {
   const config::Varied key{"memory", "activation_checkpointing"};
-  key.set(deck, checkpointing);
+  key.set(deck, value);
   return deck;
 }
 
@@ -49,13 +49,13 @@ Planned plan(const config::Settings& deck, int ranks) {
   const plan::Policy policy = train::resolve(deck, ranks, ranks);
   const plan::ModelDescription model = train::describe(*train::make_decoder(deck), deck.optimizer);
   const int of_stage = ranks / policy.stages;
-  const auto chunks = plan::find_chunks(model, of_stage, policy);
+  const auto of_stages = plan::find_chunks(model, of_stage, policy);
   Planned planned;
   std::int64_t device = 0, host = 0;
   for (const plan::Purpose purpose :
        {plan::Purpose::train, plan::Purpose::evaluate, plan::Purpose::export_parameters})
     for (const plan::StepPlan& stage :
-         plan::build_stage_plans(model, chunks, of_stage, policy, purpose)) {
+         plan::build_stage_plans(model, of_stages, of_stage, policy, purpose)) {
       device = std::max(device, plan::plan_memory(stage).arena_bytes);
       host = std::max(host, plan::plan_memory(stage, plan::Space::host).arena_bytes);
       if (purpose == plan::Purpose::train) planned.flops += stage.flops();

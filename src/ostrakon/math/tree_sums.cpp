@@ -103,7 +103,7 @@ struct Halves {
 /// Sums runs of rows at arbitrary addresses, at most tree_run elements, in the same tree. The rows
 /// are unchanged.
 template <class T>
-class RowSums {
+class RunSums {
  public:
   using C = compute_t<T>;
 
@@ -298,7 +298,7 @@ void host::chain_sum(const std::vector<const std::byte*>& rows, int tree, bool c
   const auto of_tree = static_cast<std::size_t>(tree);
   const bool goes_past = std::is_same<C, float>::value &&
                          use_nontemporal(sum.size() * static_cast<std::int64_t>(sizeof(C)));
-  RowSums<T> of_run;
+  RunSums<T> of_run;
   C total[tree_run], added[tree_run];
   for (std::int64_t first = 0; first < sum.size(); first += tree_run) {
     const std::int64_t width = smaller(tree_run, sum.size() - first);

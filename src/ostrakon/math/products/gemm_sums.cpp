@@ -25,7 +25,7 @@ std::int64_t rows_by_piece(std::int64_t m, std::int64_t n) {
 }
 
 /// One piece needs no memory besides C, so a device multiplies all rows in one launch.
-std::int64_t rows_at_once(std::int64_t m, std::int64_t n, std::int64_t pieces) {
+std::int64_t rows_of_launch(std::int64_t m, std::int64_t n, std::int64_t pieces) {
   return on_device && pieces == 1 ? m : rows_by_piece(m, n);
 }
 
@@ -63,7 +63,7 @@ void sum_runs(const Exec& exec, View<compute_t<T>**> c, std::int64_t pieces, std
               View<compute_t<T>*> workspace, const Multiply& multiply) {
   using C = compute_t<T>;
   const std::int64_t n = c.columns();
-  const std::int64_t most_rows = rows_at_once(c.rows(), n, pieces);
+  const std::int64_t most_rows = rows_of_launch(c.rows(), n, pieces);
   require(workspace.size() >= gemm_by_piece_workspace(c.rows(), n, pieces), "gemm: workspace of ",
           workspace.size(), " elements, expected at least ",
           gemm_by_piece_workspace(c.rows(), n, pieces));
@@ -145,7 +145,7 @@ void gemm_by_run(const Exec& exec, View<const T**> a, View<const T**> b, View<co
 template <class T>
 void gemm_of_run(const Exec& exec, View<const T**> a, View<const T**> b, compute_t<T> beta,
                  View<compute_t<T>**> c) {
-  const std::int64_t most_rows = rows_at_once(c.rows(), c.columns(), 1);
+  const std::int64_t most_rows = rows_of_launch(c.rows(), c.columns(), 1);
   for (std::int64_t begin = 0; begin < c.rows(); begin += most_rows) {
     const std::int64_t end = std::min(c.rows(), begin + most_rows);
     multiply_run<T>(exec, a.column_range(begin, end), b, beta, c.row_range(begin, end));

@@ -313,6 +313,27 @@ TEST(PinnedProducts, ThatDependOnRowsAreTold) {
   EXPECT_NE(ran.history.digests, reference.history.digests);
 }
 
+/// Each kind of a file whose algorithm the library refuses is told, whichever rank has it.
+TEST(PinnedProducts, ThatAreRefusedAreTold) {
+  const UsualLibrary usual;
+  const ostrakon::testing::SharedFolder folder;
+  config::Settings settings = small(DType::fp32);
+  if (world_ranks() % 2 == 0) settings.pipeline = 2;
+  ProductAlgorithm narrow = whole("narrow");
+  narrow.most_rows = 1;
+  fake::suggest_products({whole("first"), narrow});
+  math::AlgorithmTable table =
+      math::AlgorithmTable::read(run(settings, MPI_COMM_WORLD).products.json);
+  for (auto& [kind, algorithm] : table.algorithms)
+    algorithm = math::product_library()->suggest({}, {}, 8).at(1);
+  settings.runtime.products_file = write(folder, "narrow.json", table.json());
+  const Ran ran = run(settings, MPI_COMM_WORLD);
+  EXPECT_EQ(ran.algorithms, std::set<std::string>{"first"});
+  for (const auto& [kind, algorithm] : table.algorithms)
+    EXPECT_NE(ran.products.lines.find("not pinned: " + math::text_of(kind)), std::string::npos)
+        << ran.products.lines;
+}
+
 TEST(PinnedProducts, OfAnEarlierRunAreTaken) {
   const UsualLibrary usual;
   const ostrakon::testing::SharedFolder folder;

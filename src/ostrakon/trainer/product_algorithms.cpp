@@ -8,6 +8,8 @@
 #include <ostrakon/comm/agreement.hpp>
 #include <ostrakon/math/products/pinned_products.hpp>
 #include <ostrakon/trainer/warm_up.hpp>
+#include <set>
+#include <sstream>
 #include <utility>
 
 namespace ostrakon::train {
@@ -116,11 +118,18 @@ ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas
   return result;
 }
 
-std::string unpinned_lines() {
-  std::string lines;
+std::string unpinned_lines(comm::Communicator& world) {
+  std::string mine;
   for (const std::string& kind : math::unpinned_products())
-    lines += text("      not pinned: ", kind, "\n");
-  return lines;
+    mine += text("      not pinned: ", kind, "\n");
+  std::set<std::string> distinct;
+  for (const std::string& of_rank : world.gather_texts(mine)) {
+    std::istringstream lines(of_rank);
+    for (std::string line; std::getline(lines, line);) distinct.insert(line + "\n");
+  }
+  std::string all;
+  for (const std::string& line : distinct) all += line;
+  return all;
 }
 
 }  // namespace ostrakon::train

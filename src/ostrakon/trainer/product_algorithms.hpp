@@ -30,7 +30,8 @@ void require_product_file(const std::string& file);
 ProductAlgorithms pin_products(const StepHandlers::Parts& parts, runtime::Arenas arenas,
                                const ProductFiles& files);
 
-/// A line for each product that was not computed by a pinned algorithm so far, on this rank.
-std::string unpinned_lines();
+/// A line for each product that was not computed by a pinned algorithm so far, on any rank.
+/// Collective.
+std::string unpinned_lines(comm::Communicator& world);
 
 }  // namespace ostrakon::train

@@ -218,7 +218,7 @@ void Trainer::allocate() {
     warm_up_programs(parts, arenas);
     state_->warm_up();
     agree_on_attention(mesh_.world());
-    products_.lines += unpinned_lines();
+    products_.lines += unpinned_lines(mesh_.world());
     if (settings_.graphs) capture_graphs();
   }
   device_memory_.computing = taken();

@@ -68,8 +68,6 @@ void pin_products(AlgorithmTable table) {
   all.unpinned.clear();
 }
 
-const AlgorithmTable& pinned_products() { return process().table; }
-
 std::vector<std::string> unpinned_products() {
   return {process().unpinned.begin(), process().unpinned.end()};
 }

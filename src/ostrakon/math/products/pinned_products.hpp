@@ -42,7 +42,6 @@ void multiply_pinned(const Exec& exec, const DeviceProduct& product,
 /// Makes the process multiply by these algorithms from now on. The table must be of
 /// product_library().
 void pin_products(AlgorithmTable table);
-const AlgorithmTable& pinned_products();
 
 /// Kinds of products that were computed by another algorithm than the table's, as the table has
 /// none, or one that the library refuses for the product.

@@ -47,6 +47,31 @@ TEST(Graph, LeavesTheStreamAsItWasIfItCanNotBeCaptured) {
   EXPECT_NO_THROW(exec.fence());
 }
 
+TEST(Graph, OfAnActionThatWaitsIsNotMade) {
+  plan::StepPlan plan;
+  plan::Action forward;
+  forward.kind = plan::Kind::forward;
+  forward.unit = 0;
+  plan.actions = {forward};
+  runtime::Program program;
+  program.plan = std::move(plan);
+  runtime::Executor executor({nullptr, nullptr}, runtime::Streams::device);
+  int calls = 0;
+  executor.on(plan::Kind::forward, [&](const runtime::ActionBuffers& buffers) {
+    ++calls;
+    for (int i = 0; i < 3; ++i) launch(buffers.exec, "nothing", [](const KernelSpace&) {});
+    if (calls > 1) buffers.exec.fence();  // not where launches are only counted
+  });
+  executor.submit_as_graph(plan::Kind::forward, [](const runtime::ActionBuffers&) { return 0; });
+  executor.capture(program);
+  const runtime::GraphCount count = executor.graphs(program);
+  EXPECT_EQ(count.graphs, 0);
+  EXPECT_NE(count.refused.find("cudaStreamSynchronize"), std::string::npos) << count.refused;
+  calls = 0;
+  executor.run(program);
+  EXPECT_EQ(calls, 1);
+}
+
 /// What a run of some steps gives, and how it was submitted.
 struct Steps {
   std::vector<double> numbers;

@@ -7,6 +7,12 @@
 #define OSTRAKON_CALL(name, ...) check(OSTRAKON_GPU(name)(__VA_ARGS__), OSTRAKON_GPU_NAME(name))
 
 namespace ostrakon::device {
+namespace {
+
+/// The runtime keeps an error for whoever asks next, such as Kokkos.
+void forget_error() { static_cast<void>(OSTRAKON_GPU(GetLastError)()); }
+
+}  // namespace
 
 Graph::~Graph() {
   if (handle_ != nullptr) static_cast<void>(OSTRAKON_GPU(GraphExecDestroy)(handle_));
@@ -19,10 +25,13 @@ void Graph::begin_capture(StreamHandle stream) {
 
 Graph Graph::end_capture(StreamHandle stream) {
   OSTRAKON_GPU(Graph_t) captured = nullptr;
-  OSTRAKON_CALL(StreamEndCapture, stream, &captured);
+  const Status ended = OSTRAKON_GPU(StreamEndCapture)(stream, &captured);
+  if (ended != OSTRAKON_GPU(Success)) forget_error();
+  check(ended, OSTRAKON_GPU_NAME(StreamEndCapture));
   Handle executable = nullptr;
   const Status status = OSTRAKON_GPU(GraphInstantiateWithFlags)(&executable, captured, 0);
   static_cast<void>(OSTRAKON_GPU(GraphDestroy)(captured));
+  if (status != OSTRAKON_GPU(Success)) forget_error();
   check(status, OSTRAKON_GPU_NAME(GraphInstantiateWithFlags));
   return Graph(executable);
 }
@@ -31,7 +40,7 @@ void Graph::cancel_capture(StreamHandle stream) noexcept {
   OSTRAKON_GPU(Graph_t) captured = nullptr;
   static_cast<void>(OSTRAKON_GPU(StreamEndCapture)(stream, &captured));
   if (captured != nullptr) static_cast<void>(OSTRAKON_GPU(GraphDestroy)(captured));
-  static_cast<void>(OSTRAKON_GPU(GetLastError)());  // the runtime keeps it for the next caller
+  forget_error();
 }
 
 void Graph::launch(StreamHandle stream) const { OSTRAKON_CALL(GraphLaunch, handle_, stream); }

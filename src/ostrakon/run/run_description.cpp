@@ -159,7 +159,7 @@ std::string describe_graphs(const Trainer& trainer) {
               count.graphs == 0 ? "none; kernels are submitted one by one"
                                 : text(count.kernels, " kernels of a step in ", count.actions,
                                        " submissions of ", count.graphs, " graphs"),
-              "\n");
+              count.refused.empty() ? "" : "; others were refused: " + count.refused, "\n");
 }
 
 std::string describe_run(const config::Settings& settings, mesh::Mesh& mesh, const Trainer& trainer,

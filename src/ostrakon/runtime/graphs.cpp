@@ -3,6 +3,7 @@
 
 #if OSTRAKON_HAS_DEVICE
 
+#include <exception>
 #include <ostrakon/math/launch_count.hpp>
 #include <ostrakon/runtime/executor.hpp>
 #include <set>
@@ -43,12 +44,14 @@ void Graphs::capture(const Program& program, int index, const ActionBuffers& buf
   if (before == captured_.end()) {
     const std::int64_t kernels = kernels_of(handler, buffers);
     if (kernels < least_kernels) return;
-    before =
-        captured_
-            .emplace(std::move(key), Captured{*found, kernels,
-                                              device::Graph::capture(stream_of(buffers.exec),
-                                                                     [&] { handler(buffers); })})
-            .first;
+    try {
+      const auto submit = [&] { handler(buffers); };
+      Captured made{*found, kernels, device::Graph::capture(stream_of(buffers.exec), submit)};
+      before = captured_.emplace(std::move(key), std::move(made)).first;
+    } catch (const std::exception& error) {
+      if (refused_.empty()) refused_ = error.what();
+      return;
+    }
   }
   all[static_cast<std::size_t>(index)] = &before->second;
 }
@@ -65,6 +68,7 @@ bool Graphs::submit(const Program& program, int index, const ActionBuffers& buff
 
 GraphCount Graphs::count(const Program& program) const {
   GraphCount count;
+  count.refused = refused_;
   const auto all = of_program_.find(program.id.value());
   if (all == of_program_.end()) return count;
   std::set<const Captured*> graphs;

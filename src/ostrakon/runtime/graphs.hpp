@@ -26,6 +26,8 @@ struct GraphCount {
   std::int64_t graphs = 0;   ///< that exist; actions with equal work at equal addresses share one
   std::int64_t actions = 0;  ///< that are submitted as a graph
   std::int64_t kernels = 0;  ///< in these actions
+  std::string refused;       ///< why the device or a library did not allow an action as a graph, of
+                             ///< the first of these; empty: it allowed all
 };
 
 /// Graphs of a device for actions whose handlers submit the same work in each run: such an action
@@ -42,7 +44,7 @@ class Graphs {
 #if OSTRAKON_HAS_DEVICE
   /// Prepares action `index` of a program, with its `buffers`: captures what `handler` submits,
   /// unless that depends on data, is little, or was captured for an action before. Nothing of it
-  /// runs.
+  /// runs. Where the device refuses, the handler will be called, and count() says why.
   void capture(const Program& program, int index, const ActionBuffers& buffers,
                const Handler& handler, const InputsOf& inputs);
   /// Submits action `index` as a graph; returns false, and does nothing, if it has none or its
@@ -60,6 +62,7 @@ class Graphs {
   };
 
   std::map<std::vector<std::int64_t>, Captured> captured_;
+  std::string refused_;
   /// For each action of a program, by its id: what it was captured as, or null.
   std::map<std::uint64_t, std::vector<const Captured*>> of_program_;
 #endif

@@ -163,8 +163,8 @@ void for_each_held(const Exec& exec, const char* name, std::int64_t count, std::
   // A host has one thread for a row.
   const std::int64_t threads =
       products_on_device ? items_for(items_for(width, n * vectors), warp) * warp : 1;
-  const Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>> policy(
-      exec, static_cast<int>(count), static_cast<int>(threads));
+  using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
+  const Policy policy(exec, static_cast<int>(count), static_cast<int>(threads));
   Kokkos::parallel_for(
       name, policy, KOKKOS_LAMBDA(const TeamMember& team) {
         body(HeldRow<n, vectors>(team, width), static_cast<std::int64_t>(team.league_rank()));

@@ -129,7 +129,7 @@ class HostRow {
   }
 };
 
-using TeamPolicy = Kokkos::TeamPolicy<KernelSpace>;
+using TeamPolicy = Kokkos::TeamPolicy<KernelSpace, CapturesAsArgument>;
 using TeamMember = TeamPolicy::member_type;
 
 /// A row on a device, which the threads of a team share.

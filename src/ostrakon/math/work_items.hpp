@@ -37,14 +37,19 @@ constexpr std::int64_t per_item_on(std::int64_t of_host, std::int64_t of_device 
   return std::is_same<Where, CallingThread>::value ? of_host : per_item(of_host, of_device);
 }
 
+/// A property of policies: Kokkos passes what a kernel captures as an argument of its launch. Else,
+/// from 512 bytes on, it goes through a buffer of constant memory, for which the host waits, and
+/// which later launches overwrite before a graph (device/graph.hpp) reads it.
+using CapturesAsArgument = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
+
 /// Runs body(item) for every item in [0, items); Body is KOKKOS_LAMBDA(int64_t). Names of at most
 /// 15 characters need no allocation.
 template <class Body>
 void for_each_item(const Exec& exec, const char* name, std::int64_t items, const Body& body) {
+  using Policy =
+      Kokkos::RangePolicy<KernelSpace, Kokkos::IndexType<std::int64_t>, CapturesAsArgument>;
   launch(exec, name, [=](const KernelSpace& where) {
-    Kokkos::parallel_for(
-        name, Kokkos::RangePolicy<KernelSpace, Kokkos::IndexType<std::int64_t>>(where, 0, items),
-        body);
+    Kokkos::parallel_for(name, Policy(where, 0, items), body);
   });
 }
 

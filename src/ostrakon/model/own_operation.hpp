@@ -6,6 +6,7 @@
 #include <functional>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/view.hpp>
+#include <ostrakon/math/work_items.hpp>
 #include <ostrakon/model/unit.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ using Array = View<A*>;
 template <class F>
 void for_each(const Exec& exec, std::int64_t count, const F& f) {
   launch(exec, "own", [=](const KernelSpace& where) {
-    Kokkos::parallel_for(Kokkos::RangePolicy<KernelSpace>(where, 0, count), f);
+    Kokkos::parallel_for(
+        Kokkos::RangePolicy<KernelSpace, math::CapturesAsArgument>(where, 0, count), f);
   });
 }
 
@@ -30,7 +32,8 @@ template <class F>
 void for_each(const Exec& exec, std::int64_t rows, std::int64_t columns, const F& f) {
   using Kokkos::Iterate;
   using Policy = Kokkos::MDRangePolicy<KernelSpace, Kokkos::IndexType<std::int64_t>,
-                                       Kokkos::Rank<2, Iterate::Right, Iterate::Right>>;
+                                       Kokkos::Rank<2, Iterate::Right, Iterate::Right>,
+                                       math::CapturesAsArgument>;
   if (rows == 0 || columns == 0) return;
   launch(exec, "own", [=](const KernelSpace& where) {
     Kokkos::parallel_for(Policy(where, {0, 0}, {rows, columns}), f);

@@ -107,13 +107,13 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
       KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t index) {
         const auto z = logits.row(index);
         const auto dz = dlogits.row(index);
-        const std::int64_t target = words[index];
-        const std::int64_t count = smaller(z.size(), most_held_logits<C>);
+        const int target = words[index], size = static_cast<int>(z.size());
+        const int count = size < most_held_logits<C> ? size : most_held_logits<C>;
         if (!counts(target)) {
           const auto zeros = row.filled(C(0));
           row.once([&] { losses[index] = C(0); });
-          for (std::int64_t begin = 0; begin < z.size(); begin += count) {
-            const std::int64_t end = smaller(z.size(), begin + count);
+          for (int begin = 0; begin < size; begin += count) {
+            const int end = size - begin < count ? size : begin + count;
             LogitRow<C>(row.team(), end - begin)
                 .store(
                     dz.range(begin, end), [](int, C zero) { return zero; }, zeros);
@@ -136,7 +136,7 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
         const Softmax<C> all = softmax_of(row, own);
         const C largest = all.largest, factor = times / all.total;
         row.once([&] { losses[index] = (largest - at_target) + log(all.total); });
-        const auto gradient = [=](std::int64_t i, C logit) {
+        const auto gradient = [=](int i, C logit) {
           const C part = fast_exp(logit - largest) * factor;
           const C plain = i == target ? part - times : part;
           return is_capped ? plain * slope_of_capped(logit, by) : plain;
@@ -146,20 +146,19 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
               dz.range(0, count), [=](int i, C logit) { return gradient(i, logit); }, held);
         } else {
           const C own_factor = fast_exp(held_largest - largest) * factor;
-          const int at = static_cast<int>(target);
           row.store(
               dz.range(0, count),
               [=](int i, C of_logit) {
                 const C part = of_logit * own_factor;
-                return i == at ? part - times : part;
+                return i == target ? part - times : part;
               },
               held);
         }
         for_each_further_run<C>(
-            row.team(), z, [&](const FurtherLogits<C>& run, const auto& more, std::int64_t begin) {
+            row.team(), z, [&](const FurtherLogits<C>& run, const auto& more, int begin) {
               run.store(
-                  dz.range(begin, smaller(z.size(), begin + logits_at_once<C>)),
-                  [=](int i, C logit) { return gradient(begin + i, logit); }, more);
+                  dz.range(begin, size), [=](int i, C logit) { return gradient(begin + i, logit); },
+                  more);
             });
       });
 }

@@ -13,8 +13,9 @@ namespace ostrakon::math {
 #if OSTRAKON_ON_DEVICE
 
 /// Vectors of the first logits in each thread, which stay, and of further ones at a time. A team
-/// has few threads, so that each has registers for its logits and for exponentials of several.
-constexpr int held_logits = 32, further_logits = 4, most_threads_of_logits = 256;
+/// has few threads, so that each has registers for its logits and for exponentials of several; with
+/// more further ones they do not suffice.
+constexpr int held_logits = 32, further_logits = 3, most_threads_of_logits = 256;
 
 template <class C>
 using LogitRow = HeldRow<vector_elements<C>(), held_logits>;
@@ -23,11 +24,9 @@ using FurtherLogits = HeldRow<vector_elements<C>(), further_logits>;
 
 /// Logits that a team holds, and those that it reads at a time behind them.
 template <class C>
-constexpr std::int64_t most_held_logits =
-    std::int64_t{vector_elements<C>()} * held_logits* most_threads_of_logits;
+constexpr int most_held_logits = vector_elements<C>() * held_logits* most_threads_of_logits;
 template <class C>
-constexpr std::int64_t logits_at_once =
-    std::int64_t{vector_elements<C>()} * further_logits* most_threads_of_logits;
+constexpr int logits_at_once = vector_elements<C>() * further_logits* most_threads_of_logits;
 
 /// The largest logit of a row, or of what a thread has of it, and the sum of exponentials relative
 /// to it.
@@ -37,11 +36,13 @@ struct Softmax {
 };
 
 /// body(row, its logits, the first one's index) for what is behind the logits of z that are held.
+/// Indices are int, as registers are scarce, and more than enough for words.
 template <class C, class Z, class Body>
 KOKKOS_INLINE_FUNCTION void for_each_further_run(const TeamMember& team, const View<Z*>& z,
                                                  const Body& body) {
-  for (std::int64_t begin = most_held_logits<C>; begin < z.size(); begin += logits_at_once<C>) {
-    const std::int64_t end = smaller(z.size(), begin + logits_at_once<C>);
+  const int size = static_cast<int>(z.size());
+  for (int begin = most_held_logits<C>; begin < size; begin += logits_at_once<C>) {
+    const int end = size - begin < logits_at_once<C> ? size : begin + logits_at_once<C>;
     const FurtherLogits<C> row(team, end - begin);
     body(row, row.load(z.range(begin, end)), begin);
   }
@@ -51,14 +52,13 @@ KOKKOS_INLINE_FUNCTION void for_each_further_run(const TeamMember& team, const V
 template <class C, class Z>
 KOKKOS_INLINE_FUNCTION void add_further_logits(const TeamMember& team, const View<Z*>& z,
                                                Softmax<C>& own) {
-  for_each_further_run<C>(
-      team, z, [&](const FurtherLogits<C>& row, const auto& logits, std::int64_t) {
-        const C largest = row.own_maximum(logits, own.largest);
-        own.total *= fast_exp(own.largest - largest);
-        own.total +=
-            row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits);
-        own.largest = largest;
-      });
+  for_each_further_run<C>(team, z, [&](const FurtherLogits<C>& row, const auto& logits, int) {
+    const C largest = row.own_maximum(logits, own.largest);
+    own.total *= fast_exp(own.largest - largest);
+    own.total +=
+        row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits);
+    own.largest = largest;
+  });
 }
 
 /// Returns what this thread has of z.

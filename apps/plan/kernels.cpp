@@ -90,17 +90,37 @@ struct Totals {
   }
 };
 
-/// Names in the order of their launches, neighbours that are alike as one: "normalize, 2 x clear".
-std::string names_text(const std::vector<const char*>& names) {
-  std::vector<std::pair<std::string, int>> counted;
-  for (const char* const name : names) {
-    if (counted.empty() || counted.back().first != name) counted.emplace_back(name, 0);
-    ++counted.back().second;
-  }
+/// How often the `period` names from `first` on follow each other.
+std::ptrdiff_t repeats(const std::string* first, const std::string* last, std::ptrdiff_t period) {
+  std::ptrdiff_t times = 1;
+  while (last - first >= (times + 1) * period &&
+         std::equal(first, first + period, first + times * period))
+    ++times;
+  return times;
+}
+
+/// Names in the order of their launches, with what repeats as one: "clear, 8 x (product, 2 x add)".
+std::string names_text(const std::string* first, const std::string* last) {
   std::string all;
-  for (const auto& [name, count] : counted)
-    all += text(all.empty() ? "" : ", ", count > 1 ? text(count, " x ") : "", name);
+  while (first != last) {
+    std::ptrdiff_t period = 1, times = repeats(first, last, 1);
+    for (std::ptrdiff_t longer = 2; longer <= (last - first) / 2; ++longer) {
+      const std::ptrdiff_t more = repeats(first, last, longer);
+      if (more == 1 || more * longer <= times * period) continue;
+      period = longer;
+      times = more;
+    }
+    const std::string names =
+        period == 1 ? *first : text("(", names_text(first, first + period), ")");
+    all += text(all.empty() ? "" : ", ", times > 1 ? text(times, " x ") : "", names);
+    first += times * period;
+  }
   return all;
+}
+
+std::string names_text(const std::vector<const char*>& launched) {
+  const std::vector<std::string> names(launched.begin(), launched.end());
+  return names_text(names.data(), names.data() + names.size());
 }
 
 std::string megabytes(double bytes) { return bytes > 0.0 ? print("%.1f", bytes / 1e6) : ""; }
@@ -110,11 +130,19 @@ std::string ratio(double bytes, double floor) {
 }
 
 void show_units(const AlikeUnits& units, const train::Submissions& submitted, std::ostream& out) {
+  std::size_t longest = 0;
+  for (const auto& [kind, action] : units.passes)
+    for (const SubmittedCall& call : submitted.distinct.at(action).calls)
+      longest = std::max(longest, call.name.size());
+  const int width = static_cast<int>(longest);
   out << "\n" << units.names.front();
-  if (units.names.size() > 1) out << " and " << units.names.size() - 1 << " alike";
+  if (units.names.size() > 1) {
+    const std::size_t others = units.names.size() - 1;
+    out << " and " << others << (others == 1 ? " other alike" : " others alike");
+  }
   out << ", in a micro-batch\n"
-      << print("  %-9s %-34s %-9s %7s %9s %9s %9s %6s  %s\n", "pass", "call", "bound by", "kernels",
-               "GFLOP", "MB", "floor MB", "ratio", "names");
+      << print("  %-9s %-*s %-9s %7s %9s %9s %9s %6s  %s\n", "pass", width, "call", "bound by",
+               "kernels", "GFLOP", "MB", "floor MB", "ratio", "names");
   Totals totals;
   for (const auto& [kind, action] : units.passes) {
     const SubmittedKernels& kernels = submitted.distinct.at(action);
@@ -122,7 +150,7 @@ void show_units(const AlikeUnits& units, const train::Submissions& submitted, st
     for (const SubmittedCall& call : kernels.calls) {
       const Bound bound = bound_of(call);
       out << print(
-          "  %-9s %-34s %-9s %7d %9s %9s %9s %6s  %s\n", plan::name(kind), call.name.c_str(),
+          "  %-9s %-*s %-9s %7d %9s %9s %9s %6s  %s\n", plan::name(kind), width, call.name.c_str(),
           name_in(bound_names, bound), static_cast<int>(call.kernels.size()),
           call.flops > 0.0 ? print("%.1f", call.flops / 1e9).c_str() : "",
           megabytes(call.work.row_bytes).c_str(), megabytes(call.floor_bytes).c_str(),
@@ -183,6 +211,14 @@ std::optional<train::Submissions> submissions_of(const config::Settings& setting
                                   train::StepSettings(train::trainer_settings(settings), model));
 }
 
+bool counts(const config::Settings& settings) {
+  const math::KernelForm counted = math::counted_form();
+  // Kernels that are counted and can't run here multiply rounded operands for those in 8 bits.
+  return math::is_of_device(counted) && settings.processor.kernels == counted &&
+         (counted == math::kernel_form ||
+          settings.precision.products.dtype != math::ProductDType::fp8);
+}
+
 void require_counted(const config::Settings& settings) {
   const auto name_of = [](math::KernelForm form) { return name_in(math::kernel_form_names, form); };
   const math::KernelForm counted = math::counted_form();
@@ -192,6 +228,9 @@ void require_counted(const config::Settings& settings) {
           math::is_of_device(counted)
               ? text("--device ", name_of(counted), ", whose kernels this build counts")
               : text("a build that counts a device's kernels"));
+  require(counts(settings),
+          "--kernels: precision.products = fp8, whose kernels this build does not count; expected "
+          "auto");
 }
 
 void show_kernels(const plan::StepPlan& plan, const train::Submissions& submitted, bool json,

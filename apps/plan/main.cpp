@@ -6,7 +6,6 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/policy_text.hpp>
-#include <ostrakon/math/counted_form.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
 #include <ostrakon/plan/report/report.hpp>
@@ -112,19 +111,50 @@ void add_times(Shown& shown, const Line& line) {
   shown.report.estimate = std::move(estimate);
 }
 
-/// Where other steps of a run need larger arenas than training. Nothing of these is run or shown:
-/// they need no proof.
-void show_larger_arenas(const Shown& shown) {
-  std::array<std::int64_t, 2> trained{}, others{};  // on the device, on the host
-  for (const runtime::Program& stage : shown.stages) {
-    trained[0] = std::max(trained[0], stage.memory.arena_bytes);
-    trained[1] = std::max(trained[1], stage.host_memory.arena_bytes);
+/// Bytes of arenas: on the device, on the host.
+struct Arenas : std::array<std::int64_t, 2> {
+  void fit(std::int64_t on_device, std::int64_t on_host) {
+    front() = std::max(front(), on_device);
+    back() = std::max(back(), on_host);
   }
-  for (const plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters})
-    for (const plan::StepPlan& other : shown.plans.of(purpose)) {
-      others[0] = std::max(others[0], plan::plan_memory(other).arena_bytes);
-      others[1] = std::max(others[1], plan::plan_memory(other, plan::Space::host).arena_bytes);
-    }
+};
+
+/// What the other steps of a run, validation and writing weights, need on each stage. Nothing of
+/// these is run or shown: they need no proof.
+std::vector<Arenas> other_arenas(const Shown& shown) {
+  std::vector<Arenas> of_stages(shown.stages.size());
+  for (const plan::Purpose purpose : {plan::Purpose::evaluate, plan::Purpose::export_parameters}) {
+    const std::vector<plan::StepPlan> others = shown.plans.of(purpose);
+    for (std::size_t s = 0; s < of_stages.size(); ++s)
+      of_stages[s].fit(plan::plan_memory(others.at(s)).arena_bytes,
+                       plan::plan_memory(others.at(s), plan::Space::host).arena_bytes);
+  }
+  return of_stages;
+}
+
+/// Throws Error where a run would refuse the arenas of a rank.
+void require_within_limit(const Shown& shown, std::vector<Arenas> of_stages) {
+  const std::int64_t limit = shown.settings.memory_limit;
+  if (limit == 0) return;
+  const bool has_device = math::is_of_device(shown.settings.processor.kernels);
+  std::int64_t most = 0;
+  for (std::size_t s = 0; s < of_stages.size(); ++s) {
+    Arenas& arenas = of_stages[s];
+    arenas.fit(shown.stages[s].memory.arena_bytes, shown.stages[s].host_memory.arena_bytes);
+    most = std::max(most, has_device ? arenas.front() : arenas.front() + arenas.back());
+  }
+  require(most <= limit, "memory.limit = ", format_bytes(limit), ": the ",
+          has_device ? "arena of a rank takes " : "arenas of a rank, also on the host, take ",
+          format_bytes(most),
+          "; expected settings that take less: ostrakon-plan --choose --memory BYTES finds some");
+}
+
+/// Where other steps of a run need larger arenas than training.
+void show_larger_arenas(const Shown& shown, const std::vector<Arenas>& of_stages) {
+  Arenas trained{}, others{};
+  for (const runtime::Program& stage : shown.stages)
+    trained.fit(stage.memory.arena_bytes, stage.host_memory.arena_bytes);
+  for (const Arenas& stage : of_stages) others.fit(stage.front(), stage.back());
   for (const std::size_t space : {0, 1})
     if (others[space] > trained[space])
       std::cout << "\nvalidation or writing weights needs more: an arena "
@@ -174,6 +204,8 @@ void show_plan(config::Settings settings, const Line& line) {
     std::cout << std::flush;
     return;
   }
+  const bool takes_others = !line.json || shown.settings.memory_limit > 0;
+  const std::vector<Arenas> others = takes_others ? other_arenas(shown) : std::vector<Arenas>();
   shown.report = report_of(shown);
   // The JSON without rates is what training writes as plan.json, which has none.
   const bool shows_times = !line.json || line.has_rates;
@@ -183,12 +215,11 @@ void show_plan(config::Settings settings, const Line& line) {
   } else {
     std::cout << plan::report_text(shown.program().plan, shown.report);
     // A host cuts its work into other kernels, whose number says nothing.
-    if (math::is_of_device(math::counted_form()) &&
-        shown.settings.processor.kernels == math::counted_form())
-      show_submissions(shown.submissions());
-    show_larger_arenas(shown);
+    if (counts(shown.settings)) show_submissions(shown.submissions());
+    show_larger_arenas(shown, others);
   }
   std::cout << std::flush;
+  require_within_limit(shown, others);
   if (!line.svg.empty()) draw_plan(shown, line);
 }
 
@@ -196,6 +227,10 @@ void plan_deck(const Line& line) {
   config::Settings settings =
       config::read_settings(read_file(line.deck), line.deck, line.overrides);
   settings.processor = line.device ? config::processor_with(*line.device) : config::Processor{};
+  require(settings.precision.products.dtype != math::ProductDType::fp8 ||
+              settings.processor.kernels != math::KernelForm::device,
+          "precision.products = fp8: found ranks that compute on gpu; expected auto, or --device "
+          "nvidia or cpu");
   if (line.chooses) return show_choice(std::move(settings), line);
   settings = with_choice(settings, line);
   if (!line.machine.empty()) return show_time(std::move(settings), line);

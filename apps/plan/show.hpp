@@ -24,6 +24,9 @@ std::optional<train::Submissions> submissions_of(const config::Settings& setting
                                                  const std::vector<plan::StepPlan>& stages,
                                                  const runtime::Program& shown);
 
+/// Whether this program counts the kernels of a step.
+bool counts(const config::Settings& settings);
+
 /// Throws Error unless this program counts kernels of what the ranks compute on.
 void require_counted(const config::Settings& settings);
 

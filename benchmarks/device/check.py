@@ -323,6 +323,9 @@ def options_of(arguments):
         if part not in SHARES:
             parser.error("--parts: found %s, expected some of %s" % (part, ", ".join(SHARES)))
     options.build = os.path.abspath(options.build)
+    program = os.path.join(options.build, "apps", "ostrakon-train")
+    if not os.access(program, os.X_OK):
+        parser.error("build: found no program %s; expected a build folder" % program)
     options.output = os.path.abspath(options.output)
     return options
 

@@ -260,6 +260,10 @@ TEST_F(Choose, WhatIsComputedAgainIsChosenByMemory) {
       start("ostrakon-train", {"deck.yaml", "--set", limit, "--set", key + "=none"});
   EXPECT_EQ(refused.status, 1);
   expect_in(refused.err, {"memory.limit = ", "the arena of a rank takes"});
+  const Outcome planned =
+      start("ostrakon-plan", {"deck.yaml", "--set", limit, "--set", key + "=none"});
+  EXPECT_EQ(planned.status, 1);
+  expect_in(planned.err, {"memory.limit = ", "the arenas of a rank, also on the host, take"});
   expect_in(must("ostrakon-bench",
                  {"step", "deck.yaml", "--json", "--seconds", "0.1", "--set", key + "=auto"}),
             {"{\"bench\":"});

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <ostrakon/math/portability.hpp>
 #include <string>
 #include <vector>
 
@@ -117,8 +118,9 @@ TEST_F(PlanKernels, BlocksOfTheBenchmarksTakeFewKernelsAndBytes) {
 TEST_F(PlanKernels, ShowsATable) {
   const Outcome outcome = run({"deck.yaml", "--device", "nvidia", "--kernels"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* words : {"block.0 and 1 alike, in a micro-batch", "bound by", "floor MB",
-                            "in all ", "launched in a step: ", "adamw"})
+  for (const char* words :
+       {"block.0 and 1 other alike, in a micro-batch", "bound by", "floor MB", "in all ",
+        "launched in a step: ", "adamw", " x (product A Bt, attend_softmax, product A B)"})
     EXPECT_HAS(outcome.out, words);
 }
 
@@ -130,6 +132,18 @@ TEST_F(PlanKernels, RefusesWhatItDoesNotCount) {
   expect_refused({"deck.yaml", "--device", "nvidia", "--kernels", "--set", "model.experts=4",
                   "--set", "model.expert_width=32"},
                  "--kernels: the kernels of a model with experts are not known before");
+  if (on_device) return;
+  std::vector<std::string> fp8 = {"deck.yaml", "--device",
+                                  "nvidia",    "--kernels",
+                                  "--set",     "precision.products=fp8",
+                                  "--set",     "precision.fp8_layers=all"};
+  expect_refused(fp8, "a product of 24 rows, 32 inputs and 64 outputs; expected multiples of 16");
+  fp8.emplace_back("--set");
+  fp8.emplace_back("training.sequence_length=32");
+  expect_refused(fp8,
+                 "--kernels: precision.products = fp8, whose kernels this build does not count");
+  fp8[2] = "gpu";
+  expect_refused(fp8, "precision.products = fp8: found ranks that compute on gpu; expected auto");
 }
 
 }  // namespace

@@ -98,22 +98,12 @@ using fp8_memory::Arrays;
 using fp8_memory::Operand;
 #endif
 
-bool multiplies_codes(KernelForm form) {
-  if (form == kernel_form) return OSTRAKON_FP8_CUBLASLT == 1;
-  return form == KernelForm::device_on_chip;
-}
-
 std::string why_no_fp8() {
 #if OSTRAKON_FP8_CUBLASLT
   return cublaslt::why_no_fp8();
 #else
   return products_on_device ? "this build multiplies on a device without cuBLASLt" : "";
 #endif
-}
-
-std::string fp8_kernel(DType stored) {
-  return multiplies_codes(kernel_form) ? "cuBLASLt"
-                                       : text("as ", name(stored), ", rounded to 8 bits");
 }
 
 template <class T>

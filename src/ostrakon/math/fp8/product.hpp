@@ -20,6 +20,9 @@ struct Fp8Formats {
   Fp8Format a = Fp8Format::e4m3, b = Fp8Format::e4m3;
 };
 
+/// The form whose products this process computes: kernels in the device form may run on a host.
+constexpr KernelForm product_form = products_on_device ? kernel_form : KernelForm::host;
+
 /// Whether a form's products take codes rather than rounded operands.
 bool multiplies_codes(KernelForm form);
 /// Why this process can't multiply in 8 bits, as a part of a sentence; empty where it can.
@@ -30,7 +33,7 @@ std::string fp8_kernel(DType stored);
 /// Bytes of workspace of fp8_gemm() for op(A) (m, k) and op(B) (k, n), aligned to 16.
 template <class T>
 std::int64_t fp8_gemm_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
-                                KernelForm form = kernel_form);
+                                KernelForm form = product_form);
 
 /// C = op(A) op(B) + onto, in 8 bits, rounded as gemm() rounds. A row of C has the same bits for
 /// any m. `onto`: null, C, or a matrix of its shape that does not overlap it. On CUDA m, n, and the
@@ -42,7 +45,7 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
 
 template <class T>
 std::int64_t fp8_gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
-                                         std::int64_t pieces, KernelForm form = kernel_form);
+                                         std::int64_t pieces, KernelForm form = product_form);
 
 /// C = A^T B as gemm_by_piece(), in 8 bits: each piece, a run of rows of A (k, m) and B (k, n), has
 /// scales of its own.

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What products in 8 bits take. This is compiled once, in the form of what runs: kernels in the
+// device form that a host counts or tests are linked with it.
+#include <ostrakon/base/text.hpp>
+#include <ostrakon/math/fp8/cublaslt_fp8.hpp>
+#include <ostrakon/math/fp8/product.hpp>
+
+namespace ostrakon::math {
+
+bool multiplies_codes(KernelForm form) {
+  if (form == kernel_form) return OSTRAKON_FP8_CUBLASLT == 1;
+  return form == KernelForm::device_on_chip;
+}
+
+std::string fp8_kernel(DType stored) {
+  return multiplies_codes(kernel_form) ? "cuBLASLt"
+                                       : text("as ", name(stored), ", rounded to 8 bits");
+}
+
+}  // namespace ostrakon::math

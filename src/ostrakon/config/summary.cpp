@@ -433,12 +433,28 @@ std::string active_parameters(const Settings& settings) {
                             : "");
 }
 
+/// "those of linear layers in 2 of 4 blocks (all but the first and the last): ..."
+std::string products_text(const Settings& settings) {
+  const model::ProductSettings& products = settings.precision.products;
+  const std::int64_t layers = settings.model.layers;
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < layers; ++layer) count += products.are_fp8(layer, layers);
+  return text("those of linear layers in ", count, " of ", layers, " blocks (",
+              products.fp8_layers ? products.fp8_layers->text() : "all but the first and the last",
+              "): e4m3, gradients ", math::name(products.fp8_gradients),
+              math::is_of_device(settings.processor.kernels)
+                  ? ""
+                  : "; a CPU rounds operands, and is no faster");
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> model_rows(const Settings& settings) {
   std::vector<std::pair<std::string, std::string>> rows = {{"layers", layers_text(settings.model)}};
   if (has_expert_layers(settings))
     rows.emplace_back("active parameters", active_parameters(settings));
+  if (settings.precision.products.dtype == math::ProductDType::fp8)
+    rows.emplace_back("products in 8 bits", products_text(settings));
   return rows;
 }
 

@@ -106,10 +106,10 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
       exec, "dcross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t index) {
         const auto z = logits.row(index);
-        const auto dz = dlogits.row(index);
-        const int target = words[index], size = static_cast<int>(z.size());
+        const int size = static_cast<int>(z.size());
         const int count = size < most_held_logits<C> ? size : most_held_logits<C>;
-        if (!counts(target)) {
+        if (!counts(words[index])) {
+          const auto dz = dlogits.row(index);
           const auto zeros = row.filled(C(0));
           row.once([&] { losses[index] = C(0); });
           for (int begin = 0; begin < size; begin += count) {
@@ -120,7 +120,6 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
           }
           return;
         }
-        const C at_target = z[target], times = factors ? scale * factors[index] : scale;
         const C by = inverse;
         auto held = row.load(z.range(0, count));
         const C held_largest = row.own_maximum(held, C(z[0]));
@@ -133,9 +132,15 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
           own.total = row.template own_sum<C>([](C of_logit) { return of_logit; }, held);
         }
         add_further_logits<C>(row.team(), z, own);
-        const Softmax<C> all = softmax_of(row, own);
-        const C largest = all.largest, factor = times / all.total;
-        row.once([&] { losses[index] = (largest - at_target) + log(all.total); });
+        const C largest = row.maximum_of_threads(own.largest);
+        // What further logits do not need is read behind them, as registers are few, and before the
+        // last wait for other threads: their gradients may replace the target's logit.
+        const int target = words[index];
+        const C at_target = z[target], times = factors ? scale * factors[index] : scale;
+        const C total = row.sum_of_threads(own.total * fast_exp(own.largest - largest));
+        const C factor = times / total;
+        row.once([&] { losses[index] = (largest - at_target) + log(total); });
+        const auto dz = dlogits.row(index);
         const auto gradient = [=](int i, C logit) {
           const C part = fast_exp(logit - largest) * factor;
           const C plain = i == target ? part - times : part;

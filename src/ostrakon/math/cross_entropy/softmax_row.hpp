@@ -13,9 +13,8 @@ namespace ostrakon::math {
 #if OSTRAKON_ON_DEVICE
 
 /// Vectors of the first logits in each thread, which stay, and of further ones at a time. A team
-/// has few threads, so that each has registers for its logits and for exponentials of several; with
-/// more further ones they do not suffice.
-constexpr int held_logits = 32, further_logits = 3, most_threads_of_logits = 256;
+/// has few threads, so that each has registers for its logits and for exponentials of several.
+constexpr int held_logits = 32, further_logits = 4, most_threads_of_logits = 256;
 
 template <class C>
 using LogitRow = HeldRow<vector_elements<C>(), held_logits>;

@@ -371,12 +371,13 @@ TEST(Strategy, TheSummarySaysWhatIsForOtherSettings) {
 TEST(Strategy, RowsOfTheModelTellLayersAndActiveParameters) {
   using Rows = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(model_rows(read(synthetic)), (Rows{{"layers", "4: rotary positions in all"}}));
-  if (!on_device)
+  if (!on_device) {
     EXPECT_EQ(model_rows(read(synthetic, {{"precision.products", "fp8"}})),
               (Rows{{"layers", "4: rotary positions in all"},
                     {"products in 8 bits",
                      "those of linear layers in 2 of 4 blocks (all but the first and the last): "
                      "e4m3, gradients e5m2; a CPU rounds operands, and is no faster"}}));
+  }
   const std::vector<Override> small = {
       {"model.positions", "learned"}, {"model.layers", "2"},      {"model.width", "8"},
       {"model.heads", "2"},           {"model.vocabulary", "10"}, {"training.sequence_length", "6"},

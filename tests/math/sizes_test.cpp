@@ -62,8 +62,7 @@ TEST_F(Sizes, OfNorms) {
             }),
             "norm_backward: rstd has 3 elements, expected 4");
   EXPECT_EQ(error_of([&] {
-              norm_parameters<double>(exec_, NormKind::rmsnorm, x_, {}, array(4), x_,
-                                               array(7), {});
+              norm_parameters<double>(exec_, NormKind::rmsnorm, x_, {}, array(4), x_, array(7), {});
             }),
             "norm_parameters: dweight has 7 elements, expected 6");
 }

@@ -50,7 +50,7 @@ struct LeafShape {
   /// Whether neighbouring calls that memory bounds are joined into one kernel where a unit knows
   /// how (graph/fuse). Changes no bit.
   bool fuses = on_device;
-  ProductSettings products = {};  ///< of the linear layers of blocks
+  ProductSettings products = {};                         ///< of the linear layers of blocks
   math::LibraryUse attention = math::LibraryUse::never;  ///< of whole sequences
   /// Above 0: sequences are decoded, not trained. That many rows of one are computed at a time at
   /// most, and with them a row of each other one; keys and values of the rows before are kept.

@@ -162,7 +162,7 @@ void for_each_held(const Exec& exec, const char* name, std::int64_t count, std::
   constexpr std::int64_t warp = 32;
   // A host has one thread for a row.
   const std::int64_t threads =
-      products_on_device ? items_for(items_for(width, n * vectors), warp) * warp : 1;
+      products_on_device ? items_for(items_for(width, std::int64_t{n} * vectors), warp) * warp : 1;
   using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
   const Policy policy(exec, static_cast<int>(count), static_cast<int>(threads));
   Kokkos::parallel_for(

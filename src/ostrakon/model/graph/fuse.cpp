@@ -204,7 +204,8 @@ class Fusion {
            (any_of(reads, is_of_border) || any_of(earlier.writes, is_of_border));
   }
 
-  Call joined_call(Call leading, Call other, bool leads, const Joint& joint, int number) const {
+  Call joined_call(const Call& leading, Call other, bool leads, const Joint& joint,
+                   int number) const {
     Call joined = leading;
     const Joint::Other& how = at(joint.others, number);
     other.part = number + 1;

@@ -91,7 +91,7 @@ constexpr const char* name(TransportChoice choice) {
   return name_in(transport_choice_names, choice);
 }
 
-/// Whether the compute between two communications is submitted to a device as one graph.
+/// Whether the work of a compute action is submitted to a device as one graph.
 enum class GraphsChoice {
   automatic,  ///< where the device has graphs, and a step's work allows it
   never

@@ -25,7 +25,8 @@ struct RanksOf {
 struct Kept {
   config::Settings settings;         ///< of the deck, but with what was chosen
   std::vector<std::string> changes;  ///< SECTION.KEY=VALUE of what was chosen
-  /// Those of a run: training, validation, writing weights. Without a device, its own has both.
+  /// A run takes these. Without a device, `device` is the sum of both arenas, which share its
+  /// memory.
   Memory arenas;
   Memory room;
 };

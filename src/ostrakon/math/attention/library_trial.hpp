@@ -38,7 +38,7 @@ std::string try_forward(const Exec& exec, const AttentionShape& shape,
                         const ForwardArrays<T>& arrays, View<T*> workspace,
                         const ComputePart& compute);
 
-/// As try_forward, of backward. compute_all(): computes all of it, as a step does.
+/// Does for backward what try_forward does. compute_all() computes all of it, as a step does.
 template <class T>
 std::string try_backward(const Exec& exec, const AttentionShape& shape,
                          const ForwardArrays<T>& arrays, const BackwardArrays<T>& gradients,

@@ -188,7 +188,7 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
     return operand;
   };
   const Operand left = quantized(formats.a, a), right = quantized(formats.b, b);
-  // As many rows of C at a time as there is room for in pending sums.
+  // The pending sums have room for so many rows of C at a time.
   const std::int64_t slots = tree_slots(pieces) - 1;
   const std::int64_t most_rows = slots == 0 ? m : sums.size() / (slots * n);
   for (std::int64_t begin = 0; begin < m; begin += most_rows) {

@@ -60,7 +60,8 @@ struct ProductKind {
   bool turn_a = false, turn_b = false, has_bias = false, is_batched = false;
   ElementType factors = ElementType::fp32, result = ElementType::fp32;
   std::int64_t m = 0, n = 0, k = 0;  ///< 0: any
-  /// That of all rows, in bytes: 2 to 16; that of C holds for D and the bias, too.
+  /// Each row begins at a multiple of so many bytes, 2 to 16; align_c holds for D and the bias,
+  /// too.
   std::int64_t align_a = 0, align_b = 0, align_c = 0;
 };
 bool operator<(const ProductKind& one, const ProductKind& other);

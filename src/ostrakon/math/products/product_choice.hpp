@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which algorithm a kind of product gets.
+// These functions choose the algorithm that a kind of product gets.
 
 #include <functional>
 #include <ostrakon/math/products/algorithm_table.hpp>

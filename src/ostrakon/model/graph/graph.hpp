@@ -173,8 +173,8 @@ struct Joint {
   struct Other {
     std::string tag;  ///< Call::tag
     Order order = Order::beside;
-    /// Which value: among those that the leading call reads, or, behind it, writes. It is the first
-    /// that the other reads, or, before it, any that that writes.
+    /// The value by which they are joined has this index among those that the leading call reads,
+    /// or, behind it, writes. The other reads it first or, before the leading call, writes it.
     int index = 0;
     /// What the other writes first may lie where the leading call reads this value; -1: elsewhere.
     int over = -1;

@@ -147,7 +147,8 @@ Kept choose_recompute(const config::Settings& deck, const RanksOf& on, const Mem
 Memory room_of_run(const config::Settings& deck, mesh::Mesh& mesh) {
   const auto share = [](std::int64_t available, int ranks) {
     const std::int64_t of_each = available / ranks;
-    return static_cast<double>(of_each - of_each / 16);
+    const std::int64_t reserve = of_each / 16;
+    return static_cast<double>(of_each - reserve);
   };
   comm::Communicator sharers = train::ranks_of_device(mesh.host());
   double room[] = {share(runtime::available_memory_bytes(plan::Space::device), sharers.size()),

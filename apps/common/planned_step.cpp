@@ -8,19 +8,27 @@
 
 namespace ostrakon::apps {
 
-DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node)
-    : policy_(train::resolve(settings, ranks, ranks_per_node)),
+DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node,
+                     simulate::Stack stack)
+    : stack_(std::move(stack)),
+      policy_(train::resolve(settings, ranks, ranks_per_node)),
       ranks_of_stage_(ranks / policy_.stages),
       model_(train::make_decoder(settings)),
-      description_(train::describe(*model_, settings.optimizer)),
+      own_description_(train::describe(*model_, settings.optimizer)),
+      description_(simulate::computed_by(stack_, own_description_, policy_)),
       chunks_(plan::find_chunks(description_, ranks_of_stage_, policy_)),
       tokens_(static_cast<double>(settings.training.global_batch_size *
                                   settings.training.sequence_length)),
-      flops_(plan::model_flops(description_) * static_cast<double>(settings.leaves()) *
-             static_cast<double>(settings.tensor)) {}
+      flops_(plan::model_flops(own_description_) * static_cast<double>(settings.leaves()) *
+             static_cast<double>(settings.tensor)) {
+  policy_ = simulate::planned_by(stack_, policy_, description_);
+}
 
 std::vector<plan::StepPlan> DeckPlans::of(plan::Purpose purpose) const {
-  return plan::build_stage_plans(description_, chunks_, ranks_of_stage_, policy_, purpose);
+  std::vector<plan::StepPlan> stages =
+      plan::build_stage_plans(description_, chunks_, ranks_of_stage_, policy_, purpose);
+  for (plan::StepPlan& stage : stages) simulate::order_as(stack_, stage);
+  return stages;
 }
 
 std::vector<const plan::StepPlan*> PlannedStep::plans() const {
@@ -41,9 +49,10 @@ simulate::Prediction PlannedStep::on(const simulate::Machine& machine) const {
                            train::streams_of(settings, machine, ranks_per_node), model_flops);
 }
 
-PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node) {
-  const DeckPlans plans(settings, ranks, ranks_per_node);
-  return {std::move(settings), ranks,        ranks_per_node, plans.of(plan::Purpose::train),
+PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
+                      const simulate::Stack& stack) {
+  const DeckPlans plans(settings, ranks, ranks_per_node, stack);
+  return {std::move(settings), stack,        ranks, ranks_per_node, plans.of(plan::Purpose::train),
           plans.tokens(),      plans.flops()};
 }
 

@@ -13,8 +13,10 @@ namespace ostrakon::apps {
 /// Writes the plans of a deck's steps, without ranks or arrays.
 class DeckPlans {
  public:
-  /// Throws Error if the deck does not fit these ranks, or can't be planned.
-  DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node);
+  /// `stack`: of another one than Ostrakon, plans are only to be simulated. Throws Error if the
+  /// deck does not fit these ranks, or can't be planned.
+  DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node,
+            simulate::Stack stack = {});
 
   const model::Model& model() const { return *model_; }
   /// Returns a plan for each stage, without proving it. Throws Error.
@@ -23,9 +25,11 @@ class DeckPlans {
   double flops() const { return flops_; }    ///< of a step on all ranks, that count for MFU
 
  private:
+  simulate::Stack stack_;
   plan::Policy policy_;
   int ranks_of_stage_;
   std::unique_ptr<model::Model> model_;
+  plan::ModelDescription own_description_;  ///< as Ostrakon computes it
   plan::ModelDescription description_;
   std::vector<plan::UnitRange> chunks_;
   double tokens_, flops_;
@@ -34,6 +38,7 @@ class DeckPlans {
 /// A deck's training step on some ranks, planned but not proven.
 struct PlannedStep {
   config::Settings settings;
+  simulate::Stack stack;
   int ranks = 1;
   int ranks_per_node = 1;
   std::vector<plan::StepPlan> stages;
@@ -43,10 +48,12 @@ struct PlannedStep {
   std::vector<const plan::StepPlan*> plans() const;
   /// The largest arena of any stage, in device memory.
   std::int64_t arena_bytes() const;
+  /// `machine`: with the stack of this step.
   simulate::Prediction on(const simulate::Machine& machine) const;
 };
 
 /// Throws Error where the deck does not fit these ranks.
-PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node);
+PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
+                      const simulate::Stack& stack);
 
 }  // namespace ostrakon::apps

@@ -193,6 +193,8 @@ tune::Request choose_request(const config::Settings& settings, const Line& line,
 }  // namespace
 
 void show_choice(config::Settings settings, const Line& line) {
+  require(line.stack.empty(), "--choose: with --stack ", printable(line.stack),
+          "; settings are chosen for Ostrakon's own steps; expected one of both");
   const tune::Request request = choose_request(settings, line, line.machine);
   if (!line.machine.empty()) settings.processor = config::processor_of(request.on.machine);
   const tune::Result choice = tune::choose(settings, request);

@@ -114,6 +114,9 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
         "show, instead, how long a step takes on the machine that a file describes, such as "
         "machines/h100-infiniband.yaml: with a range, what each stream does, where the time goes, "
         "what would help"},
+       {"--stack", "STACK.yaml", with("--time", word(line.stack)),
+        "the software whose step that is, such as machines/stacks/megatron-core.yaml; default: "
+        "Ostrakon, or the stack that the machine's file has"},
        {"--sweep", "ranks=8,64,512", with("--time", swept_ranks(line.sweep)),
         "on each of these numbers of ranks"},
        {"--scaling", "strong|weak", with("--sweep", choice(line.scaling, scaling::scaling_names)),

@@ -21,6 +21,7 @@ struct Line {
   bool kernels = false;
   std::string svg, html, trace;
   std::string machine;  ///< --time
+  std::string stack;    ///< --stack
   std::vector<int> sweep;
   scaling::Scaling scaling = scaling::Scaling::weak;
   bool csv = false;

@@ -37,6 +37,9 @@ void show_kernels(const plan::StepPlan& plan, const train::Submissions& submitte
 /// The settings with what a run would choose, if they say that it chooses.
 config::Settings with_choice(const config::Settings& settings, const Line& line);
 
+/// The machine of --time, with the stack of --stack or its own.
+simulate::Machine machine_of(const Line& line);
+
 /// Ranks of a node of the machine: as given, as the deck says, or as the machine has.
 inline int ranks_of_machine(const config::Settings& settings, const Line& line,
                             const simulate::Machine& machine) {

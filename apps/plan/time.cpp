@@ -7,6 +7,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/machine_file.hpp>
+#include <ostrakon/config/stack_file.hpp>
 #include <ostrakon/plan/report/json_row.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/trainer/resolve.hpp>
@@ -64,6 +65,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
     remedies.push_back({{"what", remedy.what}, {"step_seconds", remedy.step_seconds}});
   const plan::Timing& timing = prediction.timings[static_cast<std::size_t>(prediction.busiest)];
   Json json = {{"machine", machine.name},
+               {"stack", step.stack.name},
                {"ranks", step.ranks},
                {"ranks_per_node", step.ranks_per_node},
                {"step_seconds", prediction.step_seconds},
@@ -72,7 +74,6 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"tokens_per_second", tokens_per_second(step, prediction)},
                {"mfu", prediction.mfu},
                {"computed_on", name_in(math::kernel_form_names, step.settings.processor.kernels)},
-               {"arena_bytes", step.arena_bytes()},
                {"computing_seconds", timing.computing},
                {"exposed_communication_seconds", timing.exposed_communication},
                {"exposed_host_seconds", timing.exposed_host},
@@ -82,6 +83,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"critical_path", critical},
                {"twice_as_good", remedies},
                {"stage", prediction.busiest}};
+  if (is_ostrakon(step.stack)) json["arena_bytes"] = step.arena_bytes();
   out << plan::without_end(json);
   plan::write_timelines(out, {step.plans(), prediction.timings});
   out << "\n}\n";
@@ -94,11 +96,15 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine, bool j
   const int nodes = (step.ranks + step.ranks_per_node - 1) / step.ranks_per_node;
   out << machine.name << ": " << counted(step.ranks, "rank") << " on " << counted(nodes, "node")
       << "\n";
-  const std::int64_t arena = step.arena_bytes();
-  out << "computed on        " << name_in(math::kernel_form_names, step.settings.processor.kernels)
-      << "\narena of a rank    " << format_bytes(arena);
-  if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
-    out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
+  out << "computed on        " << name_in(math::kernel_form_names, step.settings.processor.kernels);
+  if (is_ostrakon(step.stack)) {  // memory is not planned for others
+    const std::int64_t arena = step.arena_bytes();
+    out << "\narena of a rank    " << format_bytes(arena);
+    if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
+      out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
+  } else {
+    out << "\nsoftware           " << step.stack.name;
+  }
   out << "\nstep               " << seconds_text(prediction.step_seconds);
   if (prediction.slowest > prediction.fastest)
     out << ", in 19 of 20 runs " << seconds_text(prediction.fastest) << " to "
@@ -157,7 +163,8 @@ std::vector<SweepRow> run_sweep(const config::Settings& settings, const std::vec
       batch = batch * count / fewest;
     }
     const PlannedStep step =
-        plan_step(on_ranks, count, std::min(count, ranks_per_node > 0 ? ranks_per_node : count));
+        plan_step(on_ranks, count, std::min(count, ranks_per_node > 0 ? ranks_per_node : count),
+                  machine.stack);
     SweepRow row;
     row.ranks = count;
     row.batch = batch;
@@ -251,15 +258,22 @@ void show_sweep(const config::Settings& settings, const Line& line, int ranks_pe
 
 }  // namespace
 
+simulate::Machine machine_of(const Line& line) {
+  simulate::Machine machine = config::read_machine(read_file(line.machine), line.machine);
+  if (!line.stack.empty()) machine.stack = config::read_stack(read_file(line.stack), line.stack);
+  return machine;
+}
+
 void show_time(config::Settings settings, const Line& line) {
-  const simulate::Machine machine = config::read_machine(read_file(line.machine), line.machine);
+  const simulate::Machine machine = machine_of(line);
   const int node = ranks_of_machine(settings, line, machine);
   settings.ranks_per_node = 0;
   settings.processor = config::processor_of(machine);
   config::require_rates(settings, machine);
   if (!line.sweep.empty()) return show_sweep(settings, line, node, machine);
-  const PlannedStep step = plan_step(std::move(settings), line.ranks,
-                                     node > 0 ? std::min(node, line.ranks) : line.ranks);
+  const PlannedStep step =
+      plan_step(std::move(settings), line.ranks, node > 0 ? std::min(node, line.ranks) : line.ranks,
+                machine.stack);
   show_step(step, machine, line.json, std::cout);
   std::cout << std::flush;
   if (line.svg.empty() && line.html.empty()) return;

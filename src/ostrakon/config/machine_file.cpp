@@ -7,6 +7,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/config/nearest.hpp>
+#include <ostrakon/config/stack_file.hpp>
 #include <ostrakon/config/value.hpp>
 #include <set>
 #include <vector>
@@ -236,8 +237,13 @@ void read_entry(Machine& machine, const std::string& section, const DeckEntry& e
 Machine read_machine(const std::string& file_text, const std::string& name) {
   Machine machine;
   std::set<std::string> given;
-  const std::vector<std::string> sections = names_of_sections();
+  std::vector<std::string> sections = names_of_sections();
+  sections.emplace_back("stack");
   for (const DeckSection& section : read_deck(file_text, name, false)) {
+    if (section.name == "stack") {
+      machine.stack = read_stack(section, name);
+      continue;
+    }
     const bool is_known =
         std::find(sections.begin(), sections.end(), section.name) != sections.end();
     require(is_known, name, ": unknown section ", printable(section.name), "; ",

@@ -20,6 +20,9 @@ constexpr Protocol low_latency_128{14.0e-6, 1.9e-6, 4.0e-6, 0.92};
 /// The maximum bytes of a ring across nodes with low_latency, whose buffers are small.
 constexpr double most_low_latency_bytes = 4e6;
 
+/// The share of a ring's bandwidth that a double tree reaches.
+constexpr double tree_bandwidth = 0.85;
+
 CollectiveSeconds ring_with(const Machine& machine, const GroupShape& group, double bytes,
                             const Protocol& protocol) {
   const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
@@ -57,6 +60,17 @@ CollectiveSeconds ring_seconds(const Machine& machine, const GroupShape& group, 
   if (!spans || bytes <= most_low_latency_bytes) try_with(low_latency);
   if (!spans || machine.ll128_between_nodes) try_with(low_latency_128);
   return best;
+}
+
+CollectiveSeconds half_tree_seconds(const Machine& machine, const GroupShape& group, double bytes) {
+  if (group.ranks <= 1) return {};
+  const Network &inside = machine.inside_nodes, &across = machine.across_nodes;
+  const double links = across.bytes_per_second * group.ranks_per_node;
+  const double rate = tree_bandwidth *
+                      (group.ranks_per_node > 1 ? std::min(links, inside.bytes_per_second) : links);
+  return {0.5 * across.base_seconds + (group.ranks_per_node - 1) * inside.step_seconds +
+              std::log2(group.nodes()) * across.step_seconds,
+          bytes * share(group.ranks) / rate};
 }
 
 CollectiveSeconds exchange_seconds(const Machine& machine, const GroupShape& group, double bytes) {

@@ -33,6 +33,10 @@ struct CollectiveSeconds {
 /// MB); and LL128, with 92 % of the bandwidth.
 CollectiveSeconds ring_seconds(const Machine& machine, const GroupShape& group, double bytes);
 
+/// Half of the time of an all-reduce of `bytes` by a double tree over nodes (NCCL), whose latency
+/// grows with the logarithm of their number.
+CollectiveSeconds half_tree_seconds(const Machine& machine, const GroupShape& group, double bytes);
+
 /// The time of an all-to-all of `bytes` on each rank: 1 / n of them to each of the others. A rank
 /// sends its messages across nodes through its own link, at the same time as those inside.
 CollectiveSeconds exchange_seconds(const Machine& machine, const GroupShape& group, double bytes);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostrakon/plan/ir/kernel_work.hpp>
 #include <ostrakon/plan/timing/timing.hpp>
+#include <ostrakon/simulate/stack.hpp>
 #include <string>
 
 namespace ostrakon::simulate {
@@ -118,6 +119,9 @@ struct Machine {
   double jitter = 0.0;
   /// Deviation between runs: other nodes, another day.
   double run_deviation = 0.0;
+
+  /// The software whose steps are simulated.
+  Stack stack;
 
   /// Time per byte that a rank sends in collectives, added by a benchmark. Not in machine files.
   double added_seconds_per_byte = 0.0;

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
+#include <tuple>
 
 namespace ostrakon::simulate {
 namespace {
 
 using plan::Action;
+using plan::Axis;
 using plan::Kind;
 using plan::Processing;
 using plan::Resource;
@@ -52,6 +55,26 @@ double processed_bytes(const StepPlan& plan, const Action& action) {
   return 0.0;
 }
 
+/// Whether an action sums gradients by an all-to-all, and adds them up itself.
+bool is_ordered_sum(const StepPlan& plan, const Action& action) {
+  return action.kind == Kind::reduce_scatter && plan.layouts.summation == plan::Summation::ordered;
+}
+
+bool has_experts(const StepPlan& plan, const Action& action) {
+  return action.unit >= 0 && plan.units[static_cast<std::size_t>(action.unit)].capacity.rows > 0;
+}
+
+/// Bytes of each element of a collective as the stack sends it.
+std::int64_t sent_element_bytes(const Stack& stack, const StepPlan& plan, const Action& action) {
+  constexpr std::int64_t fp32_bytes = 4;
+  if (action.kind == Kind::gather && stack.autocast)
+    return std::max(fp32_bytes, plan.layouts.gathered.element_bytes);
+  const bool sums = action.kind == Kind::reduce_scatter || action.kind == Kind::gather_gradients;
+  if (sums && stack.sum_bits > 0.0)
+    return std::min(action.element_bytes, static_cast<std::int64_t>(stack.sum_bits) / 8);
+  return action.element_bytes;
+}
+
 /// Returns the rates for a dtype. Throws Error where the machine has none.
 const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes) {
   const ComputeRates* rates = machine.rates(element_bytes);
@@ -61,22 +84,45 @@ const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes)
 }
 
 /// Returns the time of the kernels of a phase.
-double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, double flops,
-                      const plan::KernelWork& work, bool goes_backward) {
+double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, const Stack& stack,
+                      double flops, const plan::KernelWork& work, bool goes_backward) {
   const auto times = [&](double longer) { return goes_backward && longer > 0.0 ? longer : 1.0; };
   double seconds =
       times(kernels.backward_products) * kernels.products(flops, work) / rates.products +
-      times(kernels.backward_attention) * kernels.attention(work) / rates.attention_or_products() +
-      work.products * kernels.product_seconds;
+      times(kernels.backward_attention) * kernels.attention(work) /
+          (rates.attention_or_products() * stack.attention_rate) +
+      work.products * (kernels.product_seconds + stack.launch_seconds);
   if (work.row_bytes > 0.0)
-    seconds += times(kernels.backward_rows) * work.row_bytes / kernels.row_bytes_per_second +
-               work.row_kernels * kernels.row_kernel_seconds;
+    seconds +=
+        times(kernels.backward_rows) * stack.row_traffic * work.row_bytes /
+            kernels.row_bytes_per_second +
+        stack.row_kernels * work.row_kernels * (kernels.row_kernel_seconds + stack.launch_seconds);
   if (kernels.activations_per_second > 0.0)
     seconds += work.activations / kernels.activations_per_second;
   return seconds;
 }
 
 }  // namespace
+
+MachineCosts::Stage MachineCosts::known_of(const StepPlan& plan) {
+  Stage known;
+  known.meeting = plan::meeting_of(plan);
+  known.is_summed_again.assign(plan.actions.size(), false);
+  std::map<std::tuple<int, Axis, int, int>, std::size_t> last;  // sum of each unit and span
+  for (std::size_t a = 0; a < plan.actions.size(); ++a) {
+    const Action& action = plan.actions[a];
+    std::vector<plan::Span>& all = known.all_reduced;
+    if (action.kind == Kind::gather_gradients &&
+        std::find(all.begin(), all.end(), action.span) == all.end())
+      all.push_back(action.span);
+    if (action.kind != Kind::reduce_scatter) continue;
+    const auto [place, is_first] = last.emplace(
+        std::tuple(action.unit, action.span.axis, action.span.ranks, action.span.stride), a);
+    if (!is_first) known.is_summed_again[place->second] = true;
+    place->second = a;
+  }
+  return known;
+}
 
 MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Machine& machine,
                            int ranks_per_node, Streams streams)
@@ -85,7 +131,7 @@ MachineCosts::MachineCosts(const std::vector<const StepPlan*>& stages, const Mac
   ranks_per_node_ = ranks_per_node > 0 ? std::min(ranks_per_node, ranks) : ranks;
   for (const StepPlan* plan : stages) {
     links_.emplace_back(*plan, ranks_per_node_);
-    meetings_.push_back(plan::meeting_of(*plan));
+    known_.push_back(known_of(*plan));
   }
   set_machine(machine);
 }
@@ -127,20 +173,93 @@ GroupShape MachineCosts::group(int stage, const Action& action) const {
 double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action) const {
   const ComputeRates& rates = rates_of(machine_, plan.layouts.gathered.element_bytes);
   const KernelRates kernels = rates.kernels.or_else(machine_.kernels);
+  const Stack& stack = machine_.stack;
+  plan::KernelWork work = action.work;
+  if (stack.expert_row_traffic != 1.0 && has_experts(plan, action))
+    work.row_bytes *= stack.expert_row_traffic;
   double seconds =
-      kernel_seconds(rates, kernels, action.flops, action.work, action.kind == Kind::backward);
+      kernel_seconds(rates, kernels, stack, action.flops, work, action.kind == Kind::backward);
+  if (plan::is_phase(action.kind)) seconds += cast_seconds(plan, action);
   const double bytes = processed_bytes(plan, action);
-  if (bytes > 0.0) {
+  if (bytes > 0.0 && !(action.kind == Kind::gather && stack.autocast)) {
     const auto or_else = [](double rate, double other) { return rate > 0.0 ? rate : other; };
     const Processing processing = plan::traits(action.kind).processing;
-    double rate = machine_.kernels.row_bytes_per_second;
-    if (processing == Processing::updates) rate = machine_.update_rate();
+    double rate = machine_.kernels.row_bytes_per_second, traffic = 1.0;
+    if (processing == Processing::updates) {
+      rate = machine_.update_rate();
+      traffic = action.kind == Kind::accumulate ? stack.accumulate_traffic : stack.update_traffic;
+    }
     if (processing == Processing::norms) rate = or_else(machine_.norm_bytes_per_second, rate);
-    if (processing == Processing::converts)
+    if (processing == Processing::converts) {
       rate = or_else(machine_.convert_bytes_per_second, machine_.update_rate());
-    seconds += bytes / rate + machine_.kernels.row_kernel_seconds;
+      traffic = stack.convert_traffic;
+    }
+    if (traffic > 0.0)
+      seconds +=
+          traffic * bytes / rate + machine_.kernels.row_kernel_seconds + stack.launch_seconds;
   }
   return seconds;
+}
+
+/// Parameters of a unit that were gathered in fp32 are read so, and written and read in 16 bits; in
+/// backward their gradients, too. With several phases the first one does it.
+double MachineCosts::cast_seconds(const StepPlan& plan, const Action& action) const {
+  const bool casts = machine_.stack.autocast && plan.layouts.gathered.element_bytes == 2;
+  if (!casts || action.phase > 0 || action.unit < 0) return 0.0;
+  constexpr double bytes_of_cast = 4.0 + 2.0;
+  const auto elements =
+      static_cast<double>(plan.units[static_cast<std::size_t>(action.unit)].parameter_elements);
+  return (action.kind == Kind::backward ? 2.0 : 1.0) * bytes_of_cast * elements /
+         machine_.kernels.row_bytes_per_second;
+}
+
+/// Returns whether the stack makes no such collective.
+bool MachineCosts::is_omitted(int stage, const Action& action) const {
+  if (action.empty_if_even) return true;
+  if (!machine_.stack.reduces_once || action.kind != Kind::reduce_scatter) return false;
+  const auto s = static_cast<std::size_t>(stage);
+  const auto a = static_cast<std::size_t>(&action - stages_[s]->actions.data());
+  return known_[s].is_summed_again.at(a);
+}
+
+CollectiveSeconds MachineCosts::collective_seconds(int stage, const Action& action,
+                                                   double bytes) const {
+  const StepPlan& plan = *stages_[static_cast<std::size_t>(stage)];
+  const Stack& stack = machine_.stack;
+  const GroupShape shape = group(stage, action);
+  const bool is_of_tensor = action.kind == Kind::exchange && action.span.axis == Axis::tensor;
+  const bool is_of_context = action.kind == Kind::exchange && action.span.axis == Axis::shard &&
+                             action.exchange != plan::ExchangeKind::all_to_all;
+  if (is_of_context && stack.context_ring)
+    return {(shape.ranks - 1) * message_seconds(machine_, shape.spans_nodes(), 0.0).latency, 0.0};
+  const bool to_all =
+      is_ordered_sum(plan, action) ||
+      (action.kind == Kind::exchange && action.exchange != plan::ExchangeKind::gather &&
+       !(is_of_tensor && stack.exchange_rings));
+  CollectiveSeconds taken =
+      to_all ? exchange_seconds(machine_, shape, bytes) : ring_seconds(machine_, shape, bytes);
+  if (is_of_tensor) {
+    taken.latency *= stack.exchange_exposed;
+    taken.transfer *= stack.exchange_exposed;
+  }
+  const std::vector<plan::Span>& all_reduced = known_[static_cast<std::size_t>(stage)].all_reduced;
+  const bool is_half_of_all_reduce =
+      (action.kind == Kind::reduce_scatter || action.kind == Kind::gather_gradients) &&
+      std::find(all_reduced.begin(), all_reduced.end(), action.span) != all_reduced.end();
+  if (stack.all_reduce_trees && is_half_of_all_reduce && shape.spans_nodes()) {
+    const CollectiveSeconds tree = half_tree_seconds(machine_, shape, bytes);
+    if (tree.latency + tree.transfer < taken.latency + taken.transfer) taken = tree;
+  }
+  if (action.kind == Kind::gather_updates) {
+    const auto units = static_cast<double>(std::max<std::size_t>(1, plan.units.size()));
+    taken.latency *=
+        std::max(1.0, std::min(stack.update_calls, static_cast<double>(shape.ranks) / units));
+    // Where forward hides it, it slows forward down all the same.
+    const double left = stack.hides_updates ? slowdown() / (1.0 + slowdown()) : 1.0;
+    taken.latency *= left;
+    taken.transfer *= left;
+  }
+  return taken;
 }
 
 ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
@@ -148,7 +267,7 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   const plan::Links& links = links_[static_cast<std::size_t>(stage)];
   if (machine_.plain_rates) return plan::seconds_at(*machine_.plain_rates, plan, links, action);
   ResourceSeconds all;
-  if (action.empty_if_even) return all;
+  if (is_omitted(stage, action)) return all;
   const auto on_core = [&](Resource resource, double seconds) {
     all[shares_core_ ? Resource::device : resource] += seconds * oversubscribed_;
   };
@@ -174,25 +293,25 @@ ResourceSeconds MachineCosts::seconds(int stage, const Action& action) const {
   };
   if (action.kind == Kind::send) {
     const bool leaves = links.bytes_across_nodes(action) > 0;
-    add(message_seconds(machine_, leaves,
-                        static_cast<double>(action.elements * action.element_bytes)),
-        leaves);
-  } else if (const auto bytes = static_cast<double>(array_bytes(action)); bytes > 0.0) {
+    const CollectiveSeconds taken = message_seconds(
+        machine_, leaves, static_cast<double>(action.elements * action.element_bytes));
+    if (machine_.stack.blocking_messages)
+      all[Resource::device] += taken.latency + taken.transfer;
+    else
+      add(taken, leaves);
+  } else if (array_bytes(action) > 0) {
+    const auto bytes = static_cast<double>(action.elements) *
+                       static_cast<double>(sent_element_bytes(machine_.stack, plan, action));
     const GroupShape shape = group(stage, action);
-    const bool sums = action.kind == Kind::reduce_scatter;
-    const bool is_ordered = sums && plan.layouts.summation == plan::Summation::ordered;
-    const bool to_all = is_ordered || (action.kind == Kind::exchange &&
-                                       action.exchange != plan::ExchangeKind::gather);
-    add(to_all ? exchange_seconds(machine_, shape, bytes) : ring_seconds(machine_, shape, bytes),
-        shape.spans_nodes());
-    if (is_ordered)
+    add(collective_seconds(stage, action, bytes), shape.spans_nodes());
+    if (is_ordered_sum(plan, action))
       on_core(Resource::device, bytes * (1.0 + 1.0 / shape.ranks) / machine_.update_rate() +
                                     machine_.kernels.row_kernel_seconds);
   }
   if (machine_.added_seconds_per_byte > 0.0)
     all[Resource::latency] +=
         machine_.added_seconds_per_byte * static_cast<double>(plan.bytes_sent(action));
-  if (action.kind == meetings_[static_cast<std::size_t>(stage)])
+  if (action.kind == known_[static_cast<std::size_t>(stage)].meeting)
     all[Resource::latency] += sum_seconds(machine_, {plan.grid.ranks(), ranks_per_node_});
   return all;
 }
@@ -244,7 +363,8 @@ plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Mac
   const ComputeRates& of_dtype = rates_of(machine, model.element_bytes);
   const KernelRates kernels = of_dtype.kernels.or_else(machine.kernels);
   const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
-    flops = kernel_seconds(of_dtype, kernels, flops, work, goes_backward) * rates.flops;
+    flops =
+        kernel_seconds(of_dtype, kernels, machine.stack, flops, work, goes_backward) * rates.flops;
   };
   for (plan::UnitDescription& unit : model.units) {
     for (plan::Phase& phase : unit.forward) {

@@ -34,7 +34,7 @@ class MachineCosts : public plan::Costs {
                int ranks_per_node, Streams streams);
 
   plan::ResourceSeconds seconds(int stage, const plan::Action& action) const override;
-  double slowdown() const override { return machine_.slowdown; }
+  double slowdown() const override { return machine_.slowdown * machine_.stack.slowdown; }
   bool is_inline() const override {
     return streams_ == Streams::one_after_the_other && !machine_.plain_rates;
   }
@@ -46,13 +46,25 @@ class MachineCosts : public plan::Costs {
   GroupShape group(int stage, const plan::Action& action) const;
 
  private:
+  /// What is known of a stage besides its plan.
+  struct Stage {
+    plan::Kind meeting;
+    /// Spans over which summed gradients are gathered: sums over them are all-reduces.
+    std::vector<plan::Span> all_reduced;
+    /// Of each sum of gradients whether the unit's are summed again over that span in the step.
+    std::vector<bool> is_summed_again;
+  };
+  static Stage known_of(const plan::StepPlan& plan);
   double compute_seconds(const plan::StepPlan& plan, const plan::Action& action) const;
+  double cast_seconds(const plan::StepPlan& plan, const plan::Action& action) const;
+  CollectiveSeconds collective_seconds(int stage, const plan::Action& action, double bytes) const;
+  bool is_omitted(int stage, const plan::Action& action) const;
   void check_networks() const;
 
   std::vector<const plan::StepPlan*> stages_;
   Machine machine_;
   std::vector<plan::Links> links_;
-  std::vector<plan::Kind> meetings_;  ///< per stage
+  std::vector<Stage> known_;  ///< per stage
   Streams streams_;
   int ranks_per_node_;
   double oversubscribed_ = 1.0;  ///< ranks per core

@@ -103,6 +103,10 @@ std::int64_t room_of(const simulate::Machine& machine) {
 Result choose(const config::Settings& deck, const Request& request) {
   if (deck.chooses_recompute) return choose_with_recompute(deck, request);
   config::require_rates(deck, request.on.machine);
+  require(
+      is_ostrakon(request.on.machine.stack), request.on.machine.name,
+      ": stack.name = ", request.on.machine.stack.name,
+      ": settings are chosen for Ostrakon's own steps; expected a machine file without a stack");
   const std::optional<bool> bits = has_the_bits_of_one_rank(deck, request.on);
   const bool is_device = deck.processor.is_device;
   Freedom freedom;

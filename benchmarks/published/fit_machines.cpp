@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For developers: fits the numbers of machines/*.yaml and stacks.csv to rows.csv, and
-// prints tables for docs/simulation.md.
+// For developers: fits the numbers of machines/*.yaml and machines/stacks/*.yaml to measured steps
+// of other programs.
 //
-//   fit_machines SOURCE [--from FILE] [--iterations N] [--write] [--leave-out] [--explain ID]
+//   fit_machines SOURCE DECKS [--from FILE] [--iterations N] [--write] [--leave-out FILE]
 //
-// SOURCE: the root of the sources. --from: numbers to begin with, and a file for those found (a
-// name and a value a line). --write: machines/*.yaml and stacks.csv.
+// SOURCE: the root of the sources. DECKS: where rows.py has written the decks. --from: numbers to
+// begin with, and a file for those found (a name and a value a line). --write: into the files of
+// machines and stacks. --leave-out: a file for the times of rows by numbers that are fitted without
+// any row of their source.
 //
 // Maximum a posteriori: logarithms of the numbers have normal priors (machine_numbers.cpp), those
 // of the rows' time ratios a Cauchy distribution, so that odd rows do not steer. Sources with many
@@ -19,10 +21,10 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "machine_numbers.hpp"
-#include "row_errors.hpp"
 
 namespace ostrakon::published {
 namespace {
@@ -35,8 +37,9 @@ double now() {
 }
 
 double seconds(const PlannedRow& planned, const Numbers& numbers) {
-  return planned.seconds(make_machine(planned.row().machine, numbers),
-                         make_stack(planned.row().stack, numbers));
+  simulate::Machine machine = make_machine(planned.row().machine, numbers);
+  machine.stack = with_fitted(planned.stack(), planned.row().stack, numbers);
+  return planned.seconds(machine);
 }
 
 /// body(row) for all rows, on a few threads.
@@ -76,6 +79,13 @@ Vector solve(Matrix matrix, Vector right) {
   return right;
 }
 
+/// The mean of |simulated / measured - 1|.
+double mean_error(const Vector& residuals) {
+  double sum = 0.0;
+  for (const double one : residuals) sum += std::fabs(std::expm1(one));
+  return sum / static_cast<double>(residuals.size());
+}
+
 class Fit {
  public:
   explicit Fit(const std::vector<PlannedRow>& rows) : rows_(rows) {
@@ -113,7 +123,7 @@ class Fit {
   void differentiate(const Numbers& numbers, const Vector& residuals) {
     slopes_.assign(rows_.size(), {});
     for_rows(rows_.size(), [&](std::size_t r) {
-      for (const std::string& name : numbers_of(rows_[r].row())) {
+      for (const std::string& name : numbers_of(rows_[r])) {
         Numbers other = numbers;
         other[name] *= 1.0 + step;
         const double then = std::log(seconds(rows_[r], other) / rows_[r].row().seconds);
@@ -140,10 +150,8 @@ class Fit {
         damping *= 0.2;
         break;
       }
-      std::vector<double> errors;
-      for (const double one : found) errors.push_back(std::exp(one) - 1.0);
       std::printf("iteration %d: cost %.1f, mean %.2f %%, %.0f s\n", i, least,
-                  100.0 * summarize(errors).mean, now() - begin);
+                  100.0 * mean_error(found), now() - begin);
       std::fflush(stdout);
       if (before - least < 1e-3 * before) break;
     }
@@ -210,20 +218,6 @@ class Fit {
   std::vector<std::vector<std::pair<int, double>>> slopes_;
 };
 
-void print_tables(const std::vector<PublishedRow>& rows, const Vector& errors) {
-  using Keys = std::vector<std::string>;
-  std::cout << "\n" << header_of_summary("all") << line_of_summary("all", summarize(errors));
-  for (const auto& [what, keys] :
-       std::vector<std::pair<const char*, std::function<Keys(const PublishedRow&)>>>{
-           {"dimension", [](const PublishedRow& row) { return row.dimensions(); }},
-           {"source", [](const PublishedRow& row) { return Keys{row.group}; }},
-           {"machine", [](const PublishedRow& row) { return Keys{row.machine}; }}}) {
-    std::cout << "\n" << header_of_summary(what);
-    for (const auto& [name, summary] : summarize_by(rows, errors, keys))
-      std::cout << line_of_summary(name, summary);
-  }
-}
-
 Numbers read_numbers(const std::string& path) {
   Numbers numbers = priors();
   std::ifstream file(path);
@@ -233,53 +227,63 @@ Numbers read_numbers(const std::string& path) {
   return numbers;
 }
 
-void leave_out(Fit& fit, const std::vector<PlannedRow>& planned,
-               const std::vector<PublishedRow>& rows, const Numbers& numbers,
-               const Vector& residuals) {
-  const auto table = [&](const char* what,
-                         const std::function<std::string(const PublishedRow&)>& group_of) {
-    std::map<std::string, std::set<std::size_t>> groups;
-    for (std::size_t r = 0; r < rows.size(); ++r)
-      if (const std::string group = group_of(rows[r]); !group.empty()) groups[group].insert(r);
-    std::vector<PublishedRow> left;
-    Vector errors;
-    std::cout << "\n" << header_of_summary(what);
-    for (const auto& [name, group] : groups) {
-      const Numbers others = fit.without(numbers, residuals, group);
-      Vector own;
-      for (const std::size_t r : group) {
-        own.push_back(seconds(planned[r], others) / rows[r].seconds - 1.0);
-        left.push_back(rows[r]);
-      }
-      std::cout << line_of_summary(name, summarize(own));
-      errors.insert(errors.end(), own.begin(), own.end());
+void leave_out(Fit& fit, const std::vector<PlannedRow>& rows, const Numbers& numbers,
+               const Vector& residuals, const std::string& path) {
+  std::map<std::string, std::set<std::size_t>> groups;
+  for (std::size_t r = 0; r < rows.size(); ++r) groups[rows[r].row().group].insert(r);
+  std::ofstream out(path);
+  out << "id,group,measured_s,fitted_s,left_out_s\n";
+  Vector errors;
+  for (const auto& [name, group] : groups) {
+    const Numbers others = fit.without(numbers, residuals, group);
+    for (const std::size_t r : group) {
+      const double measured = rows[r].row().seconds, then = seconds(rows[r], others);
+      errors.push_back(std::log(then / measured));
+      out << rows[r].row().id << "," << name << "," << measured << ","
+          << measured * std::exp(residuals[r]) << "," << then << "\n";
     }
-    std::cout << line_of_summary("all", summarize(errors));
-    for (const auto& [name, summary] :
-         summarize_by(left, errors, [](const PublishedRow& row) { return row.dimensions(); }))
-      std::cout << line_of_summary(name, summary);
-  };
-  table("source left out", [](const PublishedRow& row) { return row.group; });
-  std::map<std::string, std::set<int>> ranks;
-  for (const PublishedRow& row : rows) ranks[row.group].insert(row.ranks);
-  table("largest left out", [&](const PublishedRow& row) {
-    const std::set<int>& counts = ranks[row.group];
-    const bool is_largest = counts.size() > 1 && row.ranks == *counts.rbegin();
-    return is_largest ? std::string("most ranks of each source") : std::string();
-  });
-  table("large left out", [](const PublishedRow& row) {
-    return row.ranks >= 256 ? std::string("256 ranks or more") : std::string();
-  });
+  }
+  std::cout << "sources left out: mean " << 100.0 * mean_error(errors) << " %" << std::endl;
+}
+
+/// Returns the text of a stack file with other numbers of the fitted keys.
+std::string with_keys(const std::string& text, const std::string& path, const Numbers& keys) {
+  std::stringstream in(text), out;
+  std::set<std::string> left;
+  for (const auto& [key, value] : keys) left.insert(key);
+  for (std::string line; std::getline(in, line);) {
+    for (const auto& [key, value] : keys) {
+      const std::string begin = "    " + key + ": ";
+      if (line.rfind(begin, 0) != 0) continue;
+      char number[40];
+      std::snprintf(number, sizeof number, "%.4g", value);
+      const std::size_t comment = line.find("  #");
+      line = begin + number + (comment == std::string::npos ? "" : line.substr(comment));
+      left.erase(key);
+    }
+    out << line << "\n";
+  }
+  require(left.empty(), path, ": has no line of ", left.empty() ? "" : *left.begin());
+  return out.str();
+}
+
+void write_files(const std::string& source, const Numbers& numbers) {
+  for (const std::string& name : machine_names())
+    std::ofstream(source + "/machines/" + name + ".yaml") << machine_text(name, numbers);
+  for (const std::string& name : stack_names()) {
+    const std::string path = source + "/machines/stacks/" + name + ".yaml";
+    const std::string text = with_keys(read_text(path), path, fitted_keys(name, numbers));
+    std::ofstream(path) << text;
+  }
 }
 
 int run(int count, char** arguments) {
-  require(count >= 2, "expected the root of the sources");
+  require(count >= 3, "expected the root of the sources, and the folder of decks");
   const std::string source = arguments[1];
-  const std::string folder = source + "/benchmarks/published/";
-  std::string file, explained;
+  std::string file, left_out;
   int iterations = 0;
-  bool writes = false, leaves_out = false;
-  for (int a = 2; a < count; ++a) {
+  bool writes = false;
+  for (int a = 3; a < count; ++a) {
     const std::string argument = arguments[a];
     const auto next = [&] {
       require(a + 1 < count, argument, ": expected a value");
@@ -289,76 +293,41 @@ int run(int count, char** arguments) {
       file = next();
     else if (argument == "--iterations")
       iterations = std::stoi(next());
-    else if (argument == "--explain")
-      explained = next();
+    else if (argument == "--leave-out")
+      left_out = next();
     else if (argument == "--write")
       writes = true;
-    else if (argument == "--leave-out")
-      leaves_out = true;
     else
       throw Error("unknown argument " + argument);
   }
-  std::vector<PublishedRow> rows;
-  std::vector<PlannedRow> planned;
   double begin = now();
-  std::size_t actions = 0;
-  for (const PublishedRow& row : read_published_rows(folder + "rows.csv")) {
-    if (!explained.empty() && row.id != explained) continue;
+  std::vector<PlannedRow> rows;
+  for (const MeasuredRow& row : read_index(arguments[2])) {
     try {
-      planned.emplace_back(row);
-      rows.push_back(row);
-      actions += planned.back().actions();
+      rows.emplace_back(row);
     } catch (const std::exception& error) {
-      std::cout << "row " << row.id << ": " << error.what() << "\n";
+      std::cout << "row " << row.id << ": " << error.what() << std::endl;
     }
   }
-  std::cout << rows.size() << " rows, " << actions << " actions, planned in " << now() - begin
-            << " s" << std::endl;
+  std::cout << rows.size() << " rows planned in " << now() - begin << " s" << std::endl;
   Numbers numbers = file.empty() ? priors() : read_numbers(file);
-  if (!explained.empty()) {
-    for (const PlannedRow& row : planned)
-      std::cout << seconds(row, numbers) << " s, measured " << row.row().seconds << " s\n"
-                << row.explain(make_machine(row.row().machine, numbers),
-                               make_stack(row.row().stack, numbers));
-    return 0;
-  }
-  Fit fit(planned);
+  Fit fit(rows);
   begin = now();
-  fit.residuals(numbers);
-  std::cout << "one evaluation takes " << now() - begin << " s" << std::endl;
-  if (iterations > 0 || leaves_out) numbers = fit.run(numbers, iterations);
+  Vector residuals = fit.residuals(numbers);
+  std::cout << "one evaluation takes " << now() - begin << " s, mean error "
+            << 100.0 * mean_error(residuals) << " %" << std::endl;
+  if (iterations > 0 || !left_out.empty()) numbers = fit.run(numbers, iterations);
   if (!file.empty()) {
     std::ofstream out(file);
     for (const auto& [name, value] : numbers) out << name << " " << value << "\n";
   }
-  const Vector residuals = fit.residuals(numbers);
-  Vector errors;
-  for (const double one : residuals) errors.push_back(std::exp(one) - 1.0);
-  print_tables(rows, errors);
-  if (leaves_out) leave_out(fit, planned, rows, numbers, residuals);
-  std::cout << "\n| scaling efficiency | measured % | simulated % |\n|---|---|---|\n";
-  for (const ScalingEfficiency& one : scaling_efficiencies(
-           rows, [&](const PublishedRow& row) { return seconds(PlannedRow(row), numbers); }))
-    std::printf("| %s | %.1f | %.1f |\n", one.name.c_str(), one.measured, one.simulated);
-  std::printf("\n| number | value | prior |\n|---|---|---|\n");
+  residuals = fit.residuals(numbers);
+  std::cout << "mean error " << 100.0 * mean_error(residuals) << " %" << std::endl;
+  if (!left_out.empty()) leave_out(fit, rows, numbers, residuals, left_out);
+  std::printf("\nnumber                                    value      prior\n");
   for (const FittedNumber& one : fitted_numbers())
-    std::printf("| %s | %.4g | %.4g |\n", one.name.c_str(), numbers.at(one.name), one.prior);
-  std::printf("\nid,group,machine,stack,model,dimensions,measured_s,simulated_s,error_percent\n");
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    std::string dimensions;
-    for (const std::string& one : rows[r].dimensions())
-      dimensions += (dimensions.empty() ? "" : "+") + one;
-    std::printf("%s,%s,%s,%s,%s,%s,%.4g,%.4g,%+.2f\n", rows[r].id.c_str(), rows[r].group.c_str(),
-                rows[r].machine.c_str(), rows[r].stack.c_str(), rows[r].model.c_str(),
-                dimensions.c_str(), rows[r].seconds, rows[r].seconds * (1.0 + errors[r]),
-                100.0 * errors[r]);
-  }
-  if (!writes) return 0;
-  for (const std::string& name : machine_names())
-    std::ofstream(source + "/machines/" + name + ".yaml") << machine_text(name, numbers);
-  std::map<std::string, Stack> stacks;
-  for (const std::string& name : stack_names()) stacks[name] = make_stack(name, numbers);
-  write_stacks(stacks, folder + "stacks.csv");
+    std::printf("%-40s %10.4g %10.4g\n", one.name.c_str(), numbers.at(one.name), one.prior);
+  if (writes) write_files(source, numbers);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine_numbers.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
 #include <set>
@@ -97,25 +98,40 @@ const Site& site(const std::string& name) {
   throw Error("no machine " + name);
 }
 bool has_rows(const Site& one) { return one.rows[0] != '\0'; }
-bool blocks_launches(const Site& one) { return std::string(one.name) == "a100-80gb-jean-zay"; }
 
-/// The stack whose number another one shares.
-std::string rows_as(const std::string& stack) {
-  if (stack == "internevo") return "eager";
-  if (stack == "compiled-async" || stack == "maxtext") return "compiled";
-  if (stack == "megatron-lm") return "megatron-deepspeed";
-  if (stack == "megatron-deterministic") return "transformer-engine";
-  return stack;
+/// A number of stacks: of a key of machines/stacks/*.yaml, the same for those that are named.
+struct StackNumber {
+  const char* name;
+  const char* key;
+  double prior, deviation;
+  std::vector<std::string> stacks;
+};
+const std::vector<StackNumber>& stack_numbers() {
+  static const std::vector<StackNumber> all = {
+      {"llm-foundry.rows", "row_traffic", 1.5, 0.35, {"llm-foundry"}},
+      {"eager.rows", "row_traffic", 2.5, 0.35, {"pytorch-eager", "internevo"}},
+      {"compiled.rows",
+       "row_traffic",
+       1.0,
+       0.35,
+       {"pytorch-compiled", "pytorch-async-tp", "maxtext"}},
+      {"megatron-2022.rows", "row_traffic", 1.2, 0.35, {"megatron-2022", "megatron-2022-blocking"}},
+      {"megatron-core.rows",
+       "row_traffic",
+       1.0,
+       0.35,
+       {"megatron-core", "megatron-core-deterministic"}},
+      {"llm-foundry.attention", "attention_rate", 0.6, 0.3, {"llm-foundry"}},
+      {"megatron-core.attention", "attention_rate", 1.5, 0.2, {"megatron-core", "maxtext"}},
+      {"deterministic.attention", "attention_rate", 0.6, 0.3, {"megatron-core-deterministic"}},
+      {"megatron-core.exposed", "exchange_exposed", 0.5, 0.4, {"megatron-core"}},
+      {"async-tp.exposed", "exchange_exposed", 0.6, 0.3, {"pytorch-async-tp"}},
+      {"megatron-core.expert_rows", "expert_row_traffic", 1.5, 0.7, {"megatron-core"}},
+      {"blocking.launch", "launch_microseconds", 60.0, 0.6, {"megatron-2022-blocking"}}};
+  return all;
 }
-/// Empty: FlashAttention 2, of which a chip's rate is.
-std::string attention_as(const std::string& stack) {
-  if (stack == "maxtext") return "transformer-engine";
-  if (stack == "llm-foundry" || stack == "transformer-engine" || stack == "megatron-deterministic")
-    return stack;
-  return "";
-}
-bool hides_tensor_exchanges(const std::string& stack) {
-  return stack == "transformer-engine" || stack == "compiled-async";
+bool is_of(const StackNumber& number, const std::string& stack) {
+  return std::find(number.stacks.begin(), number.stacks.end(), stack) != number.stacks.end();
 }
 
 double at(const Numbers& numbers, const std::string& name) {
@@ -154,24 +170,12 @@ const std::vector<FittedNumber>& fitted_numbers() {
       list.push_back({name + ".across", one.across, 0.2});
       list.push_back({name + ".slowdown", 0.12, 0.5});
       list.push_back({name + ".jitter", 0.004, 0.7});
-      if (blocks_launches(one)) list.push_back({name + ".launch", 60e-6, 0.6});
     }
     list.push_back({"all.attention_width", 32.0, 0.5});
     list.push_back({"all.backward_products", 1.05, 0.04});
     list.push_back({"all.backward_attention", 1.3, 0.12});
-    const std::map<std::string, double> rows = {{"llm-foundry", 1.5},
-                                                {"eager", 2.5},
-                                                {"compiled", 1.0},
-                                                {"megatron-deepspeed", 1.2},
-                                                {"transformer-engine", 1.0}};
-    for (const auto& [stack, prior] : rows)
-      list.push_back({"stack." + stack + ".rows", prior, 0.35});
-    list.push_back({"stack.llm-foundry.attention", 0.6, 0.3});
-    list.push_back({"stack.transformer-engine.attention", 1.5, 0.2});
-    list.push_back({"stack.megatron-deterministic.attention", 0.6, 0.3});
-    list.push_back({"stack.transformer-engine.tensor_exposed", 0.5, 0.4});
-    list.push_back({"stack.compiled-async.tensor_exposed", 0.6, 0.3});
-    list.push_back({"stack.transformer-engine.expert_rows", 1.5, 0.7});
+    for (const StackNumber& one : stack_numbers())
+      list.push_back({std::string("stack.") + one.name, one.prior, one.deviation});
     return list;
   }();
   return all;
@@ -189,17 +193,14 @@ std::vector<std::string> machine_names() {
   return names;
 }
 
-std::vector<std::string> stack_names() {
-  return {"compiled",
-          "compiled-async",
-          "eager",
-          "internevo",
-          "llm-foundry",
-          "maxtext",
-          "megatron-deepspeed",
-          "megatron-deterministic",
-          "megatron-lm",
-          "transformer-engine"};
+const std::vector<std::string>& stack_names() {
+  static const std::vector<std::string> all = [] {
+    std::set<std::string> names;
+    for (const StackNumber& one : stack_numbers())
+      names.insert(one.stacks.begin(), one.stacks.end());
+    return std::vector<std::string>(names.begin(), names.end());
+  }();
+  return all;
 }
 
 Machine make_machine(const std::string& name, const Numbers& numbers) {
@@ -225,9 +226,6 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   machine.kernels.row_bytes_per_second = made.memory_rate * or_else(numbers, kind + ".memory", 0.8);
   machine.kernels.product_seconds = machine.kernels.row_kernel_seconds = 2e-6;
   const std::string own = std::string("site.") + where.name;
-  if (blocks_launches(where))
-    machine.kernels.product_seconds = machine.kernels.row_kernel_seconds =
-        at(numbers, own + ".launch");
   const bool as_h100 = std::string(where.name) == "h200-infiniband";
   const std::string from = has_rows(where) ? own : as_h100 ? "site.h100-infiniband" : own;
   machine.slowdown = or_else(numbers, from + ".slowdown", 0.12);
@@ -250,19 +248,23 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   return machine;
 }
 
-Stack make_stack(const std::string& name, const Numbers& numbers) {
-  Stack stack;
-  stack.rows = at(numbers, "stack." + rows_as(name) + ".rows");
-  if (const std::string as = attention_as(name); !as.empty())
-    stack.attention = at(numbers, "stack." + as + ".attention");
-  if (hides_tensor_exchanges(name))
-    stack.tensor_exposed = at(numbers, "stack." + name + ".tensor_exposed");
-  if (name == "transformer-engine")
-    stack.expert_rows = at(numbers, "stack." + name + ".expert_rows");
+Numbers fitted_keys(const std::string& stack, const Numbers& numbers) {
+  Numbers keys;
+  for (const StackNumber& one : stack_numbers())
+    if (is_of(one, stack)) keys[one.key] = at(numbers, std::string("stack.") + one.name);
+  return keys;
+}
+
+simulate::Stack with_fitted(simulate::Stack stack, const std::string& name,
+                            const Numbers& numbers) {
+  for (const auto& [key, value] : fitted_keys(name, numbers))
+    for (const simulate::StackKey& one : simulate::stack_keys())
+      if (one.key == key) stack.*one.number = value * one.unit;
   return stack;
 }
 
-std::vector<std::string> numbers_of(const PublishedRow& row) {
+std::vector<std::string> numbers_of(const PlannedRow& planned) {
+  const MeasuredRow& row = planned.row();
   const Site& where = site(row.machine);
   const Chip& made = chip(where.chip);
   const std::string kind = std::string("kind.") + made.kind, own = "site." + row.machine;
@@ -273,19 +275,18 @@ std::vector<std::string> numbers_of(const PublishedRow& row) {
                                     own + ".across",
                                     own + ".slowdown",
                                     own + ".jitter",
-                                    "all.backward_products",
-                                    "stack." + rows_as(row.stack) + ".rows"};
-  const bool is_fused = row.stack != "megatron-deepspeed" && row.stack != "megatron-lm";
-  if (is_fused)
-    for (const char* more : {"all.attention_width", "all.backward_attention"})
-      names.emplace_back(more);
-  if (is_fused) names.push_back(kind + ".attention");
-  if (blocks_launches(where)) names.push_back(own + ".launch");
-  if (const std::string as = attention_as(row.stack); !as.empty())
-    names.push_back("stack." + as + ".attention");
-  if (hides_tensor_exchanges(row.stack) && row.tensor > 1)
-    names.push_back("stack." + row.stack + ".tensor_exposed");
-  if (row.experts > 0) names.push_back("stack.transformer-engine.expert_rows");
+                                    "all.backward_products"};
+  if (!planned.stack().attention_in_memory)
+    for (const std::string& more : {std::string("all.attention_width"),
+                                    std::string("all.backward_attention"), kind + ".attention"})
+      names.push_back(more);
+  for (const StackNumber& one : stack_numbers()) {
+    const std::string key = one.key;
+    const bool matters = key == "exchange_exposed"     ? planned.has_tensor_ranks()
+                         : key == "expert_row_traffic" ? planned.has_experts()
+                                                       : true;
+    if (is_of(one, row.stack) && matters) names.push_back(std::string("stack.") + one.name);
+  }
   return names;
 }
 
@@ -338,8 +339,7 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   line("attention_width", machine.kernels.attention_width, of_all);
   line("backward_products", machine.kernels.backward_products, of_all);
   line("backward_attention", machine.kernels.backward_attention, of_all);
-  const std::string launches =
-      blocks_launches(where) ? "fitted: CUDA_LAUNCH_BLOCKING=1" : "assumed";
+  const std::string launches = "assumed";
   line("product_microseconds", machine.kernels.product_seconds * 1e6, launches);
   line("row_gigabytes_per_second", machine.kernels.row_bytes_per_second / giga,
        of_kind + ", of the data sheet's rate");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "published_rows.hpp"
+#include "deck_rows.hpp"
 
 namespace ostrakon::published {
 
@@ -21,14 +21,17 @@ const std::vector<FittedNumber>& fitted_numbers();
 using Numbers = std::map<std::string, double>;
 Numbers priors();
 
-/// These make the machine or the stack that rows name.
+/// Returns the machine that rows name.
 simulate::Machine make_machine(const std::string& name, const Numbers& numbers);
-Stack make_stack(const std::string& name, const Numbers& numbers);
 std::vector<std::string> machine_names();
-std::vector<std::string> stack_names();
 
-/// The numbers that a row's time depends on.
-std::vector<std::string> numbers_of(const PublishedRow& row);
+/// Returns the fitted keys of a stack file, and `stack` with these set.
+Numbers fitted_keys(const std::string& stack, const Numbers& numbers);
+simulate::Stack with_fitted(simulate::Stack stack, const std::string& name, const Numbers& numbers);
+const std::vector<std::string>& stack_names();
+
+/// Returns the names of the numbers that a row's time depends on.
+std::vector<std::string> numbers_of(const PlannedRow& row);
 
 /// The text of machines/NAME.yaml: each number with where it is from.
 std::string machine_text(const std::string& name, const Numbers& numbers);

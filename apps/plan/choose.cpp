@@ -128,7 +128,7 @@ void show_result(const tune::Result& choice, const tune::Request& request, const
     out << ", " << format_bytes(choice.room.host) << " of the host's memory";
   out << "\n\nthe fastest settings that were found: " << seconds_text(best.step_seconds)
       << " a step"
-      << (best.fastest < best.slowest ? ", in 19 of 20 runs " + seconds_text(best.fastest) +
+      << (best.fastest < best.slowest ? ", in 19 of 20 cases " + seconds_text(best.fastest) +
                                             " to " + seconds_text(best.slowest)
                                       : "")
       << "\n  " << compared_to_deck(choice) << "\n"

@@ -71,6 +71,8 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"step_seconds", prediction.step_seconds},
                {"fastest_step_seconds", prediction.fastest},
                {"slowest_step_seconds", prediction.slowest},
+               {"by_runs", prediction.by_runs},
+               {"by_model", prediction.by_model},
                {"tokens_per_second", tokens_per_second(step, prediction)},
                {"mfu", prediction.mfu},
                {"computed_on", name_in(math::kernel_form_names, step.settings.processor.kernels)},
@@ -107,8 +109,9 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine, bool j
   }
   out << "\nstep               " << seconds_text(prediction.step_seconds);
   if (prediction.slowest > prediction.fastest)
-    out << ", in 19 of 20 runs " << seconds_text(prediction.fastest) << " to "
-        << seconds_text(prediction.slowest);
+    out << print(", in 19 of 20 cases %s to %s: runs +- %.1f %%, this prediction +- %.1f %%",
+                 seconds_text(prediction.fastest).c_str(), seconds_text(prediction.slowest).c_str(),
+                 100.0 * prediction.by_runs, 100.0 * prediction.by_model);
   const double tokens = tokens_per_second(step, prediction);
   out << print("\ntokens/s           %.6g, %.6g a rank\nMFU                %.1f %%\n", tokens,
                tokens / step.ranks, 100.0 * prediction.mfu);

@@ -174,7 +174,7 @@ def make_simulated(data, title):
     efficiency = [100 * row["efficiency"] for row in rows]
     best = [e * row["step_seconds"] / row["fastest_step_seconds"] for e, row in zip(efficiency, rows)]
     worst = [e * row["step_seconds"] / row["slowest_step_seconds"] for e, row in zip(efficiency, rows)]
-    left.fill_between(ranks, worst, best, color=style.SKY, alpha=0.4, linewidth=0, label="19 of 20 runs")
+    left.fill_between(ranks, worst, best, color=style.SKY, alpha=0.4, linewidth=0, label="19 of 20 cases")
     left.plot(ranks, efficiency, color=style.BLUE, marker="o", label="expected")
     rank_axis(left, ranks)
     left.set_title("Efficiency: tokens/s of a rank")

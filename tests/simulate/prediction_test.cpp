@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <ostrakon/plan/build.hpp>
 #include <ostrakon/plan/stage_plans.hpp>
 #include <ostrakon/simulate/prediction.hpp>
@@ -63,6 +64,30 @@ TEST(Prediction, FactorsMultiplyToTheEfficiency) {
         EXPECT_LT(found.factors.bubbles, 1.0);
       }
     }
+}
+
+TEST(Prediction, TheRangeIsOfRunsAndOfTheModel) {
+  for (const int stages : {1, 2}) {
+    Policy policy = reports::make_policy(plan::Sharding::full, 16);
+    policy.stages = stages;
+    const std::vector<StepPlan> plans = plan_stages(8, policy);
+    Machine machine = round_machine();
+    const auto width = [&] {
+      const Prediction found =
+          predict(pointers(plans), machine, 4, Streams::concurrent, model_flops);
+      EXPECT_NEAR(found.step_seconds - found.fastest, found.slowest - found.step_seconds, 1e-9);
+      return (found.slowest - found.fastest) / (2.0 * found.step_seconds);
+    };
+    EXPECT_DOUBLE_EQ(width(), 0.0);
+    machine.run_deviation = 0.03;
+    EXPECT_NEAR(width(), 0.06, 1e-12);
+    machine.model_deviation = 0.04;
+    EXPECT_NEAR(width(), 0.10, 1e-12) << "3, 4, 5";
+    machine.tensor_model_deviation = 0.5;
+    EXPECT_NEAR(width(), 0.10, 1e-12) << "no tensor ranks";
+    machine.pipeline_model_deviation = 0.08;
+    EXPECT_NEAR(width(), stages > 1 ? 2.0 * std::hypot(0.03, 0.08) : 0.10, 1e-12) << stages;
+  }
 }
 
 TEST(Prediction, TheCriticalChainIsAsLongAsTheStep) {

@@ -139,7 +139,13 @@ const std::vector<Number>& numbers() {
         {"variation", "jitter_percent", MEMBER(jitter), percent, 1e3, false,
          "by how much longer a step takes on 16 ranks than on 8; grows with the root of ranks"},
         {"variation", "run_percent", MEMBER(run_deviation), percent, 1e3, false,
-         "the same of runs"}};
+         "standard deviation of a step's time between runs"},
+        {"variation", "model_percent", MEMBER(model_deviation), percent, 1e3, false,
+         "standard deviation of measured steps from simulated ones besides"},
+        {"variation", "tensor_model_percent", MEMBER(tensor_model_deviation), percent, 1e3, false,
+         "the same of steps with tensor ranks, where it is larger"},
+        {"variation", "pipeline_model_percent", MEMBER(pipeline_model_deviation), percent, 1e3,
+         false, "the same of steps with stages, where it is larger"}};
     list.insert(list.end(), others.begin(), others.end());
     return list;
   }();

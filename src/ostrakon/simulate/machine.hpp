@@ -119,6 +119,10 @@ struct Machine {
   double jitter = 0.0;
   /// Deviation between runs: other nodes, another day.
   double run_deviation = 0.0;
+  /// Deviation of measured steps from simulated ones besides, as the simulation leaves things out:
+  /// of any step, of one with tensor ranks, and of one with stages. The largest that applies
+  /// counts.
+  double model_deviation = 0.0, tensor_model_deviation = 0.0, pipeline_model_deviation = 0.0;
 
   /// The software whose steps are simulated.
   Stack stack;

@@ -101,10 +101,18 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double simulated = timing.seconds + machine.step_seconds;
   const double later = added_by_variation(machine, ranks);
   found.step_seconds = simulated * (1.0 + later);
-  const double spread = 2.0 * std::hypot(machine.run_deviation, 0.5 * later);
+  double model_deviation = machine.model_deviation;
+  if (plan.grid.tensor() > 1)
+    model_deviation = std::max(model_deviation, machine.tensor_model_deviation);
+  if (stages.size() > 1)
+    model_deviation = std::max(model_deviation, machine.pipeline_model_deviation);
+  found.by_runs = std::hypot(2.0 * machine.run_deviation, later);
+  found.by_model = 2.0 * model_deviation;
+  const double spread = std::hypot(found.by_runs, found.by_model);
   // No run is faster than one without variation between its ranks.
-  found.fastest = std::max(
-      {0.0, simulated * (1.0 - 2.0 * machine.run_deviation), found.step_seconds * (1.0 - spread)});
+  const double least_spread = std::hypot(2.0 * machine.run_deviation, found.by_model);
+  found.fastest =
+      std::max({0.0, simulated * (1.0 - least_spread), found.step_seconds * (1.0 - spread)});
   found.slowest = found.step_seconds * (1.0 + spread);
 
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();

@@ -54,7 +54,10 @@ struct Improvement {
 /// The predicted time of a step on a machine.
 struct Prediction {
   double step_seconds = 0.0;            ///< expected
-  double fastest = 0.0, slowest = 0.0;  ///< interval of 19 of 20 runs, by the machine's deviations
+  double fastest = 0.0, slowest = 0.0;  ///< interval of 19 of 20 measured steps
+  /// Half of that interval's width relative to the step, by runs alone, and by what the simulation
+  /// is off alone.
+  double by_runs = 0.0, by_model = 0.0;
   double mfu = 0.0;
   Factors factors;                     ///< factors of the stage that computes longest
   std::vector<plan::Timing> timings;   ///< per stage, without variation

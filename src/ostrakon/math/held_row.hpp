@@ -5,7 +5,7 @@
 // mapped is read once. Each thread has some vectors of a row, which it loads before it waits for
 // others, so that many loads are under way. Longer rows are read again (row_kernel.hpp).
 
-#include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/block_team.hpp>
 
 namespace ostrakon::math {
 
@@ -33,13 +33,13 @@ struct Held {
 
 /// A row of `width` elements, of which each thread has up to `vectors` vectors of n. Elements past
 /// the end count for nothing. The order of a sum depends on the width, n and vectors alone.
-template <int n, int vectors>
+template <int n, int vectors, class Team = KokkosTeam>
 class HeldRow {
  public:
   template <class T>
   using Of = Held<T, n, vectors>;
 
-  KOKKOS_FUNCTION HeldRow(const TeamMember& team, std::int64_t width)
+  KOKKOS_FUNCTION HeldRow(const Team& team, std::int64_t width)
       : team_(team), width_(static_cast<int>(width)) {}
 
   template <class T>
@@ -68,11 +68,7 @@ class HeldRow {
   }
   template <class C>
   KOKKOS_FUNCTION C sum_of_threads(C own) const {
-    C total = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(team_, team_.team_size()), [&](int, C& partial) { partial += own; },
-        total);
-    return total;
+    return team_.sum(own);
   }
 
   /// Returns the largest of the elements of this thread, at least `lowest`.
@@ -87,14 +83,7 @@ class HeldRow {
   }
   template <class C>
   KOKKOS_FUNCTION C maximum_of_threads(C own) const {
-    C largest = own;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(team_, team_.team_size()),
-        [&](int, C& partial) {
-          if (own > partial) partial = own;
-        },
-        Kokkos::Max<C>(largest));
-    return largest;
+    return team_.maximum(own);
   }
 
   /// out[i] = f(i, in...), rounded.
@@ -127,18 +116,18 @@ class HeldRow {
 
   template <class Body>
   KOKKOS_FUNCTION void once(const Body& body) const {
-    Kokkos::single(Kokkos::PerTeam(team_), body);
+    team_.once(body);
   }
 
-  KOKKOS_FUNCTION const TeamMember& team() const { return team_; }
+  KOKKOS_FUNCTION const Team& team() const { return team_; }
 
  private:
   /// body(v, first element) for the vectors of this thread.
   template <class Body>
   KOKKOS_FUNCTION void for_each(const Body& body) const {
 #if OSTRAKON_IN_DEVICE_CODE
-    const int step = team_.team_size() * n;
-    int begin = team_.team_rank() * n;
+    const int step = team_.size() * n;
+    int begin = team_.rank() * n;
 #pragma unroll
     for (int v = 0; v < vectors; ++v, begin += step)
       if (begin < width_) body(v, begin);
@@ -147,9 +136,18 @@ class HeldRow {
 #endif
   }
 
-  const TeamMember& team_;
+  const Team& team_;
   int width_;
 };
+
+/// Threads that hold a row of so many elements; a host has one thread for a row.
+template <int n, int vectors>
+int threads_of_held_row(std::int64_t width) {
+  constexpr std::int64_t warp = 32;
+  return products_on_device
+             ? static_cast<int>(items_for(items_for(width, std::int64_t{n} * vectors), warp) * warp)
+             : 1;
+}
 
 /// Runs body(HeldRow, index) for every index in [0, count), for rows of `width` elements; Body is
 /// KOKKOS_LAMBDA(const HeldRow<n, vectors>&, int64_t). The fewer threads a team has at most, the
@@ -159,15 +157,12 @@ void for_each_held(const Exec& exec, const char* name, std::int64_t count, std::
                    const Body& body) {
   if (count == 0 || LaunchCount::takes_one(name)) return;
   const ObservedKernel observed(name);
-  constexpr std::int64_t warp = 32;
-  // A host has one thread for a row.
-  const std::int64_t threads =
-      products_on_device ? items_for(items_for(width, std::int64_t{n} * vectors), warp) * warp : 1;
   using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
-  const Policy policy(exec, static_cast<int>(count), static_cast<int>(threads));
+  const Policy policy(exec, static_cast<int>(count), threads_of_held_row<n, vectors>(width));
   Kokkos::parallel_for(
-      name, policy, KOKKOS_LAMBDA(const TeamMember& team) {
-        body(HeldRow<n, vectors>(team, width), static_cast<std::int64_t>(team.league_rank()));
+      name, policy, KOKKOS_LAMBDA(const TeamMember& member) {
+        const KokkosTeam team(member);
+        body(HeldRow<n, vectors>(team, width), team.index());
       });
 }
 

@@ -155,6 +155,14 @@ std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t voca
 }
 
 template <class T>
+std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form) {
+  using C = compute_t<T>;
+  const std::int64_t on_chip =
+      most_held_logits<C> + logits_in_memory<C>(vocabulary, planned_team_memory(form));
+  return is_of_device(form) ? std::max<std::int64_t>(0, vocabulary - on_chip) : vocabulary;
+}
+
+template <class T>
 void linear_cross_entropy_forward(const Exec& exec, View<const T**> x, View<const T**> weight,
                                   View<const std::int32_t*> targets, View<compute_t<T>*> losses,
                                   View<T*> workspace, const Logits<T>& logits) {
@@ -306,7 +314,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
     const View<C**> all = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
 #if OSTRAKON_ON_DEVICE
     for_each_row_of_logits<C>(
-        exec, "cross_entropy_piece", end - begin, words,
+        exec, "cross_entropy_piece", end - begin, words, 0,
         KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t r) {
           const auto z = all.row(r);
           const Softmax<C> both = softmax_of(row, own_softmax<C>(row, z));
@@ -397,6 +405,7 @@ template void combine_statistics<double>(const Exec&, View<const double**>, std:
 #define OSTRAKON_INSTANTIATE(T)                                                                    \
   template std::int64_t linear_cross_entropy_workspace<T>(std::int64_t, std::int64_t, KernelForm,  \
                                                           bool);                                   \
+  template std::int64_t logits_read_again<T>(std::int64_t, KernelForm);                            \
   template void linear_cross_entropy_forward<T>(const Exec&, View<const T**>, View<const T**>,     \
                                                 View<const std::int32_t*>, View<compute_t<T>*>,    \
                                                 View<T*>, const Logits<T>&);                       \

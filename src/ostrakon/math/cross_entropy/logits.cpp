@@ -56,7 +56,7 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
                View<T*> losses, View<T*> log_sums) {
 #if OSTRAKON_ON_DEVICE
   for_each_row_of_logits<T>(
-      exec, "cross_entropy", logits.rows(), logits.columns(),
+      exec, "cross_entropy", logits.rows(), logits.columns(), 0,
       KOKKOS_LAMBDA(const LogitRow<T>& row, std::int64_t index) {
         const auto z = logits.row(index);
         const std::int64_t target = targets[index];
@@ -94,33 +94,35 @@ KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
 
 #if OSTRAKON_ON_DEVICE
 
-/// Reads logits once, but those that a team does not hold twice. `is_capped`: whether gradients go
-/// through a cap, for which logits are kept, and else exponentials.
+/// Reads logits once, but those that stay neither in registers nor in memory twice. `is_capped`:
+/// whether gradients go through a cap, for which logits are kept, and else exponentials.
 template <bool is_capped, class T, class C = compute_t<T>>
 void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
                              C scale, View<C*> losses, View<T**> dlogits) {
   const C inverse = is_capped ? C(1) / cap : C(0);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
+  const std::int64_t stay = logits_in_memory<C>(logits.columns(), team_memory(exec));
+  const auto in_memory = static_cast<int>(stay);
   for_each_row_of_logits<C>(
-      exec, "dcross_entropy", logits.rows(), logits.columns(),
+      exec, "dcross_entropy", logits.rows(), logits.columns(), stay,
       KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t index) {
         const auto z = logits.row(index);
         const int size = static_cast<int>(z.size());
         const int count = size < most_held_logits<C> ? size : most_held_logits<C>;
         if (!counts(words[index])) {
           const auto dz = dlogits.row(index);
-          const auto zeros = row.filled(C(0));
           row.once([&] { losses[index] = C(0); });
-          for (int begin = 0; begin < size; begin += count) {
-            const int end = size - begin < count ? size : begin + count;
-            LogitRow<C>(row.team(), end - begin)
-                .store(
-                    dz.range(begin, end), [](int, C zero) { return zero; }, zeros);
+          for (int begin = 0; begin < size; begin += logits_at_once<C>) {
+            const int end = size - begin < logits_at_once<C> ? size : begin + logits_at_once<C>;
+            const FurtherRow<C> run(row.team(), end - begin);
+            run.store(
+                dz.range(begin, end), [](int, C zero) { return zero; }, run.filled(C(0)));
           }
           return;
         }
         const C by = inverse;
+        const FurtherLogits<C> further(row.team(), z, in_memory);
         auto held = row.load(z.range(0, count));
         const C held_largest = row.own_maximum(held, C(z[0]));
         const auto power = [=](C logit) { return fast_exp(logit - held_largest); };
@@ -131,7 +133,8 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
           row.update(held, power);
           own.total = row.template own_sum<C>([](C of_logit) { return of_logit; }, held);
         }
-        add_further_logits<C>(row.team(), z, own);
+        further.wait();
+        further.add_to(own);
         const C largest = row.maximum_of_threads(own.largest);
         // What further logits do not need is read behind them, as registers are few, and before the
         // last wait for other threads: their gradients may replace the target's logit.
@@ -159,12 +162,11 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
               },
               held);
         }
-        for_each_further_run<C>(
-            row.team(), z, [&](const FurtherLogits<C>& run, const auto& more, int begin) {
-              run.store(
-                  dz.range(begin, size), [=](int i, C logit) { return gradient(begin + i, logit); },
-                  more);
-            });
+        further.for_each_run([&](const FurtherRow<C>& run, const auto& more, int begin) {
+          run.store(
+              dz.range(begin, size), [=](int i, C logit) { return gradient(begin + i, logit); },
+              more);
+        });
       });
 }
 

@@ -2,14 +2,15 @@
 #pragma once
 
 // Products of 16 x 16 tiles of 16-bit elements, summed in float, in the registers of a warp. All
-// use of tensor cores is here. On CUDA from sm_80 on they are the instructions mma.sync, ldmatrix
-// and cp.async; in the device form on a host (OSTRAKON_DEVICE_KERNELS) a warp is one thread, which
+// use of tensor cores is here. On CUDA from sm_80 on they are the instructions mma.sync and
+// ldmatrix; in the device form on a host (OSTRAKON_DEVICE_KERNELS) a warp is one thread, which
 // holds whole tiles. Other devices have no tiles: a HIP warp would need its own instructions, and
 // older CUDA devices have no mma.sync of this shape.
 
 #include <cmath>
 #include <limits>
 #include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/shared_copies.hpp>
 
 namespace ostrakon::math {
 
@@ -172,42 +173,6 @@ class SharedRows {
 };
 constexpr int shared_alignment = 256;
 
-#if defined(__CUDA_ARCH__)
-/// Returns the address of shared memory for instructions.
-KOKKOS_INLINE_FUNCTION std::uint32_t shared_address(const void* x) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(x));
-}
-#endif
-
-/// Begins an asynchronous copy of `bytes`, 4 or 16, to `offset` bytes behind `to` in shared memory;
-/// writes zeros unless `exists`. Both addresses are aligned to `bytes`.
-template <int bytes>
-KOKKOS_INLINE_FUNCTION void begin_copy(void* to, int offset, const void* from, bool exists) {
-#if defined(__CUDA_ARCH__)
-  // The address is added here, as compilers would otherwise keep one register per copy across the
-  // loop.
-  const int read = exists ? bytes : 0;
-  if constexpr (bytes == 16)  // bypasses the L1 cache
-    asm volatile(
-        "{ .reg .u32 a; add.u32 a, %0, %1; cp.async.cg.shared.global [a], [%2], 16, %3; }" ::"r"(
-            shared_address(to)),
-        "r"(offset), "l"(from), "r"(read)
-        : "memory");
-  else
-    asm volatile(
-        "{ .reg .u32 a; add.u32 a, %0, %1; cp.async.ca.shared.global [a], [%2], 4, %3; }" ::"r"(
-            shared_address(to)),
-        "r"(offset), "l"(from), "r"(read)
-        : "memory");
-#else
-  void* const place = static_cast<std::byte*>(to) + offset;
-  if (exists)
-    std::memcpy(place, from, bytes);
-  else
-    std::memset(place, 0, bytes);
-#endif
-}
-
 /// Copies rows of arrays that are not aligned to vectors of 16 bytes.
 template <int rows, class T, int width>
 KOKKOS_INLINE_FUNCTION void copy_rows_by_element(const TeamMember& team,
@@ -253,9 +218,7 @@ KOKKOS_INLINE_FUNCTION void begin_copy_rows(const TeamMember& team, const Shared
 /// Waits for the copies that the team's threads have begun. It is a barrier: afterwards all threads
 /// may read the data, and overwrite data that was read before.
 KOKKOS_INLINE_FUNCTION void end_copies(const TeamMember& team) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
+  end_own_copies();
   team.team_barrier();
 }
 

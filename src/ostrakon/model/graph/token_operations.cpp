@@ -345,14 +345,10 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
   const Weight of = graph_.weights[static_cast<std::size_t>(head.weight)];
   const double factors = of.trained ? 2.0 : 1.0;  // by both, unless the weight is frozen
   const double logits = by_leaf ? 2.0 : 1.0;      // how often backward computes them
-  const auto rows_of = [&](std::int64_t bytes) {
-    return plan::row_work(static_cast<double>(rows_here * bytes));
-  };
 
   Call forward = product({"losses", {x}, {losses}, head.weights()}, x, width, words);
   const plan::KernelWork one = forward.work;
-  // Logits are read for the loss, and read and written for their gradients.
-  forward.work += rows_of(bytes_of<Compute>(words));
+  forward.work += plan::row_work(static_cast<double>(rows_here * bytes_of<Compute>(words)));
   const Predictions<T> predictions(leaf, head, rows_here);
   const std::int64_t workspace = bytes_of<T>(
       math::linear_cross_entropy_workspace<T>(rows_here, words, leaf.kernels, head.bias >= 0));
@@ -372,8 +368,13 @@ int Operations<T>::losses_of_whole_words(int x, const Head& head) {
                                    : workspace});
   backward.repeated_flops = logits * forward.flops;
   backward.flops = factors * forward.flops + backward.repeated_flops;
-  backward.work = factors * one + logits * forward.work +
-                  rows_of(bytes_of<Compute>(words) + bytes_of<T>(words));
+  // Logits are read each time that they are computed, and some of them once more.
+  const bool is_read_once = by_leaf && math::is_of_device(leaf.kernels);
+  const std::int64_t again = is_read_once ? 0 : math::logits_read_again<T>(words, leaf.kernels);
+  const std::int64_t bytes =
+      bytes_of<Compute>((by_leaf ? 2 : 1) * words + again) + bytes_of<T>(words);
+  backward.work =
+      (factors + logits) * one + plan::row_work(static_cast<double>(rows_here * bytes), logits);
   backward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> rows = a.read<T>(0), w = a.weight<T>(0).matrix(words, width);
     const auto targets = predictions.targets(exec, a, 1);

@@ -336,10 +336,10 @@ TEST(RowTraffic, ReadsAndWritesEachArrayOnce) {
     }
 }
 
-// Compute capabilities 7.5, 12.0, 8.0 and 9.0, without what sums need; words of GPT-2, Llama 2 and
-// 3, Qwen 3 and Gemma.
+// Compute capabilities 7.5, 12.0, 8.0 and 9.0, without what sums need; words of Llama 2,
+// GPT-2, Llama 3, Qwen 3, Llama 4 and Gemma 3.
 constexpr std::int64_t team_memories[] = {63 << 10, 98 << 10, 162 << 10, 226 << 10};
-constexpr std::int64_t vocabularies[] = {32000, 50257, 128256, 151936, 256000};
+constexpr std::int64_t vocabularies[] = {32000, 50257, 128256, 151936, 202048, 262144};
 
 TEST(RowTraffic, LogitsThatDoNotStayOnChipAreReadTwice) {
   using T = bf16;

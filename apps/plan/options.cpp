@@ -117,6 +117,9 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
        {"--stack", "STACK.yaml", with("--time", word(line.stack)),
         "the software whose step that is, such as machines/stacks/megatron-core.yaml; default: "
         "Ostrakon, or the stack that the machine's file has"},
+       {"--brief", "", with("--time", flag(line.brief)),
+        "show only the step's time, its range, tokens/s, MFU and, with --json, factors: without "
+        "what each action does when, the chain that decides the time, and what would help"},
        {"--sweep", "ranks=8,64,512", with("--time", swept_ranks(line.sweep)),
         "on each of these numbers of ranks"},
        {"--scaling", "strong|weak", with("--sweep", choice(line.scaling, scaling::scaling_names)),
@@ -170,6 +173,10 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
        {"--time", "--device"},
        {"--html", "--sweep"},
        {"--trace", "--sweep"},
+       {"--brief", "--sweep"},
+       {"--brief", "--svg"},
+       {"--brief", "--html"},
+       {"--brief", "--choose"},
        {"--choose", "--sweep"},
        {"--choose", "--svg"},
        {"--choose", "--html"},

@@ -22,6 +22,7 @@ struct Line {
   std::string svg, html, trace;
   std::string machine;  ///< --time
   std::string stack;    ///< --stack
+  bool brief = false;
   std::vector<int> sweep;
   scaling::Scaling scaling = scaling::Scaling::weak;
   bool csv = false;

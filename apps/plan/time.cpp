@@ -55,14 +55,20 @@ void show_streams(const PlannedStep& step, const Prediction& prediction, std::os
                    100.0 * seconds / timing.seconds);
 }
 
-void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
-                  const Prediction& prediction, std::ostream& out) {
+/// What a step's JSON says of the actions on its chain, and of what would shorten it.
+Json chain_and_remedies(const PlannedStep& step, const simulate::Machine& machine,
+                        const Prediction& prediction) {
   Json critical = Json::array(), remedies = Json::array();
   for (const simulate::CriticalPart& part : prediction.critical)
     critical.push_back(
         {{"action", part.action}, {"seconds", part.seconds}, {"actions", part.actions}});
   for (const simulate::Improvement& remedy : improvements(step, machine))
     remedies.push_back({{"what", remedy.what}, {"step_seconds", remedy.step_seconds}});
+  return {{"critical_path", critical}, {"twice_as_good", remedies}};
+}
+
+void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
+                  const Prediction& prediction, bool brief, std::ostream& out) {
   const plan::Timing& timing = prediction.timings[static_cast<std::size_t>(prediction.busiest)];
   Json json = {{"machine", machine.name},
                {"stack", step.stack.name},
@@ -82,19 +88,22 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"exposed_copies_seconds", timing.exposed_copies},
                {"waiting_seconds", timing.waiting},
                {"factors", factors_json(prediction.factors)},
-               {"critical_path", critical},
-               {"twice_as_good", remedies},
                {"stage", prediction.busiest}};
   if (is_ostrakon(step.stack)) json["arena_bytes"] = step.arena_bytes();
+  if (brief) {
+    out << json.dump(2) << "\n";
+    return;
+  }
+  json.update(chain_and_remedies(step, machine, prediction));
   out << plan::without_end(json);
   plan::write_timelines(out, {step.plans(), prediction.timings});
   out << "\n}\n";
 }
 
-void show_step(const PlannedStep& step, const simulate::Machine& machine, bool json,
+void show_step(const PlannedStep& step, const simulate::Machine& machine, bool json, bool brief,
                std::ostream& out) {
   const Prediction prediction = step.on(machine);
-  if (json) return show_as_json(step, machine, prediction, out);
+  if (json) return show_as_json(step, machine, prediction, brief, out);
   const int nodes = (step.ranks + step.ranks_per_node - 1) / step.ranks_per_node;
   out << machine.name << ": " << counted(step.ranks, "rank") << " on " << counted(nodes, "node")
       << "\n";
@@ -115,6 +124,7 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine, bool j
   const double tokens = tokens_per_second(step, prediction);
   out << print("\ntokens/s           %.6g, %.6g a rank\nMFU                %.1f %%\n", tokens,
                tokens / step.ranks, 100.0 * prediction.mfu);
+  if (brief) return;
   if (step.stages.size() > 1)
     out << "\nof stage " << prediction.busiest << ", which computes longest:\n";
   show_streams(step, prediction, out);
@@ -277,11 +287,11 @@ void show_time(config::Settings settings, const Line& line) {
   const PlannedStep step =
       plan_step(std::move(settings), line.ranks, node > 0 ? std::min(node, line.ranks) : line.ranks,
                 machine.stack);
-  show_step(step, machine, line.json, std::cout);
+  show_step(step, machine, line.json, line.brief, std::cout);
   std::cout << std::flush;
   if (line.svg.empty() && line.html.empty()) return;
   TextWriter data;
-  show_step(step, machine, true, data);
+  show_step(step, machine, true, false, data);
   const std::string title =
       text(file_name(line.deck), " on ", counted(line.ranks, "rank"), ", ", machine.name);
   const Picture picture{"step", title, data.str(), line.trace};

@@ -200,9 +200,24 @@ def write_files(row, folder):
     return path, own_path
 
 
+def write_index(rows, folder):
+    """Writes the files of all rows, and index.csv, a line for each row."""
+    lines = ["id,group,machine,stack,deck,stack_file,ranks,ranks_per_node,seconds"]
+    for row in rows:
+        lines.append(",".join([row.id, row.group, row.machine, row.stack,
+                               *write_files(row, folder), str(row.gpus), str(node_of(row)),
+                               "%.6g" % row.measured]))
+    write(os.path.join(folder, "index.csv"), "\n".join(lines) + "\n")
+
+
+def node_of(row):
+    """Ranks of a node."""
+    return min(row.gpus_per_node, row.gpus)
+
+
 def words(row, program, paths, more=()):
     """The command that predicts the row."""
     deck_path, stack_path = paths
     return [program, deck_path, "--ranks", str(row.gpus), "--ranks-per-node",
-            str(min(row.gpus_per_node, row.gpus)), "--time", path_of_machine(row), "--stack",
-            stack_path, "--json", *more]
+            str(node_of(row)), "--time", path_of_machine(row), "--stack", stack_path, "--json",
+            *more]

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts the measured steps of rows.csv with ostrakon-plan.
 
-    benchmarks/published/rows.py BUILD [--rows ID,ID] [--output FOLDER] [--write] [--check]
+    benchmarks/published/rows.py BUILD [--rows ID,ID] [--output FOLDER] [--decks] [--write] [--check]
 
 Writes a deck for each row and, where its program differs from its stack in machines/stacks, a stack
 file, and runs, with as many at a time as there are cores,
 
     ostrakon-plan DECK --ranks N --ranks-per-node M --time MACHINE --stack STACK --json --brief
 
-Prints a line for each row, then tables. With --write these go into docs/simulation.md and
+Prints a line for each row, then tables. With --decks runs nothing: FOLDER then has the decks, the
+stack files and index.csv, which lists them for fit_machines. With --write these go into docs/simulation.md and
 docs/simulation-rows.csv, and the errors of the rows of rows-check.csv into that. With --check runs
 only these rows, and fails where one is further off than the file says.
 """
@@ -110,10 +111,13 @@ def main():
     parser.add_argument("build", help="build folder")
     parser.add_argument("--rows", help="ids of rows, with commas between them; default: all")
     parser.add_argument("--output", help="folder for decks and stack files; default: temporary")
+    parser.add_argument("--decks", action="store_true", help="only write decks and index.csv")
     parser.add_argument("--write", action="store_true",
                         help="write docs/simulation.md, simulation-rows.csv and rows-check.csv")
     parser.add_argument("--check", action="store_true", help="only compare with rows-check.csv")
     arguments = parser.parse_args()
+    if arguments.decks and not arguments.output:
+        parser.error("--decks needs --output")
     if arguments.rows and (arguments.write or arguments.check):
         parser.error("--write is of all rows, and --check of those of rows-check.csv")
     program = os.path.join(arguments.build, "apps", "ostrakon-plan")
@@ -129,6 +133,8 @@ def main():
             if unknown:
                 parser.error("--rows: rows.csv has no " + ", ".join(sorted(unknown)))
             rows = [row for row in rows if row.id in ids]
+        if arguments.decks:
+            return row_decks.write_index(rows, os.path.abspath(folder))
         predicted, refused = predict_all(rows, program, folder)
         sizes, refused_sizes = predict_all(row_tables.other_sizes(rows), program, folder,
                                            shows=False)

@@ -48,6 +48,27 @@ TEST_F(Plan, PredictsAStepOnAMachine) {
   EXPECT_EQ(run(as_json).out, outcome.out) << "the same every time";
 }
 
+TEST_F(Plan, PredictsInBrief) {
+  const std::vector<std::string> step = {"deck.yaml", "--ranks", "16", "--time", machine};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), step.begin(), step.end());
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string whole_text = with({}), brief_text = with({"--brief"});
+  EXPECT_EQ(whole_text.rfind(brief_text, 0), 0u) << "the beginning of what is shown otherwise";
+  EXPECT_HAS(brief_text, "tokens/s");
+  EXPECT_LACKS(brief_text, "streams");
+  Json whole = Json::parse(with({"--json"}));
+  for (const char* key : {"critical_path", "twice_as_good", "timelines"})
+    EXPECT_EQ(whole.erase(key), 1u) << key;
+  EXPECT_EQ(Json::parse(with({"--json", "--brief"})), whole);
+  const Json own = Json::parse(with({"--json", "--brief", "--stack",
+                                     OSTRAKON_SOURCE_DIR "/machines/stacks/ostrakon.yaml"}));
+  EXPECT_EQ(own, whole) << "the shipped stack of Ostrakon changes nothing";
+}
+
 TEST_F(Plan, SweepsOverRanks) {
   const std::vector<std::string> sweep = {"deck.yaml", "--time", machine, "--sweep", "ranks=8,2,4"};
   const auto with = [&](const std::vector<std::string>& more) {

@@ -138,6 +138,16 @@ TEST(Stack, AllReducesMayBeTrees) {
   EXPECT_DOUBLE_EQ(seconds(small, trees), 0.25 + 0.125 + 0.125 + 4 * 0.75 / (4.0 * 0.85));
 }
 
+TEST(Stack, AllReducesAreOneCall) {
+  const Change whole = [](Stack& s) { s.all_reduces = true; };
+  const Action sum = act(Kind::reduce_scatter, 8, 4), gather = act(Kind::gather_gradients, 8, 4);
+  const StepPlan both = make_plan({sum, gather});
+  EXPECT_GT(seconds(both, none, 1), 0.0);
+  EXPECT_DOUBLE_EQ(seconds(both, whole), seconds(both, none) + seconds(both, none, 1));
+  EXPECT_DOUBLE_EQ(seconds(both, whole, 1), 0.0);
+  EXPECT_DOUBLE_EQ(seconds(sum, whole), seconds(sum, none)) << "nothing is gathered then";
+}
+
 TEST(Stack, ExchangesAndMessages) {
   const auto ring = 0.5 + 3 * 0.125 + 32 * 0.75 / 4.0;
   StepPlan sum = make_plan({exchange(Axis::tensor, ExchangeKind::reduce_scatter)});

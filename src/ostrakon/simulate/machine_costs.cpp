@@ -250,6 +250,11 @@ CollectiveSeconds MachineCosts::collective_seconds(int stage, const Action& acti
     const CollectiveSeconds tree = half_tree_seconds(machine_, shape, bytes);
     if (tree.latency + tree.transfer < taken.latency + taken.transfer) taken = tree;
   }
+  if (stack.all_reduces && is_half_of_all_reduce) {
+    const double halves = action.kind == Kind::reduce_scatter ? 2.0 : 0.0;
+    taken.latency *= halves;
+    taken.transfer *= halves;
+  }
   if (action.kind == Kind::gather_updates) {
     const auto units = static_cast<double>(std::max<std::size_t>(1, plan.units.size()));
     taken.latency *=

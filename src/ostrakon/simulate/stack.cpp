@@ -191,6 +191,9 @@ const std::vector<StackKey>& stack_keys() {
     flag("reduces_once", &Stack::reduces_once,
          "gradients of all micro-batches are summed over ranks together");
     flag("reduces_at_end", &Stack::reduces_at_end, "gradients are summed when backward is done");
+    flag(
+        "all_reduces", &Stack::all_reduces,
+        "gradients are summed over replicas by one all-reduce, and not gathered at the step's end");
     flag("all_reduce_trees", &Stack::all_reduce_trees,
          "double trees over nodes, where they are faster than rings");
     flag("hides_updates", &Stack::hides_updates,

@@ -40,10 +40,11 @@ struct Stack {
   bool autocast = false;
 
   // Sums over ranks.
-  double sum_bits = 0.0;          ///< at most so many, of gradients; 0: as Ostrakon
-  double exchange_bits = 0.0;     ///< the same of activations between tensor ranks
-  bool reduces_once = false;      ///< gradients of all micro-batches are summed over ranks together
-  bool reduces_at_end = false;    ///< when all backward is done
+  double sum_bits = 0.0;        ///< at most so many, of gradients; 0: as Ostrakon
+  double exchange_bits = 0.0;   ///< the same of activations between tensor ranks
+  bool reduces_once = false;    ///< gradients of all micro-batches are summed over ranks together
+  bool reduces_at_end = false;  ///< when all backward is done
+  bool all_reduces = false;  ///< sums over replicas are whole at once; Ostrakon gathers them later
   bool all_reduce_trees = false;  ///< double trees over nodes, where they are faster than rings
   bool hides_updates = false;     ///< the gather of updated parameters, behind the next forward
   double update_calls = 1.0;  ///< calls that gather a unit's updated parameters; all units together

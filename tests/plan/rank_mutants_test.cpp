@@ -408,7 +408,7 @@ TEST(RankMutants, OfMessagesAreRefused) {
 
 TEST(RankMutants, OfAllRanksOfAStageAreRefused) {
   const auto mutations = mutations_of_stages();
-  auto counts = refuse_all(mutations, trials(1500), {3, 16, 4, 2}, 27);
+  auto counts = refuse_all(mutations, trials(3000), {3, 16, 4, 2}, 27);
   for (const NamedMutation& mutation : mutations)
     EXPECT_GT(counts[mutation.name], trials(15)) << mutation.name;
 }

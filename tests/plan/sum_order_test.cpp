@@ -4,6 +4,7 @@
 
 #include <map>
 #include <ostrakon/plan/ir/reduction_tree.hpp>
+#include <ostrakon/plan/memory/memory_plan.hpp>
 #include <utility>
 
 #include "plan/random_plans.hpp"
@@ -139,6 +140,11 @@ Case random_case(Random& random) {
   one.policy.in_flight_reductions = below(3);
   if (below(8) == 0) one.policy.reduce = DType::bf16;
   if (below(2) == 0) place_on_nodes(random, one.ranks, one.policy);
+  const int group = one.policy.shard_group > 0 ? one.policy.shard_group : one.ranks;
+  int* const sharing = below(3) > 0 ? &one.policy.context_ranks : &one.policy.expert_ranks;
+  const int parts = 2 << below(2);
+  const bool is_tree = one.policy.sum_grain == 0 || one.policy.sum_grain >= parts;
+  if (below(2) == 0 && group % parts == 0 && is_tree) *sharing = parts;
   return one;
 }
 
@@ -146,7 +152,8 @@ std::string describe(const Case& one) {
   return text(one.ranks, " ranks in groups of ", one.policy.shard_group, ", ", one.leaves,
               " leaves, grain ", one.policy.sum_grain, ", ", name(one.policy.accumulation), ", ",
               name(one.policy.sharding), ", offload ", name(one.policy.offload), ", ",
-              name(one.policy.leaf_order), ", nodes of ", one.policy.ranks_per_node);
+              name(one.policy.leaf_order), ", nodes of ", one.policy.ranks_per_node, ", context ",
+              one.policy.context_ranks, ", experts over ", one.policy.expert_ranks);
 }
 
 /// Calls check(one) for that many of random_case, which vary(one, random) has changed.
@@ -171,7 +178,7 @@ StepPlan plan_of(int ranks, const Policy& policy) {
 }
 
 TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
-  int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0;
+  int same = 0, other = 0, because_of_grain = 0, refused = 0, continued = 0, apart = 0;
   const auto as_it_is = [](const Case&, const auto&) {};
   for_random_cases(trials(6000), 1, as_it_is, [&](const Case& one) {
     StepPlan plan;
@@ -189,6 +196,7 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
         !why_grain_differs(plan.grid, plan.layouts.accumulation, plan.layouts.sum_grain).empty();
     EXPECT_FALSE(is_same && is_grain);
     because_of_grain += is_grain ? 1 : 0;
+    apart += plan.leaves_apart() > 1 ? 1 : 0;
     continued += std::any_of(plan.actions.begin(), plan.actions.end(),
                              [](const Action& action) { return action.continues_sum(); })
                      ? 1
@@ -199,6 +207,7 @@ TEST(SumOrder, PlansKnowWhetherTheirSumsAreThoseOfOneRank) {
   EXPECT_GT(other, trials(1000));
   EXPECT_GT(because_of_grain, trials(250));
   EXPECT_GT(continued, trials(250));
+  EXPECT_GT(apart, trials(100));
   EXPECT_GT(refused, trials(50));
 }
 
@@ -267,6 +276,103 @@ TEST(SumOrder, LevelsChangeNoSum) {
   });
   EXPECT_GT(in_levels, trials(1000));
   EXPECT_GT(with_grain, trials(500));
+}
+
+// Each leaf is some rank's, and the parts of a sample are those of neighbours, at the same time.
+TEST(SumOrder, NeighboursHaveThePartsOfASample) {
+  int apart = 0, in_levels = 0;
+  const auto ascending = [](Case& one, Random& random) {
+    one.policy.leaf_order = LeafOrder::ascending;
+    if (random() % 2 == 0) one.policy.accumulation = Accumulation::reduce_last;
+  };
+  for_random_cases(trials(1000), 3, ascending, [&](const Case& one) {
+    const StepPlan plan = plan_of(one.ranks, one.policy);
+    const int parts = one.policy.context_ranks;
+    std::vector<bool> has(static_cast<std::size_t>(one.leaves), false);
+    for (int rank = 0; rank < one.ranks; ++rank)
+      for (std::int64_t m = 0; m < plan.grid.micro_batches(); ++m) {
+        const std::int64_t leaf = plan.leaf(rank, m);
+        has.at(static_cast<std::size_t>(leaf)) = true;
+        ASSERT_EQ(leaf % parts, rank % parts);
+        ASSERT_EQ(leaf / parts, plan.leaf(rank - rank % parts, m) / parts);
+      }
+    EXPECT_EQ(std::count(has.begin(), has.end(), true), one.leaves);
+    apart += plan.leaves_apart() > 1 && parts > 1 ? 1 : 0;
+    in_levels += plan.leaves_apart() > 1 && plan.grid.has_levels() ? 1 : 0;
+  });
+  EXPECT_GT(apart, trials(20));
+  EXPECT_GT(in_levels, trials(4));
+}
+
+// Ranks that share samples sum their micro-batches first where they were asked to, or, with cheap
+// sums of whole gradients, where bits depend on the layout anyway. Then a step reduces once.
+TEST(SumOrder, RanksThatShareSamplesReduceOnceWhereBitsAreNotPromised) {
+  struct Row {
+    Sharding sharding;
+    Accumulation asked;
+    Summation summation;
+    DType reduce;
+    std::int64_t micro_batches;
+    Accumulation found;
+    const char* words;
+  };
+  const auto ordered = Summation::ordered, library = Summation::library;
+  const auto automatic = Accumulation::automatic, each = Accumulation::shard_each,
+             last = Accumulation::reduce_last;
+  const char* const equal = "bitwise equal to 1 rank";
+  const char* const apart =
+      "equal to 1 rank up to rounding, as ranks that share sequences or experts each sum their "
+      "micro-batches first (parallel.accumulation = reduce_last)";
+  const char* const rounding = "equal to 1 rank up to rounding";
+  const char* const by_library =
+      "equal to 1 rank up to rounding, as the library adds ranks in an order of its own "
+      "(parallel.reduction = library)";
+  const Row rows[] = {{Sharding::optimizer, automatic, ordered, DType::fp32, 4, each, equal},
+                      {Sharding::optimizer, automatic, ordered, DType::bf16, 4, last, apart},
+                      {Sharding::none, automatic, library, DType::fp32, 4, last, by_library},
+                      {Sharding::full, automatic, library, DType::fp32, 4, each, by_library},
+                      {Sharding::gradients, automatic, ordered, DType::bf16, 4, each, rounding},
+                      {Sharding::optimizer, last, ordered, DType::fp32, 4, last, apart},
+                      {Sharding::full, last, ordered, DType::fp32, 4, last, apart},
+                      {Sharding::none, last, ordered, DType::fp32, 1, last, equal},
+                      {Sharding::none, automatic, ordered, DType::fp32, 1, last, equal}};
+  for (const Row& row : rows)
+    for (const bool has_experts : {false, true}) {
+      Policy policy = make_policy(4 * row.micro_batches);
+      (has_experts ? policy.expert_ranks : policy.context_ranks) = 2;
+      policy.sharding = row.sharding;
+      policy.accumulation = row.asked;
+      policy.summation = row.summation;
+      policy.reduce = row.reduce;
+      const StepPlan plan = plan_of(4, policy);
+      EXPECT_EQ(plan.layouts.accumulation, row.found) << row.words;
+      EXPECT_EQ(describe_sums(plan), row.words);
+      const auto sums =
+          std::count_if(plan.actions.begin(), plan.actions.end(), [&](const Action& action) {
+            return action.kind == Kind::reduce_scatter && action.unit == 1;
+          });
+      EXPECT_EQ(sums, row.found == last ? 1 : row.micro_batches);
+      expect_proven(plan);
+    }
+}
+
+// A micro-batch of ranks that share samples counts as many leaves of a grain as they have parts.
+TEST(SumOrder, AGrainIsThatOfWholeSamples) {
+  const auto partial_sums = [](int context, std::int64_t grain) {
+    Policy policy = make_policy(8 * context);
+    policy.accumulation = Accumulation::reduce_last;
+    policy.context_ranks = context;
+    policy.sum_grain = grain;
+    const StepPlan plan = plan_of(context, policy);
+    expect_proven(plan);
+    return std::pair(plan.span_sums(1).front().tree, peak_live_bytes(plan));
+  };
+  for (const std::int64_t grain : {1, 2, 4, 8}) {
+    EXPECT_EQ(partial_sums(4, 4 * grain).first, grain);
+    EXPECT_EQ(partial_sums(4, 4 * grain).first, partial_sums(1, grain == 8 ? 0 : grain).first);
+  }
+  EXPECT_EQ(partial_sums(4, 2).first, 1);  // less than the parts of one sample
+  EXPECT_LT(partial_sums(4, 4).second, partial_sums(4, 32).second);
 }
 
 // With powers of two, and gradients that are sent as they are, some order has the bits of one rank

@@ -119,13 +119,20 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
     std::string words;
     bool cuts_products = false;
     DType reduce = DType::fp32;
+    Accumulation accumulation = Accumulation::automatic;
   };
+  const std::string apart =
+      rounding +
+      ", as ranks that share sequences or experts each sum their micro-batches first "
+      "(parallel.accumulation = reduce_last)";
   std::vector<Sums> all = {
       // Ranks that share sequences.
       {parts, ranks, shared},
       {TensorDecoder(2, 1).in_parts(2), ranks, shared + "," + pieces},
       {changed(parts, false, 2), ranks, equal},
       {changed(TensorDecoder(2, 1).in_parts(2), false, 2), ranks, equal + pieces},
+      {parts, ranks, apart, false, DType::fp32, Accumulation::reduce_last},
+      {changed(parts, false, 2), ranks, apart, false, DType::fp32, Accumulation::reduce_last},
       // Gradients that are sent rounded, and three ranks that are summed before two.
       {TensorDecoder(2), ranks, rounding, false, DType::bf16},
       {TensorDecoder(2), {2, 3, 2}, rounding},
@@ -149,6 +156,7 @@ TEST(TensorSums, HaveTheBitsOfOneRankInAsManyPieces) {
     Policy policy = sums.ranks.policy(2);
     policy.context_ranks = static_cast<int>(sums.decoder.leaf.context_ranks);
     policy.reduce = sums.reduce;
+    policy.accumulation = sums.accumulation;
     const StepPlan plan = train_plan(sums.decoder.description(), sums.ranks.all(), policy);
     EXPECT_EQ(plan.has_the_bits_of_one_rank(), sums.words == equal);
     EXPECT_EQ(describe_sums(plan), sums.words);

@@ -211,7 +211,6 @@ RandomTensorPlan random_tensor_plan(Random& random) {
   policy.activation_checkpointing.every = below(made.stages == 1 ? 3 : 2);
   policy.in_flight_gathers.bytes /= made.ranks.tensor;
   policy.context_ranks = static_cast<int>(decoder.leaf.context_ranks);
-  if (policy.context_ranks > 1) policy.accumulation = Accumulation::automatic;
   made.ranks.set(policy, made.micro_batches);
   policy.rank_order = static_cast<RankOrder>(below(3));
   if (below(3) == 0) add_grain(random, made.ranks.all(), policy);

@@ -219,6 +219,36 @@ TEST(Experts, RanksThatShareExpertsHaveTheBitsOfOne) {
   EXPECT_GT(most_rounds, 1);
 }
 
+/// Each rank sums its micro-batches before ranks are summed, once in a step, also the gradients of
+/// experts that it has for several ranks: up to rounding the sums of one rank.
+TEST(Experts, RanksThatShareExpertsMaySumMicroBatchesFirst) {
+  if (world_ranks() < 2) GTEST_SKIP() << "takes two ranks";
+  std::vector<config::Settings> models = small_mixtures();
+  models[0].model.experts.count = models[1].model.experts.count = 8;
+  models[1].model.experts.groups = 4;
+  for (config::Settings settings : {models[0], models[1]}) {
+    settings.training.context_grain = 2;  // the loss for balance is of a leaf's tokens
+    const History one = reference_run(settings);
+    settings.expert = 2;
+    settings.parallel.accumulation = plan::Accumulation::reduce_last;
+    for (const std::int64_t context : {1, 2}) {
+      settings.context = context;
+      settings.parallel.sharding = plan::Sharding::none;
+      const History reference = train_history(settings, MPI_COMM_WORLD);
+      for (std::size_t i = 0; i < one.losses.size(); ++i) {
+        EXPECT_NEAR(reference.losses[i], one.losses[i], 2e-6 * one.losses[i]) << i;
+        EXPECT_NEAR(reference.norms[i], one.norms[i], 2e-5 * one.norms[i]) << i;
+      }
+      EXPECT_NE(reference.digests.back(), one.digests.back()) << "nothing is summed otherwise";
+      for (const plan::Sharding sharding : {plan::Sharding::optimizer, plan::Sharding::full}) {
+        settings.parallel.sharding = sharding;
+        expect_same_bits(train_history(settings, MPI_COMM_WORLD), reference,
+                         text("context ", context, ", ", plan::name(sharding)));
+      }
+    }
+  }
+}
+
 /// Four experts or eight, blocks in four pieces.
 std::vector<config::Settings> mixtures_in_pieces() {
   std::vector<config::Settings> all = small_mixtures();

@@ -247,13 +247,15 @@ Section parallel_section() {
               plan::optimizer_group_names,
               "ranks over which optimizer state is sharded, if it is: those of a shard group, or "
               "all, replicas included"),
-       choice("accumulation", FIELD(parallel.accumulation), plan::accumulation_names,
-              "when gradients of several micro-batches are reduced over ranks. reduce_last: "
-              "accumulated first, and reduced once; shard_each: each over the shard group, and "
-              "their sum once over replicas; reduce_each: each over all ranks; auto: shard_each if "
-              "gradients are sharded (or optimizer state is, and updates are on the host), else "
-              "reduce_last; with training.sum_grain the first of these, shard_each and reduce_each "
-              "whose sums are bitwise equal to 1 rank"),
+       choice(
+           "accumulation", FIELD(parallel.accumulation), plan::accumulation_names,
+           "when gradients of several micro-batches are reduced over ranks. reduce_last: "
+           "accumulated first, and reduced once; shard_each: each over the shard group, and "
+           "their sum once over replicas; reduce_each: each over all ranks; auto: shard_each if "
+           "gradients are sharded (or optimizer state is, and updates are on the host), or where "
+           "ranks share sequences or experts and sums have one order (reduction: ordered, "
+           "without rounding), else reduce_last; with training.sum_grain the first of these, "
+           "shard_each and reduce_each whose sums are bitwise equal to 1 rank"),
        choice(
            "leaf_order", FIELD(parallel.leaf_order), plan::leaf_order_names,
            "order in which a rank computes its micro-batches. ascending for training; the others "

@@ -59,8 +59,9 @@ void check_step(const ModelDescription& model, const Policy& policy, Purpose pur
 /// add a micro-batch's trees to those before it.
 void check_leaf_order(const Grid& grid, const Layouts& layouts, const Policy& policy) {
   if (policy.leaf_order == LeafOrder::ascending || grid.micro_batches() == 1) return;
-  for (const SpanSum& sum :
-       span_sums(sum_spans(grid, layouts.accumulation), layouts.sum_grain, 1, layouts.summation))
+  for (const SpanSum& sum : span_sums(
+           sum_spans(grid, layouts.accumulation), layouts.sum_grain,
+           leaves_apart(grid, layouts.accumulation, layouts.sharing_ranks), layouts.summation))
     require(!sum.continues, "parallel.leaf_order = ", name(policy.leaf_order),
             ": expected ascending where training.sum_grain = ", layouts.sum_grain,
             " is less than the number of ranks over which each micro-batch is reduced");

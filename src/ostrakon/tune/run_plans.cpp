@@ -89,8 +89,8 @@ std::int64_t sums_before_last(const plan::StepPlan& plan, std::int64_t micro_bat
   for (plan::Span& span : spans)
     if (span.axis == Axis::micro_batch) span.ranks = static_cast<int>(micro_batches);
   std::int64_t tree = 0;
-  for (const plan::SpanSum& sum :
-       plan::span_sums(spans, plan.layouts.sum_grain, 1, plan.layouts.summation)) {
+  for (const plan::SpanSum& sum : plan::span_sums(spans, plan.layouts.sum_grain,
+                                                  plan.leaves_apart(), plan.layouts.summation)) {
     if (sum.continues) return 1;
     if (sum.span.axis == Axis::micro_batch) tree = sum.tree;
   }

@@ -93,6 +93,7 @@ Layouts find_layouts(const Policy& policy, const ModelDescription& model, const 
   layouts.accumulation = accumulation_of(policy, grid);
   layouts.sum_grain = sum_grain_of(policy);
   layouts.summation = policy.summation;
+  layouts.sharing_ranks = sharing_ranks(policy);
   layouts.leaves_at_once = model.leaves_at_once;
   layouts.sample_grain = model.sample_grain;
   layouts.tensor_grain = model.tensor_grain;

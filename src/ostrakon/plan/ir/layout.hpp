@@ -49,6 +49,8 @@ struct Layouts {
   bool splits_ties = false;          ///< as in ModelDescription: sums differ from one rank's
   bool cuts_16bit_products = false;  ///< whether products are cut by rows, so that bits depend on
                                      ///< the library
+  int sharing_ranks = 1;      ///< neighbours that share samples or experts: sharing_ranks() in
+                              ///< sum_order.hpp
   int expert_ranks = 1;       ///< UnitDescription::expert_ranks of the units that this table is for
   bool cuts_matrices = true;  ///< UnitDescription::cuts_matrices of these units
   bool updates_early = false;  ///< whether a unit is updated before the sums over the whole step

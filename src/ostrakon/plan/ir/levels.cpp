@@ -42,8 +42,10 @@ void require_levels(const Grid& grid) {
 bool are_inside_trees(const Grid& grid, const Policy& policy) {
   if (policy.summation == Summation::library) return true;  // a library has no trees
   const std::int64_t grain = sum_grain_of(policy);
-  std::int64_t leaves = 1;  // leaves of an item
-  for (const Span& span : sum_spans(grid, accumulation_of(policy, grid))) {
+  const Accumulation accumulation = accumulation_of(policy, grid);
+  // The leaves of an item.
+  std::int64_t leaves = leaves_apart(grid, accumulation, sharing_ranks(policy));
+  for (const Span& span : sum_spans(grid, accumulation)) {
     const bool is_first = !is_across_nodes(span) && span.ranks < grid.size(span.axis);
     if (is_first && leaves <= grain && grain / leaves % span.ranks != 0) return false;
     leaves *= span.ranks;

@@ -280,10 +280,10 @@ struct Policy : PolicyChoices {
   std::int64_t leaves = 1;  ///< leaves of the global batch: the unit of work that ranks compute at
                             ///< once
   /// The number of neighbours in a shard group that compute the parts of the same samples, each
-  /// part a leaf. They exchange activations, and their gradients are summed first.
+  /// part a leaf. They exchange activations.
   int context_ranks = 1;
   /// The number of neighbours along shard that have some of the experts each
-  /// (UnitDescription::expert_ranks), besides tensor ranks. Their gradients are summed first, too.
+  /// (UnitDescription::expert_ranks), besides tensor ranks.
   int expert_ranks = 1;
   /// The number of leaves, a power of two, whose gradients are summed by one tree; the trees' sums
   /// are accumulated in order; 0: one tree over all. It determines the bits of the sums.

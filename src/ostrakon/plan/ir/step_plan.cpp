@@ -81,15 +81,19 @@ std::vector<Span> StepPlan::sum_spans() const {
   return plan::sum_spans(grid, layouts.accumulation);
 }
 
+std::int64_t StepPlan::leaves_apart() const {
+  return plan::leaves_apart(grid, layouts.accumulation, layouts.sharing_ranks);
+}
+
 std::vector<SpanSum> StepPlan::span_sums(int unit) const {
   const int parts = units[static_cast<std::size_t>(unit)].layouts.expert_ranks;
   return plan::span_sums(plan::sum_spans(grid, layouts.accumulation, parts), layouts.sum_grain,
-                         parts, layouts.summation);
+                         std::max<std::int64_t>(parts, leaves_apart()), layouts.summation);
 }
 
 std::int64_t StepPlan::leaf(int rank, std::int64_t micro_batch) const {
   std::int64_t leaf = 0, stride = 1;
-  for (const Span& span : sum_spans()) {
+  for (const Span& span : leaf_spans(grid, layouts.accumulation, layouts.sharing_ranks)) {
     leaf += stride * (span.axis == Axis::micro_batch ? micro_batch : grid.place(rank, span));
     stride *= span.ranks;
   }
@@ -132,7 +136,7 @@ int StepPlan::ranks_of_sample() const {
 }
 
 bool StepPlan::sums_in_one_order() const {
-  if (layouts.splits_ties) return false;
+  if (layouts.splits_ties || leaves_apart() > 1) return false;
   // One rank rounds no gradient, and leaves no sum to a library.
   if (std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
         return action.kind == Kind::reduce_scatter &&
@@ -160,6 +164,7 @@ std::uint64_t StepPlan::hash() const {
   // Without windows, staging buffers show who sums.
   if (grid.window > 0) hasher.add(grid.window, layouts.summation);
   hasher.add(stage, layouts.accumulation, layouts.sum_grain);
+  if (leaves_apart() > 1) hasher.add(layouts.sharing_ranks);
   for (const Layout* layout : {&layouts.masters, &layouts.compute, &layouts.gathered,
                                &layouts.gradient, &layouts.update}) {
     add_spans(layout->divided);

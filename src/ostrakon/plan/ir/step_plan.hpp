@@ -182,11 +182,13 @@ struct StepPlan {
   /// The spans over which gradients are summed, one after the other: spans of ranks, and the
   /// micro-batches of a rank. See sum_order.hpp.
   std::vector<Span> sum_spans() const;
+  /// The number of neighbouring leaves that are summed last: see sum_order.hpp.
+  std::int64_t leaves_apart() const;
   /// Returns the spans over which the gradients of a unit's backward are summed, and how.
   std::vector<SpanSum> span_sums(int unit) const;
 
-  /// The leaf of the global batch that a rank works on as its `micro_batch`. Neighbouring leaves go
-  /// to ranks that are summed first, as sum_spans() says, so that sums are nodes of one tree.
+  /// The leaf of the global batch that a rank works on as its `micro_batch`, as leaf_spans in
+  /// sum_order.hpp numbers them.
   std::int64_t leaf(int rank, std::int64_t micro_batch) const;
 
   /// Bytes of the values that an update of a unit replaces: a rank's part of the masters, then its

@@ -2,6 +2,7 @@
 #include <ostrakon/plan/ir/sum_order.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/numbers.hpp>
 #include <ostrakon/plan/ir/step_plan.hpp>
@@ -48,6 +49,22 @@ std::vector<Span> sum_spans(const Grid& grid, Accumulation accumulation, int par
   return spans;
 }
 
+int sharing_ranks(const Policy& policy) {
+  return std::lcm(policy.context_ranks, policy.expert_ranks);
+}
+
+std::vector<Span> leaf_spans(const Grid& grid, Accumulation accumulation, int sharing) {
+  std::vector<Span> spans = {{Axis::shard, sharing}};
+  for (Axis axis : sum_order(accumulation))
+    spans.push_back(axis == Axis::shard ? Span{axis, grid.shard() / sharing, sharing}
+                                        : grid.span(axis));
+  return spans;
+}
+
+std::int64_t leaves_apart(const Grid& grid, Accumulation accumulation, int sharing) {
+  return accumulation == Accumulation::reduce_last && grid.micro_batches() > 1 ? sharing : 1;
+}
+
 std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grain,
                                std::int64_t leaves, Summation summation) {
   const bool by_library = summation == Summation::library;
@@ -58,7 +75,7 @@ std::vector<SpanSum> span_sums(const std::vector<Span>& spans, std::int64_t grai
     if (grain > 0 && leaves <= grain && !(by_library && over_ranks))
       sum.tree = static_cast<int>(std::min<std::int64_t>(span.ranks, grain / leaves));
     if (grain > 0 && leaves > grain && !over_ranks) {
-      if (by_library)
+      if (by_library || sums.empty())
         sum.tree = 1;
       else
         sum.continues = sums.back().continues = true;
@@ -88,14 +105,15 @@ bool sums_as_one_rank(const std::vector<Span>& spans, std::int64_t grain) {
 
 Accumulation accumulation_of(const Policy& policy, const Grid& any_grid) {
   if (policy.accumulation != Accumulation::automatic) return policy.accumulation;
-  const bool neighbours_first =
-      std::max(policy.context_ranks, policy.expert_ranks) > 1 && any_grid.micro_batches() > 1;
-  const Accumulation first = neighbours_first ? Accumulation::shard_each : cheapest(policy);
   Grid grid = any_grid;
   grid.node = 0;  // levels don't matter here
   const std::int64_t grain = sum_grain_of(policy);
   const bool rounds = policy.reduce != DType::fp32 && grid.shard() > 1;
-  if (grain > 0 && !rounds && policy.summation == Summation::ordered)
+  const bool keeps_bits = !rounds && policy.summation == Summation::ordered;
+  const Accumulation cheap = cheapest(policy);
+  const bool is_apart = leaves_apart(grid, cheap, sharing_ranks(policy)) > 1;
+  const Accumulation first = is_apart && keeps_bits ? Accumulation::shard_each : cheap;
+  if (grain > 0 && keeps_bits)
     for (Accumulation one : {first, Accumulation::shard_each, Accumulation::reduce_each})
       if (sums_as_one_rank(sum_spans(grid, one), grain)) return one;
   return first;
@@ -109,10 +127,6 @@ void require_order(const Policy& policy, const Grid& grid) {
             ": expected a power of two, with which sums keep their bits");
     require(grid.shard() % experts == 0, key, " does not divide the ", grid.shard() * tensor,
             " ranks of a shard group");
-    require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
-            "parallel.accumulation = reduce_last: the gradients of the ", experts * tensor,
-            " ranks that share the experts (parallel.expert) are summed before those of the ",
-            grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
     const std::int64_t grain = sum_grain_of(policy);
     require(
         grain == 0 || grain >= experts, "training.sum_grain = ", policy.sum_grain, " is less than ",
@@ -120,13 +134,8 @@ void require_order(const Policy& policy, const Grid& grid) {
         ", the leaves whose gradients are summed by one tree; expected as much ", "or more, or 0");
   }
   const int sharing = policy.context_ranks;
-  if (sharing == 1) return;
-  require(sharing > 1 && grid.shard() % sharing == 0, "parallel.context = ", sharing,
+  require(sharing >= 1 && grid.shard() % sharing == 0, "parallel.context = ", sharing,
           " does not divide the ", grid.shard(), " ranks of a shard group");
-  require(grid.micro_batches() == 1 || accumulation_of(policy, grid) != Accumulation::reduce_last,
-          "parallel.accumulation = reduce_last: the gradients of the ", sharing,
-          " ranks that share a sequence (parallel.context) are summed before those of the ",
-          grid.micro_batches(), " micro-batches; expected auto, shard_each or reduce_each");
 }
 
 std::string describe_sums(const StepPlan& plan) {
@@ -136,6 +145,9 @@ std::string describe_sums(const StepPlan& plan) {
   if (plan.layouts.splits_ties)
     return "equal to 1 rank up to rounding, as units of two stages share tied weights; bitwise "
            "equal with training.leaf = sequence";
+  if (plan.leaves_apart() > 1)
+    return "equal to 1 rank up to rounding, as ranks that share sequences or experts each sum "
+           "their micro-batches first (parallel.accumulation = reduce_last)";
   if (!plan.sums_in_one_order()) return "equal to 1 rank up to rounding";
   const int ranks = plan.ranks_of_sample();
   const std::string equal =
@@ -187,7 +199,7 @@ std::string why_grain_differs(const Grid& grid, Accumulation accumulation, std::
 
 std::string why_grain_differs(const StepPlan& plan) {
   const Layouts& layouts = plan.layouts;
-  if (layouts.summation == Summation::library) return "";
+  if (layouts.summation == Summation::library || plan.leaves_apart() > 1) return "";
   return why_grain_differs(plan.grid, layouts.accumulation, layouts.sum_grain);
 }
 

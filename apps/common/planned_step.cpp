@@ -7,6 +7,16 @@
 #include <ostrakon/trainer/resolve.hpp>
 
 namespace ostrakon::apps {
+namespace {
+
+std::int64_t largest_arena(const std::vector<plan::StepPlan>& stages) {
+  std::int64_t most = 0;
+  for (const plan::StepPlan& stage : stages)
+    most = std::max(most, plan::plan_memory(stage).arena_bytes);
+  return most;
+}
+
+}  // namespace
 
 DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node,
                      simulate::Stack stack)
@@ -37,23 +47,27 @@ std::vector<const plan::StepPlan*> PlannedStep::plans() const {
   return all;
 }
 
-std::int64_t PlannedStep::arena_bytes() const {
-  std::int64_t most = 0;
-  for (const plan::StepPlan& stage : stages)
-    most = std::max(most, plan::plan_memory(stage).arena_bytes);
-  return most;
-}
-
 simulate::Prediction PlannedStep::on(const simulate::Machine& machine) const {
   return simulate::predict(plans(), machine, ranks_per_node,
-                           train::streams_of(settings, machine, ranks_per_node), model_flops);
+                           train::streams_of(settings, machine, ranks_per_node), model_flops,
+                           arena_bytes);
 }
 
 PlannedStep plan_step(config::Settings settings, int ranks, int ranks_per_node,
                       const simulate::Stack& stack) {
   const DeckPlans plans(settings, ranks, ranks_per_node, stack);
-  return {std::move(settings), stack,        ranks, ranks_per_node, plans.of(plan::Purpose::train),
-          plans.tokens(),      plans.flops()};
+  PlannedStep step;
+  step.stages = plans.of(plan::Purpose::train);
+  step.arena_bytes = largest_arena(
+      is_ostrakon(stack) ? step.stages
+                         : DeckPlans(settings, ranks, ranks_per_node).of(plan::Purpose::train));
+  step.settings = std::move(settings);
+  step.stack = stack;
+  step.ranks = ranks;
+  step.ranks_per_node = ranks_per_node;
+  step.tokens = plans.tokens();
+  step.model_flops = plans.flops();
+  return step;
 }
 
 }  // namespace ostrakon::apps

@@ -45,9 +45,10 @@ struct PlannedStep {
   double tokens = 0.0;       ///< of a step on all ranks
   double model_flops = 0.0;  ///< the same, that count for MFU
 
+  /// The largest arena of any stage in device memory, as Ostrakon plans the step.
+  std::int64_t arena_bytes = 0;
+
   std::vector<const plan::StepPlan*> plans() const;
-  /// The largest arena of any stage, in device memory.
-  std::int64_t arena_bytes() const;
   /// `machine`: with the stack of this step.
   simulate::Prediction on(const simulate::Machine& machine) const;
 };

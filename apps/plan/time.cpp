@@ -78,7 +78,8 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"fastest_step_seconds", prediction.fastest},
                {"slowest_step_seconds", prediction.slowest},
                {"by_runs", prediction.by_runs},
-               {"by_model", prediction.by_model},
+               {"model_faster", prediction.by_model.faster},
+               {"model_slower", prediction.by_model.slower},
                {"tokens_per_second", tokens_per_second(step, prediction)},
                {"mfu", prediction.mfu},
                {"computed_on", name_in(math::kernel_form_names, step.settings.processor.kernels)},
@@ -89,7 +90,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"waiting_seconds", timing.waiting},
                {"factors", factors_json(prediction.factors)},
                {"stage", prediction.busiest}};
-  if (is_ostrakon(step.stack)) json["arena_bytes"] = step.arena_bytes();
+  json["arena_bytes"] = step.arena_bytes;
   if (brief) {
     out << json.dump(2) << "\n";
     return;
@@ -108,19 +109,19 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine, bool j
   out << machine.name << ": " << counted(step.ranks, "rank") << " on " << counted(nodes, "node")
       << "\n";
   out << "computed on        " << name_in(math::kernel_form_names, step.settings.processor.kernels);
-  if (is_ostrakon(step.stack)) {  // memory is not planned for others
-    const std::int64_t arena = step.arena_bytes();
-    out << "\narena of a rank    " << format_bytes(arena);
-    if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
-      out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
-  } else {
-    out << "\nsoftware           " << step.stack.name;
-  }
+  if (!is_ostrakon(step.stack)) out << "\nsoftware           " << step.stack.name;
+  const std::int64_t arena = step.arena_bytes;
+  out << (is_ostrakon(step.stack) ? "\narena of a rank    " : "\nOstrakon's arena   ")
+      << format_bytes(arena);
+  if (machine.memory_bytes > 0 && arena > machine.memory_bytes)
+    out << ", more than the " << format_bytes(machine.memory_bytes) << " that a device has";
   out << "\nstep               " << seconds_text(prediction.step_seconds);
   if (prediction.slowest > prediction.fastest)
-    out << print(", in 19 of 20 cases %s to %s: runs +- %.1f %%, this prediction +- %.1f %%",
+    out << print(", in 19 of 20 cases %s to %s\n  runs differ by   +- %.1f %%\n",
                  seconds_text(prediction.fastest).c_str(), seconds_text(prediction.slowest).c_str(),
-                 100.0 * prediction.by_runs, 100.0 * prediction.by_model);
+                 100.0 * prediction.by_runs)
+        << print("  simulation off   -%.1f to +%.1f %%", 100.0 * prediction.by_model.faster,
+                 100.0 * prediction.by_model.slower);
   const double tokens = tokens_per_second(step, prediction);
   out << print("\ntokens/s           %.6g, %.6g a rank\nMFU                %.1f %%\n", tokens,
                tokens / step.ranks, 100.0 * prediction.mfu);
@@ -181,7 +182,7 @@ std::vector<SweepRow> run_sweep(const config::Settings& settings, const std::vec
     SweepRow row;
     row.ranks = count;
     row.batch = batch;
-    row.arena = step.arena_bytes();
+    row.arena = step.arena_bytes;
     row.prediction = step.on(machine);
     row.tokens_per_second = tokens_per_second(step, row.prediction);
     rows.push_back(std::move(row));

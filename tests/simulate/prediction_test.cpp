@@ -72,21 +72,23 @@ TEST(Prediction, TheRangeIsOfRunsAndOfTheModel) {
     policy.stages = stages;
     const std::vector<StepPlan> plans = plan_stages(8, policy);
     Machine machine = round_machine();
-    const auto width = [&] {
+    machine.memory_bytes = 100;
+    const auto expect = [&](std::int64_t arena_bytes, double faster, double slower) {
       const Prediction found =
-          predict(pointers(plans), machine, 4, Streams::concurrent, model_flops);
-      EXPECT_NEAR(found.step_seconds - found.fastest, found.slowest - found.step_seconds, 1e-9);
-      return (found.slowest - found.fastest) / (2.0 * found.step_seconds);
+          predict(pointers(plans), machine, 4, Streams::concurrent, model_flops, arena_bytes);
+      EXPECT_NEAR(1.0 - found.fastest / found.step_seconds, faster, 1e-12);
+      EXPECT_NEAR(found.slowest / found.step_seconds - 1.0, slower, 1e-12);
     };
-    EXPECT_DOUBLE_EQ(width(), 0.0);
+    expect(0, 0.0, 0.0);
     machine.run_deviation = 0.03;
-    EXPECT_NEAR(width(), 0.06, 1e-12);
-    machine.model_deviation = 0.04;
-    EXPECT_NEAR(width(), 0.10, 1e-12) << "3, 4, 5";
-    machine.tensor_model_deviation = 0.5;
-    EXPECT_NEAR(width(), 0.10, 1e-12) << "no tensor ranks";
-    machine.pipeline_model_deviation = 0.08;
-    EXPECT_NEAR(width(), stages > 1 ? 2.0 * std::hypot(0.03, 0.08) : 0.10, 1e-12) << stages;
+    expect(0, 0.06, 0.06);
+    machine.any_step = {0.08, 0.32};
+    machine.tensor_step = {0.5, 0.5};  // there are no tensor ranks
+    machine.full_memory_step = {0.0, 0.91};
+    expect(79, 0.10, std::hypot(0.06, 0.32));
+    expect(80, 0.10, std::hypot(0.06, 0.91));
+    machine.pipeline_step = {0.25, 0.0};
+    expect(0, stages > 1 ? std::hypot(0.06, 0.25) : 0.10, std::hypot(0.06, 0.32));
   }
 }
 

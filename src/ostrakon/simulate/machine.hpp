@@ -78,6 +78,16 @@ struct Network {
   }
 };
 
+/// By how much less and more than simulated 19 of 20 measured steps take at most, relative to the
+/// simulated time, apart from the variation of runs.
+struct ModelError {
+  double faster = 0.0, slower = 0.0;
+};
+
+/// The share of a device's memory from which on allocators that others have may give up and try
+/// again.
+constexpr double nearly_full = 0.8;
+
 /// The properties of a machine that step times depend on: the numbers of a machine file
 /// (config/machine_file.hpp), in SI units.
 struct Machine {
@@ -119,10 +129,10 @@ struct Machine {
   double jitter = 0.0;
   /// Deviation between runs: other nodes, another day.
   double run_deviation = 0.0;
-  /// Deviation of measured steps from simulated ones besides, as the simulation leaves things out:
-  /// of any step, of one with tensor ranks, and of one with stages. The largest that applies
-  /// counts.
-  double model_deviation = 0.0, tensor_model_deviation = 0.0, pipeline_model_deviation = 0.0;
+  /// What the simulation itself is off by: of any step, of one with tensor ranks, of one with
+  /// stages, and of one whose arena takes nearly_full or more of the device's memory. The largest
+  /// numbers that apply count.
+  ModelError any_step, tensor_step, pipeline_step, full_memory_step;
 
   /// The software whose steps are simulated.
   Stack stack;

@@ -85,8 +85,23 @@ double added_by_variation(const Machine& machine, int ranks) {
   return slowest_of(ranks, machine.rank_deviation) + machine.jitter * growth_of_jitter(ranks);
 }
 
+ModelError model_error(const std::vector<const StepPlan*>& stages, const Machine& machine,
+                       std::int64_t arena_bytes) {
+  ModelError all = machine.any_step;
+  const auto with = [&](const ModelError& more) {
+    all = {std::max(all.faster, more.faster), std::max(all.slower, more.slower)};
+  };
+  if (stages.front()->grid.tensor() > 1) with(machine.tensor_step);
+  if (stages.size() > 1) with(machine.pipeline_step);
+  if (machine.memory_bytes > 0 &&
+      static_cast<double>(arena_bytes) >= nearly_full * static_cast<double>(machine.memory_bytes))
+    with(machine.full_memory_step);
+  return all;
+}
+
 Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& machine,
-                   int ranks_per_node, Streams streams, double model_flops) {
+                   int ranks_per_node, Streams streams, double model_flops,
+                   std::int64_t arena_bytes) {
   const MachineCosts costs(stages, machine, ranks_per_node, streams);
   Prediction found;
   found.timings = plan::simulate_times(stages, costs);
@@ -101,19 +116,13 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const Machine& ma
   const double simulated = timing.seconds + machine.step_seconds;
   const double later = added_by_variation(machine, ranks);
   found.step_seconds = simulated * (1.0 + later);
-  double model_deviation = machine.model_deviation;
-  if (plan.grid.tensor() > 1)
-    model_deviation = std::max(model_deviation, machine.tensor_model_deviation);
-  if (stages.size() > 1)
-    model_deviation = std::max(model_deviation, machine.pipeline_model_deviation);
   found.by_runs = std::hypot(2.0 * machine.run_deviation, later);
-  found.by_model = 2.0 * model_deviation;
-  const double spread = std::hypot(found.by_runs, found.by_model);
+  found.by_model = model_error(stages, machine, arena_bytes);
   // No run is faster than one without variation between its ranks.
-  const double least_spread = std::hypot(2.0 * machine.run_deviation, found.by_model);
-  found.fastest =
-      std::max({0.0, simulated * (1.0 - least_spread), found.step_seconds * (1.0 - spread)});
-  found.slowest = found.step_seconds * (1.0 + spread);
+  found.fastest = std::max(
+      {0.0, simulated * (1.0 - std::hypot(2.0 * machine.run_deviation, found.by_model.faster)),
+       found.step_seconds * (1.0 - std::hypot(found.by_runs, found.by_model.faster))});
+  found.slowest = found.step_seconds * (1.0 + std::hypot(found.by_runs, found.by_model.slower));
 
   const double peak = machine.rates(plan.layouts.gathered.element_bytes)->peak_or_products();
   found.mfu = model_flops / (found.step_seconds * peak * ranks);

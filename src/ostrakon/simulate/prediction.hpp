@@ -55,9 +55,8 @@ struct Improvement {
 struct Prediction {
   double step_seconds = 0.0;            ///< expected
   double fastest = 0.0, slowest = 0.0;  ///< interval of 19 of 20 measured steps
-  /// Half of that interval's width relative to the step, by runs alone, and by what the simulation
-  /// is off alone.
-  double by_runs = 0.0, by_model = 0.0;
+  double by_runs = 0.0;  ///< half of that interval relative to the step, by runs alone
+  ModelError by_model;   ///< its sides by what the simulation is off alone
   double mfu = 0.0;
   Factors factors;                     ///< factors of the stage that computes longest
   std::vector<plan::Timing> timings;   ///< per stage, without variation
@@ -69,10 +68,15 @@ struct Prediction {
 /// 0.1 is 10 % longer.
 double added_by_variation(const Machine& machine, int ranks);
 
+/// What the simulation is off by where the arena of a rank has so many bytes; 0: not known.
+ModelError model_error(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
+                       std::int64_t arena_bytes);
+
 /// Simulates the plans of all stages. `model_flops`: operations of a step on all ranks that count
-/// for MFU.
+/// for MFU. `arena_bytes`: as for model_error.
 Prediction predict(const std::vector<const plan::StepPlan*>& stages, const Machine& machine,
-                   int ranks_per_node, Streams streams, double model_flops);
+                   int ranks_per_node, Streams streams, double model_flops,
+                   std::int64_t arena_bytes = 0);
 
 /// Returns the seconds of a step in which all ranks are equally fast; predict() multiplies them by
 /// 1 + added_by_variation. Takes less time than predict().

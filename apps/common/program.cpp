@@ -70,6 +70,12 @@ config::Settings read_deck(comm::Communicator& world, const std::string& path,
   return settings;
 }
 
+void warn(const char* program, const std::string& path, const std::vector<std::string>& lines) {
+  std::cout.flush();
+  for (const std::string& line : lines)
+    std::cerr << program << ": warning: " << printable(path + ": " + line) << std::endl;
+}
+
 std::string counted(std::int64_t count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : "s");
 }

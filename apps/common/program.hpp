@@ -22,6 +22,9 @@ std::string read_file(const std::string& path);
 config::Settings read_deck(comm::Communicator& world, const std::string& path,
                            const std::vector<config::Override>& overrides);
 
+/// Writes each line to the standard error, as a warning of a program about a file.
+void warn(const char* program, const std::string& path, const std::vector<std::string>& lines);
+
 /// A count and its noun: "1 file", "1,234 files".
 std::string counted(std::int64_t count, const std::string& noun);
 

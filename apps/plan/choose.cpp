@@ -8,6 +8,7 @@
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/base/shell_word.hpp>
 #include <ostrakon/config/assignment.hpp>
+#include <ostrakon/config/machine_checks.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/simulate/machine_costs.hpp>
 #include <ostrakon/tune/recompute.hpp>
@@ -196,7 +197,10 @@ void show_choice(config::Settings settings, const Line& line) {
   require(line.stack.empty(), "--choose: with --stack ", printable(line.stack),
           "; settings are chosen for Ostrakon's own steps; expected one of both");
   const tune::Request request = choose_request(settings, line, line.machine);
-  if (!line.machine.empty()) settings.processor = config::processor_of(request.on.machine);
+  if (!line.machine.empty()) {
+    warn(program_name, line.machine, config::keys_without_effect(request.on.machine));
+    settings.processor = config::processor_of(request.on.machine);
+  }
   const tune::Result choice = tune::choose(settings, request);
   show_result(choice, request, line, std::cout);
   std::cout << std::flush;

@@ -48,6 +48,8 @@ inline int ranks_of_machine(const config::Settings& settings, const Line& line,
                                                       : machine.ranks_per_node);
 }
 
+constexpr const char* program_name = "ostrakon-plan";
+
 inline std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }

@@ -6,7 +6,9 @@
 #include <iostream>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/config/machine_checks.hpp>
 #include <ostrakon/config/machine_file.hpp>
+#include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/stack_file.hpp>
 #include <ostrakon/plan/report/json_row.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
@@ -23,6 +25,11 @@ using simulate::Prediction;
 
 double tokens_per_second(const PlannedStep& step, const Prediction& prediction) {
   return step.tokens / prediction.step_seconds;
+}
+
+/// Operations of a rank per second that count for MFU.
+double flops_of_rank(const PlannedStep& step, const Prediction& prediction) {
+  return step.model_flops / step.ranks / prediction.step_seconds;
 }
 
 std::vector<simulate::Improvement> improvements(const PlannedStep& step,
@@ -81,6 +88,7 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
                {"model_faster", prediction.by_model.faster},
                {"model_slower", prediction.by_model.slower},
                {"tokens_per_second", tokens_per_second(step, prediction)},
+               {"flops_per_second_of_rank", flops_of_rank(step, prediction)},
                {"mfu", prediction.mfu},
                {"computed_on", name_in(math::kernel_form_names, step.settings.processor.kernels)},
                {"computing_seconds", timing.computing},
@@ -101,9 +109,23 @@ void show_as_json(const PlannedStep& step, const simulate::Machine& machine,
   out << "\n}\n";
 }
 
-void show_step(const PlannedStep& step, const simulate::Machine& machine, bool json, bool brief,
-               std::ostream& out) {
-  const Prediction prediction = step.on(machine);
+/// Warns of an MFU or a factor above 1 that follows from the machine's rates.
+void warn_of_mfu(const config::Settings& settings, const simulate::Machine& machine,
+                 const std::string& path, const Prediction& prediction) {
+  const auto warn_above_1 = [&](const char* what, double value) {
+    constexpr double rounding = 1e-9;
+    if (value <= 1.0 + rounding) return;
+    const std::string keys = config::join(
+        config::keys_above_peak(machine, bytes_of(settings.precision.gather)), ", ", " and ");
+    warn(program_name, path,
+         {text(what, " is ", print("%.3g", value), keys.empty() ? "" : ": ", keys)});
+  };
+  warn_above_1("MFU", prediction.mfu);
+  warn_above_1("the factor of kernels", prediction.factors.kernels);
+}
+
+void show_step(const PlannedStep& step, const simulate::Machine& machine,
+               const Prediction& prediction, bool json, bool brief, std::ostream& out) {
   if (json) return show_as_json(step, machine, prediction, brief, out);
   const int nodes = (step.ranks + step.ranks_per_node - 1) / step.ranks_per_node;
   out << machine.name << ": " << counted(step.ranks, "rank") << " on " << counted(nodes, "node")
@@ -123,8 +145,9 @@ void show_step(const PlannedStep& step, const simulate::Machine& machine, bool j
         << print("  simulation off   -%.1f to +%.1f %%", 100.0 * prediction.by_model.faster,
                  100.0 * prediction.by_model.slower);
   const double tokens = tokens_per_second(step, prediction);
-  out << print("\ntokens/s           %.6g, %.6g a rank\nMFU                %.1f %%\n", tokens,
-               tokens / step.ranks, 100.0 * prediction.mfu);
+  out << print("\ntokens/s           %.6g, %.6g a rank\nTFLOP/s            %.6g a rank\n", tokens,
+               tokens / step.ranks, 1e-12 * flops_of_rank(step, prediction))
+      << print("MFU                %.1f %%\n", 100.0 * prediction.mfu);
   if (brief) return;
   if (step.stages.size() > 1)
     out << "\nof stage " << prediction.busiest << ", which computes longest:\n";
@@ -264,6 +287,10 @@ void show_sweep(const config::Settings& settings, const Line& line, int ranks_pe
                        : SweepFormat::table,
             std::cout);
   std::cout << std::flush;
+  const auto highest = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.prediction.mfu < b.prediction.mfu;
+  });
+  warn_of_mfu(settings, machine, line.machine, highest->prediction);
   if (line.svg.empty()) return;
   TextWriter data;
   show_rows(rows, machine.name, line.scaling, SweepFormat::json, data);
@@ -280,6 +307,7 @@ simulate::Machine machine_of(const Line& line) {
 
 void show_time(config::Settings settings, const Line& line) {
   const simulate::Machine machine = machine_of(line);
+  warn(program_name, line.machine, config::keys_without_effect(machine));
   const int node = ranks_of_machine(settings, line, machine);
   settings.ranks_per_node = 0;
   settings.processor = config::processor_of(machine);
@@ -288,11 +316,13 @@ void show_time(config::Settings settings, const Line& line) {
   const PlannedStep step =
       plan_step(std::move(settings), line.ranks, node > 0 ? std::min(node, line.ranks) : line.ranks,
                 machine.stack);
-  show_step(step, machine, line.json, line.brief, std::cout);
+  const Prediction prediction = step.on(machine);
+  show_step(step, machine, prediction, line.json, line.brief, std::cout);
   std::cout << std::flush;
+  warn_of_mfu(step.settings, machine, line.machine, prediction);
   if (line.svg.empty() && line.html.empty()) return;
   TextWriter data;
-  show_step(step, machine, true, false, data);
+  show_step(step, machine, prediction, true, false, data);
   const std::string title =
       text(file_name(line.deck), " on ", counted(line.ranks, "rank"), ", ", machine.name);
   const Picture picture{"step", title, data.str(), line.trace};

@@ -10,6 +10,7 @@
 #include <ostrakon/base/new_file.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/version.hpp>
+#include <ostrakon/config/machine_checks.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/wall_time.hpp>
 #include <ostrakon/plan/memory/memory_plan.hpp>
@@ -317,6 +318,8 @@ int plan_study(const Request& request) {
   study.trace_steps = request.trace_steps.value_or(steps_to_trace(study, sizes));
   for (const PlannedSize& planned : sizes) study.sizes.push_back(planned.size);
   write_all(request, study, sizes);
+  if (request.machine)
+    warn("ostrakon-scale", request.machine_file, config::keys_without_effect(*request.machine));
   std::cout << scaling::name(study.scaling) << " scaling of " << printable(study.deck) << ", "
             << counted(study.repeat, "run") << " of " << study.steps
             << " steps on each number of ranks, steps 2 to " << study.trace_steps + 1

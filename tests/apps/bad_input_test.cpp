@@ -24,8 +24,8 @@ TEST_F(BadInputs, DecksThatCannotBeRead) {
        bad_deck("prose", "Dear program, please train my model.\n",
                 {"prose.yaml: line 1", "expected the root key ostrakon", "found text"}),
        bad_deck("tabs", "ostrakon:\n  model:\n\tlayers: 2\n", {"tabs.yaml", "line 3", "spaces"}),
-       bad_deck("empty", "\n", {"the deck is empty", "root key ostrakon"}),
-       bad_deck("only-a-comment", "# later\n", {"the deck is empty"}),
+       bad_deck("empty", "\n", {"is empty", "root key ostrakon"}),
+       bad_deck("only-a-comment", "# later\n", {"is empty"}),
        bad_deck("two-roots", deck_with() + "other:\n  model:\n    layers: 1\n",
                 {"line 14", "other is a second root key"}),
        bad_deck("other-root", "training:\n  model:\n    layers: 1\n",
@@ -40,8 +40,8 @@ TEST_F(BadInputs, DecksThatCannotBeRead) {
       R"(
 nowhere.yaml | nowhere.yaml: can't be read .. No such file
 a-folder | a-folder: is a folder; expected a deck
-good-train.h5 | good-train.h5 .. too long for a deck
-/dev/zero | /dev/zero .. too long for a deck
+good-train.h5 | good-train.h5 .. too long; expected at most
+/dev/zero | /dev/zero .. too long; expected at most
 )");
 }
 

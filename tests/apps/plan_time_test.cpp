@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string machine = OSTRAKON_SOURCE_DIR "/machines/h100-infiniband.yaml";
+const std::string machines = OSTRAKON_SOURCE_DIR "/machines/";
+const std::string machine = machines + "h100-infiniband.yaml";
 
 TEST_F(Plan, PredictsAStepOnAMachine) {
   const std::vector<std::string> arguments = {"deck.yaml", "--ranks", "16", "--time", machine};
@@ -96,6 +97,42 @@ TEST_F(Plan, SweepsOverRanks) {
   EXPECT_HAS(with({}), "weak scaling");
 }
 
+// Products in 8 bits take less time; a key that changes none, and an MFU above 1, are told.
+TEST_F(Plan, TellsWhatAMachineFileDoes) {
+  write_bytes(path("odd.yaml"), R"(ostrakon:
+  machine: {name: "odd", ll128_between_nodes: 1}
+  fp32: {product_teraflops: 1, peak_teraflops: 1}
+  bits16: {product_teraflops: 1, peak_teraflops: 1}
+  bits8: {product_teraflops: 1000}
+  kernels: {row_gigabytes_per_second: 1000000}
+  host: {gigabytes_per_second: 10, upload_gigabytes_per_second: 8, download_gigabytes_per_second: 6}
+)");
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"deck.yaml", "--time", "odd.yaml", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome;
+  };
+  const std::string idle =
+      "ostrakon-plan: warning: odd.yaml: machine.ll128_between_nodes = 1 has no "
+      "effect without machine.nccl_protocols = 1\n";
+  const Outcome plain = with({"--set", "precision.gather=bf16"});
+  EXPECT_EQ(plain.err, idle);
+  const Outcome fp8 =
+      with({"--set", "precision.gather=bf16", "--set", "precision.products=fp8", "--set",
+            "precision.fp8_layers=all", "--set", "training.sequence_length=32"});
+  EXPECT_HAS(fp8.err, idle);
+  EXPECT_HAS(fp8.err, "odd.yaml: MFU is ");
+  EXPECT_HAS(fp8.err, ": bits8.product_teraflops = 1000 is of products in 8 bits");
+  const auto number = [](const Outcome& outcome, const char* key) {
+    return Json::parse(outcome.out)[key].get<double>();
+  };
+  EXPECT_LT(number(plain, "mfu"), 1.0);
+  EXPECT_GT(number(fp8, "mfu"), 1.0);
+  EXPECT_NEAR(number(fp8, "flops_per_second_of_rank"), 1e12 * number(fp8, "mfu"), 1e6);
+}
+
 TEST_F(Plan, RefusesWhatItCanNotPredict) {
   const auto refuses = [&](const std::vector<std::string>& more, const std::string& words) {
     std::vector<std::string> arguments = {"deck.yaml"};
@@ -105,10 +142,11 @@ TEST_F(Plan, RefusesWhatItCanNotPredict) {
   refuses({"--time", "none.yaml"}, "none.yaml: can't be read");
   refuses({"--time", "deck.yaml"}, "unknown section");
   refuses({"--sweep", "ranks=2"}, "--sweep goes with --time only");
-  std::vector<std::string> fp8 = {
-      "--time", machine, "--set", "precision.products=fp8", "--set", "precision.fp8_layers=all"};
+  std::vector<std::string> fp8 = {"--time", machines + "a100-80gb-selene.yaml",
+                                  "--set",  "precision.products=fp8",
+                                  "--set",  "precision.fp8_layers=all"};
   for (int choose = 0; choose < 2; ++choose, fp8.push_back("--choose"))
-    refuses(fp8, "no rates of products in 8 bits, with which this deck computes");
+    refuses(fp8, "has no bits8.product_teraflops, the rate of products in 8 bits");
   refuses({"--time", machine, "--sweep", "2,4"}, "expected ranks=");
   refuses({"--time", machine, "--sweep", "ranks=2,x"},
           "--sweep ranks=2,x: expected ranks=, then integers >= 1");

@@ -14,8 +14,8 @@ namespace {
 TEST(BadDecks, TextThatIsNoYaml) {
   const std::string colon = "; this ':' ends no key";
   expect_refused(
-      {{"", "the deck is empty; expected the root key ostrakon with sections below it"},
-       {"\n \n# nothing\n", "the deck is empty; expected the root key ostrakon with sections"},
+      {{"", "is empty; expected the root key ostrakon with sections below it"},
+       {"\n \n# nothing\n", "is empty; expected the root key ostrakon with sections"},
        {"ostrakon: 5\n", "ostrakon: expected sections indented below it"},
        {"model:\n  width: 5\n", "line 1: the root key is model; expected ostrakon, with all"},
        {"ostrakon:\n  model:\n    width: 5\ntraining:\n  steps: 1\n",
@@ -29,7 +29,7 @@ TEST(BadDecks, TextThatIsNoYaml) {
        {with("training", "seed: 1\n    steps = 5"), "not valid YAML: line 6: \"steps = 5\""},
        {with("training", "steps 5"), "training = \"steps 5\": expected a section, with keys below"},
        {with("output", "directory: \"a"), "not valid YAML: line 5: \"directory: \\\"a\"; a quote"},
-       {with("training", "steps: !!int x"), "line 5: '!' begins a type tag, which decks don't"},
+       {with("training", "steps: !!int x"), "line 5: '!' begins a type tag, which has no"},
        {"ostrakon:\n  model:\n\t\twidth: 5\n", "not valid YAML: line 3: \"width: 5\"; text that"},
        {"ostrakon:\n  model:\n    width: 8\n   data:\n    verify: no\n",
         "not valid YAML: line 4: \"data:\"; expected a key, in the same column as the others"},
@@ -46,8 +46,8 @@ TEST(BadDecks, TextThatIsNoYaml) {
               for (int i = 0; i < 100; ++i) nested += "{a: ";
               return nested;
             }(),
-        "deck.yaml: line 1: nested too deeply; decks have three levels: ostrakon, section, key"},
-       {std::string(100000, ' '), "too long for a deck, which has at most 65536 bytes"}},
+        "deck.yaml: line 1: nested too deeply; expected three levels: ostrakon, section, key"},
+       {std::string(100000, ' '), "too long; expected at most 65536 bytes"}},
       "deck.yaml");
 }
 

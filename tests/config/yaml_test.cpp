@@ -135,7 +135,7 @@ TEST(Yaml, NumbersThatNoDoubleHoldsAreRefused) {
 }
 
 TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
-  const std::string tag = "'!' begins a type tag, which decks don't have";
+  const std::string tag = "'!' begins a type tag, which has no meaning here";
   const std::string starts = "; text that begins with @, ` or % goes in quotes";
   const std::string colon = "; this ':' ends no key";
   const std::string column = "; expected a key, in the same column";
@@ -155,7 +155,7 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
         "line 3: no text, number or list before it is named &data; put text that begins with"},
        {"ostrakon: &all\n  data: *all\n", "line 2: no text, number or list before it is named"},
        {"ostrakon:\n  data: &base {dataset: synthetic}\n  training:\n    <<: *base\n",
-        "line 4: '<<' merges keys, which decks don't do; write the keys themselves"},
+        "line 4: '<<' merges keys, which is not supported; write the keys themselves"},
        {directory("& a"), "not valid YAML: line 4: \"directory: & a\"; did not find expected"},
        // text that must be quoted
        {directory("@x"), "not valid YAML: line 4: \"directory: @x\"" + starts},
@@ -198,8 +198,8 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
        // documents
        {directory("a") + "---\n" + directory("b"), "line 5: a second document begins here; a deck"},
        {directory("a") + "...\nmore\n", "not valid YAML: line 6: \"more\"; expected no more text"},
-       {"---\n", "the deck is empty; expected the root key ostrakon with sections below it"},
-       {"{}", "the deck is empty; expected the root key ostrakon with sections below it"},
+       {"---\n", "is empty; expected the root key ostrakon with sections below it"},
+       {"{}", "is empty; expected the root key ostrakon with sections below it"},
        {"%YAML 3.0\n---\n" + directory("a"), "not valid YAML: line 1: \"%YAML 3.0\"; found"},
        // bytes
        {directory("l\xE4ufe"), "not valid YAML: line 4: byte 0xE4 is not text in UTF-8"},

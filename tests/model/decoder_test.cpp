@@ -197,6 +197,30 @@ TEST(Decoder, SaysWhatItsKernelsReadAndWrite) {
   EXPECT_DOUBLE_EQ(backward.row_bytes - work(true).row_bytes, rows * 9.0 * width * bytes);
 }
 
+// Of a block whose linear layers multiply in 8 bits all products but attention's do, and its
+// operands are rounded in further kernels.
+TEST(Decoder, SaysWhichProductsHaveEightBits) {
+  model::LeafShape leaf{2, 64};
+  const DecoderSettings settings = llama3(3, 128, 8, 64);
+  const auto all_units = [&] { return Decoder<float>(settings, leaf).description().units; };
+  const std::vector<plan::UnitDescription> plain = all_units();
+  leaf.products.dtype = math::ProductDType::fp8;
+  const std::vector<plan::UnitDescription> units = all_units();
+  ASSERT_EQ(units.size(), plain.size());
+  for (std::size_t u = 0; u < units.size(); ++u)
+    for (const auto passes : {&plan::UnitDescription::forward, &plan::UnitDescription::backward}) {
+      const plan::Phase &phase = (units[u].*passes).front(),
+                        &as_stored = (plain[u].*passes).front();
+      const bool has_8_bits = u == 2;  // of three blocks behind the embedding, the second
+      const double products = phase.flops - phase.work.attention_flops;
+      EXPECT_DOUBLE_EQ(phase.work.flops_in_8_bits, has_8_bits ? products : 0.0) << u;
+      EXPECT_DOUBLE_EQ(phase.work.in_8_bits_by_width + phase.work.products_by_width,
+                       as_stored.work.products_by_width);
+      EXPECT_DOUBLE_EQ(phase.flops, as_stored.flops) << u;
+      EXPECT_EQ(phase.work.row_bytes > as_stored.work.row_bytes, has_8_bits) << u;
+    }
+}
+
 // Experts are computed by a rank alone, or shared by ranks, and then a unit behind the block: 128
 // rows of width 128, 2 of 4 SwiGLU experts of width 64 for each.
 TEST(Decoder, SaysWhatKernelsOfExpertsReadAndWrite) {

@@ -74,6 +74,25 @@ TEST(MachineCosts, NarrowProductsAndHeadsAreSlower) {
   EXPECT_DOUBLE_EQ(attention(64), 2.0 * 2.0 / 1.5);
 }
 
+// 500 operations: 100 in attention, 300 in products of 8 bits, three times as fast as the rest.
+TEST(MachineCosts, ProductsInEightBitsHaveARateOfTheirOwn) {
+  const KernelWork work =
+      product_work(100.0, 32, 64) + in_8_bits(product_work(300.0, 32, 64), 300.0);
+  Action forward = compute(500.0, work + attention_work(100.0, 128)), backward = forward;
+  backward.kind = Kind::backward;
+  const StepPlan there = make_plan(1, {forward}), back = make_plan(1, {backward});
+  Machine machine = round_machine();
+  machine.bits8.products = 300.0;
+  EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 1.0 + 1.0 + 2.0);
+  machine.kernels.product_width = 32.0;
+  EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 2.0 + 2.0 + 2.0) << "narrow, too";
+  machine.bits8.product_width = 64.0;
+  EXPECT_DOUBLE_EQ(cost(there, machine)[Resource::device], 2.0 + 3.0 + 2.0);
+  machine.kernels.backward_products = 1.5;
+  EXPECT_DOUBLE_EQ(cost(back, machine)[Resource::device], 1.5 * (2.0 + 3.0) + 2.0);
+  EXPECT_DOUBLE_EQ(bounding_rates(machine, 4, 1).flops, 300.0);
+}
+
 TEST(MachineCosts, BackwardIsSlowerByItsFactors) {
   Action backward = compute(300.0, attention_work(100.0, 64));
   backward.kind = Kind::backward;

@@ -125,6 +125,24 @@ TEST(Prediction, InlineTakesTheSumOfAllActions) {
   EXPECT_LT(at(Streams::concurrent), 0.98 * sum);
 }
 
+// One more for each doubling: as the expected maximum of W waits with exponential tails grows,
+// which is the sum of 1 / n to W.
+TEST(Prediction, JitterGrowsAsTheLongestOfManyWaits) {
+  Machine machine = round_machine();
+  machine.jitter = 0.01;
+  EXPECT_DOUBLE_EQ(added_by_variation(machine, 1), 0.0);
+  EXPECT_DOUBLE_EQ(added_by_variation(machine, 8), 0.0);
+  EXPECT_DOUBLE_EQ(added_by_variation(machine, 16), 0.01);
+  const auto longest = [](int ranks) {
+    double sum = 0.0;
+    for (int n = ranks; n > 0; --n) sum += 1.0 / n;
+    return sum;
+  };
+  const double of_doubling = longest(32768) - longest(16384);
+  EXPECT_NEAR(added_by_variation(machine, 4096) / 0.01, (longest(4096) - longest(8)) / of_doubling,
+              0.1);
+}
+
 TEST(Prediction, CollectivesSlowComputing) {
   const std::vector<StepPlan> plans = plan_stages(4, reports::make_policy(plan::Sharding::full, 4));
   Machine machine = round_machine();

@@ -22,7 +22,7 @@ void require_shallow_xml(const std::string& xml, const std::string& name) {
     if (xml[i] == '<' && std::isalpha(static_cast<unsigned char>(xml[i + 1]))) ++depth;
     if (xml[i] == '/' && xml[i + 1] == '>') --depth;
     require(depth <= deepest_nesting, name,
-            ": nested too deeply; decks have three levels: ", root_name, ", section, key");
+            ": nested too deeply; expected three levels: ", root_name, ", section, key");
   }
 }
 
@@ -110,8 +110,8 @@ std::vector<DeckSection> read_xml(const std::string& xml, const std::string& nam
 }  // namespace
 
 std::vector<DeckSection> read_deck(const std::string& deck, const std::string& name, bool xml) {
-  require(deck.size() <= largest_deck, name, ": too long for a deck, which has at most ",
-          largest_deck, " bytes");
+  require(deck.size() <= largest_deck, name, ": too long; expected at most ", largest_deck,
+          " bytes");
   return xml ? read_xml(deck, name) : read_yaml(deck, name);
 }
 

@@ -6,6 +6,7 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
+#include <ostrakon/config/machine_checks.hpp>
 #include <ostrakon/config/nearest.hpp>
 #include <ostrakon/config/stack_file.hpp>
 #include <ostrakon/config/value.hpp>
@@ -37,15 +38,22 @@ struct Whole {
   const char* what;
   std::int64_t most = 1000000;
 };
-
-constexpr double giga = 1e9, tera = 1e12, micro = 1e-6, percent = 1e-2;
+using machine_units::giga;
+using machine_units::gigabit;
+using machine_units::micro;
+using machine_units::percent;
+using machine_units::tera;
+/// The least number besides 0, in the unit of the file: none makes a time infinite.
+constexpr double least = 1e-6;
 constexpr std::int64_t gibibyte = std::int64_t{1} << 30;
 
 #define MEMBER(expression) [](Machine& machine) -> double& { return machine.expression; }
 
 const std::vector<Number>& numbers() {
   static const std::vector<Number> all = [] {
-    std::vector<Number> list;
+    std::vector<Number> list = {{"machine", "memory_gigabytes_per_second",
+                                 MEMBER(memory_bytes_per_second), giga, 1e9, false,
+                                 "that the maker states, and no kernel exceeds; 0: not known"}};
     // The section of a dtype has kernel numbers of its own; 0 stands for the number in `kernels`.
     const auto kernels = [&](const char* section, auto of, bool required) {
       const auto add = [&](const char* key, double simulate::KernelRates::*number, double unit,
@@ -87,8 +95,16 @@ const std::vector<Number>& numbers() {
     };
     rates("fp32", [](Machine& m) -> simulate::ComputeRates& { return m.fp32; });
     rates("bits16", [](Machine& m) -> simulate::ComputeRates& { return m.bits16; });
+    const std::vector<Number> bits8 = {
+        {"bits8", "peak_teraflops", MEMBER(bits8.peak), tera, 1e9, false,
+         "10^12 operations/s of products of 8 bits that the maker states"},
+        {"bits8", "product_teraflops", MEMBER(bits8.products), tera, 1e9, false,
+         "that large products of 8 bits reach; 0: not known"},
+        {"bits8", "product_width", MEMBER(bits8.product_width), 1.0, 1e6, false,
+         "side of a weight with which a product of 8 bits runs at half of the rate"}};
+    list.insert(list.end(), bits8.begin(), bits8.end());
     rates("fp64", [](Machine& m) -> simulate::ComputeRates& { return m.fp64; });
-    for (Number& number : list) number.of_dtype = true;
+    for (Number& number : list) number.of_dtype = std::string(number.section) != "machine";
     kernels(
         "kernels", [](Machine& m) -> simulate::KernelRates& { return m.kernels; }, true);
     const std::vector<Number> all_dtypes = {
@@ -122,6 +138,10 @@ const std::vector<Number>& numbers() {
       list.push_back({section, "message_microseconds",
                       [of](Machine& m) -> double& { return of(m).message_seconds; }, micro, 1e6,
                       false, "of each message of an all-to-all"});
+      list.push_back(
+          {section, "line_gigabits_per_second",
+           [of](Machine& m) -> double& { return of(m).line_bytes_per_second; }, gigabit, 1e9, false,
+           "that the lines of a rank carry each way, and no rate exceeds; 0: not known"});
     };
     network("inside_nodes", [](Machine& m) -> simulate::Network& { return m.inside_nodes; });
     network("across_nodes", [](Machine& m) -> simulate::Network& { return m.across_nodes; });
@@ -137,7 +157,7 @@ const std::vector<Number>& numbers() {
         {"variation", "rank_percent", MEMBER(rank_deviation), percent, 1e3, false,
          "standard deviation of a rank's time for a step"},
         {"variation", "jitter_percent", MEMBER(jitter), percent, 1e3, false,
-         "by how much longer a step takes on 16 ranks than on 8; grows with the root of ranks"},
+         "by how much longer a step takes on 16 ranks than on 8, and with each further doubling"},
         {"variation", "run_percent", MEMBER(run_deviation), percent, 1e3, false,
          "standard deviation of a step's time between runs"},
         {"variation", "faster_percent", MEMBER(any_step.faster), percent, 99, false,
@@ -187,9 +207,9 @@ const std::vector<Whole>& wholes() {
 }
 
 std::vector<std::string> names_of_sections() {
-  std::vector<std::string> names = {"machine"};
+  std::vector<std::string> names;
   for (const Number& number : numbers())
-    if (names.back() != number.section) names.push_back(number.section);
+    if (names.empty() || names.back() != number.section) names.emplace_back(number.section);
   return names;
 }
 
@@ -236,12 +256,13 @@ void read_entry(Machine& machine, const std::string& section, const DeckEntry& e
   }
   for (const Number& number : numbers()) {
     if (number.section != section || number.key != entry.name) continue;
-    require(entry.value.kind == Value::Kind::number && entry.value.number >= 0.0 &&
-                entry.value.number <= number.most,
-            place, ": expected a number from 0 to ", format_number(number.most), ": ", number.what,
+    const double given = entry.value.number;
+    require(entry.value.kind == Value::Kind::number && given <= number.most &&
+                (given >= least || (given == 0.0 && !number.required)),
+            place, ": expected ", number.required ? "" : "0, or ", "a number from ",
+            format_number(least), " to ", format_number(number.most), ": ", number.what,
             is_of_kernels(number) ? "; 0: as in kernels" : "");
-    require(!number.required || entry.value.number > 0.0, place, ": expected a number above 0");
-    number.in(machine) = entry.value.number * number.unit;
+    number.in(machine) = given * number.unit;
     return;
   }
   throw Error(text(name, ": unknown key ", section, ".", printable(entry.name), "; ",
@@ -283,6 +304,7 @@ Machine read_machine(const std::string& file_text, const std::string& name) {
   require(
       machine.fp32.products > 0.0 || machine.bits16.products > 0.0 || machine.fp64.products > 0.0,
       name, ": product_teraflops is missing; expected it in at least one of fp32, bits16, fp64");
+  check_limits(machine, name);
   return machine;
 }
 
@@ -294,9 +316,11 @@ Processor processor_of(const Machine& machine) {
 }
 
 void require_rates(const Settings& settings, const Machine& machine) {
-  require(settings.precision.products.dtype != math::ProductDType::fp8, machine.name,
-          ": has no rates of products in 8 bits, with which this deck computes: "
-          "precision.products = fp8; expected auto to predict times");
+  const math::ProductDType dtype = settings.precision.products.dtype;
+  if (dtype == math::ProductDType::as_stored) return;
+  require(dtype == math::ProductDType::fp8 && machine.bits8.products > 0.0, machine.name,
+          ": has no bits8.product_teraflops, the rate of products in 8 bits, with which this deck "
+          "computes: precision.products = fp8; expected auto, or a machine that has it");
 }
 
 std::string write_machine(const Machine& machine, const std::string& source,
@@ -309,7 +333,7 @@ std::string write_machine(const Machine& machine, const std::string& source,
   };
   for (const Whole& whole : wholes())
     line(whole.key, std::to_string(whole.get(machine)), whole.what);
-  std::string section;
+  std::string section = "machine";
   for (const Number& number : numbers()) {
     const double value = number.in(from) / number.unit;
     if (number.of_dtype && value == 0.0) continue;  // as in `kernels`, or no such dtype

@@ -16,8 +16,8 @@ simulate::Machine read_machine(const std::string& text, const std::string& name)
 /// Returns the processor that ranks compute on in `machine`.
 Processor processor_of(const simulate::Machine& machine);
 
-/// Throws Error for a deck whose times a machine file does not tell: with products in 8 bits, of
-/// which it has no rate.
+/// Throws Error for a deck whose times a machine file does not tell: with products in 8 bits, where
+/// it has no rate of these.
 void require_rates(const Settings& settings, const simulate::Machine& machine);
 
 /// Writes a file that reads back to the same machine, with the meaning of each number. `source`:

@@ -60,8 +60,9 @@ struct DeckSection {
 /// UTF-8 are lost.
 std::string quoted(const std::string& text);
 
-/// Reads a deck's text. Throws Error starting with `name` if the text is not YAML (not XML, if
-/// `xml`), or its root is not `ostrakon` alone. Does not check the names of sections and keys.
+/// Reads the text of a deck, or of a machine file, which messages call neither. Throws Error
+/// starting with `name` if the text is not YAML (not XML, if `xml`), or its root is not `ostrakon`
+/// alone. Does not check the names of sections and keys.
 std::vector<DeckSection> read_deck(const std::string& text, const std::string& name, bool xml);
 
 /// Error for a field whose value has no name in decks: only a program can set such a value.

@@ -160,19 +160,19 @@ class Reader {
     read_root(list);
     events_.next();  // skips the end of the document
     require(events_.next().type == YAML_STREAM_END_EVENT, events_.place(),
-            "a second document begins here; a deck is one");
+            "a second document begins here; expected one");
     return list;
   }
 
  private:
   [[noreturn]] void refuse_empty() const {
-    throw Error(text(name_, ": the deck is empty; expected the root key ", root_name,
-                     " with sections below it"));
+    throw Error(
+        text(name_, ": is empty; expected the root key ", root_name, " with sections below it"));
   }
 
   void refuse_tag(const unsigned char* tag) const {
     require(tag == nullptr, events_.place(),
-            "'!' begins a type tag, which decks don't have; put text that begins with '!' in "
+            "'!' begins a type tag, which has no meaning here; put text that begins with '!' in "
             "quotes");
   }
 
@@ -203,7 +203,7 @@ class Reader {
     const std::string key = string_of(event.data.scalar.value, event.data.scalar.length);
     require(!key.empty(), events_.place(), "a key is empty; expected its name before the ':'");
     require(key != "<<", events_.place(),
-            "'<<' merges keys, which decks don't do; write the keys themselves");
+            "'<<' merges keys, which is not supported; write the keys themselves");
     require(!list.isParameter(key), events_.place(), printable(key),
             " is given twice in the same section");
     return key;
@@ -223,7 +223,7 @@ class Reader {
       return;
     }
     require(depth <= deepest_nesting, events_.place(),
-            "nested too deeply; decks have three levels: ", root_name, ", section, key");
+            "nested too deeply; expected three levels: ", root_name, ", section, key");
     if (event.type == YAML_SCALAR_EVENT) {
       refuse_tag(event.data.scalar.tag);
       anchor = string_of(event.data.scalar.anchor);

@@ -27,9 +27,11 @@ struct KernelRates {
   double activations_per_second = 0.0;  ///< elements of activation functions, besides their bytes;
                                         ///< 0: no time
 
-  /// Operations that take as long at the full rate as a phase's products, or its attention, take.
+  /// Operations that take as long at the full rate as a phase's products that are not in 8 bits, or
+  /// its attention, take.
   double products(double flops, const plan::KernelWork& work) const {
-    return flops - work.attention_flops + product_width * work.products_by_width;
+    return flops - work.attention_flops - work.flops_in_8_bits +
+           product_width * work.products_by_width;
   }
   double attention(const plan::KernelWork& work) const {
     return (work.attention_flops + attention_width * work.attention_by_width) /
@@ -62,6 +64,21 @@ struct ComputeRates {
   double attention_or_products() const { return attention > 0.0 ? attention : products; }
 };
 
+/// How fast a rank computes products whose operands have 8 bits.
+struct ProductRates {
+  double peak = 0.0;           ///< stated by the manufacturer; 0: not known
+  double products = 0.0;       ///< as ComputeRates::products; 0: not known
+  double product_width = 0.0;  ///< as KernelRates::product_width; 0: that of the dtype of `gather`
+
+  /// The time of a phase's products in 8 bits. `width`: of the dtype of `gather`.
+  double seconds(const plan::KernelWork& work, double width) const {
+    const double by_width = product_width > 0.0 ? product_width : width;
+    return work.flops_in_8_bits > 0.0
+               ? (work.flops_in_8_bits + by_width * work.in_8_bits_by_width) / products
+               : 0.0;
+  }
+};
+
 /// A network between ranks: inside a node, or across nodes. Collectives are rings if a library
 /// makes them (see collectives.hpp).
 struct Network {
@@ -72,6 +89,8 @@ struct Network {
   /// Across nodes: time of each step inside a node of a ring that leaves it; 0: as inside nodes.
   double inside_step_seconds = 0.0;
   double message_seconds = 0.0;  ///< time of each message of an all-to-all
+  /// What a rank's part of the lines carries, which no rate exceeds; 0: not known.
+  double line_bytes_per_second = 0.0;
 
   double exchange_rate() const {
     return exchange_bytes_per_second > 0.0 ? exchange_bytes_per_second : bytes_per_second;
@@ -98,11 +117,14 @@ struct Machine {
   /// On devices: whether attention is computed by matrix products through memory, not on chip.
   bool attention_by_products = false;
   std::int64_t memory_bytes = 0;  ///< memory of a rank's device; 0: not known
+  /// Bandwidth of that memory, which no rate of kernels exceeds; 0: not known.
+  double memory_bytes_per_second = 0.0;
 
   /// Where there are any, actions take what plan::seconds_at says. Not in machine files.
   std::optional<plan::Rates> plain_rates;
 
   ComputeRates fp32, bits16, fp64;  ///< bits16: bf16 and fp16
+  ProductRates bits8;
   KernelRates kernels;
   double update_bytes_per_second = 0.0;   ///< rate of the optimizer and of sums; 0: as kernels
   double norm_bytes_per_second = 0.0;     ///< rate of sums of squares; 0: as kernels
@@ -124,8 +146,8 @@ struct Machine {
 
   /// Relative deviation of a rank's time for a step. All ranks wait for the slowest.
   double rank_deviation = 0.0;
-  /// By how much longer a step takes on 16 ranks than on 8; the increase grows with the square root
-  /// of the number of ranks. It comes from shared resources: switches, other jobs, storage.
+  /// By how much longer a step takes on 16 ranks than on 8, and with each further doubling. It
+  /// comes from shared resources: switches, other jobs, storage.
   double jitter = 0.0;
   /// Deviation between runs: other nodes, another day.
   double run_deviation = 0.0;

@@ -84,11 +84,13 @@ const ComputeRates& rates_of(const Machine& machine, std::int64_t element_bytes)
 }
 
 /// Returns the time of the kernels of a phase.
-double kernel_seconds(const ComputeRates& rates, const KernelRates& kernels, const Stack& stack,
+double kernel_seconds(const Machine& machine, const ComputeRates& rates, const KernelRates& kernels,
                       double flops, const plan::KernelWork& work, bool goes_backward) {
+  const Stack& stack = machine.stack;
   const auto times = [&](double longer) { return goes_backward && longer > 0.0 ? longer : 1.0; };
   double seconds =
-      times(kernels.backward_products) * kernels.products(flops, work) / rates.products +
+      times(kernels.backward_products) * (kernels.products(flops, work) / rates.products +
+                                          machine.bits8.seconds(work, kernels.product_width)) +
       times(kernels.backward_attention) * kernels.attention(work) /
           (rates.attention_or_products() * stack.attention_rate) +
       work.products * (kernels.product_seconds + stack.launch_seconds);
@@ -178,7 +180,7 @@ double MachineCosts::compute_seconds(const StepPlan& plan, const Action& action)
   if (stack.expert_row_traffic != 1.0 && has_experts(plan, action))
     work.row_bytes *= stack.expert_row_traffic;
   double seconds =
-      kernel_seconds(rates, kernels, stack, action.flops, work, action.kind == Kind::backward);
+      kernel_seconds(machine_, rates, kernels, action.flops, work, action.kind == Kind::backward);
   if (plan::is_phase(action.kind)) seconds += cast_seconds(plan, action);
   const double bytes = processed_bytes(plan, action);
   if (bytes > 0.0 && !(action.kind == Kind::gather && stack.autocast)) {
@@ -325,7 +327,8 @@ Machine machine_with(const plan::Rates& rates) {
   Machine machine;
   machine.name = plan::rates_text(rates, true, true);
   machine.plain_rates = rates;
-  machine.fp32.products = machine.bits16.products = machine.fp64.products = rates.flops;
+  machine.fp32.products = machine.bits16.products = machine.fp64.products = machine.bits8.products =
+      rates.flops;
   machine.kernels.row_bytes_per_second = std::numeric_limits<double>::infinity();
   machine.inside_nodes.bytes_per_second = rates.bytes_inside_nodes;
   machine.across_nodes.bytes_per_second = rates.bytes_across_nodes;
@@ -347,9 +350,10 @@ plan::Rates bounding_rates(const Machine& machine, std::int64_t element_bytes, i
     return backward > 0.0 ? rate / std::min(1.0, backward) : rate;
   };
   // This is the limit of attention with wide heads.
-  bound.flops = std::max(in_either_pass(rates.products, kernels.backward_products),
-                         in_either_pass(rates.attention_or_products(), kernels.backward_attention) *
-                             (1.0 + kernels.attention_width / 128.0));
+  bound.flops = std::max(
+      in_either_pass(std::max(rates.products, machine.bits8.products), kernels.backward_products),
+      in_either_pass(rates.attention_or_products(), kernels.backward_attention) *
+          (1.0 + kernels.attention_width / 128.0));
   // An all-to-all sends inside and across nodes at once, while these rates are applied one after
   // the other.
   bound.bytes_inside_nodes = of_network(machine.inside_nodes);
@@ -368,8 +372,7 @@ plan::ModelDescription with_kernel_times(plan::ModelDescription model, const Mac
   const ComputeRates& of_dtype = rates_of(machine, model.element_bytes);
   const KernelRates kernels = of_dtype.kernels.or_else(machine.kernels);
   const auto set = [&](double& flops, const plan::KernelWork& work, bool goes_backward) {
-    flops =
-        kernel_seconds(of_dtype, kernels, machine.stack, flops, work, goes_backward) * rates.flops;
+    flops = kernel_seconds(machine, of_dtype, kernels, flops, work, goes_backward) * rates.flops;
   };
   for (plan::UnitDescription& unit : model.units) {
     for (plan::Phase& phase : unit.forward) {

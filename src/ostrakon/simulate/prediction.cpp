@@ -74,10 +74,9 @@ std::array<KernelRates*, 4> kernels_of(Machine& machine) {
   return {&machine.kernels, &machine.fp32.kernels, &machine.bits16.kernels, &machine.fp64.kernels};
 }
 
-/// Returns 0 up to 8 ranks, 1 at 16, then grows with the square root of the ranks.
-double growth_of_jitter(int ranks) {
-  return (std::sqrt(std::max(1.0, ranks / 8.0)) - 1.0) / (std::sqrt(2.0) - 1.0);
-}
+/// Returns 0 up to 8 ranks, then 1 more for each doubling: as the expected maximum of as many waits
+/// with exponential tails, and as published steps grow (docs/simulation.md).
+double growth_of_jitter(int ranks) { return std::log2(std::max(1.0, ranks / 8.0)); }
 
 }  // namespace
 
@@ -177,6 +176,7 @@ std::vector<Improvement> find_improvements(const std::vector<const StepPlan*>& s
            rates->attention = rates->attention_or_products();
            rates->products *= 2.0;
          }
+         m.bits8.products *= 2.0;
        }},
       {"twice the rate of attention",
        [](Machine& m) {

@@ -119,6 +119,8 @@ class Computed {
       KernelWork again;
       again.products = stack_.again_products * all.products;
       again.products_by_width = stack_.again_products * all.products_by_width;
+      again.flops_in_8_bits = stack_.again_products * all.flops_in_8_bits;
+      again.in_8_bits_by_width = stack_.again_products * all.in_8_bits_by_width;
       again.attention_flops = attention;
       again.attention_by_width = stack_.again_attention * all.attention_by_width;
       again.row_bytes = stack_.again_rows * all.row_bytes;

@@ -57,6 +57,12 @@ void multiply_fp8(const Exec& exec, math::Fp8Formats formats, Transpose transpos
     multiply_into(arguments.written<T>(0, count), onto);
 }
 
+/// The call of a product, in 8 bits if `is_fp8`.
+Call in_8_bits_if(bool is_fp8, Call product) {
+  if (is_fp8) product.work = plan::in_8_bits(product.work, product.flops);
+  return product;
+}
+
 /// The tag of calls whose first gradient is the sums of the columns of the one value that they
 /// read, by the leaves of all rows.
 constexpr const char* sums_of_columns = "sums of columns";
@@ -331,12 +337,13 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   const std::int64_t half = halves == 1 ? outputs : std::min(round_up(outputs / 2, 16), outputs);
   Calls calls;
   for (std::int64_t first = 0, last = half; first < outputs; first = last, last = outputs) {
-    Call weight = product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
-                           dy_and_x,
-                           {},
-                           {},
-                           {weights.front()}},
-                          x, inputs, last - first);
+    Call weight =
+        in_8_bits_if(is_fp8, product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
+                                      dy_and_x,
+                                      {},
+                                      {},
+                                      {weights.front()}},
+                                     x, inputs, last - first));
     weight.gradient_elements = (last - first) * inputs;
     if (is_fp8)
       weight.work += rounding_work<T>(rows * (last - first), true, leaf_.kernels) +
@@ -373,7 +380,8 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
     if (shift == 0 && count == 1) bias.tag = sums_of_columns;
     calls.push_back(std::move(bias));
   }
-  Call input = product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs);
+  Call input =
+      in_8_bits_if(is_fp8, product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs));
   input.can_add = true;
   input.inner_dimension = outputs;
   if (is_fp8) {
@@ -427,7 +435,7 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
       forward.scratch = {
           math::fp8_gemm_workspace<T>(value(x).rows, last - first, inputs, leaf_.kernels)};
     }
-    forward = product(std::move(forward), x, inputs, last - first);
+    forward = in_8_bits_if(is_fp8, product(std::move(forward), x, inputs, last - first));
     forward.work += passes * row_work(x, 2 * (last - first));
     if (is_fp8)
       forward.work += rounding_work<T>(value(x).rows * inputs, false, leaf_.kernels) +

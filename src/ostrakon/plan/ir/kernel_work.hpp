@@ -11,10 +11,12 @@ namespace ostrakon::plan {
 struct KernelWork {
   double products = 0.0;  ///< number of matrix products, without attention's
   /// Floating-point operations of each product divided by the narrower side of its weight, as
-  /// narrow products are slower.
+  /// narrow products are slower. Without products in 8 bits.
   double products_by_width = 0.0;
+  double flops_in_8_bits = 0.0;     ///< operations of products whose operands have 8 bits
+  double in_8_bits_by_width = 0.0;  ///< as products_by_width, of products in 8 bits
   /// Floating-point operations of attention: queries times keys, probabilities times values, and
-  /// their gradients. All others of the phase are in matrix products.
+  /// their gradients. All others of the phase are in matrix products, in 8 bits or not.
   double attention_flops = 0.0;
   double attention_by_width = 0.0;  ///< attention_flops divided by the width of a head
   double row_bytes = 0.0;    ///< bytes that kernels without products read and write, each array
@@ -26,6 +28,8 @@ struct KernelWork {
   KernelWork& operator+=(const KernelWork& more) {
     products += more.products;
     products_by_width += more.products_by_width;
+    flops_in_8_bits += more.flops_in_8_bits;
+    in_8_bits_by_width += more.in_8_bits_by_width;
     attention_flops += more.attention_flops;
     attention_by_width += more.attention_by_width;
     row_bytes += more.row_bytes;
@@ -35,9 +39,9 @@ struct KernelWork {
   }
   friend KernelWork operator+(KernelWork a, const KernelWork& b) { return a += b; }
   friend KernelWork operator*(double times, KernelWork work) {
-    for (double* sum :
-         {&work.products, &work.products_by_width, &work.attention_flops, &work.attention_by_width,
-          &work.row_bytes, &work.row_kernels, &work.activations})
+    for (double* sum : {&work.products, &work.products_by_width, &work.flops_in_8_bits,
+                        &work.in_8_bits_by_width, &work.attention_flops, &work.attention_by_width,
+                        &work.row_bytes, &work.row_kernels, &work.activations})
       *sum *= times;
     return work;
   }
@@ -56,6 +60,13 @@ inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t o
   KernelWork work;
   work.products = 1.0;
   work.products_by_width = flops / static_cast<double>(std::min(inputs, outputs));
+  return work;
+}
+/// The same work with all products in 8 bits. `flops`: the operations of these products.
+inline KernelWork in_8_bits(KernelWork work, double flops) {
+  work.flops_in_8_bits = flops;
+  work.in_8_bits_by_width = work.products_by_width;
+  work.products_by_width = 0.0;
   return work;
 }
 /// The work of attention with heads of `head_width`.

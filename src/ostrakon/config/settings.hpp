@@ -149,6 +149,7 @@ struct RuntimeSettings {
   PathsFrom paths_from = PathsFrom::deck;
   GraphsChoice graphs = GraphsChoice::automatic;
   AttentionChoice attention = AttentionChoice::automatic;
+  bool preflight = false;  ///< check ranks and links before step 1
   /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.
   std::string products_file;
 };

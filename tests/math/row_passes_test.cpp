@@ -2,6 +2,8 @@
 // Kernels that do at once what others do one after the other, with their bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/math/activation.hpp>
 #include <ostrakon/math/block_team.hpp>
@@ -9,6 +11,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/norm.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "math/compare.hpp"
@@ -162,6 +165,39 @@ TYPED_TEST(RowPasses, ActivationBackwardHasTheBitsOfItsParts) {
 
 #if OSTRAKON_ON_DEVICE
 
+/// Compares with sums in double, for a scale of 0.5.
+template <class T, class C = compute_t<T>>
+void expect_losses_and_gradients(const std::vector<C>& logits, std::int64_t words,
+                                 std::int64_t stride, const std::vector<std::int32_t>& targets,
+                                 double cap, const std::vector<C>& losses,
+                                 const std::vector<T>& dlogits) {
+  // Half a unit in the last place; gradients below fp16's smallest normal number have fewer digits.
+  constexpr bool is_fp16 = std::is_same<T, fp16>::value;
+  const double rounding = is_fp16 ? 0x1p-11 : is_16bit<T> ? 0x1p-9 : 0.0;
+  const double spacing = is_fp16 ? 0x1p-24 : 0.0;
+  const double exact = sizeof(C) == 8 ? 1e-12 : 1e-5;
+  for (std::size_t r = 0; r < targets.size(); ++r) {
+    const auto at = [&](std::int64_t i) {
+      return static_cast<double>(
+          logits[r * static_cast<std::size_t>(stride) + static_cast<std::size_t>(i)]);
+    };
+    const std::int64_t target = targets[r];
+    double total = 0, largest_error = 0;
+    for (std::int64_t i = 0; i < words; ++i) total += std::exp(at(i));
+    ASSERT_NEAR(losses[r], target < 0 ? 0.0 : std::log(total) - at(target), 20 * exact);
+    for (std::int64_t i = 0; i < words; ++i) {
+      const double slope = cap > 0 ? 1 - at(i) * at(i) / (cap * cap) : 1.0;
+      const double expected =
+          target < 0 ? 0.0 : 0.5 * (std::exp(at(i)) / total - (i == target ? 1 : 0)) * slope;
+      const auto found = static_cast<double>(static_cast<C>(
+          dlogits[r * static_cast<std::size_t>(stride) + static_cast<std::size_t>(i)]));
+      const double error = std::fabs(found - expected) - spacing;
+      largest_error = std::max(largest_error, error / std::max(std::fabs(expected), 1e-12));
+    }
+    EXPECT_LE(largest_error, rounding + exact);
+  }
+}
+
 TYPED_TEST(RowPasses, LogitsHaveTheSameBitsWhereverTheyStay) {
   using T = TypeParam;
   using C = compute_t<T>;
@@ -183,6 +219,8 @@ TYPED_TEST(RowPasses, LogitsHaveTheSameBitsWhereverTheyStay) {
           return std::make_pair(losses.host(), dlogits.host());
         };
         const auto all = results(std::int64_t{1} << 20);
+        expect_losses_and_gradients<T>(logits.host(), words, words + gap, targets.host(), cap,
+                                       all.first, all.second);
         for (const std::int64_t memory : {0, 16 << 10, 40 << 10, 162 << 10}) {
           const auto some = results(memory);
           EXPECT_TRUE(same_bits(some.first, all.first)) << memory;

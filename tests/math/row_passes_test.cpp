@@ -173,7 +173,7 @@ void expect_losses_and_gradients(const std::vector<C>& logits, std::int64_t word
                                  const std::vector<T>& dlogits) {
   // Half a unit in the last place; gradients below fp16's smallest normal number have fewer digits.
   constexpr bool is_fp16 = std::is_same<T, fp16>::value;
-  const double rounding = is_fp16 ? 0x1p-11 : is_16bit<T> ? 0x1p-9 : 0.0;
+  const double rounding = is_fp16 ? 0x1p-11 : is_16bit<T> ? 0x1p-8 : 0.0;
   const double spacing = is_fp16 ? 0x1p-24 : 0.0;
   const double exact = sizeof(C) == 8 ? 1e-12 : 1e-5;
   for (std::size_t r = 0; r < targets.size(); ++r) {

@@ -137,6 +137,9 @@ struct CheckpointSettings {
 /// Selects as many threads for matrix products as Kokkos runs kernels on.
 constexpr int automatic_threads = 0;
 
+/// Values of RuntimeSettings::watchdog besides seconds.
+constexpr int automatic_watchdog = 0, no_watchdog = -1;
+
 struct RuntimeSettings {
   std::int64_t threads = automatic_threads;  ///< per rank, for matrix products
   double peak_gflops = 0.0;                  ///< of a rank, for MFU; 0: measured at start
@@ -150,6 +153,8 @@ struct RuntimeSettings {
   GraphsChoice graphs = GraphsChoice::automatic;
   AttentionChoice attention = AttentionChoice::automatic;
   bool preflight = false;  ///< check ranks and links before step 1
+  std::int64_t watchdog = automatic_watchdog;  ///< limit in seconds, or a constant from above
+  std::string inject;  ///< a fault on purpose, see watch::parse_fault; empty: none
   /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.
   std::string products_file;
 };

@@ -34,9 +34,9 @@ double flops_of_rank(const PlannedStep& step, const Prediction& prediction) {
 
 std::vector<simulate::Improvement> improvements(const PlannedStep& step,
                                                 const simulate::Machine& machine) {
-  return simulate::find_improvements(step.plans(), machine, step.ranks_per_node,
-                                     train::streams_of(step.settings, machine, step.ranks_per_node),
-                                     step.model_flops);
+  return simulate::find_improvements(
+      step.plans(), machine, step.ranks_per_node,
+      train::streams_of(step.settings, machine, step.ranks_per_node));
 }
 
 void show_streams(const PlannedStep& step, const Prediction& prediction, std::ostream& out) {

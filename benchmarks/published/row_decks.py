@@ -41,13 +41,18 @@ class Row(dict):
     @property
     def dimensions(self):
         """FSDP, HSDP, ZeRO-1 or DDP, and those of TP, PP, CP and EP that the row has."""
-        if SHARDINGS[self.sharding] == "full":
+        if is_full(self):
             names = ["HSDP" if self.replicas > 1 else "FSDP"]
         else:
             names = ["ZeRO-1" if self.sharding == "optimizer" else "DDP"]
         return names + [name for name, ranks in (("TP", self.tensor), ("PP", self.pipeline),
                                                  ("CP", self.context), ("EP", self.expert))
                         if ranks > 1]
+
+
+def is_full(row):
+    """Whether parameters are sharded."""
+    return SHARDINGS[row.sharding] == "full"
 
 
 def read_rows(path=os.path.join(HERE, "rows.csv")):
@@ -96,7 +101,8 @@ def deck(row):
         model.update(experts=row.experts, experts_per_token=row.experts_per_token,
                      expert_width=row.ffn_width)
     parallel = {"sharding": SHARDINGS[row.sharding], "rank_order": "tensor_first",
-                "reduction": "library", "hierarchical_collectives": "never"}
+                "reduction": "library", "hierarchical_collectives": "never",
+                "accumulation": "reduce_each" if is_full(row) else "reduce_last"}
     if row.sharding != "none":
         parallel["shard_group"] = row.tensor * row.shard_ranks
     if row.sharding == "keep":
@@ -108,12 +114,9 @@ def deck(row):
         parallel.update(pipeline=row.pipeline, pipeline_units=units_of_chunks(row))
     if row.chunks > 1:
         parallel.update(schedule="interleaved", pipeline_chunks=row.chunks)
-    if row.context == 1:
-        parallel["accumulation"] = ("reduce_each" if parallel["sharding"] == "full" else
-                                    "shard_each" if row.expert > 1 else "reduce_last")
     precision = {"gather": "bf16", "reduce": "bf16" if row.reduce_bytes == 2 else "fp32"}
     if row.precision == "fp8":
-        precision["products"] = "fp8"
+        precision.update(products="fp8", fp8_layers="all")
     return {"model": model,
             "data": {"dataset": "synthetic"},
             "training": {"global_batch_size": row.micro_batch * row.micro_batches * row.data_ranks,
@@ -201,9 +204,12 @@ def write_files(row, folder):
 
 
 def write_index(rows, folder):
-    """Writes the files of all rows, and index.csv, a line for each row."""
+    """Writes the files of all rows, and index.csv, a line for each: but for rows in fp8, whose rates
+    are not fitted."""
     lines = ["id,group,machine,stack,deck,stack_file,ranks,ranks_per_node,seconds"]
     for row in rows:
+        if row.precision == "fp8":
+            continue
         lines.append(",".join([row.id, row.group, row.machine, row.stack,
                                *write_files(row, folder), str(row.gpus), str(node_of(row)),
                                "%.6g" % row.measured]))

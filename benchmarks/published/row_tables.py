@@ -95,8 +95,11 @@ def tables(rows, refused, found):
             parts.append(table(what, of_it, keys))
     parts.append(["### Tokens/s of a rank on many ranks, of those on few"] + efficiencies(found))
     if refused:
-        parts.append(["### Rows that no deck says"] +
-                     ["- Row %s: %s" % (row.id, message) for row, message in refused])
+        ids = {}
+        for row, message in refused:
+            ids.setdefault(message, []).append(row.id)
+        parts.append(["### Rows that the program refuses"] +
+                     ["- %s: %s" % (", ".join(of_it), message) for message, of_it in ids.items()])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 

@@ -163,7 +163,7 @@ TEST(Prediction, RemediesAreThoseThatHelpMostFirst) {
   Machine machine = round_machine();
   machine.across_nodes.bytes_per_second = 0.1;  // the network across nodes is all
   const std::vector<Improvement> found =
-      find_improvements(pointers(plans), machine, 4, Streams::concurrent, model_flops);
+      find_improvements(pointers(plans), machine, 4, Streams::concurrent);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().what, "twice the bandwidth across nodes");
   const double now =

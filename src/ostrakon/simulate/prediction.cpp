@@ -158,7 +158,7 @@ double seconds_if_equally_fast(const std::vector<const StepPlan*>& stages, const
 
 std::vector<Improvement> find_improvements(const std::vector<const StepPlan*>& stages,
                                            const Machine& machine, int ranks_per_node,
-                                           Streams streams, double model_flops) {
+                                           Streams streams) {
   using Change = std::pair<const char*, std::function<void(Machine&)>>;
   const auto faster = [](simulate::Network& network) {
     network.bytes_per_second *= 2.0;
@@ -216,12 +216,19 @@ std::vector<Improvement> find_improvements(const std::vector<const StepPlan*>& s
        }},
       {"a host twice as fast", [](Machine& m) { m.host_bytes_per_second *= 2.0; }},
       {"ranks that are all equally fast", [](Machine& m) { m.rank_deviation = m.jitter = 0.0; }}};
-  const double now = predict(stages, machine, ranks_per_node, streams, model_flops).step_seconds;
+  MachineCosts costs(stages, machine, ranks_per_node, streams);
+  const int ranks = stages.front()->grid.ranks();
+  const auto seconds_on = [&](const Machine& one) {
+    costs.set_machine(one);
+    const double simulated = plan::simulate_times(stages, costs).front().seconds + one.step_seconds;
+    return simulated * (1.0 + added_by_variation(one, ranks));
+  };
+  const double now = seconds_on(machine);
   std::vector<Improvement> found;
   for (const auto& [what, change] : changes) {
     Machine better = machine;
     change(better);
-    const double then = predict(stages, better, ranks_per_node, streams, model_flops).step_seconds;
+    const double then = seconds_on(better);
     if (then < 0.995 * now) found.push_back({what, then});
   }
   std::stable_sort(found.begin(), found.end(), [](const Improvement& a, const Improvement& b) {

@@ -87,6 +87,6 @@ double seconds_if_equally_fast(const std::vector<const plan::StepPlan*>& stages,
 /// half a per cent are left out.
 std::vector<Improvement> find_improvements(const std::vector<const plan::StepPlan*>& stages,
                                            const Machine& machine, int ranks_per_node,
-                                           Streams streams, double model_flops);
+                                           Streams streams);
 
 }  // namespace ostrakon::simulate

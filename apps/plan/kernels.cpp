@@ -213,24 +213,17 @@ std::optional<train::Submissions> submissions_of(const config::Settings& setting
 
 bool counts(const config::Settings& settings) {
   const math::KernelForm counted = math::counted_form();
-  // Kernels that are counted and can't run here multiply rounded operands for those in 8 bits.
-  return math::is_of_device(counted) && settings.processor.kernels == counted &&
-         (counted == math::kernel_form ||
-          settings.precision.products.dtype != math::ProductDType::fp8);
+  return math::is_of_device(counted) && settings.processor.kernels == counted;
 }
 
 void require_counted(const config::Settings& settings) {
   const auto name_of = [](math::KernelForm form) { return name_in(math::kernel_form_names, form); };
   const math::KernelForm counted = math::counted_form();
-  require(math::is_of_device(counted) && settings.processor.kernels == counted,
-          "--kernels: found ranks that compute on ", name_of(settings.processor.kernels),
-          ", expected ",
+  require(counts(settings), "--kernels: found ranks that compute on ",
+          name_of(settings.processor.kernels), ", expected ",
           math::is_of_device(counted)
               ? text("--device ", name_of(counted), ", whose kernels this build counts")
               : text("a build that counts a device's kernels"));
-  require(counts(settings),
-          "--kernels: precision.products = fp8, whose kernels this build does not count; expected "
-          "auto");
 }
 
 void show_kernels(const plan::StepPlan& plan, const train::Submissions& submitted, bool json,

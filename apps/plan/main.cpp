@@ -227,7 +227,7 @@ void plan_deck(const Line& line) {
   config::Settings settings =
       config::read_settings(read_file(line.deck), line.deck, line.overrides);
   settings.processor = line.device ? config::processor_with(*line.device) : config::Processor{};
-  require(settings.precision.products.dtype != math::ProductDType::fp8 ||
+  require(!math::is_8bit(settings.precision.products.dtype) ||
               settings.processor.kernels != math::KernelForm::device,
           "precision.products = fp8: found ranks that compute on gpu; expected auto, or --device "
           "nvidia or cpu");

@@ -115,6 +115,29 @@ TEST_F(PlanKernels, BlocksOfTheBenchmarksTakeFewKernelsAndBytes) {
   }
 }
 
+// Operands in 8 bits: each is read once in 16 bits and written once in 8, by one kernel.
+TEST_F(PlanKernels, OperandsIn8BitsAreReadOnce) {
+  const Json block =
+      units_like(kernels({"--set", "training.sequence_length=32", "--set", "precision.products=fp8",
+                          "--set", "precision.fp8_layers=all"}),
+                 "block");
+  const double rows = 32, width = 32;
+  const std::vector<std::string> of_rows = {"quantize_rows", "quantize_rows", "fp8_product"},
+                                 of_both = {"quantize_rows", "quantize_columns", "fp8_product"},
+                                 of_columns = {"quantize_columns", "quantize_columns",
+                                               "fp8_product"};
+  const Json forward = call_of(block, "forward", "attention.out");
+  EXPECT_EQ(forward["kernels"], of_rows);
+  // A residual is added in the product.
+  EXPECT_EQ(forward["bytes"], 3 * (rows * width + width * width) + 2 * rows * width);
+  const Json weight = call_of(block, "backward", "d attention.out.weight");
+  EXPECT_EQ(weight["kernels"], of_columns);
+  EXPECT_EQ(weight["bytes"], 3 * 2 * rows * width);
+  const Json input = call_of(block, "backward", "d attention.out");
+  EXPECT_EQ(input["kernels"], of_both);
+  EXPECT_EQ(input["bytes"], 3 * (rows * width + width * width));
+}
+
 TEST_F(PlanKernels, ShowsATable) {
   const Outcome outcome = run({"deck.yaml", "--device", "nvidia", "--kernels"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -140,8 +163,6 @@ TEST_F(PlanKernels, RefusesWhatItDoesNotCount) {
   expect_refused(fp8, "a product of 24 rows, 32 inputs and 64 outputs; expected multiples of 16");
   fp8.emplace_back("--set");
   fp8.emplace_back("training.sequence_length=32");
-  expect_refused(fp8,
-                 "--kernels: precision.products = fp8, whose kernels this build does not count");
   fp8[2] = "gpu";
   expect_refused(fp8, "precision.products = fp8: found ranks that compute on gpu; expected auto");
 }

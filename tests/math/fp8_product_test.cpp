@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
 
@@ -23,45 +25,52 @@ struct Matrix {
   double operator()(std::int64_t r, std::int64_t c) const { return values[r * columns + c]; }
 };
 
+/// All finite numbers of a format that are not negative, by their codes.
+std::vector<double> numbers(Fp8Format format) {
+  std::vector<double> all;
+  for (int code = 0; code < (format == Fp8Format::e4m3 ? 0x7F : 0x7C); ++code)
+    all.push_back(double{float_of_fp8(format, static_cast<std::uint8_t>(code))});
+  return all;
+}
+
 /// Returns x rounded to a format, by a search among all of its numbers, with the scale of
 /// `largest`.
 double nearest(Fp8Format format, double x, double largest) {
   if (largest == 0.0) return x;
   if (!std::isfinite(largest)) return std::numeric_limits<double>::quiet_NaN();
-  const double most = format == Fp8Format::e4m3 ? 448 : 57344;
+  static const std::vector<double> numbers_of[] = {numbers(Fp8Format::e4m3),
+                                                   numbers(Fp8Format::e5m2)};
+  const std::vector<double>& all = numbers_of[format == Fp8Format::e4m3 ? 0 : 1];
   double scale = std::ldexp(1.0, -126);
-  while (largest / scale > most) scale *= 2;
-  const int codes = format == Fp8Format::e4m3 ? 0x7F : 0x7C;
-  double best = 0.0;
-  int of_best = 0;
-  for (int code = 1; code < codes; ++code) {
-    const double value = scale * float_of_fp8(format, static_cast<std::uint8_t>(code));
-    const double nearer = std::abs(std::abs(x) - best) - std::abs(std::abs(x) - value);
-    if (nearer > 0.0 || (nearer == 0.0 && of_best % 2 == 1)) {
-      best = value;
-      of_best = code;
-    }
+  while (largest / scale > all.back()) scale *= 2;
+  const double size = std::abs(x) / scale;
+  const auto above = static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), size) -
+                                              all.begin());  // the index of a number is its code
+  std::size_t code = above;
+  if (above > 0) {
+    const double further = (all[above] - size) - (size - all[above - 1]);
+    if (further > 0.0 || (further == 0.0 && above % 2 == 1)) code = above - 1;
   }
-  return std::copysign(best, x);
+  return std::copysign(all[code] * scale, x);
 }
 
 /// The matrix with scales of its rows, or columns, of each run of `run` rows by itself.
 Matrix rounded(Fp8Format format, const Matrix& x, bool by_column, std::int64_t run = 0) {
   Matrix result = x;
   if (run == 0) run = x.rows;
-  const auto size = [](double value) {
-    return std::isnan(value) ? std::numeric_limits<double>::infinity() : std::abs(value);
+  std::vector<double> largest(static_cast<std::size_t>(x.rows / run * x.columns + x.rows));
+  const auto scaled_by = [&](std::int64_t r, std::int64_t c) -> double& {
+    return largest[static_cast<std::size_t>(by_column ? r / run * x.columns + c : r)];
   };
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.columns; ++c) {
-      double largest = 0.0;
-      if (by_column)
-        for (std::int64_t i = r / run * run; i < (r / run + 1) * run; ++i)
-          largest = std::max(largest, size(x(i, c)));
-      else
-        for (std::int64_t i = 0; i < x.columns; ++i) largest = std::max(largest, size(x(r, i)));
-      result(r, c) = nearest(format, x(r, c), largest);
+      double& most = scaled_by(r, c);
+      most = std::max(
+          most, std::isnan(x(r, c)) ? std::numeric_limits<double>::infinity() : std::abs(x(r, c)));
     }
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.columns; ++c)
+      result(r, c) = nearest(format, x(r, c), scaled_by(r, c));
   return result;
 }
 
@@ -104,8 +113,16 @@ TYPED_TEST_SUITE(Fp8Kernels, Fp8Elements);
 
 TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
   using T = TypeParam;
-  for (const auto& [rows, columns] :
-       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 33}, {64, 70}, {130, 129}, {200, 64}})
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                      {5, 33},
+                                      {64, 70},
+                                      {130, 129},
+                                      {200, 64},
+                                      {2100, 40},
+                                      {4400, 24},
+                                      {8400, 8},
+                                      {3, 20000},
+                                      {2, 33000}})
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
       std::vector<T> values = spread_values<T>(rows, columns, 1);
       if (rows > 100) {
@@ -124,8 +141,9 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
       expect_equal(on_host(by_row, rows, columns), of_rows, "rows");
       expect_equal(on_host(by_column, rows, columns), of_columns, "columns");
 
-      const auto check_codes = [&](std::int64_t outer, std::int64_t inner, bool is_turned,
-                                   const Matrix& expected, const auto& quantize) {
+      /// `expected`: where `quantize` puts (r, c).
+      const auto check_codes = [&](std::int64_t outer, std::int64_t inner, const auto& expected,
+                                   const auto& quantize) {
         const std::int64_t padded = (inner + 15) / 16 * 16;
         const DeviceArray<std::uint8_t> codes(std::vector<std::uint8_t>(
             static_cast<std::size_t>(outer * padded), std::uint8_t{0x55}));
@@ -140,18 +158,64 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
                 factors[static_cast<std::size_t>(r)] * double{float_of_fp8(format, code)};
             if (c >= inner)
               ASSERT_EQ(code, 0) << r << " " << c;
-            else if (const double e = is_turned ? expected(c, r) : expected(r, c); std::isnan(e))
+            else if (const double e = expected(r, c); std::isnan(e))
               ASSERT_TRUE(std::isnan(value)) << r << " " << c;
             else
               ASSERT_EQ(value, e) << r << " " << c;
           }
       };
-      check_codes(rows, columns, false, of_rows,
+      check_codes(rows, columns, of_rows,
                   [&](const Fp8Rows& to) { quantize_rows<T>(Exec(), in, to); });
-      check_codes(columns, rows, true, of_columns,
-                  [&](const Fp8Rows& to) { quantize_columns<T>(Exec(), in, to, maxima); });
+      for (const std::int64_t pieces : {1, 2}) {
+        if (rows % pieces != 0 || (on_device && columns % 8 != 0)) continue;
+        const std::int64_t run = rows / pieces;
+        const Matrix of_pieces = rounded(format, given, true, run);
+        check_codes(
+            pieces * columns, run,
+            [&, n = columns](std::int64_t r, std::int64_t c) {
+              return of_pieces(r / n * run + c, r % n);
+            },
+            [&](const Fp8Rows& to) { quantize_columns<T>(Exec(), in, pieces, to); });
+      }
     }
 }
+
+#if defined(OSTRAKON_COUNT_BYTES)
+// What a device reads and writes, as plans have it. A matrix is read once up to the sizes that a
+// team holds, and moves at most 1.25 times what must be up to 1.45 times as many rows.
+TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
+  using T = TypeParam;
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{128, 4096},
+                                      {2048, 64},
+                                      {8192, 48},
+                                      {11904, 32},
+                                      {20480, 32},
+                                      {16, 16384},
+                                      {16, 40960}})
+    for (const bool by_columns : {false, true}) {
+      const std::int64_t outer = by_columns ? columns : rows, inner = by_columns ? rows : columns;
+      const DeviceArray<T> x(random_values<T>(rows * columns, 1));
+      const DeviceArray<std::uint8_t> codes(rows * columns);
+      const DeviceArray<float> scales(outer);
+      const Fp8Rows to{Fp8Format::e4m3, codes.matrix(outer, inner), scales.view()};
+      const auto bytes = static_cast<double>(sizeof(T)),
+                 numbers = static_cast<double>(rows * columns);
+      const ByteCount of_x(x.data(), static_cast<std::size_t>(x.size()) * sizeof(T));
+      const ByteCount of_codes(codes.data(), static_cast<std::size_t>(codes.size()));
+      if (by_columns)
+        quantize_columns<T>(Exec(), x.matrix(rows, columns), 1, to);
+      else
+        quantize_rows<T>(Exec(), x.matrix(rows, columns), to);
+      const double reads = static_cast<double>(of_x.read()) / (bytes * numbers);
+      EXPECT_EQ(of_codes.read() + of_x.written(), 0);
+      EXPECT_EQ(static_cast<double>(of_codes.written()), numbers);
+      EXPECT_EQ(reads, device_reads(by_columns, inner, sizeof(T))) << rows << " " << columns;
+      if (inner <= (by_columns ? 11904 : 16384)) {
+        EXPECT_LE(reads * bytes + 1, 1.25 * (bytes + 1)) << rows << " " << columns;
+      }
+    }
+}
+#endif
 
 /// op(A) op(B) + onto in double, and the sum of the terms' absolute values.
 std::pair<Matrix, Matrix> product(const Matrix& a, bool turn_a, const Matrix& b, bool turn_b) {

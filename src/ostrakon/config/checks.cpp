@@ -150,9 +150,11 @@ void check_precision(const PrecisionSettings& precision, const std::string& name
 /// rank takes for all rows.
 void check_products(const Settings& settings, const std::string& name) {
   const model::ProductSettings& products = settings.precision.products;
-  if (products.dtype != math::ProductDType::fp8) return;
+  if (!math::is_8bit(products.dtype)) return;
   const model::DecoderSettings& model = settings.model;
-  const std::string key = text(name, ": precision.products = fp8");
+  const std::string key = text(name, ": precision.products = ", math::name(products.dtype));
+  require(products.dtype != math::ProductDType::mxfp8, key,
+          ", which nothing multiplies yet; expected auto or fp8");
   require(settings.precision.gather != DType::fp16, key,
           " with precision.gather = fp16, which has no room for what the largest numbers are "
           "rounded to; expected bf16 or fp32");
@@ -162,7 +164,7 @@ void check_products(const Settings& settings, const std::string& name) {
           " has not; expected layers up to ", model.layers - 1);
   std::int64_t count = 0;
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    if (!products.are_fp8(layer, model.layers)) continue;
+    if (!products.are_8bit(layer, model.layers)) continue;
     ++count;
     require(!model.block_kind(layer).has_experts, key, " in layer ", layer,
             " with model.experts = ", model.experts.count,

@@ -317,10 +317,10 @@ Processor processor_of(const Machine& machine) {
 
 void require_rates(const Settings& settings, const Machine& machine) {
   const math::ProductDType dtype = settings.precision.products.dtype;
-  if (dtype == math::ProductDType::as_stored) return;
-  require(dtype == math::ProductDType::fp8 && machine.bits8.products > 0.0, machine.name,
+  require(!math::is_8bit(dtype) || machine.bits8.products > 0.0, machine.name,
           ": has no bits8.product_teraflops, the rate of products in 8 bits, with which this deck "
-          "computes: precision.products = fp8; expected auto, or a machine that has it");
+          "computes: precision.products = ",
+          math::name(dtype), "; expected auto, or a machine that has it");
 }
 
 std::string write_machine(const Machine& machine, const std::string& source,

@@ -242,9 +242,7 @@ constexpr Condition conditions[] = {
      [](const Settings& settings) { return settings.stability.outlier_threshold > 0.0; }},
     {"training", "skip_outliers", "steps outlier_window", has_steps_to_judge},
     {"precision", "fp8_layers fp8_gradients", "products",
-     [](const Settings& settings) {
-       return settings.precision.products.dtype == math::ProductDType::fp8;
-     }},
+     [](const Settings& settings) { return math::is_8bit(settings.precision.products.dtype); }},
     {"precision", "loss_scale", "gather reduce",
      [](const Settings& settings) {
        return scales_loss(settings.precision.gather, settings.parallel.reduce);
@@ -438,7 +436,7 @@ std::string products_text(const Settings& settings) {
   const model::ProductSettings& products = settings.precision.products;
   const std::int64_t layers = settings.model.layers;
   std::int64_t count = 0;
-  for (std::int64_t layer = 0; layer < layers; ++layer) count += products.are_fp8(layer, layers);
+  for (std::int64_t layer = 0; layer < layers; ++layer) count += products.are_8bit(layer, layers);
   return text("those of linear layers in ", count, " of ", layers, " blocks (",
               products.fp8_layers ? products.fp8_layers->text() : "all but the first and the last",
               "): e4m3, gradients ", math::name(products.fp8_gradients),
@@ -453,7 +451,7 @@ std::vector<std::pair<std::string, std::string>> model_rows(const Settings& sett
   std::vector<std::pair<std::string, std::string>> rows = {{"layers", layers_text(settings.model)}};
   if (has_expert_layers(settings))
     rows.emplace_back("active parameters", active_parameters(settings));
-  if (settings.precision.products.dtype == math::ProductDType::fp8)
+  if (math::is_8bit(settings.precision.products.dtype))
     rows.emplace_back("products in 8 bits", products_text(settings));
   return rows;
 }

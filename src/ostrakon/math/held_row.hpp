@@ -81,6 +81,18 @@ class HeldRow {
     });
     return own;
   }
+  /// Returns the largest f(in...) of those elements.
+  template <class C, class F, class... In>
+  KOKKOS_FUNCTION C own_maximum(const F& f, C lowest, const Of<In>&... in) const {
+    C own = lowest;
+    for_each([&](int v, int begin) {
+      for (int k = 0; k < n; ++k) {
+        const C value = begin + k < width_ ? f(in.at[v].at[k]...) : lowest;
+        own = value > own ? value : own;
+      }
+    });
+    return own;
+  }
   template <class C>
   KOKKOS_FUNCTION C maximum_of_threads(C own) const {
     return team_.maximum(own);

@@ -28,10 +28,12 @@ constexpr bool is_of_device(KernelForm form) { return form != KernelForm::host; 
 /// The dtype in which products multiply. Sums are in fp32, or double of double, in any case.
 enum class ProductDType {
   as_stored,  ///< as their operands are stored
-  fp8         ///< operands are scaled and rounded to 8 bits; see math/fp8
+  fp8,        ///< operands are rounded to 8 bits, rows and columns are scaled; see math/fp8
+  mxfp8       ///< operands are rounded to 8 bits, blocks of 32 of their numbers are scaled
 };
-constexpr Named<ProductDType> product_dtype_names[] = {{ProductDType::as_stored, "auto"},
-                                                       {ProductDType::fp8, "fp8"}};
+constexpr Named<ProductDType> product_dtype_names[] = {
+    {ProductDType::as_stored, "auto"}, {ProductDType::fp8, "fp8"}, {ProductDType::mxfp8, "mxfp8"}};
+constexpr bool is_8bit(ProductDType dtype) { return dtype != ProductDType::as_stored; }
 constexpr const char* name(ProductDType dtype) { return name_in(product_dtype_names, dtype); }
 
 /// Formats of 8 bits, by their bits of exponent and mantissa; see math/fp8/formats.hpp.

@@ -19,6 +19,9 @@ class LaunchCount {
   /// The name of each launch, in order. They are literals.
   const std::vector<const char*>& names() const { return names_; }
 
+  /// Whether the calling thread's kernels are counted.
+  static bool is_counting() { return current != nullptr; }
+
   /// For code that runs kernels: whether this kernel has been counted and must not run.
   static bool takes_one(const char* name = "unnamed") {
     if (current == nullptr) return false;

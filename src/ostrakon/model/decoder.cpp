@@ -281,10 +281,10 @@ class UnitMaker {
     std::vector<FormOfBlock> forms;
     for (std::int64_t layer = first; layer < first + count; ++layer) {
       const BlockKind kind = settings_.block_kind(layer);
-      const bool is_fp8 = leaf_.products.are_fp8(layer, settings_.layers);
+      const bool is_8bit = leaf_.products.are_8bit(layer, settings_.layers);
       b.begin_part("block." + std::to_string(layer));
-      b.set_products(is_fp8 ? math::ProductDType::fp8 : math::ProductDType::as_stored);
-      forms.emplace_back(kind, is_fp8);
+      b.set_products(is_8bit ? leaf_.products.dtype : math::ProductDType::as_stored);
+      forms.emplace_back(kind, is_8bit);
       x = describe_block(b, settings_, kind, x, has_expert_units(settings_, leaf_));
     }
     return finish(b, x, &programs_[forms]);

@@ -97,7 +97,7 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
     require_subnormals(settings.runtime.subnormals, "runtime.subnormals = flush", "keep");
     require_product_file(settings.runtime.products_file);
   });
-  if (settings.precision.products.dtype == math::ProductDType::fp8)
+  if (math::is_8bit(settings.precision.products.dtype))
     mesh.world().run_collectively([&] {
       const std::string why = math::why_no_fp8();
       require(why.empty(), "precision.products = fp8: ", why, "; expected auto");

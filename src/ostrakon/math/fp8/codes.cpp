@@ -12,6 +12,12 @@ bool multiplies_codes(KernelForm form) {
   return form == KernelForm::device_on_chip;
 }
 
+double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes) {
+  const std::int64_t held = by_columns ? held_of_column : held_bytes_of_row / bytes;
+  if (inner <= held) return 1.0;
+  return by_columns ? 2.0 - static_cast<double>(held) / static_cast<double>(inner) : 2.0;
+}
+
 std::string fp8_kernel(DType stored) {
   return multiplies_codes(kernel_form) ? "cuBLASLt"
                                        : text("as ", name(stored), ", rounded to 8 bits");

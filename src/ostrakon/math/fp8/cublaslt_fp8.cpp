@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/fp8/cublaslt_fp8.hpp>
 
 #if OSTRAKON_FP8_CUBLASLT
-
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <map>
 #include <memory>
-#include <ostrakon/base/error.hpp>
 #include <ostrakon/math/work_items.hpp>
 #include <tuple>
+#endif
 
-#if CUBLAS_VERSION < 120900
+#if !OSTRAKON_FP8_CUBLASLT
+
+namespace ostrakon::math::cublaslt {
+
+template <class C>
+void multiply(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const C**>, View<C**>,
+              const Fp8Memory&) {
+  require(LaunchCount::takes_one("fp8_product"),
+          "a build without cuBLASLt has no products of codes, and only counts them");
+}
+
+}  // namespace ostrakon::math::cublaslt
+
+#elif CUBLAS_VERSION < 120900
 
 namespace ostrakon::math::cublaslt {
 
@@ -246,5 +259,3 @@ template void multiply<fp16>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<c
                              View<fp16**>, const Fp8Memory&);
 
 }  // namespace ostrakon::math::cublaslt
-
-#endif

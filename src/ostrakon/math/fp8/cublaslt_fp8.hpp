@@ -27,7 +27,6 @@ constexpr std::int64_t block_scales_bytes(std::int64_t rows, std::int64_t column
   return (rows + 127) / 128 * 128 * ((columns + 127) / 128 * 4);
 }
 
-#if OSTRAKON_FP8_CUBLASLT
 /// Memory of a product: scales of A and of B where the device takes scales of blocks, and
 /// fp8_workspace bytes.
 struct Fp8Memory {
@@ -37,11 +36,13 @@ struct Fp8Memory {
 
 /// C (m, n) = A B^T + onto, for A (m, k) and B (n, k); `onto` is null, C, or laid out as C. One
 /// algorithm multiplies all products that differ in m alone, without split sums. C: float, bf16 or
-/// fp16. Not thread-safe. Throws Error if cuBLASLt has no such product.
+/// fp16. Not thread-safe. Throws Error if cuBLASLt has no such product; without cuBLASLt products
+/// are only counted (LaunchCount).
 template <class C>
 void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C**> onto,
               View<C**> c, const Fp8Memory& memory);
 
+#if OSTRAKON_FP8_CUBLASLT
 std::string why_no_fp8();
 #endif
 

@@ -103,6 +103,18 @@ KOKKOS_INLINE_FUNCTION std::uint8_t fp8_of(Fp8Format format, float x) {
   return format == Fp8Format::e4m3 ? fp8_bits::e4m3_of(x) : fp8_bits::e5m2_of(x);
 #endif
 }
+/// Returns the codes of four numbers, the first one in the lowest byte.
+KOKKOS_INLINE_FUNCTION std::uint32_t fp8_word_of(Fp8Format format, float a, float b, float c,
+                                                 float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  const __nv_fp8_interpretation_t kind = format == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2;
+  return __nv_cvt_float2_to_fp8x2(float2{a, b}, __NV_SATFINITE, kind) |
+         std::uint32_t{__nv_cvt_float2_to_fp8x2(float2{c, d}, __NV_SATFINITE, kind)} << 16;
+#else
+  return fp8_of(format, a) | std::uint32_t{fp8_of(format, b)} << 8 |
+         std::uint32_t{fp8_of(format, c)} << 16 | std::uint32_t{fp8_of(format, d)} << 24;
+#endif
+}
 KOKKOS_INLINE_FUNCTION float float_of_fp8(Fp8Format format, std::uint8_t code) {
   return format == Fp8Format::e4m3 ? fp8_bits::float_of_e4m3(code) : fp8_bits::float_of_e5m2(code);
 }

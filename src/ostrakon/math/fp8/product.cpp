@@ -28,12 +28,12 @@ template <class T>
 std::int64_t operand_bytes(std::int64_t outer, std::int64_t inner, std::int64_t pieces,
                            bool has_columns, KernelForm form) {
   const std::int64_t of_piece = inner / pieces;
-  const std::int64_t maxima =
-      has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0;
-  if (!multiplies_codes(form)) return bytes_for<T>(outer * inner) + maxima;
+  if (!multiplies_codes(form))
+    return bytes_for<T>(outer * inner) +
+           (has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0);
   const std::int64_t padded = round_up(of_piece, cublaslt::fp8_granule);
   return bytes_for<std::uint8_t>(pieces * outer * padded) + bytes_for<float>(pieces * outer) +
-         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded)) + maxima;
+         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded));
 }
 
 /// The rows [piece * terms, (piece + 1) * terms).
@@ -69,7 +69,7 @@ class Arrays {
   View<std::byte*> rest_;
 };
 
-#if OSTRAKON_FP8_CUBLASLT
+#if OSTRAKON_ON_DEVICE
 /// Codes of each piece of an operand, and memory of its scales in a product.
 struct Operand {
   Fp8Format format;
@@ -94,8 +94,18 @@ struct Operand {
 }  // namespace fp8_memory
 
 using fp8_memory::Arrays;
-#if OSTRAKON_FP8_CUBLASLT
+#if OSTRAKON_ON_DEVICE
 using fp8_memory::Operand;
+#endif
+
+#if OSTRAKON_ON_DEVICE
+namespace {
+
+/// Whether a product takes codes here: kernels in the device form that run on a host multiply
+/// rounded operands, but are counted as those of a device.
+bool takes_codes() { return OSTRAKON_FP8_CUBLASLT == 1 || LaunchCount::is_counting(); }
+
+}  // namespace
 #endif
 
 std::string why_no_fp8() {
@@ -120,30 +130,30 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
   const bool has_columns_of_a = transpose_a == Transpose::yes;
   const bool has_columns_of_b = transpose_b == Transpose::no;
   Arrays arrays(workspace);
-  const auto maxima = [&](const View<const T**>& x) {
-    return arrays.take<std::uint32_t>(column_maxima_workspace(x.rows(), x.columns()));
-  };
-#if OSTRAKON_FP8_CUBLASLT
-  const std::int64_t m = c.rows(), n = c.columns();
-  const std::int64_t k = has_columns_of_a ? a.rows() : a.columns();
-  const auto quantized = [&](Fp8Format format, std::int64_t outer, bool has_columns,
-                             const View<const T**>& x) {
-    const Operand operand(format, outer, k, 1, arrays);
-    if (has_columns)
-      quantize_columns<T>(exec, x, operand.rows(0, outer), maxima(x));
-    else
-      quantize_rows<T>(exec, x, operand.rows(0, outer));
-    return operand;
-  };
-  const Operand left = quantized(formats.a, m, has_columns_of_a, a);
-  const Operand right = quantized(formats.b, n, has_columns_of_b, b);
-  cublaslt::multiply<C>(exec, left.rows(0, m), right.rows(0, n), onto, c,
-                        {left.block_scales, right.block_scales, arrays.rest()});
-#else
+#if OSTRAKON_ON_DEVICE
+  if (takes_codes()) {
+    const std::int64_t m = c.rows(), n = c.columns();
+    const std::int64_t k = has_columns_of_a ? a.rows() : a.columns();
+    const auto quantized = [&](Fp8Format format, std::int64_t outer, bool has_columns,
+                               const View<const T**>& x) {
+      const Operand operand(format, outer, k, 1, arrays);
+      if (has_columns)
+        quantize_columns<T>(exec, x, 1, operand.rows(0, outer));
+      else
+        quantize_rows<T>(exec, x, operand.rows(0, outer));
+      return operand;
+    };
+    const Operand left = quantized(formats.a, m, has_columns_of_a, a);
+    const Operand right = quantized(formats.b, n, has_columns_of_b, b);
+    return cublaslt::multiply<C>(exec, left.rows(0, m), right.rows(0, n), onto, c,
+                                 {left.block_scales, right.block_scales, arrays.rest()});
+  }
+#endif
   const auto rounded = [&](Fp8Format format, bool has_columns, const View<const T**>& x) {
     const View<T**> to = arrays.take<T>(x.rows() * x.columns()).matrix(x.rows(), x.columns());
     if (has_columns)
-      round_columns<T>(exec, format, x, to, maxima(x));
+      round_columns<T>(exec, format, x, to,
+                       arrays.take<std::uint32_t>(column_maxima_workspace(x.rows(), x.columns())));
     else
       round_rows<T>(exec, format, x, to);
     return View<const T**>(to);
@@ -152,7 +162,6 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
   const View<const T**> right = rounded(formats.b, has_columns_of_b, b);
   if (onto && onto.data() != c.data()) copy_rows<C, C>(exec, onto, c);
   gemm<T, C>(exec, transpose_a, transpose_b, 1, left, right, onto ? 1 : 0, c);
-#endif
 }
 
 template <class T>
@@ -174,49 +183,43 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
   const std::int64_t terms = k / pieces;
   Arrays arrays(workspace);
   const View<Sum*> sums = arrays.take<Sum>(gemm_by_piece_workspace(m, n, pieces));
-  const auto maxima = [&](const View<const T**>& x) {
-    return arrays.take<std::uint32_t>(column_maxima_workspace(terms, x.columns()));
-  };
-#if OSTRAKON_FP8_CUBLASLT
-  const auto quantized = [&](Fp8Format format, const View<const T**>& x) {
-    const std::int64_t outer = x.columns();
-    const Operand operand(format, outer, k, pieces, arrays);
-    const View<std::uint32_t*> workspace_of_x = maxima(x);
-    for (std::int64_t piece = 0; piece < pieces; ++piece)
-      quantize_columns<T>(exec, piece_of(x, piece, terms),
-                          operand.rows(piece * outer, (piece + 1) * outer), workspace_of_x);
-    return operand;
-  };
-  const Operand left = quantized(formats.a, a), right = quantized(formats.b, b);
-  // The pending sums have room for so many rows of C at a time.
-  const std::int64_t slots = tree_slots(pieces) - 1;
-  const std::int64_t most_rows = slots == 0 ? m : sums.size() / (slots * n);
-  for (std::int64_t begin = 0; begin < m; begin += most_rows) {
-    const std::int64_t end = std::min(m, begin + most_rows), rows = end - begin;
-    const auto slot = [&](std::int64_t index) {
-      return index == 0 ? c.row_range(begin, end)
-                        : sums.range((index - 1) * rows * n, index * rows * n).matrix(rows, n);
+#if OSTRAKON_ON_DEVICE
+  if (takes_codes()) {
+    const auto quantized = [&](Fp8Format format, const View<const T**>& x) {
+      const Operand operand(format, x.columns(), k, pieces, arrays);
+      quantize_columns<T>(exec, x, pieces, operand.rows(0, pieces * x.columns()));
+      return operand;
     };
-    for (std::int64_t piece = 0; piece < pieces; ++piece)
-      sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum beta, View<Sum**> to) {
-        cublaslt::multiply<Sum>(exec, left.rows(piece * m + begin, piece * m + end),
-                                right.rows(piece * n, (piece + 1) * n),
-                                beta == 0 ? View<const Sum**>() : View<const Sum**>(to), to,
-                                {left.block_scales, right.block_scales, arrays.rest()});
-      });
+    const Operand left = quantized(formats.a, a), right = quantized(formats.b, b);
+    // The pending sums have room for so many rows of C at a time.
+    const std::int64_t slots = tree_slots(pieces) - 1;
+    const std::int64_t most_rows = slots == 0 ? m : sums.size() / (slots * n);
+    for (std::int64_t begin = 0; begin < m; begin += most_rows) {
+      const std::int64_t end = std::min(m, begin + most_rows), rows = end - begin;
+      const auto slot = [&](std::int64_t index) {
+        return index == 0 ? c.row_range(begin, end)
+                          : sums.range((index - 1) * rows * n, index * rows * n).matrix(rows, n);
+      };
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum beta, View<Sum**> to) {
+          cublaslt::multiply<Sum>(exec, left.rows(piece * m + begin, piece * m + end),
+                                  right.rows(piece * n, (piece + 1) * n),
+                                  beta == 0 ? View<const Sum**>() : View<const Sum**>(to), to,
+                                  {left.block_scales, right.block_scales, arrays.rest()});
+        });
+    }
+    return;
   }
-#else
+#endif
   const auto rounded = [&](Fp8Format format, const View<const T**>& x) {
     const View<T**> to = arrays.take<T>(k * x.columns()).matrix(k, x.columns());
-    const View<std::uint32_t*> workspace_of_x = maxima(x);
+    const auto maxima = arrays.take<std::uint32_t>(column_maxima_workspace(terms, x.columns()));
     for (std::int64_t piece = 0; piece < pieces; ++piece)
-      round_columns<T>(exec, format, piece_of(x, piece, terms), piece_of(to, piece, terms),
-                       workspace_of_x);
+      round_columns<T>(exec, format, piece_of(x, piece, terms), piece_of(to, piece, terms), maxima);
     return View<const T**>(to);
   };
   const View<const T**> left = rounded(formats.a, a), right = rounded(formats.b, b);
   gemm_by_piece<T>(exec, left, right, c, pieces, sums);
-#endif
 }
 
 #define OSTRAKON_INSTANTIATE_PRODUCT(T, C)                                                     \

@@ -2,6 +2,8 @@
 #include <ostrakon/math/fp8/quantize.hpp>
 
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/held_row.hpp>
+#include <ostrakon/math/products/matrix_tile.hpp>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/work_items.hpp>
 
@@ -70,9 +72,264 @@ void require_codes(const char* name, const View<const T**>& x, const Fp8Rows& to
 }
 
 #if OSTRAKON_ON_DEVICE
-/// Columns and rows of a tile that a team transposes in shared memory, whose rows are one word
-/// longer, so that the lanes of a warp write to different banks.
-constexpr int tile_columns = 64, tile_rows = 128, tile_stride = tile_rows + 4;
+
+/// Rows without padding, with up to `vectors` vectors in each thread of a team.
+template <int vectors, class T>
+void quantize_held_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) {
+  constexpr int n = vector_elements<T>();
+  const Fp8Format format = to.format;
+  const View<std::uint8_t**> codes = to.codes;
+  const View<float*> scales = to.scales;
+  const std::int64_t columns = x.columns();
+  using Held = HeldRow<n, vectors>;
+  for_each_held<n, vectors>(
+      exec, "quantize_rows", x.rows(), columns, KOKKOS_LAMBDA(const Held& row, std::int64_t r) {
+        const auto held = row.load(x.row(r));
+        const std::uint32_t own =
+            row.own_maximum([](T value) { return magnitude_bits(value); }, std::uint32_t{0}, held);
+        const Fp8Scale scale(format, row.maximum_of_threads(own));
+        row.store(
+            codes.row(r),
+            [=](int, T value) { return fp8_of(format, static_cast<float>(value) * scale.inverse); },
+            held);
+        row.once([=]() { scales[r] = scale.scale; });
+      });
+}
+
+/// Threads of a team that holds columns, at most, and the rows of a thread: codes of a column that
+/// are stored at once.
+constexpr int most_threads = 512, run_rows = 16;
+static_assert(most_threads * run_rows == held_of_column, "a team of one vector's columns is full");
+
+/// Runs body(team) for teams of so many threads, at most `most`; Body is KOKKOS_LAMBDA(const
+/// TeamMember&).
+template <int most, class Body>
+void for_each_team_of(const Exec& exec, const char* name, std::int64_t teams, int threads,
+                      std::size_t scratch, const Body& body) {
+  if (teams == 0 || LaunchCount::takes_one(name)) return;
+  const ObservedKernel observed(name);
+  using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
+  Policy policy(exec, static_cast<int>(teams), threads);
+  policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
+  Kokkos::parallel_for(
+      name, policy, KOKKOS_LAMBDA(const TeamMember& team) { body(team); });
+}
+
+/// 16 bytes of a row. Elements of 16 bits would take a register each.
+using Words = Vector<std::uint32_t, 4>;
+
+template <class T>
+KOKKOS_INLINE_FUNCTION T element(const Words& words, int k) {
+  if constexpr (sizeof(T) == 2)
+    return bits_as<T>(static_cast<std::uint16_t>(words.at[k / 2] >> (k % 2 * 16)));
+  else if constexpr (sizeof(T) == 4)
+    return bits_as<T>(words.at[k]);
+  else
+    return bits_as<T>(std::uint64_t{words.at[2 * k + 1]} << 32 | words.at[2 * k]);
+}
+
+KOKKOS_INLINE_FUNCTION std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __vmaxu2(a, b);
+#else
+  return (larger(a >> 16, b >> 16) << 16) | larger(a & 0xFFFFu, b & 0xFFFFu);
+#endif
+}
+
+/// The largest absolute value of each element: bits of 16 bits are compared as they are stored, in
+/// pairs, so that the words need not be taken apart before they are rounded.
+template <class T>
+struct Maxima {
+  std::uint32_t word[4] = {};
+
+  KOKKOS_INLINE_FUNCTION static std::uint32_t larger_of(std::uint32_t a, std::uint32_t b) {
+    return sizeof(T) == 2 ? larger_halves(a, b) : larger(a, b);
+  }
+  KOKKOS_INLINE_FUNCTION void add(const Words& row) {
+    if constexpr (sizeof(T) == 8) {
+      for (int k = 0; k < 2; ++k) word[k] = larger(word[k], magnitude_bits(element<T>(row, k)));
+    } else {
+      constexpr std::uint32_t without_signs = sizeof(T) == 2 ? 0x7FFF7FFFu : 0x7FFFFFFFu;
+      for (int w = 0; w < 4; ++w) word[w] = larger_of(word[w], row.at[w] & without_signs);
+    }
+  }
+  /// Returns the bits of element k as a float.
+  KOKKOS_INLINE_FUNCTION static std::uint32_t of(const std::uint32_t* words, int k) {
+    if constexpr (sizeof(T) == 2)
+      return magnitude_bits(bits_as<T>(static_cast<std::uint16_t>(words[k / 2] >> (k % 2 * 16))));
+    else
+      return words[k];
+  }
+};
+
+/// run_rows rows of one vector of columns.
+struct Run {
+  Words row[run_rows];
+};
+
+/// What a thread holds of columns; in tests on a host one thread holds all of them.
+struct HeldRuns {
+#if OSTRAKON_IN_DEVICE_CODE
+  Run of_item[1];
+#else
+  Run of_item[most_threads];
+#endif
+};
+
+/// Some columns of one piece of a matrix, which a team of threads quantizes: each item of work has
+/// the runs `lane`, lane + lanes, ... of a vector of columns, and holds the first of them.
+template <class T, Fp8Format format>
+struct ColumnsOfTeam {
+  static constexpr int n = vector_elements<T>();
+  const TeamMember& team;
+  View<const T**> x;           ///< rows of the piece
+  View<std::uint8_t**> codes;  ///< rows of the piece's columns
+  View<float*> scales;
+  std::int64_t first_column;
+  int groups, lanes;       ///< vectors of columns, runs that are held of each
+  std::uint32_t* largest;  ///< [lane][group][word of Maxima], in shared memory
+  float* inverse;          ///< of each column's scale, in shared memory
+
+  /// body(lane, group, held run) for the items of the calling thread.
+  template <class Body>
+  KOKKOS_FUNCTION void for_each(HeldRuns& held, const Body& body) const {
+#if OSTRAKON_IN_DEVICE_CODE
+    const int item = team.team_rank();
+    if (item < lanes * groups) body(item / groups, item % groups, held.of_item[0]);
+#else
+    for (int item = 0; item < lanes * groups; ++item)
+      body(item / groups, item % groups, held.of_item[item]);
+#endif
+  }
+
+  /// Zeros outside of the matrix.
+  KOKKOS_FUNCTION Words load_row(int row, std::int64_t column) const {
+    if (row >= static_cast<int>(x.rows()) || column >= x.columns()) return {};
+    return load_vector<4>(
+        reinterpret_cast<const std::uint32_t*>(x.data() + row * x.stride() + column));
+  }
+  KOKKOS_FUNCTION Run load(int run, int group) const {
+    const std::int64_t column = first_column + group * n;
+    Run values;
+    unrolled<run_rows>([&](int r) { values.row[r] = load_row(run * run_rows + r, column); });
+    return values;
+  }
+  /// Adds rows that are not held, with few registers.
+  KOKKOS_FUNCTION void add_rows(int run, int group, Maxima<T>& maxima) const {
+    const std::int64_t column = first_column + group * n;
+    rolled(run_rows, [&](int r) { maxima.add(load_row(run * run_rows + r, column)); });
+  }
+  /// Returns the codes of four rows in column k of a group.
+  KOKKOS_FUNCTION std::uint32_t word_of(int first_row, const Words* four, int group, int k) const {
+    const float factor = inverse[group * n + k];
+    const auto scaled = [&](int r) { return static_cast<float>(element<T>(four[r], k)) * factor; };
+    const int inside = static_cast<int>(x.rows()) - first_row;
+    const std::uint32_t kept = inside >= 4 ? ~0u : inside <= 0 ? 0u : (1u << (8 * inside)) - 1u;
+    return fp8_word_of(format, scaled(0), scaled(1), scaled(2), scaled(3)) & kept;
+  }
+  KOKKOS_FUNCTION std::uint32_t* codes_at(int row, std::int64_t column) const {
+    return reinterpret_cast<std::uint32_t*>(codes.data() + column * codes.stride() + row);
+  }
+  KOKKOS_FUNCTION void store(int run, int group, const Run& values) const {
+    const int first = run * run_rows;
+    const std::int64_t column = first_column + group * n;
+    if (column >= x.columns()) return;
+    // Row by row, so that their registers become free.
+    Words out[n];
+    unrolled<run_rows / 4>([&](int w) {
+      unrolled<n>(
+          [&](int k) { out[k].at[w] = word_of(first + 4 * w, values.row + 4 * w, group, k); });
+    });
+    unrolled<n>([&](int k) { store_vector<4>(codes_at(first, column + k), out[k]); });
+  }
+  /// Stores rows that are not held, with few registers.
+  KOKKOS_FUNCTION void store_rows(int run, int group) const {
+    const std::int64_t column = first_column + group * n;
+    if (column >= x.columns()) return;
+    rolled(run_rows / 4, [&](int w) {
+      const int first = run * run_rows + 4 * w;
+      Words four[4];
+      unrolled<4>([&](int r) { four[r] = load_row(first + r, column); });
+      unrolled<n>([&](int k) {
+        store_vector<1>(codes_at(first, column + k), {{word_of(first, four, group, k)}});
+      });
+    });
+  }
+
+  KOKKOS_FUNCTION void quantize() const {
+    const int runs = static_cast<int>(codes.columns()) / run_rows, width = groups * 4;
+    HeldRuns held;
+    for_each(held, [&](int lane, int group, Run& own) {
+      own = load(lane, group);
+      Maxima<T> maxima;
+      unrolled<run_rows>([&](int r) { maxima.add(own.row[r]); });
+      for (int run = lane + lanes; run < runs; run += lanes) add_rows(run, group, maxima);
+      for (int w = 0; w < 4; ++w) largest[lane * width + group * 4 + w] = maxima.word[w];
+    });
+    team.team_barrier();
+    for (int left = lanes; left > 1;) {
+      const int half = (left + 1) / 2;
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, (left - half) * width), [&](int i) {
+        largest[i] = Maxima<T>::larger_of(largest[i], largest[i + half * width]);
+      });
+      team.team_barrier();
+      left = half;
+    }
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, groups * n), [&](int i) {
+      const Fp8Scale scale(format, Maxima<T>::of(largest + i / n * 4, i % n));
+      inverse[i] = scale.inverse;
+      if (first_column + i < x.columns()) scales[first_column + i] = scale.scale;
+    });
+    team.team_barrier();
+    for_each(held, [&](int lane, int group, const Run& own) {
+      store(lane, group, own);
+      for (int run = lane + lanes; run < runs; run += lanes) store_rows(run, group);
+    });
+  }
+};
+
+template <Fp8Format format, class T>
+void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pieces,
+                           const Fp8Rows& to) {
+  constexpr int n = vector_elements<T>();
+  const std::int64_t rows = x.rows() / pieces, columns = x.columns();
+  const View<std::uint8_t**> codes = to.codes;
+  const View<float*> scales = to.scales;
+  require(!codes || (codes.stride() % run_rows == 0 && codes.columns() % run_rows == 0 &&
+                     begin_vectors<run_rows>(codes.data())),
+          "quantize_columns: rows of ", codes.columns(), " codes, ", codes.stride(),
+          " apart, expected multiples of ", run_rows);
+  require(columns % n == 0 && (!x || (x.stride() % n == 0 && begin_vectors<n>(x.data()))),
+          "quantize_columns: rows of ", columns, " elements, ", x.stride(),
+          " apart, expected multiples of ", n);
+  // A team reads up to 64 adjacent bytes of a row, if its threads hold so many columns.
+  const std::int64_t runs = items_for(codes.columns(), run_rows);
+  int most_groups = 4;
+  while (most_groups > 1 && runs * most_groups > most_threads) most_groups /= 2;
+  const int groups = most_groups;
+  const int lanes = static_cast<int>(smaller(runs, most_threads / groups));
+  const std::int64_t across = items_for(columns, groups * n);
+  const int warps = (lanes * groups + 31) / 32;
+  const auto bytes = sizeof(float) * static_cast<std::size_t>(groups * (lanes * 4 + n));
+  for_each_team_of<most_threads>(
+      exec, "quantize_columns", pieces * across, products_on_device ? warps * 32 : 1, bytes,
+      KOKKOS_LAMBDA(const TeamMember& team) {
+        const std::int64_t piece = team.league_rank() / across;
+        const std::size_t all_bytes = bytes;  // named, as the call takes a reference
+        auto* const words = static_cast<std::uint32_t*>(team.team_scratch(0).get_shmem(all_bytes));
+        const ColumnsOfTeam<T, format> tile{team,
+                                            x.row_range(piece * rows, (piece + 1) * rows),
+                                            codes.row_range(piece * columns, (piece + 1) * columns),
+                                            scales.range(piece * columns, (piece + 1) * columns),
+                                            team.league_rank() % across * groups * n,
+                                            groups,
+                                            lanes,
+                                            words,
+                                            reinterpret_cast<float*>(words + lanes * groups * 4)};
+        tile.quantize();
+      });
+}
+
 #endif
 
 }  // namespace
@@ -84,6 +341,15 @@ std::int64_t column_maxima_workspace(std::int64_t rows, std::int64_t columns) {
 template <class T>
 void quantize_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) {
   require_codes("quantize_rows", x, to, x.rows(), x.columns());
+#if OSTRAKON_ON_DEVICE
+  if (to.codes.columns() == x.columns()) {
+    constexpr int n = vector_elements<T>(), most = 8;
+    constexpr auto held = held_bytes_of_row / static_cast<std::int64_t>(sizeof(T));
+    static_assert(can_hold<n, most>(held) && !can_hold<n, most>(held + 1), "the longest held row");
+    if (can_hold<n, 4>(x.columns())) return quantize_held_rows<4, T>(exec, x, to);
+    if (can_hold<n, most>(x.columns())) return quantize_held_rows<most, T>(exec, x, to);
+  }
+#endif
   const Fp8Format format = to.format;
   const View<std::uint8_t**> codes = to.codes;
   const View<float*> scales = to.scales;
@@ -104,65 +370,33 @@ void quantize_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) {
 }
 
 template <class T>
-void quantize_columns(const Exec& exec, View<const T**> x, const Fp8Rows& to,
-                      View<std::uint32_t*> workspace) {
-  const std::int64_t rows = x.rows(), columns = x.columns();
-  require_codes("quantize_columns", x, to, columns, rows);
-  find_column_maxima(exec, x, workspace);
+void quantize_columns(const Exec& exec, View<const T**> x, std::int64_t pieces, const Fp8Rows& to) {
+  const std::int64_t rows = x.rows() / pieces, columns = x.columns();
+  require(rows * pieces == x.rows(), "quantize_columns: ", x.rows(),
+          " rows, expected a multiple of ", pieces, " pieces");
+  require_codes("quantize_columns", x, to, pieces * columns, rows);
+#if OSTRAKON_ON_DEVICE
+  if (to.format == Fp8Format::e4m3)
+    quantize_held_columns<Fp8Format::e4m3, T>(exec, x, pieces, to);
+  else
+    quantize_held_columns<Fp8Format::e5m2, T>(exec, x, pieces, to);
+#else
   const Fp8Format format = to.format;
   const View<std::uint8_t**> codes = to.codes;
   const View<float*> scales = to.scales;
   const std::int64_t padded = codes.columns();
-#if OSTRAKON_ON_DEVICE
-  const std::int64_t across = items_for(columns, tile_columns);
-  constexpr std::size_t bytes = sizeof(float) * tile_columns + tile_columns * tile_stride;
-  for_each_team(
-      exec, "quantize_columns", across * items_for(padded, tile_rows), 256, bytes,
-      KOKKOS_LAMBDA(const TeamMember& team) {
-        // Named, as calls take references.
-        constexpr std::size_t all_bytes = bytes;
-        constexpr int width = tile_columns;
-        float* const inverse = static_cast<float*>(team.team_scratch(0).get_shmem(all_bytes));
-        std::uint8_t* const tile = reinterpret_cast<std::uint8_t*>(inverse + width);
-        const std::int64_t first_column = team.league_rank() % across * width;
-        const std::int64_t first_row = team.league_rank() / across * tile_rows;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width), [&](int j) {
-          const std::int64_t column = first_column + j;
-          if (column >= columns) return;
-          const Fp8Scale scale(format, workspace[column]);
-          inverse[j] = scale.inverse;
-          if (first_row == 0) scales[column] = scale.scale;
-        });
-        team.team_barrier();
-        constexpr int n = 4, groups = width / n;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile_rows * groups), [&](int item) {
-          const int r = item / groups, j = item % groups * n;
-          Vector<T, n> values = {};
-          if (first_row + r < rows)
-            values = load_lanes<n>(x.row(first_row + r).data(), first_column + j, columns);
-          for (int k = 0; k < n; ++k)
-            tile[(j + k) * tile_stride + r] =
-                fp8_of(format, static_cast<float>(values.at[k]) * inverse[j + k]);
-        });
-        team.team_barrier();
-        constexpr int run = 16, runs = tile_rows / run;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width * runs), [&](int item) {
-          const int j = item / runs, r = item % runs * run;
-          if (first_column + j >= columns) return;
-          Vector<std::uint8_t, run> out;
-          for (int k = 0; k < run; ++k)
-            out.at[k] = first_row + r + k < rows ? tile[j * tile_stride + r + k] : 0;
-          store_lanes<run>(codes.row(first_column + j).data(), first_row + r, padded, out);
-        });
-      });
-#else
   for_each_item(
-      exec, "quantize_columns", columns, KOKKOS_LAMBDA(std::int64_t column) {
-        const Fp8Scale scale(format, workspace[column]);
-        scales[column] = scale.scale;
+      exec, "quantize_columns", pieces * columns, KOKKOS_LAMBDA(std::int64_t item) {
+        const auto column = x.row_range(item / columns * rows, (item / columns + 1) * rows);
+        const std::int64_t c = item % columns;
+        std::uint32_t largest = 0;
+        for (std::int64_t r = 0; r < rows; ++r)
+          largest = larger(largest, magnitude_bits(column(r, c)));
+        const Fp8Scale scale(format, largest);
+        scales[item] = scale.scale;
         for (std::int64_t r = 0; r < padded; ++r)
-          codes(column, r) =
-              r < rows ? fp8_of(format, static_cast<float>(x(r, column)) * scale.inverse) : 0;
+          codes(item, r) =
+              r < rows ? fp8_of(format, static_cast<float>(column(r, c)) * scale.inverse) : 0;
       });
 #endif
 }
@@ -199,12 +433,11 @@ void round_columns(const Exec& exec, Fp8Format format, View<const T**> x, View<T
       });
 }
 
-#define OSTRAKON_INSTANTIATE(T)                                                      \
-  template void quantize_rows<T>(const Exec&, View<const T**>, const Fp8Rows&);      \
-  template void quantize_columns<T>(const Exec&, View<const T**>, const Fp8Rows&,    \
-                                    View<std::uint32_t*>);                           \
-  template void round_rows<T>(const Exec&, Fp8Format, View<const T**>, View<T**>);   \
-  template void round_columns<T>(const Exec&, Fp8Format, View<const T**>, View<T**>, \
+#define OSTRAKON_INSTANTIATE(T)                                                                  \
+  template void quantize_rows<T>(const Exec&, View<const T**>, const Fp8Rows&);                  \
+  template void quantize_columns<T>(const Exec&, View<const T**>, std::int64_t, const Fp8Rows&); \
+  template void round_rows<T>(const Exec&, Fp8Format, View<const T**>, View<T**>);               \
+  template void round_columns<T>(const Exec&, Fp8Format, View<const T**>, View<T**>,             \
                                  View<std::uint32_t*>);
 OSTRAKON_INSTANTIATE(float)
 OSTRAKON_INSTANTIATE(double)

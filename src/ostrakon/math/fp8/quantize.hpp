@@ -6,6 +6,7 @@
 // bf16 or fp16; numbers are converted to float first.
 
 #include <ostrakon/math/fp8/formats.hpp>
+#include <ostrakon/math/vectors.hpp>
 #include <ostrakon/math/view.hpp>
 
 namespace ostrakon::math {
@@ -21,13 +22,22 @@ struct Fp8Rows {
 template <class T>
 void quantize_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to);
 
-/// Elements of the workspace of column kernels for x (rows, columns).
-std::int64_t column_maxima_workspace(std::int64_t rows, std::int64_t columns);
-
-/// `to` (columns, rows) = x transposed, x (rows, columns), each column of x with a scale.
+/// `to` (pieces * columns, rows / pieces) = x (rows, columns), of which each piece, a run of rows,
+/// is transposed: row p * columns + c has column c of piece p, with a scale of its own.
 template <class T>
-void quantize_columns(const Exec& exec, View<const T**> x, const Fp8Rows& to,
-                      View<std::uint32_t*> workspace);
+void quantize_columns(const Exec& exec, View<const T**> x, std::int64_t pieces, const Fp8Rows& to);
+
+/// Elements with one scale that a device holds in registers: those of a row, and of a column of a
+/// piece. Of longer rows it reads all elements twice, of longer columns those that are too many.
+constexpr std::int64_t held_bytes_of_row = 65536;
+constexpr std::int64_t held_of_column = 8192;
+
+/// How often a device reads an element, on average, of rows or columns with `inner` elements of
+/// `bytes` bytes each.
+double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes);
+
+/// Elements of the workspace of round_columns() for x (rows, columns).
+std::int64_t column_maxima_workspace(std::int64_t rows, std::int64_t columns);
 
 /// `to` = x as quantize_rows() rounds it, multiplied by the scales. It is exact in float and bf16.
 template <class T>

@@ -7,6 +7,7 @@
 #include <ostrakon/math/attention/rotary.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/fp8/product.hpp>
+#include <ostrakon/math/fp8/quantize.hpp>
 #include <ostrakon/math/products/gemm.hpp>
 #include <ostrakon/model/graph/kernel.hpp>
 #include <ostrakon/model/graph/lists.hpp>
@@ -31,12 +32,17 @@ void require_fp8_sizes(const std::string& name, std::int64_t rows, std::int64_t 
           " on a device, or precision.fp8_layers without this block");
 }
 
-/// The work of rounding an operand of so many numbers: scales of columns take a pass of their own.
+/// The work of rounding an operand with `outer` scales, each of `inner` numbers.
 template <class T>
-plan::KernelWork rounding_work(std::int64_t numbers, bool by_columns, math::KernelForm form) {
-  const std::int64_t written = math::multiplies_codes(form) ? numbers : bytes_of<T>(numbers);
-  return plan::row_work(static_cast<double>((by_columns ? 2 : 1) * bytes_of<T>(numbers) + written),
-                        by_columns ? 3.0 : 1.0);
+plan::KernelWork rounding_work(std::int64_t outer, std::int64_t inner, bool by_columns,
+                               math::KernelForm form) {
+  const std::int64_t numbers = outer * inner;
+  const auto read = static_cast<double>(bytes_of<T>(numbers));
+  if (math::multiplies_codes(form))
+    return plan::row_work(math::device_reads(by_columns, inner, bytes_of<T>(1)) * read +
+                          static_cast<double>(numbers));
+  // Scales of columns take a pass of their own.
+  return plan::row_work((by_columns ? 3.0 : 2.0) * read, by_columns ? 3.0 : 1.0);
 }
 
 /// The `count` values that a call writes = a b in 8 bits, with its first scratch array; added to
@@ -346,8 +352,8 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
                                      x, inputs, last - first));
     weight.gradient_elements = (last - first) * inputs;
     if (is_fp8)
-      weight.work += rounding_work<T>(rows * (last - first), true, leaf_.kernels) +
-                     rounding_work<T>(rows * inputs, true, leaf_.kernels);
+      weight.work += rounding_work<T>(leaves * (last - first), rows / leaves, true, leaf_.kernels) +
+                     rounding_work<T>(leaves * inputs, rows / leaves, true, leaf_.kernels);
     weight.scratch = {is_fp8
                           ? math::fp8_gemm_by_piece_workspace<T>(last - first, inputs, rows, leaves,
                                                                  leaf_.kernels)
@@ -386,8 +392,8 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   input.inner_dimension = outputs;
   if (is_fp8) {
     input.scratch = {math::fp8_gemm_workspace<T>(rows, inputs, outputs, leaf_.kernels)};
-    input.work += rounding_work<T>(rows * outputs, false, leaf_.kernels) +
-                  rounding_work<T>(outputs * inputs, true, leaf_.kernels);
+    input.work += rounding_work<T>(rows, outputs, false, leaf_.kernels) +
+                  rounding_work<T>(inputs, outputs, true, leaf_.kernels);
   }
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
@@ -438,8 +444,8 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     forward = in_8_bits_if(is_fp8, product(std::move(forward), x, inputs, last - first));
     forward.work += passes * row_work(x, 2 * (last - first));
     if (is_fp8)
-      forward.work += rounding_work<T>(value(x).rows * inputs, false, leaf_.kernels) +
-                      rounding_work<T>((last - first) * inputs, false, leaf_.kernels);
+      forward.work += rounding_work<T>(value(x).rows, inputs, false, leaf_.kernels) +
+                      rounding_work<T>(last - first, inputs, false, leaf_.kernels);
     if (!adds_apart && onto >= 0) forward.work += row_work(x, last - first, 0.0);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);

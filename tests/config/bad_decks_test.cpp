@@ -113,7 +113,7 @@ precision.parameters | fp32, the only value that this version accepts | bf16
 precision.gather | fp32, bf16 or fp16 | fp64 | 16 | auto
 precision.reduce | fp32, bf16 or fp16 | fp8
 precision.activations | auto, fp32, bf16 or fp16 | float
-precision.products | auto or fp8 | bf16 | mxfp8 | 8
+precision.products | auto, fp8 or mxfp8 | bf16 | mxfp4 | 8
 precision.fp8_layers | auto, all, none, every 6th, first 3 | every | -1 | 1.5
 precision.fp8_gradients | e4m3 or e5m2 | e5m3 | 8
 training.on_non_finite | stop or skip | ignore | yes

@@ -16,6 +16,20 @@ std::int64_t largest_arena(const std::vector<plan::StepPlan>& stages) {
   return most;
 }
 
+/// The model as a stack computes it. `own`: as Ostrakon does.
+plan::ModelDescription computed_model(const simulate::Stack& stack, config::Settings settings,
+                                      const plan::ModelDescription& own,
+                                      const plan::Policy& policy) {
+  math::ProductDType& products = settings.precision.products.dtype;
+  if (stack.rounding_traffic == 1.0 || products != math::ProductDType::fp8)
+    return simulate::computed_by(stack, own, policy);
+  products = math::ProductDType::as_stored;
+  const auto as_stored = train::make_decoder(settings);
+  return simulate::computed_by(
+      stack, simulate::rounded_by(stack, own, train::describe(*as_stored, settings.optimizer)),
+      policy);
+}
+
 }  // namespace
 
 DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_node,
@@ -25,7 +39,7 @@ DeckPlans::DeckPlans(const config::Settings& settings, int ranks, int ranks_per_
       ranks_of_stage_(ranks / policy_.stages),
       model_(train::make_decoder(settings)),
       own_description_(train::describe(*model_, settings.optimizer)),
-      description_(simulate::computed_by(stack_, own_description_, policy_)),
+      description_(computed_model(stack_, settings, own_description_, policy_)),
       chunks_(plan::find_chunks(description_, ranks_of_stage_, policy_)),
       tokens_(static_cast<double>(settings.training.global_batch_size *
                                   settings.training.sequence_length)),

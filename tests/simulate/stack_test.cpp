@@ -213,6 +213,21 @@ TEST(Stack, AttentionInMemoryHasWholeProducts) {
   EXPECT_DOUBLE_EQ(unit.backward[0].work.row_bytes, 1.5 * 2.0 * 2.0 * 5.0);
 }
 
+TEST(Stack, OperandsAreRoundedByOtherKernels) {
+  const ModelDescription as_stored = make_model();
+  ModelDescription model = as_stored;
+  for (KernelWork* work : {&model.units[1].forward[0].work, &model.units[1].backward[0].work})
+    *work += row_work(100.0, 2.0);
+  Stack stack;
+  stack.rounding_traffic = 0.25;
+  const UnitDescription unit = rounded_by(stack, model, as_stored).units[1];
+  const UnitDescription& stored = as_stored.units[1];
+  EXPECT_DOUBLE_EQ(unit.forward[0].work.row_bytes, stored.forward[0].work.row_bytes + 25.0);
+  EXPECT_DOUBLE_EQ(unit.forward[0].work.row_kernels, stored.forward[0].work.row_kernels + 0.5);
+  EXPECT_DOUBLE_EQ(unit.backward[0].work.row_bytes, stored.backward[0].work.row_bytes + 25.0);
+  EXPECT_DOUBLE_EQ(unit.forward[1].work.row_bytes, stored.forward[1].work.row_bytes);
+}
+
 TEST(Stack, BlocksComputeMore) {
   const UnitDescription rows = changed([](Stack& s) { s.whole_rows = true; });
   EXPECT_DOUBLE_EQ(rows.forward[0].work.row_bytes, 30.0 + 1024 * 10.0 / 2.0);

@@ -161,6 +161,8 @@ const std::vector<StackKey>& stack_keys() {
     number("row_kernels", &Stack::row_kernels, "the number of these kernels, likewise");
     number("expert_row_traffic", &Stack::expert_row_traffic,
            "row_traffic besides, in units with experts");
+    number("rounding_traffic", &Stack::rounding_traffic,
+           "row_traffic besides, and kernels, of rounding operands of products to 8 bits");
     number("update_traffic", &Stack::update_traffic, "bytes of updates, likewise");
     number("accumulate_traffic", &Stack::accumulate_traffic,
            "bytes of sums over micro-batches, likewise; 0: products add them up");
@@ -231,6 +233,30 @@ Policy planned_by(const Stack& stack, Policy policy, const ModelDescription& mod
   // Backward must not wait for sums that begin when it has ended.
   if (stack.reduces_at_end) policy.in_flight_reductions = static_cast<int>(model.units.size());
   return policy;
+}
+
+ModelDescription rounded_by(const Stack& stack, ModelDescription model,
+                            const ModelDescription& as_stored) {
+  const auto scale = [&](Phases& phases, const Phases& stored) {
+    for (std::size_t p = 0; p < phases.size(); ++p)
+      for (KernelWork Phase::*const work : {&Phase::work, &Phase::recompute_work}) {
+        KernelWork& rounds = phases[p].*work;
+        const KernelWork& other = stored.at(p).*work;
+        const auto times = [&](double own, double less) {
+          return less + stack.rounding_traffic * (own - less);
+        };
+        rounds.row_bytes = times(rounds.row_bytes, other.row_bytes);
+        rounds.row_kernels = times(rounds.row_kernels, other.row_kernels);
+      }
+  };
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    UnitDescription& unit = model.units[u];
+    const UnitDescription& stored = as_stored.units.at(u);
+    scale(unit.forward, stored.forward);
+    scale(unit.backward, stored.backward);
+    scale(unit.deferral.backward_at_once, stored.deferral.backward_at_once);
+  }
+  return model;
 }
 
 ModelDescription computed_by(const Stack& stack, ModelDescription model, const Policy& policy) {

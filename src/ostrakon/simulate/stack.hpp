@@ -18,6 +18,9 @@ struct Stack {
   double row_traffic = 1.0;         ///< kernels without products: above 1 where fewer are fused
   double row_kernels = 1.0;         ///< the number of these kernels
   double expert_row_traffic = 1.0;  ///< row_traffic besides, in units with experts
+  /// row_traffic besides, of rounding operands of products to 8 bits, and the number of its
+  /// kernels: below 1 where the kernels that write operands round them.
+  double rounding_traffic = 1.0;
   double update_traffic = 1.0;      ///< updates of the optimizer
   double accumulate_traffic = 1.0;  ///< sums over micro-batches; 0: the products add them up
   double convert_traffic = 1.0;     ///< conversions between dtypes
@@ -77,6 +80,11 @@ bool is_ostrakon(const Stack& stack);
 /// Returns the policy by which the stack's steps are planned.
 plan::Policy planned_by(const Stack& stack, plan::Policy policy,
                         const plan::ModelDescription& model);
+
+/// Returns the model, which multiplies in 8 bits, with the stack's rounding of operands.
+/// `as_stored`: the same model without products in 8 bits; it has less work by the rounding.
+plan::ModelDescription rounded_by(const Stack& stack, plan::ModelDescription model,
+                                  const plan::ModelDescription& as_stored);
 
 /// Returns the model with what the stack computes and exchanges in its units. Throws Error where
 /// the stack computes activations again and `policy` too.

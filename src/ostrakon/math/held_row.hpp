@@ -21,11 +21,13 @@ constexpr bool can_hold(std::int64_t width) {
   return width <= std::int64_t{n} * vectors * most;
 }
 
-/// What a thread holds of a row; in tests on a host one thread holds all of it.
+/// What a thread holds of a row; in tests on a host one thread holds all of it. On a device it is
+/// zero at first: registers that are set in some branch only would be occupied from the begin of
+/// the loop over rows that Kokkos makes of a kernel to its end.
 template <class T, int n, int vectors>
 struct Held {
 #if OSTRAKON_IN_DEVICE_CODE
-  Vector<T, n> at[vectors];
+  Vector<T, n> at[vectors] = {};
 #else
   Vector<T, n> at[vectors * most_threads_of_held_row];
 #endif

@@ -135,15 +135,16 @@ struct AttendBackwardKv {
   static constexpr int query_rows = tile_size;
   static constexpr int steps = width / tile_size;
   static constexpr int query_elements = query_rows * width;
+  /// Runs of a sequence's queries, at most.
+  static constexpr int most_runs = 2;
   /// Shared memory: the tile of values, and two buffers of queries, dout, log_sum_exp, delta and,
-  /// if there are documents, where these begin.
-  static constexpr std::size_t bytes = sizeof(T) * (team_rows * width + 4 * query_elements) +
-                                       sizeof(float) * (in_documents ? 6 : 4) * query_rows;
+  /// if there are documents, where these begin and the ends of runs.
+  static constexpr std::size_t bytes =
+      sizeof(T) * (team_rows * width + 4 * query_elements) +
+      sizeof(float) * (in_documents ? 6 * query_rows + most_runs : 4 * query_rows);
   static_assert(4 * query_rows == team_rows, "keys are loaded by way of the queries");
 
-  using DocumentEnds = Kokkos::Array<int, 2>;
-
-  Kokkos::Array<TokenRun, 2> run;
+  Kokkos::Array<TokenRun, most_runs> run;
   int runs, first_sequence, sequences;
   int heads, kv_heads, tokens, rows;
   View<const T**> q, kv, dout;
@@ -151,7 +152,7 @@ struct AttendBackwardKv {
   View<const std::int32_t*> document_begins;
   KvGradients<K> to;
   int window;
-  float scale;
+  float scale, to_log2;
 
   KOKKOS_FUNCTION void operator()(const TeamMember& team) const {
     T* const memory = shared_memory<T>(team, bytes);
@@ -170,35 +171,30 @@ struct AttendBackwardKv {
     return before > 0 ? before / query_rows * query_rows : 0;
   }
   /// Returns the row of a run behind the last that sees a key of the team that begins with `key`.
-  KOKKOS_FUNCTION int end_row(int of_run, int key, const DocumentEnds& ends) const {
+  KOKKOS_FUNCTION int end_row(int of_run, int key, const std::int32_t* ends) const {
     const TokenRun& in = run[static_cast<std::size_t>(of_run)];
     const int last = key + team_rows - 1 + window - static_cast<int>(in.position);
-    const int end =
-        in_documents ? ends[static_cast<std::size_t>(of_run)] : static_cast<int>(in.count);
+    const int end = in_documents ? ends[of_run] : static_cast<int>(in.count);
     return last < end ? last : end;
   }
-  /// Returns of each run the first row whose document begins behind the team's keys.
-  KOKKOS_FUNCTION DocumentEnds document_ends([[maybe_unused]] int sequence,
-                                             [[maybe_unused]] int key) const {
-    DocumentEnds ends{};
-    if constexpr (in_documents)
-      for (int r = 0; r < runs; ++r) {
-        const TokenRun& in = run[static_cast<std::size_t>(r)];
-        const std::int64_t first = std::int64_t{first_sequence + sequence} * rows + in.row;
-        int begin = 0, end = static_cast<int>(in.count);
-        while (begin < end) {
-          const int middle = (begin + end) / 2;
-          if (document_begins[first + middle] < key + team_rows)
-            begin = middle + 1;
-          else
-            end = middle;
-        }
-        ends[static_cast<std::size_t>(r)] = begin;
+  /// Sets of each run the first row whose document begins behind the team's keys.
+  KOKKOS_FUNCTION void find_ends(int sequence, int key, std::int32_t* ends) const {
+    for (int r = 0; r < runs; ++r) {
+      const TokenRun& in = run[static_cast<std::size_t>(r)];
+      const std::int64_t first = std::int64_t{first_sequence + sequence} * rows + in.row;
+      int begin = 0, end = static_cast<int>(in.count);
+      while (begin < end) {
+        const int middle = (begin + end) / 2;
+        if (document_begins[first + middle] < key + team_rows)
+          begin = middle + 1;
+        else
+          end = middle;
       }
-    return ends;
+      ends[r] = begin;
+    }
   }
   /// Advances to the next step; returns false after the last. Must be called before the first step.
-  KOKKOS_FUNCTION bool advance(QueryStep& step, int key, const DocumentEnds& ends) const {
+  KOKKOS_FUNCTION bool advance(QueryStep& step, int key, const std::int32_t* ends) const {
     step.row += query_rows;
     while (step.row >= end_row(step.run, key, ends)) {
       if (++step.run == runs) {
@@ -216,14 +212,15 @@ struct AttendBackwardKv {
     float* const row_values =
         reinterpret_cast<float*>(memory + team_rows * width + 4 * query_elements);
     auto* const document_values = reinterpret_cast<std::int32_t*>(row_values + 4 * query_rows);
+    std::int32_t* const ends = document_values + 2 * query_rows;  // registers are scarce
     const std::int64_t kv_row = std::int64_t{first_sequence + sequence} * tokens + first_key;
     const int key_count = tokens - first_key < team_rows ? tokens - first_key : team_rows;
-    const float to_log2 = scale * log2_e;
 
     begin_copy_rows<team_rows>(team, values, head_at(kv, kv_row, kv_heads + kv_head, width),
                                kv.stride(), key_count);
     begin_copy_rows<team_rows>(team, others, head_at(kv, kv_row, kv_head, width), kv.stride(),
                                key_count);
+    if (in_documents && team.team_rank() == 0) find_ends(sequence, first_key, ends);
     end_copies(team);
     LeftTile<T> keys[steps];
     unrolled<steps>([&](int k) { keys[k] = load_left(lane, others, band, k * tile_size); });
@@ -256,7 +253,6 @@ struct AttendBackwardKv {
 
     SumTile dkeys[steps], dvalues[steps];
     QueryStep step{0, 0, first_row(0, first_key) - query_rows};
-    const DocumentEnds ends = document_ends(sequence, first_key);
     bool exists = advance(step, first_key, ends);
     if (exists) begin_queries(step, 0);
     for (int half = 0; exists; half = 1 - half) {
@@ -348,6 +344,7 @@ void attend_backward_kv(const Exec& exec, const AttentionInputs<T>& in,
   const AttentionShape& shape = in.shape;
   const Kokkos::Array<TokenRun, 2> runs{in.runs.run(range.first_run),
                                         in.runs.run(range.first_run + range.runs - 1)};
+  const float scale = score_scale<float>(shape);
   with_constants(shape, in.runs, [&](auto width, auto in_documents) {
     run(exec, "attend_dkv", items_for(shape.tokens, team_rows) * shape.kv_heads * range.sequences,
         AttendBackwardKv<T, K, width(), in_documents()>{
@@ -355,7 +352,7 @@ void attend_backward_kv(const Exec& exec, const AttentionInputs<T>& in,
             static_cast<int>(range.sequences), static_cast<int>(shape.heads),
             static_cast<int>(shape.kv_heads), static_cast<int>(shape.tokens),
             static_cast<int>(in.runs.rows()), in.q, in.kv, gradients.dout, gradients.log_sum_exp,
-            delta, in.runs.document_begins(), to, window_of(shape), score_scale<float>(shape)});
+            delta, in.runs.document_begins(), to, window_of(shape), scale, scale * log2_e});
   });
 }
 

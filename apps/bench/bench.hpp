@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/dtype.hpp>
+#include <ostrakon/config/deck.hpp>
 #include <ostrakon/data/dataset.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
 #include <string>
@@ -44,9 +45,11 @@ struct Column {
 struct Options {
   double seconds = 0.0;  ///< per row, or for all steps; 0: chosen by the measurement
   bool json = false;
-  int ranks_per_node = 0;                   ///< comm: neighbouring ranks; 0: real nodes
-  std::string output;                       ///< machine: the file to write
-  std::string machine;                      ///< step: a machine file, to predict the measured times
+  int ranks_per_node = 0;  ///< comm: neighbouring ranks; 0: real nodes
+  std::string output;      ///< machine: the file to write
+  std::string machine;     ///< step: a machine file, to predict the measured times; preflight: to
+                           ///< compare with
+  std::string hostfile;    ///< preflight: the file to write
   DType dtype = DType::fp32;                ///< kernels: dtype in which models compute
   bool kernels = false;                     ///< step: also time by kernel
   double added_nanoseconds_per_byte = 0.0;  ///< step: extra time of collectives
@@ -117,6 +120,11 @@ void run_device(comm::Communicator& world, const Options& options);
 /// Measures the numbers of a machine file (config/machine_file.hpp) by steps of small models and
 /// collectives; writes them to Options::output, or shows them.
 void run_machine(comm::Communicator& world, const Options& options);
+
+/// Checks ranks, links and hosts, for the plan of a deck if there is one, see preflight.hpp.
+/// Returns the exit status: 0, or 3 where there is a fault.
+int run_preflight(comm::Communicator& world, const std::string& deck,
+                  const std::vector<config::Override>& overrides, const Options& options);
 
 // With settings that fit the ranks, for more steps than any measurement takes.
 

@@ -56,6 +56,18 @@ apps::Program program_of(Line& line) {
         "models, and on several ranks of collectives; with as many ranks as a node is to have",
         {{"--output", "FILE", apps::output(options.output),
           "the file to write; default: it is shown"}}},
+       {"preflight",
+        "[DECK]",
+        "checks ranks before a run, in less than a minute: whether all compute the same bits and "
+        "are equally fast, whether links, memory, disks and clocks are as those of other ranks, "
+        "whether programs, libraries and files are the same, and which network is used; with DECK "
+        "for the messages of its plan and its folders. See docs/operations.md. Exit status 3: a "
+        "fault was found",
+        {{"--machine", "FILE", apps::word(options.machine),
+          "also compare with this machine file: finds what is slow on all ranks"},
+         {"--hostfile", "FILE", apps::output(options.hostfile),
+          "write the hosts without a fault, one line each"},
+         set}},
        {"step",
         "DECK",
         "seconds of a training step, tokens a second, MFU, where the time goes, memory; on "
@@ -94,7 +106,7 @@ apps::Program program_of(Line& line) {
         "how long to measure each row (0.3), all steps (10), or, of machine, each small model in "
         "each of two rounds (0.7)"},
        {"--json", "", apps::flag(options.json), "one JSON object a line"}},
-      "Exit status: 0 done, 1 bad input or failure.",
+      "Exit status: 0 done, 1 bad input or failure; of preflight 3: a fault was found.",
       apps::Runs::on_ranks};
 }
 
@@ -127,6 +139,10 @@ int run(comm::Communicator& world, const apps::Given& given, const Line& line) {
     require(node == 0 || world.size() % node == 0, "--ranks-per-node ", node,
             " does not divide the ", world.size(), " ranks");
   });
+  if (what == "preflight") {
+    const std::string deck = given.operands.empty() ? "" : given.operands[0];
+    return run_preflight(world, deck, line.overrides, options);
+  }
   if (!given.operands.empty()) {
     const auto measure = what == "step"       ? run_step
                          : what == "overlap"  ? run_overlap

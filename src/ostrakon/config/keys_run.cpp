@@ -126,6 +126,9 @@ Section runtime_section() {
            "what kernels do with subnormal numbers, those below the smallest normal one. flush: "
            "take them and give them as 0; keep: compute with them, which is many times slower on "
            "some processors. Decides bits. On devices: keep"),
+       boolean("preflight", FIELD(runtime.preflight),
+               "check ranks, links and hosts before step 1, in less than a minute, and refuse the "
+               "run where there is a fault: see docs/operations.md"),
        paths_from()}};
 }
 

@@ -9,6 +9,7 @@
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/timing.hpp>
 #include <ostrakon/data/tokenizer.hpp>
+#include <ostrakon/preflight/preflight.hpp>
 #include <ostrakon/run/console.hpp>
 #include <ostrakon/run/ranks.hpp>
 #include <ostrakon/run/resume_loader.hpp>
@@ -64,6 +65,10 @@ class Run {
       return RunEnd::done;
     }
     if (stops_before_first_step()) return RunEnd::stopped;
+    if (settings_.runtime.preflight)
+      console_.say(text("preflight: nothing wrong found\n",
+                        preflight::require_sound(ranks_.mesh, settings_,
+                                                 trainer_.program(plan::Purpose::train).plan)));
     about_output([this] { resume_.require_none_since(folder_.make()); });
     if (resume_.has_found()) trainer_.take_products_of(folder_.file(products_name));
     trainer_.allocate();

@@ -229,8 +229,8 @@ void plan_deck(const Line& line) {
   settings.processor = line.device ? config::processor_with(*line.device) : config::Processor{};
   require(!math::is_8bit(settings.precision.products.dtype) ||
               settings.processor.kernels != math::KernelForm::device,
-          "precision.products = fp8: found ranks that compute on gpu; expected auto, or --device "
-          "nvidia or cpu");
+          "precision.products = ", math::name(settings.precision.products.dtype),
+          ": found ranks that compute on gpu; expected auto, or --device nvidia or cpu");
   if (line.chooses) return show_choice(std::move(settings), line);
   settings = with_choice(settings, line);
   if (!line.machine.empty()) return show_time(std::move(settings), line);

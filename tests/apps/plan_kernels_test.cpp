@@ -121,7 +121,17 @@ TEST_F(PlanKernels, OperandsIn8BitsAreReadOnce) {
       units_like(kernels({"--set", "training.sequence_length=32", "--set", "precision.products=fp8",
                           "--set", "precision.fp8_layers=all"}),
                  "block");
+  const Json in_blocks =
+      units_like(kernels({"--set", "training.sequence_length=32", "--set",
+                          "precision.products=mxfp8", "--set", "precision.fp8_layers=all"}),
+                 "block");
   const double rows = 32, width = 32;
+  const std::vector<std::string> of_blocks = {"quantize_blocks", "quantize_blocks", "fp8_product"};
+  for (const char* name : {"d attention.out.weight", "d attention.out"}) {
+    const Json call = call_of(in_blocks, "backward", name);
+    EXPECT_EQ(call["kernels"], of_blocks);
+    EXPECT_EQ(call["bytes"], 3 * 2 * rows * width);
+  }
   const std::vector<std::string> of_rows = {"quantize_rows", "quantize_rows", "fp8_product"},
                                  of_both = {"quantize_rows", "quantize_columns", "fp8_product"},
                                  of_columns = {"quantize_columns", "quantize_columns",

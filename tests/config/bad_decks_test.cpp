@@ -330,6 +330,8 @@ precision.activations: bf16 | precision.activations = bf16 .. precision.gather =
 precision.gather: bf16; precision.activations: fp32 | precision.activations = fp32 .. precision.gather = bf16
 precision.products: fp8; precision.gather: fp16
     | precision.products = fp8 .. precision.gather = fp16 .. expected bf16 or fp32
+precision.products: mxfp8; precision.gather: fp16
+    | precision.products = mxfp8 .. precision.gather = fp16 .. expected bf16 or fp32
 precision.products: fp8; model.layers: 2
     | precision.products = fp8 .. precision.fp8_layers = auto .. none of the 2 layers .. products: auto
 precision.products: fp8; precision.fp8_layers: none | precision.products = fp8 .. precision.fp8_layers = none

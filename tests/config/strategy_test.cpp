@@ -377,6 +377,8 @@ TEST(Strategy, RowsOfTheModelTellLayersAndActiveParameters) {
                     {"products in 8 bits",
                      "those of linear layers in 2 of 4 blocks (all but the first and the last): "
                      "e4m3, gradients e5m2; a CPU rounds operands, and is no faster"}}));
+    EXPECT_HAS(model_rows(read(synthetic, {{"precision.products", "mxfp8"}})).back().second,
+               "e4m3, gradients e5m2, in blocks of 32; a CPU");
   }
   const std::vector<Override> small = {
       {"model.positions", "learned"}, {"model.layers", "2"},      {"model.width", "8"},

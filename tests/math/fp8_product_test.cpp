@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <ostrakon/math/byte_count.hpp>
@@ -9,102 +8,19 @@
 #include <ostrakon/math/fp8/quantize.hpp>
 
 #include "math/compare.hpp"
+#include "math/fp8_matrices.hpp"
 #include "support/device_array.hpp"
 
 namespace ostrakon::math {
 namespace {
 
 using test::DeviceArray;
+using test::expect_equal;
+using test::Matrix;
+using test::on_host;
 using test::random_values;
-
-/// A matrix of the host, row-major.
-struct Matrix {
-  std::int64_t rows, columns;
-  std::vector<double> values;
-  double& operator()(std::int64_t r, std::int64_t c) { return values[r * columns + c]; }
-  double operator()(std::int64_t r, std::int64_t c) const { return values[r * columns + c]; }
-};
-
-/// All finite numbers of a format that are not negative, by their codes.
-std::vector<double> numbers(Fp8Format format) {
-  std::vector<double> all;
-  for (int code = 0; code < (format == Fp8Format::e4m3 ? 0x7F : 0x7C); ++code)
-    all.push_back(double{float_of_fp8(format, static_cast<std::uint8_t>(code))});
-  return all;
-}
-
-/// Returns x rounded to a format, by a search among all of its numbers, with the scale of
-/// `largest`.
-double nearest(Fp8Format format, double x, double largest) {
-  if (largest == 0.0) return x;
-  if (!std::isfinite(largest)) return std::numeric_limits<double>::quiet_NaN();
-  static const std::vector<double> numbers_of[] = {numbers(Fp8Format::e4m3),
-                                                   numbers(Fp8Format::e5m2)};
-  const std::vector<double>& all = numbers_of[format == Fp8Format::e4m3 ? 0 : 1];
-  double scale = std::ldexp(1.0, -126);
-  while (largest / scale > all.back()) scale *= 2;
-  const double size = std::abs(x) / scale;
-  const auto above = static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), size) -
-                                              all.begin());  // the index of a number is its code
-  std::size_t code = above;
-  if (above > 0) {
-    const double further = (all[above] - size) - (size - all[above - 1]);
-    if (further > 0.0 || (further == 0.0 && above % 2 == 1)) code = above - 1;
-  }
-  return std::copysign(all[code] * scale, x);
-}
-
-/// The matrix with scales of its rows, or columns, of each run of `run` rows by itself.
-Matrix rounded(Fp8Format format, const Matrix& x, bool by_column, std::int64_t run = 0) {
-  Matrix result = x;
-  if (run == 0) run = x.rows;
-  std::vector<double> largest(static_cast<std::size_t>(x.rows / run * x.columns + x.rows));
-  const auto scaled_by = [&](std::int64_t r, std::int64_t c) -> double& {
-    return largest[static_cast<std::size_t>(by_column ? r / run * x.columns + c : r)];
-  };
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.columns; ++c) {
-      double& most = scaled_by(r, c);
-      most = std::max(
-          most, std::isnan(x(r, c)) ? std::numeric_limits<double>::infinity() : std::abs(x(r, c)));
-    }
-  for (std::int64_t r = 0; r < x.rows; ++r)
-    for (std::int64_t c = 0; c < x.columns; ++c)
-      result(r, c) = nearest(format, x(r, c), scaled_by(r, c));
-  return result;
-}
-
-template <class T>
-Matrix on_host(const DeviceArray<T>& x, std::int64_t rows, std::int64_t columns) {
-  const std::vector<T> values = x.host();
-  Matrix matrix{rows, columns, {}};
-  for (std::int64_t i = 0; i < rows * columns; ++i)
-    matrix.values.push_back(static_cast<double>(values[static_cast<std::size_t>(i)]));
-  return matrix;
-}
-
-/// Numbers of very different size: rows and columns differ by powers of two, some are 0.
-template <class T>
-std::vector<T> spread_values(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
-  std::vector<T> values = random_values<T>(rows * columns, seed);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) {
-      T& value = values[static_cast<std::size_t>(r * columns + c)];
-      const double size = std::ldexp(1.0, static_cast<int>(r % 7 * 3 - c % 5 * 2));
-      value = static_cast<T>(static_cast<float>(static_cast<double>(value) * size));
-      if (r == 3 || c == 2 || (r + c) % 11 == 0) value = T(0);
-    }
-  return values;
-}
-
-void expect_equal(const Matrix& a, const Matrix& b, const char* what) {
-  ASSERT_EQ(a.values.size(), b.values.size()) << what;
-  for (std::size_t i = 0; i < a.values.size(); ++i)
-    if (std::isnan(b.values[i]))
-      ASSERT_TRUE(std::isnan(a.values[i])) << what << " " << i;
-    else
-      ASSERT_EQ(a.values[i], b.values[i]) << what << " " << i;
-}
+using test::rounded;
+using test::spread_values;
 
 template <class T>
 class Fp8Kernels : public testing::Test {};
@@ -187,11 +103,11 @@ TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
   using T = TypeParam;
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{128, 4096},
                                       {2048, 64},
-                                      {8192, 48},
+                                      {8192, 64},
                                       {11904, 32},
                                       {20480, 32},
-                                      {16, 16384},
-                                      {16, 40960}})
+                                      {32, 16384},
+                                      {32, 40960}})
     for (const bool by_columns : {false, true}) {
       const std::int64_t outer = by_columns ? columns : rows, inner = by_columns ? rows : columns;
       const DeviceArray<T> x(random_values<T>(rows * columns, 1));
@@ -250,57 +166,59 @@ TYPED_TEST_SUITE(Fp8Products, Fp8Elements);
 TYPED_TEST(Fp8Products, MultiplyRoundedOperands) {
   using T = TypeParam;
   using C = compute_t<T>;
-  const std::int64_t m = 48, n = 32, k = 272;
+  const std::int64_t m = 48, n = 32, k = 288;
   enum class Adds { nothing, in_place, apart };
-  for (const bool turn_b : {true, false})
-    for (const Adds adds : {Adds::nothing, Adds::in_place, Adds::apart}) {
-      const Fp8Formats formats{turn_b ? Fp8Format::e4m3 : Fp8Format::e5m2, Fp8Format::e4m3};
-      const std::int64_t rows_of_b = turn_b ? n : k, columns_of_b = turn_b ? k : n;
-      const DeviceArray<T> a(spread_values<T>(m, k, 1));
-      const DeviceArray<T> b(spread_values<T>(rows_of_b, columns_of_b, 2));
-      const DeviceArray<T> before(random_values<T>(m * n, 3)), c(random_values<T>(m * n, 3));
-      const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(m, n, k));
-      const auto multiply = [&](std::int64_t begin, std::int64_t end, const DeviceArray<T>& to) {
-        const View<T**> rows = to.matrix(m, n).row_range(begin, end);
-        fp8_gemm<T>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
-                    View<const T**>(a.matrix(m, k).row_range(begin, end)),
-                    View<const T**>(b.matrix(rows_of_b, columns_of_b)),
-                    adds == Adds::nothing    ? View<const T**>()
-                    : adds == Adds::in_place ? View<const T**>(rows)
-                                             : before.matrix(m, n).row_range(begin, end),
-                    rows, workspace.view());
-      };
-      multiply(0, m, c);
-      auto [expected, size] =
-          product(rounded(formats.a, on_host(a, m, k), false), false,
-                  rounded(formats.b, on_host(b, rows_of_b, columns_of_b), !turn_b), turn_b);
-      const Matrix addends = on_host(before, m, n);
-      for (std::size_t i = 0; i < expected.values.size() && adds != Adds::nothing; ++i) {
-        expected.values[i] += addends.values[i];
-        size.values[i] += std::abs(addends.values[i]);
+  for (const ProductDType dtype : {ProductDType::fp8, ProductDType::mxfp8})
+    for (const bool turn_b : {true, false})
+      for (const Adds adds : {Adds::nothing, Adds::in_place, Adds::apart}) {
+        const Fp8Formats formats{turn_b ? Fp8Format::e4m3 : Fp8Format::e5m2, Fp8Format::e4m3,
+                                 dtype};
+        const std::int64_t run = dtype == ProductDType::mxfp8 ? 32 : 0;
+        const std::int64_t rows_of_b = turn_b ? n : k, columns_of_b = turn_b ? k : n;
+        const DeviceArray<T> a(spread_values<T>(m, k, 1));
+        const DeviceArray<T> b(spread_values<T>(rows_of_b, columns_of_b, 2));
+        const DeviceArray<T> before(random_values<T>(m * n, 3)), c(random_values<T>(m * n, 3));
+        const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(dtype, m, n, k));
+        const auto multiply = [&](std::int64_t begin, std::int64_t end, const DeviceArray<T>& to) {
+          const View<T**> rows = to.matrix(m, n).row_range(begin, end);
+          fp8_gemm<T>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
+                      View<const T**>(a.matrix(m, k).row_range(begin, end)),
+                      View<const T**>(b.matrix(rows_of_b, columns_of_b)),
+                      adds == Adds::nothing    ? View<const T**>()
+                      : adds == Adds::in_place ? View<const T**>(rows)
+                                               : before.matrix(m, n).row_range(begin, end),
+                      rows, workspace.view());
+        };
+        multiply(0, m, c);
+        auto [expected, size] =
+            product(rounded(formats.a, on_host(a, m, k), false, run), false,
+                    rounded(formats.b, on_host(b, rows_of_b, columns_of_b), !turn_b, run), turn_b);
+        const Matrix addends = on_host(before, m, n);
+        for (std::size_t i = 0; i < expected.values.size() && adds != Adds::nothing; ++i) {
+          expected.values[i] += addends.values[i];
+          size.values[i] += std::abs(addends.values[i]);
+        }
+        expect_near<T>(on_host(c, m, n), expected, size, k);
+        // A part of the rows has the bits of all.
+        const DeviceArray<T> in_parts(random_values<T>(m * n, 3));
+        multiply(0, 16, in_parts);
+        multiply(16, m, in_parts);
+        EXPECT_TRUE(test::same_bits(in_parts.host(), c.host()));
+        if (adds == Adds::nothing) {
+          const DeviceArray<C> sums(m * n);
+          fp8_gemm<T, C>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
+                         View<const T**>(a.matrix(m, k)),
+                         View<const T**>(b.matrix(rows_of_b, columns_of_b)), View<const C**>(),
+                         sums.matrix(m, n), workspace.view());
+          expect_near<C>(on_host(sums, m, n), expected, size, k);
+        }
       }
-      expect_near<T>(on_host(c, m, n), expected, size, k);
-      // A part of the rows has the bits of all.
-      const DeviceArray<T> in_parts(random_values<T>(m * n, 3));
-      multiply(0, 16, in_parts);
-      multiply(16, m, in_parts);
-      EXPECT_TRUE(test::same_bits(in_parts.host(), c.host()));
-      if (adds == Adds::nothing) {
-        const DeviceArray<C> sums(m * n);
-        fp8_gemm<T, C>(Exec(), formats, Transpose::no, turn_b ? Transpose::yes : Transpose::no,
-                       View<const T**>(a.matrix(m, k)),
-                       View<const T**>(b.matrix(rows_of_b, columns_of_b)), View<const C**>(),
-                       sums.matrix(m, n), workspace.view());
-        expect_near<C>(on_host(sums, m, n), expected, size, k);
-      }
-    }
 }
 
 TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
   using T = TypeParam;
   using C = compute_t<T>;
   const std::int64_t m = 48, n = 32, k = 288;
-  const Fp8Formats formats{Fp8Format::e5m2, Fp8Format::e4m3};
   // Rows of A become smaller, and those of B larger, so that all pieces count, but are not what
   // they should be with a scale of all rows.
   const auto values = [&](std::int64_t columns, std::uint64_t seed, int sign) {
@@ -313,12 +231,17 @@ TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
     return all;
   };
   const DeviceArray<T> a(values(m, 1, -1)), b(values(n, 2, 1));
-  for (const std::int64_t pieces : {1, 3, 6}) {
-    const DeviceArray<std::byte> workspace(fp8_gemm_by_piece_workspace<T>(m, n, k, pieces));
+  for (const auto& [dtype, pieces] : {std::pair<ProductDType, std::int64_t>{ProductDType::fp8, 1},
+                                      {ProductDType::fp8, 3},
+                                      {ProductDType::fp8, 6},
+                                      {ProductDType::mxfp8, 1},
+                                      {ProductDType::mxfp8, 9}}) {
+    const Fp8Formats formats{Fp8Format::e5m2, Fp8Format::e4m3, dtype};
+    const DeviceArray<std::byte> workspace(fp8_gemm_by_piece_workspace<T>(dtype, m, n, k, pieces));
     const DeviceArray<C> c(m * n);
     fp8_gemm_by_piece<T>(Exec(), formats, View<const T**>(a.matrix(k, m)),
                          View<const T**>(b.matrix(k, n)), c.matrix(m, n), pieces, workspace.view());
-    const std::int64_t run = k / pieces;
+    const std::int64_t run = dtype == ProductDType::mxfp8 ? 32 : k / pieces;
     const auto [expected, size] = product(rounded(formats.a, on_host(a, k, m), true, run), true,
                                           rounded(formats.b, on_host(b, k, n), true, run), false);
     expect_near<C>(on_host(c, m, n), expected, size, k);
@@ -328,19 +251,20 @@ TYPED_TEST(Fp8Products, ByPieceHaveScalesOfEachPiece) {
 TYPED_TEST(Fp8Products, NumbersThatAreNotFiniteStaySo) {
   using T = TypeParam;
   const std::int64_t m = 32, n = 16, k = 64;
-  for (const float bad :
-       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    std::vector<T> values = random_values<T>(m * k, 1);
-    values[static_cast<std::size_t>(5 * k + 7)] = T(bad);
-    const DeviceArray<T> a(values), b(random_values<T>(n * k, 2)), c(m * n);
-    const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(m, n, k));
-    fp8_gemm<T>(Exec(), {}, Transpose::no, Transpose::yes, View<const T**>(a.matrix(m, k)),
-                View<const T**>(b.matrix(n, k)), View<const T**>(), c.matrix(m, n),
-                workspace.view());
-    const Matrix result = on_host(c, m, n);
-    for (std::int64_t r = 0; r < m; ++r)
-      for (std::int64_t j = 0; j < n; ++j) EXPECT_EQ(std::isfinite(result(r, j)), r != 5) << r;
-  }
+  for (const ProductDType dtype : {ProductDType::fp8, ProductDType::mxfp8})
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<T> values = random_values<T>(m * k, 1);
+      values[static_cast<std::size_t>(5 * k + 7)] = T(bad);
+      const DeviceArray<T> a(values), b(random_values<T>(n * k, 2)), c(m * n);
+      const DeviceArray<std::byte> workspace(fp8_gemm_workspace<T>(dtype, m, n, k));
+      fp8_gemm<T>(Exec(), {Fp8Format::e4m3, Fp8Format::e4m3, dtype}, Transpose::no, Transpose::yes,
+                  View<const T**>(a.matrix(m, k)), View<const T**>(b.matrix(n, k)),
+                  View<const T**>(), c.matrix(m, n), workspace.view());
+      const Matrix result = on_host(c, m, n);
+      for (std::int64_t r = 0; r < m; ++r)
+        for (std::int64_t j = 0; j < n; ++j) EXPECT_EQ(std::isfinite(result(r, j)), r != 5) << r;
+    }
 }
 
 TEST(Fp8ProductErrors, AskForRoomAndEqualPieces) {
@@ -354,6 +278,18 @@ TEST(Fp8ProductErrors, AskForRoomAndEqualPieces) {
   EXPECT_THROW(fp8_gemm_by_piece<float>(Exec(), {}, View<const float**>(x.matrix(64, 64)),
                                         View<const float**>(x.matrix(64, 64)), x.matrix(64, 64), 5,
                                         small.view()),
+               Error);
+  // Blocks are whole.
+  const DeviceArray<std::byte> room(1 << 20);
+  const Fp8Formats blocks{Fp8Format::e4m3, Fp8Format::e4m3, ProductDType::mxfp8};
+  EXPECT_THROW(
+      fp8_gemm<float>(Exec(), blocks, Transpose::no, Transpose::yes,
+                      View<const float**>(x.matrix(48, 48)), View<const float**>(x.matrix(48, 48)),
+                      View<const float**>(), x.matrix(48, 48), room.view()),
+      Error);
+  EXPECT_THROW(fp8_gemm_by_piece<float>(Exec(), blocks, View<const float**>(x.matrix(64, 64)),
+                                        View<const float**>(x.matrix(64, 64)), x.matrix(64, 64), 4,
+                                        room.view()),
                Error);
 }
 

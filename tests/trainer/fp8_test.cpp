@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "support/messages.hpp"
 #include "trainer/choices.hpp"
 #include "trainer/comparison.hpp"
 #include "trainer/small_families.hpp"
@@ -25,19 +26,31 @@ std::vector<SmallFamily> families() {
   return chosen;
 }
 
-config::Settings settings_of(const SmallFamily& family) {
+/// Sizes whose sums, and pieces of sums, are blocks of 32.
+void make_blocks(config::Settings& settings) {
+  settings.model.width = 64;
+  settings.model.heads = settings.model.kv_heads = 4;
+  settings.model.head_dim = 16;
+  settings.model.ffn_width = 64;
+  settings.tensor_grain = 2;
+  settings.training.sequence_length = 128;
+  settings.training.context_grain = 4;
+}
+
+config::Settings settings_of(const SmallFamily& family, math::ProductDType dtype) {
   config::Settings settings = in_pieces(small_llama(8));
   settings.model = family.model;
   settings.training.steps = 2;
+  if (dtype == math::ProductDType::mxfp8) make_blocks(settings);
   if (!family.fits_context) settings.training.context_grain = 1;
-  settings.precision.products.dtype = math::ProductDType::fp8;
+  settings.precision.products.dtype = dtype;
   return settings;
 }
 
-TEST(Fp8, HasTheBitsOfOneRankInEveryLayout) {
+/// Layouts in the rows of `table` have the bits of one rank, where they are to.
+void compare_layouts(const std::vector<SmallFamily>& all, math::ProductDType dtype,
+                     const char* table) {
   const int ranks = world_ranks();
-  const std::vector<SmallFamily> all = families();
-  ASSERT_EQ(all.size(), 4u);
   const auto is_valid = [&](const NamedRow& row) {
     const SmallFamily& family = all[static_cast<std::size_t>(row["family"])];
     const int together = (1 << row["tensor"]) * (1 << row["context"]) * (1 << row["pipeline"]);
@@ -47,13 +60,9 @@ TEST(Fp8, HasTheBitsOfOneRankInEveryLayout) {
   std::map<int, History> plain_runs;
   std::map<std::pair<int, int>, History> references;
   int rows = 0, equal_rows = 0;
-  for (const NamedRow& row :
-       covering_rows("family 4, tensor 2, context 2, pipeline 2, group 2, checkpointing 5, "
-                     "host_activations 2, offload 4, sharding 4, blocks 2, streams 2, chunks 2, "
-                     "layers 2",
-                     is_valid)) {
+  for (const NamedRow& row : covering_rows(table, is_valid)) {
     const SmallFamily& family = all[static_cast<std::size_t>(row["family"])];
-    config::Settings settings = settings_of(family);
+    config::Settings settings = settings_of(family, dtype);
     model::ProductSettings& products = settings.precision.products;
     if (row["layers"] == 1) {
       products.fp8_layers = layers("all");
@@ -102,6 +111,24 @@ TEST(Fp8, HasTheBitsOfOneRankInEveryLayout) {
   std::printf("%d layouts, %d with equal bits\n", rows, equal_rows);
 }
 
+TEST(Fp8, HasTheBitsOfOneRankInEveryLayout) {
+  const std::vector<SmallFamily> all = families();
+  ASSERT_EQ(all.size(), 4u);
+  compare_layouts(all, math::ProductDType::fp8,
+                  "family 4, tensor 2, context 2, pipeline 2, group 2, checkpointing 5, "
+                  "host_activations 2, offload 4, sharding 4, blocks 2, streams 2, chunks 2, "
+                  "layers 2");
+}
+
+TEST(Mxfp8, HasTheBitsOfOneRankInEveryLayout) {
+  std::vector<SmallFamily> all = families();
+  all.resize(2);  // others have sums of other lengths
+  compare_layouts(all, math::ProductDType::mxfp8,
+                  "family 2, tensor 2, context 2, pipeline 2, group 2, checkpointing 3, "
+                  "host_activations 1, offload 1, sharding 4, blocks 2, streams 2, chunks 2, "
+                  "layers 2");
+}
+
 TEST(Fp8, LayersAreThoseThatAreNamed) {
   config::Settings settings = small_llama(world_ranks());
   settings.model.layers = 3;
@@ -124,11 +151,32 @@ TEST(Fp8, TrainsAsBf16Does) {
   settings.model.layers = 4;
   settings.training.steps = 20;
   settings.precision.gather = DType::bf16;
-  const History plain = train_history(settings, MPI_COMM_WORLD);
-  settings.precision.products.dtype = math::ProductDType::fp8;
-  const History run = train_history(settings, MPI_COMM_WORLD);
-  EXPECT_LT(run.losses.back(), run.losses.front());
-  EXPECT_NEAR(run.losses.back(), plain.losses.back(), 1e-2 * plain.losses.back());
+  for (const auto dtype : {math::ProductDType::fp8, math::ProductDType::mxfp8}) {
+    if (dtype == math::ProductDType::mxfp8) make_blocks(settings);
+    settings.tensor_grain = settings.training.context_grain = 1;
+    settings.precision.products.dtype = math::ProductDType::as_stored;
+    const History plain = train_history(settings, MPI_COMM_WORLD);
+    settings.precision.products.dtype = dtype;
+    const History run = train_history(settings, MPI_COMM_WORLD);
+    EXPECT_NE(run.losses.back(), plain.losses.back());
+    EXPECT_LT(run.losses.back(), run.losses.front());
+    EXPECT_NEAR(run.losses.back(), plain.losses.back(), 1e-2 * plain.losses.back());
+  }
+}
+
+TEST(Mxfp8, RefusesSumsThatAreNoBlocks) {
+  const auto refusal = [](const auto& change) {
+    config::Settings settings = in_pieces(small_llama(world_ranks()));
+    settings.precision.products.dtype = math::ProductDType::mxfp8;
+    settings.precision.products.fp8_layers = layers("all");
+    make_blocks(settings);
+    change(settings);
+    return testing::error_of([&] { train_history(settings, MPI_COMM_WORLD); });
+  };
+  EXPECT_HAS(refusal([](auto& s) { s.tensor_grain = 4; }),
+             "expected multiples of 32 (model.tensor_grain divides them)");
+  EXPECT_HAS(refusal([](auto& s) { s.training.context_grain = 8; }),
+             "sums over 16 tokens; expected a multiple of 32 (training.context_grain divides");
 }
 
 }  // namespace

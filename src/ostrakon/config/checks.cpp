@@ -153,8 +153,6 @@ void check_products(const Settings& settings, const std::string& name) {
   if (!math::is_8bit(products.dtype)) return;
   const model::DecoderSettings& model = settings.model;
   const std::string key = text(name, ": precision.products = ", math::name(products.dtype));
-  require(products.dtype != math::ProductDType::mxfp8, key,
-          ", which nothing multiplies yet; expected auto or fp8");
   require(settings.precision.gather != DType::fp16, key,
           " with precision.gather = fp16, which has no room for what the largest numbers are "
           "rounded to; expected bf16 or fp32");

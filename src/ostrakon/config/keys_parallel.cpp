@@ -316,12 +316,13 @@ Section precision_section() {
               "dtype of activations; must be the gather dtype, as kernels have one dtype for both"),
        choice("products", FIELD(precision.products.dtype), math::product_dtype_names,
               "dtype in which linear layers of blocks multiply. auto: the gather dtype; fp8: "
-              "operands are scaled and rounded to 8 bits before each product: see docs/fp8.md"),
-       layer_pattern_or_auto(
-           "fp8_layers", FIELD(precision.products.fp8_layers),
-           "with products: fp8, the blocks that multiply so; auto: all but the first and the last"),
+              "operands are scaled and rounded to 8 bits before each product; mxfp8: in blocks of "
+              "32 numbers: see docs/fp8.md"),
+       layer_pattern_or_auto("fp8_layers", FIELD(precision.products.fp8_layers),
+                             "with products in 8 bits, the blocks that multiply so; auto: all but "
+                             "the first and the last"),
        choice("fp8_gradients", FIELD(precision.products.fp8_gradients), math::fp8_format_names,
-              "with products: fp8, the format of gradients; activations and weights are e4m3"),
+              "with products in 8 bits, the format of gradients; activations and weights are e4m3"),
        choice(
            "reduce", FIELD(parallel.reduce), dtype_names,
            "dtype in which gradients are sent within a shard group; between replicas it is fp32"),

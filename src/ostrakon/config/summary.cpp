@@ -440,6 +440,7 @@ std::string products_text(const Settings& settings) {
   return text("those of linear layers in ", count, " of ", layers, " blocks (",
               products.fp8_layers ? products.fp8_layers->text() : "all but the first and the last",
               "): e4m3, gradients ", math::name(products.fp8_gradients),
+              products.dtype == math::ProductDType::mxfp8 ? ", in blocks of 32" : "",
               math::is_of_device(settings.processor.kernels)
                   ? ""
                   : "; a CPU rounds operands, and is no faster");

@@ -99,8 +99,10 @@ TrainerSettings trainer_settings(const config::Settings& settings, mesh::Mesh& m
   });
   if (math::is_8bit(settings.precision.products.dtype))
     mesh.world().run_collectively([&] {
-      const std::string why = math::why_no_fp8();
-      require(why.empty(), "precision.products = fp8: ", why, "; expected auto");
+      const math::ProductDType dtype = settings.precision.products.dtype;
+      const std::string why = math::why_no_fp8(dtype);
+      require(why.empty(), "precision.products = ", math::name(dtype), ": ", why,
+              "; expected auto");
     });
   TrainerSettings own = trainer_settings(settings);
   own.streams = choose_streams(settings, mesh);

@@ -123,7 +123,8 @@ std::string compiled_instructions() {
 Facts kernel_facts(const config::Settings& settings, int matrix_threads) {
   Facts facts = math::gemm_facts(settings.precision.gather);
   if (math::is_8bit(settings.precision.products.dtype))
-    facts.push_back({"kernel of fp8 products", math::fp8_kernel(settings.precision.gather)});
+    facts.push_back({text("kernel of ", math::name(settings.precision.products.dtype), " products"),
+                     math::fp8_kernel(settings.precision.gather)});
   facts.push_back({"number of threads in matrix products", std::to_string(matrix_threads)});
   facts.push_back({"Kokkos", text(KOKKOS_VERSION, " ", Exec::name())});
   facts.push_back({"number of threads of kernels", std::to_string(host_threads())});

@@ -2,8 +2,10 @@
 // What products in 8 bits take. This is compiled once, in the form of what runs: kernels in the
 // device form that a host counts or tests are linked with it.
 #include <ostrakon/base/text.hpp>
+#include <ostrakon/math/fp8/blocks.hpp>
 #include <ostrakon/math/fp8/cublaslt_fp8.hpp>
 #include <ostrakon/math/fp8/product.hpp>
+#include <ostrakon/math/fp8/quantize.hpp>
 
 namespace ostrakon::math {
 
@@ -16,6 +18,10 @@ double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes) {
   const std::int64_t held = by_columns ? held_of_column : held_bytes_of_row / bytes;
   if (inner <= held) return 1.0;
   return by_columns ? 2.0 - static_cast<double>(held) / static_cast<double>(inner) : 2.0;
+}
+
+std::int64_t numbers_of_scale(ProductDType dtype) {
+  return dtype == ProductDType::mxfp8 ? mx_block : 1;
 }
 
 std::string fp8_kernel(DType stored) {

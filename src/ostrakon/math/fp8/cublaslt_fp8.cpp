@@ -17,8 +17,8 @@
 namespace ostrakon::math::cublaslt {
 
 template <class C>
-void multiply(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const C**>, View<C**>,
-              const Fp8Memory&) {
+void multiply(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, View<C**>,
+              View<std::byte*>) {
   require(LaunchCount::takes_one("fp8_product"),
           "a build without cuBLASLt has no products of codes, and only counts them");
 }
@@ -29,14 +29,14 @@ void multiply(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const C**>, View
 
 namespace ostrakon::math::cublaslt {
 
-std::string why_no_fp8() {
+std::string why_no_fp8(ProductDType) {
   return "this build's cuBLAS is older than 12.9, the first with scales of rows";
 }
 
 template <class C>
-void multiply(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const C**>, View<C**>,
-              const Fp8Memory&) {
-  throw Error("precision.products = fp8: " + why_no_fp8() + "; expected auto");
+void multiply(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, View<C**>,
+              View<std::byte*>) {
+  throw Error("precision.products = fp8: " + why_no_fp8(ProductDType::fp8) + "; expected auto");
 }
 
 }  // namespace ostrakon::math::cublaslt
@@ -93,25 +93,21 @@ cudaDataType_t cuda_type_of(Fp8Format format) {
   return format == Fp8Format::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
-/// Writes the exponent of each row's scale for all blocks of 32 numbers of the row, in cuBLASLt's
-/// order: tiles of 128 rows and 4 blocks, of which row r and block b are at (r % 32) * 16 + r / 32
-/// * 4 + b. Those outside of the matrix are 0.
-void write_block_scales(const Exec& exec, const Fp8Rows& x, View<std::uint8_t*> to) {
-  constexpr std::int64_t tile_rows = 128, tile_blocks = 4, block = 32;
-  const std::int64_t rows = x.codes.rows(), blocks = items_for(x.codes.columns(), block);
-  const std::int64_t tiles = items_for(blocks, tile_blocks);
+/// Writes the exponent of each row's scale for all blocks of the row. Those outside of the matrix
+/// are 0.
+void write_block_scales(const Exec& exec, const Fp8Operand& x) {
+  const std::int64_t rows = x.codes.rows(), columns = x.codes.columns();
+  const std::int64_t all_rows = items_for(rows, scale_tile_rows) * scale_tile_rows;
+  const std::int64_t all_blocks = block_scales_bytes(rows, columns) / all_rows;
   const View<float*> scales = x.scales;
+  const View<std::uint8_t*> to = x.block_scales;
   for_each_item(
-      exec, "block_scales", items_for(rows, tile_rows) * tiles * tile_rows * tile_blocks,
-      KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t tile = item / (tile_rows * tile_blocks);
-        const std::int64_t in_tile = item % (tile_rows * tile_blocks);
-        const std::int64_t row =
-            tile / tiles * tile_rows + in_tile % 16 / tile_blocks * 32 + in_tile / 16;
-        const std::int64_t column = tile % tiles * tile_blocks + in_tile % tile_blocks;
-        to[item] = row < rows && column < blocks
-                       ? static_cast<std::uint8_t>(half_bits::of_float(scales[row]) >> 23)
-                       : std::uint8_t{0};
+      exec, "block_scales", all_rows * all_blocks, KOKKOS_LAMBDA(std::int64_t item) {
+        const std::int64_t row = item / all_blocks, block = item % all_blocks;
+        to[scale_index(row, block, columns)] =
+            row < rows && block * mx_block < columns
+                ? static_cast<std::uint8_t>(half_bits::of_float(scales[row]) >> 23)
+                : std::uint8_t{0};
       });
 }
 
@@ -133,8 +129,9 @@ struct Description {
           "cublasLtMatrixLayoutInit");
   }
 
-  Description(const Fp8Rows& left, const Fp8Rows& right, cudaDataType_t type_c, std::int64_t m,
-              std::int64_t stride_c, const void* scales_of_left, const void* scales_of_right) {
+  Description(const Fp8Operand& left, const Fp8Operand& right, cudaDataType_t type_c,
+              std::int64_t m, std::int64_t stride_c, const void* scales_of_left,
+              const void* scales_of_right) {
     check(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
@@ -164,7 +161,7 @@ std::byte* library_workspace(View<std::byte*> all) {
 }
 
 /// Returns the algorithm that cuBLASLt suggests without split sums.
-cublasLtMatmulAlgo_t choose(Description& product, const Fp8Rows& left, const Fp8Rows& right) {
+cublasLtMatmulAlgo_t choose(Description& product, const Fp8Operand& left, const Fp8Operand& right) {
   cublasLtMatmulPreferenceOpaque_t preference{};
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
     check(cublasLtMatmulPreferenceSetAttribute(&preference, which, &value, sizeof value),
@@ -193,21 +190,25 @@ cublasLtMatmulAlgo_t choose(Description& product, const Fp8Rows& left, const Fp8
 
 }  // namespace
 
-std::string why_no_fp8() {
-  const int capability = compute_capability();
-  if (capability >= 90) return "";
+std::string why_no_fp8(ProductDType dtype) {
+  const bool is_mx = dtype == ProductDType::mxfp8;
+  const int capability = compute_capability(), least = is_mx ? 100 : 90;
+  if (capability >= least) return "";
   return text("the device has compute capability ", capability / 10, ".", capability % 10,
-              ", where scales of rows need 9.0");
+              ", where scales of ", is_mx ? "blocks" : "rows", " need ", least / 10, ".0");
 }
 
 template <class C>
-void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C**> onto,
-              View<C**> c, const Fp8Memory& memory) {
+void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<const C**> onto,
+              View<C**> c, View<std::byte*> workspace) {
   require(!std::is_same<C, double>::value,
           "fp64 is not multiplied in 8 bits on a device; expected fp32, bf16 or fp16");
-  if (has_scales_of_blocks()) {
-    write_block_scales(exec, a, memory.scales_of_a);
-    write_block_scales(exec, b, memory.scales_of_b);
+  const bool are_blocks = has_scales_of_blocks();
+  require(are_blocks || a.dtype == ProductDType::fp8,
+          "precision.products = mxfp8: ", why_no_fp8(a.dtype), "; expected auto or fp8");
+  if (are_blocks && a.dtype == ProductDType::fp8) {
+    write_block_scales(exec, a);
+    write_block_scales(exec, b);
   }
   if (LaunchCount::takes_one("fp8_product")) return;
   const std::int64_t m = c.rows(), n = c.columns(), k = a.codes.columns();
@@ -216,14 +217,11 @@ void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C
               (!onto || onto.stride() == c.stride()),
           "a product in 8 bits of (", m, ", ", k, ") and (", n, ", ", b.codes.columns(),
           ") transposed, into rows ", c.stride(), " apart; expected multiples of ", fp8_granule);
-  const void* const scales_of_a = has_scales_of_blocks()
-                                      ? static_cast<const void*>(memory.scales_of_a.data())
-                                      : a.scales.data();
-  const void* const scales_of_b = has_scales_of_blocks()
-                                      ? static_cast<const void*>(memory.scales_of_b.data())
-                                      : b.scales.data();
+  const auto scales_of = [&](const Fp8Operand& x) {
+    return are_blocks ? static_cast<const void*>(x.block_scales.data()) : x.scales.data();
+  };
   const auto describe = [&](std::int64_t rows) {
-    return Description(a, b, cuda_type<C>, rows, c.stride(), scales_of_a, scales_of_b);
+    return Description(a, b, cuda_type<C>, rows, c.stride(), scales_of(a), scales_of(b));
   };
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int, Fp8Format, Fp8Format>;
   static std::map<Key, cublasLtMatmulAlgo_t> chosen;
@@ -238,7 +236,7 @@ void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C
   const float alpha = 1.0f, beta = onto ? 1.0f : 0.0f;
   check(cublasLtMatmul(handle(), &product.operation, &alpha, b.codes.data(), &product.b,
                        a.codes.data(), &product.a, &beta, onto ? onto.data() : c.data(), &product.c,
-                       c.data(), &product.c, &found->second, library_workspace(memory.workspace),
+                       c.data(), &product.c, &found->second, library_workspace(workspace),
                        static_cast<std::size_t>(fp8_library_bytes), exec.cuda_stream()),
         "cublasLtMatmul");
 }
@@ -249,13 +247,13 @@ void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C
 
 namespace ostrakon::math::cublaslt {
 
-template void multiply<float>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const float**>,
-                              View<float**>, const Fp8Memory&);
-template void multiply<double>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const double**>,
-                               View<double**>, const Fp8Memory&);
-template void multiply<bf16>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const bf16**>,
-                             View<bf16**>, const Fp8Memory&);
-template void multiply<fp16>(const Exec&, const Fp8Rows&, const Fp8Rows&, View<const fp16**>,
-                             View<fp16**>, const Fp8Memory&);
+#define OSTRAKON_INSTANTIATE(C)                                                                 \
+  template void multiply<C>(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, \
+                            View<C**>, View<std::byte*>);
+OSTRAKON_INSTANTIATE(float)
+OSTRAKON_INSTANTIATE(double)
+OSTRAKON_INSTANTIATE(bf16)
+OSTRAKON_INSTANTIATE(fp16)
+#undef OSTRAKON_INSTANTIATE
 
 }  // namespace ostrakon::math::cublaslt

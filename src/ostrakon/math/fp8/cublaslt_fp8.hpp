@@ -3,7 +3,8 @@
 
 // Products in 8 bits by cuBLASLt, for product.cpp alone.
 
-#include <ostrakon/math/fp8/quantize.hpp>
+#include <ostrakon/math/fp8/blocks.hpp>
+#include <ostrakon/math/view.hpp>
 #include <string>
 
 #if OSTRAKON_PRODUCTS_ON_DEVICE && defined(KOKKOS_ENABLE_CUDA) && defined(OSTRAKON_HAVE_CUBLAS)
@@ -21,29 +22,27 @@ constexpr std::int64_t fp8_library_bytes = std::int64_t{32} << 20, fp8_library_a
 /// Bytes of the workspace of a product, wherever it begins.
 constexpr std::int64_t fp8_workspace = fp8_library_bytes + fp8_library_alignment;
 
-/// Bytes of the scales of (rows, columns) as blocks of 32 have them: tiles of 128 rows and 4
-/// blocks.
-constexpr std::int64_t block_scales_bytes(std::int64_t rows, std::int64_t columns) {
-  return (rows + 127) / 128 * 128 * ((columns + 127) / 128 * 4);
-}
-
-/// Memory of a product: scales of A and of B where the device takes scales of blocks, and
-/// fp8_workspace bytes.
-struct Fp8Memory {
-  View<std::uint8_t*> scales_of_a, scales_of_b;
-  View<std::byte*> workspace;
+/// Rows of an operand.
+struct Fp8Operand {
+  ProductDType dtype;  ///< fp8 or mxfp8
+  Fp8Format format;
+  View<std::uint8_t**> codes;
+  View<float*> scales;  ///< fp8: of each row
+  /// mxfp8: of the rows' blocks, as MxRows has them; fp8: memory for these, where the device takes
+  /// scales of blocks alone.
+  View<std::uint8_t*> block_scales;
 };
 
-/// C (m, n) = A B^T + onto, for A (m, k) and B (n, k); `onto` is null, C, or laid out as C. One
-/// algorithm multiplies all products that differ in m alone, without split sums. C: float, bf16 or
-/// fp16. Not thread-safe. Throws Error if cuBLASLt has no such product; without cuBLASLt products
-/// are only counted (LaunchCount).
+/// C (m, n) = A B^T + onto, for A (m, k) and B (n, k); `onto` is null, C, or laid out as C.
+/// `workspace`: fp8_workspace bytes. One algorithm multiplies all products that differ in m alone,
+/// without split sums. C: float, bf16 or fp16. Not thread-safe. Throws Error if cuBLASLt has no
+/// such product; without cuBLASLt products are only counted (LaunchCount).
 template <class C>
-void multiply(const Exec& exec, const Fp8Rows& a, const Fp8Rows& b, View<const C**> onto,
-              View<C**> c, const Fp8Memory& memory);
+void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<const C**> onto,
+              View<C**> c, View<std::byte*> workspace);
 
 #if OSTRAKON_FP8_CUBLASLT
-std::string why_no_fp8();
+std::string why_no_fp8(ProductDType dtype);
 #endif
 
 }  // namespace ostrakon::math::cublaslt

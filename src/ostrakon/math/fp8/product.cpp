@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/math/attention/sequence_parts.hpp>
+#include <ostrakon/math/fp8/blocks.hpp>
 #include <ostrakon/math/fp8/cublaslt_fp8.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
 #include <ostrakon/math/piece_tree.hpp>
@@ -23,17 +24,29 @@ constexpr std::int64_t bytes_for(std::int64_t count) {
   return round_up(count * static_cast<std::int64_t>(sizeof(U)), alignment);
 }
 
-/// Bytes of an operand with `outer` scales, each of `inner` numbers, in `pieces` of the inner ones.
+/// Bytes of an operand with `outer` sums, each of `inner` numbers, in `pieces` of the inner ones.
 template <class T>
-std::int64_t operand_bytes(std::int64_t outer, std::int64_t inner, std::int64_t pieces,
-                           bool has_columns, KernelForm form) {
+std::int64_t operand_bytes(ProductDType dtype, std::int64_t outer, std::int64_t inner,
+                           std::int64_t pieces, bool has_columns, KernelForm form) {
   const std::int64_t of_piece = inner / pieces;
   if (!multiplies_codes(form))
     return bytes_for<T>(outer * inner) +
-           (has_columns ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer)) : 0);
+           (has_columns && dtype == ProductDType::fp8
+                ? bytes_for<std::uint32_t>(column_maxima_workspace(of_piece, outer))
+                : 0);
   const std::int64_t padded = round_up(of_piece, cublaslt::fp8_granule);
-  return bytes_for<std::uint8_t>(pieces * outer * padded) + bytes_for<float>(pieces * outer) +
-         bytes_for<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded));
+  const std::int64_t codes = bytes_for<std::uint8_t>(pieces * outer * padded);
+  const std::int64_t block_scales = block_scales_bytes(outer, padded);
+  if (dtype == ProductDType::mxfp8) return codes + bytes_for<std::uint8_t>(pieces * block_scales);
+  return codes + bytes_for<float>(pieces * outer) + bytes_for<std::uint8_t>(block_scales);
+}
+
+/// Numbers of the sums that wait for others in a product by piece; codes are multiplied by whole
+/// tiles of scales.
+std::int64_t pending_sums(std::int64_t m, std::int64_t n, std::int64_t pieces, KernelForm form) {
+  const std::int64_t all = gemm_by_piece_workspace(m, n, pieces);
+  if (!multiplies_codes(form)) return all;
+  return std::max(all, (tree_slots(pieces) - 1) * std::min(m, scale_tile_rows) * n);
 }
 
 /// The rows [piece * terms, (piece + 1) * terms).
@@ -70,23 +83,55 @@ class Arrays {
 };
 
 #if OSTRAKON_ON_DEVICE
-/// Codes of each piece of an operand, and memory of its scales in a product.
+/// An operand's codes (pieces * outer, padded) and scales.
 struct Operand {
   Fp8Format format;
-  View<std::uint8_t**> codes;  ///< (pieces * outer, padded)
-  View<float*> scales;
+  ProductDType dtype;
+  std::int64_t outer;
+  View<std::uint8_t**> codes;
+  View<float*> scales;  ///< fp8: of each row of codes
+  /// mxfp8: of the blocks of each piece; fp8: memory for those of a product.
   View<std::uint8_t*> block_scales;
 
-  Operand(Fp8Format format_, std::int64_t outer, std::int64_t inner, std::int64_t pieces,
-          Arrays& arrays)
-      : format(format_) {
+  Operand(ProductDType dtype_, Fp8Format format_, std::int64_t outer_, std::int64_t inner,
+          std::int64_t pieces, Arrays& arrays)
+      : format(format_), dtype(dtype_), outer(outer_) {
     const std::int64_t padded = round_up(inner / pieces, cublaslt::fp8_granule);
+    const std::int64_t bytes = block_scales_bytes(outer, padded);
+    const bool is_mx = dtype == ProductDType::mxfp8;
     codes = arrays.take<std::uint8_t>(pieces * outer * padded).matrix(pieces * outer, padded);
-    scales = arrays.take<float>(pieces * outer);
-    block_scales = arrays.take<std::uint8_t>(cublaslt::block_scales_bytes(outer, padded));
+    if (!is_mx) scales = arrays.take<float>(pieces * outer);
+    block_scales = arrays.take<std::uint8_t>(is_mx ? pieces * bytes : bytes);
   }
-  Fp8Rows rows(std::int64_t begin, std::int64_t end) const {
-    return {format, codes.row_range(begin, end), scales.range(begin, end)};
+
+  template <class T>
+  void quantize(const Exec& exec, bool has_columns, std::int64_t pieces,
+                const View<const T**>& x) const {
+    const Fp8Rows rows{format, codes, scales};
+    const MxRows blocks{format, codes, block_scales};
+    if (dtype == ProductDType::mxfp8 && has_columns)
+      quantize_column_blocks<T>(exec, x, pieces, blocks);
+    else if (dtype == ProductDType::mxfp8)
+      quantize_row_blocks<T>(exec, x, blocks);
+    else if (has_columns)
+      quantize_columns<T>(exec, x, pieces, rows);
+    else
+      quantize_rows<T>(exec, x, rows);
+  }
+
+  /// Rows [begin, end) of a piece. With mxfp8 `begin` is a multiple of scale_tile_rows.
+  cublaslt::Fp8Operand rows(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t first = piece * outer;
+    cublaslt::Fp8Operand part{dtype, format, codes.row_range(first + begin, first + end), scales,
+                              block_scales};
+    if (dtype == ProductDType::fp8) {
+      part.scales = scales.range(first + begin, first + end);
+    } else {
+      const std::int64_t of_piece = block_scales_bytes(outer, codes.columns());
+      part.block_scales = block_scales.range(
+          piece * of_piece + block_scales_bytes(begin, codes.columns()), (piece + 1) * of_piece);
+    }
+    return part;
   }
 };
 #endif
@@ -108,18 +153,20 @@ bool takes_codes() { return OSTRAKON_FP8_CUBLASLT == 1 || LaunchCount::is_counti
 }  // namespace
 #endif
 
-std::string why_no_fp8() {
+std::string why_no_fp8([[maybe_unused]] ProductDType dtype) {
 #if OSTRAKON_FP8_CUBLASLT
-  return cublaslt::why_no_fp8();
+  return cublaslt::why_no_fp8(dtype);
 #else
   return products_on_device ? "this build multiplies on a device without cuBLASLt" : "";
 #endif
 }
 
 template <class T>
-std::int64_t fp8_gemm_workspace(std::int64_t m, std::int64_t n, std::int64_t k, KernelForm form) {
-  // Either operand may have scales of columns.
-  return operand_bytes<T>(m, k, 1, true, form) + operand_bytes<T>(n, k, 1, true, form) +
+std::int64_t fp8_gemm_workspace(ProductDType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
+                                KernelForm form) {
+  // Either operand may have sums over its rows.
+  return operand_bytes<T>(dtype, m, k, 1, true, form) +
+         operand_bytes<T>(dtype, n, k, 1, true, form) +
          (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
 }
 
@@ -136,22 +183,23 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
     const std::int64_t k = has_columns_of_a ? a.rows() : a.columns();
     const auto quantized = [&](Fp8Format format, std::int64_t outer, bool has_columns,
                                const View<const T**>& x) {
-      const Operand operand(format, outer, k, 1, arrays);
-      if (has_columns)
-        quantize_columns<T>(exec, x, 1, operand.rows(0, outer));
-      else
-        quantize_rows<T>(exec, x, operand.rows(0, outer));
+      const Operand operand(formats.dtype, format, outer, k, 1, arrays);
+      operand.quantize(exec, has_columns, 1, x);
       return operand;
     };
     const Operand left = quantized(formats.a, m, has_columns_of_a, a);
     const Operand right = quantized(formats.b, n, has_columns_of_b, b);
-    return cublaslt::multiply<C>(exec, left.rows(0, m), right.rows(0, n), onto, c,
-                                 {left.block_scales, right.block_scales, arrays.rest()});
+    return cublaslt::multiply<C>(exec, left.rows(0, 0, m), right.rows(0, 0, n), onto, c,
+                                 arrays.rest());
   }
 #endif
   const auto rounded = [&](Fp8Format format, bool has_columns, const View<const T**>& x) {
     const View<T**> to = arrays.take<T>(x.rows() * x.columns()).matrix(x.rows(), x.columns());
-    if (has_columns)
+    if (formats.dtype == ProductDType::mxfp8 && has_columns)
+      round_column_blocks<T>(exec, format, x, to);
+    else if (formats.dtype == ProductDType::mxfp8)
+      round_row_blocks<T>(exec, format, x, to);
+    else if (has_columns)
       round_columns<T>(exec, format, x, to,
                        arrays.take<std::uint32_t>(column_maxima_workspace(x.rows(), x.columns())));
     else
@@ -165,10 +213,11 @@ void fp8_gemm(const Exec& exec, Fp8Formats formats, Transpose transpose_a, Trans
 }
 
 template <class T>
-std::int64_t fp8_gemm_by_piece_workspace(std::int64_t m, std::int64_t n, std::int64_t k,
-                                         std::int64_t pieces, KernelForm form) {
-  return operand_bytes<T>(m, k, pieces, true, form) + operand_bytes<T>(n, k, pieces, true, form) +
-         bytes_for<compute_t<T>>(gemm_by_piece_workspace(m, n, pieces)) +
+std::int64_t fp8_gemm_by_piece_workspace(ProductDType dtype, std::int64_t m, std::int64_t n,
+                                         std::int64_t k, std::int64_t pieces, KernelForm form) {
+  return operand_bytes<T>(dtype, m, k, pieces, true, form) +
+         operand_bytes<T>(dtype, n, k, pieces, true, form) +
+         bytes_for<compute_t<T>>(pending_sums(m, n, pieces, form)) +
          (multiplies_codes(form) ? cublaslt::fp8_workspace : 0);
 }
 
@@ -182,18 +231,20 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
           " pieces of rows, expected equally many rows, and a multiple");
   const std::int64_t terms = k / pieces;
   Arrays arrays(workspace);
-  const View<Sum*> sums = arrays.take<Sum>(gemm_by_piece_workspace(m, n, pieces));
 #if OSTRAKON_ON_DEVICE
   if (takes_codes()) {
+    const View<Sum*> sums =
+        arrays.take<Sum>(pending_sums(m, n, pieces, KernelForm::device_on_chip));
     const auto quantized = [&](Fp8Format format, const View<const T**>& x) {
-      const Operand operand(format, x.columns(), k, pieces, arrays);
-      quantize_columns<T>(exec, x, pieces, operand.rows(0, pieces * x.columns()));
+      const Operand operand(formats.dtype, format, x.columns(), k, pieces, arrays);
+      operand.quantize(exec, true, pieces, x);
       return operand;
     };
     const Operand left = quantized(formats.a, a), right = quantized(formats.b, b);
     // The pending sums have room for so many rows of C at a time.
     const std::int64_t slots = tree_slots(pieces) - 1;
-    const std::int64_t most_rows = slots == 0 ? m : sums.size() / (slots * n);
+    const std::int64_t room = slots == 0 ? m : sums.size() / (slots * n);
+    const std::int64_t most_rows = room < m ? room / scale_tile_rows * scale_tile_rows : m;
     for (std::int64_t begin = 0; begin < m; begin += most_rows) {
       const std::int64_t end = std::min(m, begin + most_rows), rows = end - begin;
       const auto slot = [&](std::int64_t index) {
@@ -202,17 +253,23 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
       };
       for (std::int64_t piece = 0; piece < pieces; ++piece)
         sum_product<T>(exec, piece, pieces, terms, slot, [&](Sum beta, View<Sum**> to) {
-          cublaslt::multiply<Sum>(exec, left.rows(piece * m + begin, piece * m + end),
-                                  right.rows(piece * n, (piece + 1) * n),
+          cublaslt::multiply<Sum>(exec, left.rows(piece, begin, end), right.rows(piece, 0, n),
                                   beta == 0 ? View<const Sum**>() : View<const Sum**>(to), to,
-                                  {left.block_scales, right.block_scales, arrays.rest()});
+                                  arrays.rest());
         });
     }
     return;
   }
 #endif
+  const View<Sum*> sums = arrays.take<Sum>(gemm_by_piece_workspace(m, n, pieces));
   const auto rounded = [&](Fp8Format format, const View<const T**>& x) {
     const View<T**> to = arrays.take<T>(k * x.columns()).matrix(k, x.columns());
+    if (formats.dtype == ProductDType::mxfp8) {
+      require(terms % mx_block == 0, "mxfp8 product: pieces of ", terms,
+              " rows, expected a multiple of ", mx_block);
+      round_column_blocks<T>(exec, format, x, to);
+      return View<const T**>(to);
+    }
     const auto maxima = arrays.take<std::uint32_t>(column_maxima_workspace(terms, x.columns()));
     for (std::int64_t piece = 0; piece < pieces; ++piece)
       round_columns<T>(exec, format, piece_of(x, piece, terms), piece_of(to, piece, terms), maxima);
@@ -226,10 +283,10 @@ void fp8_gemm_by_piece(const Exec& exec, Fp8Formats formats, View<const T**> a, 
   template void fp8_gemm<T, C>(const Exec&, Fp8Formats, Transpose, Transpose, View<const T**>, \
                                View<const T**>, View<const C**>, View<C**>, View<std::byte*>);
 #define OSTRAKON_INSTANTIATE(T)                                                                  \
-  template std::int64_t fp8_gemm_workspace<T>(std::int64_t, std::int64_t, std::int64_t,          \
-                                              KernelForm);                                       \
-  template std::int64_t fp8_gemm_by_piece_workspace<T>(std::int64_t, std::int64_t, std::int64_t, \
-                                                       std::int64_t, KernelForm);                \
+  template std::int64_t fp8_gemm_workspace<T>(ProductDType, std::int64_t, std::int64_t,          \
+                                              std::int64_t, KernelForm);                         \
+  template std::int64_t fp8_gemm_by_piece_workspace<T>(ProductDType, std::int64_t, std::int64_t, \
+                                                       std::int64_t, std::int64_t, KernelForm);  \
   template void fp8_gemm_by_piece<T>(const Exec&, Fp8Formats, View<const T**>, View<const T**>,  \
                                      View<compute_t<T>**>, std::int64_t, View<std::byte*>);
 OSTRAKON_INSTANTIATE(float)

@@ -2,22 +2,14 @@
 #include <ostrakon/math/fp8/quantize.hpp>
 
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/fp8/packed_elements.hpp>
 #include <ostrakon/math/held_row.hpp>
-#include <ostrakon/math/products/matrix_tile.hpp>
 #include <ostrakon/math/row_kernel.hpp>
+#include <ostrakon/math/unrolled.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
 namespace {
-
-/// Returns the bits of |x| as a float.
-template <class T>
-KOKKOS_INLINE_FUNCTION std::uint32_t magnitude_bits(T x) {
-  return half_bits::of_float(static_cast<float>(x)) & ~half_bits::float_sign;
-}
-KOKKOS_INLINE_FUNCTION std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
-  return a > b ? a : b;
-}
 
 template <class T>
 KOKKOS_INLINE_FUNCTION Fp8Scale scale_of_row(const Row& row, Fp8Format format,
@@ -115,52 +107,8 @@ void for_each_team_of(const Exec& exec, const char* name, std::int64_t teams, in
       name, policy, KOKKOS_LAMBDA(const TeamMember& team) { body(team); });
 }
 
-/// 16 bytes of a row. Elements of 16 bits would take a register each.
+/// 16 bytes of a row.
 using Words = Vector<std::uint32_t, 4>;
-
-template <class T>
-KOKKOS_INLINE_FUNCTION T element(const Words& words, int k) {
-  if constexpr (sizeof(T) == 2)
-    return bits_as<T>(static_cast<std::uint16_t>(words.at[k / 2] >> (k % 2 * 16)));
-  else if constexpr (sizeof(T) == 4)
-    return bits_as<T>(words.at[k]);
-  else
-    return bits_as<T>(std::uint64_t{words.at[2 * k + 1]} << 32 | words.at[2 * k]);
-}
-
-KOKKOS_INLINE_FUNCTION std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  return __vmaxu2(a, b);
-#else
-  return (larger(a >> 16, b >> 16) << 16) | larger(a & 0xFFFFu, b & 0xFFFFu);
-#endif
-}
-
-/// The largest absolute value of each element: bits of 16 bits are compared as they are stored, in
-/// pairs, so that the words need not be taken apart before they are rounded.
-template <class T>
-struct Maxima {
-  std::uint32_t word[4] = {};
-
-  KOKKOS_INLINE_FUNCTION static std::uint32_t larger_of(std::uint32_t a, std::uint32_t b) {
-    return sizeof(T) == 2 ? larger_halves(a, b) : larger(a, b);
-  }
-  KOKKOS_INLINE_FUNCTION void add(const Words& row) {
-    if constexpr (sizeof(T) == 8) {
-      for (int k = 0; k < 2; ++k) word[k] = larger(word[k], magnitude_bits(element<T>(row, k)));
-    } else {
-      constexpr std::uint32_t without_signs = sizeof(T) == 2 ? 0x7FFF7FFFu : 0x7FFFFFFFu;
-      for (int w = 0; w < 4; ++w) word[w] = larger_of(word[w], row.at[w] & without_signs);
-    }
-  }
-  /// Returns the bits of element k as a float.
-  KOKKOS_INLINE_FUNCTION static std::uint32_t of(const std::uint32_t* words, int k) {
-    if constexpr (sizeof(T) == 2)
-      return magnitude_bits(bits_as<T>(static_cast<std::uint16_t>(words[k / 2] >> (k % 2 * 16))));
-    else
-      return words[k];
-  }
-};
 
 /// run_rows rows of one vector of columns.
 struct Run {
@@ -215,14 +163,16 @@ struct ColumnsOfTeam {
     return values;
   }
   /// Adds rows that are not held, with few registers.
-  KOKKOS_FUNCTION void add_rows(int run, int group, Maxima<T>& maxima) const {
+  KOKKOS_FUNCTION void add_rows(int run, int group, Maxima<T, 4>& maxima) const {
     const std::int64_t column = first_column + group * n;
     rolled(run_rows, [&](int r) { maxima.add(load_row(run * run_rows + r, column)); });
   }
   /// Returns the codes of four rows in column k of a group.
   KOKKOS_FUNCTION std::uint32_t word_of(int first_row, const Words* four, int group, int k) const {
     const float factor = inverse[group * n + k];
-    const auto scaled = [&](int r) { return static_cast<float>(element<T>(four[r], k)) * factor; };
+    const auto scaled = [&](int r) {
+      return static_cast<float>(element<T>(four[r].at, k)) * factor;
+    };
     const int inside = static_cast<int>(x.rows()) - first_row;
     const std::uint32_t kept = inside >= 4 ? ~0u : inside <= 0 ? 0u : (1u << (8 * inside)) - 1u;
     return fp8_word_of(format, scaled(0), scaled(1), scaled(2), scaled(3)) & kept;
@@ -261,7 +211,7 @@ struct ColumnsOfTeam {
     HeldRuns held;
     for_each(held, [&](int lane, int group, Run& own) {
       own = load(lane, group);
-      Maxima<T> maxima;
+      Maxima<T, 4> maxima;
       unrolled<run_rows>([&](int r) { maxima.add(own.row[r]); });
       for (int run = lane + lanes; run < runs; run += lanes) add_rows(run, group, maxima);
       for (int w = 0; w < 4; ++w) largest[lane * width + group * 4 + w] = maxima.word[w];
@@ -270,13 +220,13 @@ struct ColumnsOfTeam {
     for (int left = lanes; left > 1;) {
       const int half = (left + 1) / 2;
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, (left - half) * width), [&](int i) {
-        largest[i] = Maxima<T>::larger_of(largest[i], largest[i + half * width]);
+        largest[i] = Maxima<T, 4>::larger_of(largest[i], largest[i + half * width]);
       });
       team.team_barrier();
       left = half;
     }
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, groups * n), [&](int i) {
-      const Fp8Scale scale(format, Maxima<T>::of(largest + i / n * 4, i % n));
+      const Fp8Scale scale(format, Maxima<T, 4>::of(largest + i / n * 4, i % n));
       inverse[i] = scale.inverse;
       if (first_column + i < x.columns()) scales[first_column + i] = scale.scale;
     });

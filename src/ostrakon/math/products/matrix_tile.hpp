@@ -11,6 +11,7 @@
 #include <limits>
 #include <ostrakon/math/row_kernel.hpp>
 #include <ostrakon/math/shared_copies.hpp>
+#include <ostrakon/math/unrolled.hpp>
 
 namespace ostrakon::math {
 
@@ -71,24 +72,6 @@ constexpr int tile_elements = TileLayout::rows * TileLayout::columns;  ///< per 
 /// Threads and warps of a team that computes tiles.
 constexpr int tile_team_threads = OSTRAKON_WARP_TILES == 1 ? 128 : 1;
 constexpr int tile_team_warps = tile_team_threads / TileLayout::lanes;
-
-/// Runs body(i) for i in [0, n), fully unrolled, as registers can't be indexed at run time.
-template <int n, class Body>
-KOKKOS_INLINE_FUNCTION void unrolled(const Body& body) {
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-  for (int i = 0; i < n; ++i) body(i);
-}
-
-/// Runs body(i) in a loop that is not unrolled, to save registers.
-template <class Body>
-KOKKOS_INLINE_FUNCTION void rolled(int n, const Body& body) {
-#if defined(__CUDA_ARCH__)
-#pragma unroll 1
-#endif
-  for (int i = 0; i < n; ++i) body(i);
-}
 
 /// Runs body(r, c, e) for each element of a tile that a lane has: its row and column among the
 /// lane's, and its register.

@@ -21,36 +21,50 @@ namespace {
 
 using math::Transpose;
 
-/// Throws Error for a product that a device's library does not multiply in 8 bits.
-void require_fp8_sizes(const std::string& name, std::int64_t rows, std::int64_t inputs,
-                       std::int64_t outputs, math::KernelForm form) {
+/// Throws Error for products of a linear layer that are not multiplied in 8 bits: sums that are no
+/// multiple of what shares a scale, and sizes that a device's library does not take. `rows`: of a
+/// leaf and of all.
+void require_8bit_sizes(const std::string& name, math::ProductDType dtype, std::int64_t rows,
+                        std::int64_t leaves, std::int64_t inputs, std::int64_t outputs,
+                        math::KernelForm form) {
+  const std::string key = text("precision.products = ", math::name(dtype), ": ", name);
+  const std::int64_t block = math::numbers_of_scale(dtype);
+  require(inputs % block == 0 && outputs % block == 0, key, ": sums over ", inputs, " inputs and ",
+          outputs, " outputs; expected multiples of ", block,
+          " (model.tensor_grain divides them), or precision.fp8_layers without this block");
+  require(rows / leaves % block == 0, key, ": sums over ", rows / leaves,
+          " tokens; expected a multiple of ", block,
+          " (training.context_grain divides training.sequence_length)");
   constexpr std::int64_t multiple = 16;
   require(!math::multiplies_codes(form) ||
               (rows % multiple == 0 && inputs % multiple == 0 && outputs % multiple == 0),
-          "precision.products = fp8: ", name, ": a product of ", rows, " rows, ", inputs,
-          " inputs and ", outputs, " outputs; expected multiples of ", multiple,
+          key, ": a product of ", rows, " rows, ", inputs, " inputs and ", outputs,
+          " outputs; expected multiples of ", multiple,
           " on a device, or precision.fp8_layers without this block");
 }
 
-/// The work of rounding an operand with `outer` scales, each of `inner` numbers.
+/// The work of rounding an operand with `outer` sums, each of `inner` numbers.
 template <class T>
-plan::KernelWork rounding_work(std::int64_t outer, std::int64_t inner, bool by_columns,
-                               math::KernelForm form) {
+plan::KernelWork rounding_work(math::ProductDType dtype, std::int64_t outer, std::int64_t inner,
+                               bool by_columns, math::KernelForm form) {
   const std::int64_t numbers = outer * inner;
   const auto read = static_cast<double>(bytes_of<T>(numbers));
+  const bool has_blocks = dtype == math::ProductDType::mxfp8;
   if (math::multiplies_codes(form))
-    return plan::row_work(math::device_reads(by_columns, inner, bytes_of<T>(1)) * read +
-                          static_cast<double>(numbers));
+    return plan::row_work(
+        (has_blocks ? 1.0 : math::device_reads(by_columns, inner, bytes_of<T>(1))) * read +
+        static_cast<double>(numbers));
   // Scales of columns take a pass of their own.
-  return plan::row_work((by_columns ? 3.0 : 2.0) * read, by_columns ? 3.0 : 1.0);
+  const bool has_pass = by_columns && !has_blocks;
+  return plan::row_work((has_pass ? 3.0 : 2.0) * read, has_pass ? 3.0 : 1.0);
 }
 
 /// The `count` values that a call writes = a b in 8 bits, with its first scratch array; added to
 /// what is there, if `adds`, or to `onto`.
 template <class T>
-void multiply_fp8(const Exec& exec, math::Fp8Formats formats, Transpose transpose_b,
-                  View<const T**> a, View<const T**> b, const Arguments& arguments, int count,
-                  bool adds, View<const T**> onto = {}) {
+void multiply_8bit(const Exec& exec, math::Fp8Formats formats, Transpose transpose_b,
+                   View<const T**> a, View<const T**> b, const Arguments& arguments, int count,
+                   bool adds, View<const T**> onto = {}) {
   const auto multiply_into = [&](auto c, auto added) {
     using A = typename decltype(c)::Element;
     math::fp8_gemm<T, A>(exec, formats, Transpose::no, transpose_b, a, b,
@@ -63,9 +77,9 @@ void multiply_fp8(const Exec& exec, math::Fp8Formats formats, Transpose transpos
     multiply_into(arguments.written<T>(0, count), onto);
 }
 
-/// The call of a product, in 8 bits if `is_fp8`.
-Call in_8_bits_if(bool is_fp8, Call product) {
-  if (is_fp8) product.work = plan::in_8_bits(product.work, product.flops);
+/// The call of a product, in 8 bits if `is_8bit`.
+Call in_8_bits_if(bool is_8bit, Call product) {
+  if (is_8bit) product.work = plan::in_8_bits(product.work, product.flops);
   return product;
 }
 
@@ -332,7 +346,8 @@ template <class T>
 Calls Operations<T>::linear_backward(int x, const std::string& name, const std::vector<int>& made,
                                      std::int64_t outputs, int halves) const {
   const std::int64_t inputs = columns_of(x), leaves = leaf_.leaves(), rows = value(x).rows;
-  const bool is_fp8 = leaf_.products.dtype == math::ProductDType::fp8;
+  const math::ProductDType dtype = leaf_.products.dtype;
+  const bool is_8bit = math::is_8bit(dtype);
   const math::Fp8Format of_gradients = leaf_.products.fp8_gradients;
   const std::vector<int> weights = weights_of(name);
   const auto count = static_cast<int>(made.size());
@@ -344,25 +359,26 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
   Calls calls;
   for (std::int64_t first = 0, last = half; first < outputs; first = last, last = outputs) {
     Call weight =
-        in_8_bits_if(is_fp8, product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
-                                      dy_and_x,
-                                      {},
-                                      {},
-                                      {weights.front()}},
-                                     x, inputs, last - first));
+        in_8_bits_if(is_8bit, product({"d " + name + ".weight" + (first > 0 ? ", second half" : ""),
+                                       dy_and_x,
+                                       {},
+                                       {},
+                                       {weights.front()}},
+                                      x, inputs, last - first));
     weight.gradient_elements = (last - first) * inputs;
-    if (is_fp8)
-      weight.work += rounding_work<T>(leaves * (last - first), rows / leaves, true, leaf_.kernels) +
-                     rounding_work<T>(leaves * inputs, rows / leaves, true, leaf_.kernels);
-    weight.scratch = {is_fp8
-                          ? math::fp8_gemm_by_piece_workspace<T>(last - first, inputs, rows, leaves,
-                                                                 leaf_.kernels)
+    if (is_8bit)
+      weight.work +=
+          rounding_work<T>(dtype, leaves * (last - first), rows / leaves, true, leaf_.kernels) +
+          rounding_work<T>(dtype, leaves * inputs, rows / leaves, true, leaf_.kernels);
+    weight.scratch = {is_8bit
+                          ? math::fp8_gemm_by_piece_workspace<T>(dtype, last - first, inputs, rows,
+                                                                 leaves, leaf_.kernels)
                           : bytes_of<Compute>(weight_sums_workspace(last - first, inputs, leaves))};
     weight.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<Compute**> gradient =
           a.gradient<Compute>(0).matrix(outputs, inputs).row_range(first, last);
-      if (is_fp8 && gradient)
-        return math::fp8_gemm_by_piece<T>(exec, {of_gradients, math::Fp8Format::e4m3},
+      if (is_8bit && gradient)
+        return math::fp8_gemm_by_piece<T>(exec, {of_gradients, math::Fp8Format::e4m3, dtype},
                                           a.read<T>(0, count).column_range(first, last),
                                           a.read<T>(count), gradient, leaves,
                                           a.scratch<std::byte>(0));
@@ -386,20 +402,20 @@ Calls Operations<T>::linear_backward(int x, const std::string& name, const std::
     if (shift == 0 && count == 1) bias.tag = sums_of_columns;
     calls.push_back(std::move(bias));
   }
-  Call input =
-      in_8_bits_if(is_fp8, product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs));
+  Call input = in_8_bits_if(
+      is_8bit, product({"d " + name, dy, {~x}, {weights.front()}}, x, inputs, outputs));
   input.can_add = true;
   input.inner_dimension = outputs;
-  if (is_fp8) {
-    input.scratch = {math::fp8_gemm_workspace<T>(rows, inputs, outputs, leaf_.kernels)};
-    input.work += rounding_work<T>(rows, outputs, false, leaf_.kernels) +
-                  rounding_work<T>(inputs, outputs, true, leaf_.kernels);
+  if (is_8bit) {
+    input.scratch = {math::fp8_gemm_workspace<T>(dtype, rows, inputs, outputs, leaf_.kernels)};
+    input.work += rounding_work<T>(dtype, rows, outputs, false, leaf_.kernels) +
+                  rounding_work<T>(dtype, inputs, outputs, true, leaf_.kernels);
   }
   input.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
     const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs);
-    if (is_fp8)
-      multiply_fp8<T>(exec, {of_gradients, math::Fp8Format::e4m3}, Transpose::no,
-                      a.read<T>(0, count), weight, a, 1, a.adds());
+    if (is_8bit)
+      multiply_8bit<T>(exec, {of_gradients, math::Fp8Format::e4m3, dtype}, Transpose::no,
+                       a.read<T>(0, count), weight, a, 1, a.adds());
     else
       multiply<T>(exec, Transpose::no, a.read<T>(0, count), weight, a, 1, a.adds());
   });
@@ -417,7 +433,8 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
   std::vector<int> weights = weights_of(name);
   if (is_sum) weights.resize(1);  // a bias is added where the sum is rounded
   const std::int64_t outputs = elements_of(weights.front()) / inputs;
-  const bool is_fp8 = leaf_.products.dtype == math::ProductDType::fp8;
+  const math::ProductDType dtype = leaf_.products.dtype;
+  const bool is_8bit = math::is_8bit(dtype);
   // The host adds a residual and a bias in passes of their own, a device in the product.
   const bool adds_apart = !math::is_of_device(leaf_.kernels);
   const double passes =
@@ -436,23 +453,24 @@ void Operations<T>::linear(int of, const std::string& name, const std::vector<in
     if (onto >= 0) forward.reads.push_back(onto);
     forward.weights = weights;
     if (is_sum) forward.inner_dimension = inputs;
-    if (is_fp8) {
-      require_fp8_sizes(name, value(x).rows, inputs, last - first, leaf_.kernels);
+    if (is_8bit) {
+      require_8bit_sizes(name, dtype, value(x).rows, leaf_.leaves(), inputs, last - first,
+                         leaf_.kernels);
       forward.scratch = {
-          math::fp8_gemm_workspace<T>(value(x).rows, last - first, inputs, leaf_.kernels)};
+          math::fp8_gemm_workspace<T>(dtype, value(x).rows, last - first, inputs, leaf_.kernels)};
     }
-    forward = in_8_bits_if(is_fp8, product(std::move(forward), x, inputs, last - first));
+    forward = in_8_bits_if(is_8bit, product(std::move(forward), x, inputs, last - first));
     forward.work += passes * row_work(x, 2 * (last - first));
-    if (is_fp8)
-      forward.work += rounding_work<T>(value(x).rows, inputs, false, leaf_.kernels) +
-                      rounding_work<T>(last - first, inputs, false, leaf_.kernels);
+    if (is_8bit)
+      forward.work += rounding_work<T>(dtype, value(x).rows, inputs, false, leaf_.kernels) +
+                      rounding_work<T>(dtype, last - first, inputs, false, leaf_.kernels);
     if (!adds_apart && onto >= 0) forward.work += row_work(x, last - first, 0.0);
     forward.kernel = make_kernel([=](const Exec& exec, const Arguments& a) {
       const View<const T**> weight = a.weight<T>(0).matrix(outputs, inputs).row_range(first, last);
       const math::Addends<T> addends = {a.read<T>(1), a.weight<T>(1).range(first, last)};
-      if (is_fp8) {
-        multiply_fp8<T>(exec, {}, Transpose::yes, a.read<T>(0), weight, a, count, a.adds(),
-                        addends.onto);
+      if (is_8bit) {
+        multiply_8bit<T>(exec, {math::Fp8Format::e4m3, math::Fp8Format::e4m3, dtype},
+                         Transpose::yes, a.read<T>(0), weight, a, count, a.adds(), addends.onto);
         if (addends.bias) math::add_bias<T>(exec, a.written<T>(0, count), addends.bias);
         return;
       }

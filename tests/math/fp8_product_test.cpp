@@ -73,7 +73,7 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
             const double value =
                 factors[static_cast<std::size_t>(r)] * double{float_of_fp8(format, code)};
             if (c >= inner)
-              ASSERT_EQ(code, 0) << r << " " << c;
+              ASSERT_TRUE(code == 0 || std::isnan(value)) << r << " " << c;
             else if (const double e = expected(r, c); std::isnan(e))
               ASSERT_TRUE(std::isnan(value)) << r << " " << c;
             else

@@ -92,6 +92,7 @@ class KokkosTeam {
   KOKKOS_FUNCTION void once(const Body& body) const {
     Kokkos::single(Kokkos::PerTeam(member_), body);
   }
+  KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
   /// Returns the `bytes` of shared memory of the launch, aligned to 16.
   KOKKOS_FUNCTION void* memory(std::int64_t bytes) const {
     return bytes > 0
@@ -123,6 +124,11 @@ class CudaTeam {
   template <class Body>
   KOKKOS_FUNCTION void once(const Body& body) const {
     if (rank() == 0) body();
+  }
+  KOKKOS_FUNCTION void barrier() const {
+#if defined(__CUDA_ARCH__)
+    __syncthreads();
+#endif
   }
   KOKKOS_FUNCTION void* memory(std::int64_t) const {
 #if defined(__CUDA_ARCH__)

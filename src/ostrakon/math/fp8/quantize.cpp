@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/math/fp8/quantize.hpp>
 
+#include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
 #include <ostrakon/math/fp8/packed_elements.hpp>
 #include <ostrakon/math/held_row.hpp>
@@ -93,20 +94,6 @@ void quantize_held_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) 
 constexpr int most_threads = 512, run_rows = 16;
 static_assert(most_threads * run_rows == held_of_column, "a team of one vector's columns is full");
 
-/// Runs body(team) for teams of so many threads, at most `most`; Body is KOKKOS_LAMBDA(const
-/// TeamMember&).
-template <int most, class Body>
-void for_each_team_of(const Exec& exec, const char* name, std::int64_t teams, int threads,
-                      std::size_t scratch, const Body& body) {
-  if (teams == 0 || LaunchCount::takes_one(name)) return;
-  const ObservedKernel observed(name);
-  using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
-  Policy policy(exec, static_cast<int>(teams), threads);
-  policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch)));
-  Kokkos::parallel_for(
-      name, policy, KOKKOS_LAMBDA(const TeamMember& team) { body(team); });
-}
-
 /// 16 bytes of a row.
 using Words = Vector<std::uint32_t, 4>;
 
@@ -129,11 +116,10 @@ struct HeldRuns {
 template <class T, Fp8Format format>
 struct ColumnsOfTeam {
   static constexpr int n = vector_elements<T>();
-  const TeamMember& team;
-  View<const T**> x;           ///< rows of the piece
+  const BlockTeam& team;
+  View<const T**> x;           ///< rows of the piece, columns of the team
   View<std::uint8_t**> codes;  ///< rows of the piece's columns
   View<float*> scales;
-  std::int64_t first_column;
   int groups, lanes;       ///< vectors of columns, runs that are held of each
   std::uint32_t* largest;  ///< [lane][group][word of Maxima], in shared memory
   float* inverse;          ///< of each column's scale, in shared memory
@@ -142,7 +128,7 @@ struct ColumnsOfTeam {
   template <class Body>
   KOKKOS_FUNCTION void for_each(HeldRuns& held, const Body& body) const {
 #if OSTRAKON_IN_DEVICE_CODE
-    const int item = team.team_rank();
+    const int item = team.rank();
     if (item < lanes * groups) body(item / groups, item % groups, held.of_item[0]);
 #else
     for (int item = 0; item < lanes * groups; ++item)
@@ -151,57 +137,55 @@ struct ColumnsOfTeam {
   }
 
   /// Zeros outside of the matrix.
-  KOKKOS_FUNCTION Words load_row(int row, std::int64_t column) const {
-    if (row >= static_cast<int>(x.rows()) || column >= x.columns()) return {};
-    return load_vector<4>(
-        reinterpret_cast<const std::uint32_t*>(x.data() + row * x.stride() + column));
+  KOKKOS_FUNCTION Words load_row(int row, int column) const {
+    if (row >= static_cast<int>(x.rows()) || column >= static_cast<int>(x.columns())) return {};
+    return load_vector<4>(reinterpret_cast<const std::uint32_t*>(
+        x.data() + column + std::int64_t{row} * static_cast<int>(x.stride())));
   }
   KOKKOS_FUNCTION Run load(int run, int group) const {
-    const std::int64_t column = first_column + group * n;
+    const int column = group * n;
     Run values;
     unrolled<run_rows>([&](int r) { values.row[r] = load_row(run * run_rows + r, column); });
     return values;
   }
   /// Adds rows that are not held, with few registers.
   KOKKOS_FUNCTION void add_rows(int run, int group, Maxima<T, 4>& maxima) const {
-    const std::int64_t column = first_column + group * n;
+    const int column = group * n;
     rolled(run_rows, [&](int r) { maxima.add(load_row(run * run_rows + r, column)); });
   }
   /// Returns the codes of four rows in column k of a group.
-  KOKKOS_FUNCTION std::uint32_t word_of(int first_row, const Words* four, int group, int k) const {
+  KOKKOS_FUNCTION std::uint32_t word_of(const Words* four, int group, int k) const {
     const float factor = inverse[group * n + k];
     const auto scaled = [&](int r) {
       return static_cast<float>(element<T>(four[r].at, k)) * factor;
     };
-    const int inside = static_cast<int>(x.rows()) - first_row;
-    const std::uint32_t kept = inside >= 4 ? ~0u : inside <= 0 ? 0u : (1u << (8 * inside)) - 1u;
-    return fp8_word_of(format, scaled(0), scaled(1), scaled(2), scaled(3)) & kept;
+    return fp8_word_of(format, scaled(0), scaled(1), scaled(2), scaled(3));
   }
-  KOKKOS_FUNCTION std::uint32_t* codes_at(int row, std::int64_t column) const {
-    return reinterpret_cast<std::uint32_t*>(codes.data() + column * codes.stride() + row);
+  KOKKOS_FUNCTION std::uint32_t* codes_at(int row, int column) const {
+    return reinterpret_cast<std::uint32_t*>(
+        codes.data() + row + std::int64_t{column} * static_cast<int>(codes.stride()));
   }
   KOKKOS_FUNCTION void store(int run, int group, const Run& values) const {
     const int first = run * run_rows;
-    const std::int64_t column = first_column + group * n;
-    if (column >= x.columns()) return;
+    const int column = group * n;
+    if (column >= static_cast<int>(x.columns())) return;
     // Row by row, so that their registers become free.
     Words out[n];
     unrolled<run_rows / 4>([&](int w) {
-      unrolled<n>(
-          [&](int k) { out[k].at[w] = word_of(first + 4 * w, values.row + 4 * w, group, k); });
+      unrolled<n>([&](int k) { out[k].at[w] = word_of(values.row + 4 * w, group, k); });
     });
     unrolled<n>([&](int k) { store_vector<4>(codes_at(first, column + k), out[k]); });
   }
   /// Stores rows that are not held, with few registers.
   KOKKOS_FUNCTION void store_rows(int run, int group) const {
-    const std::int64_t column = first_column + group * n;
-    if (column >= x.columns()) return;
+    const int column = group * n;
+    if (column >= static_cast<int>(x.columns())) return;
     rolled(run_rows / 4, [&](int w) {
       const int first = run * run_rows + 4 * w;
       Words four[4];
       unrolled<4>([&](int r) { four[r] = load_row(first + r, column); });
       unrolled<n>([&](int k) {
-        store_vector<1>(codes_at(first, column + k), {{word_of(first, four, group, k)}});
+        store_vector<1>(codes_at(first, column + k), {{word_of(four, group, k)}});
       });
     });
   }
@@ -216,21 +200,20 @@ struct ColumnsOfTeam {
       for (int run = lane + lanes; run < runs; run += lanes) add_rows(run, group, maxima);
       for (int w = 0; w < 4; ++w) largest[lane * width + group * 4 + w] = maxima.word[w];
     });
-    team.team_barrier();
+    team.barrier();
     for (int left = lanes; left > 1;) {
       const int half = (left + 1) / 2;
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, (left - half) * width), [&](int i) {
+      for (int i = team.rank(); i < (left - half) * width; i += team.size())
         largest[i] = Maxima<T, 4>::larger_of(largest[i], largest[i + half * width]);
-      });
-      team.team_barrier();
+      team.barrier();
       left = half;
     }
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, groups * n), [&](int i) {
+    for (int i = team.rank(); i < groups * n; i += team.size()) {
       const Fp8Scale scale(format, Maxima<T, 4>::of(largest + i / n * 4, i % n));
       inverse[i] = scale.inverse;
-      if (first_column + i < x.columns()) scales[first_column + i] = scale.scale;
-    });
-    team.team_barrier();
+      if (i < static_cast<int>(x.columns())) scales[i] = scale.scale;
+    }
+    team.barrier();
     for_each(held, [&](int lane, int group, const Run& own) {
       store(lane, group, own);
       for (int run = lane + lanes; run < runs; run += lanes) store_rows(run, group);
@@ -260,22 +243,23 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
   const int lanes = static_cast<int>(smaller(runs, most_threads / groups));
   const std::int64_t across = items_for(columns, groups * n);
   const int warps = (lanes * groups + 31) / 32;
-  const auto bytes = sizeof(float) * static_cast<std::size_t>(groups * (lanes * 4 + n));
-  for_each_team_of<most_threads>(
+  const std::int64_t bytes = 4 * groups * (lanes * 4 + n);
+  for_each_block_team<most_threads>(
       exec, "quantize_columns", pieces * across, products_on_device ? warps * 32 : 1, bytes,
-      KOKKOS_LAMBDA(const TeamMember& team) {
-        const std::int64_t piece = team.league_rank() / across;
-        const std::size_t all_bytes = bytes;  // named, as the call takes a reference
-        auto* const words = static_cast<std::uint32_t*>(team.team_scratch(0).get_shmem(all_bytes));
-        const ColumnsOfTeam<T, format> tile{team,
-                                            x.row_range(piece * rows, (piece + 1) * rows),
-                                            codes.row_range(piece * columns, (piece + 1) * columns),
-                                            scales.range(piece * columns, (piece + 1) * columns),
-                                            team.league_rank() % across * groups * n,
-                                            groups,
-                                            lanes,
-                                            words,
-                                            reinterpret_cast<float*>(words + lanes * groups * 4)};
+      KOKKOS_LAMBDA(const BlockTeam& team) {
+        const std::int64_t piece = team.index() / across;
+        auto* const words = static_cast<std::uint32_t*>(team.memory(bytes));
+        const std::int64_t first = team.index() % across * groups * n;
+        const std::int64_t end = smaller(first + groups * n, columns);
+        const ColumnsOfTeam<T, format> tile{
+            team,
+            x.row_range(piece * rows, (piece + 1) * rows).column_range(first, end),
+            codes.row_range(piece * columns + first, piece * columns + end),
+            scales.range(piece * columns + first, piece * columns + end),
+            groups,
+            lanes,
+            words,
+            reinterpret_cast<float*>(words + lanes * groups * 4)};
         tile.quantize();
       });
 }

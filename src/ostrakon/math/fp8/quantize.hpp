@@ -14,7 +14,7 @@ namespace ostrakon::math {
 /// A matrix in 8 bits, (rows, columns): row r is scales[r] times the numbers of its codes.
 struct Fp8Rows {
   Fp8Format format = Fp8Format::e4m3;
-  View<std::uint8_t**> codes;  ///< columns from the matrix' last one on are 0
+  View<std::uint8_t**> codes;  ///< columns past the matrix' are 0, or NaN as all of their row
   View<float*> scales;         ///< (rows)
 };
 

@@ -214,8 +214,13 @@ struct ColumnsOfTeam {
       if (i < static_cast<int>(x.columns())) scales[i] = scale.scale;
     }
     team.barrier();
-    for_each(held, [&](int lane, int group, const Run& own) {
+    for_each(held, [&](int lane, int group, [[maybe_unused]] const Run& own) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+      // Rounding by bits takes the registers; products in 8 bits are refused there.
+      store_rows(lane, group);
+#else
       store(lane, group, own);
+#endif
       for (int run = lane + lanes; run < runs; run += lanes) store_rows(run, group);
     });
   }

@@ -223,27 +223,55 @@ Numbers read_numbers(const std::string& path) {
   std::ifstream file(path);
   std::string name;
   for (double value = 0.0; file >> name >> value;)
-    if (numbers.count(name) > 0) numbers[name] = value;
+    if (numbers.count(name) > 0 || name.rfind("error.", 0) == 0) numbers[name] = value;
   return numbers;
 }
 
-void leave_out(Fit& fit, const std::vector<PlannedRow>& rows, const Numbers& numbers,
+/// The share of left-out rows that ranges hold.
+constexpr double held_share = 0.955;
+
+/// Sets the errors of classes of rows so that ranges hold as many rows as they should: of each
+/// class all but equally many at either end. `ratios`: measured by simulated times.
+void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vector& ratios) {
+  std::map<std::string, Vector> classes;
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    classes[error_class_of(rows[r]).name].push_back(ratios[r]);
+  for (auto& [name, all] : classes) std::sort(all.begin(), all.end());
+  for (double outside = 0.05; outside >= 0.0; outside -= 0.001) {
+    double held = 0.0;
+    for (const auto& [name, all] : classes) {
+      const auto last = static_cast<double>(all.size() - 1);
+      const double least = all[static_cast<std::size_t>(std::lround(outside * last))];
+      const double most = all[static_cast<std::size_t>(std::lround((1.0 - outside) * last))];
+      numbers["error." + name + ".faster"] = std::max(0.0, 1.0 - least);
+      numbers["error." + name + ".slower"] = std::max(0.0, most - 1.0);
+      held += static_cast<double>(std::count_if(
+          all.begin(), all.end(), [&](double one) { return one >= least && one <= most; }));
+    }
+    if (held >= held_share * static_cast<double>(rows.size())) return;
+  }
+}
+
+void leave_out(Fit& fit, const std::vector<PlannedRow>& rows, Numbers& numbers,
                const Vector& residuals, const std::string& path) {
   std::map<std::string, std::set<std::size_t>> groups;
   for (std::size_t r = 0; r < rows.size(); ++r) groups[rows[r].row().group].insert(r);
   std::ofstream out(path);
-  out << "id,group,measured_s,fitted_s,left_out_s\n";
-  Vector errors;
+  out << "id,group,measured_s,fitted_s,left_out_s,class\n";
+  Vector errors, ratios(rows.size());
   for (const auto& [name, group] : groups) {
     const Numbers others = fit.without(numbers, residuals, group);
     for (const std::size_t r : group) {
       const double measured = rows[r].row().seconds, then = seconds(rows[r], others);
       errors.push_back(std::log(then / measured));
+      ratios[r] = measured / then;
       out << rows[r].row().id << "," << name << "," << measured << ","
-          << measured * std::exp(residuals[r]) << "," << then << "\n";
+          << measured * std::exp(residuals[r]) << "," << then << "," << error_class_of(rows[r]).name
+          << "\n";
     }
   }
   std::cout << "sources left out: mean " << 100.0 * mean_error(errors) << " %" << std::endl;
+  set_errors(numbers, rows, ratios);
 }
 
 /// Returns the text of a stack file with other numbers of the fitted keys.
@@ -317,13 +345,13 @@ int run(int count, char** arguments) {
   std::cout << "one evaluation takes " << now() - begin << " s, mean error "
             << 100.0 * mean_error(residuals) << " %" << std::endl;
   if (iterations > 0 || !left_out.empty()) numbers = fit.run(numbers, iterations);
+  residuals = fit.residuals(numbers);
+  std::cout << "mean error " << 100.0 * mean_error(residuals) << " %" << std::endl;
+  if (!left_out.empty()) leave_out(fit, rows, numbers, residuals, left_out);
   if (!file.empty()) {
     std::ofstream out(file);
     for (const auto& [name, value] : numbers) out << name << " " << value << "\n";
   }
-  residuals = fit.residuals(numbers);
-  std::cout << "mean error " << 100.0 * mean_error(residuals) << " %" << std::endl;
-  if (!left_out.empty()) leave_out(fit, rows, numbers, residuals, left_out);
   std::printf("\nnumber                                    value      prior\n");
   for (const FittedNumber& one : fitted_numbers())
     std::printf("%-40s %10.4g %10.4g\n", one.name.c_str(), numbers.at(one.name), one.prior);

@@ -75,6 +75,7 @@ const std::vector<FittedNumber>& fitted_numbers() {
       list.push_back({kind + ".product_width", 190.0, 0.6});
       list.push_back({kind + ".attention", kind == "kind.A100" ? 0.70 : 0.48, 0.15});
       list.push_back({kind + ".memory", 0.85, 0.12});
+      if (one.best_8_bits > 0.0) list.push_back({kind + ".products_8_bits", 1.0, 0.1});
     }
     for (const Site& one : all_sites()) {
       if (!one.has_rows()) continue;
@@ -92,6 +93,21 @@ const std::vector<FittedNumber>& fitted_numbers() {
     return list;
   }();
   return all;
+}
+
+const std::vector<ErrorClass>& error_classes() {
+  static const std::vector<ErrorClass> all = {{"any_step", &Machine::any_step},
+                                              {"tensor_step", &Machine::tensor_step},
+                                              {"pipeline_step", &Machine::pipeline_step},
+                                              {"full_memory_step", &Machine::full_memory_step}};
+  return all;
+}
+
+const ErrorClass& error_class_of(const PlannedRow& row) {
+  const Chip& made = chip(site(row.row().machine).chip);
+  const double memory = static_cast<double>(std::int64_t{made.gibibytes} << 30);
+  const bool is_full = static_cast<double>(row.arena_bytes()) >= simulate::nearly_full * memory;
+  return error_classes()[row.has_stages() ? 2 : row.has_tensor_ranks() ? 1 : is_full ? 3 : 0];
 }
 
 Numbers priors() {
@@ -134,7 +150,8 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   // What a narrow product loses is time, which is as much: more of a faster one. On one H200
   // products in 8 bits were 1.3 times as fast as in 16 bits for a width of 768, 1.5 to 1.7 times
   // for 2048, and 1.8 to 1.9 times for 4096.
-  machine.bits8.products = made.best_8_bits / made.best * machine.bits16.products;
+  machine.bits8.products = made.best_8_bits / made.best * machine.bits16.products *
+                           or_else(numbers, kind + ".products_8_bits", 1.0);
   machine.fp32.peak = made.fp32_peak;
   machine.fp32.products = 0.8 * made.fp32_peak;
   machine.kernels.product_width = or_else(numbers, kind + ".product_width", 320.0);
@@ -173,6 +190,11 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   machine.upload_bytes_per_second = machine.download_bytes_per_second =
       made.peak > 500e12 ? 55e9 : 25e9;
   machine.run_deviation = 0.02;
+  for (const ErrorClass& one : error_classes()) {
+    const std::string error = std::string("error.") + one.name;
+    (machine.*one.error).faster = or_else(numbers, error + ".faster", 0.0);
+    (machine.*one.error).slower = or_else(numbers, error + ".slower", 0.0);
+  }
   return machine;
 }
 
@@ -204,6 +226,7 @@ std::vector<std::string> numbers_of(const PlannedRow& planned) {
                                     own + ".slowdown",
                                     own + ".jitter",
                                     "all.backward_products"};
+  if (planned.has_8_bits()) names.push_back(kind + ".products_8_bits");
   if (!planned.stack().attention_in_memory)
     for (const std::string& more : {std::string("all.attention_width"),
                                     std::string("all.backward_attention"), kind + ".attention"})

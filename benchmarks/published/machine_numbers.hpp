@@ -21,6 +21,15 @@ const std::vector<FittedNumber>& fitted_numbers();
 using Numbers = std::map<std::string, double>;
 Numbers priors();
 
+/// Rows whose errors make one simulate::ModelError of machines: in Numbers it is error.NAME.faster
+/// and error.NAME.slower.
+struct ErrorClass {
+  const char* name;
+  simulate::ModelError simulate::Machine::*error;
+};
+const std::vector<ErrorClass>& error_classes();
+const ErrorClass& error_class_of(const PlannedRow& row);
+
 /// Returns the machine that rows name.
 simulate::Machine make_machine(const std::string& name, const Numbers& numbers);
 std::vector<std::string> machine_names();

@@ -105,6 +105,15 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   out << "  variation:\n";
   line("jitter_percent", machine.jitter * 100.0, own);
   line("run_percent", machine.run_deviation * 100.0, "assumed");
+  const std::string left_out = "rows of sources that were left out of the fit";
+  line("faster_percent", machine.any_step.faster * 100.0, left_out);
+  line("slower_percent", machine.any_step.slower * 100.0, left_out);
+  line("tensor_faster_percent", machine.tensor_step.faster * 100.0, left_out);
+  line("tensor_slower_percent", machine.tensor_step.slower * 100.0, left_out);
+  line("pipeline_faster_percent", machine.pipeline_step.faster * 100.0, left_out);
+  line("pipeline_slower_percent", machine.pipeline_step.slower * 100.0, left_out);
+  line("full_memory_faster_percent", machine.full_memory_step.faster * 100.0, left_out);
+  line("full_memory_slower_percent", machine.full_memory_step.slower * 100.0, left_out);
   return out.str();
 }
 

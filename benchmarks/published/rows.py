@@ -31,6 +31,7 @@ CHECKED = os.path.join(row_decks.HERE, "rows-check.csv")
 PAGE = os.path.join(row_decks.SOURCES, "docs", "simulation.md")
 TABLE = os.path.join(row_decks.SOURCES, "docs", "simulation-rows.csv")
 BEGIN, END = "<!-- tables: rows.py -->\n", "<!-- end of tables: rows.py -->\n"
+LEFT_OUT = os.path.join(row_decks.HERE, "rows-left-out-of-fits.csv")
 CHECKED_HEAD = """# SPDX-License-Identifier: Apache-2.0
 # Rows of rows.csv that a test predicts, with each stack and each dimension, and the most that each
 # may be off: a per cent more than when rows.py --write wrote this.
@@ -46,16 +47,23 @@ def predict(row, program, folder):
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
+def read_left_out():
+    """Seconds of each row by numbers that were fitted without its source."""
+    with open(LEFT_OUT, encoding="utf-8") as file:
+        return {line["id"]: float(line["left_out_s"]) for line in csv.DictReader(file)}
+
+
 def predict_all(rows, program, folder, shows=True):
     """A list of Predicted, and of pairs of row and message; prints each in order if it `shows`."""
     predicted, refused = [], []
+    left_out = read_left_out()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for row, found in zip(rows, pool.map(lambda row: predict(row, program, folder), rows)):
             if isinstance(found, str):
                 refused.append((row, found))
                 print("%-8s %s" % (row.id, found), flush=True)
                 continue
-            one = row_tables.Predicted(row, found)
+            one = row_tables.Predicted(row, found, left_out.get(row.id))
             predicted.append(one)
             if not shows:
                 continue

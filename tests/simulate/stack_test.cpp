@@ -345,6 +345,14 @@ TEST(StackFile, ShippedOnesAreRead) {
   EXPECT_GE(files, 8);
 }
 
+TEST(StackFile, ThePageHasAllKeys) {
+  std::stringstream page;
+  page << std::ifstream(std::filesystem::path(OSTRAKON_MACHINES) / "../docs/machine-files.md")
+              .rdbuf();
+  for (const StackKey& key : stack_keys())
+    EXPECT_NE(page.str().find("`" + std::string(key.key) + "`"), std::string::npos) << key.key;
+}
+
 TEST(StackFile, AMachineFileMayHaveOne) {
   const std::string text = R"(
 ostrakon:

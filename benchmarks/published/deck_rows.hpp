@@ -36,9 +36,6 @@ class PlannedRow {
   bool has_tensor_ranks() const { return steps_.front().settings.tensor > 1; }
   bool has_stages() const { return steps_.front().stages.size() > 1; }
   bool has_experts() const { return steps_.front().settings.model.experts.count > 0; }
-  bool has_8_bits() const {
-    return steps_.front().settings.precision.products.dtype == math::ProductDType::fp8;
-  }
   std::int64_t arena_bytes() const { return steps_.back().arena_bytes; }
 
   /// Seconds of a step, variation between ranks included. A step of many micro-batches is continued

@@ -75,7 +75,6 @@ const std::vector<FittedNumber>& fitted_numbers() {
       list.push_back({kind + ".product_width", 190.0, 0.6});
       list.push_back({kind + ".attention", kind == "kind.A100" ? 0.70 : 0.48, 0.15});
       list.push_back({kind + ".memory", 0.85, 0.12});
-      if (one.best_8_bits > 0.0) list.push_back({kind + ".products_8_bits", 1.0, 0.1});
     }
     for (const Site& one : all_sites()) {
       if (!one.has_rows()) continue;
@@ -150,8 +149,7 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   // What a narrow product loses is time, which is as much: more of a faster one. On one H200
   // products in 8 bits were 1.3 times as fast as in 16 bits for a width of 768, 1.5 to 1.7 times
   // for 2048, and 1.8 to 1.9 times for 4096.
-  machine.bits8.products = made.best_8_bits / made.best * machine.bits16.products *
-                           or_else(numbers, kind + ".products_8_bits", 1.0);
+  machine.bits8.products = made.best_8_bits / made.best * machine.bits16.products;
   machine.fp32.peak = made.fp32_peak;
   machine.fp32.products = 0.8 * made.fp32_peak;
   machine.kernels.product_width = or_else(numbers, kind + ".product_width", 320.0);
@@ -226,7 +224,6 @@ std::vector<std::string> numbers_of(const PlannedRow& planned) {
                                     own + ".slowdown",
                                     own + ".jitter",
                                     "all.backward_products"};
-  if (planned.has_8_bits()) names.push_back(kind + ".products_8_bits");
   if (!planned.stack().attention_in_memory)
     for (const std::string& more : {std::string("all.attention_width"),
                                     std::string("all.backward_attention"), kind + ".attention"})

@@ -231,7 +231,8 @@ Numbers read_numbers(const std::string& path) {
 constexpr double held_share = 0.951;
 
 /// Sets the errors of classes of rows so that ranges hold as many rows as they should: of each
-/// class all but equally many at either end. `ratios`: measured by simulated times.
+/// class all but equally many at either end, and of those besides any_step, whose quantiles are of
+/// few rows, half as many. `ratios`: measured by simulated times.
 void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vector& ratios) {
   const double by_runs = 2.0 * make_machine(rows.front().row().machine, numbers).run_deviation;
   std::map<std::string, Vector> classes;
@@ -242,11 +243,12 @@ void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vec
     double held = 0.0;
     for (const auto& [name, all] : classes) {
       const auto last = static_cast<double>(all.size() - 1);
-      const auto at = [&](double share) {
-        return all[static_cast<std::size_t>(std::lround(share * last))];
+      const auto at = [&](double quantile) {
+        return all[static_cast<std::size_t>(std::lround(quantile * last))];
       };
-      const double faster = std::max(0.0, 1.0 - at(outside));
-      const double slower = std::max(0.0, at(1.0 - outside) - 1.0);
+      const double share = name == error_classes().front().name ? outside : 0.5 * outside;
+      const double faster = std::max(0.0, 1.0 - at(share));
+      const double slower = std::max(0.0, at(1.0 - share) - 1.0);
       numbers["error." + name + ".faster"] = faster;
       numbers["error." + name + ".slower"] = slower;
       held += static_cast<double>(std::count_if(all.begin(), all.end(), [&](double one) {

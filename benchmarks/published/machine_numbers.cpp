@@ -72,7 +72,7 @@ const std::vector<FittedNumber>& fitted_numbers() {
                       one.products_deviation});
       if (!kinds.insert(one.kind).second) continue;
       const std::string kind = std::string("kind.") + one.kind;
-      list.push_back({kind + ".product_width", 190.0, 0.6});
+      list.push_back({kind + ".product_width", 280.0, 0.5});
       list.push_back({kind + ".attention", kind == "kind.A100" ? 0.70 : 0.48, 0.15});
       list.push_back({kind + ".memory", 0.85, 0.12});
     }
@@ -81,7 +81,7 @@ const std::vector<FittedNumber>& fitted_numbers() {
       const std::string name = std::string("site.") + one.name;
       list.push_back({name + ".inside", one.inside, 0.12});
       list.push_back({name + ".across", one.across, 0.2});
-      list.push_back({name + ".slowdown", 0.12, 0.5});
+      list.push_back({name + ".slowdown", 0.15, 0.5});
       list.push_back({name + ".jitter", 0.004, 0.7});
     }
     list.push_back({"all.attention_width", 32.0, 0.5});
@@ -165,7 +165,7 @@ Machine make_machine(const std::string& name, const Numbers& numbers) {
   const std::string own = std::string("site.") + where.name;
   const bool as_h100 = std::string(where.name) == "h200-infiniband";
   const std::string from = where.has_rows() ? own : as_h100 ? "site.h100-infiniband" : own;
-  machine.slowdown = or_else(numbers, from + ".slowdown", 0.12);
+  machine.slowdown = or_else(numbers, from + ".slowdown", 0.15);
   machine.jitter = or_else(numbers, from + ".jitter", 0.004);
   // Networks: NCCL's constants of Simple, src/graph/tuning.cc.
   // Rows of few shapes may ask for more than lines carry.

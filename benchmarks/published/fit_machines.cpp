@@ -20,6 +20,7 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/simulate/prediction.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -228,32 +229,37 @@ Numbers read_numbers(const std::string& path) {
 }
 
 /// The share of left-out rows that ranges hold.
-constexpr double held_share = 0.951;
+constexpr double held_share = 0.9505;
 
 /// Sets the errors of classes of rows so that ranges hold as many rows as they should: of each
 /// class all but equally many at either end, and of those besides any_step, whose quantiles are of
 /// few rows, half as many. `ratios`: measured by simulated times.
 void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vector& ratios) {
-  const double by_runs = 2.0 * make_machine(rows.front().row().machine, numbers).run_deviation;
   std::map<std::string, Vector> classes;
-  for (std::size_t r = 0; r < rows.size(); ++r)
+  Vector by_runs;  // as simulate::predict has it
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     classes[error_class_of(rows[r]).name].push_back(ratios[r]);
+    const simulate::Machine machine = make_machine(rows[r].row().machine, numbers);
+    by_runs.push_back(std::hypot(2.0 * machine.run_deviation,
+                                 simulate::added_by_variation(machine, rows[r].row().ranks)));
+  }
   for (auto& [name, all] : classes) std::sort(all.begin(), all.end());
-  for (double outside = 0.06; outside >= 0.0; outside -= 0.001) {
-    double held = 0.0;
+  for (double outside = 0.08; outside >= 0.0; outside -= 0.001) {
     for (const auto& [name, all] : classes) {
       const auto last = static_cast<double>(all.size() - 1);
       const auto at = [&](double quantile) {
         return all[static_cast<std::size_t>(std::lround(quantile * last))];
       };
       const double share = name == error_classes().front().name ? outside : 0.5 * outside;
-      const double faster = std::max(0.0, 1.0 - at(share));
-      const double slower = std::max(0.0, at(1.0 - share) - 1.0);
-      numbers["error." + name + ".faster"] = faster;
-      numbers["error." + name + ".slower"] = slower;
-      held += static_cast<double>(std::count_if(all.begin(), all.end(), [&](double one) {
-        return one >= 1.0 - std::hypot(by_runs, faster) && one <= 1.0 + std::hypot(by_runs, slower);
-      }));
+      numbers["error." + name + ".faster"] = std::max(0.0, 1.0 - at(share));
+      numbers["error." + name + ".slower"] = std::max(0.0, at(1.0 - share) - 1.0);
+    }
+    double held = 0.0;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const std::string error = std::string("error.") + error_class_of(rows[r]).name;
+      if (ratios[r] >= 1.0 - std::hypot(by_runs[r], numbers.at(error + ".faster")) &&
+          ratios[r] <= 1.0 + std::hypot(by_runs[r], numbers.at(error + ".slower")))
+        held += 1.0;
     }
     if (held >= held_share * static_cast<double>(rows.size())) return;
   }

@@ -47,7 +47,7 @@ const std::vector<Site>& all_sites() {
        "InternEvo", 50, "nodes of 8 A100 of 80 GB with four links of 100 Gb/s, over RoCE"},
       {"a100-80gb-vtrain", "A100-80", "4 x 200 Gb/s InfiniBand a node", stated, 230e9, 80e9, 8, 2,
        "vTrain", 100, "nodes of 8 A100 of 80 GB with four links of 200 Gb/s"},
-      {"a100-80gb-jean-zay", "A100-80", "4 x 100 Gb/s Omni-Path a node, blocking launches", stated,
+      {"a100-80gb-jean-zay", "A100-80", "4 x 100 Gb/s Omni-Path a node", stated,
        230e9, 43e9, 8, 2, "BLOOM (BigScience)", 50,
        "nodes of 8 A100 of 80 GB with four links of 100 Gb/s, over Omni-Path"},
       {"a100-80gb-selene", "A100-80", "8 x 200 Gb/s InfiniBand a node (Selene)", stated, 230e9,

@@ -16,7 +16,7 @@ std::string machine_text(const std::string& name, const Numbers& numbers) {
   const bool fits = where.has_rows();
   std::string rows_of = where.rows;
   std::stringstream out;
-  out << "# SPDX-License-Identifier: Apache-2.0\n# Keys: docs/simulation.md.\n# Take it for "
+  out << "# SPDX-License-Identifier: Apache-2.0\n# Keys: docs/machine-files.md.\n# Take it for "
       << where.take_it << ".\n";
   if (fits)
     out << "# fitted: to measured steps of " << rows_of << " (benchmarks/published/rows.csv).\n";

@@ -21,7 +21,7 @@ plan::ModelDescription computed_model(const simulate::Stack& stack, config::Sett
                                       const plan::ModelDescription& own,
                                       const plan::Policy& policy) {
   math::ProductDType& products = settings.precision.products.dtype;
-  if (stack.rounding_traffic == 1.0 || products != math::ProductDType::fp8)
+  if (stack.rounding_traffic == 1.0 || products == math::ProductDType::as_stored)
     return simulate::computed_by(stack, own, policy);
   products = math::ProductDType::as_stored;
   const auto as_stored = train::make_decoder(settings);

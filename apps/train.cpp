@@ -83,8 +83,8 @@ weights.previous-2.h5 and so on.)",
 the step. SIGUSR2 or SIGTERM to any rank does too, and then stops the run with status 75. If that
 comes before step 1, the run stops after it has read data and checkpoint, and saves nothing.
 
-Exit status: 0 done, 1 bad input or failure, 75 stopped early: the same command with --resume auto
-continues.)",
+Exit status: 0 done, 1 bad input or failure, 75 stopped early, 76 ended by the watchdog: after these
+two the same command with --resume auto continues.)",
       apps::Runs::on_ranks};
 }
 

@@ -39,7 +39,8 @@ trap : USR1 USR2
 status=0
 mpiexec ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 || status=$?
 
-if [ "$status" -eq 75 ]; then
+# 75: stopped in time; 76: hung, and ended by the watchdog.
+if [ "$status" -eq 75 ] || [ "$status" -eq 76 ]; then
   if [ "$restarts" -lt "$most_restarts" ]; then
     echo "not done yet: submits the next job"
     exec qsub -v "deck=$deck,restarts=$((restarts + 1))" "$script"

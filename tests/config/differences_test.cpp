@@ -140,7 +140,7 @@ const char* const values =
     "working_directory | sgd | "
     "linear | never | optimistic | library | unlimited | keep | *: forward_prefetch 2 | "
     "*.norm.*: frozen | after | parallel | max | 1, 2 | separate | continue | "
-    "fp8 | e4m3 | 72 GiB | own";
+    "fp8 | e4m3 | 72 GiB | own | rank 1, step 2, load: stop";
 
 /// Tests every key: one that is left out would change a run silently.
 TEST(Differences, SeeEveryKey) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <numeric>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <utility>
 
 namespace ostrakon::comm {
@@ -34,6 +35,7 @@ void check_mpi(int code, const char* call) {
 
 Communicator Communicator::duplicate(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
+  const watch::Communicating mark("MPI_Comm_dup");
   check_mpi(MPI_Comm_dup(parent, &made), "MPI_Comm_dup");
   return Communicator(made);
 }
@@ -41,12 +43,14 @@ Communicator Communicator::duplicate(MPI_Comm parent) {
 Communicator Communicator::split(MPI_Comm parent, int color, int key) {
   require(color >= 0, "the color of a group of ranks is ", color, ", expected 0 or more");
   MPI_Comm made = MPI_COMM_NULL;
+  const watch::Communicating mark("MPI_Comm_split");
   check_mpi(MPI_Comm_split(parent, color, key, &made), "MPI_Comm_split");
   return Communicator(made);
 }
 
 Communicator Communicator::split_shared_memory(MPI_Comm parent) {
   MPI_Comm made = MPI_COMM_NULL;
+  const watch::Communicating mark("MPI_Comm_split_type");
   check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made),
             "MPI_Comm_split_type");
   return Communicator(made);
@@ -109,24 +113,28 @@ void Communicator::sum(std::int64_t* values, int count) {
 
 void Communicator::sum(std::uint64_t* values, int count) {
   if (size_ == 1) return;
+  const watch::Communicating mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_UINT64_T, MPI_SUM, comm_),
             "MPI_Allreduce");
 }
 
 void Communicator::maximum(double* values, int count) {
   if (size_ == 1) return;
+  const watch::Communicating mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm_),
             "MPI_Allreduce");
 }
 
 void Communicator::minimum(double* values, int count) {
   if (size_ == 1) return;
+  const watch::Communicating mark("MPI_Allreduce");
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MIN, comm_),
             "MPI_Allreduce");
 }
 
 void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
   if (size_ == 1) return;
+  const watch::Communicating mark("MPI_Bcast");
   for (std::int64_t done = 0; done < bytes;) {
     const std::int64_t count = std::min(bytes - done, largest_count);
     check_mpi(
@@ -137,6 +145,7 @@ void Communicator::broadcast(void* data, std::int64_t bytes, int root) {
 }
 
 void Communicator::send(const void* data, std::int64_t bytes, int to) {
+  const watch::Communicating mark("MPI_Send");
   for (std::int64_t done = 0; done < bytes; done += largest_count)
     check_mpi(
         MPI_Send(static_cast<const char*>(data) + done,
@@ -145,6 +154,7 @@ void Communicator::send(const void* data, std::int64_t bytes, int to) {
 }
 
 void Communicator::receive(void* data, std::int64_t bytes, int from) {
+  const watch::Communicating mark("MPI_Recv");
   for (std::int64_t done = 0; done < bytes; done += largest_count)
     check_mpi(MPI_Recv(static_cast<char*>(data) + done,
                        static_cast<int>(std::min(bytes - done, largest_count)), MPI_BYTE, from, 0,
@@ -174,6 +184,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& text) {
   std::vector<int> begins(ranks);
   std::partial_sum(counts.begin(), counts.end() - 1, begins.begin() + 1);
   std::string all(static_cast<std::size_t>(total), '\0');
+  const watch::Communicating mark("MPI_Allgatherv");
   check_mpi(MPI_Allgatherv(text.data(), static_cast<int>(text.size()), MPI_CHAR, all.data(),
                            counts.data(), begins.data(), MPI_CHAR, comm_),
             "MPI_Allgatherv");
@@ -195,6 +206,7 @@ void Communicator::show_first(const std::string& mine,
     }
   };
   if (rank_ > 0) {
+    const watch::Communicating mark("MPI_Send");
     auto bytes = static_cast<std::uint64_t>(mine.size());
     check_mpi(MPI_Send(&bytes, 1, MPI_UINT64_T, 0, tag, comm_), "MPI_Send");
     in_chunks(mine.size(), [&](std::size_t begin, int count) {
@@ -205,6 +217,7 @@ void Communicator::show_first(const std::string& mine,
   take(0, mine);
   std::string text;
   for (int rank = 1; rank < size_; ++rank) {
+    const watch::Communicating mark("MPI_Recv");
     std::uint64_t bytes = 0;
     check_mpi(MPI_Recv(&bytes, 1, MPI_UINT64_T, rank, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
     text.resize(static_cast<std::size_t>(bytes));
@@ -218,6 +231,7 @@ void Communicator::show_first(const std::string& mine,
 
 void Communicator::barrier() {
   if (size_ == 1) return;
+  const watch::Communicating mark("MPI_Barrier");
   check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
 }
 
@@ -236,8 +250,10 @@ void Communicator::run_collectively(const std::function<void()>& work) {
     failed = rank_;
     message = message_of_current_exception();
   }
-  if (size_ > 1)
+  if (size_ > 1) {
+    const watch::Communicating mark("MPI_Allreduce");
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  }
   if (failed == none) return;
   message = broadcast(std::move(message), failed % size_);
   if (failed >= size_) throw AgreedDamage(message);

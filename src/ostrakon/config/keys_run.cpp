@@ -2,6 +2,7 @@
 #include <ostrakon/config/key_kinds.hpp>
 #include <ostrakon/config/keys.hpp>
 #include <ostrakon/config/wall_time.hpp>
+#include <ostrakon/watch/fault.hpp>
 
 namespace ostrakon::config {
 namespace {
@@ -33,6 +34,30 @@ Key wall_time() {
     return seconds == 0.0 ? Value::of(0.0) : Value::of(format_wall_time(seconds));
   };
   key.is_text = true;
+  return key;
+}
+
+/// The key inject: a fault on purpose.
+Key inject() {
+  Key key;
+  key.name = "inject";
+  key.meaning =
+      "a fault on purpose, to see what the watchdog makes of it: \"rank R, step S, ACTION: WHAT\", "
+      "with an action as messages name it, such as backward(block.1), or checkpoint, for the "
+      "writing "
+      "of that rank's part. WHAT: sleep SECONDS, spin, stop (SIGSTOP) or exit; or \"rank R, step "
+      "S: "
+      "slow_data SECONDS\", from that step on. Empty: none";
+  key.expected = "\"rank R, step S, ACTION: WHAT\" as text";
+  key.is_text = true;
+  key.set = [](Settings& settings, const Value& value) {
+    if (value.kind != Value::Kind::text) return false;
+    require_no_control_characters(value.text);
+    if (!value.text.empty()) watch::parse_fault(value.text);
+    settings.runtime.inject = value.text;
+    return true;
+  };
+  key.get = [](const Settings& settings) { return Value::of(settings.runtime.inject); };
   return key;
 }
 
@@ -129,7 +154,12 @@ Section runtime_section() {
        boolean("preflight", FIELD(runtime.preflight),
                "check ranks, links and hosts before step 1, in less than a minute, and refuse the "
                "run where there is a fault: see docs/operations.md"),
-       paths_from()}};
+       named_integer("watchdog", FIELD(runtime.watchdog),
+                     {{"auto", automatic_watchdog}, {"off", no_watchdog}}, 1, 7 * 86400,
+                     "when a run that hangs is ended, with status 76 and a line that says which "
+                     "rank is at fault. auto: limits follow from the times that actions took: see "
+                     "docs/operations.md; a number: seconds that anything may take; off: never"),
+       inject(), paths_from()}};
 }
 
 #undef FIELD

@@ -20,10 +20,12 @@
 #include <ostrakon/run/step_recorder.hpp>
 #include <ostrakon/run/stop_requests.hpp>
 #include <ostrakon/run/usage_summary.hpp>
+#include <ostrakon/run/watching.hpp>
 #include <ostrakon/saving/save_weights.hpp>
 #include <ostrakon/saving/saver.hpp>
 #include <ostrakon/trainer/attention_choice.hpp>
 #include <ostrakon/trainer/make_trainer.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <stdexcept>
 
 namespace ostrakon::train {
@@ -64,6 +66,8 @@ class Run {
       console_.say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
+    watching_ = std::make_unique<Watching>(settings_, ranks_.mesh, trainer_, console_);
+    const watch::Doing starting(watch::Occupation::starting);
     if (stops_before_first_step()) return RunEnd::stopped;
     if (settings_.runtime.preflight)
       console_.say(text("preflight: nothing wrong found\n",
@@ -89,6 +93,7 @@ class Run {
       save_weights_on_failure(error.what());
       throw;
     }
+    const watch::Doing ending(watch::Occupation::ending);
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
     const config::TrainingSettings& training = settings_.training;
     console_.say(describe_sources(*data_.training, samples_used()));
@@ -145,6 +150,7 @@ class Run {
   }
 
   ResumeLoader::Loaded begin_state(std::unique_ptr<checkpoint::ParameterSource> weights) {
+    const watch::Doing loading(watch::Occupation::loading);
     const config::ScopedTimer timer(timers_, "initialize");
     if (!resume_.has_found()) {
       trainer_.initialize(weights.get());
@@ -205,6 +211,7 @@ class Run {
     if (settings_.checkpoint.every > 0 || settings_.runtime.wall_time > 0.0) saver_.prepare();
     world().barrier();
     recorder_.begin(steps_done_ + 1);
+    const watch::Doing between_steps(watch::Occupation::between_steps);
     const Stopwatch since_start;
     double longest_step = 0.0;  // seconds, with the work after it
     StepEnd end;
@@ -222,6 +229,7 @@ class Run {
       console_.end_line();
       console_.say(describe_early_end(end, requests, training));
     }
+    const watch::Doing saving(watch::Occupation::saving);
     saves_.finish();
     close_output();
     return end.stops ? RunEnd::stopped : RunEnd::done;
@@ -238,6 +246,7 @@ class Run {
   }
 
   void validate() {
+    const watch::Doing validating(watch::Occupation::validating);
     const config::ScopedTimer timer(timers_, "validation");
     recorder_.record(data_.validation.measure(trainer_, steps_done_));
   }
@@ -263,6 +272,7 @@ class Run {
   }
 
   void begin_save(bool overlapped) {
+    const watch::Doing saving(watch::Occupation::saving);
     saver_.describe_data(data::facts_to_keep(*data_.training, samples_used()));
     saver_.begin(trainer_.progress(), tokenizer_, overlapped, huggingface_config_);
   }
@@ -281,6 +291,7 @@ class Run {
   }
 
   void save_final_weights() {
+    const watch::Doing writing(watch::Occupation::writing_weights);
     const config::ScopedTimer timer(timers_, "save weights");
     folder_.require_held();
     const std::string path = folder_.file("weights.h5");
@@ -326,6 +337,7 @@ class Run {
   std::string tokenizer_;           // tokenizer of the parameters
   std::string huggingface_config_;  // configuration of the model that the run began with; empty:
                                     // not known
+  std::unique_ptr<Watching> watching_;  // last member: it ends before what it watches
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <ostrakon/base/float_mode.hpp>
 #include <ostrakon/math/random.hpp>
 #include <ostrakon/runtime/poison.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -69,6 +70,24 @@ class CurrentDevice {
 #endif
 };
 
+/// Tells the watchdog of a run of a program.
+class WatchedRun {
+ public:
+  WatchedRun(const Program& program, bool on_device) : progress_(watch::progress()) {
+    if (progress_ != nullptr) progress_->begin_run(program.plan, on_device);
+  }
+  ~WatchedRun() {
+    if (progress_ != nullptr) progress_->end_run();
+  }
+  WatchedRun(const WatchedRun&) = delete;
+  WatchedRun& operator=(const WatchedRun&) = delete;
+
+  watch::Progress* progress() const { return progress_; }
+
+ private:
+  watch::Progress* const progress_;
+};
+
 class Executor::Implementation {
  public:
   Implementation(Arenas arenas, Streams mode) : arenas_(arenas), mode_(mode) {
@@ -110,6 +129,8 @@ class Executor::Implementation {
 
   void run(const Program& program) {
     prepare(program);
+    const WatchedRun watched(program, mode_ == Streams::device);
+    progress_ = watched.progress();
     std::exception_ptr of_no_action;
     const auto attempt = [&](const auto& work) {
       try {
@@ -421,11 +442,13 @@ class Executor::Implementation {
       }
     };
     sleep_if_perturbed(2 * static_cast<std::uint64_t>(index));
+    if (progress_ != nullptr && handler) progress_->await(action.stream, index, seconds_now());
     // This also precedes a `release`, as actions that wait for it rely on its waits.
     attempt([&] { is_possible = wait_for_work(state, action); });
     time.begin = seconds_now();
     if (is_possible && !failure) attempt([&] { state.queue->mark_begin(); });
     if (handler && is_possible && !failure) {
+      if (progress_ != nullptr) progress_->begin(action.stream, index);
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));
@@ -443,7 +466,9 @@ class Executor::Implementation {
     // In plan order this waits for submitted work of a device, which belongs to the action.
     const double added = seconds_now();
     if (is_possible && !failure) attempt([&] { is_possible = state.queue->add(has_failed_); });
-    time.end += seconds_now() - added;
+    const double done = seconds_now();
+    time.end += done - added;
+    if (progress_ != nullptr && handler) progress_->end(action.stream, index, done);
     return is_possible && !failure;
   }
 
@@ -488,6 +513,7 @@ class Executor::Implementation {
 
   // The members of a run: these are written before its threads start.
   const Program* program_ = nullptr;
+  watch::Progress* progress_ = nullptr;
   FloatMode float_mode_ = FloatMode::of_this_thread();  // mode of the calling thread
   bool shows_regions_ = false;
   std::vector<int> position_;  // position of each action in its stream

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <ostrakon/base/clock.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -110,6 +111,7 @@ void SaveWorker::run(std::function<void()> job) {
 
 void SaveWorker::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  const watch::Doing waiting(watch::Occupation::awaiting_writer);
   background_.wait();
 }
 

@@ -10,6 +10,7 @@
 #include <ostrakon/checkpoint/shard_writer.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/mesh/mesh.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <tuple>
 #include <utility>
 
@@ -19,6 +20,14 @@ using checkpoint::Piece;
 using checkpoint::Slice;
 
 namespace {
+
+/// The seconds in which a rank writes that many bytes, at a rate that slow disks have, or at the
+/// limit in MB/s that the user has set; 0: none.
+double expected_seconds(std::int64_t bytes, double limit) {
+  constexpr double slow = 10e6;  // bytes per second
+  const double rate = limit > 0.0 ? std::min(slow, 1e6 * limit) : slow;
+  return static_cast<double>(bytes) / rate;
+}
 
 constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
 
@@ -96,11 +105,18 @@ void Saver::begin(const checkpoint::Progress& progress, const std::string& token
   if (worker_.is_asynchronous()) trainer_.stage();
   current_.phase = Phase::opening;
   if (world_.rank() == 0)
-    worker_.run([this] { current_.partial = folder_.begin(manifest_.progress.step, bytes_); });
+    worker_.run([this] {
+      const watch::Doing doing(watch::Occupation::saving);
+      current_.partial = folder_.begin(manifest_.progress.step, bytes_);
+    });
   current_.stalled = seconds_now() - current_.began;
 }
 
 void Saver::write() {
+  const watch::Doing doing(watch::Occupation::writing_checkpoint,
+                           expected_seconds(part_.file.bytes, settings_.bandwidth));
+  if (watch::Progress* const progress = watch::progress())
+    progress->strike_at_checkpoint(manifest_.progress.step);
   const auto values = [&](std::size_t piece, std::int64_t first, std::int64_t bytes) {
     return trainer_.saved(part_.slices[piece], first, bytes, worker_.is_asynchronous());
   };
@@ -129,7 +145,10 @@ std::optional<Saver::Saved> Saver::advance() {
     current_.phase = Phase::committing;
     const std::vector<std::string> entries = gather_entries();
     if (world_.rank() == 0)
-      worker_.run([this, entries] { current_.committed = folder_.commit(manifest_, entries); });
+      worker_.run([this, entries] {
+        const watch::Doing doing(watch::Occupation::saving);
+        current_.committed = folder_.commit(manifest_, entries);
+      });
   } else {
     current_.phase = Phase::none;
   }

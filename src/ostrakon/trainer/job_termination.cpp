@@ -16,6 +16,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iostream>
+#include <ostrakon/watch/watchdog.hpp>
 #include <thread>
 
 namespace ostrakon::train {
@@ -188,6 +189,7 @@ bool JobTermination::is_first_alone() const {
 void JobTermination::alone(const std::string& message) const {
   // The thread that watches the device may call this at the same time as the one that uses it.
   static std::atomic_flag taken = ATOMIC_FLAG_INIT;
+  watch::stand_down();
   if (taken.test_and_set() || !is_first_alone()) wait_to_be_ended(1);
   write_error(message, launched_);
   abort_job(1);

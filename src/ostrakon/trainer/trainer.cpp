@@ -20,6 +20,7 @@
 #include <ostrakon/trainer/program.hpp>
 #include <ostrakon/trainer/resolve.hpp>
 #include <ostrakon/trainer/warm_up.hpp>
+#include <ostrakon/watch/progress.hpp>
 #include <utility>
 
 namespace ostrakon::train {
@@ -299,6 +300,7 @@ StepResult Trainer::step(data::SampleSource& samples, std::int64_t step) {
   const math::SubnormalsScope scope(settings_.subnormals);
   begin_step(samples, step);
   const bool was_intact = context_.is_intact;
+  if (watch::Progress* const progress = watch::progress()) progress->set_step(step);
   run(programs_.train);
   const bool is_optimistic = programs_.train.plan.layouts.updates_optimistically;
   // All updates that don't stand have been undone.

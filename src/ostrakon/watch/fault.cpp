@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/watch/fault.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <ostrakon/base/error.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
+#include <sstream>
+#include <thread>
+
+namespace ostrakon::watch {
+namespace {
+
+constexpr const char* fault_form =
+    "expected \"rank R, step S, ACTION: WHAT\", with an action of the plan such as "
+    "backward(block.1), or checkpoint, and sleep SECONDS, spin, stop or exit; or "
+    "\"rank R, step S: slow_data SECONDS\"";
+
+/// Takes "NAME number" and what separates it from the rest off the front of `text`.
+std::int64_t take_number(std::string& text, const std::string& name) {
+  std::istringstream in(text);
+  std::string word;
+  std::int64_t number = -1;
+  in >> word >> number;
+  require(in && word == name && number >= 0, "\"", text, "\" is no ", name, ": ", fault_form);
+  char comma = ',';
+  require(!(in >> comma) || comma == ',', "\"", text, "\" has no comma after the ", name, ": ",
+          fault_form);
+  std::getline(in >> std::ws, text);
+  if (!in) text.clear();
+  return number;
+}
+
+std::string trimmed_place(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\n");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\n") + 1 - first);
+}
+
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+bool Fault::names(const std::string& described) const {
+  if (described == action || action.empty()) return described == action;
+  const bool is_closed = action.back() == ')';
+  const std::string begin = is_closed ? action.substr(0, action.size() - 1) + ", " : action + "(";
+  return described.compare(0, begin.size(), begin) == 0;
+}
+
+Fault parse_fault(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  require(colon != std::string::npos, "\"", text, "\" has no colon: ", fault_form);
+  Fault fault;
+  std::string place = text.substr(0, colon);
+  fault.rank = static_cast<int>(take_number(place, "rank"));
+  fault.step = take_number(place, "step");
+  require(fault.step >= 1, "step ", fault.step, ": expected 1 or more");
+  fault.action = trimmed_place(place);
+
+  std::istringstream in(text.substr(colon + 1));
+  std::string what, rest;
+  in >> what;
+  const auto kind = find_named(fault_names, what);
+  require(kind.has_value(), "\"", what, "\" is no fault: ", fault_form);
+  fault.kind = *kind;
+  if (fault.kind == FaultKind::sleep || fault.kind == FaultKind::slow_data)
+    require(static_cast<bool>(in >> fault.seconds) && fault.seconds > 0.0 &&
+                std::isfinite(fault.seconds),
+            what, " has no time: expected seconds after it, more than 0");
+  require(!(in >> rest), "\"", rest, "\" follows ", what, ": ", fault_form);
+  if (fault.kind == FaultKind::slow_data) {
+    require(fault.action.empty(), "slow_data has the action ", fault.action,
+            ": expected none, as it is of all that read data");
+    fault.action = plan::name(plan::Kind::load);
+    return fault;
+  }
+  const std::string name = fault.action.substr(0, fault.action.find('('));
+  const std::optional<plan::Kind> known = plan::find_kind(name);
+  require(
+      fault.is_at_checkpoint() || (known && plan::traits(*known).activity != plan::Activity::none),
+      "\"", fault.action, "\" is no action: ", fault_form);
+  return fault;
+}
+
+void strike(const Fault& fault) {
+  switch (fault.kind) {
+    case FaultKind::sleep:
+    case FaultKind::slow_data:
+      return sleep_seconds(fault.seconds);
+    case FaultKind::spin: {
+      std::atomic<bool> forever{true};
+      while (forever.load(std::memory_order_relaxed)) {
+      }
+      return;
+    }
+    case FaultKind::stop:
+      std::raise(SIGSTOP);
+      return;
+    case FaultKind::exit:
+      std::_Exit(1);
+  }
+}
+
+}  // namespace ostrakon::watch

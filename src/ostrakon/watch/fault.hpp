@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostrakon/base/names.hpp>
+#include <string>
+
+namespace ostrakon::watch {
+
+/// What a fault on purpose does to its rank.
+enum class FaultKind : std::uint8_t {
+  sleep,     ///< the thread of the action sleeps for a time
+  spin,      ///< it loops forever
+  stop,      ///< SIGSTOP to the process
+  exit,      ///< the process ends with status 1, without a word
+  slow_data  ///< from that step on, each reading of a micro-batch takes so much longer
+};
+constexpr Named<FaultKind> fault_names[] = {{FaultKind::sleep, "sleep"},
+                                            {FaultKind::spin, "spin"},
+                                            {FaultKind::stop, "stop"},
+                                            {FaultKind::exit, "exit"},
+                                            {FaultKind::slow_data, "slow_data"}};
+
+/// A fault on purpose, for tests and drills.
+struct Fault {
+  int rank = 0;           ///< in the world
+  std::int64_t step = 1;  ///< of training
+  /// An action as messages name it: "backward(block.1, micro-batch 0)", or its beginning
+  /// "backward(block.1)" or "load", which means the first such action of the step. at_checkpoint:
+  /// the writing of this rank's part of the checkpoint of that step.
+  std::string action;
+  FaultKind kind = FaultKind::sleep;
+  double seconds = 0.0;  ///< sleep, slow_data
+
+  bool is_at_checkpoint() const { return action == at_checkpoint; }
+  /// Whether an action of this description is meant.
+  bool names(const std::string& described) const;
+
+  static constexpr const char* at_checkpoint = "checkpoint";
+};
+
+/// Parses "rank 2, step 5, backward(block.1): stop". Throws Error with a reason.
+Fault parse_fault(const std::string& text);
+
+/// Does it, in the calling thread; returns after a sleep alone.
+void strike(const Fault& fault);
+
+}  // namespace ostrakon::watch

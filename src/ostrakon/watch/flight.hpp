@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostrakon/watch/progress.hpp>
+#include <string>
+
+namespace ostrakon::watch {
+
+/// Writes FOLDER/rank-N.json: what this rank is doing, and the last actions of each stream, with
+/// times in seconds before now. `reason`: why the job ends. Makes the folder, whose parent must
+/// exist. Failures are ignored, as the job ends in any case.
+void write_flight_record(const std::string& folder, const Progress& progress, const Record& record,
+                         const std::string& reason);
+
+}  // namespace ostrakon::watch

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <ostrakon/watch/record.hpp>
+#include <string>
+#include <vector>
+
+namespace ostrakon::watch {
+
+/// What the rank that judges knows of a rank.
+struct Member {
+  std::string host;
+  int rank_in_plans = 0;
+  enum class Link {
+    open,
+    left,  ///< it has ended its run, or does so with a message of its own
+    lost   ///< its connection was closed without a word
+  };
+  Link link = Link::open;
+  double silent = 0.0;  ///< seconds since its last record
+  bool answers = true;  ///< whether its host confirms what is sent to it
+  Record record;        ///< the last one
+};
+
+/// What is wrong with a job.
+struct Finding {
+  int rank = -1;     ///< whose fault it is; -1: not of one rank
+  std::string text;  ///< one line for people
+};
+
+/// Finds out, from one record of each rank of the world, whether a rank has taken longer than it
+/// may, and for whom all wait. `silence`: the seconds after which a rank without a record is
+/// missed.
+///
+/// A rank in a collective waits for those members of its span that have not begun it; ranks of a
+/// stage run one plan, so that indices of actions tell. One that sends or receives waits for its
+/// peer. From a rank that is late this is followed to one that waits for nobody, and that is at
+/// fault once it is late itself: in a plan no rank is waited for by one that it waits for.
+std::optional<Finding> judge(const std::vector<Member>& members, double silence);
+
+}  // namespace ostrakon::watch

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ostrakon/watch/progress.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <ostrakon/base/clock.hpp>
+#include <ostrakon/base/error.hpp>
+
+namespace ostrakon::watch {
+namespace {
+
+constexpr auto relaxed = std::memory_order_relaxed;
+
+// Where nothing was measured, an action may take this long, and later never less than the floor.
+constexpr double first_seconds = 60.0, floor_seconds = 5.0, data_seconds = 30.0;
+constexpr double factor = 10.0;       // of measured times
+constexpr float most_recent = 60.0F;  // longer times count as this one
+constexpr float forgetting = 0.95F;   // of the longest recent time, with each run
+constexpr double silence_seconds = 6.0;
+
+std::atomic<Progress*> current_progress{nullptr};
+thread_local bool drives_the_run = false;
+
+template <std::size_t size>
+void copy_text(char (&to)[size], const std::string& from) {
+  const std::size_t length = std::min(from.size(), size - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = '\0';
+}
+
+}  // namespace
+
+double Limits::of_action(plan::Kind kind, double recent) const {
+  if (seconds_ > 0.0) return seconds_;
+  if (kind == plan::Kind::load) return std::max(data_seconds, factor * recent);
+  return recent > 0.0 ? std::max(floor_seconds, factor * recent) : first_seconds;
+}
+
+double Limits::of(Occupation occupation, double longest, double allowance) const {
+  if (traits(occupation).seconds == 0.0) return 0.0;
+  if (seconds_ > 0.0) return seconds_;
+  return std::max(traits(occupation).seconds + allowance, factor * longest);
+}
+
+double Limits::of_silence() const { return seconds_ > 0.0 ? seconds_ : silence_seconds; }
+
+Progress* progress() { return current_progress.load(relaxed); }
+
+Progress::Progress(int rank, Limits limits) : rank_(rank), limits_(limits) {
+  drives_the_run = true;
+  driver_.since = seconds_now();
+  current_progress = this;
+}
+
+Progress::~Progress() {
+  current_progress = nullptr;
+  drives_the_run = false;
+}
+
+double Progress::seconds_since(double then, double now) const {
+  return std::max(0.0, now - std::max(then, resumed_.load(relaxed)));
+}
+
+void Progress::begin_run(const plan::StepPlan& plan, bool on_device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Known& known = known_.at(static_cast<std::size_t>(plan.purpose));
+  if (known.plan != &plan) {
+    known.plan = &plan;
+    known.recent = std::make_unique<std::atomic<float>[]>(plan.actions.size());
+  }
+  for (Cell& cell : cells_) {
+    cell.current.store(-1, relaxed);
+    cell.last_begun.store(-1, relaxed);
+  }
+  global_sums_.store(0, relaxed);
+  running_ = &plan;
+  on_device_ = on_device;
+  ++runs_;
+  run_since_ = seconds_now();
+}
+
+void Progress::end_run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  running_ = nullptr;
+  driver_.since.store(seconds_now(), relaxed);
+}
+
+void Progress::await(plan::Stream stream, int action, double now) {
+  Cell& cell = cells_[static_cast<std::size_t>(stream)];
+  const unsigned count = cell.count.load(relaxed);
+  Entry& entry = cell.entries[count % kept];
+  entry.step.store(step_.load(relaxed), relaxed);
+  entry.action.store(action, relaxed);
+  entry.purpose.store(static_cast<int>(running_->purpose), relaxed);
+  entry.begin.store(now, relaxed);
+  entry.end.store(0.0, relaxed);
+  cell.since.store(now, relaxed);
+  cell.current.store(action, relaxed);
+  cell.count.store(count + 1, relaxed);
+}
+
+void Progress::begin(plan::Stream stream, int action) {
+  Cell& cell = cells_[static_cast<std::size_t>(stream)];
+  cell.last_begun.store(action, relaxed);
+  const plan::Kind kind = running_->actions[static_cast<std::size_t>(action)].kind;
+  if (plan::is_global_sum(kind)) global_sums_.fetch_add(1, relaxed);
+  if (!is_armed_ || running_->purpose != plan::Purpose::train) return;
+  const std::int64_t step = step_.load(relaxed);
+  const bool is_slow_data = fault_.kind == FaultKind::slow_data && kind == plan::Kind::load;
+  if (is_slow_data ? step < fault_.step : step != fault_.step || action != fault_action_) return;
+  strike(fault_);
+}
+
+void Progress::end(plan::Stream stream, int action, double now) {
+  Cell& cell = cells_[static_cast<std::size_t>(stream)];
+  const double since = cell.since.load(relaxed);
+  cell.entries[(cell.count.load(relaxed) - 1) % kept].end.store(now, relaxed);
+  cell.current.store(-1, relaxed);
+  std::atomic<float>& recent =
+      known_[static_cast<std::size_t>(running_->purpose)].recent[static_cast<std::size_t>(action)];
+  const float seconds = std::min(most_recent, static_cast<float>(seconds_since(since, now)));
+  recent.store(std::max(seconds, forgetting * recent.load(relaxed)), relaxed);
+}
+
+void Progress::arm(const Fault& fault, const plan::StepPlan& plan) {
+  fault_ = fault;
+  for (std::size_t a = 0; a < plan.actions.size() && fault_action_ < 0; ++a)
+    if (plan::traits(plan.actions[a].kind).activity != plan::Activity::none &&
+        fault.names(plan.describe(plan.actions[a])))
+      fault_action_ = static_cast<int>(a);
+  require(fault_action_ >= 0 || fault.is_at_checkpoint(), "runtime.inject: rank ", fault.rank,
+          " has no action \"", fault.action, "\": ostrakon-plan shows those of the plan");
+  is_armed_ = true;
+}
+
+void Progress::strike_at_checkpoint(std::int64_t step) {
+  if (is_armed_ && fault_.is_at_checkpoint() && step == fault_.step) strike(fault_);
+}
+
+Record Progress::record(double now) const {
+  Record record;
+  record.step = step_.load(relaxed);
+  const auto tell = [&](const State& state, Occupation& occupation, float& seconds, float& limit) {
+    occupation = state.occupation.load(relaxed);
+    seconds = static_cast<float>(seconds_since(state.since.load(relaxed), now));
+    limit = static_cast<float>(
+        limits_.of(occupation, longest_[static_cast<std::size_t>(occupation)].load(relaxed),
+                   state.allowance.load(relaxed)));
+  };
+  tell(driver_, record.occupation, record.seconds, record.limit);
+  tell(background_, record.background, record.background_seconds, record.background_limit);
+  if (const char* const call = call_.load(relaxed)) {
+    copy_text(record.call, call);
+    record.wait = Wait::anyone;
+    record.seconds = static_cast<float>(seconds_since(call_since_.load(relaxed), now));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  record.runs = runs_;
+  record.in_run = running_ != nullptr;
+  record.global_sums = global_sums_.load(relaxed);
+  for (std::size_t s = 0; s < cells_.size(); ++s)
+    record.begun[s] = cells_[s].last_begun.load(relaxed);
+  if (running_ != nullptr) {
+    record.purpose = running_->purpose;
+    describe_action(record, now);
+  }
+  return record;
+}
+
+/// Names the first action of the running plan that has not ended, and what it waits for.
+void Progress::describe_action(Record& record, double now) const {
+  int first = -1;
+  for (std::size_t s = 0; s < cells_.size(); ++s) {
+    const int current = cells_[s].current.load(relaxed);
+    if (current < 0 || (first >= 0 && current > first)) continue;
+    first = current;
+    record.stream = static_cast<plan::Stream>(s);
+  }
+  if (first < 0) {
+    // All handlers have returned, and the run waits for what they have begun.
+    record.wait = Wait::nobody;
+    double last = run_since_;
+    const plan::Action* message = nullptr;
+    for (const Cell& cell : cells_) {
+      const int action = cell.last_begun.load(relaxed);
+      last = std::max(last, cell.entries[(cell.count.load(relaxed) - 1) % kept].end.load(relaxed));
+      if (action >= 0 && plan::is_message(running_->actions[static_cast<std::size_t>(action)].kind))
+        message = &running_->actions[static_cast<std::size_t>(action)];
+    }
+    record.seconds = static_cast<float>(seconds_since(last, now));
+    record.limit = static_cast<float>(limits_.of_action(plan::Kind::begin, 0.0));
+    copy_text(record.what, "the end of its plan");
+    if (message != nullptr)
+      describe_waits(record, *running_, *message, true);
+    else if (on_device_)
+      record.wait = Wait::device;
+    return;
+  }
+  const plan::Action& action = running_->actions[static_cast<std::size_t>(first)];
+  const Cell& cell = cells_[static_cast<std::size_t>(record.stream)];
+  const Known& known = known_[static_cast<std::size_t>(running_->purpose)];
+  const bool is_in_mpi = record.wait == Wait::anyone;
+  record.action = first;
+  record.seconds = static_cast<float>(seconds_since(cell.since.load(relaxed), now));
+  record.limit = static_cast<float>(
+      limits_.of_action(action.kind, known.recent[static_cast<std::size_t>(first)].load(relaxed)));
+  record.reads_data = action.kind == plan::Kind::load;
+  copy_text(record.what, running_->describe(action));
+  record.wait = is_in_mpi ? Wait::anyone : Wait::nobody;
+  describe_waits(record, *running_, action, cell.last_begun.load(relaxed) == first);
+}
+
+/// Says for whom an action waits: one that communicates for its ranks, and one that has not begun
+/// for the ranks of a message that continues after its handler has returned.
+void Progress::describe_waits(Record& record, const plan::StepPlan& plan,
+                              const plan::Action& action, bool has_begun) const {
+  if (!has_begun) {
+    for (const int before : action.waits)
+      if (plan::is_message(plan.actions[static_cast<std::size_t>(before)].kind))
+        return describe_waits(record, plan, plan.actions[static_cast<std::size_t>(before)], true);
+    return;
+  }
+  if (plan::is_global_sum(action.kind)) {
+    record.wait = Wait::all;
+  } else if (plan::is_message(action.kind)) {
+    record.wait = Wait::peer;
+    const int ranks_of_stage = plan.grid.ranks_of_stage();
+    record.peer = action.peer * ranks_of_stage + rank_ % ranks_of_stage;
+  } else if (plan::communicates(action.kind) && action.span.ranks > 1) {
+    record.wait = Wait::span;
+    record.members = action.span.ranks;
+    record.stride = plan.grid.stride(action.span);
+    record.first = rank_ - plan.grid.place(rank_, action.span) * record.stride;
+  }
+}
+
+std::vector<Progress::Past> Progress::actions(plan::Stream stream) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Cell& cell = cells_[static_cast<std::size_t>(stream)];
+  const unsigned count = cell.count.load(relaxed);
+  std::vector<Past> past;
+  for (unsigned i = count > kept ? count - kept : 0; i < count; ++i) {
+    const Entry& entry = cell.entries[i % kept];
+    const plan::StepPlan* const plan =
+        known_.at(static_cast<std::size_t>(entry.purpose.load(relaxed))).plan;
+    const auto action = static_cast<std::size_t>(entry.action.load(relaxed));
+    if (plan == nullptr || action >= plan->actions.size()) continue;
+    past.push_back({entry.step.load(relaxed), plan->describe(plan->actions[action]),
+                    entry.begin.load(relaxed), entry.end.load(relaxed)});
+  }
+  return past;
+}
+
+Progress::State& Progress::state_of_this_thread() { return drives_the_run ? driver_ : background_; }
+
+Doing::Doing(Occupation occupation, double allowance) : progress_(progress()) {
+  if (progress_ == nullptr) return;
+  Progress::State& state = progress_->state_of_this_thread();
+  before_ = state.occupation.load(relaxed);
+  allowance_before_ = state.allowance.load(relaxed);
+  state.since.store(seconds_now(), relaxed);
+  state.allowance.store(allowance, relaxed);
+  state.occupation.store(occupation, relaxed);
+}
+
+Doing::~Doing() {
+  if (progress_ == nullptr) return;
+  Progress::State& state = progress_->state_of_this_thread();
+  const double now = seconds_now();
+  std::atomic<double>& longest =
+      progress_->longest_[static_cast<std::size_t>(state.occupation.load(relaxed))];
+  const double seconds = progress_->seconds_since(state.since.load(relaxed), now);
+  longest.store(std::max(seconds, longest.load(relaxed)), relaxed);
+  state.occupation.store(before_, relaxed);
+  state.allowance.store(allowance_before_, relaxed);
+  state.since.store(now, relaxed);
+}
+
+Communicating::Communicating(const char* call) {
+  Progress* const found = progress();
+  if (found == nullptr || !drives_the_run || found->call_.load(relaxed) != nullptr) return;
+  progress_ = found;
+  found->call_since_.store(seconds_now(), relaxed);
+  found->call_.store(call, relaxed);
+}
+
+Communicating::~Communicating() {
+  if (progress_ == nullptr) return;
+  progress_->driver_.since.store(seconds_now(), relaxed);
+  progress_->call_.store(nullptr, relaxed);
+}
+
+}  // namespace ostrakon::watch

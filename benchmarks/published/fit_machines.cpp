@@ -244,13 +244,13 @@ void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vec
                                  simulate::added_by_variation(machine, rows[r].row().ranks)));
   }
   for (auto& [name, all] : classes) std::sort(all.begin(), all.end());
-  for (double outside = 0.08; outside >= 0.0; outside -= 0.001) {
+  for (double outside = 0.1; outside >= 0.0; outside -= 0.001) {
     for (const auto& [name, all] : classes) {
       const auto last = static_cast<double>(all.size() - 1);
       const auto at = [&](double quantile) {
         return all[static_cast<std::size_t>(std::lround(quantile * last))];
       };
-      const double share = name == error_classes().front().name ? outside : 0.5 * outside;
+      const double share = name == error_classes().front().name ? outside : 0.25 * outside;
       numbers["error." + name + ".faster"] = std::max(0.0, 1.0 - at(share));
       numbers["error." + name + ".slower"] = std::max(0.0, at(1.0 - share) - 1.0);
     }

@@ -166,7 +166,8 @@ void measure_plans(StudySize& size, const config::Settings& settings, int node) 
 /// do not fit these ranks.
 scaling::PredictedStep predict(const config::Settings& settings, int ranks, int ranks_per_node,
                                const simulate::Machine& machine) {
-  const simulate::Prediction found = plan_step(settings, ranks, ranks_per_node, machine.stack).on(machine);
+  const simulate::Prediction found =
+      plan_step(settings, ranks, ranks_per_node, machine.stack).on(machine);
   // Factors are those of the ranks that compute longest, as where they are measured.
   const plan::Timing& longest = found.timings[static_cast<std::size_t>(found.busiest)];
   const double host = longest.exposed_host + machine.step_seconds;

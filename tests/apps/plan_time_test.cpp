@@ -65,8 +65,8 @@ TEST_F(Plan, PredictsInBrief) {
   for (const char* key : {"critical_path", "twice_as_good", "timelines"})
     EXPECT_EQ(whole.erase(key), 1u) << key;
   EXPECT_EQ(Json::parse(with({"--json", "--brief"})), whole);
-  const Json own = Json::parse(with({"--json", "--brief", "--stack",
-                                     OSTRAKON_SOURCE_DIR "/machines/stacks/ostrakon.yaml"}));
+  const Json own = Json::parse(
+      with({"--json", "--brief", "--stack", OSTRAKON_SOURCE_DIR "/machines/stacks/ostrakon.yaml"}));
   EXPECT_EQ(own, whole) << "the shipped stack of Ostrakon changes nothing";
 }
 

@@ -83,6 +83,26 @@ TEST(Progress, LimitsFollowFromRecentTimes) {
   EXPECT_EQ(fixed.record(0.0).limit, 3.0F);
 }
 
+TEST(Progress, OnADeviceWaitsForIt) {
+  const plan::StepPlan plan = plan_of({action_of(Kind::forward), action_of(Kind::clip, {0})});
+  Progress progress(0);
+  progress.begin_run(plan, true);
+  const double now = seconds_now();
+  progress.await(Stream::compute, 0, now);
+  progress.begin(Stream::compute, 0);
+  progress.end(Stream::compute, 0, now);
+  Record record = progress.record(now);
+  EXPECT_EQ(record.wait, Wait::device);  // at the end of the plan, as far as it is known here
+  EXPECT_EQ(record.limit, 600.0F);
+  progress.await(Stream::host, 1, now);
+  record = progress.record(now);
+  EXPECT_EQ(record.wait, Wait::device);
+  EXPECT_STREQ(record.what, "clip(micro-batch 0)");
+  EXPECT_EQ(record.limit, 600.0F);
+  progress.begin(Stream::host, 1);
+  EXPECT_EQ(progress.record(now).wait, Wait::all);
+}
+
 TEST(Progress, DoesNotCountTheTimeInWhichTheProcessWasStopped) {
   const plan::StepPlan plan = plan_of({action_of(Kind::forward)});
   Progress progress(0);

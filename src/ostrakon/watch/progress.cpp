@@ -13,6 +13,7 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 // Where nothing was measured, an action may take this long, and later never less than the floor.
 constexpr double first_seconds = 60.0, floor_seconds = 5.0, data_seconds = 30.0;
+constexpr double first_device_seconds = 600.0;
 constexpr double factor = 10.0;       // of measured times
 constexpr float most_recent = 60.0F;  // longer times count as this one
 constexpr float forgetting = 0.95F;   // of the longest recent time, with each run
@@ -30,10 +31,16 @@ void copy_text(char (&to)[size], const std::string& from) {
 
 }  // namespace
 
-double Limits::of_action(plan::Kind kind, double recent) const {
+double Limits::of_action(plan::Kind kind, double recent, bool on_device) const {
   if (seconds_ > 0.0) return seconds_;
+  if (recent == 0.0 && on_device) return first_device_seconds;
   if (kind == plan::Kind::load) return std::max(data_seconds, factor * recent);
   return recent > 0.0 ? std::max(floor_seconds, factor * recent) : first_seconds;
+}
+
+double Limits::of_end(double recent) const {
+  if (seconds_ > 0.0) return seconds_;
+  return recent > 0.0 ? std::max(first_seconds, factor * recent) : first_device_seconds;
 }
 
 double Limits::of(Occupation occupation, double longest, double allowance) const {
@@ -67,6 +74,7 @@ void Progress::begin_run(const plan::StepPlan& plan, bool on_device) {
   if (known.plan != &plan) {
     known.plan = &plan;
     known.recent = std::make_unique<std::atomic<float>[]>(plan.actions.size());
+    known.recent_run = 0.0F;
   }
   for (Cell& cell : cells_) {
     cell.current.store(-1, relaxed);
@@ -81,8 +89,11 @@ void Progress::begin_run(const plan::StepPlan& plan, bool on_device) {
 
 void Progress::end_run() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const double now = seconds_now();
+  float& recent = known_[static_cast<std::size_t>(running_->purpose)].recent_run;
+  recent = std::max(static_cast<float>(seconds_since(run_since_, now)), forgetting * recent);
   running_ = nullptr;
-  driver_.since.store(seconds_now(), relaxed);
+  driver_.since.store(now, relaxed);
 }
 
 void Progress::await(plan::Stream stream, int action, double now) {
@@ -188,7 +199,8 @@ void Progress::describe_action(Record& record, double now) const {
         message = &running_->actions[static_cast<std::size_t>(action)];
     }
     record.seconds = static_cast<float>(seconds_since(last, now));
-    record.limit = static_cast<float>(limits_.of_action(plan::Kind::begin, 0.0));
+    record.limit = static_cast<float>(
+        limits_.of_end(known_[static_cast<std::size_t>(running_->purpose)].recent_run));
     copy_text(record.what, "the end of its plan");
     if (message != nullptr)
       describe_waits(record, *running_, *message, true);
@@ -202,8 +214,8 @@ void Progress::describe_action(Record& record, double now) const {
   const bool is_in_mpi = record.wait == Wait::anyone;
   record.action = first;
   record.seconds = static_cast<float>(seconds_since(cell.since.load(relaxed), now));
-  record.limit = static_cast<float>(
-      limits_.of_action(action.kind, known.recent[static_cast<std::size_t>(first)].load(relaxed)));
+  record.limit = static_cast<float>(limits_.of_action(
+      action.kind, known.recent[static_cast<std::size_t>(first)].load(relaxed), on_device_));
   record.reads_data = action.kind == plan::Kind::load;
   copy_text(record.what, running_->describe(action));
   record.wait = is_in_mpi ? Wait::anyone : Wait::nobody;
@@ -218,6 +230,7 @@ void Progress::describe_waits(Record& record, const plan::StepPlan& plan,
     for (const int before : action.waits)
       if (plan::is_message(plan.actions[static_cast<std::size_t>(before)].kind))
         return describe_waits(record, plan, plan.actions[static_cast<std::size_t>(before)], true);
+    if (on_device_) record.wait = Wait::device;
     return;
   }
   if (plan::is_global_sum(action.kind)) {

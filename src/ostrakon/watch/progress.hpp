@@ -21,7 +21,10 @@ class Limits {
   explicit Limits(double seconds = 0.0) : seconds_(seconds) {}
 
   /// The limit of an action that recently took `recent` seconds at most; 0: not known yet.
-  double of_action(plan::Kind kind, double recent) const;
+  /// `on_device`: whether it may wait for all that a device has been given before.
+  double of_action(plan::Kind kind, double recent, bool on_device) const;
+  /// The limit of what follows the last action of a plan that recently took `recent` seconds.
+  double of_end(double recent) const;
   /// The limit of an occupation, 0 where it has none, that took `longest` seconds at most, and for
   /// which `allowance` seconds are expected.
   double of(Occupation occupation, double longest, double allowance) const;
@@ -110,6 +113,7 @@ class Progress {
   struct Known {
     const plan::StepPlan* plan = nullptr;
     std::unique_ptr<std::atomic<float>[]> recent;  ///< seconds of each action
+    float recent_run = 0.0F;                       ///< seconds of the whole plan
   };
 
   double seconds_since(double then, double now) const;

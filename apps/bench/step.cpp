@@ -51,6 +51,7 @@ class StepBench {
               settings_.pipeline, "; ostrakon-plan --time does");
       machine_ = config::read_machine(apps::read_file(options_.machine), options_.machine);
       config::require_rates(settings_, machine_);
+      config::require_own_steps(machine_, "--machine predicts the steps that are measured here");
     });
     machine_.added_seconds_per_byte = added_seconds_per_byte();
   }

@@ -32,6 +32,11 @@ double flops_of_rank(const PlannedStep& step, const Prediction& prediction) {
   return step.model_flops / step.ranks / prediction.step_seconds;
 }
 
+/// The machine's name, and that of other software than Ostrakon.
+std::string with_software(const simulate::Machine& machine) {
+  return is_ostrakon(machine.stack) ? machine.name : text(machine.name, ", ", machine.stack.name);
+}
+
 std::vector<simulate::Improvement> improvements(const PlannedStep& step,
                                                 const simulate::Machine& machine) {
   return simulate::find_improvements(
@@ -247,13 +252,18 @@ std::string csv_row(Json row, bool names) {
   return line + "\n";
 }
 
-void show_rows(const std::vector<SweepRow>& rows, const std::string& machine,
+void show_rows(const std::vector<SweepRow>& rows, const simulate::Machine& machine,
                scaling::Scaling scaling_of_rows, SweepFormat format, std::ostream& out) {
   const char* const scaling = scaling::name(scaling_of_rows);
   if (format == SweepFormat::json) {
     Json json = Json::array();
     for (const SweepRow& row : rows) json.push_back(row_json(row));
-    out << Json{{"machine", machine}, {"scaling", scaling}, {"rows", json}}.dump(2) << "\n";
+    out << Json{{"machine", machine.name},
+                {"stack", machine.stack.name},
+                {"scaling", scaling},
+                {"rows", json}}
+               .dump(2)
+        << "\n";
     return;
   }
   if (format == SweepFormat::csv) {
@@ -261,7 +271,7 @@ void show_rows(const std::vector<SweepRow>& rows, const std::string& machine,
     for (const SweepRow& row : rows) out << csv_row(row_json(row), false);
     return;
   }
-  out << machine << ", " << scaling << " scaling\n\n"
+  out << with_software(machine) << ", " << scaling << " scaling\n\n"
       << print("%8s %8s %11s %12s %11s %7s", "ranks", "batch", "step", "tokens/s", "efficiency",
                "MFU");
   for (const auto& [name, factor] : list(rows.front().prediction.factors))
@@ -281,7 +291,7 @@ void show_sweep(const config::Settings& settings, const Line& line, int ranks_pe
                 const simulate::Machine& machine) {
   const std::vector<SweepRow> rows =
       run_sweep(settings, line.sweep, ranks_per_node, line.scaling, machine);
-  show_rows(rows, machine.name, line.scaling,
+  show_rows(rows, machine, line.scaling,
             line.json  ? SweepFormat::json
             : line.csv ? SweepFormat::csv
                        : SweepFormat::table,
@@ -293,7 +303,7 @@ void show_sweep(const config::Settings& settings, const Line& line, int ranks_pe
   warn_of_mfu(settings, machine, line.machine, highest->prediction);
   if (line.svg.empty()) return;
   TextWriter data;
-  show_rows(rows, machine.name, line.scaling, SweepFormat::json, data);
+  show_rows(rows, machine, line.scaling, SweepFormat::json, data);
   draw({"study", file_name(line.deck), data.str()}, line.svg, "svg");
 }
 
@@ -324,7 +334,7 @@ void show_time(config::Settings settings, const Line& line) {
   TextWriter data;
   show_step(step, machine, prediction, true, false, data);
   const std::string title =
-      text(file_name(line.deck), " on ", counted(line.ranks, "rank"), ", ", machine.name);
+      text(file_name(line.deck), " on ", counted(line.ranks, "rank"), ", ", with_software(machine));
   const Picture picture{"step", title, data.str(), line.trace};
   if (!line.svg.empty()) draw(picture, line.svg, "svg");
   if (!line.html.empty()) draw(picture, line.html, "html");

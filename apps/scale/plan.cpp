@@ -93,8 +93,10 @@ Request completed(Request request, const std::string& deck) {
   if (request.trace_steps)
     within("--trace-steps", *request.trace_steps, study.warmup, study.steps - 1);
   for (const config::Override& override : request.overrides) require_free(override);
-  if (!request.machine_file.empty())
+  if (!request.machine_file.empty()) {
     request.machine = config::read_machine(read_file(request.machine_file), request.machine_file);
+    config::require_own_steps(*request.machine, "a study measures Ostrakon's own steps");
+  }
   request.job_template = request.template_name.empty() ? scaling::job_template(study.launcher)
                                                        : read_file(request.template_name);
   return request;
@@ -166,8 +168,7 @@ void measure_plans(StudySize& size, const config::Settings& settings, int node) 
 /// do not fit these ranks.
 scaling::PredictedStep predict(const config::Settings& settings, int ranks, int ranks_per_node,
                                const simulate::Machine& machine) {
-  const simulate::Prediction found =
-      plan_step(settings, ranks, ranks_per_node, machine.stack).on(machine);
+  const simulate::Prediction found = plan_step(settings, ranks, ranks_per_node, {}).on(machine);
   // Factors are those of the ranks that compute longest, as where they are measured.
   const plan::Timing& longest = found.timings[static_cast<std::size_t>(found.busiest)];
   const double host = longest.exposed_host + machine.step_seconds;

@@ -169,6 +169,8 @@ def make_simulated(data, title):
     rows = data["rows"]
     ranks = [row["ranks"] for row in rows]
     title = f"{data['scaling'].capitalize()} scaling{' of ' + title if title else ''}, simulated: {data['machine']}"
+    if data.get("stack", "Ostrakon") != "Ostrakon":
+        title += f", {data['stack']}"
     figure, (left, right) = style.figure(title, 13, [3.8], 2)
     left.axhline(100, color=style.GREY, linewidth=2, label="ideal")
     efficiency = [100 * row["efficiency"] for row in rows]

@@ -95,6 +95,9 @@ TEST_F(Plan, SweepsOverRanks) {
   EXPECT_EQ(csv.rfind("ranks,global_batch_size,step_seconds,", 0), 0u) << csv;
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
   EXPECT_HAS(with({}), "weak scaling");
+  const std::string theirs = machines + "stacks/megatron-core.yaml";
+  EXPECT_HAS(with({"--stack", theirs}), ", Megatron-Core, weak scaling");
+  EXPECT_EQ(Json::parse(with({"--stack", theirs, "--json"}))["stack"], "Megatron-Core");
 }
 
 // Products in 8 bits take less time; a key that changes none, and an MFU above 1, are told.

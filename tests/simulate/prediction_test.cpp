@@ -171,6 +171,9 @@ TEST(Prediction, RemediesAreThoseThatHelpMostFirst) {
   EXPECT_NEAR(found.front().step_seconds, 0.5 * now, 0.05 * now);
   for (std::size_t i = 1; i < found.size(); ++i)
     EXPECT_LE(found[i - 1].step_seconds, found[i].step_seconds);
+  machine.stack.launch_seconds = 1e6;
+  EXPECT_EQ(find_improvements(pointers(plans), machine, 4, Streams::concurrent).front().what,
+            "half the time to start kernels");
 }
 
 }  // namespace

@@ -187,6 +187,7 @@ ModelDescription make_model() {
     unit.forward[0].flops = 100.0;
     unit.forward[0].work = attention_work(40.0, 4) + row_work(30.0, 2.0);
     unit.forward[0].recompute_flops = 60.0;
+    unit.forward[0].recompute_work = attention_work(40.0, 4);
     unit.forward[1].flops = 10.0;
     unit.forward[1].work.products = 2.0;
     unit.backward[0].flops = 200.0;
@@ -208,6 +209,8 @@ TEST(Stack, AttentionInMemoryHasWholeProducts) {
   EXPECT_DOUBLE_EQ(unit.forward[0].work.attention_flops, 0.0);
   EXPECT_DOUBLE_EQ(unit.forward[0].work.products_by_width, 80.0 / 4.0);
   EXPECT_DOUBLE_EQ(unit.forward[0].work.row_bytes, 30.0 + 2.0 * 2.0 * 5.0);
+  EXPECT_DOUBLE_EQ(unit.forward[0].recompute_flops, 60.0 + 40.0) << "without the last product";
+  EXPECT_DOUBLE_EQ(unit.forward[0].recompute_work.row_bytes, 2.0 * 2.0 * 5.0);
   // Backward has four whole products, as it does not compute scores again.
   EXPECT_DOUBLE_EQ(unit.backward[0].flops, 200.0 + 4 * 40.0 - 100.0);
   EXPECT_DOUBLE_EQ(unit.backward[0].work.row_bytes, 1.5 * 2.0 * 2.0 * 5.0);
@@ -274,6 +277,9 @@ TEST(Stack, Orders) {
                  act(Kind::reduce_scatter), act(Kind::backward), act(Kind::reduce_scatter)});
   Stack stack;
   stack.exchanges_in_order = stack.reduces_at_end = true;
+  StepPlan again = plan;
+  EXPECT_THROW(order_as(stack, again), Error) << "a unit's gradients are summed twice";
+  plan.actions[4].unit = 1;
   order_as(stack, plan);
   ASSERT_EQ(plan.actions[1].waits.size(), 1U);
   EXPECT_EQ(plan.actions[1].waits[0], 0);
@@ -305,12 +311,15 @@ TEST(StackFile, WrongKeysAreNamed) {
   EXPECT_EQ(refusal("    sum_bits: 12\n"),
             "my.yaml: stack.sum_bits = 12: expected 0, 8, 16, 32 or 64");
   EXPECT_EQ(refusal("    name: 3\n"), "my.yaml: stack.name = 3: expected text");
+  EXPECT_EQ(refusal("    dropout: 0\n"), "accepted") << "Ostrakon's";
+  EXPECT_EQ(refusal("    dropout: 1\n"),
+            "my.yaml: stack.name is missing; expected text, as the other keys are not Ostrakon's");
   EXPECT_EQ(refusal("    dropout: 1\n  machine:\n    name: x\n"),
             "my.yaml: unknown section machine; a stack file has the section stack alone");
 }
 
 TEST(StackFile, EveryKeyIsRead) {
-  std::string keys;
+  std::string keys = "    name: \"theirs\"\n";
   for (const StackKey& key : stack_keys()) {
     const std::string value = key.flag != nullptr ? "1" : key.most >= 16.0 ? "16" : "0.5";
     keys += "    " + std::string(key.key) + ": " + value + "\n";
@@ -373,6 +382,8 @@ ostrakon:
   const Machine machine = config::read_machine(text, "my.yaml");
   EXPECT_EQ(machine.stack.name, "theirs");
   EXPECT_DOUBLE_EQ(machine.stack.row_traffic, 2.0);
+  EXPECT_THROW(config::require_own_steps(machine, "own"), Error);
+  EXPECT_NO_THROW(config::require_own_steps(Machine(), "own"));
 }
 
 }  // namespace

@@ -323,6 +323,11 @@ void require_rates(const Settings& settings, const Machine& machine) {
           math::name(dtype), "; expected auto, or a machine that has it");
 }
 
+void require_own_steps(const Machine& machine, const std::string& why) {
+  require(is_ostrakon(machine.stack), machine.name, ": stack.name = ", machine.stack.name, ": ",
+          why, "; expected a machine file without a stack");
+}
+
 std::string write_machine(const Machine& machine, const std::string& source,
                           const std::map<std::string, std::string>& remarks) {
   Machine from = machine;

@@ -20,9 +20,13 @@ Processor processor_of(const simulate::Machine& machine);
 /// it has no rate of these.
 void require_rates(const Settings& settings, const simulate::Machine& machine);
 
-/// Writes a file that reads back to the same machine, with the meaning of each number. `source`:
-/// the origin of the numbers, a line of comment. `remarks`: further comments, by section and key
-/// ("bits16.product_teraflops").
+/// Throws Error for a machine file with the steps of other software. `why`: what Ostrakon's own are
+/// needed for.
+void require_own_steps(const simulate::Machine& machine, const std::string& why);
+
+/// Writes a file that reads back to the same machine but for its stack, which it does not have,
+/// with the meaning of each number. `source`: the origin of the numbers, a line of comment.
+/// `remarks`: further comments, by section and key ("bits16.product_teraflops").
 std::string write_machine(const simulate::Machine& machine, const std::string& source,
                           const std::map<std::string, std::string>& remarks = {});
 

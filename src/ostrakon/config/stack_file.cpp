@@ -60,6 +60,10 @@ Stack read_stack(const DeckSection& section, const std::string& name) {
        {std::pair{"sum_bits", stack.sum_bits}, std::pair{"exchange_bits", stack.exchange_bits}})
     require(bits == 0.0 || bits == 8.0 || bits == 16.0 || bits == 32.0 || bits == 64.0, name,
             ": stack.", key, " = ", format_number(bits), ": expected 0, 8, 16, 32 or 64");
+  const bool has_name = std::any_of(section.entries.begin(), section.entries.end(),
+                                    [](const DeckEntry& entry) { return entry.name == "name"; });
+  require(has_name || is_ostrakon(stack), name,
+          ": stack.name is missing; expected text, as the other keys are not Ostrakon's");
   return stack;
 }
 

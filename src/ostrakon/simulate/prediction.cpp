@@ -200,6 +200,7 @@ std::vector<Improvement> find_improvements(const std::vector<const StepPlan*>& s
            rates->product_seconds *= 0.5;
            rates->row_kernel_seconds *= 0.5;
          }
+         m.stack.launch_seconds *= 0.5;
        }},
       {"twice the bandwidth inside nodes", [&](Machine& m) { faster(m.inside_nodes); }},
       {"twice the bandwidth across nodes", [&](Machine& m) { faster(m.across_nodes); }},

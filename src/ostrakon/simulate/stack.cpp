@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <ostrakon/base/error.hpp>
+#include <set>
+#include <tuple>
 
 namespace ostrakon::simulate {
 namespace {
@@ -47,7 +49,11 @@ class Computed {
       for (Phases* phases : {&unit.forward, &unit.backward, &unit.deferral.backward_at_once})
         for (Phase& phase : *phases) {
           if (phase.then) change(*phase.then, unit);
-          if (stack_.attention_in_memory) attend_in_memory(phase, phases != &unit.forward);
+          if (stack_.attention_in_memory) {
+            const bool goes_backward = phases != &unit.forward;
+            attend_in_memory(phase.flops, phase.work, goes_backward);
+            attend_in_memory(phase.recompute_flops, phase.recompute_work, goes_backward);
+          }
         }
       if (stack_.recomputes_all)
         for (Phase& phase : unit.forward) {
@@ -79,8 +85,7 @@ class Computed {
   }
 
   /// Two products over all queries and keys, and their gradients, with scores in 16 bits between.
-  void attend_in_memory(Phase& phase, bool goes_backward) const {
-    KernelWork& work = phase.work;
+  void attend_in_memory(double& flops, KernelWork& work, bool goes_backward) const {
     if (!(work.attention_flops > 0.0)) return;
     const double with_whole = 2.0 * work.attention_flops;  // attention_flops has the causal half
     const double products = with_whole * (goes_backward ? 1.0 - again_of_backward : 1.0);
@@ -88,16 +93,12 @@ class Computed {
     // The flops of forward are 2 s^2 d for each head of width d, so these are 2 bytes for each
     // score.
     const double scores = work.attention_by_width / (goes_backward ? backward_attention : 1.0);
-    phase.flops += products - work.attention_flops;
+    flops += products - work.attention_flops;
     work.products_by_width += products / width;
     work.products += goes_backward ? 4.0 : 2.0;
     work.attention_flops = work.attention_by_width = 0.0;
     const double passes = score_passes + (stack_.dropout ? dropout_passes : 0.0);
     work += plan::row_work(scores * passes * (goes_backward ? backward_score_passes : 1.0), 4.0);
-    if (phase.recompute_flops > 0.0) {
-      phase.recompute_flops = phase.flops;
-      phase.recompute_work = work;
-    }
   }
 
   void change_block(UnitDescription& unit) const {
@@ -284,6 +285,15 @@ void order_as(const Stack& stack, StepPlan& plan) {
     if (action.kind == Kind::exchange && action.span.axis == Axis::tensor) exchange = a;
   }
   if (!stack.reduces_at_end || last_backward < 0) return;
+  // A sum frees the buffers of its micro-batch, which the backward of a later one needs.
+  std::set<std::tuple<int, Axis, int, int>> summed;  // units, and spans
+  for (const Action& action : plan.actions)
+    require(action.kind != Kind::reduce_scatter ||
+                summed.emplace(action.unit, action.span.axis, action.span.ranks, action.span.stride)
+                    .second,
+            "stack.reduces_at_end = 1: gradients are summed over ranks when all backward is done, "
+            "and this deck sums those of each micro-batch; expected parallel.accumulation = "
+            "reduce_last");
   for (Action& action : plan.actions)
     if (action.kind == Kind::reduce_scatter || action.kind == Kind::gather_gradients) {
       action.waits.push_back(last_backward);

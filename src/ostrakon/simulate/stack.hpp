@@ -91,8 +91,8 @@ plan::ModelDescription rounded_by(const Stack& stack, plan::ModelDescription mod
 plan::ModelDescription computed_by(const Stack& stack, plan::ModelDescription model,
                                    const plan::Policy& policy);
 
-/// Adds the waits that the stack has besides. The plan is only to be simulated then: memory and
-/// proofs are Ostrakon's.
+/// Adds the waits that the stack has besides, to a plan that is only simulated from then on. Throws
+/// Error where sums of gradients wait for all backward, and the plan has them for each micro-batch.
 void order_as(const Stack& stack, plan::StepPlan& plan);
 
 }  // namespace ostrakon::simulate

@@ -103,10 +103,7 @@ std::int64_t room_of(const simulate::Machine& machine) {
 Result choose(const config::Settings& deck, const Request& request) {
   if (deck.chooses_recompute) return choose_with_recompute(deck, request);
   config::require_rates(deck, request.on.machine);
-  require(
-      is_ostrakon(request.on.machine.stack), request.on.machine.name,
-      ": stack.name = ", request.on.machine.stack.name,
-      ": settings are chosen for Ostrakon's own steps; expected a machine file without a stack");
+  config::require_own_steps(request.on.machine, "settings are chosen for Ostrakon's own steps");
   const std::optional<bool> bits = has_the_bits_of_one_rank(deck, request.on);
   const bool is_device = deck.processor.is_device;
   Freedom freedom;

@@ -9,10 +9,10 @@ file, and runs, with as many at a time as there are cores,
 
     ostrakon-plan DECK --ranks N --ranks-per-node M --time MACHINE --stack STACK --json --brief
 
-Prints a line for each row, then tables. With --decks runs nothing: FOLDER then has the decks, the
-stack files and index.csv, which lists them for fit_machines. With --write these go into docs/simulation.md and
-docs/simulation-rows.csv, and the errors of the rows of rows-check.csv into that. With --check runs
-only these rows, and fails where one is further off than the file says.
+Prints a line for each row, then tables. With --write tables go into docs/simulation.md, rows into
+docs/simulation-rows.csv, and the errors of those of rows-check.csv into that. With --check runs
+only the latter, and fails where one is further off than the file says. With --decks runs nothing:
+FOLDER then has the decks, the stack files, and index.csv, which lists them for fit_machines.
 """
 import argparse
 import concurrent.futures

@@ -9,8 +9,8 @@
 namespace ostrakon::config {
 
 /// Reads the text of a machine file (machines/*.yaml): YAML with the root key `ostrakon`, see
-/// docs/simulation.md. Unknown keys, impossible values and missing keys throw Error, which begins
-/// with `name` and gives the key, its value and what was expected.
+/// docs/machine-files.md. Unknown keys, impossible values and missing keys throw Error, which
+/// begins with `name` and gives the key, its value and what was expected.
 simulate::Machine read_machine(const std::string& text, const std::string& name);
 
 /// Returns the processor that ranks compute on in `machine`.

@@ -8,7 +8,7 @@
 namespace ostrakon::config {
 
 /// Reads the text of a stack file (machines/stacks/*.yaml): YAML with the root key `ostrakon` and
-/// the section `stack`, see docs/simulation.md. Unknown keys and impossible values throw Error,
+/// the section `stack`, see docs/machine-files.md. Unknown keys and impossible values throw Error,
 /// which begins with `name` and gives the key, its value and what was expected.
 simulate::Stack read_stack(const std::string& text, const std::string& name);
 

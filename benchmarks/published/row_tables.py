@@ -91,7 +91,7 @@ def efficiencies(found):
 def tables(rows, refused, found):
     """Markdown of all tables. `refused`: pairs of a row and the program's message."""
     parts = []
-    for precision, title in (("bf16", "bf16 and fp16"), ("fp8", "fp8: not fitted")):
+    for precision, title in (("bf16", "bf16 and fp16"), ("fp8", "fp8: only rounding fitted")):
         of_it = [one for one in rows if one.row.precision == precision]
         if not of_it:
             continue

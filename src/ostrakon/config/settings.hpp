@@ -152,9 +152,9 @@ struct RuntimeSettings {
   PathsFrom paths_from = PathsFrom::deck;
   GraphsChoice graphs = GraphsChoice::automatic;
   AttentionChoice attention = AttentionChoice::automatic;
-  bool preflight = false;                      ///< check ranks and links before step 1
-  std::int64_t watchdog = automatic_watchdog;  ///< limit in seconds, or a constant from above
-  std::string inject;  ///< a fault on purpose, see watch::parse_fault; empty: none
+  bool preflight = false;               ///< check ranks and links before step 1
+  std::int64_t watchdog = no_watchdog;  ///< limit in seconds, or a constant from above
+  std::string inject;                   ///< a fault on purpose, see watch::parse_fault; empty: none
   /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.
   std::string products_file;
 };

@@ -40,17 +40,16 @@ TEST(PreflightNetwork, TcpIsAFaultWhereThereIsAPort) {
   };
   comm::Communicator world = comm::Communicator::duplicate(MPI_COMM_WORLD);
   const Check check = network(world);
-  for (const Row& row : std::vector<Row>{
-           {{}, {}},
-           {{port, little, nccl_ib}, {}},
-           {{port, tcp}, {"on all hosts: MPI sends to other hosts by TCP over eth0, although"}},
-           {{{"device cxi0", "there"}, tcp},
-            {"on all hosts: MPI sends to other hosts by TCP over"}},
-           {{down, tcp}, {"on all hosts: MPI sends to other hosts by TCP over eth0; the"}, false},
-           {{tcp}, {"on all hosts: MPI sends to other hosts by TCP over eth0; the system"}, false},
-           {{loopback}, {"on all hosts: MPI sends to ranks of the same host by TCP"}},
-           {{nccl}, {}},
-           {{port, nccl}, {"on all hosts: NCCL sends to other hosts by TCP, although"}}}) {
+  for (const Row& row :
+       std::vector<Row>{{{}, {}},
+                        {{port, little, nccl_ib}, {}},
+                        {{port, tcp}, {"MPI sends to other hosts by TCP over eth0, although"}},
+                        {{{"device cxi0", "there"}, tcp}, {"MPI sends to other hosts by TCP over"}},
+                        {{down, tcp}, {"MPI sends to other hosts by TCP over eth0; the"}, false},
+                        {{tcp}, {"MPI sends to other hosts by TCP over eth0; the system"}, false},
+                        {{loopback}, {"MPI sends to ranks of the same host by TCP"}},
+                        {{nccl}, {}},
+                        {{port, nccl}, {"NCCL sends to other hosts by TCP, although"}}}) {
     const Findings found = check.judge(table_of_network(3, row.facts));
     ASSERT_EQ(found.size(), row.found.size()) << ::testing::PrintToString(row.found);
     for (std::size_t i = 0; i < found.size(); ++i) {

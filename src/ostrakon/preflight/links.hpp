@@ -14,7 +14,8 @@
 namespace ostrakon::preflight {
 
 /// Checks links between ranks: in round k each rank exchanges `bytes` with the rank whose number
-/// differs in bit k, all pairs at the same time, in the memory of kernels. `machine`: may be null.
+/// differs in bit k, all pairs at the same time, in the memory of kernels. The slower direction
+/// counts. `machine`: may be null.
 Check links(comm::Communicator& world, std::int64_t bytes, double seconds, const Faults& faults,
             const simulate::Machine* machine);
 

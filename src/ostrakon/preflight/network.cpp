@@ -108,7 +108,6 @@ class ByHost {
     if (found_.size() == hosts_ && hosts_ > 1) {
       found_.front().ranks.clear();
       found_.front().hosts.clear();
-      found_.front().what = "on all hosts: " + found_.front().what;
       found_.resize(1);
     }
     to_.insert(to_.end(), found_.begin(), found_.end());

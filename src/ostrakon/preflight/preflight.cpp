@@ -17,13 +17,21 @@
 namespace ostrakon::preflight {
 namespace {
 
-/// The answers of all ranks, on all ranks.
+/// The answers of all ranks, on all ranks. Most ranks state the facts of rank 0, which are sent
+/// once.
 Table gather(comm::Communicator& world, const std::vector<std::string>& hosts,
              const Answer& answer) {
+  const std::string first = world.broadcast(pack_facts(answer.facts), 0);
+  const Facts usual = unpack_facts(first);
+  constexpr char as_first = '=', own = '+';
+  const bool is_usual = pack_facts(answer.facts) == first;
+  const std::string mine = is_usual ? as_first + pack({answer.rates, {}}) : own + pack(answer);
   Table table;
   table.hosts = hosts;
-  for (const std::string& packed : world.gather_texts(pack(answer)))
-    table.answers.push_back(unpack(packed));
+  for (const std::string& packed : world.gather_texts(mine)) {
+    table.answers.push_back(unpack(packed.substr(1)));
+    if (packed[0] == as_first) table.answers.back().facts = usual;
+  }
   return table;
 }
 

@@ -66,13 +66,14 @@ class Run {
       console_.say("dry run: nothing was allocated\n");
       return RunEnd::done;
     }
-    watching_ = std::make_unique<Watching>(settings_, ranks_.mesh, trainer_, console_);
-    const watch::Doing starting(watch::Occupation::starting);
-    if (stops_before_first_step()) return RunEnd::stopped;
+    // It takes steps of a model of its own, which the watchdog is not to see.
     if (settings_.runtime.preflight)
       console_.say(text("preflight: nothing wrong found\n",
                         preflight::require_sound(ranks_.mesh, settings_,
                                                  trainer_.program(plan::Purpose::train).plan)));
+    watching_ = std::make_unique<Watching>(settings_, ranks_.mesh, trainer_, console_);
+    const watch::Doing starting(watch::Occupation::starting);
+    if (stops_before_first_step()) return RunEnd::stopped;
     about_output([this] { resume_.require_none_since(folder_.make()); });
     if (resume_.has_found()) trainer_.take_products_of(folder_.file(products_name));
     trainer_.allocate();

@@ -233,7 +233,7 @@ constexpr double held_share = 0.9505;
 
 /// Sets the errors of classes of rows so that ranges hold as many rows as they should: of each
 /// class all but equally many at either end, and of those besides any_step, whose quantiles are of
-/// few rows, half as many. `ratios`: measured by simulated times.
+/// few rows with long tails, a quarter as many. `ratios`: measured by simulated times.
 void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vector& ratios) {
   std::map<std::string, Vector> classes;
   Vector by_runs;  // as simulate::predict has it
@@ -245,7 +245,9 @@ void set_errors(Numbers& numbers, const std::vector<PlannedRow>& rows, const Vec
   }
   for (auto& [name, all] : classes) std::sort(all.begin(), all.end());
   for (double outside = 0.1; outside >= 0.0; outside -= 0.001) {
-    for (const auto& [name, all] : classes) {
+    for (const auto& one : classes) {
+      const std::string& name = one.first;
+      const Vector& all = one.second;
       const auto last = static_cast<double>(all.size() - 1);
       const auto at = [&](double quantile) {
         return all[static_cast<std::size_t>(std::lround(quantile * last))];

@@ -155,7 +155,8 @@ Section runtime_section() {
                "check ranks, links and hosts before step 1, in less than a minute, and refuse the "
                "run where there is a fault: see docs/operations.md"),
        named_integer("watchdog", FIELD(runtime.watchdog),
-                     {{"auto", automatic_watchdog}, {"off", no_watchdog}}, 1, 7 * 86400,
+                     {{"auto", automatic_watchdog}, {"off", no_watchdog}}, 1,
+                     std::int64_t{7} * 86400,
                      "when a run that hangs is ended, with status 76 and a line that says which "
                      "rank is at fault. auto: limits follow from the times that actions took: see "
                      "docs/operations.md; a number: seconds that anything may take; off: never"),

@@ -25,7 +25,8 @@ KOKKOS_INLINE_FUNCTION T element(const std::uint32_t* words, int k) {
   else if constexpr (sizeof(T) == 4)
     return bits_as<T>(words[k]);
   else
-    return bits_as<T>(std::uint64_t{words[2 * k + 1]} << 32 | words[2 * k]);
+    return bits_as<T>(std::uint64_t{words[std::size_t{2} * k + 1]} << 32 |
+                      words[std::size_t{2} * k]);
 }
 
 KOKKOS_INLINE_FUNCTION std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {

@@ -92,7 +92,8 @@ void quantize_held_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) 
 /// Threads of a team that holds columns, at most, and the rows of a thread: codes of a column that
 /// are stored at once.
 constexpr int most_threads = 512, run_rows = 16;
-static_assert(most_threads * run_rows == held_of_column, "a team of one vector's columns is full");
+static_assert(std::int64_t{most_threads} * run_rows == held_of_column,
+              "a team of one vector's columns is full");
 
 /// 16 bytes of a row.
 using Words = Vector<std::uint32_t, 4>;
@@ -172,7 +173,9 @@ struct ColumnsOfTeam {
     // Row by row, so that their registers become free.
     Words out[n];
     unrolled<run_rows / 4>([&](int w) {
-      unrolled<n>([&](int k) { out[k].at[w] = word_of(values.row + 4 * w, group, k); });
+      unrolled<n>([&](int k) {
+        out[k].at[w] = word_of(values.row + static_cast<std::ptrdiff_t>(4 * w), group, k);
+      });
     });
     unrolled<n>([&](int k) { store_vector<4>(codes_at(first, column + k), out[k]); });
   }
@@ -209,7 +212,8 @@ struct ColumnsOfTeam {
       left = half;
     }
     for (int i = team.rank(); i < groups * n; i += team.size()) {
-      const Fp8Scale scale(format, Maxima<T, 4>::of(largest + i / n * 4, i % n));
+      const Fp8Scale scale(
+          format, Maxima<T, 4>::of(largest + static_cast<std::ptrdiff_t>(i / n * 4), i % n));
       inverse[i] = scale.inverse;
       if (i < static_cast<int>(x.columns())) scales[i] = scale.scale;
     }
@@ -246,16 +250,16 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
   while (most_groups > 1 && runs * most_groups > most_threads) most_groups /= 2;
   const int groups = most_groups;
   const int lanes = static_cast<int>(smaller(runs, most_threads / groups));
-  const std::int64_t across = items_for(columns, groups * n);
+  const std::int64_t across = items_for(columns, std::int64_t{groups} * n);
   const int warps = (lanes * groups + 31) / 32;
-  const std::int64_t bytes = 4 * groups * (lanes * 4 + n);
+  const std::int64_t bytes = std::int64_t{4} * groups * (lanes * 4 + n);
   for_each_block_team<most_threads>(
       exec, "quantize_columns", pieces * across, products_on_device ? warps * 32 : 1, bytes,
       KOKKOS_LAMBDA(const BlockTeam& team) {
         const std::int64_t piece = team.index() / across;
         auto* const words = static_cast<std::uint32_t*>(team.memory(bytes));
         const std::int64_t first = team.index() % across * groups * n;
-        const std::int64_t end = smaller(first + groups * n, columns);
+        const std::int64_t end = smaller(first + std::int64_t{groups} * n, columns);
         const ColumnsOfTeam<T, format> tile{
             team,
             x.row_range(piece * rows, (piece + 1) * rows).column_range(first, end),
@@ -264,7 +268,7 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
             groups,
             lanes,
             words,
-            reinterpret_cast<float*>(words + lanes * groups * 4)};
+            reinterpret_cast<float*>(words + static_cast<std::ptrdiff_t>(lanes * groups * 4))};
         tile.quantize();
       });
 }

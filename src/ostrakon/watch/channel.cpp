@@ -239,6 +239,23 @@ void wait_for_any(const std::vector<int>& descriptors, const std::vector<Connect
   ::poll(all.data(), all.size(), static_cast<int>(std::ceil(1e3 * std::max(0.0, seconds))));
 }
 
+Bell::Bell() {
+  require(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0,
+          "the system gives no pipe: ", std::strerror(errno));
+}
+
+Bell::~Bell() {
+  for (const int end : ends_) ::close(end);
+}
+
+void Bell::ring() { [[maybe_unused]] const ssize_t sent = ::write(ends_[1], "", 1); }
+
+void Bell::silence() {
+  std::array<char, 16> some{};
+  while (::read(ends_[0], some.data(), some.size()) > 0) {
+  }
+}
+
 void allow_descriptors(int count) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(count))

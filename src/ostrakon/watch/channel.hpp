@@ -95,6 +95,22 @@ std::vector<Connection> connect(const Address& address, int rank);
 void wait_for_any(const std::vector<int>& descriptors, const std::vector<Connection>& connections,
                   double seconds);
 
+/// Wakes a thread that waits for its descriptor.
+class Bell {
+ public:
+  Bell();  ///< throws Error where the system gives no pipe
+  ~Bell();
+  Bell(const Bell&) = delete;
+  Bell& operator=(const Bell&) = delete;
+
+  int descriptor() const { return ends_[0]; }
+  void ring();
+  void silence();
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
 /// Allows this process that many descriptors, as far as the system does.
 void allow_descriptors(int count);
 

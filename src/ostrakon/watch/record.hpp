@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <ostrakon/base/names.hpp>
 #include <ostrakon/plan/ir/kinds.hpp>
 #include <type_traits>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/watch/watchdog.hpp>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +12,11 @@
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/process.hpp>
 #include <ostrakon/watch/channel.hpp>
+#include <ostrakon/watch/contact.hpp>
 #include <ostrakon/watch/flight.hpp>
 #include <ostrakon/watch/judge.hpp>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -42,55 +41,6 @@ void write_to_standard_error(const std::string& line) {
 }
 
 }  // namespace
-
-// The next types are in no unnamed namespace, as members of Watchdog::Implementation have them.
-
-/// What ranks tell each other at the start, as text.
-struct Contact {
-  std::uint64_t token = 0;
-  int rank_in_plans = 0;
-  std::string host;
-  Address address;
-  std::string trouble;  ///< why this rank can't be watched
-
-  std::string to_text() const {
-    std::string all = text(token, ' ', rank_in_plans, ' ', host, ' ', address.port);
-    for (const std::string& one : address.hosts) all += " " + one;
-    return all + "\n" + trouble;
-  }
-  static Contact of_text(const std::string& text) {
-    Contact contact;
-    std::istringstream in(text);
-    in >> contact.token >> contact.rank_in_plans >> contact.host >> contact.address.port;
-    for (std::string one; in.peek() != '\n' && in >> one;) contact.address.hosts.push_back(one);
-    in.ignore();
-    std::getline(in, contact.trouble);
-    return contact;
-  }
-};
-
-/// Wakes a thread that waits for descriptors.
-class Bell {
- public:
-  Bell() { require(::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) == 0, "the system gives no pipe"); }
-  ~Bell() {
-    ::close(ends_[0]);
-    ::close(ends_[1]);
-  }
-  Bell(const Bell&) = delete;
-  Bell& operator=(const Bell&) = delete;
-
-  int descriptor() const { return ends_[0]; }
-  void ring() { [[maybe_unused]] const ssize_t sent = ::write(ends_[1], "", 1); }
-  void silence() {
-    char some[16];
-    while (::read(ends_[0], some, sizeof some) > 0) {
-    }
-  }
-
- private:
-  int ends_[2] = {-1, -1};
-};
 
 class Watchdog::Implementation {
  public:

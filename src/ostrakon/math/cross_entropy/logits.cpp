@@ -94,6 +94,18 @@ KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
 
 #if OSTRAKON_ON_DEVICE
 
+/// Writes zeros to a row, with however many threads the team has.
+template <class T>
+KOKKOS_INLINE_FUNCTION void clear_by_vector(const BlockTeam& team, const View<T*>& row) {
+  constexpr int n = vector_elements<T>();
+  const int size = static_cast<int>(row.size());
+#if OSTRAKON_IN_DEVICE_CODE
+#pragma unroll 1
+#endif
+  for (int begin = team.rank() * n; begin < size; begin += team.size() * n)
+    store_lanes<n>(row.data(), begin, size, Vector<T, n>{});
+}
+
 /// Reads logits once, but those that stay neither in registers nor in memory twice. `is_capped`:
 /// whether gradients go through a cap, for which logits are kept, and else exponentials.
 template <bool is_capped, class T, class C = compute_t<T>>
@@ -111,14 +123,8 @@ void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Ta
         const int size = static_cast<int>(z.size());
         const int count = size < most_held_logits<C> ? size : most_held_logits<C>;
         if (!counts(words[index])) {
-          const auto dz = dlogits.row(index);
           row.once([&] { losses[index] = C(0); });
-          for (int begin = 0; begin < size; begin += logits_at_once<C>) {
-            const int end = size - begin < logits_at_once<C> ? size : begin + logits_at_once<C>;
-            const FurtherRow<C> run(row.team(), end - begin);
-            run.store(
-                dz.range(begin, end), [](int, C zero) { return zero; }, run.filled(C(0)));
-          }
+          clear_by_vector(row.team(), dlogits.row(index));
           return;
         }
         const C by = inverse;

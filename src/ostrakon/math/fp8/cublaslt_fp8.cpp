@@ -34,9 +34,10 @@ std::string why_no_fp8(ProductDType) {
 }
 
 template <class C>
-void multiply(const Exec&, const Fp8Operand&, const Fp8Operand&, View<const C**>, View<C**>,
+void multiply(const Exec&, const Fp8Operand& a, const Fp8Operand&, View<const C**>, View<C**>,
               View<std::byte*>) {
-  throw Error("precision.products = fp8: " + why_no_fp8(ProductDType::fp8) + "; expected auto");
+  throw Error(
+      text("precision.products = ", name(a.dtype), ": ", why_no_fp8(a.dtype), "; expected auto"));
 }
 
 }  // namespace ostrakon::math::cublaslt
@@ -181,9 +182,10 @@ cublasLtMatmulAlgo_t choose(Description& product, const Fp8Operand& left, const 
   check(cublasLtMatmulAlgoGetHeuristic(handle(), &product.operation, &product.b, &product.a,
                                        &product.c, &product.c, &preference, 1, &found, &count),
         "cublasLtMatmulAlgoGetHeuristic");
-  require(count > 0, "precision.products = fp8: cuBLASLt has no algorithm without split sums for (",
-          left.codes.rows(), ", ", left.codes.columns(), ") ", name(left.format), " times (",
-          right.codes.rows(), ", ", right.codes.columns(), ") ", name(right.format),
+  require(count > 0, "precision.products = ", name(left.dtype),
+          ": cuBLASLt has no algorithm without split sums for (", left.codes.rows(), ", ",
+          left.codes.columns(), ") ", name(left.format), " times (", right.codes.rows(), ", ",
+          right.codes.columns(), ") ", name(right.format),
           ", transposed; expected precision.products: auto, or other precision.fp8_layers");
   return found.algo;
 }
@@ -195,7 +197,7 @@ std::string why_no_fp8(ProductDType dtype) {
   const int capability = compute_capability(), least = is_mx ? 100 : 90;
   if (capability >= least) return "";
   return text("the device has compute capability ", capability / 10, ".", capability % 10,
-              ", where scales of ", is_mx ? "blocks" : "rows", " need ", least / 10, ".0");
+              ", but scales of ", is_mx ? "blocks" : "rows", " need ", least / 10, ".0");
 }
 
 template <class C>
@@ -204,13 +206,13 @@ void multiply(const Exec& exec, const Fp8Operand& a, const Fp8Operand& b, View<c
   require(!std::is_same<C, double>::value,
           "fp64 is not multiplied in 8 bits on a device; expected fp32, bf16 or fp16");
   const bool are_blocks = has_scales_of_blocks();
-  require(are_blocks || a.dtype == ProductDType::fp8,
-          "precision.products = mxfp8: ", why_no_fp8(a.dtype), "; expected auto or fp8");
   if (are_blocks && a.dtype == ProductDType::fp8) {
     write_block_scales(exec, a);
     write_block_scales(exec, b);
   }
   if (LaunchCount::takes_one("fp8_product")) return;
+  require(are_blocks || a.dtype == ProductDType::fp8, "precision.products = ", name(a.dtype), ": ",
+          why_no_fp8(a.dtype), "; expected auto or fp8");
   const std::int64_t m = c.rows(), n = c.columns(), k = a.codes.columns();
   require(m % fp8_granule == 0 && n % fp8_granule == 0 && k % fp8_granule == 0 &&
               b.codes.columns() == k && c.stride() % fp8_granule == 0 &&

@@ -14,8 +14,6 @@
 namespace ostrakon::bench {
 namespace {
 
-using apps::Command;
-
 struct Line {
   std::vector<config::Override> overrides;
   std::string products;

@@ -158,7 +158,7 @@ double measured_rate(const Collective& one, double seconds) {
   exec.fence();
   const View<float*> full = floats(memory, 0, ranks * shard);
   const View<float*> staging = floats(memory, ranks * shard, ranks * shard);
-  const View<float*> part = floats(memory, 2 * ranks * shard, shard);
+  const View<float*> part = floats(memory, std::int64_t{2} * ranks * shard, shard);
   const double best = fastest(*one.group, seconds, [&] {
     if (one.gathers)
       one.group->all_gather<float, OnDevice>(exec, part, full);

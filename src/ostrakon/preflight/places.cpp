@@ -158,6 +158,7 @@ Facts loaded_code() {
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const ElfW(Phdr)& part = info->dlpi_phdr[i];
           if (part.p_type != PT_NOTE) continue;
+          // NOLINTNEXTLINE(performance-no-int-to-ptr): the linker gives addresses as integers.
           const char* at = reinterpret_cast<const char*>(info->dlpi_addr + part.p_vaddr);
           const char* const end = at + part.p_memsz;
           while (at + sizeof(ElfW(Nhdr)) <= end) {

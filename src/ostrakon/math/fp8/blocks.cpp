@@ -31,7 +31,7 @@ KOKKOS_INLINE_FUNCTION void store_codes(std::uint8_t* to, const std::uint32_t* w
   for (int half = 0; half < 2; ++half) {
     Vector<std::uint32_t, 4> out;
     for (int w = 0; w < 4; ++w) out.at[w] = words[4 * half + w];
-    store_vector<4>(reinterpret_cast<std::uint32_t*>(to) + 4 * half, out);
+    store_vector<4>(reinterpret_cast<std::uint32_t*>(to) + std::ptrdiff_t{4} * half, out);
   }
 }
 
@@ -60,7 +60,8 @@ void quantize_row_blocks(const Exec& exec, View<const T**> x, const MxRows& to) 
         Vector<T, n> values[block / n];
         std::uint32_t largest = 0;
         unrolled<block / n>([&](int v) {
-          values[v] = load_lanes<n>(x.row(r).data(), b * block + v * n, columns);
+          values[v] =
+              load_lanes<n>(x.row(r).data(), b * block + static_cast<std::int64_t>(v * n), columns);
           for (int k = 0; k < n; ++k) largest = larger(largest, magnitude_bits(values[v].at[k]));
         });
         const Fp8Scale scale(format, largest);
@@ -91,12 +92,12 @@ void quantize_column_blocks(const Exec& exec, View<const T**> x, std::int64_t pi
   const std::int64_t blocks = terms / mx_block;
   const std::int64_t tiles_down = items_for(blocks, scale_tile_blocks);
   const std::int64_t tiles_across =
-      items_for(columns, scale_tile_rows) * scale_tile_rows / (across * n);
+      items_for(columns, scale_tile_rows) * scale_tile_rows / (std::int64_t{across} * n);
   const std::int64_t bytes = block_scales_bytes(columns, terms);
   for_each_item(
       exec, "quantize_blocks", pieces * tiles_down * tiles_across * across * down,
       KOKKOS_LAMBDA(std::int64_t item) {
-        const std::int64_t tile = item / (across * down);
+        const std::int64_t tile = item / (std::int64_t{across} * down);
         const std::int64_t c = (tile % tiles_across * across + item % across) * n;
         const std::int64_t b = tile / tiles_across % tiles_down * down + item / across % down;
         const std::int64_t piece = tile / tiles_across / tiles_down;

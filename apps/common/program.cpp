@@ -53,7 +53,7 @@ int run_serial_program(const Program& program, int argc, char** argv) {
 }
 
 std::string read_file(const std::string& path) {
-  require(!is_folder(path), path, ": is a folder; expected a deck");
+  require(!is_folder(path), path, ": is a folder; expected a file");
   // The size is limited, as a data file may be given by mistake.
   return read_text(path, 1 << 20);
 }

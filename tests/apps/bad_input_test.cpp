@@ -39,7 +39,7 @@ TEST_F(BadInputs, DecksThatCannotBeRead) {
        bad_deck("controls", "ostrakon:\n  data:\n    path: \"a\x01z\"\n", {"controls.yaml"})},
       R"(
 nowhere.yaml | nowhere.yaml: can't be read .. No such file
-a-folder | a-folder: is a folder; expected a deck
+a-folder | a-folder: is a folder; expected a file
 good-train.h5 | good-train.h5 .. too long; expected at most
 /dev/zero | /dev/zero .. too long; expected at most
 )");

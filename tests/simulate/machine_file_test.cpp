@@ -67,6 +67,9 @@ TEST(MachineFile, NumbersFollowNoLocale) {
 TEST(MachineFile, SaysWhatIsWrongAndWhatWasExpected) {
   EXPECT_EQ(refusal(replace(smallest, "    name: \"small\"\n", "    ranks_per_node: 8\n")),
             "my.yaml: machine.name is missing; expected text");
+  EXPECT_EQ(refusal("ostrakon:\n  stack:\n    name: other\n"),
+            "my.yaml: has the section stack alone, as files of --stack have; expected a machine's "
+            "file");
   EXPECT_EQ(refusal(replace(smallest, "product_teraflops", "product_terraflops")),
             "my.yaml: unknown key fp32.product_terraflops; did you mean product_teraflops?");
   EXPECT_EQ(refusal(replace(smallest, "  kernels:", "  kernel:")),

@@ -276,7 +276,10 @@ Machine read_machine(const std::string& file_text, const std::string& name) {
   std::set<std::string> given;
   std::vector<std::string> sections = names_of_sections();
   sections.emplace_back("stack");
-  for (const DeckSection& section : read_deck(file_text, name, false)) {
+  const std::vector<DeckSection> found = read_deck(file_text, name, false);
+  require(found.size() != 1 || found.front().name != "stack", name,
+          ": has the section stack alone, as files of --stack have; expected a machine's file");
+  for (const DeckSection& section : found) {
     if (section.name == "stack") {
       machine.stack = read_stack(section, name);
       continue;

@@ -319,6 +319,10 @@ void show_time(config::Settings settings, const Line& line) {
   const simulate::Machine machine = machine_of(line);
   warn(program_name, line.machine, config::keys_without_effect(machine));
   const int node = ranks_of_machine(settings, line, machine);
+  if (machine.ranks_per_node > 0 && node > machine.ranks_per_node)
+    warn(program_name, line.machine,
+         {text("machine.ranks_per_node = ", machine.ranks_per_node, ", and this step has ", node,
+               " ranks on a node, by the rates of a rank")});
   settings.ranks_per_node = 0;
   settings.processor = config::processor_of(machine);
   config::require_rates(settings, machine);

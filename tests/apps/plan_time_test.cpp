@@ -122,6 +122,10 @@ TEST_F(Plan, TellsWhatAMachineFileDoes) {
       "effect without machine.nccl_protocols = 1\n";
   const Outcome plain = with({"--set", "precision.gather=bf16"});
   EXPECT_EQ(plain.err, idle);
+  const Outcome wide = run({"deck.yaml", "--time", machines + "h100-infiniband.yaml", "--ranks",
+                            "16", "--ranks-per-node", "16", "--set", "precision.gather=bf16"});
+  EXPECT_EQ(wide.status, 0) << wide.err;
+  EXPECT_HAS(wide.err, "machine.ranks_per_node = 8, and this step has 16 ranks on a node");
   const Outcome fp8 =
       with({"--set", "precision.gather=bf16", "--set", "precision.products=fp8", "--set",
             "precision.fp8_layers=all", "--set", "training.sequence_length=32"});

@@ -196,7 +196,8 @@ TEST(Yaml, WhatIsNotADeckIsRefusedWithLineAndReason) {
        {"ostrakon: {data: {dataset: synthetic}, data: {}}", "line 1: data is given twice in the"},
        {"ostrakon: {}\nostrakon: {}", "line 2: ostrakon is given twice in the same section"},
        // documents
-       {directory("a") + "---\n" + directory("b"), "line 5: a second document begins here; expected one"},
+       {directory("a") + "---\n" + directory("b"),
+        "line 5: a second document begins here; expected one"},
        {directory("a") + "...\nmore\n", "not valid YAML: line 6: \"more\"; expected no more text"},
        {"---\n", "is empty; expected the root key ostrakon with sections below it"},
        {"{}", "is empty; expected the root key ostrakon with sections below it"},

@@ -7,6 +7,7 @@
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <ostrakon/trainer/peak_rate.hpp>
+#include <utility>
 
 #include "../common/program.hpp"
 #include "bench.hpp"
@@ -19,10 +20,10 @@ constexpr std::size_t kinds = plan::kinds;
 
 class StepBench {
  public:
-  StepBench(comm::Communicator& parent, const config::Settings& settings, const Options& options)
-      : settings_(settings),
+  StepBench(comm::Communicator& parent, config::Settings settings, const Options& options)
+      : settings_(std::move(settings)),
         options_(options),
-        training_(parent.mpi(), settings),
+        training_(parent.mpi(), settings_),
         world_(training_.world),
         trainer_(training_.trainer) {}
 
@@ -260,7 +261,7 @@ class StepBench {
 }  // namespace
 
 void run_step(comm::Communicator& world, config::Settings settings, const Options& options) {
-  StepBench(world, settings, options).all();
+  StepBench(world, std::move(settings), options).all();
 }
 
 }  // namespace ostrakon::bench

@@ -108,13 +108,13 @@ TEST_F(WatchdogOfRun, NamesAKilledProcessBeforeTheLauncherEndsTheOthers) {
 }
 
 TEST_F(WatchdogOfRun, LeavesSlowRanksAndStoppedJobsAlone) {
-  const Outcome slow = train(2, settings({"runtime.watchdog=4", "training.steps=4",
+  const Outcome slow = train(2, settings({"runtime.watchdog=8", "training.steps=4",
                                           "runtime.inject=rank 1, step 3: slow_data 0.2"}));
   EXPECT_EQ(slow.status, 0) << slow.err;
 
-  const Outcome outcome = interrupt(2, {"runtime.watchdog=2", "training.steps=60"}, [&] {
+  const Outcome outcome = interrupt(2, {"runtime.watchdog=5", "training.steps=60"}, [&] {
     for (const pid_t rank : ranks()) ::kill(rank, SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::seconds(6));
+    std::this_thread::sleep_for(std::chrono::seconds(8));
     for (const pid_t rank : ranks()) ::kill(rank, SIGCONT);
   });
   EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -96,8 +96,9 @@ def tables(rows, refused, found):
         if not of_it:
             continue
         dimensions = table("", of_it, lambda row: row.dimensions)[2:]
-        sources = table("", of_it, lambda row: [row.group])[2:]
-        parts.append(["### %s" % title] + heading("rows") + [line("all", of_it)] + dimensions + sources)
+        sources = table("", of_it, lambda row: [row.group])[2:] if precision == "bf16" else []
+        parts.append(["### %s" % title] + heading("rows") + [line("all", of_it)] + dimensions +
+                     sources)
     parts.append(["### Tokens/s of a rank on many ranks, of those on few"] + efficiencies(found))
     if refused:
         ids = {}

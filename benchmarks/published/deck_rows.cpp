@@ -2,9 +2,9 @@
 #include "deck_rows.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/config/deck.hpp>
 #include <ostrakon/config/machine_file.hpp>
 #include <ostrakon/config/stack_file.hpp>
@@ -15,6 +15,8 @@
 namespace ostrakon::published {
 namespace {
 
+constexpr std::size_t most_bytes = std::size_t{1} << 20;  // of a deck, a stack, an index
+
 std::vector<std::string> split(const std::string& line) {
   std::vector<std::string> parts;
   std::stringstream stream(line);
@@ -24,17 +26,9 @@ std::vector<std::string> split(const std::string& line) {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  require(file.good(), path, ": can't be read");
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::vector<MeasuredRow> read_index(const std::string& folder) {
   const std::string path = folder + "/index.csv";
-  std::stringstream file(read_text(path));
+  std::stringstream file(read_text(path, most_bytes));
   std::vector<MeasuredRow> rows;
   std::vector<std::string> header;
   for (std::string line; std::getline(file, line);) {
@@ -55,8 +49,8 @@ std::vector<MeasuredRow> read_index(const std::string& folder) {
 }
 
 PlannedRow::PlannedRow(const MeasuredRow& row)
-    : row_(row), stack_(config::read_stack(read_text(row.stack_file), row.stack_file)) {
-  config::Settings settings = config::read_settings(read_text(row.deck), row.deck, {});
+    : row_(row), stack_(config::read_stack(read_text(row.stack_file, most_bytes), row.stack_file)) {
+  config::Settings settings = config::read_settings(read_text(row.deck, most_bytes), row.deck, {});
   settings.processor = config::processor_with(math::KernelForm::device_on_chip);
   const std::int64_t of_each =
       settings.leaves() / (row.ranks / settings.tensor / settings.pipeline);

@@ -20,9 +20,6 @@ struct MeasuredRow {
   double seconds = 0.0;
 };
 
-/// Reads a file. Throws Error.
-std::string read_text(const std::string& path);
-
 /// Reads FOLDER/index.csv.
 std::vector<MeasuredRow> read_index(const std::string& folder);
 

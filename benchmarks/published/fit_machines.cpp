@@ -20,6 +20,7 @@
 #include <fstream>
 #include <iostream>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/files/input.hpp>
 #include <ostrakon/simulate/prediction.hpp>
 #include <set>
 #include <sstream>
@@ -315,7 +316,8 @@ void write_files(const std::string& source, const Numbers& numbers) {
     std::ofstream(source + "/machines/" + name + ".yaml") << machine_text(name, numbers);
   for (const std::string& name : stack_names()) {
     const std::string path = source + "/machines/stacks/" + name + ".yaml";
-    const std::string text = with_keys(read_text(path), path, fitted_keys(name, numbers));
+    const std::string text =
+        with_keys(read_text(path, std::size_t{1} << 20), path, fitted_keys(name, numbers));
     std::ofstream(path) << text;
   }
 }

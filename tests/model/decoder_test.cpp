@@ -197,7 +197,7 @@ TEST(Decoder, SaysWhatItsKernelsReadAndWrite) {
   EXPECT_DOUBLE_EQ(backward.row_bytes - work(true).row_bytes, rows * 9.0 * width * bytes);
 }
 
-// Of a block whose linear layers multiply in 8 bits all products but attention's do, and its
+// All products but attention's are in 8 bits in a block whose linear layers multiply so, and its
 // operands are rounded in further kernels.
 TEST(Decoder, SaysWhichProductsHaveEightBits) {
   model::LeafShape leaf{2, 64};

@@ -9,26 +9,13 @@
 #include <sstream>
 
 #include "../support/comma_locale.hpp"
+#include "machines.hpp"
 
 namespace ostrakon::tests {
 namespace {
 
 using config::read_machine;
 using simulate::Machine;
-
-const std::string smallest = R"(
-ostrakon:
-  machine:
-    name: "small"
-  fp32:
-    product_teraflops: 0.5
-  kernels:
-    row_gigabytes_per_second: 20
-  host:
-    gigabytes_per_second: 10
-    upload_gigabytes_per_second: 8
-    download_gigabytes_per_second: 6
-)";
 
 std::string refusal(const std::string& text) {
   try {
@@ -46,7 +33,7 @@ std::string replace(std::string text, const std::string& from, const std::string
 }
 
 TEST(MachineFile, NumbersAreInSiUnits) {
-  const Machine machine = read_machine(smallest, "my.yaml");
+  const Machine machine = read_machine(smallest_machine_file, "my.yaml");
   EXPECT_EQ(machine.name, "small");
   EXPECT_DOUBLE_EQ(machine.fp32.products, 5e11);
   EXPECT_DOUBLE_EQ(machine.kernels.row_bytes_per_second, 20e9);
@@ -56,43 +43,46 @@ TEST(MachineFile, NumbersAreInSiUnits) {
 }
 
 TEST(MachineFile, NumbersFollowNoLocale) {
-  const Machine plain = read_machine(smallest, "my.yaml");
+  const Machine plain = read_machine(smallest_machine_file, "my.yaml");
   const ostrakon::testing::CommaLocale comma;
-  EXPECT_EQ(read_machine(smallest, "my.yaml").fp32.products, plain.fp32.products);
+  EXPECT_EQ(read_machine(smallest_machine_file, "my.yaml").fp32.products, plain.fp32.products);
   const std::string written = config::write_machine(plain, "a test", {});
   EXPECT_NE(written.find("product_teraflops: 0.5 "), std::string::npos) << written;
   EXPECT_EQ(read_machine(written, "my.yaml").fp32.products, plain.fp32.products);
 }
 
 TEST(MachineFile, SaysWhatIsWrongAndWhatWasExpected) {
-  EXPECT_EQ(refusal(replace(smallest, "    name: \"small\"\n", "    ranks_per_node: 8\n")),
-            "my.yaml: machine.name is missing; expected text");
+  EXPECT_EQ(
+      refusal(replace(smallest_machine_file, "    name: \"small\"\n", "    ranks_per_node: 8\n")),
+      "my.yaml: machine.name is missing; expected text");
   EXPECT_EQ(refusal("ostrakon:\n  stack:\n    name: other\n"),
             "my.yaml: has the section stack alone, as files of --stack have; expected a machine's "
             "file");
-  EXPECT_EQ(refusal(replace(smallest, "product_teraflops", "product_terraflops")),
+  EXPECT_EQ(refusal(replace(smallest_machine_file, "product_teraflops", "product_terraflops")),
             "my.yaml: unknown key fp32.product_terraflops; did you mean product_teraflops?");
-  EXPECT_EQ(refusal(replace(smallest, "  kernels:", "  kernel:")),
+  EXPECT_EQ(refusal(replace(smallest_machine_file, "  kernels:", "  kernel:")),
             "my.yaml: unknown section kernel; did you mean kernels?");
-  EXPECT_EQ(refusal(replace(smallest, ": 20\n", ": -20\n")),
+  EXPECT_EQ(refusal(replace(smallest_machine_file, ": 20\n", ": -20\n")),
             "my.yaml: kernels.row_gigabytes_per_second = -20: expected a number from 1e-6 to "
             "1000000000: 10^9 bytes/s that norms, activations, losses read and write");
-  EXPECT_NE(refusal(replace(smallest, ": 20\n", ": fast\n")).find("= \"fast\": expected a number"),
+  EXPECT_NE(refusal(replace(smallest_machine_file, ": 20\n", ": fast\n"))
+                .find("= \"fast\": expected a number"),
             std::string::npos);
-  EXPECT_EQ(refusal(replace(smallest, "    upload_gigabytes_per_second: 8\n", "")),
+  EXPECT_EQ(refusal(replace(smallest_machine_file, "    upload_gigabytes_per_second: 8\n", "")),
             "my.yaml: host.upload_gigabytes_per_second is missing; expected a number above 0: from "
             "host to device");
-  EXPECT_EQ(refusal(replace(smallest, "product_teraflops: 0.5", "peak_teraflops: 0.5")),
-            "my.yaml: product_teraflops is missing; expected it in at least one of fp32, bits16, "
-            "fp64");
   EXPECT_EQ(
-      refusal(replace(smallest, "name: \"small\"", "name: \"small\"\n    ranks_per_node: 1.5")),
-      "my.yaml: machine.ranks_per_node = 1.5: expected an integer from 0 to 1000000: devices "
-      "of a node, with a rank each; 0: any number");
+      refusal(replace(smallest_machine_file, "product_teraflops: 0.5", "peak_teraflops: 0.5")),
+      "my.yaml: product_teraflops is missing; expected it in at least one of fp32, bits16, "
+      "fp64");
+  EXPECT_EQ(refusal(replace(smallest_machine_file, "name: \"small\"",
+                            "name: \"small\"\n    ranks_per_node: 1.5")),
+            "my.yaml: machine.ranks_per_node = 1.5: expected an integer from 0 to 1000000: devices "
+            "of a node, with a rank each; 0: any number");
 }
 
 struct OddFile {
-  const char* section;  ///< with its key, of a smallest file
+  const char* section;  ///< with its key, of a smallest_machine_file file
   const char* key;
   const char* number;
   const char* more;  ///< other keys of that section
@@ -124,7 +114,7 @@ TEST(MachineFile, RefusesWhatCanNotBe) {
     const std::string heading = std::string("  ") + file.section + ":\n";
     const std::string given = std::string("    ") + file.key + ": " + file.number + "\n" +
                               (*file.more == '\0' ? "" : std::string("    ") + file.more + "\n");
-    std::string text = smallest;
+    std::string text = smallest_machine_file;
     const std::size_t at = text.find(heading);
     if (at == std::string::npos)
       text += heading + given;
@@ -149,7 +139,7 @@ std::string told_of(const Machine& machine) {
 }
 
 TEST(MachineFile, TellsKeysThatHaveNoEffect) {
-  const Machine machine = read_machine(smallest, "my.yaml");
+  const Machine machine = read_machine(smallest_machine_file, "my.yaml");
   EXPECT_EQ(told_of(machine), "");
   const auto with = [&](const char* key, const auto& change) {
     Machine odd = machine;
@@ -177,7 +167,7 @@ TEST(MachineFile, TellsKeysThatHaveNoEffect) {
 
 TEST(MachineFile, TellsRatesAboveThePeakOfMfu) {
   const auto keys = [](const auto& change) {
-    Machine machine = read_machine(smallest, "my.yaml");
+    Machine machine = read_machine(smallest_machine_file, "my.yaml");
     machine.fp32.peak = 0.6e12;
     change(machine);
     std::string names;
@@ -197,14 +187,14 @@ TEST(MachineFile, TellsRatesAboveThePeakOfMfu) {
 
 TEST(MachineFile, SpeaksOfNoDecks) {
   for (const std::string& text :
-       {std::string("\n"), std::string(100000, ' '), smallest + "---\nostrakon: {}\n",
-        replace(smallest, "small\"", "small\"\n    <<: 1"),
-        replace(smallest, "name: ", "name: !!str ")})
+       {std::string("\n"), std::string(100000, ' '), smallest_machine_file + "---\nostrakon: {}\n",
+        replace(smallest_machine_file, "small\"", "small\"\n    <<: 1"),
+        replace(smallest_machine_file, "name: ", "name: !!str ")})
     EXPECT_EQ(refusal(text).find("deck"), std::string::npos) << refusal(text);
 }
 
 TEST(MachineFile, WhatIsWrittenReadsBack) {
-  Machine machine = read_machine(smallest, "my.yaml");
+  Machine machine = read_machine(smallest_machine_file, "my.yaml");
   machine.cores_per_node = 2;
   machine.bits16.products = 123456789e6;
   machine.inside_nodes.base_seconds = 1.25e-5;
@@ -230,7 +220,7 @@ TEST(MachineFile, WhatIsWrittenReadsBack) {
 }
 
 TEST(MachineFile, SaysWhichNumbersAreBounds) {
-  Machine machine = read_machine(smallest, "my.yaml");
+  Machine machine = read_machine(smallest_machine_file, "my.yaml");
   machine.bits16.products = 8e14;
   const std::string text = config::write_machine(
       machine, "measured here", {{"bits16.product_teraflops", "a bound, at most this"}});

@@ -2,8 +2,24 @@
 #pragma once
 
 #include <ostrakon/simulate/machine.hpp>
+#include <string>
 
 namespace ostrakon::tests {
+
+/// The text of a machine file with no more than has to be there.
+inline const std::string smallest_machine_file = R"(
+ostrakon:
+  machine:
+    name: "small"
+  fp32:
+    product_teraflops: 0.5
+  kernels:
+    row_gigabytes_per_second: 20
+  host:
+    gigabytes_per_second: 10
+    upload_gigabytes_per_second: 8
+    download_gigabytes_per_second: 6
+)";
 
 /// A machine of round numbers: 100 flops and 10 bytes of memory a second, and so on.
 inline simulate::Machine round_machine() {

@@ -363,19 +363,7 @@ TEST(StackFile, ThePageHasAllKeys) {
 }
 
 TEST(StackFile, AMachineFileMayHaveOne) {
-  const std::string text = R"(
-ostrakon:
-  machine:
-    name: "small"
-  fp32:
-    product_teraflops: 0.5
-  kernels:
-    row_gigabytes_per_second: 20
-  host:
-    gigabytes_per_second: 10
-    upload_gigabytes_per_second: 8
-    download_gigabytes_per_second: 6
-  stack:
+  const std::string text = smallest_machine_file + R"(  stack:
     name: "theirs"
     row_traffic: 2
 )";

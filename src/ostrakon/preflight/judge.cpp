@@ -234,7 +234,7 @@ std::string rate_text(double bytes_per_second) {
   return print("%.4g GB/s", bytes_per_second * 1e-9);
 }
 
-/// Of each host how many links there are, and how many are slow.
+/// Counts the links of each host, and the slow ones among them.
 struct Count {
   std::size_t all = 0, slow = 0;
   std::set<int> ranks;

@@ -51,7 +51,7 @@ class MachineCosts : public plan::Costs {
     plan::Kind meeting;
     /// Spans over which summed gradients are gathered: sums over them are all-reduces.
     std::vector<plan::Span> all_reduced;
-    /// Of each sum of gradients whether the unit's are summed again over that span in the step.
+    /// Whether the unit's gradients are summed over that span again later, for each such sum.
     std::vector<bool> is_summed_again;
   };
   static Stage known_of(const plan::StepPlan& plan);

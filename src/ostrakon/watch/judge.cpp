@@ -145,7 +145,7 @@ class Judge {
     }
   }
 
-  /// Of several ranks that are waited for, the one that has come least far.
+  /// Returns the rank that has come least far among those that are waited for.
   int choose(const std::vector<int>& ranks) const {
     return *std::min_element(ranks.begin(), ranks.end(), [&](int a, int b) {
       const auto key = [&](int r) {

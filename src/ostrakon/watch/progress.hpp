@@ -95,7 +95,7 @@ class Progress {
     std::atomic<int> purpose{0};
     std::atomic<double> begin{0.0}, end{0.0};
   };
-  /// Of a stream, which one thread writes.
+  /// What is known of a stream; one thread writes it.
   struct Cell {
     std::atomic<int> current{-1};     ///< action that awaits others or has begun; -1: none
     std::atomic<int> last_begun{-1};  ///< of this run
@@ -109,7 +109,7 @@ class Progress {
     std::atomic<double> since{0.0};
     std::atomic<double> allowance{0.0};
   };
-  /// Of the plans of a purpose.
+  /// What is known of the plans of a purpose.
   struct Known {
     const plan::StepPlan* plan = nullptr;
     std::unique_ptr<std::atomic<float>[]> recent;  ///< seconds of each action

@@ -199,7 +199,7 @@ class Watchdog::Implementation {
           break;
         }
         is_connected_ = true;
-        // Of the connections to the addresses of rank 0 one is enough.
+        // One connection to any of the addresses of rank 0 is enough.
         for (std::size_t other = 0; other < connections_.size(); ++other)
           if (other != c && connections_[other].rank == 0) connections_[other].close();
         break;

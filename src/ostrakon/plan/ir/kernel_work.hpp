@@ -62,7 +62,7 @@ inline KernelWork product_work(double flops, std::int64_t inputs, std::int64_t o
   work.products_by_width = flops / static_cast<double>(std::min(inputs, outputs));
   return work;
 }
-/// The same work with all products in 8 bits. `flops`: the operations of these products.
+/// Returns the work with all products in 8 bits. `flops`: the operations of these products.
 inline KernelWork in_8_bits(KernelWork work, double flops) {
   work.flops_in_8_bits = flops;
   work.in_8_bits_by_width = work.products_by_width;

@@ -153,6 +153,7 @@ struct RuntimeSettings {
   GraphsChoice graphs = GraphsChoice::automatic;
   AttentionChoice attention = AttentionChoice::automatic;
   bool preflight = false;               ///< check ranks and links before step 1
+  std::int64_t audit = 0;               ///< steps between audits; 0: none
   std::int64_t watchdog = no_watchdog;  ///< limit in seconds, or a constant from above
   std::string inject;                   ///< a fault on purpose, see watch::parse_fault; empty: none
   /// Not a key: a file of pinned algorithms of products (--products). Empty: chosen by timing.

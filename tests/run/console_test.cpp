@@ -20,21 +20,39 @@ StepMetrics of_step(std::int64_t step) {
   return metrics;
 }
 
-std::string line_of(const std::string& step) {
-  return "  step " + step + "  loss 2.5000  grad norm 0.125  lr 1.00e-03  1,234 tokens/s  MFU 40 %";
+std::string line_of(const std::string& step, const std::string& to_go = "") {
+  return "  step " + step +
+         "  loss 2.5000  grad norm 0.125  lr 1.00e-03  1,234 tokens/s  MFU 40 %" +
+         (to_go.empty() ? "" : "  " + to_go + " to go");
 }
+
+/// A clock that goes on by so many seconds with each look: one for each step that is shown.
+struct Clock {
+  double step = 1.0;
+  double now = 0.0;
+  double operator()() { return now += step; }
+};
 
 TEST(Console, PrintsEveryNthStepTheFirstAndTheLast) {
   std::ostringstream out;
-  Console console(out, {true, false, 10, 4});
+  Console console(out, {true, false, 10, 4, Clock()});
   for (int step = 1; step <= 10; ++step) console.show(of_step(step));
-  EXPECT_EQ(out.str(), line_of(" 1/10") + "\n" + line_of(" 4/10") + "\n" + line_of(" 8/10") + "\n" +
-                           line_of("10/10") + "\n");
+  EXPECT_EQ(out.str(), line_of(" 1/10") + "\n" + line_of(" 4/10", "00:00:06") + "\n" +
+                           line_of(" 8/10", "00:00:02") + "\n" + line_of("10/10") + "\n");
+}
+
+TEST(Console, TimeToGoIsOfTheStepsOfThisProcess) {
+  std::ostringstream out;
+  Console console(out, {true, false, 100'000, 1, Clock{2.5}});
+  console.show(of_step(40'000));  // resumed: what it took is not known
+  console.show(of_step(40'001));
+  EXPECT_EQ(out.str(),
+            line_of(" 40000/100000") + "\n" + line_of(" 40001/100000", "1-17:39:58") + "\n");
 }
 
 TEST(Console, RewritesTheLineOnATerminal) {
   std::ostringstream out;
-  Console console(out, {true, true, 9, 3});
+  Console console(out, {true, true, 9, 3, Clock()});
   const std::string rewrite = "\r\033[K";
   console.show(of_step(2));
   EXPECT_EQ(out.str(), rewrite + line_of("2/9"));
@@ -43,8 +61,8 @@ TEST(Console, RewritesTheLineOnATerminal) {
   console.end_line();
   console.end_line();
   console.say("words\n");
-  EXPECT_EQ(out.str(), rewrite + line_of("2/9") + rewrite + line_of("3/9") + "\n" + rewrite +
-                           line_of("4/9") + "\nwords\n");
+  EXPECT_EQ(out.str(), rewrite + line_of("2/9") + rewrite + line_of("3/9", "00:00:06") + "\n" +
+                           rewrite + line_of("4/9", "00:00:05") + "\nwords\n");
 }
 
 TEST(Console, SaysThatMfuIsAnUpperBound) {

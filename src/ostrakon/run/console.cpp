@@ -5,6 +5,7 @@
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/text.hpp>
+#include <ostrakon/config/wall_time.hpp>
 
 namespace ostrakon::train {
 
@@ -32,8 +33,22 @@ void Console::end_line() {
   is_open_ = false;
 }
 
+/// Returns "  00:12:30 to go"; empty where nothing is known yet, and after the last step.
+std::string Console::time_to_go(std::int64_t step) {
+  const double now = options_.clock();
+  if (first_step_ == 0) {
+    first_step_ = step;
+    first_end_ = now;
+  }
+  if (step <= first_step_ || step >= options_.steps) return "";
+  const double a_step = (now - first_end_) / static_cast<double>(step - first_step_);
+  const double left = a_step * static_cast<double>(options_.steps - step);
+  return "  " + config::format_wall_time(left < 1.0 ? 1.0 : left) + " to go";
+}
+
 void Console::show(const StepMetrics& metrics) {
   if (!options_.is_root) return;
+  const std::string to_go = time_to_go(metrics.step);
   const bool line_is_due =
       metrics.step == 1 || metrics.step == options_.steps || metrics.step % options_.every == 0;
   if (!options_.terminal && !line_is_due) return;
@@ -44,7 +59,7 @@ void Console::show(const StepMetrics& metrics) {
       metrics.learning_rate, format_count(std::llround(metrics.tokens_per_second)).c_str(),
       metrics.mfu_uncertain ? "<= " : "", 100.0 * metrics.mfu);
   is_open_ = options_.terminal && !line_is_due;
-  put(text(options_.terminal ? "\r\033[K" : "", line, is_open_ ? "" : "\n"));
+  put(text(options_.terminal ? "\r\033[K" : "", line, to_go, is_open_ ? "" : "\n"));
 }
 
 void Console::show(const ValidationMetrics& metrics) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <ostrakon/base/clock.hpp>
 #include <ostrakon/run/metrics.hpp>
 #include <ostream>
 #include <string>
@@ -15,10 +17,11 @@ namespace ostrakon::train {
 class Console {
  public:
   struct Options {
-    bool is_root = false;    ///< whether this rank prints
-    bool terminal = false;   ///< whether a line can be rewritten
-    std::int64_t steps = 1;  ///< training.steps
-    std::int64_t every = 1;  ///< output.every: steps between lines
+    bool is_root = false;                         ///< whether this rank prints
+    bool terminal = false;                        ///< whether a line can be rewritten
+    std::int64_t steps = 1;                       ///< training.steps
+    std::int64_t every = 1;                       ///< output.every: steps between lines
+    std::function<double()> clock = seconds_now;  ///< seconds, for the time to go
   };
   /// `out` must outlive it.
   Console(std::ostream& out, const Options& options);
@@ -29,18 +32,23 @@ class Console {
   void say(const std::string& words);
   /// Ends a progress line that would be replaced, so that the next output has its own line.
   void end_line();
-  /// Prints the progress line of a step, if one is due.
+  /// Prints the progress line of a step, if one is due. From the second step shown on it says how
+  /// long the remaining ones take if they take as long as those since the first: with what is done
+  /// between steps, such as validations and saves, but without the first step, which warms up.
   void show(const StepMetrics& metrics);
   /// Prints a line on a validation.
   void show(const ValidationMetrics& metrics);
 
  private:
   void put(const std::string& words);
+  std::string time_to_go(std::int64_t step);
 
   std::ostream& out_;
   const Options options_;
-  bool is_open_ = false;  ///< whether the progress line has no end yet
-  std::string waiting_;   ///< text that could not be written
+  bool is_open_ = false;         ///< whether the progress line has no end yet
+  std::string waiting_;          ///< text that could not be written
+  std::int64_t first_step_ = 0;  ///< the first step shown; 0: none yet
+  double first_end_ = 0.0;       ///< when it ended
 };
 
 /// Returns a line for each note, in the format of the lines before step 1.

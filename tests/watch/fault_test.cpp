@@ -22,8 +22,12 @@ TEST(Faults, AreParsed) {
   EXPECT_EQ(sleep.seconds, 2.5);
   const Fault slow = parse_fault("rank 1, step 3: slow_data 4");
   EXPECT_EQ(slow.kind, FaultKind::slow_data);
-  EXPECT_EQ(slow.action, "load");
   EXPECT_EQ(slow.seconds, 4.0);
+  EXPECT_TRUE(slow.slows(plan::Kind::load));
+  EXPECT_FALSE(slow.slows(plan::Kind::backward));
+  const Fault slower = parse_fault("rank 1, step 3: slow_compute 0.5");
+  EXPECT_TRUE(slower.slows(plan::Kind::backward) && slower.slows(plan::Kind::forward));
+  EXPECT_FALSE(slower.slows(plan::Kind::load) || slower.slows(plan::Kind::gather));
   EXPECT_TRUE(parse_fault("rank 1, step 3, checkpoint: spin").is_at_checkpoint());
 }
 
@@ -44,6 +48,8 @@ TEST(Faults, ThatAreNoneAreRefusedWithWhatWasExpected) {
     rank 2, step 5, load: sleep -1             | sleep has no time
     rank 2, step 5, load: stop now             | "now" follows stop
     rank 2, step 5, load: slow_data 1          | slow_data has the action load
+    rank 2, step 5, load: slow_compute 1       | slow_compute has the action load
+    rank 2, step 5: slow_compute               | slow_compute has no time
   )");
   for (const auto& row : rows) {
     std::string why = "nothing";

@@ -47,7 +47,7 @@ Key inject() {
       "writing "
       "of that rank's part. WHAT: sleep SECONDS, spin, stop (SIGSTOP) or exit; or \"rank R, step "
       "S: "
-      "slow_data SECONDS\", from that step on. Empty: none";
+      "slow_data SECONDS\" or slow_compute SECONDS, from that step on. Empty: none";
   key.expected = "\"rank R, step S, ACTION: WHAT\" as text";
   key.is_text = true;
   key.set = [](Settings& settings, const Value& value) {
@@ -103,7 +103,11 @@ Section output_section() {
            integer("digest_every", FIELD(output.digest_every), 0,
                    "steps between state digests (hashes of parameters and moments); 0: none"),
            integer("trace", FIELD(output.trace_steps), 0,
-                   "number of steps in trace.json, beginning with the second; 0: no trace")}};
+                   "number of steps in trace.json, beginning with the second; 0: no trace"),
+           integer("rank_times_every", FIELD(output.rank_times_every), 0,
+                   "steps between rows of metrics.jsonl that say what each rank spends the time of "
+                   "a step on, and between looks for ranks that are late; 0: none: see "
+                   "docs/operations.md")}};
 }
 
 Section runtime_section() {

@@ -59,6 +59,7 @@ struct OutputSettings {
   std::int64_t every = 10;        ///< steps between progress lines
   std::int64_t digest_every = 0;  ///< steps between state digests in metrics.jsonl; 0: never
   std::int64_t trace_steps = 0;   ///< steps in trace.json, beginning with the second; 0: none
+  std::int64_t rank_times_every = 50;  ///< steps between times of all ranks in metrics.jsonl; 0: none
 };
 
 /// How a rank runs the streams of its plan.

@@ -2,7 +2,6 @@
 #include <ostrakon/preflight/judge.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/text.hpp>
@@ -11,8 +10,6 @@
 
 namespace ostrakon::preflight {
 namespace {
-
-constexpr double deviations = 5.0;
 
 std::size_t place(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -41,23 +38,6 @@ const Values::value_type* most_common(const Values& values) {
 }
 
 }  // namespace
-
-double Middle::least(double floor) const {
-  return median - std::max(floor * median, deviations * deviation);
-}
-
-Middle middle_of(std::vector<double> values) {
-  const auto nth = [&](std::size_t n) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), values.end());
-    return values[n];
-  };
-  Middle middle;
-  middle.median = nth(values.size() / 2);
-  for (double& value : values) value = std::fabs(value - middle.median);
-  constexpr double of_normal_values = 1.4826;
-  middle.deviation = of_normal_values * nth((values.size() - 1) / 2);
-  return middle;
-}
 
 std::string shown(const Rate& rate, double value) {
   return print("%.4g %s", value * rate.scale, rate.unit.c_str());

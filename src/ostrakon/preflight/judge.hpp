@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostrakon/base/middle.hpp>
 #include <ostrakon/preflight/check.hpp>
 #include <string>
 #include <vector>
@@ -8,20 +9,6 @@
 // Judges: pure functions of a table of all ranks.
 
 namespace ostrakon::preflight {
-
-/// The middle of some values and their usual distance from it: the median (of an even number, the
-/// upper one of the middle two, so that one of two values can be too low), and 1.4826 times the
-/// median absolute deviation, which is the standard deviation of normal values. Neither depends on
-/// how far off a minority is.
-struct Middle {
-  double median = 0.0, deviation = 0.0;
-
-  /// A value below this is an outlier: lower by the share `floor` of the median, and by five
-  /// deviations. `floor` is what ranks without a fault may differ by.
-  double least(double floor) const;
-};
-/// `values`: at least one.
-Middle middle_of(std::vector<double> values);
 
 /// A rate that ranks are compared by.
 struct Rate {

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostrakon/base/format.hpp>
+#include <ostrakon/base/format_ranks.hpp>
 #include <ostrakon/base/print.hpp>
 #include <ostrakon/base/text.hpp>
 #include <ostrakon/preflight/preflight.hpp>
@@ -11,19 +12,6 @@
 
 namespace ostrakon::preflight {
 namespace {
-
-/// "ranks 0-3, 7", in which neighbours are joined.
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string list;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    list += text(list.empty() ? "" : ", ", ranks[i]);
-    if (end - i > 1) list += text("-", ranks[end - 1]);
-    i = end;
-  }
-  return text(ranks.size() == 1 ? "rank " : "ranks ", list);
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string list;
@@ -33,7 +21,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string place_text(const Finding& finding) {
   if (finding.hosts.empty()) return "all ranks";
-  return text(ranks_text(finding.ranks), " (", joined(finding.hosts), ")");
+  return text(format_ranks(finding.ranks), " (", joined(finding.hosts), ")");
 }
 
 struct Measured {

@@ -44,6 +44,26 @@ Row row_of(const std::vector<ExpertRoundsTaken>& rounds) {
   return {{"max", most}, {"layers", layers}};
 }
 
+double microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+/// Returns {"steps": 50, "step": [0.3, 0.3], "compute": [0.2, 0.21], ..., "late": [...]}.
+Row row_of(const std::vector<RankTimes>& ranks, std::int64_t steps,
+           const std::vector<Straggler>& late) {
+  Row row = {{"steps", steps}, {"step", Row::array()}};
+  for (const RankTimes& times : ranks) {
+    row["step"].push_back(microseconds(times.step));
+    for (const Named<Part>& part : part_names)
+      row[part.name].push_back(microseconds(times[part.value]));
+  }
+  for (const Straggler& one : late)
+    row["late"].push_back({{"rank", one.rank},
+                           {"part", name(one.part)},
+                           {"seconds", microseconds(one.seconds)},
+                           {"median", microseconds(one.median)},
+                           {"share", rounded(one.share)}});
+  return row;
+}
+
 /// Returns the path of a file after its rows of steps after `last` were removed.
 const std::string& cut(const std::string& path, std::int64_t last) {
   if (is_plain_file(path)) truncate_metrics_after(path, last);
@@ -77,6 +97,8 @@ MetricsFile::Waiting MetricsFile::write(const StepMetrics& metrics) {
   if (!metrics.expert_rounds.empty()) row["expert_rounds"] = row_of(metrics.expert_rounds);
   if (!metrics.source_samples.empty()) row["source_samples"] = metrics.source_samples;
   if (metrics.state_digest) row["state_digest"] = format_hex(*metrics.state_digest);
+  if (!metrics.rank_times.empty())
+    row["rank_seconds"] = row_of(metrics.rank_times, metrics.rank_times_steps, metrics.late);
   return add(row.dump() + "\n");
 }
 

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <optional>
 #include <ostrakon/base/files/append_file.hpp>
+#include <ostrakon/run/rank_times.hpp>
+#include <ostrakon/run/stragglers.hpp>
 #include <ostrakon/trainer/expert_counts.hpp>
 #include <string>
 #include <vector>
@@ -39,6 +41,9 @@ struct StepMetrics {
                                                  ///< ranks
   std::vector<std::int64_t> source_samples;  ///< of a mixture: taken of each source since step 1
   std::optional<std::uint64_t> state_digest;
+  std::vector<RankTimes> rank_times;  ///< of each rank, where they are due
+  std::int64_t rank_times_steps = 0;  ///< how many steps these are means over
+  std::vector<Straggler> late;        ///< of these
 };
 
 /// A row of metrics.jsonl after a validation.

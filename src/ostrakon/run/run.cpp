@@ -98,6 +98,7 @@ class Run {
     if (end == RunEnd::done) about_output([this] { save_final_weights(); });
     const config::TrainingSettings& training = settings_.training;
     console_.say(describe_sources(*data_.training, samples_used()));
+    console_.say(recorder_.describe_stragglers());
     console_.say(describe_end(timers_, trainer_, recorder_.usage(), ranks_.mesh,
                               training.global_batch_size * training.sequence_length));
     saves_.require_saved();
@@ -239,6 +240,7 @@ class Run {
   void take_step(const Stopwatch& clock) {
     StepResult result;
     {
+      recorder_.begin_step();
       const config::ScopedTimer timer(timers_, "step");
       result = trainer_.step(*data_.training, steps_done_ + 1);
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ostrakon/run/step_recorder.hpp>
 
+#include <cstring>
 #include <ostrakon/base/clock.hpp>
 #include <ostrakon/base/error.hpp>
+#include <ostrakon/base/process.hpp>
 #include <ostrakon/runtime/memory_counter.hpp>
 #include <ostrakon/runtime/overlap.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace ostrakon::train {
@@ -33,14 +36,25 @@ void StepRecorder::find_peak() {
 void StepRecorder::begin(std::int64_t first_step) {
   trace_.begin(first_step, settings_.training.steps, seconds_now());
   allocations_.take();
+  if (settings_.output.rank_times_every == 0) return;
+  std::vector<std::string> hosts = world_.gather_texts(host_name());
+  if (world_.rank() == 0) stragglers_.emplace(std::move(hosts));
 }
 
 void StepRecorder::record(std::int64_t step, const StepResult& result, double seconds,
                           const std::vector<data::SourceUse>& sources) {
+  const runtime::Program& program = trainer_.program(plan::Purpose::train);
+  const std::vector<runtime::ActionTime>& times = trainer_.action_times();
+  timer_.end_step(program, times);
   StepMetrics metrics = measure(step, result, seconds);
+  const std::string late = look_for_stragglers(metrics);
   for (const data::SourceUse& source : sources) metrics.source_samples.push_back(source.samples);
   folder_.write(metrics);
   console_.show(metrics);
+  if (!late.empty()) {
+    console_.end_line();
+    console_.say(late);
+  }
   if (!result.skipped.empty()) {
     console_.end_line();
     console_.say(text("  step ", step, " skipped: ", result.skipped, "\n"));
@@ -51,13 +65,33 @@ void StepRecorder::record(std::int64_t step, const StepResult& result, double se
                       " has no token that counts in the loss: its loss and gradient are 0\n"));
   }
   trainer_.skipped().require_updates(step);
-  const runtime::Program& program = trainer_.program(plan::Purpose::train);
-  const std::vector<runtime::ActionTime>& times = trainer_.action_times();
   if (program.plan.layouts.updates_optimistically)
     usage_.add_optimistic(result.update_repeated, !result.skipped.empty());
   usage_.add(metrics.step_seconds, runtime::measure_overlap(program, times));
   trace_.record(step, program, times, world_);
   tell_of_trace();
+}
+
+/// Where they are due, gathers the times of all ranks. Returns lines on those that are late, on
+/// rank 0.
+std::string StepRecorder::look_for_stragglers(StepMetrics& metrics) {
+  const std::int64_t every = settings_.output.rank_times_every;
+  const bool is_last = metrics.step == settings_.training.steps;
+  if (every == 0 || (metrics.step % every != 0 && !is_last) || timer_.steps() == 0) return "";
+  metrics.rank_times_steps = timer_.steps();
+  RankTimes mine = timer_.take();
+  mine.stage = trainer_.program(plan::Purpose::train).plan.stage;
+  static_assert(std::is_trivially_copyable_v<RankTimes>, "times are sent as bytes");
+  for (const std::string& bytes :
+       world_.gather_texts({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    RankTimes of_rank;
+    std::memcpy(&of_rank, bytes.data(), sizeof of_rank);
+    metrics.rank_times.push_back(of_rank);
+  }
+  if (!stragglers_) return "";
+  std::string lines = stragglers_->add(metrics.rank_times, metrics.rank_times_steps);
+  metrics.late = stragglers_->late();
+  return lines;
 }
 
 void StepRecorder::close_trace() {

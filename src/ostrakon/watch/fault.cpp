@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <optional>
 #include <ostrakon/base/error.hpp>
-#include <ostrakon/plan/ir/kinds.hpp>
 #include <sstream>
 #include <thread>
 
@@ -18,7 +17,7 @@ namespace {
 constexpr const char* fault_form =
     "expected \"rank R, step S, ACTION: WHAT\", with an action of the plan such as "
     "backward(block.1), or checkpoint, and sleep SECONDS, spin, stop or exit; or "
-    "\"rank R, step S: slow_data SECONDS\"";
+    "\"rank R, step S: slow_data SECONDS\" or slow_compute SECONDS";
 
 /// Takes "NAME number" and what separates it from the rest off the front of `text`.
 std::int64_t take_number(std::string& text, const std::string& name) {
@@ -47,6 +46,11 @@ void sleep_seconds(double seconds) {
 
 }  // namespace
 
+bool Fault::slows(plan::Kind kind_of_action) const {
+  return kind == FaultKind::slow_data ? kind_of_action == plan::Kind::load
+                                      : plan::is_phase(kind_of_action);
+}
+
 bool Fault::names(const std::string& described) const {
   if (described == action || action.empty()) return described == action;
   const bool is_closed = action.back() == ')';
@@ -70,15 +74,14 @@ Fault parse_fault(const std::string& text) {
   const auto kind = find_named(fault_names, what);
   require(kind.has_value(), "\"", what, "\" is no fault: ", fault_form);
   fault.kind = *kind;
-  if (fault.kind == FaultKind::sleep || fault.kind == FaultKind::slow_data)
+  if (fault.kind == FaultKind::sleep || fault.lasts())
     require(static_cast<bool>(in >> fault.seconds) && fault.seconds > 0.0 &&
                 std::isfinite(fault.seconds),
             what, " has no time: expected seconds after it, more than 0");
   require(!(in >> rest), "\"", rest, "\" follows ", what, ": ", fault_form);
-  if (fault.kind == FaultKind::slow_data) {
-    require(fault.action.empty(), "slow_data has the action ", fault.action,
-            ": expected none, as it is of all that read data");
-    fault.action = plan::name(plan::Kind::load);
+  if (fault.lasts()) {
+    require(fault.action.empty(), what, " has the action ", fault.action,
+            ": expected none, as it is of all that read data, or that compute");
     return fault;
   }
   const std::string name = fault.action.substr(0, fault.action.find('('));
@@ -93,6 +96,7 @@ void strike(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::sleep:
     case FaultKind::slow_data:
+    case FaultKind::slow_compute:
       return sleep_seconds(fault.seconds);
     case FaultKind::spin: {
       std::atomic<bool> forever{true};

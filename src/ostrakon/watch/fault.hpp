@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostrakon/base/names.hpp>
+#include <ostrakon/plan/ir/kinds.hpp>
 #include <string>
 
 namespace ostrakon::watch {
@@ -13,13 +14,16 @@ enum class FaultKind : std::uint8_t {
   spin,      ///< it loops forever
   stop,      ///< SIGSTOP to the process
   exit,      ///< the process ends with status 1, without a word
-  slow_data  ///< from that step on, each reading of a micro-batch takes so much longer
+  // From that step on:
+  slow_data,    ///< each reading of a micro-batch takes so much longer
+  slow_compute  ///< each forward, recompute and backward of a unit does
 };
 constexpr Named<FaultKind> fault_names[] = {{FaultKind::sleep, "sleep"},
                                             {FaultKind::spin, "spin"},
                                             {FaultKind::stop, "stop"},
                                             {FaultKind::exit, "exit"},
-                                            {FaultKind::slow_data, "slow_data"}};
+                                            {FaultKind::slow_data, "slow_data"},
+                                            {FaultKind::slow_compute, "slow_compute"}};
 
 /// A fault on purpose, for tests and drills.
 struct Fault {
@@ -30,9 +34,13 @@ struct Fault {
   /// the writing of this rank's part of the checkpoint of that step.
   std::string action;
   FaultKind kind = FaultKind::sleep;
-  double seconds = 0.0;  ///< sleep, slow_data
+  double seconds = 0.0;  ///< sleep, slow_data, slow_compute
 
   bool is_at_checkpoint() const { return action == at_checkpoint; }
+  /// Whether it is of all steps from `step` on, and all actions of some kinds.
+  bool lasts() const { return kind == FaultKind::slow_data || kind == FaultKind::slow_compute; }
+  /// Whether a fault that lasts is of actions of this kind.
+  bool slows(plan::Kind kind_of_action) const;
   /// Whether an action of this description is meant.
   bool names(const std::string& described) const;
 

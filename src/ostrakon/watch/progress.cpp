@@ -21,6 +21,8 @@ constexpr double silence_seconds = 6.0;
 
 std::atomic<Progress*> current_progress{nullptr};
 thread_local bool drives_the_run = false;
+thread_local bool is_communicating = false;
+thread_local double communicated = 0.0;  // seconds
 
 template <std::size_t size>
 void copy_text(char (&to)[size], const std::string& from) {
@@ -117,9 +119,9 @@ void Progress::begin(plan::Stream stream, int action) {
   if (plan::is_global_sum(kind)) global_sums_.fetch_add(1, relaxed);
   if (!is_armed_ || running_->purpose != plan::Purpose::train) return;
   const std::int64_t step = step_.load(relaxed);
-  const bool is_slow_data = fault_.kind == FaultKind::slow_data && kind == plan::Kind::load;
-  if (is_slow_data ? step < fault_.step : step != fault_.step || action != fault_action_) return;
-  strike(fault_);
+  const bool is_meant = fault_.lasts() ? step >= fault_.step && fault_.slows(kind)
+                                       : step == fault_.step && action == fault_action_;
+  if (is_meant) strike(fault_);
 }
 
 void Progress::end(plan::Stream stream, int action, double now) {
@@ -135,11 +137,11 @@ void Progress::end(plan::Stream stream, int action, double now) {
 
 void Progress::arm(const Fault& fault, const plan::StepPlan& plan) {
   fault_ = fault;
-  for (std::size_t a = 0; a < plan.actions.size() && fault_action_ < 0; ++a)
+  for (std::size_t a = 0; a < plan.actions.size() && fault_action_ < 0 && !fault.lasts(); ++a)
     if (plan::traits(plan.actions[a].kind).activity != plan::Activity::none &&
         fault.names(plan.describe(plan.actions[a])))
       fault_action_ = static_cast<int>(a);
-  require(fault_action_ >= 0 || fault.is_at_checkpoint(), "runtime.inject: rank ", fault.rank,
+  require(fault_action_ >= 0 || fault.is_at_checkpoint() || fault.lasts(), "runtime.inject: rank ", fault.rank,
           " has no action \"", fault.action, "\": ostrakon-plan shows those of the plan");
   is_armed_ = true;
 }
@@ -290,17 +292,26 @@ Doing::~Doing() {
 }
 
 Communicating::Communicating(const char* call) {
+  if (is_communicating) return;
+  is_communicating = true;
+  begin_ = seconds_now();
   Progress* const found = progress();
-  if (found == nullptr || !drives_the_run || found->call_.load(relaxed) != nullptr) return;
+  if (found == nullptr || !drives_the_run) return;
   progress_ = found;
-  found->call_since_.store(seconds_now(), relaxed);
+  found->call_since_.store(begin_, relaxed);
   found->call_.store(call, relaxed);
 }
 
 Communicating::~Communicating() {
+  if (begin_ == 0.0) return;
+  is_communicating = false;
+  const double now = seconds_now();
+  communicated += now - begin_;
   if (progress_ == nullptr) return;
-  progress_->driver_.since.store(seconds_now(), relaxed);
+  progress_->driver_.since.store(now, relaxed);
   progress_->call_.store(nullptr, relaxed);
 }
+
+double seconds_communicating() { return communicated; }
 
 }  // namespace ostrakon::watch

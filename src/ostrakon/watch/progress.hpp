@@ -163,7 +163,8 @@ class Doing {
   double allowance_before_ = 0.0;
 };
 
-/// The time in which the thread that drives the run waits in a call of MPI for other ranks.
+/// The time in which a thread is in a call of MPI between plans, or for a sum in one, mostly to wait
+/// for other ranks. The watchdog sees it where the thread drives the run. May be nested.
 class Communicating {
  public:
   /// `call`: its name, which must live for good.
@@ -174,6 +175,10 @@ class Communicating {
 
  private:
   Progress* progress_ = nullptr;
+  double begin_ = 0.0;  // 0: it is nested
 };
+
+/// Seconds that this thread has been in such calls so far, also where nothing watches it.
+double seconds_communicating();
 
 }  // namespace ostrakon::watch

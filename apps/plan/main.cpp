@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <ostrakon/base/error.hpp>
 #include <ostrakon/base/format.hpp>
 #include <ostrakon/config/policy_text.hpp>
 #include <ostrakon/plan/ir/levels.hpp>
 #include <ostrakon/plan/proof/stage_proof.hpp>
+#include <ostrakon/plan/report/lifetimes.hpp>
 #include <ostrakon/plan/report/report.hpp>
 #include <ostrakon/plan/report/report_json.hpp>
 #include <ostrakon/plan/report/report_text.hpp>
@@ -181,6 +183,20 @@ void draw_plan(const Shown& shown, const Line& line) {
        line.svg, "svg");
 }
 
+void show_lifetimes(const Shown& shown, const Line& line) {
+  const runtime::Program& program = shown.program();
+  const std::vector<plan::Lifetime> lifetimes =
+      plan::find_lifetimes(program.plan, program.memory, program.host_memory, line.why);
+  if (line.json) {
+    std::cout << plan::lifetimes_json(program.plan, lifetimes).dump(2) << "\n";
+  } else {
+    constexpr std::size_t most = 20;
+    std::cout << plan::lifetimes_text(program.plan, program.memory, program.host_memory, lifetimes,
+                                      most);
+  }
+  std::cout << std::flush;
+}
+
 void show_plan(config::Settings settings, const Line& line) {
   const int ranks_per_node = place_ranks(settings, line);
   DeckPlans plans(settings, line.ranks, ranks_per_node);
@@ -204,6 +220,7 @@ void show_plan(config::Settings settings, const Line& line) {
     std::cout << std::flush;
     return;
   }
+  if (!line.why.empty()) return show_lifetimes(shown, line);
   const bool takes_others = !line.json || shown.settings.memory_limit > 0;
   const std::vector<Arenas> others = takes_others ? other_arenas(shown) : std::vector<Arenas>();
   shown.report = report_of(shown);

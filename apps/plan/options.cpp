@@ -99,12 +99,17 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
        set_option(line.overrides),
        {"--json", "", flag(line.json),
         "write the whole plan as JSON instead: every buffer with its offset in memory, every "
-        "action with what it uses and waits for; also what --kernels, --time and --choose show"},
+        "action with what it uses and waits for; also what --kernels, --why, --time and --choose "
+        "show"},
        {"--kernels", "", flag(line.kernels),
         "show, instead, what a step launches on a device: for each kind of unit the calls of "
         "forward and backward, their kernels, operations, and the bytes that they move beside "
         "the least that they can; and how often each kernel is launched. A build without a "
         "device takes --device nvidia"},
+       {"--why", "BUFFER", word(line.why),
+        "show, instead, what keeps buffers in memory: those with this in their names, such as "
+        "\"block.3 saved\", or with peak all that are live when memory is fullest; from which "
+        "action to which they live, what needs them at the peak, which settings change that"},
        {"--svg", "FILE", output(line.svg),
         "draw the plan too: streams, actions and their waits, memory over the step; of a pipeline "
         "also what each stage computes when, and its waits; with --time true in time; with --sweep "
@@ -167,6 +172,10 @@ Program program_of(Line& line, const std::function<void(const Line&)>& run) {
         return 0;
       },
       {{"--ranks", "--sweep"},
+       {"--why", "--time"},
+       {"--why", "--choose"},
+       {"--why", "--svg"},
+       {"--why", "--kernels"},
        {"--kernels", "--time"},
        {"--kernels", "--choose"},
        {"--kernels", "--svg"},

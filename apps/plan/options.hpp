@@ -19,6 +19,7 @@ struct Line {
   std::optional<math::KernelForm> device;
   bool json = false;
   bool kernels = false;
+  std::string why;  ///< --why
   std::string svg, html, trace;
   std::string machine;  ///< --time
   std::string stack;    ///< --stack

@@ -61,7 +61,7 @@ std::string use_text(const StepPlan& plan, int action, int buffer) {
               name(use.role));
 }
 
-std::string row(const char* what, const std::string& value) {
+std::string entry(const char* what, const std::string& value) {
   return print("  %-12s", what) + value + "\n";
 }
 
@@ -89,13 +89,13 @@ std::string lifetime_text(const StepPlan& plan, const Lifetime& life) {
                            format_bytes(buffer.bytes).c_str(), name(buffer.category),
                            name(buffer.space), format_count(life.offset).c_str());
   if (buffer.persistent) {
-    text += row("live", "in all steps");
+    text += entry("live", "in all steps");
   } else {
-    text += row("live from", describe_at(plan, buffer.first));
-    text += row("freed", end_text(plan, life));
+    text += entry("live from", describe_at(plan, buffer.first));
+    text += entry("freed", end_text(plan, life));
   }
-  text += row("at the peak", peak_text(plan, life));
-  if (*settings != '\0') text += row("settings", settings);
+  text += entry("at the peak", peak_text(plan, life));
+  if (*settings != '\0') text += entry("settings", settings);
   return text;
 }
 

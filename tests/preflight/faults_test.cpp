@@ -71,17 +71,24 @@ TEST_F(PreflightFaults, ARankThatAlwaysMultipliesWronglyIsFound) {
   for (const Finding& one : findings) EXPECT_EQ(one.ranks, std::vector<int>{1});
 }
 
-TEST_F(PreflightFaults, ARankOfHalfTheSpeedIsFound) {
+// Beside other work the others may be slow, too, for as long as a measurement takes, so there are
+// several attempts.
+TEST_F(PreflightFaults, ARankThatIsAFifthSlowerIsFound) {
   if (world.size() == 1) GTEST_SKIP() << "needs others";
   Faults faults;
   faults.products = [this](const std::function<void()>& multiply, std::int64_t, View<float**>) {
     const Stopwatch timer;
     multiply();
-    if (world.rank() == 0) spin(timer.seconds());
+    if (world.rank() == 0) spin(0.25 * timer.seconds());
   };
-  const Findings findings = found(products(0.2, faults, nullptr), "below the median");
+  Findings findings;
+  for (int attempt = 0; attempt < 8 && findings.empty(); ++attempt)
+    findings = found(products(0.2, faults, nullptr), "below the median");
   ASSERT_FALSE(findings.empty());
-  for (const Finding& one : findings) EXPECT_EQ(one.ranks.front(), 0);
+  EXPECT_EQ(findings[0].check, "products");
+  bool is_named = false;
+  for (const Finding& one : findings) is_named = is_named || one.ranks == std::vector<int>{0};
+  EXPECT_TRUE(is_named);
 }
 
 TEST_F(PreflightFaults, ALinkThatWaitsIsTheSlowest) {

@@ -28,14 +28,15 @@ constexpr const char* slow_advice =
     "look for other processes on the host, its temperature, its power limit, and at the binding of "
     "ranks to cores";
 
-// A host's products are so small that some are done before the system lets another process run; a
-// device's fill it.
+// A host's products and copies are so small that some are done before the system lets another
+// process run; a device's fill it. The copies together are much larger than caches: what another
+// process leaves of a cache is no rate of the memory.
 #if OSTRAKON_HAS_DEVICE && !defined(OSTRAKON_FAKE_DEVICE)
 constexpr std::int64_t side = 2048, products_at_once = 4;
 constexpr std::int64_t copied_bytes = std::int64_t{256} << 20, copies = 2;
 #else
 constexpr std::int64_t side = 96, products_at_once = 16;
-constexpr std::int64_t copied_bytes = std::int64_t{2} << 20, copies = 16;
+constexpr std::int64_t copied_bytes = std::int64_t{2} << 20, copies = 64;
 #endif
 
 std::string products_name(DType dtype) { return text(name(dtype), " products"); }

@@ -139,6 +139,9 @@ void run_overlap(comm::Communicator& world, config::Settings settings, const Opt
 /// their plans.
 void run_pipeline(comm::Communicator& world, config::Settings settings, const Options& options);
 
+/// Measures what the watchdog and the times of ranks cost a step.
+void run_watch(comm::Communicator& world, config::Settings settings, const Options& options);
+
 /// Measures saving and reading of checkpoints, compared with dd and cat, and their cost in
 /// training.
 void run_checkpoint(comm::Communicator& world, config::Settings settings, const Options& options);

@@ -93,6 +93,11 @@ apps::Program program_of(Line& line) {
         "compared with what the plan says: units sleep, for a tiny deck with few cores; also of "
         "layers whose gradients of weights need only what forward has saved",
         {set}},
+       {"watch",
+        "DECK",
+        "what the watchdog and the times of ranks cost a step, in time of the processor: of steps "
+        "with and without them, alternating, and of their calls alone",
+        {set}},
        {"checkpoint",
         "DECK",
         "how fast state is saved and read in output.directory, compared with dd and cat with as "
@@ -145,6 +150,7 @@ int run(comm::Communicator& world, const apps::Given& given, const Line& line) {
     const auto measure = what == "step"       ? run_step
                          : what == "overlap"  ? run_overlap
                          : what == "pipeline" ? run_pipeline
+                         : what == "watch"    ? run_watch
                                               : run_checkpoint;
     config::Settings settings = settings_of(world, given.operands[0], line);
     settings.runtime.products_file = line.products;

@@ -135,14 +135,14 @@ TEST_F(BadInputs, WrittenPathsThatOnlyAShellExpands) {
 TEST_F(BadInputs, BenchProgram) {
   expect_refused("ostrakon-bench", one_and_two, R"(
 kernel
-    | unknown command 'kernel' .. kernels, comm, device, machine, preflight, step, overlap, pipeline or checkpoint
+    | unknown command 'kernel' .. kernels, comm, device, machine, preflight, step, overlap, pipeline, watch or checkpoint
 kernels comm | kernels takes no further argument
 step | no DECK given .. step --help
 checkpoint | no DECK given
 step deck.yaml deck.yaml | found also "deck.yaml"
 step nowhere.yaml | nowhere.yaml: can't be read
 kernels --seconds 0 | --seconds 0 .. a number above 0
-kernels --set model.layers=1 | unknown option --set; it is for preflight, step, overlap, pipeline and checkpoint only
+kernels --set model.layers=1 | unknown option --set; it is for preflight, step, overlap, pipeline, watch and checkpoint only
 kernels --ranks-per-node 1 | --ranks-per-node; it is for comm only
 comm --ranks-per-node 0 | --ranks-per-node 0: expected an integer >= 1
 --jsonl | unknown option --jsonl

@@ -2,21 +2,13 @@
 """A picture with the text and tables that go with it, written as a file."""
 
 import io
-import json
 from dataclasses import dataclass, field
 
 import jinja2
 from matplotlib.figure import Figure
 
-from . import ReportError, style
-
-
-def read_json(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except ValueError as error:
-        raise ReportError(f"{path}: is no JSON: {error}") from error
+from . import style
+from .runs import read_json  # noqa: F401 - pictures take it from here, too
 
 
 @dataclass

@@ -58,7 +58,7 @@ if(NOT headers STREQUAL included)
   message(FATAL_ERROR "installed are the headers\n${headers}\nand these are needed:\n${included}")
 endif()
 
-foreach(program IN ITEMS train plan data generate checkpoint bench scale)
+foreach(program IN ITEMS train plan data generate checkpoint bench scale report)
   expect_installed(bin/ostrakon-${program})
 endforeach()
 expect_installed(share/ostrakon/input_decks/quickstart.yaml share/ostrakon/input_decks/llama3-8b.yaml)
@@ -66,7 +66,8 @@ expect_installed(share/ostrakon/benchmarks/reframe/ostrakon.py
                  share/ostrakon/benchmarks/ramble/ostrakon/application.py
                  share/ostrakon/benchmarks/jube/ostrakon.yaml)
 expect_installed(share/ostrakon/python/ostrakon_report/__main__.py
-                 share/ostrakon/python/ostrakon_report/templates/page.html)
+                 share/ostrakon/python/ostrakon_report/templates/page.html
+                 share/ostrakon/python/ostrakon_report/templates/runs.html)
 set(documents share/doc/ostrakon)
 foreach(file IN ITEMS README.md LICENSE CHANGELOG.md CONTRIBUTING.md docs/jobs.md spack/README.md)
   expect_installed(${documents}/${file})

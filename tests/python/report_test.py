@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -107,6 +108,34 @@ class Report(unittest.TestCase):
         subprocess.run([sys.executable, "-m", "ostrakon_report", "plan", plan, "-o", "picture", "--format", "png"],
                        env=dict(os.environ, PYTHONPATH=str(SOURCE / "python")), check=True)
         self.assertEqual((self.folder / "picture").read_bytes()[1:4], b"PNG")
+
+    def test_a_snapshot_has_the_planned_memory(self):
+        plan = self.planned("--ranks", "2")
+        content = json.loads(Path(plan).read_text())
+        memory, persistent = content["memory"], sum(
+            buffer["bytes"] for buffer in content["buffers"] if buffer["persistent"] and buffer["space"] == "device")
+        self.assertEqual(self.run_package("snapshot", plan, "-o", "plan.pickle"), (0, "", ""))
+        snapshot = pickle.loads((self.folder / "plan.pickle").read_bytes())
+        segment, events = snapshot["segments"][0], snapshot["device_traces"][0]
+        self.assertEqual((events[0]["action"], events[0]["size"]), ("segment_alloc", memory["arena_bytes"]))
+        self.assertEqual((segment["total_size"], segment["active_size"]),
+                         (memory["arena_bytes"], persistent))
+        self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+        live, peak = {}, 0
+        for event in events[1:]:
+            begin, end = event["addr"], event["addr"] + event["size"]
+            if event["action"] == "alloc":
+                self.assertFalse([other for other in live.items() if begin < other[1] and other[0] < end], event)
+                self.assertTrue(events[0]["addr"] <= begin and end <= events[0]["addr"] + events[0]["size"])
+                live[begin] = end
+                peak = max(peak, sum(end - begin for begin, end in live.items()))
+            elif event["action"] == "free_completed":
+                self.assertEqual(live.pop(begin), end)
+        # The plan counts the persistent buffers with what aligns them.
+        self.assertEqual(peak - persistent, memory["lower_bound_bytes"] - memory["persistent_bytes"])
+        self.assertEqual(sum(end - begin for begin, end in live.items()), persistent)
+        self.assertIn({"name": "embedding parameters", "filename": "begin", "line": 0},
+                      [event["frames"][0] for event in events])
 
     def test_a_long_plan_is_cut(self):
         svg = self.draw("svg", "plan", self.planned("--set", "training.global_batch_size=800"))

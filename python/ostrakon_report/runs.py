@@ -2,6 +2,7 @@
 """Runs as files: the rows of metrics.jsonl, also while they are written, and the settings of deck.yaml."""
 
 import json
+import math
 import os
 import re
 
@@ -81,8 +82,10 @@ class History:
     def __init__(self):
         self.steps = []
         self.others = []
+        self.columns = {}  # those that were asked for since the last row
 
     def add(self, row):
+        self.columns.clear()
         step = row["step"]
         if "loss" in row:
             for rows in (self.steps, self.others):
@@ -102,11 +105,11 @@ class History:
 
     def column(self, name):
         """Steps and values of a field, of rows of steps or else of others; NaN where a value was not finite."""
-        for rows in (self.steps, self.others):
-            pairs = [(row["step"], float("nan") if row[name] is None else row[name]) for row in rows if name in row]
-            if pairs:
-                break
-        return [step for step, _ in pairs], [value for _, value in pairs]
+        if name not in self.columns:
+            rows = [row for row in self.steps if name in row] or [row for row in self.others if name in row]
+            self.columns[name] = ([row["step"] for row in rows],
+                                  [math.nan if row[name] is None else row[name] for row in rows])
+        return self.columns[name]
 
 
 class Run:

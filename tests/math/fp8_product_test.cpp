@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/byte_count.hpp>
 #include <ostrakon/math/fp8/product.hpp>
 #include <ostrakon/math/fp8/quantize.hpp>
@@ -37,6 +38,7 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
                                       {2100, 40},
                                       {4400, 24},
                                       {8400, 8},
+                                      {22500, 8},
                                       {3, 20000},
                                       {2, 33000}})
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
@@ -98,16 +100,20 @@ TYPED_TEST(Fp8Kernels, RoundAndQuantizeByRowsAndColumns) {
 
 #if defined(OSTRAKON_COUNT_BYTES)
 // What a device reads and writes, as plans have it. A matrix is read once up to the sizes that a
-// team holds, and moves at most 1.25 times what must be up to 1.45 times as many rows.
+// team keeps on chip, and moves at most 1.25 times what must be up to 1.45 times these.
 TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
   using T = TypeParam;
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{128, 4096},
                                       {2048, 64},
                                       {8192, 64},
-                                      {11904, 32},
-                                      {20480, 32},
+                                      {16384, 32},
+                                      {22128, 16},
+                                      {32080, 16},
+                                      {40960, 16},
                                       {32, 16384},
-                                      {32, 40960}})
+                                      {32, 57856},
+                                      {32, 84000},
+                                      {16, 120000}})
     for (const bool by_columns : {false, true}) {
       const std::int64_t outer = by_columns ? columns : rows, inner = by_columns ? rows : columns;
       const DeviceArray<T> x(random_values<T>(rows * columns, 1));
@@ -125,11 +131,36 @@ TYPED_TEST(Fp8Kernels, ReadsAMatrixOnce) {
       const double reads = static_cast<double>(of_x.read()) / (bytes * numbers);
       EXPECT_EQ(of_codes.read() + of_x.written(), 0);
       EXPECT_EQ(static_cast<double>(of_codes.written()), numbers);
-      EXPECT_EQ(reads, device_reads(by_columns, inner, sizeof(T))) << rows << " " << columns;
-      if (inner <= (by_columns ? 11904 : 16384)) {
+      EXPECT_DOUBLE_EQ(reads, device_reads(by_columns, inner, sizeof(T))) << rows << " " << columns;
+      if (inner <= (by_columns ? 22128 : 57856)) {
+        EXPECT_EQ(reads, 1.0) << rows << " " << columns;
+      }
+      if (inner <= (by_columns ? 32080 : 84000)) {
         EXPECT_LE(reads * bytes + 1, 1.25 * (bytes + 1)) << rows << " " << columns;
       }
     }
+}
+
+// With the shared memory of compute capabilities 8.9 and 9.0, with room for one run, and with none.
+TYPED_TEST(Fp8Kernels, ColumnsHaveTheSameCodesWhateverStaysInSharedMemory) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 22500, columns = 16, padded = 22512;
+  const DeviceArray<T> x(spread_values<T>(rows, columns, 1));
+  std::vector<std::uint8_t> first;
+  for (const std::int64_t memory : {226 << 10, 98 << 10, 8320 + 256, 8320}) {
+    const TeamMemoryLimit limit(memory);
+    const DeviceArray<std::uint8_t> codes(columns * padded);
+    const DeviceArray<float> scales(columns);
+    const ByteCount of_x(x.data(), static_cast<std::size_t>(x.size()) * sizeof(T));
+    quantize_columns<T>(Exec(), x.matrix(rows, columns), 1,
+                        {Fp8Format::e4m3, codes.matrix(columns, padded), scales.view()});
+    const std::int64_t twice = rows - held_of_column - kept_of_column(rows, memory);
+    EXPECT_EQ(static_cast<double>(of_x.read()),
+              static_cast<double>((rows + twice) * columns) * sizeof(T))
+        << memory;
+    if (first.empty()) first = codes.host();
+    EXPECT_EQ(codes.host(), first) << memory;
+  }
 }
 #endif
 

@@ -2,6 +2,7 @@
 // What products in 8 bits take. This is compiled once, in the form of what runs: kernels in the
 // device form that a host counts or tests are linked with it.
 #include <ostrakon/base/text.hpp>
+#include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/fp8/blocks.hpp>
 #include <ostrakon/math/fp8/cublaslt_fp8.hpp>
 #include <ostrakon/math/fp8/product.hpp>
@@ -15,9 +16,13 @@ bool multiplies_codes(KernelForm form) {
 }
 
 double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes) {
-  const std::int64_t held = by_columns ? held_of_column : held_bytes_of_row / bytes;
-  if (inner <= held) return 1.0;
-  return by_columns ? 2.0 - static_cast<double>(held) / static_cast<double>(inner) : 2.0;
+  const std::int64_t memory = planned_team_memory(KernelForm::device_on_chip);
+  std::int64_t held = inner;
+  if (by_columns)
+    held = held_of_column + kept_of_column(inner, memory);
+  else if (inner * bytes > held_bytes_of_row)
+    held = kept_of_row(inner, bytes, memory);
+  return inner <= held ? 1.0 : 2.0 - static_cast<double>(held) / static_cast<double>(inner);
 }
 
 std::int64_t numbers_of_scale(ProductDType dtype) {

@@ -5,6 +5,7 @@
 // are compared as they are, and taken apart where elements are rounded.
 
 #include <ostrakon/math/vectors.hpp>
+#include <type_traits>
 
 namespace ostrakon::math {
 
@@ -27,6 +28,20 @@ KOKKOS_INLINE_FUNCTION T element(const std::uint32_t* words, int k) {
   else
     return bits_as<T>(std::uint64_t{words[std::size_t{2} * k + 1]} << 32 |
                       words[std::size_t{2} * k]);
+}
+
+/// Returns it as a float.
+template <class T>
+KOKKOS_INLINE_FUNCTION float float_element(const std::uint32_t* words, int k) {
+  const T value = element<T>(words, k);
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same<T, fp16>::value) {  // one instruction, as registers are few
+    float converted = 0;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(converted) : "h"(value.bits));
+    return converted;
+  }
+#endif
+  return static_cast<float>(value);
 }
 
 KOKKOS_INLINE_FUNCTION std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {

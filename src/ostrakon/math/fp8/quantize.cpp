@@ -3,10 +3,11 @@
 
 #include <ostrakon/math/block_team.hpp>
 #include <ostrakon/math/equal_sizes.hpp>
+#include <ostrakon/math/fp8/held_columns.hpp>
 #include <ostrakon/math/fp8/packed_elements.hpp>
 #include <ostrakon/math/held_row.hpp>
 #include <ostrakon/math/row_kernel.hpp>
-#include <ostrakon/math/unrolled.hpp>
+#include <ostrakon/math/shared_copies.hpp>
 #include <ostrakon/math/work_items.hpp>
 
 namespace ostrakon::math {
@@ -89,146 +90,47 @@ void quantize_held_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) 
       });
 }
 
-/// Threads of a team that holds columns, at most, and the rows of a thread: codes of a column that
-/// are stored at once.
-constexpr int most_threads = 512, run_rows = 16;
-static_assert(std::int64_t{most_threads} * run_rows == held_of_column,
-              "a team of one vector's columns is full");
-
-/// 16 bytes of a row.
-using Words = Vector<std::uint32_t, 4>;
-
-/// run_rows rows of one vector of columns.
-struct Run {
-  Words row[run_rows];
-};
-
-/// What a thread holds of columns; in tests on a host one thread holds all of them.
-struct HeldRuns {
-#if OSTRAKON_IN_DEVICE_CODE
-  Run of_item[1];
-#else
-  Run of_item[most_threads];
-#endif
-};
-
-/// Some columns of one piece of a matrix, which a team of threads quantizes: each item of work has
-/// the runs `lane`, lane + lanes, ... of a vector of columns, and holds the first of them.
-template <class T, Fp8Format format>
-struct ColumnsOfTeam {
-  static constexpr int n = vector_elements<T>();
-  const BlockTeam& team;
-  View<const T**> x;           ///< rows of the piece, columns of the team
-  View<std::uint8_t**> codes;  ///< rows of the piece's columns
-  View<float*> scales;
-  int groups, lanes;       ///< vectors of columns, runs that are held of each
-  std::uint32_t* largest;  ///< [lane][group][word of Maxima], in shared memory
-  float* inverse;          ///< of each column's scale, in shared memory
-
-  /// body(lane, group, held run) for the items of the calling thread.
-  template <class Body>
-  KOKKOS_FUNCTION void for_each(HeldRuns& held, const Body& body) const {
-#if OSTRAKON_IN_DEVICE_CODE
-    const int item = team.rank();
-    if (item < lanes * groups) body(item / groups, item % groups, held.of_item[0]);
-#else
-    for (int item = 0; item < lanes * groups; ++item)
-      body(item / groups, item % groups, held.of_item[item]);
-#endif
-  }
-
-  /// Zeros outside of the matrix.
-  KOKKOS_FUNCTION Words load_row(int row, int column) const {
-    if (row >= static_cast<int>(x.rows()) || column >= static_cast<int>(x.columns())) return {};
-    return load_vector<4>(reinterpret_cast<const std::uint32_t*>(
-        x.data() + column + std::int64_t{row} * static_cast<int>(x.stride())));
-  }
-  KOKKOS_FUNCTION Run load(int run, int group) const {
-    const int column = group * n;
-    Run values;
-    unrolled<run_rows>([&](int r) { values.row[r] = load_row(run * run_rows + r, column); });
-    return values;
-  }
-  /// Adds rows that are not held, with few registers.
-  KOKKOS_FUNCTION void add_rows(int run, int group, Maxima<T, 4>& maxima) const {
-    const int column = group * n;
-    rolled(run_rows, [&](int r) { maxima.add(load_row(run * run_rows + r, column)); });
-  }
-  /// Returns the codes of four rows in column k of a group.
-  KOKKOS_FUNCTION std::uint32_t word_of(const Words* four, int group, int k) const {
-    const float factor = inverse[group * n + k];
-    const auto scaled = [&](int r) {
-      return static_cast<float>(element<T>(four[r].at, k)) * factor;
-    };
-    return fp8_word_of(format, scaled(0), scaled(1), scaled(2), scaled(3));
-  }
-  KOKKOS_FUNCTION std::uint32_t* codes_at(int row, int column) const {
-    return reinterpret_cast<std::uint32_t*>(
-        codes.data() + row + std::int64_t{column} * static_cast<int>(codes.stride()));
-  }
-  KOKKOS_FUNCTION void store(int run, int group, const Run& values) const {
-    const int first = run * run_rows;
-    const int column = group * n;
-    if (column >= static_cast<int>(x.columns())) return;
-    // Row by row, so that their registers become free.
-    Words out[n];
-    unrolled<run_rows / 4>([&](int w) {
-      unrolled<n>([&](int k) {
-        out[k].at[w] = word_of(values.row + static_cast<std::ptrdiff_t>(4 * w), group, k);
+/// Longer rows without padding, of which the first elements stay in shared memory, and the rest is
+/// read twice.
+template <class T>
+void quantize_kept_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) {
+  constexpr int n = vector_elements<T>();
+  const Fp8Format format = to.format;
+  const View<std::uint8_t**> codes = to.codes;
+  const View<float*> scales = to.scales;
+  const auto columns = static_cast<int>(x.columns());
+  const auto kept = static_cast<int>(kept_of_row(x.columns(), sizeof(T), team_memory(exec)));
+  const std::int64_t bytes = items_for(kept, n) * 16;
+  for_each_block_team<most_threads_of_codes>(
+      exec, "quantize_rows", x.rows(), products_on_device ? most_threads_of_codes : 1, bytes,
+      KOKKOS_LAMBDA(const BlockTeam& team) {
+        const std::int64_t r = team.index();
+        const T* const from = x.row(r).data();
+        T* const memory = static_cast<T*>(team.memory(bytes));
+        std::uint8_t* const out = codes.row(r).data();
+        const auto for_own_vectors = [&](int begin, int end, const auto& body) {
+          for (int i = begin + team.rank() * n; i < end; i += team.size() * n) body(i);
+        };
+        for_own_vectors(0, kept, [&](int i) { begin_lanes_copy<n>(memory, from, i, kept); });
+        std::uint32_t largest = 0;
+        const auto add = [&](const Vector<T, n>& values) {
+          for (int j = 0; j < n; ++j) largest = larger(largest, magnitude_bits(values.at[j]));
+        };
+        for_own_vectors(kept, columns, [&](int i) { add(load_lanes<n>(from, i, columns)); });
+        end_own_copies();
+        for_own_vectors(0, kept, [&](int i) { add(load_vector<n>(memory + i)); });
+        const Fp8Scale scale(format, team.maximum(largest));
+        const auto store = [&](int i, const Vector<T, n>& values) {
+          Vector<std::uint8_t, n> rounded;
+          for (int j = 0; j < n; ++j)
+            rounded.at[j] = fp8_of(format, static_cast<float>(values.at[j]) * scale.inverse);
+          store_lanes<n>(out, i, columns, rounded);
+        };
+        for_own_vectors(0, kept, [&](int i) { store(i, load_vector<n>(memory + i)); });
+        for_own_vectors(kept, columns, [&](int i) { store(i, load_lanes<n>(from, i, columns)); });
+        team.once([&] { scales[r] = scale.scale; });
       });
-    });
-    unrolled<n>([&](int k) { store_vector<4>(codes_at(first, column + k), out[k]); });
-  }
-  /// Stores rows that are not held, with few registers.
-  KOKKOS_FUNCTION void store_rows(int run, int group) const {
-    const int column = group * n;
-    if (column >= static_cast<int>(x.columns())) return;
-    rolled(run_rows / 4, [&](int w) {
-      const int first = run * run_rows + 4 * w;
-      Words four[4];
-      unrolled<4>([&](int r) { four[r] = load_row(first + r, column); });
-      unrolled<n>([&](int k) {
-        store_vector<1>(codes_at(first, column + k), {{word_of(four, group, k)}});
-      });
-    });
-  }
-
-  KOKKOS_FUNCTION void quantize() const {
-    const int runs = static_cast<int>(codes.columns()) / run_rows, width = groups * 4;
-    HeldRuns held;
-    for_each(held, [&](int lane, int group, Run& own) {
-      own = load(lane, group);
-      Maxima<T, 4> maxima;
-      unrolled<run_rows>([&](int r) { maxima.add(own.row[r]); });
-      for (int run = lane + lanes; run < runs; run += lanes) add_rows(run, group, maxima);
-      for (int w = 0; w < 4; ++w) largest[lane * width + group * 4 + w] = maxima.word[w];
-    });
-    team.barrier();
-    for (int left = lanes; left > 1;) {
-      const int half = (left + 1) / 2;
-      for (int i = team.rank(); i < (left - half) * width; i += team.size())
-        largest[i] = Maxima<T, 4>::larger_of(largest[i], largest[i + half * width]);
-      team.barrier();
-      left = half;
-    }
-    for (int i = team.rank(); i < groups * n; i += team.size()) {
-      const Fp8Scale scale(
-          format, Maxima<T, 4>::of(largest + static_cast<std::ptrdiff_t>(i / n * 4), i % n));
-      inverse[i] = scale.inverse;
-      if (i < static_cast<int>(x.columns())) scales[i] = scale.scale;
-    }
-    team.barrier();
-    for_each(held, [&](int lane, int group, [[maybe_unused]] const Run& own) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-      // Rounding by bits takes the registers; products in 8 bits are refused there.
-      store_rows(lane, group);
-#else
-      store(lane, group, own);
-#endif
-      for (int run = lane + lanes; run < runs; run += lanes) store_rows(run, group);
-    });
-  }
-};
+}
 
 template <Fp8Format format, class T>
 void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pieces,
@@ -247,17 +149,19 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
   // A team reads up to 64 adjacent bytes of a row, if its threads hold so many columns.
   const std::int64_t runs = items_for(codes.columns(), run_rows);
   int most_groups = 4;
-  while (most_groups > 1 && runs * most_groups > most_threads) most_groups /= 2;
+  while (most_groups > 1 && runs * most_groups > most_threads_of_codes) most_groups /= 2;
   const int groups = most_groups;
-  const int lanes = static_cast<int>(smaller(runs, most_threads / groups));
+  const int lanes = static_cast<int>(smaller(runs, most_threads_of_codes / groups));
   const std::int64_t across = items_for(columns, std::int64_t{groups} * n);
   const int warps = (lanes * groups + 31) / 32;
-  const std::int64_t bytes = std::int64_t{4} * groups * (lanes * 4 + n);
-  for_each_block_team<most_threads>(
+  const std::int64_t of_maxima = std::int64_t{4} * groups * (lanes * 4 + n);
+  const std::int64_t kept = kept_of_column(codes.columns(), team_memory(exec));
+  const std::int64_t bytes = of_maxima + kept * 16;
+  for_each_block_team<most_threads_of_codes>(
       exec, "quantize_columns", pieces * across, products_on_device ? warps * 32 : 1, bytes,
       KOKKOS_LAMBDA(const BlockTeam& team) {
         const std::int64_t piece = team.index() / across;
-        auto* const words = static_cast<std::uint32_t*>(team.memory(bytes));
+        auto* const maxima = static_cast<std::uint32_t*>(team.memory(bytes)) + kept * 4;
         const std::int64_t first = team.index() % across * groups * n;
         const std::int64_t end = smaller(first + std::int64_t{groups} * n, columns);
         const ColumnsOfTeam<T, format> tile{
@@ -267,8 +171,10 @@ void quantize_held_columns(const Exec& exec, View<const T**> x, std::int64_t pie
             scales.range(piece * columns + first, piece * columns + end),
             groups,
             lanes,
-            words,
-            reinterpret_cast<float*>(words + static_cast<std::ptrdiff_t>(lanes * groups * 4))};
+            lanes + static_cast<int>(kept / run_rows),
+            maxima - kept * 4,
+            maxima,
+            reinterpret_cast<float*>(maxima + static_cast<std::ptrdiff_t>(lanes * groups * 4))};
         tile.quantize();
       });
 }
@@ -291,6 +197,7 @@ void quantize_rows(const Exec& exec, View<const T**> x, const Fp8Rows& to) {
     static_assert(can_hold<n, most>(held) && !can_hold<n, most>(held + 1), "the longest held row");
     if (can_hold<n, 4>(x.columns())) return quantize_held_rows<4, T>(exec, x, to);
     if (can_hold<n, most>(x.columns())) return quantize_held_rows<most, T>(exec, x, to);
+    return quantize_kept_rows<T>(exec, x, to);
   }
 #endif
   const Fp8Format format = to.format;

@@ -5,6 +5,7 @@
 // from the largest of them alone (Fp8Scale): a maximum is exact in any order. T: float, double,
 // bf16 or fp16; numbers are converted to float first.
 
+#include <algorithm>
 #include <ostrakon/math/fp8/formats.hpp>
 #include <ostrakon/math/vectors.hpp>
 #include <ostrakon/math/view.hpp>
@@ -28,12 +29,32 @@ template <class T>
 void quantize_columns(const Exec& exec, View<const T**> x, std::int64_t pieces, const Fp8Rows& to);
 
 /// Elements with one scale that a device holds in registers: those of a row, and of a column of a
-/// piece. Of longer rows it reads all elements twice, of longer columns those that are too many.
+/// piece.
 constexpr std::int64_t held_bytes_of_row = 65536;
 constexpr std::int64_t held_of_column = 8192;
 
+/// Returns how many of the `columns` elements of a longer row, of `size` bytes each, stay in a
+/// team's shared memory of `memory` bytes, from which it is rounded. The rest is read twice.
+constexpr std::int64_t kept_of_row(std::int64_t columns, std::int64_t size, std::int64_t memory) {
+  return std::min(columns, memory / 16 * (16 / size));
+}
+
+/// Elements of a column that are rounded at once, and the bytes of shared memory that the maxima
+/// and scales of a team's columns take, at most.
+constexpr std::int64_t rows_of_run = 16, memory_of_maxima = 8320;
+
+/// Returns how many elements of a column of `rows` stay in a team's shared memory of `memory`
+/// bytes, behind those that are held in registers: in runs, each of a vector of columns. The rest
+/// is read twice.
+constexpr std::int64_t kept_of_column(std::int64_t rows, std::int64_t memory) {
+  if (rows <= held_of_column) return 0;
+  return std::min(items_for(rows - held_of_column, rows_of_run),
+                  (memory - memory_of_maxima) / (16 * rows_of_run)) *
+         rows_of_run;
+}
+
 /// How often a device reads an element, on average, of rows or columns with `inner` elements of
-/// `bytes` bytes each.
+/// `bytes` bytes each, with the shared memory that plans count with (block_team.hpp).
 double device_reads(bool by_columns, std::int64_t inner, std::int64_t bytes);
 
 /// Elements of the workspace of round_columns() for x (rows, columns).

@@ -10,6 +10,7 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/team_cluster.hpp>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -198,7 +199,7 @@ void expect_losses_and_gradients(const std::vector<C>& logits, std::int64_t word
   }
 }
 
-TYPED_TEST(RowPasses, LogitsHaveTheSameBitsWhereverTheyStay) {
+TYPED_TEST(RowPasses, LogitsOfATeamHaveTheSameBitsWhereverTheyStay) {
   using T = TypeParam;
   using C = compute_t<T>;
   // No, part of, one whole and several runs behind those in registers; rows at and between vectors.
@@ -210,8 +211,9 @@ TYPED_TEST(RowPasses, LogitsHaveTheSameBitsWhereverTheyStay) {
         const Rows<C> logits(rows, words, gap, 1);
         const DeviceArray<std::int32_t> targets(
             std::vector<std::int32_t>{static_cast<std::int32_t>(words - 1), -1, 0});
-        const auto results = [&](std::int64_t memory) {
+        const auto results = [&](std::int64_t memory, int teams = 1) {
           const TeamMemoryLimit limit(memory);
+          const ClusterLimit cluster(teams);
           const Rows<T> dlogits(rows, words, gap, 2);
           const DeviceArray<C> losses(rows);
           losses_and_dlogits<T>(Exec(), {1.0, cap}, logits, targets.view(), C(0.5), losses,
@@ -225,6 +227,12 @@ TYPED_TEST(RowPasses, LogitsHaveTheSameBitsWhereverTheyStay) {
           const auto some = results(memory);
           EXPECT_TRUE(same_bits(some.first, all.first)) << memory;
           EXPECT_TRUE(same_bits(some.second, all.second)) << memory;
+        }
+        // Parts of rows, whose logits stay or not.
+        for (const int teams : {2, 4}) {
+          const auto parts = results(0, teams);
+          expect_losses_and_gradients<T>(logits.host(), words, words + gap, targets.host(), cap,
+                                         parts.first, parts.second);
         }
       }
 }

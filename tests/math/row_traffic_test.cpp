@@ -14,6 +14,7 @@
 #include <ostrakon/math/elementwise.hpp>
 #include <ostrakon/math/embedding.hpp>
 #include <ostrakon/math/norm.hpp>
+#include <ostrakon/math/team_cluster.hpp>
 #include <ostrakon/optim/optimizer.hpp>
 
 #include "math/compare.hpp"
@@ -226,18 +227,23 @@ TEST(RowTraffic, OtherKernelsReadAndWriteEachArrayOnce) {
   }
 }
 
-// Compute capabilities 7.5, 12.0, 8.0 and 9.0, without what sums need; words of Llama 2,
-// GPT-2, Llama 3, Qwen 3, Llama 4 and Gemma 3.
-constexpr std::int64_t team_memories[] = {63 << 10, 98 << 10, 162 << 10, 226 << 10};
+// Shared memory of a team, without what sums need, and teams of a cluster, of compute capabilities
+// 7.5, 8.9, 8.0 and 9.0; words of Llama 2, GPT-2, Llama 3, Qwen 3, Llama 4 and Gemma 3.
+struct Chip {
+  std::int64_t memory;
+  int teams;
+};
+constexpr Chip chips[] = {{63 << 10, 1}, {98 << 10, 1}, {162 << 10, 1}, {226 << 10, 4}};
 constexpr std::int64_t vocabularies[] = {32000, 50257, 128256, 151936, 202048, 262144};
 
 TEST(RowTraffic, LogitsThatDoNotStayOnChipAreReadTwice) {
   using T = bf16;
   constexpr std::int64_t rows = 3;
-  for (const std::int64_t memory : team_memories)
+  for (const Chip& chip : chips)
     for (const std::int64_t words : vocabularies) {
-      SCOPED_TRACE(text(words, " words, ", memory, " bytes"));
-      const TeamMemoryLimit limit(memory);
+      SCOPED_TRACE(text(words, " words, ", chip.memory, " bytes"));
+      const TeamMemoryLimit limit(chip.memory);
+      const ClusterLimit cluster(chip.teams);
       // As the head stores them: rows begin at whole cache lines.
       const std::int64_t stride = items_for(words, 16) * 16;
       const Rows<float> logits(rows, words, stride - words, 1);
@@ -248,14 +254,14 @@ TEST(RowTraffic, LogitsThatDoNotStayOnChipAreReadTwice) {
       const ByteCount written(dlogits.array.data(), rows * stride * sizeof(T));
       losses_and_dlogits<T>(Exec(), {}, logits, targets.view(), 1.0f, losses, dlogits);
       EXPECT_EQ(read.written() + written.read(), 0);
-      // 39,936 stay in registers, and 4,096 in each 16 KiB. Of a row that does not count no logit
-      // is read.
-      const std::int64_t on_chip = 39936 + memory / (16 << 10) * 4096;
-      const std::int64_t twice = std::max<std::int64_t>(0, words - on_chip);
+      // In each team 39,936 stay in registers, and 4,096 in each 16 KiB. Of a row that does not
+      // count no logit is read.
+      const std::int64_t on_chip = 39936 + chip.memory / (16 << 10) * 4096;
+      const std::int64_t twice = std::max<std::int64_t>(0, words - chip.teams * on_chip);
       EXPECT_NEAR(read.read(), 2.0 * 4.0 * (words + twice), 100.0);
       EXPECT_NEAR(written.written(), rows * 2.0 * words, 100.0);
-      const bool fits = words < 60000 || (words < 130000 && memory >= 162 << 10) ||
-                        (words < 160000 && memory >= 226 << 10);
+      const bool fits =
+          chip.teams > 1 || words < 60000 || (words < 130000 && chip.memory >= 162 << 10);
       // That of a row that counts.
       const double ratio = (4.0 * (words + twice) + 2.0 * words) / (6.0 * words);
       EXPECT_EQ(ratio <= 1.25, fits) << ratio;
@@ -263,8 +269,7 @@ TEST(RowTraffic, LogitsThatDoNotStayOnChipAreReadTwice) {
 }
 
 TEST(RowTraffic, LogitsThatAPlanCountsAgainAreThoseReadAgain) {
-  const TeamMemoryLimit limit(planned_team_memory(KernelForm::device_on_chip));
-  for (const std::int64_t words : vocabularies) {
+  for (const std::int64_t words : {50257, 262144, 400000}) {
     const Rows<float> logits(1, words, 0, 1);
     const DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{5});
     const DeviceArray<float> losses(1);

@@ -186,10 +186,10 @@ using BlockTeam = KokkosTeam;
 
 /// Runs body(team) for `teams` teams of `threads` threads, whole warps and at most `most`, with
 /// `memory` bytes of shared memory each, at most team_memory(); Body is KOKKOS_LAMBDA(const
-/// BlockTeam&).
+/// BlockTeam&). With CUDA `cluster` successive teams are a cluster (team_cluster.hpp).
 template <int most, class Body>
 void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams, int threads,
-                         std::int64_t memory, const Body& body) {
+                         std::int64_t memory, const Body& body, [[maybe_unused]] int cluster = 1) {
   if (teams == 0 || LaunchCount::takes_one(name)) return;
   const ObservedKernel observed(name);
 #if OSTRAKON_CUDA_TEAMS
@@ -197,9 +197,18 @@ void for_each_block_team(const Exec& exec, const char* name, std::int64_t teams,
   device::check(cudaFuncSetAttribute(run_block<most, Body>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                 "cudaFuncSetAttribute");
-  run_block<most, Body><<<static_cast<unsigned>(teams), static_cast<unsigned>(threads),
-                          static_cast<std::size_t>(bytes), stream_of(exec)>>>(body);
-  device::check(cudaGetLastError(), name);
+  cudaLaunchAttribute in_clusters = {};
+  in_clusters.id = cudaLaunchAttributeClusterDimension;
+  in_clusters.val.clusterDim.x = static_cast<unsigned>(cluster);
+  in_clusters.val.clusterDim.y = in_clusters.val.clusterDim.z = 1;
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(static_cast<unsigned>(teams));
+  launch.blockDim = dim3(static_cast<unsigned>(threads));
+  launch.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+  launch.stream = stream_of(exec);
+  launch.attrs = &in_clusters;
+  launch.numAttrs = cluster > 1 ? 1 : 0;
+  device::check(cudaLaunchKernelEx(&launch, run_block<most, Body>, body), name);
 #else
   using Policy = Kokkos::TeamPolicy<KernelSpace, Kokkos::LaunchBounds<most, 1>, CapturesAsArgument>;
   Policy policy(exec, static_cast<int>(teams), threads);

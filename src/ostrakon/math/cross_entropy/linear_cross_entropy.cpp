@@ -157,9 +157,9 @@ std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t voca
 template <class T>
 std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form) {
   using C = compute_t<T>;
-  const std::int64_t on_chip =
-      most_held_logits<C> + logits_in_memory<C>(vocabulary, planned_team_memory(form));
-  return is_of_device(form) ? std::max<std::int64_t>(0, vocabulary - on_chip) : vocabulary;
+  if (!is_of_device(form)) return vocabulary;
+  return logit_parts<C>(vocabulary, planned_team_memory(form), planned_teams_of_cluster(form))
+      .template read_again<C>(vocabulary);
 }
 
 template <class T>
@@ -314,7 +314,7 @@ void cross_entropy_statistics(const Exec& exec, View<const T**> x, View<const T*
     const View<C**> all = chunk_logits<T>(exec, x.row_range(begin, end), weight, room, logits);
 #if OSTRAKON_ON_DEVICE
     for_each_row_of_logits<C>(
-        exec, "cross_entropy_piece", end - begin, words, 0,
+        exec, "cross_entropy_piece", end - begin, words,
         KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t r) {
           const auto z = all.row(r);
           const Softmax<C> both = softmax_of(row, own_softmax<C>(row, z));

@@ -22,8 +22,8 @@ std::int64_t linear_cross_entropy_workspace(std::int64_t rows, std::int64_t voca
                                             KernelForm form = kernel_form, bool has_bias = false);
 
 /// Logits of a row that linear_cross_entropy_backward reads twice from memory: on a device those
-/// that a team holds neither in registers nor in the shared memory that plans count with
-/// (block_team.hpp), on a host all.
+/// that stay neither in registers nor in the shared memory of as many teams as plans count with
+/// (block_team.hpp, team_cluster.hpp), on a host all.
 template <class T>
 std::int64_t logits_read_again(std::int64_t vocabulary, KernelForm form);
 

@@ -2,6 +2,7 @@
 #include <ostrakon/math/cross_entropy/logits.hpp>
 
 #include <cstring>
+#include <ostrakon/math/cross_entropy/row_parts.hpp>
 #include <ostrakon/math/cross_entropy/softmax_row.hpp>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/elementwise.hpp>
@@ -56,7 +57,7 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
                View<T*> losses, View<T*> log_sums) {
 #if OSTRAKON_ON_DEVICE
   for_each_row_of_logits<T>(
-      exec, "cross_entropy", logits.rows(), logits.columns(), 0,
+      exec, "cross_entropy", logits.rows(), logits.columns(),
       KOKKOS_LAMBDA(const LogitRow<T>& row, std::int64_t index) {
         const auto z = logits.row(index);
         const std::int64_t target = targets[index];
@@ -85,13 +86,6 @@ void losses_of(const Exec& exec, View<const T**> logits, View<const std::int32_t
 
 namespace {
 
-/// The derivative of cap * tanh(z / cap), from its value.
-template <class C>
-KOKKOS_INLINE_FUNCTION C slope_of_capped(C value, C inverse_cap) {
-  const C t = value * inverse_cap;
-  return multiply_add(-t, t, C(1));
-}
-
 #if OSTRAKON_ON_DEVICE
 
 /// Writes zeros to a row, with however many threads the team has.
@@ -106,72 +100,52 @@ KOKKOS_INLINE_FUNCTION void clear_by_vector(const BlockTeam& team, const View<T*
     store_lanes<n>(row.data(), begin, size, Vector<T, n>{});
 }
 
-/// Reads logits once, but those that stay neither in registers nor in memory twice. `is_capped`:
-/// whether gradients go through a cap, for which logits are kept, and else exponentials.
+/// Reads logits once, but those that stay neither in registers nor in memory twice.
 template <bool is_capped, class T, class C = compute_t<T>>
 void losses_and_dlogits_held(const Exec& exec, C cap, View<C**> logits, const Targets<C>& targets,
                              C scale, View<C*> losses, View<T**> dlogits) {
   const C inverse = is_capped ? C(1) / cap : C(0);
   const View<const std::int32_t*> words = targets.words;
   const View<const C*> factors = targets.factors;
-  const std::int64_t stay = logits_in_memory<C>(logits.columns(), team_memory(exec));
-  const auto in_memory = static_cast<int>(stay);
-  for_each_row_of_logits<C>(
-      exec, "dcross_entropy", logits.rows(), logits.columns(), stay,
-      KOKKOS_LAMBDA(const LogitRow<C>& row, std::int64_t index) {
+  const LogitParts parts =
+      logit_parts<C>(logits.columns(), team_memory(exec), teams_of_cluster(exec));
+  const auto part = static_cast<int>(parts.words), in_memory = static_cast<int>(parts.in_memory);
+  for_each_cluster<most_threads_of_logits>(
+      exec, "dcross_entropy", logits.rows(), parts.teams, threads_of_logits<C>(part),
+      items_for(in_memory, vector_elements<C>()) * 16, KOKKOS_LAMBDA(const TeamCluster& cluster) {
+        const std::int64_t index = cluster.index();
         const auto z = logits.row(index);
+        const auto dz = dlogits.row(index);
         const int size = static_cast<int>(z.size());
-        const int count = size < most_held_logits<C> ? size : most_held_logits<C>;
+        const auto of_team = [=](const auto& row, int t) {
+          const int end = (t + 1) * part;
+          return row.range(t * part, end < size ? end : size);
+        };
         if (!counts(words[index])) {
-          row.once([&] { losses[index] = C(0); });
-          clear_by_vector(row.team(), dlogits.row(index));
+          cluster.once([&] { losses[index] = C(0); });
+          cluster.for_own_teams([&](int t) { clear_by_vector(cluster.team(), of_team(dz, t)); });
           return;
         }
-        const C by = inverse;
-        const FurtherLogits<C> further(row.team(), z, in_memory);
-        auto held = row.load(z.range(0, count));
-        const C held_largest = row.own_maximum(held, C(z[0]));
-        const auto power = [=](C logit) { return fast_exp(logit - held_largest); };
-        Softmax<C> own = {held_largest, C(0)};
-        if (is_capped) {
-          own.total = row.template own_sum<C>(power, held);
-        } else {
-          row.update(held, power);
-          own.total = row.template own_sum<C>([](C of_logit) { return of_logit; }, held);
-        }
-        further.wait();
-        further.add_to(own);
-        const C largest = row.maximum_of_threads(own.largest);
+        OwnParts<is_capped, C> own;
+        Softmax<C> all;
+        cluster.for_own_teams([&](int t) {
+          all =
+              own.at(t).read(cluster.team(), of_team(z, t), C(z[0]), cluster.memory(t), in_memory);
+          if (cluster.teams() > 1) cluster.share(t, all);
+        });
         // What further logits do not need is read behind them, as registers are few, and before the
         // last wait for other threads: their gradients may replace the target's logit.
         const int target = words[index];
         const C at_target = z[target], times = factors ? scale * factors[index] : scale;
-        const C total = row.sum_of_threads(own.total * fast_exp(own.largest - largest));
-        const C factor = times / total;
-        row.once([&] { losses[index] = (largest - at_target) + log(total); });
-        const auto dz = dlogits.row(index);
-        const auto gradient = [=](int i, C logit) {
-          const C part = fast_exp(logit - largest) * factor;
-          const C plain = i == target ? part - times : part;
-          return is_capped ? plain * slope_of_capped(logit, by) : plain;
-        };
-        if (is_capped) {
-          row.store(
-              dz.range(0, count), [=](int i, C logit) { return gradient(i, logit); }, held);
-        } else {
-          const C own_factor = fast_exp(held_largest - largest) * factor;
-          row.store(
-              dz.range(0, count),
-              [=](int i, C of_logit) {
-                const C part = of_logit * own_factor;
-                return i == target ? part - times : part;
-              },
-              held);
-        }
-        further.for_each_run([&](const FurtherRow<C>& run, const auto& more, int begin) {
-          run.store(
-              dz.range(begin, size), [=](int i, C logit) { return gradient(begin + i, logit); },
-              more);
+        if (cluster.teams() > 1)
+          all = softmax_of_cluster<C>(cluster);
+        else
+          cluster.team().barrier();
+        cluster.once([&] { losses[index] = (all.largest - at_target) + log(all.total); });
+        const C by = inverse;
+        cluster.for_own_teams([&](int t) {
+          own.at(t).store(cluster.team(), of_team(z, t), cluster.memory(t), in_memory, all, times,
+                          target - t * part, by, of_team(dz, t));
         });
       });
 }

@@ -5,11 +5,16 @@
 // read. A thread sums exponentials relative to the largest logit that it has seen, so far; what
 // threads have is put together at the end. The first elements stay in registers (held_row.hpp).
 // What is behind them may stay in shared memory; what does not is read again where it is needed
-// again. The order of a sum does not depend on how much stays.
+// again. The order of a sum does not depend on how much stays. A row that is too long for one team
+// is divided into parts, one for each team of a cluster (team_cluster.hpp).
 
+#include <algorithm>
+#include <limits>
 #include <ostrakon/math/elementary.hpp>
 #include <ostrakon/math/held_row.hpp>
 #include <ostrakon/math/shared_copies.hpp>
+#include <ostrakon/math/team_cluster.hpp>
+#include <ostrakon/math/unrolled.hpp>
 
 namespace ostrakon::math {
 
@@ -32,6 +37,35 @@ constexpr std::int64_t logits_in_memory(std::int64_t words, std::int64_t memory)
   return smaller(behind, memory / bytes_at_once * logits_at_once<C>);
 }
 
+/// How the teams of a cluster share a row of logits.
+struct LogitParts {
+  int teams;               ///< as few as keep all of the row, or as there may be
+  std::int64_t words;      ///< of a part, those of the last one may be less
+  std::int64_t in_memory;  ///< logits of a part that stay in shared memory
+
+  /// Returns how many words of a row do not stay.
+  template <class C>
+  constexpr std::int64_t read_again(std::int64_t of_row) const {
+    std::int64_t again = 0;
+    for (std::int64_t begin = 0; begin < of_row; begin += words)
+      again += std::max<std::int64_t>(
+          0, std::min(words, of_row - begin) - most_held_logits<C> - in_memory);
+    return again;
+  }
+};
+
+/// Returns the parts of a row of `words` logits, by at most `most_teams` teams with `memory` bytes
+/// of shared memory each. Parts begin at whole cache lines of a row that does so.
+template <class C>
+constexpr LogitParts logit_parts(std::int64_t words, std::int64_t memory, int most_teams) {
+  constexpr std::int64_t line = 128 / sizeof(C);
+  const std::int64_t stay =
+      most_held_logits<C> + logits_in_memory<C>(std::numeric_limits<std::int64_t>::max(), memory);
+  const auto teams = static_cast<int>(std::min<std::int64_t>(most_teams, items_for(words, stay)));
+  const std::int64_t part = teams == 1 ? words : items_for(items_for(words, teams), line) * line;
+  return {teams, part, logits_in_memory<C>(part, memory)};
+}
+
 #if OSTRAKON_ON_DEVICE
 
 template <class C>
@@ -51,21 +85,25 @@ struct Softmax {
 template <class C>
 class FurtherLogits {
  public:
-  /// Begins to copy `in_memory` of them into shared memory, where each thread reads what it has
-  /// copied itself. z: the row.
+  /// z: the row; `in_memory` of them are to stay in `memory`, shared memory.
   template <class Z>
-  KOKKOS_FUNCTION FurtherLogits(const BlockTeam& team, const View<Z*>& z, int in_memory)
+  KOKKOS_FUNCTION FurtherLogits(const BlockTeam& team, const View<Z*>& z, void* memory,
+                                int in_memory)
       : team_(team),
         z_(z.data()),
+        memory_(static_cast<C*>(memory)),
         words_(static_cast<int>(z.size())),
-        end_of_memory_(most_held_logits<C> + in_memory) {
+        end_of_memory_(static_cast<int>(smaller(words_, most_held_logits<C> + in_memory))) {}
+
+  /// Begins to copy those that stay, of which each thread reads what it has copied itself.
+  KOKKOS_FUNCTION void begin_copies() const {
     constexpr int n = vector_elements<C>();
+    const int in_memory = end_of_memory_ - most_held_logits<C>;
     const int vectors = static_cast<int>(items_for(in_memory, n));
-    memory_ = static_cast<C*>(team.memory(std::int64_t{vectors} * n * static_cast<int>(sizeof(C))));
 #if OSTRAKON_IN_DEVICE_CODE
 #pragma unroll 1
 #endif
-    for (int v = team.rank(); v < vectors; v += team.size())
+    for (int v = team_.rank(); v < vectors; v += team_.size())
       begin_lanes_copy<n>(memory_, z_ + most_held_logits<C>, std::int64_t{v} * n, in_memory);
   }
 
@@ -112,7 +150,7 @@ KOKKOS_INLINE_FUNCTION Softmax<C> own_softmax(const LogitRow<C>& row, const View
   const C largest = row.own_maximum(logits, z[0]);
   Softmax<C> own = {
       largest, row.template own_sum<C>([=](C logit) { return fast_exp(logit - largest); }, logits)};
-  FurtherLogits<C>(row.team(), z, 0).add_to(own);
+  FurtherLogits<C>(row.team(), z, nullptr, 0).add_to(own);
   return own;
 }
 
@@ -123,17 +161,37 @@ KOKKOS_INLINE_FUNCTION Softmax<C> softmax_of(const LogitRow<C>& row, const Softm
   return {largest, row.sum_of_threads(own.total * fast_exp(own.largest - largest))};
 }
 
-/// Runs body(LogitRow, index) for every index in [0, rows), for rows of `words` logits, of which
-/// `in_memory` are to stay in shared memory.
+/// Puts together what the teams of a cluster have shared.
+template <class C>
+KOKKOS_INLINE_FUNCTION Softmax<C> softmax_of_cluster(const TeamCluster& cluster) {
+  cluster.wait();
+  Softmax<C> all = cluster.shared_by<Softmax<C>>(0);
+  rolled(cluster.teams() - 1, [&](int before) {
+    const auto next = cluster.shared_by<Softmax<C>>(before + 1);
+    const C largest = next.largest > all.largest ? next.largest : all.largest;
+    all.total =
+        all.total * fast_exp(all.largest - largest) + next.total * fast_exp(next.largest - largest);
+    all.largest = largest;
+  });
+  cluster.wait();
+  return all;
+}
+
+/// Threads of a team that has `words` logits of a row.
+template <class C>
+int threads_of_logits(std::int64_t words) {
+  return threads_of_held_row<vector_elements<C>(), held_logits>(
+      smaller(words, most_held_logits<C>));
+}
+
+/// Runs body(LogitRow, index) for every index in [0, rows), for rows of `words` logits.
 template <class C, class Body>
 void for_each_row_of_logits(const Exec& exec, const char* name, std::int64_t rows,
-                            std::int64_t words, std::int64_t in_memory, const Body& body) {
-  constexpr int n = vector_elements<C>();
-  const std::int64_t width = smaller(words, most_held_logits<C>);
-  const std::int64_t bytes = items_for(in_memory, n) * n * static_cast<std::int64_t>(sizeof(C));
+                            std::int64_t words, const Body& body) {
   for_each_block_team<most_threads_of_logits>(
-      exec, name, rows, threads_of_held_row<n, held_logits>(width), bytes,
-      KOKKOS_LAMBDA(const BlockTeam& team) { body(LogitRow<C>(team, width), team.index()); });
+      exec, name, rows, threads_of_logits<C>(words), 0, KOKKOS_LAMBDA(const BlockTeam& team) {
+        body(LogitRow<C>(team, smaller(words, most_held_logits<C>)), team.index());
+      });
 }
 
 #endif

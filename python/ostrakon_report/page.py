@@ -272,9 +272,12 @@ def make_page(paths, title=None):
 
 
 def write_page(paths, out, title=None):
-    """Writes the page; one that is there is replaced when the new one is complete."""
+    """Writes the page; one that is there is replaced when the new one is complete. Raises ReportError, OSError."""
     page = make_page(paths, title)
     part = f"{out}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(page)
-    os.replace(part, out)
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.replace(part, out)
+    except OSError as error:
+        raise ReportError(f"{out}: can't be written: {error.strerror}") from error

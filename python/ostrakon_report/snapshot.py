@@ -13,7 +13,7 @@ BASES = (1 << 40, 2 << 40)  # addresses of the arenas: any that are not 0
 
 
 def stack(plan, name, action):
-    """Of a buffer that is allocated or freed at an action."""
+    """The stack of a buffer that is allocated or freed at an action: one frame."""
     at = plan["actions"][action]["name"] if action < len(plan["actions"]) else "end of the step"
     return [{"name": name, "filename": at, "line": action}]
 

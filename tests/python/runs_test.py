@@ -182,12 +182,15 @@ class Page(Folder):
         self.assertTrue((self.folder / "other.html").read_text() == self.page(folder))
 
     def test_what_can_not_be_done_is_told_in_one_line(self):
-        folder, empty = self.run_folder("one", [row(1)]), self.run_folder("empty", [])
+        folder, two, empty = (self.run_folder(name, rows) for name, rows in (
+            ("one", [row(1)]), ("two", [row(1)]), ("empty", [])))
         (folder / "plan.json").write_text('{"ranks": 2}')
         with mock.patch.dict(sys.modules, dict.fromkeys(["tensorboard", "tensorboard.summary.writer.event_file_writer", "tensorboardX"])):
             for arguments, words in (
                     ([empty, "--html", self.folder / "x.html"], "has no step; expected a run's metrics.jsonl"),
                     ([folder, "--html", self.folder / "x.html"], "one: is not what is drawn here (no 'hash'); expected files of training runs"),
+                    ([self.folder, "--html", self.folder / "x.html"], "No such file"),
+                    ([two, "--html", self.folder / "none" / "x.html"], "x.html: can't be written: No such file"),
                     ([self.folder / "none", "--html", self.folder / "x.html"], "No such file"),
                     ([folder, "--tensorboard", self.folder / "x"], "--tensorboard: no Python package tensorboard or tensorboardX")):
                 status, said = self.call(*arguments)

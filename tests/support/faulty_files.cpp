@@ -16,6 +16,7 @@
 //   OSTRAKON_FAULT_CALL   the call to fail, the first is 1
 //   OSTRAKON_FAULT        kill       the process ends by SIGKILL before the call
 //                         kill-half  the same, but half the bytes of a write are written
+//                         hang       the call never returns
 //                         eio, enospc, eacces, enoent, estale, enomem, emfile
 //                                    the call fails with this error
 //   OSTRAKON_FAULT_STAYS  1: all later calls fail as well
@@ -138,10 +139,11 @@ class Faults {
   Faults() {
     const std::string fault = setting("OSTRAKON_FAULT");
     kills_ = fault == "kill" || fault == "kill-half";
+    hangs_ = fault == "hang";
     writes_half_ = fault == "kill-half" || setting("OSTRAKON_FAULT_HALF") == "1";
     for (const Reason& reason : reasons)
       if (fault == reason.name) error_ = reason.number;
-    if (!kills_ && error_ == 0 && !fault.empty() && fault != "count")
+    if (!kills_ && !hangs_ && error_ == 0 && !fault.empty() && fault != "count")
       refuse("OSTRAKON_FAULT", fault);
     if (!is_of_rank(setting("OSTRAKON_FAULT_RANK"))) text_.clear();
     if (!count_file_.empty() && is_of_rank(setting("OSTRAKON_FAULT_RANK")))
@@ -167,9 +169,11 @@ class Faults {
     const long call = ++calls_;
     if (!log_file_.empty()) append(log_file_, std::to_string(call) + " " + function + " " + path);
     errno = saved;
-    if ((!kills_ && error_ == 0) || call < call_ || (call > last_ && !stays_)) return false;
+    if ((!kills_ && !hangs_ && error_ == 0) || call < call_ || (call > last_ && !stays_))
+      return false;
     if (writes_half_ && call == call_) write_half();
     if (kills_) ::kill(::getpid(), SIGKILL);
+    while (hangs_) ::pause();
     errno = error_;
     return true;
   }
@@ -195,7 +199,7 @@ class Faults {
   const long call_ = std::atol(setting("OSTRAKON_FAULT_CALL").c_str());
   const long last_ = std::max(call_, std::atol(setting("OSTRAKON_FAULT_LAST").c_str()));
   const bool stays_ = setting("OSTRAKON_FAULT_STAYS") == "1";
-  bool kills_ = false, writes_half_ = false;
+  bool kills_ = false, hangs_ = false, writes_half_ = false;
   int error_ = 0;
   std::atomic<long> calls_{0};
   static thread_local bool off_;  // set while this library itself writes

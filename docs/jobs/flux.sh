@@ -34,8 +34,8 @@ status=0
 flux run -N8 -n64 ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 ||
   status=$?
 
-# 75: stopped in time; 76: hung, and ended by the watchdog.
-if [ "$status" -eq 75 ] || [ "$status" -eq 76 ]; then
+# 75: stopped in time; 76: hung, and ended by the watchdog; 137: a rank, or the launcher, was killed.
+if [ "$status" -eq 75 ] || [ "$status" -eq 76 ] || [ "$status" -eq 137 ]; then
   if [ "$restarts" -lt "$most_restarts" ]; then
     echo "not done yet: submits the next job"
     # To the instance that this job is one of, not to the job itself.

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # PBS: a run of any length in jobs of four hours.
 #
-#     qsub -v deck=my.yaml pbs.sh      # a copy of this file, in the folder of your run
+#     qsub -v deck=my.yaml,output=output/mine pbs.sh      # a copy of this file, in the folder of your run
 #
-# Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
+# output: output.directory of the deck. Edit the numbers of nodes and ranks, the time, PATH and environment modules. The number of
 # ranks, here 64, must divide training.global_batch_size / training.micro_batch_size of the deck.
 # Each job submits the next until the run is done; where compute nodes can't submit, see
 # docs/jobs.md.
@@ -19,7 +19,8 @@
 
 set -u
 
-deck=${deck:?give the deck: qsub -v deck=my.yaml pbs.sh}
+deck=${deck:?give the deck: qsub -v deck=my.yaml,output=output/mine pbs.sh}
+output=${output:-output}    # output.directory of the deck
 restarts=${restarts:-0}
 most_restarts=100
 
@@ -36,14 +37,27 @@ trap : USR1 USR2
 
 # PBS sends no signal in time, so the run watches the clock: five minutes less than the walltime
 # above, for what comes before and after it.
-status=0
-mpiexec ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 || status=$?
+started=$(mktemp)
+mpiexec ostrakon-train "$deck" --resume auto --set runtime.wall_time=03:55:00 &
+launcher=$!
 
-# 75: stopped in time; 76: hung, and ended by the watchdog.
-if [ "$status" -eq 75 ] || [ "$status" -eq 76 ]; then
+# Where a host is gone, Open MPI's mpiexec waits for it although the watchdog has ended all ranks:
+# two minutes after their flight records the launcher is killed.
+while kill -0 "$launcher" 2>/dev/null; do
+  sleep 20
+  if [ -n "$(find "$output/flight" -name '*.json' -newer "$started" -mmin +2 2>/dev/null)" ]; then
+    kill -KILL "$launcher"
+  fi
+done
+status=0
+wait "$launcher" || status=$?
+rm -f "$started"
+
+# 75: stopped in time; 76: hung, and ended by the watchdog; 137: a rank, or the launcher, was killed.
+if [ "$status" -eq 75 ] || [ "$status" -eq 76 ] || [ "$status" -eq 137 ]; then
   if [ "$restarts" -lt "$most_restarts" ]; then
     echo "not done yet: submits the next job"
-    exec qsub -v "deck=$deck,restarts=$((restarts + 1))" "$script"
+    exec qsub -v "deck=$deck,output=$output,restarts=$((restarts + 1))" "$script"
   fi
   echo "not done after $most_restarts restarts: gives up" >&2
 fi

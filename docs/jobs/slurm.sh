@@ -40,8 +40,8 @@ export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 status=0
 srun --kill-on-bad-exit=0 --wait=60 ostrakon-train "$deck" --resume auto || status=$?
 
-# 75: stopped in time; 76: hung, and ended by the watchdog.
-if [ "$status" -eq 75 ] || [ "$status" -eq 76 ]; then
+# 75: stopped in time; 76: hung, and ended by the watchdog; 137: a rank, or the launcher, was killed.
+if [ "$status" -eq 75 ] || [ "$status" -eq 76 ] || [ "$status" -eq 137 ]; then
   if [ "${SLURM_RESTART_COUNT:-0}" -lt "$most_restarts" ]; then
     echo "not done yet: requeued"
     scontrol requeue "$SLURM_JOB_ID"

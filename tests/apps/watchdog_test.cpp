@@ -93,6 +93,30 @@ TEST_F(WatchdogOfRun, NamesAStoppedProcessAlsoOfRank0) {
   expect_to_go_on(4);
 }
 
+TEST_F(WatchdogOfRun, NamesARankThatLeavesOutOrMovesACollective) {
+  const auto fails = [&](const std::string& fault) {
+    fs::remove_all(output(""));
+    return train(4,
+                 settings({"runtime.streams=inline", "runtime.inject=rank 2, step 9, " + fault}));
+  };
+  expect_ended(fails("reduce_scatter(embedding): skip"),
+               "rank 2 (..) has gone on ..while rank 0 (..reduce_scatter(embedding)..");
+  expect_ended(fails("reduce_scatter(block.1): swap"),
+               "rank 2 (..) has not begun reduce_scatter(block.1)..comes after that in the plan");
+  expect_to_go_on(4);
+}
+
+TEST_F(WatchdogOfRun, NoticesARankLongBeforeItsLimitIsOver) {
+  const Outcome outcome =
+      train(2, settings({"runtime.watchdog=60", "runtime.inject=rank 1, step 6, load: sleep 20"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(says(outcome.err,
+                   "watchdog notice: rank 1 (..) has not begun ..: it is reading data "
+                   "in load(micro-batch 0) of step 6 for ..; 1 rank waits"))
+      << outcome.err;
+  EXPECT_EQ(outcome.err.find("watchdog:"), std::string::npos) << outcome.err;
+}
+
 // The launcher may end all others before one of them can write, so there are several attempts.
 TEST_F(WatchdogOfRun, NamesAKilledProcessBeforeTheLauncherEndsTheOthers) {
   Outcome outcome;
@@ -129,6 +153,7 @@ TEST_F(WatchdogOfRun, RefusesFaultsThatNoRankHas) {
     rank 1, step 500, load: stop          | step 500: expected one of the 12 steps
     rank 1, step 1, gather(block.9): stop | has no action "gather(block.9
     rank 1: stop                          | runtime.inject..no step
+    rank 1, step 1, load: skip            | skip load: expected a collective
   )");
   for (const auto& row : rows) {
     const Outcome outcome = train(2, settings({"runtime.inject=" + row[0]}));

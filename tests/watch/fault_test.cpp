@@ -28,6 +28,8 @@ TEST(Faults, AreParsed) {
   const Fault slower = parse_fault("rank 1, step 3: slow_compute 0.5");
   EXPECT_TRUE(slower.slows(plan::Kind::backward) && slower.slows(plan::Kind::forward));
   EXPECT_FALSE(slower.slows(plan::Kind::load) || slower.slows(plan::Kind::gather));
+  EXPECT_EQ(parse_fault("rank 1, step 3, gather(block.1): skip").kind, FaultKind::skip);
+  EXPECT_EQ(parse_fault("rank 1, step 3, reduce_scatter: swap").kind, FaultKind::swap);
   EXPECT_TRUE(parse_fault("rank 1, step 3, checkpoint: spin").is_at_checkpoint());
 }
 
@@ -46,6 +48,8 @@ TEST(Faults, ThatAreNoneAreRefusedWithWhatWasExpected) {
     rank 2, step 5, load:                      | "" is no fault
     rank 2, step 5, load: sleep                | sleep has no time
     rank 2, step 5, load: sleep -1             | sleep has no time
+    rank 2, step 5, load: skip                 | skip load
+    rank 2, step 5, checkpoint: swap           | swap checkpoint
     rank 2, step 5, load: stop now             | "now" follows stop
     rank 2, step 5, load: slow_data 1          | slow_data has the action load
     rank 2, step 5, load: slow_compute 1       | slow_compute has the action load

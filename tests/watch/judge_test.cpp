@@ -176,6 +176,19 @@ TEST(Judge, SaysWhereAllHaveComeOrOneHasGoneOn) {
                             "gather(block.2)..left out"))
       << skipped.text();
 
+  Job swapped(4);  // rank 2 is in a collective that comes later
+  for (int r = 0; r < 4; ++r) swapped.waits(r, 9, "gather(block.2)", 9.0F, 0, 4);
+  Record& other = swapped.of(2).record;
+  other.begun.fill(-1);
+  other.action = other.begun[0] = 11;
+  other.stream = Stream::compute;
+  std::strcpy(other.what, "reduce_scatter(block.3)");
+  EXPECT_EQ(swapped.rank(), 2);
+  EXPECT_TRUE(testing::says(swapped.text(),
+                            "rank 2 (n0) has not begun gather(block.2)..it is in "
+                            "reduce_scatter(block.3)..comes after that in the plan"))
+      << swapped.text();
+
   Job circle(2);
   for (int r = 0; r < 2; ++r) {
     Record& record = circle.computes(r, 5, "send(block.0)", 9.0F);
@@ -204,6 +217,66 @@ TEST(Judge, TellsSilentRanksApart) {
       << job.text();
   job.of(1).link = Member::Link::left;  // then processes end in any order
   EXPECT_TRUE(testing::says(job.text(), "rank 8")) << job.text();
+}
+
+TEST(Judge, NoticesWhatIsSlowAndWhoseFaultThatIs) {
+  Job job = all_wait_for_17(7.0F);
+  EXPECT_EQ(job.text(), "nothing");
+  EXPECT_FALSE(find_slow(job.members));
+  for (Member& member : job.members) member.record.notice = 6.0F;
+  const std::optional<Finding> found = find_slow(job.members);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 17);
+  EXPECT_TRUE(testing::says(found->text, "rank 17..reading data in load"));
+  job.of(3).record.background = Occupation::writing_checkpoint;
+  job.of(3).record.background_seconds = 6.5F;
+  job.of(3).record.background_notice = 6.0F;
+  job.of(17).record.seconds = 1.0F;
+  EXPECT_EQ(find_slow(job.members)->rank, 3);
+}
+
+TEST(Judge, ConfirmsWhatComparesRanksByRecordsMadeLater) {
+  Job job = all_wait_for_17(10.2F);
+  Confirmation confirmation;
+  const auto is_confirmed = [&](std::int32_t round) {
+    return confirmation.is_confirmed(judge(job.members, 6.0), job.members, round);
+  };
+  for (Member& member : job.members) member.record.round = 7;
+  EXPECT_FALSE(is_confirmed(7));
+  for (Member& member : job.members) member.record.round = 8;
+  job.of(30).record.round = 7;
+  EXPECT_FALSE(is_confirmed(8));
+  job.of(30).record.round = 8;
+  EXPECT_TRUE(is_confirmed(9));
+  // Rank 17 has gone on, and records of the others are of the time before that.
+  job.of(17).record.limit = 60.0F;
+  EXPECT_FALSE(is_confirmed(10));
+  job.of(17).record.limit = 10.0F;
+  EXPECT_FALSE(is_confirmed(11));
+  job.of(17).link = Member::Link::lost;
+  EXPECT_TRUE(is_confirmed(11));  // is no matter of time
+}
+
+TEST(Judge, WaitsLongerWherePacketsGetLost) {
+  Job job(16);
+  for (int r = 0; r < 16; ++r) job.waits(r, 9, "gather(block.2)", 9.0F, 0, 16);
+  job.of(9).silent = 7.0;
+  EXPECT_EQ(job.rank(), 9);
+  for (int r = 8; r < 16; ++r) job.of(r).loss = 0.31;
+  EXPECT_EQ(job.text(), "nothing");
+  EXPECT_TRUE(testing::says(find_slow(job.members)->text,
+                            "packets between rank 0 (n0) and rank 8 (n1) and 7 more on this host "
+                            "get lost: up to 31 %"));
+  for (int r = 0; r < 16; ++r) job.of(r).record.seconds = 51.0F;
+  EXPECT_NE(job.text(), "nothing");
+  // A rank that has work of its own waits for no packets.
+  for (int r = 0; r < 16; ++r) job.of(r).record.seconds = 9.0F;
+  Record& own = job.computes(12, 8, "forward(block.1)", 9.0F);
+  own.wait = Wait::nobody;
+  own.begun.fill(-1);
+  for (int r = 0; r < 16; ++r)
+    if (r != 12) job.of(r).record.seconds = 51.0F;
+  EXPECT_EQ(job.rank(), 12);
 }
 
 TEST(Judge, WatchesWhatIsWrittenWhileTrainingGoesOn) {

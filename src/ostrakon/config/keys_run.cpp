@@ -44,9 +44,8 @@ Key inject() {
   key.meaning =
       "a fault on purpose, to see what the watchdog makes of it: \"rank R, step S, ACTION: WHAT\", "
       "with an action as messages name it, such as backward(block.1), or checkpoint, for the "
-      "writing "
-      "of that rank's part. WHAT: sleep SECONDS, spin, stop (SIGSTOP) or exit; or \"rank R, step "
-      "S: "
+      "writing of that rank's part. WHAT: sleep SECONDS, spin, stop (SIGSTOP) or exit; of a "
+      "collective also skip, or swap with the next of another stream; or \"rank R, step S: "
       "slow_data SECONDS\" or slow_compute SECONDS, from that step on. Empty: none";
   key.expected = "\"rank R, step S, ACTION: WHAT\" as text";
   key.is_text = true;

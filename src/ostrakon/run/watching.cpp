@@ -43,6 +43,9 @@ void Watching::arm(const config::Settings& settings, mesh::Mesh& mesh, const Tra
             ": expected one of the ", mesh.world().size(), " ranks");
     require(fault.step <= settings.training.steps, "runtime.inject: step ", fault.step,
             ": expected one of the ", settings.training.steps, " steps");
+    require(fault.kind != watch::FaultKind::swap ||
+                trainer.streams() == runtime::Streams::in_plan_order,
+            "runtime.inject: swap takes runtime.streams: inline, where actions have one order");
     if (fault.rank == mesh.world().rank())
       progress_->arm(fault, trainer.program(plan::Purpose::train).plan);
   });

@@ -241,6 +241,8 @@ class Executor::Implementation {
     for (std::size_t a = 0; a < position_.size(); ++a)
       if (!state_of(action_at(static_cast<int>(a))).on_thread)
         order_.push_back(static_cast<int>(a));
+    if (const watch::Progress* const progress = watch::progress())
+      progress->reorder(program_->plan, order_);
   }
 
   void perturb_order() {
@@ -447,8 +449,8 @@ class Executor::Implementation {
     attempt([&] { is_possible = wait_for_work(state, action); });
     time.begin = seconds_now();
     if (is_possible && !failure) attempt([&] { state.queue->mark_begin(); });
-    if (handler && is_possible && !failure) {
-      if (progress_ != nullptr) progress_->begin(action.stream, index);
+    if (handler && is_possible && !failure &&
+        (progress_ == nullptr || progress_->begin(action.stream, index))) {
       std::optional<Region> region;
       attempt([&] {
         if (is_told && shows_regions_) region.emplace(label(program_->plan, action));

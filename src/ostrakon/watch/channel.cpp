@@ -86,6 +86,7 @@ Connection::Connection(Connection&& other) noexcept : descriptor_(-1) { *this = 
 Connection& Connection::operator=(Connection&& other) noexcept {
   std::swap(rank, other.rank);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(sent_, other.sent_);
   std::swap(in_, other.in_);
   std::swap(out_, other.out_);
   return *this;
@@ -102,6 +103,7 @@ void Connection::close() {
 void Connection::send(const Frame& frame) {
   if (!is_open()) return;
   if (out_.size() < most_waiting) out_.append(reinterpret_cast<const char*>(&frame), sizeof frame);
+  ++sent_;
   flush();
 }
 
@@ -136,6 +138,13 @@ std::vector<Frame> Connection::receive() {
 bool Connection::is_confirmed() const {
   int waiting = 0;
   return is_open() && ::ioctl(descriptor_, SIOCOUTQ, &waiting) == 0 && waiting == 0;
+}
+
+Packets Connection::packets() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {sent_, 0};
+  return {sent_, info.tcpi_total_retrans};
 }
 
 // ---- making connections

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <ostrakon/watch/loss.hpp>
 #include <ostrakon/watch/record.hpp>
 #include <string>
 #include <vector>
@@ -56,11 +57,14 @@ class Connection {
   std::vector<Frame> receive();
   /// Whether the other host has confirmed all that was sent.
   bool is_confirmed() const;
+  /// What this end has sent so far.
+  Packets packets() const;
 
   int rank = -1;  ///< at the other end; -1: not known yet
 
  private:
   int descriptor_ = -1;
+  std::uint32_t sent_ = 0;  // frames
   std::string in_, out_;
 };
 

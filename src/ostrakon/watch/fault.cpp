@@ -16,8 +16,9 @@ namespace {
 
 constexpr const char* fault_form =
     "expected \"rank R, step S, ACTION: WHAT\", with an action of the plan such as "
-    "backward(block.1), or checkpoint, and sleep SECONDS, spin, stop or exit; or "
-    "\"rank R, step S: slow_data SECONDS\" or slow_compute SECONDS";
+    "backward(block.1), or checkpoint, and sleep SECONDS, spin, stop or exit; with a collective, "
+    "such as gather(block.1), also skip or swap; or \"rank R, step S: slow_data SECONDS\" or "
+    "slow_compute SECONDS";
 
 /// Takes "NAME number" and what separates it from the rest off the front of `text`.
 std::int64_t take_number(std::string& text, const std::string& name) {
@@ -89,6 +90,8 @@ Fault parse_fault(const std::string& text) {
   require(
       fault.is_at_checkpoint() || (known && plan::traits(*known).activity != plan::Activity::none),
       "\"", fault.action, "\" is no action: ", fault_form);
+  require(!moves_call(fault.kind) || (known && plan::communicates(*known)), what, " ", fault.action,
+          ": expected a collective, such as gather(block.1)");
   return fault;
 }
 
@@ -109,6 +112,9 @@ void strike(const Fault& fault) {
       return;
     case FaultKind::exit:
       std::_Exit(1);
+    case FaultKind::skip:
+    case FaultKind::swap:
+      return;
   }
 }
 

@@ -10,20 +10,21 @@ namespace ostrakon::watch {
 
 /// What a fault on purpose does to its rank.
 enum class FaultKind : std::uint8_t {
-  sleep,     ///< the thread of the action sleeps for a time
-  spin,      ///< it loops forever
-  stop,      ///< SIGSTOP to the process
-  exit,      ///< the process ends with status 1, without a word
+  sleep,  ///< the thread of the action sleeps for a time
+  spin,   ///< it loops forever
+  stop,   ///< SIGSTOP to the process
+  exit,   ///< the process ends with status 1, without a word
+  skip,   ///< a collective is not called
+  swap,   ///< a collective is called after the next one of another stream
   // From that step on:
   slow_data,    ///< each reading of a micro-batch takes so much longer
   slow_compute  ///< each forward, recompute and backward of a unit does
 };
-constexpr Named<FaultKind> fault_names[] = {{FaultKind::sleep, "sleep"},
-                                            {FaultKind::spin, "spin"},
-                                            {FaultKind::stop, "stop"},
-                                            {FaultKind::exit, "exit"},
-                                            {FaultKind::slow_data, "slow_data"},
-                                            {FaultKind::slow_compute, "slow_compute"}};
+constexpr Named<FaultKind> fault_names[] = {
+    {FaultKind::sleep, "sleep"},         {FaultKind::spin, "spin"},
+    {FaultKind::stop, "stop"},           {FaultKind::exit, "exit"},
+    {FaultKind::skip, "skip"},           {FaultKind::swap, "swap"},
+    {FaultKind::slow_data, "slow_data"}, {FaultKind::slow_compute, "slow_compute"}};
 
 /// A fault on purpose, for tests and drills.
 struct Fault {
@@ -50,7 +51,12 @@ struct Fault {
 /// Parses "rank 2, step 5, backward(block.1): stop". Throws Error with a reason.
 Fault parse_fault(const std::string& text);
 
-/// Does it, in the calling thread; returns after a sleep alone.
+/// Whether a fault leaves out or moves a call in place of doing something itself.
+constexpr bool moves_call(FaultKind kind) {
+  return kind == FaultKind::skip || kind == FaultKind::swap;
+}
+
+/// Does it, in the calling thread; returns after a sleep, or at once where moves_call(), alone.
 void strike(const Fault& fault);
 
 }  // namespace ostrakon::watch

@@ -7,9 +7,12 @@
 #include <cstdio>
 #include <ostrakon/base/error.hpp>
 #include <set>
+#include <utility>
 
 namespace ostrakon::watch {
 namespace {
+
+constexpr float patience_with_loss = 10.0F;
 
 std::string shown_seconds(double seconds) {
   char text[32];
@@ -43,6 +46,8 @@ std::string doing(const Record& record) {
 class Judge {
  public:
   Judge(const std::vector<Member>& members, double silence) : members_(members), silence_(silence) {
+    for (const Member& member : members)
+      if (member.loss > 0.0) patience_ = patience_with_loss;
     of_plan_.resize(members.size());
     for (std::size_t r = 0; r < members.size(); ++r)
       of_plan_.at(static_cast<std::size_t>(members[r].rank_in_plans)) = static_cast<int>(r);
@@ -51,6 +56,13 @@ class Judge {
   std::optional<Finding> run() const {
     if (auto found = lost()) return found;
     if (auto found = silent()) return found;
+    if (auto found = late()) return found;
+    return late_in_background();
+  }
+
+  std::optional<Finding> slow() {
+    is_notice_ = true;
+    if (auto found = lossy()) return found;
     if (auto found = late()) return found;
     return late_in_background();
   }
@@ -71,6 +83,45 @@ class Judge {
   }
   bool waits(int rank) const { return record(rank).wait != Wait::nobody; }
 
+  /// " and 3 more on 2 hosts", or nothing, besides the first of some ranks.
+  std::string and_more(const std::set<int>& all) const {
+    if (all.size() < 2) return "";
+    std::set<std::string> hosts;
+    for (const int r : all) hosts.insert(at(r).host);
+    return text(" and ", all.size() - 1, " more on ",
+                hosts.size() == 1 ? std::string("this host") : text(hosts.size(), " hosts"));
+  }
+
+  bool is_over(float seconds, float limit) const { return limit > 0.0F && seconds > limit; }
+  bool is_late(int rank) const {
+    const Record& its = record(rank);
+    if (is_notice_) return is_over(its.seconds, its.notice);
+    return is_over(its.seconds, its.limit * (waits(rank) ? patience_ : 1.0F));
+  }
+  bool is_late_in_background(int rank) const {
+    const Record& its = record(rank);
+    return its.background != Occupation::none &&
+           is_over(its.background_seconds,
+                   is_notice_ ? its.background_notice : its.background_limit);
+  }
+
+  // ---- packets that get lost
+
+  std::optional<Finding> lossy() const {
+    std::set<int> all;
+    double most = 0.0;
+    for (int r = 0; r < count(); ++r) {
+      if (at(r).link != Member::Link::open || at(r).loss == 0.0) continue;
+      all.insert(r);
+      most = std::max(most, at(r).loss);
+    }
+    if (all.empty()) return std::nullopt;
+    return Finding{*all.begin(),
+                   text("packets between ", named(0), " and ", named(*all.begin()), and_more(all),
+                        " get lost: up to ", std::lround(100.0 * most),
+                        " % were sent again in the last 20 s; the job goes on, slower")};
+  }
+
   // ---- ranks that say nothing
 
   std::optional<Finding> lost() const {
@@ -81,9 +132,11 @@ class Judge {
       if (at(r).link == Member::Link::lost) first = r;
     }
     if (first < 0 || job_ends) return std::nullopt;
-    return Finding{first, text(named(first),
-                               "'s process has ended without a word: it was killed, or crashed; ",
-                               last_seen(first))};
+    return Finding{
+        first,
+        text(named(first), "'s process has ended without a word: it was killed, or crashed; ",
+             last_seen(first)),
+        true};
   }
 
   std::string last_seen(int rank) const { return text("last seen ", doing(record(rank))); }
@@ -91,21 +144,20 @@ class Judge {
   std::optional<Finding> silent() const {
     std::set<int> all;
     for (int r = 0; r < count(); ++r)
-      if (at(r).link == Member::Link::open && at(r).silent > silence_) all.insert(r);
+      if (at(r).link == Member::Link::open &&
+          at(r).silent > silence_ * (at(r).loss > 0.0 ? patience_with_loss : 1.0F))
+        all.insert(r);
     if (all.empty()) return std::nullopt;
     const int first = *all.begin();
-    std::set<std::string> hosts;
-    for (const int r : all) hosts.insert(at(r).host);
-    std::string who = named(first);
-    if (all.size() > 1)
-      who += text(" and ", all.size() - 1, " more on ",
-                  hosts.size() == 1 ? std::string("this host") : text(hosts.size(), " hosts"));
     const std::string why =
         at(first).answers
             ? "its host answers, so the process is stopped (SIGSTOP, a debugger, a full memory)"
             : "its host does not answer: that is down, or the link to it is cut";
-    return Finding{first, text(who, " not heard of for ", shown_seconds(at(first).silent), ": ",
-                               why, "; ", last_seen(first), waiting(all))};
+    return Finding{
+        first,
+        text(named(first), and_more(all), " not heard of for ", shown_seconds(at(first).silent),
+             ": ", why, "; ", last_seen(first), waiting(all)),
+        true};
   }
 
   // ---- ranks that are late
@@ -113,7 +165,7 @@ class Judge {
   std::optional<Finding> late() const {
     std::vector<int> all;
     for (int r = 0; r < count(); ++r)
-      if (at(r).link == Member::Link::open && record(r).is_late()) all.push_back(r);
+      if (at(r).link == Member::Link::open && is_late(r)) all.push_back(r);
     std::stable_sort(all.begin(), all.end(),
                      [&](int a, int b) { return record(a).seconds > record(b).seconds; });
     for (const int r : all)
@@ -123,7 +175,7 @@ class Judge {
 
   std::optional<Finding> late_in_background() const {
     for (int r = 0; r < count(); ++r)
-      if (at(r).link == Member::Link::open && record(r).is_late_in_background())
+      if (at(r).link == Member::Link::open && is_late_in_background(r))
         return Finding{
             r, text(named(r), " is ", traits(record(r).background).name, " for ",
                     shown_seconds(record(r).background_seconds), ", while training goes on")};
@@ -157,7 +209,7 @@ class Judge {
 
   std::optional<Finding> of_culprit(const std::vector<int>& chain) const {
     const int culprit = chain.back();
-    if (!record(culprit).is_late()) return std::nullopt;
+    if (!is_late(culprit)) return std::nullopt;
     const int waiter = chain.size() > 1 ? chain[chain.size() - 2] : waiter_for(culprit);
     std::string begin = named(culprit);
     if (waiter >= 0)
@@ -181,20 +233,38 @@ class Judge {
   std::optional<Finding> in_a_circle(const std::vector<int>& chain, int again) const {
     std::string all;
     std::set<int> circle;
+    std::vector<std::pair<int, int>> culprits;  // with the ranks that wait for them
     for (auto r = std::find(chain.begin(), chain.end(), again); r != chain.end(); ++r) {
       circle.insert(*r);
-      if (!record(*r).is_late()) return std::nullopt;
+      if (!is_late(*r)) return std::nullopt;
       if (circle.size() <= 4)
         all += text(all.empty() ? "" : ", ", named(*r), " in ", place_of(record(*r)));
+      const int next = r + 1 == chain.end() ? again : *(r + 1);
+      if (is_out_of_order(*r, next)) culprits.emplace_back(*r, next);
+    }
+    if (culprits.size() == 1) {
+      const auto [waiter, culprit] = culprits[0];
+      return Finding{culprit, text(named(culprit), " has not begun ", place_of(record(waiter)),
+                                   ": it is ", doing(record(culprit)),
+                                   ", which comes after that in the plan: its actions are in "
+                                   "another order",
+                                   waiting({culprit}))};
     }
     return Finding{
         -1, text(circle.size(), " ranks wait for each other in a circle: ", all, waiting(circle))};
   }
 
+  /// Whether a rank that another waits for in a collective is in a later action of their plan.
+  bool is_out_of_order(int waiter, int other) const {
+    const Record &first = record(waiter), &second = record(other);
+    return first.wait == Wait::span && first.in_run && second.in_run && first.runs == second.runs &&
+           second.action > first.action;
+  }
+
   /// Who else is in what a rank waits in, where all of them have begun it.
   std::optional<Finding> all_have_come(int rank) const {
     const Record& its = record(rank);
-    if (!its.is_late()) return std::nullopt;
+    if (!is_late(rank)) return std::nullopt;
     const std::vector<int> all = members_of_wait(rank);
     int beside = -1;  // a rank that is somewhere else
     for (const int r : all) {
@@ -269,13 +339,29 @@ class Judge {
 
   const std::vector<Member>& members_;
   const double silence_;
+  float patience_ = 1.0F;  // by which limits of ranks that wait are multiplied
+  bool is_notice_ = false;
   std::vector<int> of_plan_;  // ranks of the world by their numbers in plans
 };
 
 }  // namespace
 
+bool Confirmation::is_confirmed(const std::optional<Finding>& found,
+                                const std::vector<Member>& members, std::int32_t round) {
+  if (!found) first_round_ = -1;
+  if (!found || found->is_sure) return found.has_value();
+  if (first_round_ < 0) first_round_ = round;
+  return std::all_of(members.begin(), members.end(), [&](const Member& member) {
+    return member.link != Member::Link::open || member.record.round > first_round_;
+  });
+}
+
 std::optional<Finding> judge(const std::vector<Member>& members, double silence) {
   return Judge(members, silence).run();
+}
+
+std::optional<Finding> find_slow(const std::vector<Member>& members) {
+  return Judge(members, 0.0).slow();
 }
 
 }  // namespace ostrakon::watch

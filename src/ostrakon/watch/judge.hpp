@@ -20,6 +20,7 @@ struct Member {
   Link link = Link::open;
   double silent = 0.0;  ///< seconds since its last record
   bool answers = true;  ///< whether its host confirms what is sent to it
+  double loss = 0.0;    ///< share of the packets between its host and this one that get lost
   Record record;        ///< the last one
 };
 
@@ -27,6 +28,20 @@ struct Member {
 struct Finding {
   int rank = -1;     ///< whose fault it is; -1: not of one rank
   std::string text;  ///< one line for people
+  /// Whether it follows from what one rank told, or did not. Else it compares ranks, whose records
+  /// are of different times, so that one may have gone on that others still seem to wait for.
+  bool is_sure = false;
+};
+
+/// Finds what holds in records that all ranks made after it was first found.
+class Confirmation {
+ public:
+  /// Whether a finding of this round, or none, is confirmed; `members`: those it is about.
+  bool is_confirmed(const std::optional<Finding>& found, const std::vector<Member>& members,
+                    std::int32_t round);
+
+ private:
+  std::int32_t first_round_ = -1;  // in which something was found that was found ever since
 };
 
 /// Finds out, from one record of each rank of the world, whether a rank has taken longer than it
@@ -37,6 +52,12 @@ struct Finding {
 /// stage run one plan, so that indices of actions tell. One that sends or receives waits for its
 /// peer. From a rank that is late this is followed to one that waits for nobody, and that is at
 /// fault once it is late itself: in a plan no rank is waited for by one that it waits for.
+///
+/// Where packets get lost, all that may be late for that alone has ten times as long.
 std::optional<Finding> judge(const std::vector<Member>& members, double silence);
+
+/// Finds what only slows the job down, or is not known to be more yet: packets that get lost, and
+/// a rank that takes much longer than usual, found as above.
+std::optional<Finding> find_slow(const std::vector<Member>& members);
 
 }  // namespace ostrakon::watch

@@ -18,11 +18,30 @@ constexpr double factor = 10.0;       // of measured times
 constexpr float most_recent = 60.0F;  // longer times count as this one
 constexpr float forgetting = 0.95F;   // of the longest recent time, with each run
 constexpr double silence_seconds = 6.0;
+constexpr double notice_seconds = 6.0, notice_factor = 3.0;
 
 std::atomic<Progress*> current_progress{nullptr};
 thread_local bool drives_the_run = false;
 thread_local bool is_communicating = false;
 thread_local double communicated = 0.0;  // seconds
+
+bool is_called_together(const plan::Action& action) {
+  return plan::communicates(action.kind) && action.span.ranks > 1;
+}
+
+/// The next action after `index` that is a collective of another stream and needs nothing from
+/// `index` on; -1: there is none.
+int next_to_swap(const plan::StepPlan& plan, int index) {
+  const plan::Action& moved = plan.actions[static_cast<std::size_t>(index)];
+  for (std::size_t a = static_cast<std::size_t>(index) + 1; a < plan.actions.size(); ++a) {
+    const plan::Action& next = plan.actions[a];
+    const auto precedes = [&](int before) { return before < index; };
+    if (is_called_together(next) && next.stream != moved.stream &&
+        std::all_of(next.waits.begin(), next.waits.end(), precedes))
+      return static_cast<int>(a);
+  }
+  return -1;
+}
 
 template <std::size_t size>
 void copy_text(char (&to)[size], const std::string& from) {
@@ -52,6 +71,8 @@ double Limits::of(Occupation occupation, double longest, double allowance) const
 }
 
 double Limits::of_silence() const { return seconds_ > 0.0 ? seconds_ : silence_seconds; }
+
+double Limits::of_notice(double usual) { return std::max(notice_seconds, notice_factor * usual); }
 
 Progress* progress() { return current_progress.load(relaxed); }
 
@@ -112,16 +133,18 @@ void Progress::await(plan::Stream stream, int action, double now) {
   cell.count.store(count + 1, relaxed);
 }
 
-void Progress::begin(plan::Stream stream, int action) {
+bool Progress::begin(plan::Stream stream, int action) {
   Cell& cell = cells_[static_cast<std::size_t>(stream)];
   cell.last_begun.store(action, relaxed);
   const plan::Kind kind = running_->actions[static_cast<std::size_t>(action)].kind;
   if (plan::is_global_sum(kind)) global_sums_.fetch_add(1, relaxed);
-  if (!is_armed_ || running_->purpose != plan::Purpose::train) return;
+  if (!is_armed_ || running_->purpose != plan::Purpose::train) return true;
   const std::int64_t step = step_.load(relaxed);
   const bool is_meant = fault_.lasts() ? step >= fault_.step && fault_.slows(kind)
                                        : step == fault_.step && action == fault_action_;
-  if (is_meant) strike(fault_);
+  if (!is_meant) return true;
+  strike(fault_);
+  return fault_.kind != FaultKind::skip;
 }
 
 void Progress::end(plan::Stream stream, int action, double now) {
@@ -141,9 +164,24 @@ void Progress::arm(const Fault& fault, const plan::StepPlan& plan) {
     if (plan::traits(plan.actions[a].kind).activity != plan::Activity::none &&
         fault.names(plan.describe(plan.actions[a])))
       fault_action_ = static_cast<int>(a);
-  require(fault_action_ >= 0 || fault.is_at_checkpoint() || fault.lasts(), "runtime.inject: rank ", fault.rank,
-          " has no action \"", fault.action, "\": ostrakon-plan shows those of the plan");
+  require(fault_action_ >= 0 || fault.is_at_checkpoint() || fault.lasts(), "runtime.inject: rank ",
+          fault.rank, " has no action \"", fault.action,
+          "\": ostrakon-plan shows those of the plan");
+  if (fault.kind == FaultKind::swap) {
+    fault_next_ = next_to_swap(plan, fault_action_);
+    require(fault_next_ >= 0, "runtime.inject: no collective of another stream could come before ",
+            plan.describe(plan.actions[static_cast<std::size_t>(fault_action_)]));
+  }
   is_armed_ = true;
+}
+
+void Progress::reorder(const plan::StepPlan& plan, std::vector<int>& order) const {
+  if (!is_armed_ || fault_next_ < 0 || plan.purpose != plan::Purpose::train ||
+      step_.load(relaxed) != fault_.step)
+    return;
+  const auto first = std::find(order.begin(), order.end(), fault_action_);
+  const auto next = std::find(first, order.end(), fault_next_);
+  if (next != order.end()) std::rotate(first, next, next + 1);
 }
 
 void Progress::strike_at_checkpoint(std::int64_t step) {
@@ -153,15 +191,19 @@ void Progress::strike_at_checkpoint(std::int64_t step) {
 Record Progress::record(double now) const {
   Record record;
   record.step = step_.load(relaxed);
-  const auto tell = [&](const State& state, Occupation& occupation, float& seconds, float& limit) {
+  const auto tell = [&](const State& state, Occupation& occupation, float& seconds, float& limit,
+                        float& notice) {
     occupation = state.occupation.load(relaxed);
+    const double longest = longest_[static_cast<std::size_t>(occupation)].load(relaxed);
+    const double allowance = state.allowance.load(relaxed);
     seconds = static_cast<float>(seconds_since(state.since.load(relaxed), now));
-    limit = static_cast<float>(
-        limits_.of(occupation, longest_[static_cast<std::size_t>(occupation)].load(relaxed),
-                   state.allowance.load(relaxed)));
+    limit = static_cast<float>(limits_.of(occupation, longest, allowance));
+    if (traits(occupation).has_notice)
+      notice = static_cast<float>(allowance + Limits::of_notice(longest));
   };
-  tell(driver_, record.occupation, record.seconds, record.limit);
-  tell(background_, record.background, record.background_seconds, record.background_limit);
+  tell(driver_, record.occupation, record.seconds, record.limit, record.notice);
+  tell(background_, record.background, record.background_seconds, record.background_limit,
+       record.background_notice);
   if (const char* const call = call_.load(relaxed)) {
     copy_text(record.call, call);
     record.wait = Wait::anyone;
@@ -201,8 +243,9 @@ void Progress::describe_action(Record& record, double now) const {
         message = &running_->actions[static_cast<std::size_t>(action)];
     }
     record.seconds = static_cast<float>(seconds_since(last, now));
-    record.limit = static_cast<float>(
-        limits_.of_end(known_[static_cast<std::size_t>(running_->purpose)].recent_run));
+    const double recent = known_[static_cast<std::size_t>(running_->purpose)].recent_run;
+    record.limit = static_cast<float>(limits_.of_end(recent));
+    record.notice = recent > 0.0 ? static_cast<float>(Limits::of_notice(recent)) : 0.0F;
     copy_text(record.what, "the end of its plan");
     if (message != nullptr)
       describe_waits(record, *running_, *message, true);
@@ -216,8 +259,9 @@ void Progress::describe_action(Record& record, double now) const {
   const bool is_in_mpi = record.wait == Wait::anyone;
   record.action = first;
   record.seconds = static_cast<float>(seconds_since(cell.since.load(relaxed), now));
-  record.limit = static_cast<float>(limits_.of_action(
-      action.kind, known.recent[static_cast<std::size_t>(first)].load(relaxed), on_device_));
+  const double recent = known.recent[static_cast<std::size_t>(first)].load(relaxed);
+  record.limit = static_cast<float>(limits_.of_action(action.kind, recent, on_device_));
+  record.notice = recent > 0.0 ? static_cast<float>(Limits::of_notice(recent)) : 0.0F;
   record.reads_data = action.kind == plan::Kind::load;
   copy_text(record.what, running_->describe(action));
   record.wait = is_in_mpi ? Wait::anyone : Wait::nobody;
@@ -241,7 +285,7 @@ void Progress::describe_waits(Record& record, const plan::StepPlan& plan,
     record.wait = Wait::peer;
     const int ranks_of_stage = plan.grid.ranks_of_stage();
     record.peer = action.peer * ranks_of_stage + rank_ % ranks_of_stage;
-  } else if (plan::communicates(action.kind) && action.span.ranks > 1) {
+  } else if (is_called_together(action)) {
     record.wait = Wait::span;
     record.members = action.span.ranks;
     record.stride = plan.grid.stride(action.span);

@@ -31,6 +31,9 @@ class Limits {
   /// How long a rank may be silent.
   double of_silence() const;
 
+  /// After how many seconds what usually takes `usual` seconds at most is worth a notice.
+  static double of_notice(double usual);
+
  private:
   double seconds_;
 };
@@ -55,7 +58,8 @@ class Progress {
   void end_run();
   /// An action waits for work of others that has begun, or has begun itself, or has ended.
   void await(plan::Stream stream, int action, double now);
-  void begin(plan::Stream stream, int action);
+  /// Returns whether it is to be carried out: a fault on purpose may skip it.
+  bool begin(plan::Stream stream, int action);
   void end(plan::Stream stream, int action, double now);
 
   // ---- written by the thread that drives the run
@@ -63,8 +67,10 @@ class Progress {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
 
   /// Arms a fault in steps of `plan`, a training plan of this rank. Throws Error where it has no
-  /// such action.
+  /// such action, or none that could change places with it.
   void arm(const Fault& fault, const plan::StepPlan& plan);
+  /// Changes the order in which actions of `plan` run on one thread, as an armed swap does.
+  void reorder(const plan::StepPlan& plan, std::vector<int>& order) const;
   /// Does what an armed fault does to the writing of the checkpoint of a step. By any thread.
   void strike_at_checkpoint(std::int64_t step);
 
@@ -142,6 +148,7 @@ class Progress {
 
   Fault fault_;
   int fault_action_ = -1;
+  int fault_next_ = -1;  ///< the action that a swap puts before it
   bool is_armed_ = false;
 };
 
@@ -163,8 +170,8 @@ class Doing {
   double allowance_before_ = 0.0;
 };
 
-/// The time in which a thread is in a call of MPI between plans, or for a sum in one, mostly to wait
-/// for other ranks. The watchdog sees it where the thread drives the run. May be nested.
+/// The time in which a thread is in a call of MPI between plans, or for a sum in one, mostly to
+/// wait for other ranks. The watchdog sees it where the thread drives the run. May be nested.
 class Communicating {
  public:
   /// `call`: its name, which must live for good.

@@ -29,18 +29,19 @@ struct OccupationTraits {
   Occupation value;
   const char* name;  ///< in messages, after "it is"
   double seconds;    ///< how long it may take where nothing was measured; 0: no limit
+  bool has_notice;   ///< whether it is usually short, so that a long one is worth a notice
 };
 constexpr OccupationTraits occupation_table[] = {
-    {Occupation::none, "idle", 0.0},
-    {Occupation::starting, "starting", 600.0},
-    {Occupation::loading, "reading parameters or a checkpoint", 600.0},
-    {Occupation::between_steps, "between two steps", 60.0},
-    {Occupation::validating, "validating", 60.0},
-    {Occupation::saving, "saving a checkpoint", 120.0},
-    {Occupation::awaiting_writer, "waiting for its part of a checkpoint", 0.0},
-    {Occupation::writing_checkpoint, "writing its part of a checkpoint", 120.0},
-    {Occupation::writing_weights, "writing weights", 600.0},
-    {Occupation::ending, "ending", 60.0}};
+    {Occupation::none, "idle", 0.0, false},
+    {Occupation::starting, "starting", 600.0, false},
+    {Occupation::loading, "reading parameters or a checkpoint", 600.0, false},
+    {Occupation::between_steps, "between two steps", 60.0, true},
+    {Occupation::validating, "validating", 60.0, true},
+    {Occupation::saving, "saving a checkpoint", 120.0, true},
+    {Occupation::awaiting_writer, "waiting for its part of a checkpoint", 0.0, false},
+    {Occupation::writing_checkpoint, "writing its part of a checkpoint", 120.0, true},
+    {Occupation::writing_weights, "writing weights", 600.0, false},
+    {Occupation::ending, "ending", 60.0, false}};
 constexpr int occupations = static_cast<int>(std::size(occupation_table));
 constexpr const OccupationTraits& traits(Occupation occupation) {
   return occupation_table[static_cast<int>(occupation)];
@@ -80,13 +81,13 @@ struct Record {
   float seconds = 0.0F,
         limit = 0.0F;  ///< since when it does this, and how long it may; 0: no limit
   float background_seconds = 0.0F, background_limit = 0.0F;
+  float notice = 0.0F, background_notice = 0.0F;  ///< the same for a notice; 0: none
+  /// The last round of the rank that judges, in its own record, or that this rank had heard of.
+  std::int32_t round = 0;
+  /// Packets that its connection to the rank that judges has sent so far, and those sent again.
+  std::uint32_t sent = 0, sent_again = 0;
   char what[96] = {};  ///< the named action; empty: none
   char call[24] = {};  ///< the call of MPI that it waits in; empty: none
-
-  bool is_late() const { return limit > 0.0F && seconds > limit; }
-  bool is_late_in_background() const {
-    return background != Occupation::none && background_seconds > background_limit;
-  }
 };
 static_assert(std::is_trivially_copyable_v<Record>, "records are sent as bytes");
 

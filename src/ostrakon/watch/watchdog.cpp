@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <optional>
 #include <ostrakon/base/clock.hpp>
@@ -15,6 +16,7 @@
 #include <ostrakon/watch/contact.hpp>
 #include <ostrakon/watch/flight.hpp>
 #include <ostrakon/watch/judge.hpp>
+#include <ostrakon/watch/loss.hpp>
 #include <random>
 #include <set>
 #include <thread>
@@ -23,13 +25,20 @@
 namespace ostrakon::watch {
 namespace {
 
-constexpr double beat = 0.5;             // seconds between two records
-constexpr double most_late = 2.5;        // of a beat, behind which the process did not run
-constexpr double patience = 2.0;         // how much later than rank 0 others miss it
-constexpr double start_seconds = 20.0;   // for connections at the start
-constexpr double answer_seconds = 1.5;   // for ranks that may tell in place of rank 0
-constexpr double writing_seconds = 3.0;  // for flight records
-constexpr int most_candidates = 32;      // ranks of few numbers that are asked
+constexpr double beat = 0.5;              // seconds between two records
+constexpr double most_late = 2.5;         // of a beat, behind which the process did not run
+constexpr double patience = 2.0;          // how much later than rank 0 others miss it
+constexpr double start_seconds = 20.0;    // for connections at the start
+constexpr double answer_seconds = 1.5;    // for ranks that may tell in place of rank 0
+constexpr double writing_seconds = 3.0;   // for flight records
+constexpr int most_candidates = 32;       // ranks of few numbers that are asked
+constexpr double between_notices = 10.0;  // between two notices, and ...
+constexpr double between_repeats = 60.0;  // ... about one rank
+constexpr double loss_factor = 10.0;      // for silence where packets get lost
+
+std::string shown_time(double seconds) {
+  return text(std::lround(seconds), std::lround(seconds) == 1 ? " second" : " seconds");
+}
 
 void write_to_standard_error(const std::string& line) {
   // Not by std::cerr, whose lock a thread that is stuck may have.
@@ -49,6 +58,7 @@ class Watchdog::Implementation {
     if (!why_not_.empty()) return;
     members_.resize(static_cast<std::size_t>(setup_.ranks));
     heard_.assign(members_.size(), seconds_now());
+    losses_.resize(members_.size());
     for (std::size_t r = 0; r < members_.size(); ++r) {
       members_[r].host = setup_.ranks > 1 ? contacts_[r].host : host_name();
       members_[r].rank_in_plans = setup_.ranks > 1 ? contacts_[r].rank_in_plans : 0;
@@ -169,7 +179,13 @@ class Watchdog::Implementation {
 
   /// This process did not run: nobody is late, as far as it can tell.
   void forgive(double now, double stopped) {
-    if (stopped > setup_.progress->limits().of_silence()) missed_ = now;
+    if (stopped > setup_.progress->limits().of_silence()) {
+      missed_ = now;
+      if (is_root() && watches_)
+        write_to_standard_error(text("watchdog notice: ", shown_time(stopped),
+                                     " in which rank 0 did not run (SIGSTOP, SIGTSTP, a debugger, "
+                                     "a suspended machine) do not count\n"));
+    }
     setup_.progress->forgive(now);
     heard_.assign(heard_.size(), now);
   }
@@ -206,6 +222,8 @@ class Watchdog::Implementation {
       case Frame::Kind::record:
       case Frame::Kind::ping:
         member(got.rank).record = got.record();
+        if (got.rank == 0) round_ = got.record().round;
+        note_losses(from, got.rank, now);
         break;
       case Frame::Kind::leave:
         member(got.rank).link = Member::Link::left;
@@ -260,28 +278,61 @@ class Watchdog::Implementation {
   void tell_and_judge(double now) {
     Record own = setup_.progress->record(now);
     own.rank = setup_.rank;
+    own.round = is_root() ? ++round_ : round_;
     member(setup_.rank).record = own;
     heard(setup_.rank) = now;
     Frame told = frame(is_root() ? Frame::Kind::ping : Frame::Kind::record);
-    told.set_record(own);
-    for (Connection& one : connections_)
-      if (is_root() || one.rank == 0) one.send(told);
+    for (Connection& one : connections_) {
+      if (!is_root() && one.rank != 0) continue;
+      const Packets packets = one.packets();
+      own.sent = packets.sent;
+      own.sent_again = packets.again;
+      told.set_record(own);
+      one.send(told);
+    }
     if (!watches_) return;
     if (is_root()) return judge_all(now);
-    if (now - heard(0) > setup_.progress->limits().of_silence() + patience) miss_root(now);
+    const double limit = setup_.progress->limits().of_silence() + patience;
+    if (now - heard(0) > limit * (loss(0) > 0.0 ? loss_factor : 1.0)) miss_root(now);
+  }
+
+  /// Counts packets that get lost on the way to a rank that was heard of, and back.
+  void note_losses(const Connection& from, int rank, double now) {
+    const Record& record = member(rank).record;
+    auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
+    there.take(from.packets(), now);
+    back.take({record.sent, record.sent_again}, now);
+  }
+  double loss(int rank) const {
+    const auto& [there, back] = losses_[static_cast<std::size_t>(rank)];
+    return std::max(there.share(), back.share());
   }
 
   void judge_all(double now) {
     for (Connection& one : connections_)
       if (one.rank >= 0) member(one.rank).answers = one.is_confirmed();
-    for (int r = 0; r < setup_.ranks; ++r) member(r).silent = now - heard(r);
+    for (int r = 0; r < setup_.ranks; ++r) {
+      member(r).silent = now - heard(r);
+      member(r).loss = loss(r);
+    }
     const std::optional<Finding> found = judge(members_, setup_.progress->limits().of_silence());
-    if (!found) return;
+    if (!alarm_.is_confirmed(found, members_, round_)) return give_notice(now);
     say(found->text);
     Frame alarm = frame(Frame::Kind::alarm);
     alarm.set_text(found->text);
     tell_all(alarm);
     end_job(found->text);
+  }
+
+  /// Says what slows the job down, not too often.
+  void give_notice(double now) {
+    const std::optional<Finding> found = find_slow(members_);
+    if (!notice_.is_confirmed(found, members_, round_) || now - noticed_at_ < between_notices ||
+        (found->rank == noticed_ && now - noticed_at_ < between_repeats))
+      return;
+    write_to_standard_error(text("watchdog notice: ", found->text, "\n"));
+    noticed_ = found->rank;
+    noticed_at_ = now;
   }
 
   void say(const std::string& what) const {
@@ -400,8 +451,13 @@ class Watchdog::Implementation {
   std::vector<double> heard_;  // when each rank was last heard of
   std::set<int> written_;      // ranks whose flight records are written
   double missed_ = -patience;  // when this process ran again after a long stop
-  double teller_by_ = 0.0;     // where rank 0 is lost: when this rank tells; 0: it is not
-  std::set<int> answered_;     // ranks that may tell in place of rank 0
+  std::vector<std::pair<LossMeter, LossMeter>> losses_;  // to each rank, and from it
+  std::int32_t round_ = 0;                               // of records, counted by rank 0
+  Confirmation alarm_, notice_;
+  int noticed_ = -2;  // rank of the last notice; -1: no rank's
+  double noticed_at_ = -between_repeats;
+  double teller_by_ = 0.0;  // where rank 0 is lost: when this rank tells; 0: it is not
+  std::set<int> answered_;  // ranks that may tell in place of rank 0
   std::thread thread_;
 };
 

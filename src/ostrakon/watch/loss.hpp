@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace ostrakon::watch {
+
+/// How many frames one end of a connection has sent so far, each in a packet, and how many packets
+/// its system has sent again, because they were not confirmed.
+struct Packets {
+  std::uint32_t sent = 0, again = 0;
+};
+
+/// Which share of the packets of one end was sent again lately.
+class LossMeter {
+ public:
+  /// Takes the counts as they were at `now`, in seconds.
+  void take(const Packets& packets, double now);
+  /// The share over the last 10 to 20 seconds; 0 where it is so small that it may be chance.
+  double share() const;
+
+ private:
+  Packets before_, between_, last_;
+  double between_at_ = 0.0;
+};
+
+}  // namespace ostrakon::watch

@@ -5,6 +5,7 @@
 #include <ostrakon/run/rank_times.hpp>
 #include <ostrakon/trainer/programs.hpp>
 #include <ostrakon/watch/watchdog.hpp>
+#include <utility>
 
 #include "bench.hpp"
 
@@ -22,8 +23,8 @@ double processor_seconds() {
 /// Steps of a trainer, with a watchdog and times of ranks or without.
 class WatchedSteps {
  public:
-  WatchedSteps(comm::Communicator& parent, const config::Settings& settings)
-      : training_(parent.mpi(), settings) {
+  WatchedSteps(comm::Communicator& parent, config::Settings settings)
+      : settings_(std::move(settings)), training_(parent.mpi(), settings_) {
     training_.prepare();
     take(true);
     take(false);
@@ -79,6 +80,7 @@ class WatchedSteps {
                     training_.trainer.action_times());
   }
 
+  const config::Settings settings_;
   Training training_;
   train::RankTimer timer_;
   std::int64_t step_ = 0;
@@ -87,7 +89,7 @@ class WatchedSteps {
 }  // namespace
 
 void run_watch(comm::Communicator& world, config::Settings settings, const Options& options) {
-  WatchedSteps steps(world, settings);
+  WatchedSteps steps(world, std::move(settings));
   std::vector<double> plain, watched, ratios;
   double spent = 0.0;
   constexpr std::size_t fewest = 5;

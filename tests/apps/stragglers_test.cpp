@@ -60,5 +60,18 @@ TEST_F(LateRanks, AreNotLookedForOnRequest) {
   for (const auto& [step, row] : rows()) EXPECT_FALSE(row.contains("rank_seconds")) << step;
 }
 
+TEST_F(LateRanks, WhatWatchingCostsIsMeasured) {
+  for (const int ranks : {1, 2}) {
+    const Outcome outcome = run_command(program(
+        "ostrakon-bench", ranks, {"watch", "deck.yaml", "--seconds", "0.1", "--json"}, path("")));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const Json row = Json::parse(outcome.out);
+    EXPECT_GT(row.at("actions"), 20);
+    EXPECT_GE(row.at("steps"), 5);
+    EXPECT_GT(row.at("calls_seconds"), 0.0);
+    EXPECT_LT(row.at("calls_seconds"), row.at("step_seconds"));
+  }
+}
+
 }  // namespace
 }  // namespace ostrakon::testing

@@ -14,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "math/compare.hpp"
 #include "math/rows.hpp"
@@ -209,6 +210,11 @@ TYPED_TEST(RowPasses, LogitsOfATeamHaveTheSameBitsWhereverTheyStay) {
         SCOPED_TRACE(text(words, " words, gap ", gap, ", cap ", cap));
         constexpr std::int64_t rows = 3;
         const Rows<C> logits(rows, words, gap, 1);
+        std::vector<C> values = logits.host();
+        // The largest is in the last or in the first part.
+        values[static_cast<std::size_t>(words - 1)] = C(9);
+        values[static_cast<std::size_t>(2 * (words + gap) + 7)] = C(9);
+        logits.array.assign(values);
         const DeviceArray<std::int32_t> targets(
             std::vector<std::int32_t>{static_cast<std::int32_t>(words - 1), -1, 0});
         const auto results = [&](std::int64_t memory, int teams = 1) {

@@ -64,7 +64,7 @@ class TeamCluster {
       : team_(team),
         teams_(teams),
         bytes_(static_cast<int>(bytes)),
-        memory_(static_cast<std::byte*>(team.memory(bytes * played_teams(teams)))) {}
+        memory_(static_cast<std::byte*>(team.memory(plays_all ? bytes * teams : bytes))) {}
 
   KOKKOS_FUNCTION const BlockTeam& team() const { return team_; }
   KOKKOS_FUNCTION int teams() const { return teams_; }
@@ -124,20 +124,11 @@ class TeamCluster {
   }
 
  private:
-  /// Returns how many teams of a cluster one thread plays.
-  KOKKOS_FUNCTION static int played_teams([[maybe_unused]] int teams) {
-#if OSTRAKON_IN_DEVICE_CODE
-    return 1;
-#else
-    return teams;
-#endif
-  }
-  KOKKOS_FUNCTION std::byte* begin_of([[maybe_unused]] int t) const {
-#if OSTRAKON_IN_DEVICE_CODE
-    return memory_;
-#else
-    return memory_ + static_cast<std::ptrdiff_t>(t) * bytes_;
-#endif
+  /// Whether the calling thread plays all teams.
+  static constexpr bool plays_all = OSTRAKON_IN_DEVICE_CODE == 0;
+
+  KOKKOS_FUNCTION std::byte* begin_of(int t) const {
+    return memory_ + static_cast<std::ptrdiff_t>(plays_all ? t : 0) * bytes_;
   }
 
   const BlockTeam& team_;
